@@ -1,13 +1,16 @@
 //! The command `blkmq ctl`: looks at a running server, and changes it.
 
 pub mod args;
+mod biolatency;
 mod stat;
+mod sys;
 mod text;
 
 use crate::error::Failure;
 use crate::terminal;
-use args::{Asked, Wanted};
-use blkmq_server::control::{Answer, Request, call};
+use args::{Asked, KernelForm, Wanted};
+use biolatency::Choice;
+use blkmq_server::control::{Answer, Request, Stat, call};
 use std::time::Duration;
 
 /// Asks the server, and shows its answer.
@@ -17,6 +20,10 @@ use std::time::Duration;
 pub fn run(wanted: &Wanted, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Failure> {
     match &wanted.asked {
         Asked::One(request) => say(&shown(wanted, &ask(wanted, request)?)),
+        Asked::Kernel(form) => say(&in_kernel_form(wanted, *form)?),
+        Asked::Biolatency { every, count, choice } => {
+            biolatency(wanted, (*every, *count), *choice, say)
+        }
         Asked::Stat { every, count } => stat(wanted, *every, *count, say),
     }
 }
@@ -37,6 +44,53 @@ fn shown(wanted: &Wanted, answer: &Answer) -> String {
     }
 }
 
+/// The counts at this moment.
+fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
+    match ask(wanted, &Request::Stat)? {
+        Answer::Stat(stat) => Ok(stat),
+        other => Err(Failure::Serve(format!("the server is of another version: {other:?}"))),
+    }
+}
+
+/// A line for each device, or with `--json` the fields of each.
+fn in_kernel_form(wanted: &Wanted, form: KernelForm) -> Result<String, Failure> {
+    let devices = counts(wanted)?.devices;
+    if wanted.json {
+        let fields = devices.iter().map(|device| match form {
+            KernelForm::Stat | KernelForm::Diskstats => sys::fields(device).to_vec(),
+            KernelForm::Inflight => device.in_flight.to_vec(),
+        });
+        return Ok(text::json(&fields.collect::<Vec<_>>()));
+    }
+    let lines = (1..).zip(&devices).map(|(number, device)| match form {
+        KernelForm::Stat => sys::stat(device),
+        KernelForm::Diskstats => sys::diskstats(number, device),
+        KernelForm::Inflight => sys::inflight(device),
+    });
+    Ok(lines.collect())
+}
+
+/// Histograms of devices for each interval.
+fn biolatency(
+    wanted: &Wanted,
+    (every, count): (Duration, u32),
+    choice: Choice,
+    say: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut before = counts(wanted)?;
+    for _ in 0..count {
+        std::thread::park_timeout(every);
+        let now = counts(wanted)?;
+        let pairs = before.devices.iter().zip(&now.devices);
+        let all: Vec<_> = pairs
+            .flat_map(|(old, new)| biolatency::between(&new.name, &old.stages, &new.stages, choice))
+            .collect();
+        say(&if wanted.json { text::json(&all) } else { biolatency::text(&all) })?;
+        before = now;
+    }
+    Ok(())
+}
+
 /// A table for each interval, from the counts at its ends.
 fn stat(
     wanted: &Wanted,
@@ -44,14 +98,10 @@ fn stat(
     count: u32,
     say: impl Fn(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let counts = || match ask(wanted, &Request::Stat)? {
-        Answer::Stat(stat) => Ok(stat),
-        other => Err(Failure::Serve(format!("the server is of another version: {other:?}"))),
-    };
-    let mut before = counts()?;
+    let mut before = counts(wanted)?;
     for _ in 0..count {
         std::thread::park_timeout(every);
-        let now = counts()?;
+        let now = counts(wanted)?;
         let rates = stat::between(&before, &now);
         say(&if wanted.json {
             text::json(&rates)

@@ -1,9 +1,10 @@
 //! The page of `blkmq ctl`, its commands and options, and their meaning.
 
+use super::biolatency::Choice;
 use crate::page::Page;
 use crate::serve::wanted::default_control;
 use blkmq_server::control::{ExportSettings, Request};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ no connection notices more than a pause.",
         "blkmq ctl set queue/nr_requests 64",
         "blkmq ctl export gold --weight=300 --max='wbps=52428800 riops=max'",
         "blkmq ctl stat --interval=2",
+        "blkmq ctl biolatency -Q -F --count=1",
         "blkmq ctl --json get",
     ],
 };
@@ -37,6 +39,17 @@ pub struct Wanted {
 pub enum Asked {
     /// Asked once.
     One(Request),
+    /// The counts at this moment, in a form of the kernel.
+    Kernel(KernelForm),
+    /// Histograms of an interval.
+    Biolatency {
+        /// The length of an interval.
+        every: Duration,
+        /// How many intervals.
+        count: u32,
+        /// What is shown.
+        choice: Choice,
+    },
     /// The counts at the ends of intervals.
     Stat {
         /// The length of an interval.
@@ -44,6 +57,34 @@ pub enum Asked {
         /// How many intervals.
         count: u32,
     },
+}
+
+/// A form in which the kernel has the counts of devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelForm {
+    /// `/sys/block/X/stat`.
+    Stat,
+    /// `/proc/diskstats`.
+    Diskstats,
+    /// `/sys/block/X/inflight`.
+    Inflight,
+}
+
+/// The options of commands that show intervals.
+fn intervals() -> [Arg; 2] {
+    [
+        Arg::new("interval")
+            .long("interval")
+            .value_name("SECONDS")
+            .value_parser(value_parser!(u32).range(1..=86400))
+            .default_value("1")
+            .help("the length of an interval"),
+        Arg::new("count")
+            .long("count")
+            .value_name("N")
+            .value_parser(value_parser!(u32).range(1..))
+            .help("how many intervals (default: until it is interrupted)"),
+    ]
 }
 
 /// The command.
@@ -58,6 +99,7 @@ pub fn definition() -> Command {
             .help("the number of the device")
     };
     let command = |name, about| Command::new(name).about(about);
+    let flag = |name, help| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     PAGE.command("")
         .args([
             Arg::new("socket")
@@ -93,19 +135,20 @@ pub fn definition() -> Command {
                     .value_name("LIMITS")
                     .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max'"),
             ]),
-            command("stat", "rates of devices and exports, as iostat computes them").args([
-                Arg::new("interval")
-                    .long("interval")
-                    .value_name("SECONDS")
-                    .value_parser(value_parser!(u32).range(1..=86400))
-                    .default_value("1")
-                    .help("the length of an interval"),
-                Arg::new("count")
-                    .long("count")
-                    .value_name("N")
-                    .value_parser(value_parser!(u32).range(1..))
-                    .help("how many intervals (default: until it is interrupted)"),
-            ]),
+            command("stat", "rates of devices and exports, as iostat computes them")
+                .args(intervals())
+                .args([
+                    flag("sys", "the 17 fields of /sys/block/X/stat, a line for each device"),
+                    flag("diskstats", "lines of /proc/diskstats"),
+                    flag("inflight", "reads and writes in flight, as /sys/block/X/inflight"),
+                ])
+                .group(ArgGroup::new("form").args(["sys", "diskstats", "inflight"])),
+            command("biolatency", "histograms of latencies, as biolatency prints them")
+                .args(intervals())
+                .args([
+                    flag("queued", "with the time before the device").short('Q'),
+                    flag("flags", "reads, writes, discards and flushes apart").short('F'),
+                ]),
             command("reload", "read the server's configuration file again, as SIGHUP does"),
             command("drain", "end the server once the requests in flight are answered"),
         ])
@@ -133,19 +176,35 @@ impl Wanted {
             }
             "reload" => Request::Reload,
             "drain" => Request::Drain,
-            "stat" => {
-                let seconds = of.get_one::<u32>("interval").copied().unwrap_or(1);
-                let count = of.get_one::<u32>("count").copied().unwrap_or(u32::MAX);
-                let every = Duration::from_secs(seconds.into());
-                return Self {
-                    socket,
-                    json: found.get_flag("json"),
-                    asked: Asked::Stat { every, count },
-                };
+            "stat" | "biolatency" => {
+                let asked = Asked::counts(name, of);
+                return Self { socket, json: found.get_flag("json"), asked };
             }
             _ => Request::List,
         };
         Self { socket, json: found.get_flag("json"), asked: Asked::One(asked) }
+    }
+}
+
+impl Asked {
+    /// The counts, as `stat` or `biolatency` shows them.
+    fn counts(name: &str, of: &ArgMatches) -> Self {
+        let seconds = of.get_one::<u32>("interval").copied().unwrap_or(1);
+        let count = of.get_one::<u32>("count").copied().unwrap_or(u32::MAX);
+        let every = Duration::from_secs(seconds.into());
+        if name == "biolatency" {
+            let choice = Choice { queued: of.get_flag("queued"), by_op: of.get_flag("flags") };
+            return Self::Biolatency { every, count, choice };
+        }
+        let forms = [
+            ("sys", KernelForm::Stat),
+            ("diskstats", KernelForm::Diskstats),
+            ("inflight", KernelForm::Inflight),
+        ];
+        match forms.iter().find(|(name, _)| of.get_flag(name)) {
+            Some((_, form)) => Self::Kernel(*form),
+            None => Self::Stat { every, count },
+        }
     }
 }
 
@@ -158,7 +217,7 @@ mod tests {
         let found = definition().try_get_matches_from(words).expect(line);
         match Wanted::of(&found).asked {
             Asked::One(request) => request,
-            Asked::Stat { .. } => panic!("{line} is asked once"),
+            _ => panic!("{line} is asked once"),
         }
     }
 
@@ -185,5 +244,21 @@ mod tests {
             let two = Duration::from_secs(2);
             assert!(matches!(wanted.asked, Asked::Stat { every, count: 3 } if every == two));
         }
+    }
+
+    #[test]
+    fn counts_have_several_forms() {
+        let asked = |line: &str| {
+            let found = definition().try_get_matches_from(line.split(' '));
+            found.map(|found| Wanted::of(&found).asked)
+        };
+        assert!(matches!(asked("ctl stat --sys"), Ok(Asked::Kernel(KernelForm::Stat))));
+        assert!(matches!(asked("ctl stat --inflight"), Ok(Asked::Kernel(KernelForm::Inflight))));
+        assert!(asked("ctl stat --sys --diskstats").is_err(), "one of them");
+        let choice = Choice { queued: true, by_op: true };
+        let found = asked("ctl biolatency -QF --count=1");
+        assert!(
+            matches!(found, Ok(Asked::Biolatency { count: 1, choice: is, .. }) if is == choice)
+        );
     }
 }
