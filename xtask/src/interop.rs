@@ -5,6 +5,7 @@
 
 mod blktrace;
 mod browser;
+mod documented;
 mod files;
 mod fio_jobs;
 mod fio_plot;
@@ -54,6 +55,7 @@ const CHECKS: &[Check] = &[
     Check { name: "nbdcopy", requires: Some("nbdcopy"), run: nbd::copy },
     Check { name: "qemu-io", requires: Some("qemu-io"), run: nbd::qemu },
     Check { name: "fio-nbd", requires: Some("fio"), run: nbd::fio },
+    Check { name: "serve-documented", requires: Some("nbdinfo"), run: documented::check },
     Check { name: "serve-nbdinfo", requires: Some("nbdinfo"), run: serve::info },
     Check { name: "serve-handshakes", requires: None, run: serve::handshakes },
     Check { name: "serve-started", requires: Some("nbdinfo"), run: serve::started },

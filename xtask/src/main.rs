@@ -211,3 +211,50 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The words behind `cargo xtask` in the pages of the repository, up to the end of the command.
+    fn documented() -> Vec<(String, Vec<String>)> {
+        let mut found = Vec::new();
+        let root = shell::root();
+        let mut pages: Vec<_> = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "STYLE.md"]
+            .map(|it| root.join(it))
+            .into();
+        let crates = fs::read_dir(root.join("crates")).unwrap();
+        let folders = crates.map(|it| it.unwrap().path().join("doc"));
+        for folder in folders.chain(["docs", "docs/decisions"].map(|it| root.join(it))) {
+            pages.extend(fs::read_dir(folder).into_iter().flatten().map(|it| it.unwrap().path()));
+        }
+        for page in pages.iter().filter(|page| page.extension().is_some_and(|it| it == "md")) {
+            let text = fs::read_to_string(page).unwrap();
+            for rest in text.split("cargo xtask ").skip(1) {
+                let end = rest.find(['`', '\n']).unwrap_or(rest.len());
+                let words = rest[..end].replace('\\', "");
+                found.push((
+                    page.display().to_string(),
+                    words.split_whitespace().map(str::to_owned).collect(),
+                ));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn every_chore_that_a_page_names_is_one_and_has_the_options() {
+        let all = documented();
+        assert!(all.len() > 40, "{}", all.len());
+        for (page, words) in all {
+            let verb = words.first().map_or("", |word| word.trim_matches(['.', ',', ')', ';']));
+            let known = VERBS.iter().find(|known| known.name == verb || verb == "VERB");
+            let known = known.unwrap_or_else(|| panic!("{page}: cargo xtask {words:?}"));
+            let usage = [known.usage, soak::HELP, serve::peers::HELP].concat();
+            for option in words.iter().map(|word| word.trim_matches(['[', ']', '.'])) {
+                assert!(!option.starts_with("--") || usage.contains(option), "{page}: {words:?}");
+            }
+        }
+    }
+}

@@ -26,7 +26,7 @@ const STRESS_IOS: &str = "20000";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
 const RACES: u64 = 300_000;
 
-const HELP: &str = "usage: cargo xtask soak [OPTION]... [SEEDS]
+pub(crate) const HELP: &str = "usage: cargo xtask soak [OPTION]... [SEEDS]
 
   --seeds N        run so many seeds (50000)
   --minutes M      run seeds for so long instead

@@ -11,7 +11,8 @@ use crate::shell::{BLKMQ, RAM_DISK, is_installed};
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-const HELP: &str = "usage: cargo xtask serve-peers [--milliseconds N] [--size MIB] [ROUNDS]
+pub(crate) const HELP: &str =
+    "usage: cargo xtask serve-peers [--milliseconds N] [--size MIB] [ROUNDS]
 
   --milliseconds N   each workload runs for so long (1000)
   --size MIB         the size of each disk (1024)

@@ -21,7 +21,7 @@ exports if it is bfq. Limits of an export hold under every scheduler. A flush on
 all.",
     examples: &[
         "blkmq serve",
-        "blkmq serve --device=uring:disk.img,size=10240 --scheduler=mq-deadline",
+        "blkmq serve --device=uring:disk.img,size=1g --scheduler=mq-deadline",
         "blkmq serve --device=uring:/dev/nvme0n1 --scheduler=bfq \\\n      \
          --export=gold,size=100g,weight=300 --export=rest,offset=100g,wbps=50m",
         "blkmq serve --device=disk --listen=tcp:127.0.0.1 --export=slow,read-only=1",

@@ -1,0 +1,202 @@
+//! The commands that serve, steer a server or are its clients, as the pages and `--help` show them: read out of the
+//! documents, and carried out as they are written.
+//!
+//! They name ports, `/run/blkmq` and `/srv`, so they run with a network and mounts of their own, where nothing of this
+//! machine is touched. Commands that end by themselves are in `cli/tests/documented.rs`.
+
+use super::Outcome;
+use super::folder::Folder;
+use crate::Result;
+use crate::shell::{BLKMQ, Cmd, root, target_dir};
+use std::fs;
+use std::path::Path;
+
+/// Words of commands that cannot run here, and why.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("/dev/nvme0n1", "needs that disk"),
+    ("--tls-certificates", "needs certificates; the check serve-tls makes some"),
+    ("tls-certificates=", "needs certificates; the check serve-tls makes some"),
+    ("qemu-system-", "starts a guest; qemu-io and qemu-img are the clients of other checks"),
+];
+
+/// What a command needs, and when it is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Serves until it is ended.
+    Server,
+    /// Asks the server of the runtime directory.
+    Control,
+    /// Speaks NBD to the server of the file.
+    Client,
+}
+
+/// The check.
+pub(super) fn check() -> Result<Outcome> {
+    let (lines, left_out) = commands()?;
+    for (line, why) in &left_out {
+        println!("  not here: {line}: {why}");
+    }
+    let folder = Folder::new("documented")?;
+    let place = folder.path();
+    fs::create_dir_all(place.join("srv"))?;
+    fs::copy(root().join("crates/cli/examples/serve.toml"), place.join("serve.toml"))?;
+    fs::write(place.join("image.raw"), vec![7; 1 << 20])?;
+    if Cmd::new("unshare --mount --net ip link set lo up").quiet_code().ok().flatten() != Some(0) {
+        return Ok(Outcome::Skipped("no right to a network and mounts of its own".into()));
+    }
+    for kind in [Kind::Server, Kind::Control, Kind::Client] {
+        let those = lines.iter().filter(|(of, _)| *of == kind).map(|(_, line)| line.as_str());
+        let those: Vec<&str> = those.collect();
+        if those.is_empty() {
+            return Err(format!("the documents show no command of the kind {kind:?}").into());
+        }
+        carry_out(kind, &those, place)?;
+        println!("  {} commands: {kind:?}", those.len());
+    }
+    Ok(Outcome::Passed)
+}
+
+/// All commands of these kinds that the documents show, and those that cannot run here with the reason.
+#[expect(clippy::type_complexity, reason = "two lists")]
+fn commands() -> Result<(Vec<(Kind, String)>, Vec<(String, &'static str)>)> {
+    let mut text = String::new();
+    for page in ["README.md", "docs/serve.md"] {
+        let page = fs::read_to_string(root().join(page))?;
+        text.extend(page.split("```").skip(1).step_by(2));
+    }
+    for words in ["serve --help", "ctl --help"] {
+        let help = Cmd::new(&format!("{BLKMQ} {words}")).env("COLUMNS", "200").output()?;
+        let (_, examples) = help.split_once("\nExamples:\n").ok_or("no examples")?;
+        text.push_str(examples);
+    }
+    let (mut lines, mut left_out) = (Vec::new(), Vec::new());
+    for line in joined(&text).lines().map(str::trim) {
+        // Comments stand behind several spaces.
+        let line = line.split("  ").next().unwrap_or(line);
+        let Some(kind) = kind(line) else { continue };
+        match ELSEWHERE.iter().find(|(words, _)| line.contains(words)) {
+            Some((_, why)) => left_out.push((line.to_owned(), *why)),
+            None => lines.push((kind, line.to_owned())),
+        }
+    }
+    lines.sort_by(|a, b| a.1.cmp(&b.1));
+    lines.dedup();
+    Ok((lines, left_out))
+}
+
+/// The lines, of which those that end in a backslash go on.
+fn joined(text: &str) -> String {
+    let mut all = String::new();
+    for line in text.lines() {
+        match line.strip_suffix('\\') {
+            Some(begin) => all.push_str(&format!("{} ", begin.trim())),
+            None => all.push_str(&format!("{}\n", line.trim())),
+        }
+    }
+    all
+}
+
+fn kind(line: &str) -> Option<Kind> {
+    let of = |programs: &[&str]| programs.iter().any(|program| line.starts_with(program));
+    if of(&["blkmq serve"]) {
+        Some(Kind::Server)
+    } else if of(&["blkmq ctl "]) {
+        Some(Kind::Control)
+    } else {
+        of(&["nbdinfo ", "nbdcopy ", "fio ", "qemu-"]).then_some(Kind::Client)
+    }
+}
+
+/// Carries these out, each within half a minute, in a shell of their own. Servers are ended when they say how.
+fn carry_out(kind: Kind, lines: &[&str], place: &Path) -> Result<()> {
+    let program = target_dir().join("dist");
+    let mut script = format!(
+        "set -eu; ip link set lo up; mount -t tmpfs none /run; mkdir -p /run/blkmq; mkdir -p /srv; \
+         mount --bind srv /srv; export PATH={}:$PATH XDG_RUNTIME_DIR=/run/blkmq\n\
+         ready() {{ for n in $(seq 300); do grep -qs '^SIGTERM' out && return; kill -0 $1; sleep 0.1; done; false; }}\n",
+        program.display()
+    );
+    match kind {
+        Kind::Server => {
+            lines.iter().for_each(|line| script.push_str(&serving(line)));
+        }
+        Kind::Control | Kind::Client => {
+            let server = match kind {
+                Kind::Control => {
+                    "blkmq serve --device=memory,size=64 --scheduler=bfq --export=gold,size=8m --export=rest,offset=8m"
+                }
+                _ => "blkmq serve serve.toml",
+            };
+            script.push_str(&format!(
+                "rm -f out; {server} > out 2> errors & server=$!\nready $server\n"
+            ));
+            for line in lines {
+                script.push_str(&one(line));
+            }
+            script.push_str(STOP);
+        }
+    }
+    let run = Cmd::new("timeout 300 unshare --mount --net sh -c").arg(script);
+    let said = run.output_in(place).map_err(|e| {
+        let errors = fs::read_to_string(place.join("errors")).unwrap_or_default();
+        format!("{e}: {errors}")
+    })?;
+    let missing = lines.iter().find(|line| !said.contains(**line));
+    missing.map_or(Ok(()), |line| Err(format!("{line} did not run: {said}").into()))
+}
+
+/// Ends a server, whose exit code has to be 0.
+const STOP: &str = "kill -TERM $server; wait $server\n";
+
+/// A command that serves; one that only checks a file ends by itself. The last of several commands is the server.
+fn serving(line: &str) -> String {
+    let (before, server) = match line.rsplit_once(" && ") {
+        Some((before, server)) => (format!("{before} && "), server),
+        None if line.contains("--check") => return one(line),
+        None => (String::new(), line),
+    };
+    let name = quoted(line);
+    format!(
+        "rm -f out; echo {name}; ({before}exec {server}) > out 2> errors & server=$!\nready $server; {STOP}"
+    )
+}
+
+/// A command that ends by itself, or that goes on for ever and is interrupted when it has shown something.
+fn one(line: &str) -> String {
+    let name = quoted(line);
+    if line.contains(" stat ") && !line.contains("--count") {
+        return format!(
+            "echo {name}; timeout -s INT 5 {line} > shown || true; grep -q aqu-sz shown\n"
+        );
+    }
+    format!("echo {name}; timeout 30 sh -c {name} > shown\n")
+}
+
+fn quoted(line: &str) -> String {
+    format!("'{}'", line.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_have_their_kinds() {
+        assert_eq!(kind("blkmq serve serve.toml"), Some(Kind::Server));
+        assert_eq!(kind("blkmq ctl list"), Some(Kind::Control));
+        assert_eq!(kind("nbdcopy image.raw 'nbd://127.0.0.1/gold'"), Some(Kind::Client));
+        assert_eq!((kind("blkmq bench"), kind("SocketGroup=disk")), (None, None));
+    }
+
+    #[test]
+    fn what_goes_on_for_ever_is_interrupted() {
+        assert!(one("blkmq ctl stat --interval=2").contains("-s INT"));
+        assert!(!one("blkmq ctl list").contains("-s INT"));
+        assert!(
+            serving("blkmq serve --check a && blkmq serve a").contains("a && exec blkmq serve a)")
+        );
+        assert!(!serving("blkmq serve --check a").contains("ready"));
+        assert_eq!(joined("a \\\n    b\nc\n"), "a b\nc\n");
+        assert_eq!(quoted("a 'b'"), r"'a '\''b'\'''");
+    }
+}
