@@ -16,6 +16,7 @@ mod measured;
 mod nbd;
 mod python;
 mod remote;
+pub(crate) mod report_page;
 mod serve;
 
 use crate::Result;
@@ -48,6 +49,7 @@ const CHECKS: &[Check] = &[
     Check { name: "fio-logs", requires: Some("fio"), run: measured::logs },
     Check { name: "fio-log-tools", requires: Some("python3"), run: log_tools::check },
     Check { name: "fio-plot", requires: Some("python3"), run: fio_plot::check },
+    Check { name: "report-page", requires: Some(browser::CHROMIUM), run: report_page::check },
     Check { name: "blktrace", requires: Some("blkparse"), run: blktrace::check },
     Check { name: "file-contents", requires: None, run: files::contents },
     Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },

@@ -179,6 +179,12 @@ const VERBS: &[Verb] = &[
         run: mutants::main,
     },
     Verb {
+        name: "screenshots",
+        usage: "",
+        summary: "pictures of a report, for docs/images",
+        run: interop::report_page::screenshots,
+    },
+    Verb {
         name: "interop",
         usage: "[CHECK]...",
         summary: "checks with real clients",

@@ -86,7 +86,8 @@ fn named<'a>(out: &mut Paper, what: &str, names: impl Iterator<Item = &'a str>) 
 }
 
 fn runs(plan: &Plan) -> TextTable {
-    let figures = ["run", "case", "rep", "threads"].map(|name| (name.to_owned(), Align::Right));
+    // The numbers of the run and of its repetition are those of the JSON and of the names of files.
+    let figures = ["order", "run", "rep", "threads"].map(|name| (name.to_owned(), Align::Right));
     let words = ["access", "scope", "scheduler", "device"];
     let words = words.map(|name| (name.to_owned(), Align::Left));
     let mut table = TextTable::new(figures.into_iter().chain(words).collect());
@@ -99,7 +100,7 @@ fn runs(plan: &Plan) -> TextTable {
         table.row(&[
             (i + 1).to_string(),
             run.case.to_string(),
-            (run.repetition + 1).to_string(),
+            run.repetition.to_string(),
             run.threads.len().to_string(),
             run.access.text.clone(),
             scope.into(),

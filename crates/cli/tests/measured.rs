@@ -314,3 +314,31 @@ fn waiting_is_no_cpu_time() {
     let (disk, flash) = (cost("disk"), cost("flash"));
     assert!(disk < 1_000.0 && flash < 1_000.0, "{disk} and {flash} ns per I/O");
 }
+
+/// clat begins with the push into the queue: a device that takes one I/O at a time is waited for in the scheduler.
+#[test]
+fn completion_latency_has_the_wait_in_the_scheduler_in_it() {
+    for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
+        let line = format!(
+            "sim --device=null,irqmode=2,completion_nsec=1000000,hw_queue_depth=1 --scheduler={scheduler} --rw=randread \
+             --bs=4k --size=1m --iodepth=8"
+        );
+        let read = jobs(&line)[0]["read"].take();
+        let mean = |kind: &str| read[kind]["mean"].as_f64().expect("a mean") / 1e6;
+        // Seven others are before it; the first ones wait for less.
+        assert!((7.5..8.1).contains(&mean("clat_ns")), "{scheduler}: {read}");
+        assert!(mean("slat_ns") < 0.1, "{scheduler}: the push itself waits for nothing: {read}");
+    }
+}
+
+/// The numbers of a dry run are those of the files that the run would write.
+#[test]
+fn a_dry_run_counts_as_files_and_json_do() {
+    let line = "bench --dry-run --rw=read --size=64k --scheduler=none,bfq --repeat=2";
+    let text = blkmq(line);
+    let rows = text.lines().filter(|line| line.contains("combining"));
+    let rows = rows.map(|row| Vec::from_iter(row.split_whitespace().take(3).map(String::from)));
+    let expected = ["1 0 0", "2 1 0", "3 0 1", "4 1 1"]
+        .map(|row| Vec::from_iter(row.split(' ').map(String::from)));
+    assert_eq!(rows.collect::<Vec<_>>(), expected, "{text}");
+}

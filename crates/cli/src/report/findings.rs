@@ -44,7 +44,10 @@ fn cost(report: &Report) -> Option<String> {
             .filter(|run| run.scheduler != "none" && run.iops() > 0.0)
             .filter(|run| run.device.text == base.device.text)
     };
-    let is_like = |run: &&Run| run.access == base.access && run.scope == base.scope;
+    // Each scheduler with the scope of its own, unless none was measured with that one, too.
+    let bases = |scope: &str| start().any(|it| it.scheduler == "none" && it.scope == scope);
+    let is_like =
+        |run: &&Run| run.access == base.access && (run.scope == base.scope || !bases(&run.scope));
     let mut others: Vec<&Run> = all().filter(is_like).collect();
     let mut varying = Varying::default();
     if others.is_empty() {
@@ -56,8 +59,13 @@ fn cost(report: &Report) -> Option<String> {
     }
     let per_io = |run: &Run| 1e9 / run.iops();
     let in_time = fewest == 1 && base.device.kind.is_cpu_bound();
+    // A scheduler that was measured with several scopes is named with them.
+    let scopes = |run: &Run| others.iter().filter(|it| scheduler(it) == scheduler(run)).count();
     let clause = |run: &&Run| {
-        let name = varying.series_name(run);
+        let mut name = varying.series_name(run);
+        if !varying.scope && scopes(run) > 1 {
+            name = format!("{name} ({})", run.scope);
+        }
         if !is_apart(base, run) {
             // Equality is a statement about noise, and one run shows none.
             match (base.spread(), run.spread()) {
@@ -209,6 +217,28 @@ mod tests {
             text,
             "With one thread, none does 8.00M I/Os per second; kyber does 87.5 % of that."
         );
+    }
+
+    /// Bare `blkmq bench` said what kyber costs and nothing of mq-deadline and bfq, whose scope is another one.
+    #[test]
+    fn schedulers_with_a_scope_of_their_own_have_a_cost_too() {
+        let mut report = sample::comparison();
+        report.runs.truncate(1);
+        report.runs[0].scope = "hwqueue".into();
+        let mut other = sample::run("mq-deadline", "combining", 1, 5_000_000, 180);
+        other.scope = "queue".into();
+        report.runs.push(other.clone());
+        assert_eq!(
+            findings(&report)[0],
+            "With one thread, an I/O takes 125 ns with none; mq-deadline costs 75.0 ns more."
+        );
+        // Where none was measured with that scope as well, each is compared with its own.
+        report.runs.push(sample::run("none", "combining", 1, 6_000_000, 180));
+        report.runs[2].scope = "queue".into();
+        other.scope = "hwqueue".into();
+        report.runs.push(other);
+        let text = &findings(&report)[0];
+        assert!(text.matches("mq-deadline").count() == 1, "{text}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::svg::{self, Swatch};
 use super::table::{limits, virtual_time};
 use super::text_table::Align;
 use super::warnings::warnings;
+use blkmq_lab::workload::Direction;
 use std::borrow::Cow;
 
 /// Nothing may be loaded, from anywhere; styles are the page's own.
@@ -108,7 +109,7 @@ pub fn list(m: &mut Markup, class: &str, lines: &[String]) {
 
 /// The one legend of all plots of runs.
 fn looks_legend(m: &mut Markup, looks: &Looks) {
-    m.element("ul", &[("class", &"legend")], |m| {
+    m.element("ul", &[("class", &"legend looks")], |m| {
         for (name, class, shape) in looks.schedulers() {
             entry(m, Swatch::Curve(shape), &class, name);
         }
@@ -167,6 +168,19 @@ fn plots(
     }
 }
 
+/// The kinds of I/O whose latencies have plots of their own, and the ends of their headings: the times of reads and writes
+/// differ by orders of magnitude, and those of both together are those of neither.
+fn kinds(report: &Report) -> Vec<(Option<Direction>, &'static str)> {
+    let each = [
+        (Direction::Read, " of reads"),
+        (Direction::Write, " of writes"),
+        (Direction::Trim, " of trims"),
+    ];
+    let used = each.into_iter().filter(|(kind, _)| report.runs.iter().any(|run| run.does(*kind)));
+    let used: Vec<_> = used.map(|(kind, whose)| (Some(kind), whose)).collect();
+    if used.len() < 2 { vec![(None, "")] } else { used }
+}
+
 /// Everything that is drawn of runs, with one legend.
 fn drawings(m: &mut Markup, report: &Report, looks: &Looks) {
     looks_legend(m, looks);
@@ -185,7 +199,10 @@ fn drawings(m: &mut Markup, report: &Report, looks: &Looks) {
     let says = "Less is better; each gridline is ten times the one before. From left to right: full marker \
                 half of the I/Os (p50), large hollow one 99 % (p99), small one 99.9 %, upright stroke the \
                 slowest.";
-    plots(m, &parts, ("Completion latency", says), |m, part| svg::latencies(m, part, looks));
+    for (kind, whose) in kinds(report) {
+        let heading = format!("Completion latency{whose}");
+        plots(m, &parts, (&heading, says), |m, part| svg::latencies(m, part, looks, kind));
+    }
     let says = |text: &str| {
         let most = parts.iter().map(|(_, part)| (svg::drawn(part).count(), part.runs.len()));
         let cut = most.filter(|(drawn, all)| drawn < all).max();
@@ -194,9 +211,10 @@ fn drawings(m: &mut Markup, report: &Report, looks: &Looks) {
         format!("{first}{text}").trim_end().to_owned()
     };
     let share = says("Which share of the I/Os took no longer; further left is better.");
-    plots(m, &parts, ("Latency distribution", &share), |m, part| {
-        svg::distributions(m, part, looks)
-    });
+    for (kind, whose) in kinds(report) {
+        let heading = format!("Latency distribution{whose}");
+        plots(m, &parts, (&heading, &share), |m, part| svg::distributions(m, part, looks, kind));
+    }
     let over_time = says("");
     for quantity in svg::Quantity::ALL {
         plots(m, &parts, (quantity.heading(), &over_time), |m, part| {

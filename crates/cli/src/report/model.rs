@@ -338,6 +338,12 @@ impl Run {
         merged(self.jobs.iter().map(|job| job.directions()[direction as usize].1))
     }
 
+    /// The latencies of the I/Os of one kind, or of all.
+    #[must_use]
+    pub fn latency_of_kind(&self, kind: Option<workload::Direction>) -> Option<Latency> {
+        kind.map_or_else(|| self.latency(), |kind| self.latency_of(kind))
+    }
+
     /// Does the workload do I/Os of this kind? Reads that only check contents are no part of it.
     #[must_use]
     pub fn does(&self, direction: workload::Direction) -> bool {

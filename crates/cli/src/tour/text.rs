@@ -78,9 +78,9 @@ const BESIDE: &[Figure] = &[
 const STREAMS: &[Figure] = &[
     figure("read", |run| bandwidth(run.bytes_per_second())),
     figure("IOPS", |run| count(run.iops())),
-    detail("p50", |run| latency(run, |l| Percentile::P50.of(&l.0))),
-    figure("p99", |run| latency(run, |l| Percentile::P99.of(&l.0))),
-    detail("max", |run| latency(run, |l| l.0.max())),
+    detail("read p50", |run| latency(run, |l| Percentile::P50.of(&l.0))),
+    figure("read p99", |run| latency(run, |l| Percentile::P99.of(&l.0))),
+    detail("read max", |run| latency(run, |l| l.0.max())),
     figure("merged", |run| percent(run.counters.merged_share())),
     detail("rq/batch", |run| format!("{:.1}", run.counters.batch_mean)),
 ];

@@ -197,7 +197,7 @@ fn every_device_has_a_scale_of_its_own_and_every_scheduler_one_look() {
     assert!(plots[1].contains(">1k<") && !plots[1].contains('M'), "{}", plots[1]);
     assert_eq!(page.matches("<h3>disk</h3>").count(), 3);
     assert_eq!(
-        parts(&page, "class=\"legend\"", "</ul>").len(),
+        parts(&page, "class=\"legend", "</ul>").len(),
         2,
         "one, and that of the kinds of merge"
     );
@@ -259,4 +259,19 @@ fn text_can_be_read_on_a_narrow_screen() {
     let tables = page.matches("<div class=\"scroll\" tabindex=\"0\"><table").count();
     assert_eq!(tables, page.matches("<table").count(), "and every table");
     assert!(sheet.contains(".scroll, .plot { overflow-x: auto; max-width: 100%; }"));
+}
+
+/// Reads of a disk beside writes into its cache had a median between both, that no I/O took.
+#[test]
+fn kinds_of_io_have_plots_of_their_own() {
+    let mut report = sample::comparison();
+    let one = render(&report);
+    assert!(one.contains("<h2>Completion latency</h2>") && !one.contains("of reads</h2>"));
+    let reads = report.runs[0].jobs[0].read.clone();
+    report.runs[0].jobs[0].write = reads;
+    let two = render(&report);
+    for heading in ["Completion latency of reads", "Latency distribution of writes"] {
+        assert!(two.contains(&format!("<h2>{heading}</h2>")), "{heading}");
+    }
+    assert!(!two.contains("<h2>Completion latency</h2>"));
 }

@@ -76,7 +76,7 @@ pub fn courses(m: &mut Markup, report: &Report, looks: &Looks, quantity: Quantit
     if end == 0.0 {
         return false;
     }
-    let (across, up) = (Linear::covering(end, LEFT, RIGHT), Linear::covering(high, BOTTOM, TOP));
+    let (across, up) = (Linear::ending(end, LEFT, RIGHT), Linear::covering(high, BOTTOM, TOP));
     let around = Frame {
         says: quantity.heading(),
         across: "time since the run began",

@@ -10,15 +10,23 @@ use super::latency::decade;
 use super::look::Looks;
 use super::scale::{Linear, Log};
 use blkmq_core::Histogram;
+use blkmq_lab::workload::Direction;
 
 /// Points of one curve.
 const POINTS: u64 = 200;
 
-/// Draws the distributions; returns whether there was one.
-pub fn distributions(m: &mut Markup, report: &Report, looks: &Looks) -> bool {
+/// Draws the distributions, of one kind of I/O or of all; returns whether there was one.
+pub fn distributions(
+    m: &mut Markup,
+    report: &Report,
+    looks: &Looks,
+    kind: Option<Direction>,
+) -> bool {
     let varying = Varying::of(report);
     let timed: Vec<(usize, Histogram)> = drawn(report)
-        .filter_map(|(index, run)| Some((index, run.latency().filter(|l| l.0.count() > 0)?.0)))
+        .filter_map(|(index, run)| {
+            Some((index, run.latency_of_kind(kind).filter(|l| l.0.count() > 0)?.0))
+        })
         .collect();
     let low = timed.iter().map(|(_, l)| l.quantile(1, 1_000)).min();
     let high = timed.iter().map(|(_, l)| l.quantile(9_999, 10_000)).max();

@@ -11,15 +11,18 @@ use super::look::{Looks, Shape, mark};
 use super::rows::{Axis, LEFT, RIGHT, Row, rows};
 use super::scale::Log;
 use super::{bar, line};
+use blkmq_lab::workload::Direction;
 
-/// Draws the latencies of the runs that have any; returns whether there was one.
-pub fn latencies(m: &mut Markup, report: &Report, looks: &Looks) -> bool {
+/// Draws the latencies, of one kind of I/O or of all, of the runs that have any; returns whether there was one.
+pub fn latencies(m: &mut Markup, report: &Report, looks: &Looks, kind: Option<Direction>) -> bool {
     let varying = Varying::of(report);
     let timed: Vec<(usize, Latency)> = report
         .runs
         .iter()
         .enumerate()
-        .filter_map(|(index, run)| Some((index, run.latency().filter(|l| l.0.count() > 0)?)))
+        .filter_map(|(index, run)| {
+            Some((index, run.latency_of_kind(kind).filter(|l| l.0.count() > 0)?))
+        })
         .collect();
     let at = |l: &Latency, p: Percentile| p.of(&l.0) as f64;
     let low = timed.iter().map(|(_, l)| at(l, Percentile::P50)).fold(f64::INFINITY, f64::min);

@@ -44,7 +44,7 @@ pub fn occupancy(m: &mut Markup, run: &Run) -> Option<Drawn> {
     let ns = |at: blkmq_core::Instant| (at - start).0 as f64;
     let end = spans.iter().map(|span| ns(span.end)).fold(0.0, f64::max);
     let most = spans.iter().map(|span| span.place).max()?;
-    let across = Linear::covering(end, LEFT, RIGHT);
+    let across = Linear::ending(end, LEFT, RIGHT);
     let up = Linear::covering(f64::from(most), BOTTOM, TOP);
     let says =
         if heads { "Cylinder of the heads over time" } else { "What each part did over time" };

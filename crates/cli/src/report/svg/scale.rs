@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug)]
 pub struct Linear {
     step: f64,
-    steps: u32,
+    /// The value at pixel `to`.
+    end: f64,
     from: f64,
     to: f64,
 }
@@ -21,22 +22,30 @@ pub struct Log {
 impl Linear {
     /// Zero at pixel `from`; the first round value that is not below `max` at pixel `to`.
     pub fn covering(max: f64, from: f64, to: f64) -> Self {
+        let scale = Self::ending(max, from, to);
+        Self { end: scale.step * (scale.end / scale.step).ceil().max(1.0), ..scale }
+    }
+
+    /// Zero at pixel `from`, and `max` itself at pixel `to`: for an axis that ends where its quantity does, as time.
+    pub fn ending(max: f64, from: f64, to: f64) -> Self {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let decade = 10f64.powi((max / 5.0).log10().floor() as i32);
         let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade);
         let step = steps.into_iter().find(|step| step * 5.0 >= max).unwrap_or(10.0 * decade);
-        Self { step, steps: (max / step).ceil().max(1.0) as u32, from, to }
+        Self { step, end: max, from, to }
     }
 
     /// The pixel of `value`.
     pub fn at(&self, value: f64) -> f64 {
-        self.from + (self.to - self.from) * value / (self.step * f64::from(self.steps))
+        self.from + (self.to - self.from) * value / self.end
     }
 
-    /// Round values, from zero to the end of the scale.
+    /// Round values, from zero to the last one on the scale.
     pub fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
         let step = self.step;
-        (0..=self.steps).map(move |n| step * f64::from(n))
+        // A whole number of steps may come out as a little less.
+        let steps = (self.end / step + 1e-6).floor() as u32;
+        (0..=steps).map(move |n| step * f64::from(n))
     }
 }
 
@@ -77,6 +86,13 @@ mod tests {
         }
         let ticks: Vec<f64> = Linear::covering(7.0, 0.0, 1.0).ticks().collect();
         assert_eq!(ticks, [0.0, 2.0, 4.0, 6.0, 8.0]);
+    }
+
+    #[test]
+    fn a_scale_that_ends_with_its_values_has_ticks_within_them() {
+        let scale = Linear::ending(2.1, 0.0, 210.0);
+        assert_eq!(scale.ticks().collect::<Vec<_>>(), [0.0, 0.5, 1.0, 1.5, 2.0]);
+        assert!((scale.at(2.0) - 200.0).abs() < 1e-9 && (scale.at(2.1) - 210.0).abs() < 1e-9);
     }
 
     #[test]
