@@ -12,12 +12,13 @@ const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
 /// Twice the half minute that a user waits at most for a command that is shown: the machine may be busy.
 const SECONDS: &str = "60";
 /// Commands of `blkmq` with pages of help.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "--help",
     "bench --help",
     "sim --help",
     "serve --help",
     "ctl --help",
+    "top --help",
     "replay --help",
     "repro --help",
     "doc --help",
@@ -108,9 +109,11 @@ fn shown() -> BTreeSet<String> {
 }
 
 /// Words of commands that are not run here, and why.
-const ELSEWHERE: [(&str, &str); 6] = [
+const ELSEWHERE: [(&str, &str); 8] = [
     ("blkmq serve", "does not end by itself; cargo xtask interop serve-documented"),
     ("blkmq ctl", "needs a server; cargo xtask interop serve-documented"),
+    ("blkmq top", "needs a server"),
+    ("nbd://", "needs a server of NBD; the checks remote-* of cargo xtask interop"),
     ("/usr/local/", "installs a file there"),
     ("~/.local/", "installs a file there"),
     ("~/.zfunc/", "installs a file there"),
