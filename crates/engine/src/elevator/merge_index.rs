@@ -2,10 +2,16 @@
 //!
 //! It is two hash tables over slots, chained by index: no allocation after creation, O(1) for each operation. The key
 //! is stored beside the links, so a miss reads only one bucket head.
+//!
+//! Most requests leave in the pass in which they came. So the newest few wait in a short list ahead of the tables, and
+//! get into these only when the list is full. Two filters of 64 bits say that no request in the list touches a sector;
+//! nearly every random I/O needs no more than that.
 
 use blkmq_core::RequestId;
 
 const NIL: u32 = u32::MAX;
+/// Fibonacci hashing spreads neighbouring sectors over distant buckets.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -35,8 +41,7 @@ impl SectorHash {
 
     #[inline]
     fn bucket(&self, sector: u64) -> usize {
-        // Fibonacci hashing spreads neighbouring sectors over distant buckets.
-        (sector.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+        (sector.wrapping_mul(GOLDEN) >> self.shift) as usize
     }
 
     #[inline]
@@ -84,45 +89,174 @@ impl SectorHash {
     }
 }
 
+/// Requests in the list of the newest.
+const FRESH: usize = 8;
+/// The place of a request that is not in the list.
+const NOWHERE: u8 = FRESH as u8;
+
+/// A request in the list of the newest.
+#[derive(Clone, Copy)]
+struct Edges {
+    start: u64,
+    end: u64,
+    id: RequestId,
+}
+
+/// The newest requests, in the order in which they came. A request that leaves makes no room: the list begins anew when
+/// it is empty or full.
+struct Fresh {
+    list: [Edges; FRESH],
+    /// Places used since the list began.
+    used: u8,
+    /// By place: is the request still there?
+    there: u8,
+    /// A bit for each start, and for each end, by its hash. Bits of requests that have left stay until the list begins
+    /// anew.
+    starts: u64,
+    ends: u64,
+}
+
+/// The bit of a sector in a filter.
+#[inline]
+fn bit(sector: u64) -> u64 {
+    1 << (sector.wrapping_mul(GOLDEN) >> 58)
+}
+
+impl Fresh {
+    fn new() -> Self {
+        let none = Edges { start: 0, end: 0, id: RequestId::new(0, 0) };
+        Self { list: [none; FRESH], used: 0, there: 0, starts: 0, ends: 0 }
+    }
+
+    #[inline]
+    fn begin_anew(&mut self) {
+        (self.used, self.there, self.starts, self.ends) = (0, 0, 0, 0);
+    }
+
+    /// The requests of which `is` is true, the newest first.
+    fn find(&self, is: impl Fn(&Edges) -> bool) -> impl Iterator<Item = RequestId> {
+        let mut left = self.there;
+        std::iter::from_fn(move || {
+            while left != 0 {
+                let at = left.ilog2() as usize;
+                left &= !(1 << at);
+                if is(&self.list[at]) {
+                    return Some(self.list[at].id);
+                }
+            }
+            None
+        })
+    }
+}
+
 /// The held, mergeable requests by both edges.
 pub(crate) struct MergeIndex {
+    fresh: Fresh,
+    /// By slot: the place in `fresh`, or [`NOWHERE`].
+    places: Box<[u8]>,
+    /// Requests in the tables.
+    tabled: u32,
     starts: SectorHash,
     ends: SectorHash,
 }
 
 impl MergeIndex {
     pub(crate) fn new(slots: u32) -> Self {
-        Self { starts: SectorHash::new(slots), ends: SectorHash::new(slots) }
+        Self {
+            fresh: Fresh::new(),
+            places: vec![NOWHERE; slots as usize].into_boxed_slice(),
+            tabled: 0,
+            starts: SectorHash::new(slots),
+            ends: SectorHash::new(slots),
+        }
     }
 
     #[inline]
     pub(crate) fn insert(&mut self, id: RequestId, start: u64, end: u64) {
-        self.starts.insert(start, id);
-        self.ends.insert(end, id);
+        if usize::from(self.fresh.used) == FRESH {
+            self.table_all();
+        }
+        let fresh = &mut self.fresh;
+        let at = fresh.used;
+        fresh.list[usize::from(at) % FRESH] = Edges { start, end, id };
+        fresh.used += 1;
+        fresh.there |= 1 << at;
+        fresh.starts |= bit(start);
+        fresh.ends |= bit(end);
+        let place = &mut self.places[id.index()];
+        debug_assert!(*place == NOWHERE, "{id:?} is indexed already");
+        *place = at;
+    }
+
+    /// Moves the list into the tables, the oldest first.
+    #[cold]
+    fn table_all(&mut self) {
+        for at in 0..FRESH {
+            if self.fresh.there & 1 << at != 0 {
+                let Edges { start, end, id } = self.fresh.list[at];
+                self.places[id.index()] = NOWHERE;
+                self.starts.insert(start, id);
+                self.ends.insert(end, id);
+                self.tabled += 1;
+            }
+        }
+        self.fresh.begin_anew();
     }
 
     #[inline]
     pub(crate) fn contains(&self, id: RequestId) -> bool {
-        self.ends.entries[id.index()].id == Some(id)
+        match self.fresh.list.get(usize::from(self.places[id.index()])) {
+            Some(edges) => edges.id == id,
+            None => self.ends.entries[id.index()].id == Some(id),
+        }
     }
 
     /// Removes `id`; false if it was not in the index.
     #[inline]
     pub(crate) fn remove(&mut self, id: RequestId) -> bool {
-        let there = self.contains(id);
+        let place = &mut self.places[id.index()];
+        let Some(edges) = self.fresh.list.get(usize::from(*place)) else {
+            return self.tabled > 0 && self.remove_tabled(id);
+        };
+        if edges.id != id {
+            return false;
+        }
+        self.fresh.there &= !(1 << *place);
+        *place = NOWHERE;
+        if self.fresh.there == 0 {
+            self.fresh.begin_anew();
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn remove_tabled(&mut self, id: RequestId) -> bool {
+        let there = self.ends.entries[id.index()].id == Some(id);
         if there {
             self.starts.remove(id);
             self.ends.remove(id);
+            self.tabled -= 1;
         }
         there
     }
 
-    pub(crate) fn starting_at(&self, sector: u64) -> impl Iterator<Item = RequestId> + '_ {
-        self.starts.find(sector)
+    /// May a request start at `end` or end at `start`? If not, an I/O from `start` to `end` continues none.
+    #[inline]
+    pub(crate) fn may_touch(&self, start: u64, end: u64) -> bool {
+        let fresh = self.fresh.ends & bit(start) | self.fresh.starts & bit(end);
+        self.tabled > 0 || fresh != 0
     }
 
+    /// The requests that start at `sector`, the newest first.
+    pub(crate) fn starting_at(&self, sector: u64) -> impl Iterator<Item = RequestId> + '_ {
+        let fresh = self.fresh.find(move |edges| edges.start == sector);
+        fresh.chain(self.starts.find(sector))
+    }
+
+    /// The requests that end at `sector`, the newest first.
     pub(crate) fn ending_at(&self, sector: u64) -> impl Iterator<Item = RequestId> + '_ {
-        self.ends.find(sector)
+        let fresh = self.fresh.find(move |edges| edges.end == sector);
+        fresh.chain(self.ends.find(sector))
     }
 }
 
@@ -130,34 +264,38 @@ impl MergeIndex {
 mod tests {
     use super::*;
     use blkmq_core::Rng;
-    use std::collections::BTreeMap;
 
     #[test]
     fn agrees_with_a_map_over_random_histories() {
         let mut rng = Rng::new(11);
         let mut index = MergeIndex::new(32);
-        let mut naive: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        // Slot, start and end, the oldest first.
+        let mut naive: Vec<(u32, u64, u64)> = Vec::new();
         for step in 0..if cfg!(miri) { 40 } else { 20_000 } {
-            let slot = rng.below(32) as u32;
+            // Sometimes few, so that the list begins anew, and sometimes many.
+            let slot = rng.below(if step / 500 % 2 == 0 { 4 } else { 32 }) as u32;
             let id = RequestId::new(slot, 0);
-            if naive.remove(&slot).is_some() {
-                assert!(index.remove(id), "step {step}");
+            if let Some(at) = naive.iter().position(|it| it.0 == slot) {
+                assert!(index.contains(id) && index.remove(id), "step {step}");
+                naive.remove(at);
             } else {
+                assert!(!index.contains(id) && !index.remove(id), "step {step}");
                 let (start, end) = (rng.below(16), 16 + rng.below(16));
                 index.insert(id, start, end);
-                naive.insert(slot, (start, end));
+                naive.push((slot, start, end));
             }
-            let sector = rng.below(32);
-            let mut found: Vec<u32> =
-                index.starting_at(sector).map(|id| id.index() as u32).collect();
-            found.extend(index.ending_at(sector).map(|id| id.index() as u32));
-            found.sort_unstable();
-            let expected: Vec<u32> = naive
-                .iter()
-                .filter(|(_, (start, end))| *start == sector || *end == sector)
-                .map(|(slot, _)| *slot)
-                .collect();
+            let (from, to) = (16 + rng.below(16), rng.below(16));
+            let slots = |ids: &mut dyn Iterator<Item = RequestId>| {
+                Vec::from_iter(ids.map(|id| id.index() as u32))
+            };
+            let found = [slots(&mut index.ending_at(from)), slots(&mut index.starting_at(to))];
+            let newest_first = |is: &dyn Fn(&(u32, u64, u64)) -> bool| {
+                Vec::from_iter(naive.iter().rev().filter(|it| is(it)).map(|it| it.0))
+            };
+            let expected = [newest_first(&|it| it.2 == from), newest_first(&|it| it.1 == to)];
             assert_eq!(found, expected, "step {step}");
+            let touches = expected.iter().any(|found| !found.is_empty());
+            assert!(index.may_touch(from, to) || !touches, "step {step}");
         }
     }
 
@@ -168,8 +306,14 @@ mod tests {
         assert!(!index.contains(id) && !index.remove(id));
         index.insert(id, 8, 16);
         let reused = id.next_generation();
-        assert!(!index.contains(reused) && !index.remove(reused), "its slot is, and it is not");
-        assert!(index.contains(id) && index.remove(id) && !index.remove(id));
+        let check = |index: &mut MergeIndex| {
+            assert!(!index.contains(reused) && !index.remove(reused), "its slot is, and it is not");
+            assert!(index.contains(id) && index.remove(id) && !index.remove(id));
+        };
+        check(&mut index);
+        index.insert(id, 8, 16);
+        index.table_all();
+        check(&mut index);
     }
 
     /// O(1) needs more buckets than requests, and different buckets for neighbouring sectors.

@@ -26,6 +26,7 @@ impl Elevator {
 
     /// The request that `io` should join: the one in the one-hit cache, else one that ends where `io` starts, else
     /// one that starts where `io` ends.
+    #[inline]
     fn find(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
         if let Some(last) = self.last_merge
             && merge::could_join(self.requests.get(last), io)
@@ -33,9 +34,14 @@ impl Elevator {
         {
             return Some((last, kind));
         }
-        if self.config.nomerges == NoMerges::Simple {
+        if self.config.nomerges == NoMerges::Simple || !self.index.may_touch(io.sector, io.end()) {
             return None;
         }
+        self.find_indexed(io)
+    }
+
+    #[inline(never)]
+    fn find_indexed(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
         if let Some(hit) = self.ending_at(io) {
             return Some(hit);
         }
