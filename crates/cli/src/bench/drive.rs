@@ -24,7 +24,7 @@ impl<P: BenchPayload> Port<P> for Real<P> {
         self.clock.now()
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         self.client.push_at(now, io)
     }

@@ -153,6 +153,11 @@ impl Sizes {
         }
     }
 
+    /// The length, if there is only one.
+    pub(super) fn fixed(&self) -> Option<u32> {
+        if let Self::Fixed(sectors) = self { Some(*sectors) } else { None }
+    }
+
     #[inline]
     pub(super) fn next(&self, rng: &mut Rng) -> u32 {
         match self {

@@ -83,6 +83,8 @@ pub struct Generator {
     /// region within them: does the pass go on at its start?
     hole: (i64, bool),
     prios: Prios,
+    /// If all I/Os are alike but for their places.
+    plain: Option<Plain>,
     start: u64,
     end: u64,
     /// Issued before any new I/O: the write half of a trimwrite.
@@ -102,6 +104,16 @@ enum Choice {
     Only(Direction),
     /// A read if the next random number is below this.
     Mix(u64),
+}
+
+/// A stream of I/Os of one operation, length and priority, each at a random place.
+#[derive(Clone, Copy, Debug)]
+struct Plain {
+    /// Every I/O, at sector 0.
+    io: NextIo,
+    /// As in [`Stream`].
+    unit: u64,
+    places: usize,
 }
 
 /// The rest of a pass.
@@ -164,7 +176,7 @@ impl Generator {
             sectors: region.io_size.div_ceil(SECTOR_SIZE.into()),
             ios: job.number_ios.unwrap_or(u64::MAX),
         };
-        Ok(Self {
+        let mut generator = Self {
             rng,
             choice: match job.rw {
                 Rw::ReadWrite | Rw::RandRw if job.rwmixread == 0 => Choice::Only(Direction::Write),
@@ -174,6 +186,7 @@ impl Generator {
                 rw => Choice::Only(rw.directions()[0]),
             },
             random: job.rw.is_random(),
+            plain: None,
             streams,
             places,
             cover,
@@ -188,7 +201,23 @@ impl Generator {
             fsync: job.fsync,
             writes_since_flush: 0,
             pass,
-        })
+        };
+        generator.plain = generator.as_plain();
+        Ok(generator)
+    }
+
+    /// Are all I/Os alike but for their places, so that nothing else has to be decided for each?
+    fn as_plain(&self) -> Option<Plain> {
+        let Choice::Only(direction) = self.choice else { return None };
+        let Stream { op, flags, sizes, unit, places, random_below, .. } =
+            &self.streams[direction as usize];
+        let sectors = sizes.fixed()?;
+        let scattered = self.random && self.run.0 == 1 && *random_below == ALWAYS;
+        if !scattered || self.chains || self.cover.is_some() || self.prios.is_varied() {
+            return None;
+        }
+        let io = NextIo { op: *op, flags: *flags, prio: self.prios.own(), sectors, sector: 0 };
+        Some(Plain { io, unit: *unit, places: *places })
     }
 
     /// Starts the next pass, if there is one.
@@ -296,13 +325,43 @@ impl Generator {
     /// drawn, and decides.
     #[inline]
     pub fn next_steered(&mut self, steer: impl Fn(Direction) -> Direction) -> Option<NextIo> {
+        match self.plain {
+            Some(plain) => self.next_plain(plain),
+            None => self.next_of_many(steer),
+        }
+    }
+
+    #[inline]
+    fn next_plain(&mut self, plain: Plain) -> Option<NextIo> {
+        if self.is_over() && !self.begin_pass() {
+            return None;
+        }
+        let sector = self.start + self.places[plain.places].next(&mut self.rng) * plain.unit;
+        self.count(&plain.io);
+        Some(NextIo { sector, ..plain.io })
+    }
+
+    /// Is the pass over?
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.pass.sectors_left == 0 || self.pass.ios_left == 0
+    }
+
+    /// Counts an I/O of the pass.
+    #[inline]
+    fn count(&mut self, io: &NextIo) {
+        self.pass.sectors_left = self.pass.sectors_left.saturating_sub(io.sectors.into());
+        self.pass.ios_left -= 1;
+    }
+
+    fn next_of_many(&mut self, steer: impl Fn(Direction) -> Direction) -> Option<NextIo> {
         if let Some(io) = self.queued.take() {
             // As in fio, a trim and its write count once, in bytes and in number_ios.
             self.chain(&io);
             return Some(io);
         }
         loop {
-            if (self.pass.sectors_left == 0 || self.pass.ios_left == 0) && !self.begin_pass() {
+            if self.is_over() && !self.begin_pass() {
                 return None;
             }
             // As in fio, a flush goes before an I/O and not behind the last one.
@@ -315,8 +374,7 @@ impl Generator {
                 self.pass.ios_left = 0;
                 continue;
             };
-            self.pass.sectors_left = self.pass.sectors_left.saturating_sub(io.sectors.into());
-            self.pass.ios_left -= 1;
+            self.count(&io);
             if self.chains {
                 self.chain(&io);
             }

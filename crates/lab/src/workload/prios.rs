@@ -37,6 +37,11 @@ impl Prios {
         self.prio
     }
 
+    /// May an I/O have another one?
+    pub(super) fn is_varied(&self) -> bool {
+        self.varied
+    }
+
     /// The priority of an I/O.
     #[inline]
     pub(super) fn next(&mut self, direction: Direction, sectors: u64) -> IoPrio {

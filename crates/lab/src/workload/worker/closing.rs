@@ -51,7 +51,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.phase = Phase::Closing;
         let now = port.now();
         self.closing = now;
-        self.push(now, &NextIo::flush(self.job.prio), Purpose::Work, port);
+        self.push_rare(now, &NextIo::flush(self.job.prio), Purpose::Work, port);
         self.flush(now, port);
         true
     }
