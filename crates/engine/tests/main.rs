@@ -3,6 +3,7 @@
 
 mod attributes;
 mod before;
+mod bypass;
 mod cancel;
 mod change;
 mod common;

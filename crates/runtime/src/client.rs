@@ -122,7 +122,7 @@ impl<P: Payload> Client<P> {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    #[inline]
+    #[inline(always)]
     pub fn push_at(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         self.submitter.push(now, io)
     }

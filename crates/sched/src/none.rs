@@ -3,7 +3,7 @@
 //! Requests still merge, because merging is the engine's work. The policy has no options.
 
 use crate::index::Fifo;
-use crate::{At, Cx, Done, Factory, Pick, Scheduler, Scope};
+use crate::{At, Bypass, Cx, Done, Factory, Pick, Scheduler, Scope};
 use alloc::boxed::Box;
 use blkmq_core::{HwQueue, RequestId};
 
@@ -44,6 +44,10 @@ impl Scheduler for Noop {
 
     fn absorbed(&mut self, _: &Cx<'_>, _into: RequestId, gone: RequestId) {
         self.queue.remove(gone);
+    }
+
+    fn bypass(&self) -> Bypass {
+        Bypass::Untold
     }
 
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {

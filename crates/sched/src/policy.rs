@@ -137,6 +137,18 @@ pub struct Used {
     pub unsynced: u32,
 }
 
+/// May requests pass a policy by?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bypass {
+    /// Each request is inserted and picked.
+    Never,
+    /// While the policy holds none, requests may go to the device without being inserted and picked. The policy is
+    /// not told of those, nor of any completion.
+    Untold,
+    /// The same, and the policy is told of each ([`Scheduler::passed`]), and of each completion.
+    Told,
+}
+
 /// An I/O scheduling policy: a plain state machine.
 ///
 /// It is called by one thread at a time and is told the time. It owns no clock, thread, lock or random source, and
@@ -227,6 +239,16 @@ pub trait Scheduler: Send {
     fn capacity(&self) -> Option<Capacity> {
         None
     }
+
+    /// May requests pass the policy by while it holds none? For a policy that hands out requests in the order in which
+    /// they are inserted, and does nothing else. Such a request counts as issued, and may be inserted with [`At::Head`].
+    /// Asked once, after creation.
+    fn bypass(&self) -> Bypass {
+        Bypass::Never
+    }
+
+    /// `rq` has passed the policy by and is issued on `hw`: as if it had been inserted with [`At::Tail`] and picked.
+    fn passed(&mut self, _cx: &Cx<'_>, _rq: RequestId, _hw: HwQueue) {}
 
     /// The tree of groups has changed. Policies that do not share by group may ignore it.
     fn regroup(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}

@@ -12,9 +12,13 @@ impl<P: Send> Engine<P> {
     /// did when the flag was proposed.
     #[inline]
     pub(crate) fn kick_for_each(&self, hw: HwQueue, completed: u64, waits: bool) {
-        if self.hub.modes.kick == KickMode::Coalesced || !waits {
-            return;
+        if waits && self.hub.modes.kick != KickMode::Coalesced {
+            self.kick_each(hw, completed);
         }
+    }
+
+    #[inline(never)]
+    fn kick_each(&self, hw: HwQueue, completed: u64) {
         let counters = &self.hub.hctx(hw).counters;
         for _ in 0..completed {
             for hw in self.hub.shards[self.hub.shard_of(hw)].hws().map(HwQueue) {

@@ -2,6 +2,7 @@
 //! they take the lock.
 
 use super::parking::Parked;
+use crate::dispatch::ready::Ready;
 use crate::elevator::runner::Runner;
 use crate::planted::{self, Planted};
 use crate::shared::hub::Hub;
@@ -57,7 +58,8 @@ impl Runner {
             self.let_line_in(hub);
             freed = true;
         }
-        self.admit_all(hub, shard, freed, own);
+        // Under a lock no request passes the policy by.
+        self.admit_all(hub, shard, (freed, own), &mut Ready::default());
     }
 
     /// Publishes the hints that are read without the lock: the number of held requests, and the slots that may be

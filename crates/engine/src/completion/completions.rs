@@ -6,9 +6,6 @@ use crate::shared::lasting::Lasting;
 use crate::shared::slots::{Bio, Finish};
 use blkmq_core::{IoResult, SubmitterId};
 
-/// Completions gathered for one submitter at a time.
-pub(crate) const BATCH: usize = 32;
-
 /// A batch of completions for one submitter.
 pub(crate) struct Completions {
     to: SubmitterId,
@@ -19,7 +16,7 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn new<P>(table: &BioTable<P>) -> Self {
-        Self { to: SubmitterId(0), batch: table.finish_batch(BATCH), wake: Vec::new() }
+        Self { to: SubmitterId(0), batch: table.finish_batch(), wake: Vec::new() }
     }
 
     /// Ends a bio that is not chained to others. Inlined by force: nearly every I/O ends here, and the calls from the
@@ -27,7 +24,7 @@ impl Completions {
     #[inline(always)]
     pub(crate) fn push<P>(&mut self, lasting: &Lasting<P>, bio: Bio, result: IoResult) {
         let to = lasting.table.submitter(&bio);
-        if to != self.to || self.batch.len() == BATCH {
+        if to != self.to || self.batch.is_full() {
             self.flush(lasting);
             self.to = to;
         }

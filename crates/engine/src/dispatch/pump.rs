@@ -7,12 +7,13 @@
 //! fills the outbox in that order, and the pump empties it in that order.
 
 use crate::completion::apart::Apart;
-use crate::completion::completions::{BATCH, Completions};
+use crate::completion::completions::Completions;
 use crate::completion::expiry::Deadlines;
 use crate::dispatch::device::{Busy, DeviceQueue, Enqueued, Finished};
 use crate::dispatch::duties::Duties;
 use crate::dispatch::inflight::Handback;
 use crate::planted::{self, Planted};
+use crate::shared::few::{BATCH, Few};
 use crate::shared::hctx::Hctx;
 use crate::shared::hub::Hub;
 use crate::sync::{Consumer, Producer};
@@ -52,7 +53,7 @@ pub(crate) struct Pump<P> {
     /// Requests that the device wants again later, not offered again in this turn.
     later: VecDeque<Inflight>,
     finished: Vec<Finished>,
-    tags: Vec<Tag>,
+    tags: Few<Tag, BATCH>,
     /// The pools of the tokens that go back with the tags in `tags`.
     tokens: Vec<u8>,
     completions: Completions,
@@ -111,7 +112,7 @@ impl<P: Send> Pump<P> {
             stuck: VecDeque::new(),
             later: VecDeque::new(),
             finished: Vec::new(),
-            tags: Vec::with_capacity(BATCH),
+            tags: Few::new(Tag(0)),
             tokens: Vec::with_capacity(BATCH),
             completions: Completions::new(table),
             now: Instant::ZERO,

@@ -15,6 +15,10 @@ impl Ready {
     /// Adds the hardware queues in `other`.
     #[inline]
     pub(crate) fn merge(&mut self, other: Self) {
+        if self.len == 0 {
+            *self = Self { many: self.many | other.many, ..other };
+            return;
+        }
         self.many |= other.many;
         for hw in &other.few[..other.len.into()] {
             self.add(HwQueue(*hw));
@@ -43,8 +47,12 @@ impl Ready {
     /// The hardware queues to pump; `all` are those of the shard.
     #[inline]
     pub(crate) fn iter(self, all: std::ops::Range<u16>) -> impl Iterator<Item = HwQueue> {
-        let few = (!self.many).then(|| self.few.into_iter().take(self.len.into()));
-        let many = self.many.then_some(all);
-        few.into_iter().flatten().chain(many.into_iter().flatten()).map(HwQueue)
+        let Self { few, len, many } = self;
+        let mut left = if many { all } else { 0..u16::from(len) };
+        std::iter::from_fn(move || {
+            let next = left.next()?;
+            let hw = if many { next } else { few[usize::from(next) % few.len()] };
+            Some(HwQueue(hw))
+        })
     }
 }

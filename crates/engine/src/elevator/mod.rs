@@ -21,10 +21,11 @@ use crate::submission::plugged::PluggedRequest;
 use crate::sync::Arc;
 use crate::{BioTable, Inflight, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
-use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
+use blkmq_sched::{At, Bypass, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 
+mod bypass;
 mod counting;
 pub(crate) mod flush;
 mod live;
@@ -64,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) async_depth: u32,
     /// An I/O that finds no slot does not merge either: merging was tried before it came here (`compare/parking.rs`).
     pub(crate) slots_first: bool,
+    /// Requests may pass a policy by that allows it.
+    pub(crate) bypass: bool,
     /// Submitters of the queue.
     pub(crate) submitters: u16,
     /// I/Os that all submitters together may have in flight.
@@ -110,6 +113,8 @@ pub(crate) struct Elevator {
     counts_groups: bool,
     /// Where the time of requests goes, if that is counted.
     pub(crate) timing: Option<Box<timing::Timing>>,
+    /// May requests pass the policy by?
+    bypass: Bypass,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
     requests: Requests,
@@ -144,6 +149,12 @@ impl Elevator {
             limits_slots: policy.limits_slots(),
             counts_groups: counting::counts(&*policy, env.level()),
             timing: timing::wanted(env.stats_mode(), slots),
+            // With several hardware queues, the policy chooses the one that an I/O leaves by.
+            bypass: if config.bypass && config.hw_queues == 1 {
+                policy.bypass()
+            } else {
+                Bypass::Never
+            },
             env,
             async_depth: async_depth(&*policy, config.async_depth),
             policy,
@@ -354,6 +365,17 @@ impl Elevator {
         }
     }
 
+    /// Takes a slot for a request with data. The caller has seen that one is free.
+    #[inline]
+    fn take_slot(&mut self, meta: &IoMeta) -> RequestId {
+        let id = self.requests.alloc(*meta).expect("a free slot was seen");
+        let used = self.used(meta.hw);
+        used.all += 1;
+        used.limited += u32::from(!meta.is_sync_read());
+        used.unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
+        id
+    }
+
     /// Inserts `proto` into the policy, or begins its flush sequence. The caller has seen that a slot is free.
     #[inline]
     fn insert(&mut self, proto: PluggedRequest) {
@@ -362,15 +384,11 @@ impl Elevator {
             return;
         }
         let PluggedRequest { meta, bio, bios } = proto;
-        let id = self.requests.alloc(meta).expect("a free slot was seen");
+        let id = self.take_slot(&meta);
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
         self.time_inserted(id);
         self.hold(id);
-        let used = self.used(meta.hw);
-        used.all += 1;
-        used.limited += u32::from(!meta.is_sync_read());
-        used.unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
         if self.config.nomerges != NoMerges::None && merge::mergeable(&meta) {
             self.index.insert(id, meta.sector, meta.end());
             if self.last_merge.is_none() {
@@ -423,8 +441,10 @@ impl Elevator {
     /// Tells the policy that a request has finished, and frees its slot.
     #[inline]
     pub(crate) fn done(&mut self, done: &Done) {
-        let cx = Cx::new(self.now, &self.requests, &self.env);
-        self.policy.completed(&cx, done);
+        if self.bypass != Bypass::Untold {
+            let cx = Cx::new(self.now, &self.requests, &self.env);
+            self.policy.completed(&cx, done);
+        }
         self.count_completed(done);
         self.free_slot(done.rq);
     }

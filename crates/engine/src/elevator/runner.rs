@@ -22,6 +22,7 @@ use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
 use blkmq_sched::Done;
 
 mod admission;
+mod bypass;
 mod cancel;
 mod dispatch;
 
@@ -137,8 +138,8 @@ impl Runner {
         self.begin(now);
         self.elevator.counters.passes.add(1);
         let freed = self.take_returns(&hub.lasting) | self.answer_asks(hub, shard);
-        self.admit_all(hub, shard, freed, own);
         let mut ready = Ready::default();
+        self.admit_all(hub, shard, (freed, own), &mut ready);
         self.dispatch_all(hub, shard, home, &mut ready);
         self.elevator.time_busy();
         self.end();
@@ -147,6 +148,7 @@ impl Runner {
 
     /// Begins a pass, or other work on the elevator: tells it the time, and lets the policy's governor decide if that
     /// is due.
+    #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
         let Self { elevator, duties, .. } = self;
         elevator.advance(now);
@@ -155,6 +157,7 @@ impl Runner {
 
     /// Ends the pass: tokens that the policy took and did not use go back, and the elevators that wait for one are to
     /// be kicked.
+    #[inline]
     pub(crate) fn end(&mut self) {
         let Self { elevator, duties, .. } = self;
         elevator.env.end(&mut |shard| duties.kick(shard));
@@ -162,7 +165,9 @@ impl Runner {
 
     #[inline]
     pub(crate) fn begin_flushes(&mut self) {
-        if let Some(at) = self.elevator.begin_flushes() {
+        if self.elevator.has_flushes()
+            && let Some(at) = self.elevator.begin_flushes()
+        {
             self.duties.arm(at);
         }
     }
@@ -181,11 +186,7 @@ impl Runner {
         let Self { elevator, lanes, completions, duties, .. } = self;
         let mut freed = false;
         for lane in lanes {
-            while let Some(done) = lane.returns.peek() {
-                freed = true;
-                elevator.done(done);
-                lane.returns.take();
-            }
+            freed |= lane.returns.take_all(|done| elevator.done(done)) > 0;
             while let Some(back) = lane.handbacks.pop() {
                 freed |=
                     elevator.take_back(back, |bio, result| completions.push(lasting, bio, result));

@@ -124,12 +124,15 @@ impl Elevator {
         self.free_slot(id);
     }
 
+    /// Are there requests in flush sequences?
+    #[inline]
+    pub(crate) fn has_flushes(&self) -> bool {
+        !self.flushes.is_empty()
+    }
+
     /// Begins the flushes that may begin. Returns the time of the next look if requests wait for a flush and nothing
     /// happens before.
     pub(crate) fn begin_flushes(&mut self) -> Option<Instant> {
-        if self.flushes.is_empty() {
-            return None;
-        }
         let mut next: Option<Instant> = None;
         for hw in self.flushes.hws() {
             if let Some(carrier) = self.flushes.begin(self.now, hw) {

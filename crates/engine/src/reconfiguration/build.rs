@@ -136,6 +136,17 @@ fn slots_first(plan: &Plan) -> bool {
     }
 }
 
+/// May requests pass a policy by? Under a lock they are dispatched one by one, as they were when that was measured.
+fn bypass(plan: &Plan) -> bool {
+    #[cfg(feature = "compare")]
+    return modes(plan).access == crate::Access::Combining;
+    #[cfg(not(feature = "compare"))]
+    {
+        let _ = plan;
+        true
+    }
+}
+
 /// The alarm that a panic in an elevator or a pump raises. Loom models no queues.
 #[cfg_attr(loom, allow(unused_variables))]
 fn alarm<P: Send + 'static>(lasting: &Arc<Lasting<P>>) -> AlarmRef {
@@ -180,6 +191,7 @@ fn build_shards<P>(plan: &Plan, lasting: &Lasting<P>, common: Option<&Arc<Common
             hw_queue_depth: plan.device.hw_queue_depth,
             async_depth: plan.effective_async_depth(),
             slots_first: slots_first(plan),
+            bypass: bypass(plan),
             submitters,
             credit: table.capacity(),
         };

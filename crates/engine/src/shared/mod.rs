@@ -1,6 +1,7 @@
 //! The words and tables that the threads of a queue share. The code that acts on them is in the other folders.
 
 pub(crate) mod common;
+pub(crate) mod few;
 pub(crate) mod hctx;
 pub(crate) mod hub;
 pub(crate) mod lasting;

@@ -32,6 +32,7 @@
 //! its cell. If its token came back, or is among the orphans, the payload is dropped. Otherwise the token is
 //! unaccounted for, and the payload is leaked and counted.
 
+use crate::shared::few::{BATCH, Few};
 use crate::shared::lines::Lines;
 use crate::sync::{CompletionReceiver, CompletionSender, Orphans, UnsafeCell, completion_ring};
 use blkmq_core::{IoError, IoResult, Owner, SubmitterId};
@@ -227,7 +228,7 @@ pub(crate) struct BioReceiver {
 
 /// Finished bios of one submitter, gathered to be sent together.
 pub(crate) struct Finish {
-    payloads: Vec<u64>,
+    payloads: Few<u64, BATCH>,
     table: NonZeroU32,
 }
 
@@ -269,9 +270,9 @@ impl<P> BioTable<P> {
         (BioSender { ring: sender, table: self.id }, BioReceiver { ring: receiver, table: self.id })
     }
 
-    /// An empty batch for up to `most` finished bios.
-    pub(crate) fn finish_batch(&self, most: usize) -> Finish {
-        Finish { payloads: Vec::with_capacity(most), table: self.id }
+    /// An empty batch of finished bios.
+    pub(crate) fn finish_batch(&self) -> Finish {
+        Finish { payloads: Few::new(0), table: self.id }
     }
 
     /// The submitter of a bio.
@@ -486,10 +487,12 @@ impl Bio {
 }
 
 impl Finish {
-    pub(crate) fn len(&self) -> usize {
-        self.payloads.len()
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.payloads.is_full()
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.payloads.is_empty()
     }
@@ -504,7 +507,7 @@ impl Finish {
     #[inline]
     pub(crate) fn send(&mut self, to: &BioSender) -> bool {
         assert!(to.table == self.table, "a ring of another queue");
-        let wake = to.ring.push(&self.payloads);
+        let wake = to.ring.push(self.payloads.values());
         self.payloads.clear();
         wake
     }

@@ -267,6 +267,10 @@ fn mask(n: u32) -> u64 {
 /// Up to `want` of `bits`, from bit `offset` upwards and around.
 #[inline]
 fn choose(bits: u64, offset: u32, want: u32) -> u64 {
+    if want == 1 {
+        let first = bits.rotate_right(offset);
+        return (first & first.wrapping_neg()).rotate_left(offset);
+    }
     if bits.count_ones() <= want {
         return bits;
     }

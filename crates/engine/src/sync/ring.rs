@@ -13,6 +13,8 @@
 //!
 //! Invariant: each entry is touched by one side only; the counters hand it over.
 //!
+//! A consumer that takes all published entries returns them together.
+//!
 //! The consumer may also take a published entry out of order ([`remove_before`](Consumer::remove_before)): it moves
 //! the entries ahead, which are its own, up by one, and then returns the first one as a `pop` does.
 //!
@@ -229,6 +231,27 @@ impl<T> Consumer<T> {
         self.head = self.head.wrapping_add(1);
         self.shared.head.store(self.head, Ordering::Release);
         Some(value)
+    }
+
+    /// Shows all published values to `look`, the oldest first, and takes them, with one store. Returns how many. If
+    /// `look` panics, those that it has seen are not seen again.
+    #[inline]
+    pub(crate) fn take_all(&mut self, mut look: impl FnMut(&T)) -> u32
+    where
+        T: Copy,
+    {
+        if self.is_empty() {
+            return 0;
+        }
+        let there = self.tail.wrapping_sub(self.head);
+        while self.head != self.tail {
+            let at = self.head;
+            self.head = at.wrapping_add(1);
+            // SAFETY: as in `pop`; the entry is the producer's only after the store below.
+            self.shared.entry(at).with(|entry| look(unsafe { (*entry).assume_init_ref() }));
+        }
+        self.shared.head.store(self.head, Ordering::Release);
+        there
     }
 
     /// The oldest value.

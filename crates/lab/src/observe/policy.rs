@@ -8,8 +8,8 @@ use super::env::{Heard, Memory, Spied};
 use crate::policies;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{
-    At, Capacity, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler,
-    Shape, Used,
+    At, Bypass, Capacity, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick,
+    Scheduler,    Shape, Used,
 };
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -207,6 +207,21 @@ impl Scheduler for Watched {
         let answer = spied!(self, cx, admits(io, used));
         self.tell(|watch| watch.admits(cx, io, used, answer));
         answer
+    }
+
+    fn bypass(&self) -> Bypass {
+        match self.inner.bypass() {
+            Bypass::Never => Bypass::Never,
+            Bypass::Untold | Bypass::Told => Bypass::Told,
+        }
+    }
+
+    fn passed(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) {
+        if self.inner.bypass() == Bypass::Told {
+            spied!(self, cx, passed(rq, hw));
+        }
+        self.tell(|watch| watch.inserted(cx, rq, At::Tail));
+        self.tell(|watch| watch.asked(cx, hw, Pick::Issue(rq)));
     }
 
     fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {

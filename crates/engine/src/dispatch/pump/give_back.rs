@@ -4,7 +4,6 @@
 use super::Pump;
 use crate::Inflight;
 use crate::completion::apart::Next;
-use crate::completion::completions::BATCH;
 use crate::dispatch::device::{Expiry, Finished};
 use crate::dispatch::inflight::Handback;
 use crate::dispatch::verdict::Verdict;
@@ -151,7 +150,7 @@ impl<P: Send> Pump<P> {
         if let Some(pool) = rq.pool() {
             self.tokens.push(pool);
         }
-        if self.tags.len() == BATCH {
+        if self.tags.is_full() {
             self.free_tags(hub, &hub.hctxs[usize::from(rq.hw.0)]);
         }
     }
@@ -161,12 +160,13 @@ impl<P: Send> Pump<P> {
             return;
         }
         let duties = &mut self.duties;
-        hub.put_budget(self.tags.len() as u32, duties);
+        let tags = self.tags.values();
+        hub.put_budget(tags.len() as u32, duties);
         for alike in self.tokens.chunk_by(|one, other| one == other) {
             hub.put_tokens(alike[0].into(), alike.len() as u32, duties);
         }
         self.tokens.clear();
-        hctx.tags.put(&self.tags, &hub.tag_wait, duties);
+        hctx.tags.put(tags, &hub.tag_wait, duties);
         self.tags.clear();
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Runner;
 use crate::BioTable;
+use crate::dispatch::ready::Ready;
 use crate::elevator::Place;
 use crate::shared::hub::Hub;
 use crate::shared::shard::Shard;
@@ -35,10 +36,15 @@ impl Runner {
     }
 
     /// Asks for another pass over what this one left in staging.
+    #[inline]
     fn owe_unfinished(&mut self, shard: &Shard) {
-        if self.unfinished.is_empty() {
-            return;
+        if !self.unfinished.is_empty() {
+            self.owe_all(shard);
         }
+    }
+
+    #[inline(never)]
+    fn owe_all(&mut self, shard: &Shard) {
         for id in self.unfinished.drain(..) {
             shard.pending.set(id.0);
         }
@@ -47,13 +53,14 @@ impl Runner {
     }
 
     /// If slots became free, admits I/Os that wait for one, then staged requests, then the caller's plug; and begins
-    /// the flushes that these, and finished steps of flush sequences, ask for.
+    /// the flushes that these, and finished steps of flush sequences, ask for. A request that need not wait may go to
+    /// its hardware queue at once, which is then added to `ready`.
     pub(crate) fn admit_all<P>(
         &mut self,
         hub: &Hub<P>,
         shard: &Shard,
-        freed: bool,
-        own: Option<Own<'_>>,
+        (freed, own): (bool, Option<Own<'_>>),
+        ready: &mut Ready,
     ) {
         let closed = self.admits_nothing(hub);
         self.elevator.env.set_draining(closed);
@@ -72,7 +79,7 @@ impl Runner {
             }
             match own {
                 Some(own) if shard.asked.has(own.id.0) => stage(shard, own),
-                Some(own) => self.admit_plug(hub, shard, own),
+                Some(own) => self.admit_plug(hub, shard, own, ready),
                 None => {}
             }
             if self.elevator.has_newcomers() {
@@ -186,7 +193,7 @@ impl Runner {
     /// Admits the caller's plug without staging it. Where there is no lobby, a request that finds no slot, and all
     /// behind it, go behind those that are staged already.
     #[allow(clippy::needless_pass_by_value, reason = "it borrows what the caller submits")]
-    fn admit_plug<P>(&mut self, hub: &Hub<P>, shard: &Shard, own: Own<'_>) {
+    fn admit_plug<P>(&mut self, hub: &Hub<P>, shard: &Shard, own: Own<'_>, ready: &mut Ready) {
         let at = usize::from(own.id.0);
         let was_blocked = self.is_blocked[at];
         if self.elevator.has_lobby() && !was_blocked {
@@ -197,6 +204,7 @@ impl Runner {
         }
         let mut staged = false;
         let mut rest = own.plug.drain();
+        self.pass_by(hub, &mut rest, ready);
         while let Some(next) = rest.peek() {
             let place = if self.is_blocked[at] { None } else { self.elevator.place(&next.meta) };
             let Some(proto) = rest.next() else { break };

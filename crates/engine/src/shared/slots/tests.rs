@@ -27,7 +27,7 @@ fn a_chain_keeps_its_order_and_comes_apart_again() {
     assert_eq!(names, ["a", "b", "c", "d"]);
 
     let rings: Vec<_> = [&*one, &*two].map(|credit| table.finish_ring(credit)).into();
-    let mut finish = table.finish_batch(4);
+    let mut finish = table.finish_batch();
     let mut rest = Some(a);
     while let Some(head) = rest {
         let (bio, tail) = table.split_first(head);
@@ -54,7 +54,7 @@ fn a_part_is_known_by_its_place_and_the_next_bio_of_the_cell_is_none() {
     let (table, mut credits) = table(2, 4);
     let credit = &mut credits[1];
     let (sender, mut receiver) = table.finish_ring(credit);
-    let mut finish = table.finish_batch(1);
+    let mut finish = table.finish_batch();
     let whole = claim(&table, credit, "whole");
     let mut part = claim(&table, credit, "part");
     assert_eq!(table.mark_part(&mut part), 1, "the second cell of its submitter");

@@ -25,7 +25,8 @@ impl<P: Payload> Submitter<P> {
     ///
     /// # Errors
     /// Returns the I/O, and has taken nothing of it, if there is no credit for it or the device could not take it.
-    #[inline]
+    // By force: as a call it takes 40 instructions more, since the I/O then travels through memory.
+    #[inline(always)]
     pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         if P::WRITE_ONLY && io.op == Op::Read {
             return Err(Refused::new(io, Refusal::WriteOnly));

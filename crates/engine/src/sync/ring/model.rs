@@ -37,6 +37,56 @@ fn loom_values_arrive_in_order() {
     values_arrive_in_order(Producer::publish, Consumer::pop);
 }
 
+/// Two values together, twice, through a ring of two.
+fn all_arrive_in_order(take_all: fn(&mut Consumer<u32>, &mut u32)) {
+    loom::model(move || {
+        let (mut tx, mut rx) = ring(2);
+        let producer = thread::spawn(move || {
+            for n in 0..4 {
+                while tx.stage(n).is_err() {
+                    thread::yield_now();
+                }
+                if n % 2 == 1 {
+                    tx.publish();
+                }
+            }
+        });
+        let mut expected = 0;
+        while expected < 4 {
+            take_all(&mut rx, &mut expected);
+            thread::yield_now();
+        }
+        producer.join().expect("the producer does not panic");
+    });
+}
+
+#[test]
+fn loom_all_arrive_in_order() {
+    all_arrive_in_order(|rx, expected| {
+        rx.take_all(|n| {
+            assert_eq!(n, expected);
+            *expected += 1;
+        });
+    });
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_all_given_back_before_they_are_read() {
+    all_arrive_in_order(|rx, expected| {
+        if rx.is_empty() {
+            return;
+        }
+        rx.shared.head.store(rx.tail, Ordering::Release);
+        while rx.head != rx.tail {
+            // SAFETY: none; that is the bug.
+            assert_eq!(unsafe { rx.shared.take(rx.head) }, *expected);
+            rx.head = rx.head.wrapping_add(1);
+            *expected += 1;
+        }
+    });
+}
+
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_planted_publish_without_release() {

@@ -1,0 +1,139 @@
+//! Requests that pass a policy which only keeps the order (decision 0016).
+
+use crate::common::{assert_at_rest, config, drain, shape, write};
+use blkmq_core::{HwQueue, Instant, RequestId};
+use blkmq_engine::{Busy, Config, Queue};
+use blkmq_sched::{At, Bypass, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
+use std::cell::RefCell;
+
+const T0: Instant = Instant::ZERO;
+
+thread_local! {
+    /// Inserted at the tail, inserted at the head, picked, passed, completed.
+    static SEEN: RefCell<[u32; 5]> = const { RefCell::new([0; 5]) };
+}
+
+/// `none`, which counts the calls.
+struct Counted(Box<dyn Scheduler>);
+
+const FACTORY: Factory = Factory {
+    name: "counted",
+    summary: "none, counting calls",
+    scope: Scope::HwQueue,
+    doc: "",
+    attributes: &[],
+    common: None,
+    build: |shape, _| {
+        let factory = registry::find("none").expect("registered");
+        Box::new(Counted((factory.build)(shape, &Options::defaults(factory.attributes))))
+    },
+};
+
+fn note(what: usize) {
+    SEEN.with_borrow_mut(|seen| seen[what] += 1);
+}
+
+fn seen() -> [u32; 5] {
+    SEEN.with_borrow(|seen| *seen)
+}
+
+impl Scheduler for Counted {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        note(usize::from(at == At::Head));
+        self.0.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        let pick = self.0.pick(cx, hw);
+        if matches!(pick, Pick::Issue(_)) {
+            note(2);
+        }
+        pick
+    }
+
+    fn bypass(&self) -> Bypass {
+        assert_eq!(self.0.bypass(), Bypass::Untold, "none has nothing to be told");
+        Bypass::Told
+    }
+
+    fn passed(&mut self, cx: &Cx<'_>, rq: RequestId, _: HwQueue) {
+        assert_eq!(cx.requests.get(rq).sectors, 8, "it has a slot");
+        note(3);
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        note(4);
+        self.0.completed(cx, done);
+    }
+
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.0.withdraw(cx, rq);
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.0.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.0.inspect(out);
+    }
+}
+
+#[test]
+fn a_plug_passes_as_far_as_there_are_tags_and_the_rest_waits() {
+    let (config, device) = config(shape(1, 4));
+    let config = config.scheduler(&FACTORY);
+    let queue = Queue::new(Config { nr_requests: Some(4), ..config }).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    SEEN.set([0; 5]);
+    for at in [500, 100, 300] {
+        sub.push(T0, write(at, 8)).expect("there is credit");
+    }
+    sub.flush(T0);
+    assert_eq!((device.sectors(), seen()), (vec![500, 100, 300], [0, 0, 0, 3, 0]));
+    for at in [700, 900] {
+        sub.push(T0, write(at, 8)).expect("there is credit");
+    }
+    sub.flush(T0);
+    assert_eq!(device.sectors(), [500, 100, 300, 700], "four tags, and four slots");
+    assert_eq!(seen(), [0, 0, 0, 4, 0], "the last one has no slot");
+    // Slots come back with all that has passed, and nothing overtakes the one that waits.
+    device.finish(1);
+    sub.poll(T0);
+    for at in [908, 1100] {
+        sub.push(T0, write(at, 8)).expect("there is credit");
+    }
+    sub.flush(T0);
+    device.finish(100);
+    drain(&mut sub, &mut { T0 }, 100);
+    assert_eq!(&device.sectors()[..5], [500, 100, 300, 700, 900]);
+    let [tail, head, picked, passed, completed] = seen();
+    assert_eq!((head, picked, passed), (0, tail, 4), "what waited went the long way");
+    assert_eq!(completed, picked + passed);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn nothing_passes_what_the_device_has_refused_or_sent_back() {
+    let (config, device) = config(shape(1, 8));
+    let queue = Queue::new(config.scheduler(&FACTORY)).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    SEEN.set([0; 5]);
+    device.with(|c| c.script.push_back(Some(Busy::Resource)));
+    for at in [100, 300] {
+        sub.push(T0, write(at, 8)).expect("there is credit");
+    }
+    sub.flush(T0);
+    assert_eq!(seen(), [0, 0, 0, 2, 0]);
+    sub.push(T0, write(500, 8)).expect("there is credit");
+    sub.flush(T0);
+    assert_eq!(seen(), [1, 0, 0, 2, 0], "it waits behind those that the device refused");
+    let mut now = T0;
+    // One comes back from the device and is inserted at the head, like any other.
+    device.with(|c| (c.requeue, c.finish) = (1, 10));
+    drain(&mut sub, &mut now, 100);
+    let [tail, head, picked, passed, completed] = seen();
+    assert_eq!((tail, head, picked, passed, completed), (1, 1, 2, 2, 3));
+    assert!(device.sectors().starts_with(&[100, 300]), "{:?}", device.sectors());
+    assert_at_rest(&queue, 1);
+}
