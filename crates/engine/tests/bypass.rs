@@ -1,16 +1,19 @@
-//! Requests that pass a policy which only keeps the order (decision 0016).
+//! The short ways of a plug (decision 0019): past a policy that only keeps the order, and in and out at once for a
+//! request that comes alone.
 
 use crate::common::{assert_at_rest, config, drain, shape, write};
-use blkmq_core::{HwQueue, Instant, RequestId};
+use blkmq_core::{HwQueue, Instant, Nanos, RequestId};
 use blkmq_engine::{Busy, Config, Queue};
 use blkmq_sched::{At, Bypass, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 const T0: Instant = Instant::ZERO;
 
 thread_local! {
     /// Inserted at the tail, inserted at the head, picked, passed, completed.
     static SEEN: RefCell<[u32; 5]> = const { RefCell::new([0; 5]) };
+    /// Nothing passes, and nothing is picked before this time.
+    static KEPT_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// `none`, which counts the calls.
@@ -44,6 +47,10 @@ impl Scheduler for Counted {
     }
 
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        if let Some(until) = KEPT_UNTIL.get().filter(|until| cx.now < *until) {
+            note(2);
+            return Pick::WaitUntil(until);
+        }
         let pick = self.0.pick(cx, hw);
         if matches!(pick, Pick::Issue(_)) {
             note(2);
@@ -53,7 +60,7 @@ impl Scheduler for Counted {
 
     fn bypass(&self) -> Bypass {
         assert_eq!(self.0.bypass(), Bypass::Untold, "none has nothing to be told");
-        Bypass::Told
+        if KEPT_UNTIL.get().is_some() { Bypass::Never } else { Bypass::Told }
     }
 
     fn passed(&mut self, cx: &Cx<'_>, rq: RequestId, _: HwQueue) {
@@ -109,7 +116,9 @@ fn a_plug_passes_as_far_as_there_are_tags_and_the_rest_waits() {
     assert_eq!(&device.sectors()[..5], [500, 100, 300, 700, 900]);
     let [tail, head, picked, passed, completed] = seen();
     assert_eq!((head, picked, passed), (0, tail, 4), "what waited went the long way");
-    assert_eq!(completed, picked + passed);
+    assert_eq!(picked + passed, 7);
+    // The policy hears of the last ones in the next pass.
+    assert!((5..=7).contains(&completed), "{completed} completions");
     assert_at_rest(&queue, 1);
 }
 
@@ -132,8 +141,36 @@ fn nothing_passes_what_the_device_has_refused_or_sent_back() {
     // One comes back from the device and is inserted at the head, like any other.
     device.with(|c| (c.requeue, c.finish) = (1, 10));
     drain(&mut sub, &mut now, 100);
-    let [tail, head, picked, passed, completed] = seen();
-    assert_eq!((tail, head, picked, passed, completed), (1, 1, 2, 2, 3));
+    let [tail, head, picked, passed, _] = seen();
+    assert_eq!((tail, head, picked, passed), (1, 1, 2, 2));
     assert!(device.sectors().starts_with(&[100, 300]), "{:?}", device.sectors());
     assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_request_that_comes_alone_is_asked_for_at_once_and_held_if_the_policy_keeps_it() {
+    let (config, device) = config(shape(1, 8));
+    let at = T0 + Nanos::from_millis(1);
+    KEPT_UNTIL.set(Some(at));
+    let queue = Queue::new(config.scheduler(&FACTORY)).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    SEEN.set([0; 5]);
+    sub.push(T0, write(100, 8)).expect("there is credit");
+    sub.flush(T0);
+    assert_eq!(seen(), [1, 0, 1, 0, 0], "it is asked for once in a pass");
+    assert_eq!((device.sectors(), sub.next_deadline()), (vec![], Some(at)));
+    assert_eq!(queue.tags_in_use(HwQueue(0)), 0);
+    // It is held like any other: another one joins it.
+    sub.push(T0, write(108, 8)).expect("there is credit");
+    sub.flush(T0);
+    assert_eq!((seen()[0], queue.stats().merges.total()), (1, 1));
+    device.with(|c| c.inline = true);
+    sub.poll(at);
+    assert_eq!(device.sectors(), [100]);
+    sub.push(at, write(900, 8)).expect("there is credit");
+    sub.flush(at);
+    assert_eq!(device.sectors(), [100, 900], "the policy gives it at once");
+    drain(&mut sub, &mut { at }, 10);
+    assert_at_rest(&queue, 1);
+    KEPT_UNTIL.set(None);
 }

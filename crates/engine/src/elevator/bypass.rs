@@ -1,17 +1,58 @@
-//! Requests that pass the policy by (decision 0016): they take a slot and nothing else of the elevator.
+//! Requests that pass the policy by (decision 0019): they take a slot and nothing else of the elevator.
 
 use super::{Chain, Cx, Elevator, HwQueue, Inflight, IoMeta, Op, PluggedRequest, RequestId, Tag};
-use blkmq_sched::Bypass;
+use blkmq_sched::{At, Bypass, Pick};
 
 impl Elevator {
-    /// May an I/O that comes now pass the policy by? Not ahead of a request that is held, that waits for a slot by
-    /// group, or that is in a flush sequence.
+    /// May an I/O that comes now take a short way? Not ahead of a request that is held, that waits for a slot by
+    /// group, or that is in a flush sequence; and not while times are counted.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.bypass != Bypass::Never
+        self.is_direct
             && self.held == 0
+            && self.timing.is_none()
             && self.flushes.is_empty()
             && !self.lobby.is_open()
+    }
+
+    /// May all I/Os of a plug pass, or only one that comes alone?
+    #[inline]
+    pub(crate) fn may_bypass(&self) -> bool {
+        self.bypass != Bypass::Never
+    }
+
+    /// Gives a slot to an I/O that comes alone, inserts it and asks the policy for it at once.
+    #[inline]
+    pub(crate) fn ask_at_once(&mut self, meta: &IoMeta, hw: HwQueue) -> (RequestId, Pick) {
+        let id = self.take_slot(meta);
+        let cx = Cx::new(self.now, &self.requests, &self.env);
+        self.policy.insert(&cx, id, At::Tail);
+        let pick = self.policy.pick(&cx, hw);
+        (id, pick)
+    }
+
+    /// Makes that I/O a token for the device, if the policy has picked it.
+    #[inline]
+    pub(crate) fn picked_token(
+        &self,
+        io: PluggedRequest,
+        id: RequestId,
+        hw: HwQueue,
+        tag: Tag,
+    ) -> Inflight {
+        let PluggedRequest { meta, bio, bios } = io;
+        let pool = self.env.picked();
+        Inflight::new(Chain { head: bio, bios, retries: 0 }, id, tag, hw, self.now, &meta, pool)
+    }
+
+    /// Keeps that I/O as one that is held, if the policy has not picked it.
+    #[inline(never)]
+    pub(crate) fn keep(&mut self, io: PluggedRequest, id: RequestId) {
+        self.env.unpicked();
+        let PluggedRequest { meta, bio, bios } = io;
+        self.put_chain(id, Chain { head: bio, bios, retries: 0 });
+        self.hold(id);
+        self.index_held(id, &meta);
     }
 
     /// May an I/O pass? Not without a slot, nor into a flush sequence.

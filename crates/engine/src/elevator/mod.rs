@@ -113,6 +113,8 @@ pub(crate) struct Elevator {
     counts_groups: bool,
     /// Where the time of requests goes, if that is counted.
     pub(crate) timing: Option<Box<timing::Timing>>,
+    /// May a plug take a short way to the device?
+    is_direct: bool,
     /// May requests pass the policy by?
     bypass: Bypass,
     /// The queue's `async_depth` or the policy's, whichever is less.
@@ -150,6 +152,7 @@ impl Elevator {
             counts_groups: counting::counts(&*policy, env.level()),
             timing: timing::wanted(env.stats_mode(), slots),
             // With several hardware queues, the policy chooses the one that an I/O leaves by.
+            is_direct: config.bypass && config.hw_queues == 1,
             bypass: if config.bypass && config.hw_queues == 1 {
                 policy.bypass()
             } else {
@@ -272,12 +275,9 @@ impl Elevator {
     }
 
     /// Puts an I/O into the place that [`place`](Self::place) found.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn admit<P>(&mut self, table: &BioTable<P>, place: Place, proto: PluggedRequest) {
-        match place {
-            Place::Join(into, kind) => self.join(table, into, kind, proto),
-            Place::Slot => self.insert(proto),
-        }
+        self.admit_here(table, place, proto);
     }
 
     /// Withdraws the oldest held request that consists of the I/O of `by` with this cookie alone, and frees its slot.
@@ -307,6 +307,20 @@ impl Elevator {
         self.counters.cancelled_held.add(1);
         self.free_slot(id);
         self.chains[id.index()].take().map(|chain| chain.head)
+    }
+
+    /// The same, inlined, for the loop over a plug.
+    #[inline(always)]
+    pub(crate) fn admit_here<P>(
+        &mut self,
+        table: &BioTable<P>,
+        place: Place,
+        proto: PluggedRequest,
+    ) {
+        match place {
+            Place::Join(into, kind) => self.join(table, into, kind, proto),
+            Place::Slot => self.insert(proto),
+        }
     }
 
     /// Out of line, to keep [`place`](Self::place) small in the other modes.
@@ -376,8 +390,20 @@ impl Elevator {
         id
     }
 
-    /// Inserts `proto` into the policy, or begins its flush sequence. The caller has seen that a slot is free.
+    /// Lets others merge with a request that is held from now on, if it is of that kind.
     #[inline]
+    fn index_held(&mut self, id: RequestId, meta: &IoMeta) {
+        if self.config.nomerges != NoMerges::None && merge::mergeable(meta) {
+            self.index.insert(id, meta.sector, meta.end());
+            if self.last_merge.is_none() {
+                self.last_merge = Some(id);
+            }
+        }
+    }
+
+    /// Inserts `proto` into the policy, or begins its flush sequence. The caller has seen that a slot is free.
+    // By force in the loop over a plug: as a call, the I/O travels through memory.
+    #[inline(always)]
     fn insert(&mut self, proto: PluggedRequest) {
         if proto.meta.op == Op::Flush || proto.meta.flags.intersects(self.sequenced) {
             self.insert_sequence(proto);
@@ -389,12 +415,7 @@ impl Elevator {
         self.counters.inserted.add(1);
         self.time_inserted(id);
         self.hold(id);
-        if self.config.nomerges != NoMerges::None && merge::mergeable(&meta) {
-            self.index.insert(id, meta.sector, meta.end());
-            if self.last_merge.is_none() {
-                self.last_merge = Some(id);
-            }
-        }
+        self.index_held(id, &meta);
         let cx = Cx::new(self.now, &self.requests, &self.env);
         self.policy.insert(&cx, id, At::Tail);
     }

@@ -198,7 +198,20 @@ impl Bitmap {
 
     /// Returns numbers: one read-modify-write for each run of numbers of the same word.
     #[inline]
-    pub(crate) fn put_many(&self, mut numbers: impl Iterator<Item = u32>) {
+    pub(crate) fn put_many(&self, mut numbers: impl Iterator<Item = u32> + Clone) {
+        let Some(first) = numbers.clone().next() else { return };
+        // Nearly always all are of one word. They are no number of another word, and all below the depth.
+        let (word, mut bits, mut highest, mut elsewhere) = (first >> self.shift, 0, 0, 0);
+        for number in numbers.clone() {
+            bits |= 1 << (number & ((1 << self.shift) - 1));
+            highest = number.max(highest);
+            elsewhere |= (number >> self.shift) ^ word;
+        }
+        if elsewhere == 0 {
+            assert!(highest < self.depth, "{highest} in a bitmap of {}", self.depth);
+            self.words[word as usize].put(bits);
+            return;
+        }
         let Some(first) = numbers.next() else { return };
         let (mut word, mut bits) = (first >> self.shift, self.bit(first));
         for number in numbers {

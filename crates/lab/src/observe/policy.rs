@@ -9,7 +9,7 @@ use crate::policies;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{
     At, Bypass, Capacity, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick,
-    Scheduler,    Shape, Used,
+    Scheduler, Shape, Used,
 };
 use std::cell::RefCell;
 use std::sync::OnceLock;

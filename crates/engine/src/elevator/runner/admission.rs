@@ -209,7 +209,7 @@ impl Runner {
             let place = if self.is_blocked[at] { None } else { self.elevator.place(&next.meta) };
             let Some(proto) = rest.next() else { break };
             if let Some(place) = place {
-                self.elevator.admit(&hub.lasting.table, place, proto);
+                self.elevator.admit_here(&hub.lasting.table, place, proto);
                 continue;
             }
             if !self.is_blocked[at] {

@@ -113,14 +113,7 @@ impl Runner {
                     sent += 1;
                     continue;
                 }
-                Pick::Empty => {}
-                Pick::WaitUntil(at) => {
-                    self.duties.arm(at);
-                    self.wait_for_completion(hub);
-                }
-                Pick::WaitCompletion => self.wait_for_completion(hub),
-                // The thread that gives a token back kicks the elevators that were refused one.
-                Pick::WaitToken => {}
+                waits => self.wait_as_told(hub, waits),
             }
             more = false;
             self.unused.push(tag);
@@ -133,8 +126,21 @@ impl Runner {
         (sent, more)
     }
 
+    /// Sees to it that the policy is asked again when its answer says so.
+    pub(super) fn wait_as_told<P>(&mut self, hub: &Hub<P>, pick: Pick) {
+        match pick {
+            Pick::WaitUntil(at) => {
+                self.duties.arm(at);
+                self.wait_for_completion(hub);
+            }
+            Pick::WaitCompletion => self.wait_for_completion(hub),
+            // The thread that gives a token back kicks the elevators that were refused one.
+            Pick::WaitToken | Pick::Empty | Pick::Issue(_) => {}
+        }
+    }
+
     /// Gives back budgets and the tags in `unused`. Elevators that wait for them are to be kicked.
-    fn give_back<P>(&mut self, hub: &Hub<P>, hctx: &Hctx, budget: u32) {
+    pub(super) fn give_back<P>(&mut self, hub: &Hub<P>, hctx: &Hctx, budget: u32) {
         if budget > 0 {
             hub.put_budget(budget, &mut self.duties);
         }

@@ -29,7 +29,7 @@ fn each_number_is_given_out_once() {
             let got: BTreeSet<u32> = std::iter::from_fn(|| bitmap.get(&mut hint)).collect();
             assert!(got.iter().copied().eq(0..depth), "depth {depth}: {got:?}");
             assert_eq!(bitmap.in_use(), depth);
-            bitmap.put_many(got.into_iter());
+            bitmap.put_many(got.iter().copied());
             assert_eq!(bitmap.in_use(), 0);
         }
     }
@@ -135,7 +135,7 @@ fn conservation_against_a_naive_set() {
                 _ => {
                     let from = any(&mut rng);
                     let back = used.split_off(&from);
-                    bitmap.put_many(back.into_iter());
+                    bitmap.put_many(back.iter().copied());
                 }
             }
             assert_eq!(bitmap.in_use() as usize, used.len(), "seed {seed}");
