@@ -181,6 +181,12 @@ mod tests {
         let mut device = Device::NEW;
         (0..100).for_each(|_| device.sample(2, 9, Some(2)));
         assert_eq!(device.queues, None);
+        (0..33).for_each(|_| device.sample(3, 9, Some(2)));
+        assert_eq!(
+            device.queues,
+            Some(false),
+            "with three in the device it does not keep others back"
+        );
     }
 
     #[test]

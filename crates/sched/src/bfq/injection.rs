@@ -254,8 +254,14 @@ mod tests {
         assert!(!injection.lowered_before(now, SAMPLE));
         (0..9).for_each(|_| injection.learn(now, &Sample { most: 4, ..crowded }));
         assert_eq!(injection.limit, 5, "one more than there have ever been");
-        (0..9).for_each(|_| injection.learn(now, &Sample { total: Nanos(1_500), ..crowded }));
-        assert_eq!(injection.limit, 0);
+        for limit in [4, 3, 2, 1, 0, 0, 0] {
+            injection.learn(now, &Sample { total: Nanos(1_500), ..crowded });
+            assert_eq!(injection.limit, limit);
+        }
+        injection.learn(now, &Sample { total: Nanos(2_000), alone: true, ..crowded });
+        assert_eq!(injection.baseline, Nanos(1_000), "it had company at first");
+        injection.learn(now, &Sample { total: Nanos(2_000), ..ALONE });
+        assert_eq!(injection.baseline, Nanos(2_000), "the device has become slower");
     }
 
     /// A limit that is learned anew while a measured request is in the device has no baseline when that comes back.

@@ -93,5 +93,8 @@ mod tests {
         assert!(!waker.suspect(links[0], at(1_050), slice));
         assert!(waker.suspect(links[0], at(1_060), slice));
         assert_eq!(waker.queue, Some(links[0]));
+        let mut waker = Waker::new(Instant::ZERO);
+        let found = [0, 500, 1_024].map(|ms| waker.suspect(links[0], at(ms), slice));
+        assert_eq!(found, [false, false, true], "at the end of the window");
     }
 }

@@ -336,13 +336,16 @@ fn s19_12_a_steady_moderate_reader_is_soft_real_time_and_a_seeky_one_is_not() {
 
 /// Creates `n` queues 10 ms apart and serves each of them twice; returns how many are still raised.
 fn burst_of(n: u32) -> usize {
-    let mut d = driver("");
+    burst_on(&mut driver(""), n)
+}
+
+fn burst_on(d: &mut Driver, n: u32) -> usize {
     for owner in 1..=n {
-        put(&mut d, read(owner, u64::from(owner) << 20));
+        put(d, read(owner, u64::from(owner) << 20));
         d.advance(ms(10));
     }
     for owner in 1..=n {
-        put(&mut d, read(owner, (u64::from(owner) << 20) + 8));
+        put(d, read(owner, (u64::from(owner) << 20) + 8));
     }
     let mut raised = vec![0; n as usize + 1];
     while !d.held().is_empty() {
@@ -366,6 +369,25 @@ fn s19_13_eight_queues_at_once_are_a_burst_and_seven_are_not() {
     assert_eq!(burst_of(7), 7);
     assert_eq!(burst_of(8), 0);
     assert_eq!(burst_of(12), 0, "who comes after is part of it");
+}
+
+#[test]
+fn s19_13_a_queue_of_a_burst_is_like_others_once_it_was_idle_for_more_than_ten_seconds() {
+    let after = |idle: Nanos| {
+        let mut d = driver("");
+        assert_eq!(burst_on(&mut d, 8), 0);
+        // The device is kept idle for the last queue; with that its idle time begins.
+        while d.shown("serving") == 1 {
+            d.advance(ms(1));
+            assert_eq!(d.pick(), Pick::Empty);
+        }
+        d.advance(idle);
+        put(&mut d, read(8, 0));
+        d.issue();
+        d.shown("serving_raised")
+    };
+    assert_eq!(after(ms(10_000)), 1);
+    assert_eq!(after(Nanos(10_000_000_001)), 30);
 }
 
 #[test]
