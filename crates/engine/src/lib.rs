@@ -102,8 +102,9 @@ pub use dispatch::{
 };
 pub use elevator::merge::NoMerges;
 pub use groups::{
-    Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS, Latencies,
-    MAX_GROUPS, MAX_WEIGHT, SlowIo, StatsMode, weight_of_io_weight,
+    FloorsError, Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS,
+    Latencies, MAX_GROUPS, MAX_WEIGHT, Promise, PromiseError, SlowIo, StatsMode,
+    weight_of_io_weight,
 };
 pub use host::{Host, NoHost};
 pub use outstanding::{Outstanding, Place};

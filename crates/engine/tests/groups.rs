@@ -16,6 +16,7 @@ fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
         parent: parent.into(),
         weight: 100,
         max: IoMax::default().set(max).expect("right"),
+        ..GroupSpec::default()
     };
     GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
 }

@@ -59,6 +59,7 @@ fn what_waits_for_its_group_is_known_to_its_submitter() {
         parent: "/".into(),
         weight: 100,
         max: IoMax::default().set("riops=1").expect("right"),
+        ..GroupSpec::default()
     };
     let groups = GroupTree::of(vec![wanted]).expect("a tree");
     let group = groups.find("a").expect("there");

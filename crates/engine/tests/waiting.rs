@@ -27,6 +27,7 @@ fn fixture(scheduler: &str, change: impl Fn(&mut Config<u32>)) -> Fixture {
         parent: "/".into(),
         weight: 100,
         max: IoMax::default(),
+        ..GroupSpec::default()
     };
     let tree = GroupTree::of(vec![wanted("a"), wanted("b")]).expect("a tree");
     let groups = ["a", "b"].map(|name| tree.find(name).expect("it is there"));

@@ -93,6 +93,7 @@ impl Case {
             parent: String::from("/"),
             weight: *weight,
             max: IoMax::default(),
+            ..GroupSpec::default()
         });
         GroupTree::of(wanted.collect()).expect("a tree")
     }

@@ -3,7 +3,7 @@
 use crate::control;
 use crate::{Clock, Service};
 use blkmq_core::{GroupId, Payload};
-use blkmq_engine::{EditError, GroupError, IoMax, Plan, Queue};
+use blkmq_engine::{EditError, GroupError, IoMax, Plan, Promise, Queue};
 use std::fmt;
 
 /// The parent, the weight and the limits of a new group; see [`Service::add_group`].
@@ -15,11 +15,13 @@ pub struct GroupOptions<'a> {
     pub weight: u32,
     /// Its limits, under every scheduler; none by default.
     pub max: IoMax,
+    /// Its floor and its ceiling, under schedulers that keep them; none by default.
+    pub promise: Promise,
 }
 
 impl Default for GroupOptions<'_> {
     fn default() -> Self {
-        Self { parent: "/", weight: 100, max: IoMax::default() }
+        Self { parent: "/", weight: 100, max: IoMax::default(), promise: Promise::default() }
     }
 }
 
@@ -63,6 +65,14 @@ impl<P: Payload> GroupGuard<P> {
         self.edit(|plan| plan.groups.set_max(&self.name, max))
     }
 
+    /// Promises it another floor and ceiling.
+    ///
+    /// # Errors
+    /// If the scheduler cannot keep all floors, the group has been removed by another caller, or the queue is poisoned.
+    pub fn set_promise(&self, promise: Promise) -> Result<(), EditError<GroupError>> {
+        self.edit(|plan| plan.groups.set_promise(&self.name, promise))
+    }
+
     /// Changes the plan if the group of this name is still this guard's.
     fn edit(
         &self,
@@ -98,8 +108,8 @@ impl<P: Payload> Service<P> {
     /// hold here and where the guard is dropped.
     ///
     /// # Errors
-    /// If the name is taken or impossible, if the parent is unknown, if the weight is out of range, if there are too
-    /// many groups, or if the queue is poisoned.
+    /// If the name is taken or impossible, if the parent is unknown, if the weight is out of range, if the scheduler
+    /// cannot keep all floors, if there are too many groups, or if the queue is poisoned.
     pub fn add_group(
         &self,
         name: &str,
@@ -109,7 +119,8 @@ impl<P: Payload> Service<P> {
         self.edit(|plan| {
             id = plan.groups.add(name, options.parent)?;
             plan.groups.set_weight(name, options.weight)?;
-            plan.groups.set_max(name, options.max)
+            plan.groups.set_max(name, options.max)?;
+            plan.groups.set_promise(name, options.promise)
         })?;
         let (queue, clock) = (self.queue().clone(), self.clock());
         Ok(GroupGuard { queue, clock, id, name: name.to_owned() })

@@ -2,7 +2,9 @@
 
 use crate::disk::Disk;
 use blkmq::core::{Class, IoPrio};
-use blkmq::{AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, IoMax, SECTOR_SIZE};
+use blkmq::{
+    AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, IoMax, Promise, SECTOR_SIZE,
+};
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -26,6 +28,8 @@ pub struct Export {
     pub weight: u32,
     /// Its limits, under every scheduler.
     pub max: IoMax,
+    /// Its floor and its ceiling, under schedulers that keep them: mclock.
+    pub promise: Promise,
     /// The priority class of its I/Os, for schedulers that have classes: mq-deadline, and bfq within a group.
     pub class: Class,
     /// When a write is answered.
@@ -108,6 +112,7 @@ impl Export {
             read_only: false,
             weight: 100,
             max: IoMax::default(),
+            promise: Promise::default(),
             class: Class::None,
             cache: Cache::default(),
         }
@@ -243,8 +248,8 @@ impl Served {
         if !region.start.is_multiple_of(block.into()) || !region.end.is_multiple_of(block.into()) {
             return Err(ExportError::Unaligned(region, block));
         }
-        let options =
-            GroupOptions { weight: export.weight, max: export.max, ..GroupOptions::default() };
+        let Export { weight, max, promise, .. } = *export;
+        let options = GroupOptions { weight, max, promise, ..GroupOptions::default() };
         let group = disk.service().add_group(&group_name(export), &options);
         let in_bytes = |sectors: u32| u64::from(sectors) * u64::from(SECTOR_SIZE);
         let (discard, zeroes) =

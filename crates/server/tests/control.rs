@@ -44,7 +44,8 @@ fn a_running_server_is_listed_and_changed() {
     let got = ask(Request::Get { device: 1, path: Some(path()) });
     let value = "none mq-deadline kyber [bfq] mclock".to_owned();
     assert_eq!(got, Answer::Attributes(vec![(path(), value)]));
-    let settings = ExportSettings { weight: Some(7), max: Some("wiops=50".to_owned()) };
+    let settings =
+        ExportSettings { weight: Some(7), max: Some("wiops=50".to_owned()), promise: None };
     let change = |name: &str, settings| Request::Export { name: name.to_owned(), settings };
     assert!(matches!(ask(change("rest", settings)), Answer::Done(_)));
     let Answer::List { exports, .. } = ask(Request::List) else { panic!("no list") };

@@ -134,6 +134,10 @@ pub fn definition() -> Command {
                     .long("max")
                     .value_name("LIMITS")
                     .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max'"),
+                Arg::new("promise")
+                    .long("promise")
+                    .value_name("RATES")
+                    .help("its floor and ceiling under mclock: 'reserve_iops=200 limit_percent=0'"),
             ]),
             command("stat", "rates of devices and exports, as iostat computes them")
                 .args(intervals())
@@ -171,7 +175,8 @@ impl Wanted {
             }
             "export" => {
                 let weight = of.get_one::<u32>("weight").copied();
-                let settings = ExportSettings { weight, max: text("max") };
+                let settings =
+                    ExportSettings { weight, max: text("max"), promise: text("promise") };
                 Request::Export { name: given("NAME"), settings }
             }
             "reload" => Request::Reload,
@@ -227,7 +232,7 @@ mod tests {
         let (path, value) = ("queue/scheduler".to_owned(), "bfq".to_owned());
         assert_eq!(asked("switch bfq --device=2"), Request::Set { device: 2, path, value });
         assert_eq!(asked("get"), Request::Get { device: 1, path: None });
-        let settings = ExportSettings { weight: Some(3), max: None };
+        let settings = ExportSettings { weight: Some(3), ..ExportSettings::default() };
         let name = "a".to_owned();
         assert_eq!(asked("export a --weight=3"), Request::Export { name, settings });
     }

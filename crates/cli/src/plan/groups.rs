@@ -2,12 +2,12 @@
 
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
-use blkmq_engine::{GroupSpec, GroupTree, IoMax, weight_of_io_weight};
+use blkmq_engine::{GroupSpec, GroupTree, Promise, weight_of_io_weight};
 use blkmq_lab::workload::Job;
 
 /// The keys that a group accepts.
-const KEYS: &str =
-    "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops=N or max";
+const KEYS: &str = "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops=N or max, \
+     reserve_iops, reserve_bps, reserve_percent, limit_iops, limit_bps, limit_percent=N, overcommit";
 /// The default weight of a group.
 const WEIGHT: u32 = 100;
 
@@ -17,11 +17,16 @@ const WEIGHT: u32 = 100;
 /// If the text is of another form.
 pub fn parse(text: &str) -> Result<GroupSpec, UsageError> {
     let (name, pairs) = text.split_once(':').unwrap_or((text, ""));
-    let mut group =
-        GroupSpec { name: name.into(), parent: "/".into(), weight: WEIGHT, max: IoMax::default() };
+    let mut group = GroupSpec { name: name.into(), ..GroupSpec::default() };
     for pair in pairs.split(',').filter(|pair| !pair.is_empty()) {
+        let pair = if pair == "overcommit" { "overcommit=1" } else { pair };
         let (key, value) = pair.split_once('=').ok_or_else(|| unknown(pair))?;
         match key {
+            promised if Promise::WORDS.contains(&promised) => {
+                let number = units::bytes(value, KbBase::Binary)?;
+                let promise = group.promise.set(&format!("{key}={number}"));
+                group.promise = promise.map_err(|e| UsageError::new(e.to_string()))?;
+            }
             "weight" => group.weight = number(pair, value)?,
             "io.weight" => {
                 let weight = weight_of_io_weight(number(pair, value)?);
@@ -75,9 +80,8 @@ pub fn tree(mut wanted: Vec<GroupSpec>, jobs: &[Job]) -> Result<GroupTree, Usage
             }
             (None, weight) => wanted.push(GroupSpec {
                 name: name.clone(),
-                parent: "/".into(),
                 weight: weight.unwrap_or(WEIGHT),
-                max: IoMax::default(),
+                ..GroupSpec::default()
             }),
         }
     }
@@ -103,6 +107,9 @@ mod tests {
         let web = parse(text).expect("right");
         assert_eq!((&*web.name, &*web.parent, web.weight), ("web", "top", 200));
         assert_eq!(web.max.to_string(), "rbps=1048576 wbps=max riops=max wiops=500");
+        let floor = parse("a:reserve_iops=2k,limit_percent=50,overcommit").expect("right").promise;
+        assert_eq!((floor.guarantee.reserve.iops, floor.guarantee.limit.percent), (2_048, 50));
+        assert!(floor.overcommit);
         assert_eq!(parse("a:io.weight=10000").expect("right").weight, 1000);
         assert_eq!(parse("a").expect("right").weight, 100);
     }

@@ -40,6 +40,11 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
   weight=N        its share of the device under bfq, 1 to 1000 (100)
   rbps=, wbps=    the most bytes read and written in a second
   riops=, wiops=  the most reads and writes in a second
+  reserve_iops=, reserve_bps=, reserve_percent=
+                  its floor under mclock, in I/Os of 4 KiB or bytes a second, or percent of the device; added up
+  limit_iops=, limit_bps=, limit_percent=
+                  its ceiling under mclock, which an idle device does not lift
+  overcommit=1    floors may exceed what the device can keep; then all fall short
   class=C         the priority class of its I/Os, for schedulers that have classes: rt, be (default) or idle
   cache=C         when a write is answered: writeback, once the device has it (default), or writethrough, once it is
                   durable

@@ -3,10 +3,11 @@
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
 use blkmq_core::Class;
+use blkmq_engine::Promise;
 use blkmq_server::{Cache, Export, Region};
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 12] = [
+pub const KEYS: [&str; 19] = [
     "device",
     "offset",
     "size",
@@ -16,6 +17,13 @@ pub const KEYS: [&str; 12] = [
     "wbps",
     "riops",
     "wiops",
+    "reserve_iops",
+    "reserve_bps",
+    "reserve_percent",
+    "limit_iops",
+    "limit_bps",
+    "limit_percent",
+    "overcommit",
     "class",
     "cache",
     "description",
@@ -59,6 +67,12 @@ impl Draft {
             "wbps" => limit().map(|n| export.max.wbps = n),
             "riops" => limit().map(|n| export.max.riops = n),
             "wiops" => limit().map(|n| export.max.wiops = n),
+            promised if Promise::WORDS.contains(&promised) => {
+                let number = bytes()?;
+                let promise = export.promise.set(&format!("{key}={number}"));
+                export.promise = promise.map_err(|e| UsageError::new(e.to_string()))?;
+                Ok(())
+            }
             "class" => one_of(text, &CLASSES).map(|class| export.class = class),
             "cache" => one_of(text, &CACHES).map(|cache| export.cache = cache),
             "description" => {

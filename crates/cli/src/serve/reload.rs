@@ -116,8 +116,9 @@ impl Reloader {
             Change::Export { name, settings } => {
                 let weight = settings.weight.map(|weight| format!(" weight={weight}"));
                 let max = settings.max.as_ref().map(|max| format!(" {max}"));
-                let (weight, max) = (weight.unwrap_or_default(), max.unwrap_or_default());
-                asked(format!("export '{name}':{weight}{max}"), Request::Export { name, settings })
+                let promise = settings.promise.as_ref().map(|promise| format!(" {promise}"));
+                let said = [weight, max, promise].map(Option::unwrap_or_default).concat();
+                asked(format!("export '{name}':{said}"), Request::Export { name, settings })
             }
         }
     }
@@ -196,11 +197,12 @@ fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
     let settings = ExportSettings {
         weight: (old.weight != new.weight).then_some(new.weight),
         max: (old.max != new.max).then(|| new.max.to_string()),
+        promise: (old.promise != new.promise).then(|| new.promise.to_string()),
     };
     if settings != ExportSettings::default() {
         all.push(Change::Export { name: new.name.clone(), settings });
     }
-    let live = Export { weight: new.weight, max: new.max, ..old.clone() };
+    let live = Export { weight: new.weight, max: new.max, promise: new.promise, ..old.clone() };
     if live != *new {
         let what = "device, offset, size, read-only, class, cache, description";
         all.push(Change::Restart(format!("export '{}' ({what})", new.name)));
@@ -224,7 +226,7 @@ fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
     }
     for export in &mut current.exports {
         if let Some(new) = new.exports.iter().find(|new| new.name == export.name) {
-            (export.weight, export.max) = (new.weight, new.max);
+            (export.weight, export.max, export.promise) = (new.weight, new.max, new.promise);
         }
     }
 }
@@ -262,7 +264,10 @@ mod tests {
             Change::Level(LevelFilter::DEBUG),
             attribute("queue/scheduler", "mq-deadline"),
             attribute("iosched/fifo_batch", "7"),
-            Change::Export { name: "x".into(), settings: ExportSettings { weight: Some(6), max } },
+            Change::Export {
+                name: "x".into(),
+                settings: ExportSettings { weight: Some(6), max, promise: None },
+            },
         ];
         assert_eq!(between(OLD, &new), expected);
         let back = attribute("iosched/fifo_batch", "16");

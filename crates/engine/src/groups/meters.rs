@@ -119,6 +119,7 @@ mod tests {
             parent: parent.into(),
             weight: 100,
             max: IoMax::default().set(max).expect("right"),
+            ..GroupSpec::default()
         };
         GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
     }

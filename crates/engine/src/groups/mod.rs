@@ -6,18 +6,22 @@
 
 mod bounds;
 mod error;
+mod floors;
 mod latency;
 mod limits;
 mod meters;
+mod promise;
 mod stats;
 mod times;
 mod tree;
 
 pub use bounds::{MAX_GROUPS, MAX_WEIGHT};
 pub use error::GroupError;
+pub use floors::FloorsError;
 pub use latency::Latencies;
 pub use limits::{IoMax, IoMaxError};
 pub(crate) use meters::Meters;
+pub use promise::{Promise, PromiseError};
 pub use stats::StatsMode;
 pub(crate) use stats::{Book, Ledger};
 pub(crate) use times::{Counted, Spent};

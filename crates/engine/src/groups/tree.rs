@@ -3,6 +3,7 @@
 use super::bounds::{MAX_GROUPS, MAX_NAME, MAX_WEIGHT};
 use super::error::GroupError;
 use super::limits::IoMax;
+use super::promise::Promise;
 use blkmq_core::GroupId;
 use blkmq_sched::GroupChange;
 
@@ -22,6 +23,8 @@ pub struct Group {
     pub weight: u32,
     /// Its limits.
     pub max: IoMax,
+    /// Its floor and its ceiling, for schedulers that keep them.
+    pub promise: Promise,
 }
 
 /// A tree of groups. The root is always there, without a name (or as `/`), weight or limits.
@@ -65,6 +68,21 @@ pub struct GroupSpec {
     pub weight: u32,
     /// Its limits.
     pub max: IoMax,
+    /// Its floor and its ceiling.
+    pub promise: Promise,
+}
+
+impl Default for GroupSpec {
+    /// Without a name, below the root, with a weight of 100, and without limits and guarantees.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            parent: String::from("/"),
+            weight: DEFAULT_WEIGHT,
+            max: IoMax::default(),
+            promise: Promise::default(),
+        }
+    }
 }
 
 impl GroupTree {
@@ -80,10 +98,11 @@ impl GroupTree {
             if ready.is_empty() {
                 return Err(tree.without_parent(&rest));
             }
-            for GroupSpec { name, parent, weight, max } in ready {
+            for GroupSpec { name, parent, weight, max, promise } in ready {
                 tree.add(&name, &parent)?;
                 tree.set_weight(&name, weight)?;
                 tree.set_max(&name, max)?;
+                tree.set_promise(&name, promise)?;
             }
             wanted = rest;
         }
@@ -163,7 +182,8 @@ impl GroupTree {
         let id = self.free_id().ok_or(GroupError::Full)?;
         self.last = id.0;
         let (weight, max) = (DEFAULT_WEIGHT, IoMax::default());
-        self.groups.push(Group { id, name: name.into(), parent, weight, max });
+        let promise = Promise::default();
+        self.groups.push(Group { id, name: name.into(), parent, weight, max, promise });
         Ok(id)
     }
 
@@ -188,6 +208,16 @@ impl GroupTree {
     /// If there is no such group, or it is the root.
     pub fn set_max(&mut self, name: &str, max: IoMax) -> Result<(), GroupError> {
         self.named(name)?.max = max;
+        Ok(())
+    }
+
+    /// Promises a group a floor and a ceiling. If the scheduler cannot keep all floors of the tree, the plan is
+    /// refused.
+    ///
+    /// # Errors
+    /// If there is no such group, or it is the root.
+    pub fn set_promise(&mut self, name: &str, promise: Promise) -> Result<(), GroupError> {
+        self.named(name)?.promise = promise;
         Ok(())
     }
 
@@ -223,13 +253,18 @@ impl GroupTree {
         for gone in self.groups.iter().rev().filter(|group| !is_in(to, group)) {
             changes.push(GroupChange::Removed { group: gone.id });
         }
-        for &Group { id: group, parent, weight, .. } in &to.groups {
-            match self.get(group).filter(|old| is_in(to, old)) {
+        for &Group { id: group, parent, weight, promise, .. } in &to.groups {
+            let guarantee = promise.guarantee;
+            let old = self.get(group).filter(|old| is_in(to, old));
+            match old {
                 None => changes.push(GroupChange::Added { group, parent, weight }),
                 Some(old) if old.weight != weight => {
                     changes.push(GroupChange::Weight { group, weight });
                 }
                 Some(_) => {}
+            }
+            if old.map(|old| old.promise.guarantee).unwrap_or_default() != guarantee {
+                changes.push(GroupChange::Guarantee { group, guarantee });
             }
         }
         changes
@@ -241,7 +276,7 @@ mod tests {
     use super::*;
 
     fn wanted(name: &str, parent: &str, weight: u32) -> GroupSpec {
-        GroupSpec { name: name.into(), parent: parent.into(), weight, max: IoMax::default() }
+        GroupSpec { name: name.into(), parent: parent.into(), weight, ..GroupSpec::default() }
     }
 
     fn refusal(result: Result<impl std::fmt::Debug, GroupError>) -> String {

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "compare")]
 use crate::compare::modes::{self, Access};
+use crate::groups::FloorsError;
 use crate::reconfiguration::bounds::{MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
 use blkmq_core::LimitsError;
 use std::fmt;
@@ -55,6 +56,8 @@ pub enum ConfigError {
     NoFua,
     /// A device cannot answer in no time.
     Timeout,
+    /// The floors of groups cannot be kept.
+    Floors(FloorsError),
     /// The choice for an option does not go with the access.
     #[cfg(feature = "compare")]
     Mode {
@@ -110,6 +113,7 @@ impl fmt::Display for ConfigError {
             Self::Timeout => f.write_str(
                 "with a timeout of 0 every request would time out; 30 s is usual, and u64::MAX is for ever",
             ),
+            Self::Floors(e) => e.fmt(f),
             #[cfg(feature = "compare")]
             Self::Mode { access, option } => {
                 let accepted = modes::accepted(*access, option).join(", ");

@@ -1,8 +1,8 @@
 //! Notes on a valid configuration: shares by weight that it will not keep, and why.
 
 use crate::groups::DEFAULT_WEIGHT;
-use crate::{Config, Plan};
-use blkmq_sched::{Scope, Shape};
+use crate::{Config, ConfigError, Plan};
+use blkmq_sched::{Scheduler, Scope, Shape};
 use std::fmt;
 
 /// Why groups or owners will not get the shares that one might expect ([`Config::notes`]).
@@ -63,8 +63,8 @@ impl fmt::Display for ConfigNote {
 }
 
 impl Plan {
-    /// Does an instance of the policy share by group?
-    fn shares_by_group(&self) -> bool {
+    /// An instance of the policy, to be asked about itself.
+    fn instance(&self) -> Box<dyn Scheduler> {
         let shape = Shape {
             slots: 1,
             nr_requests: 1,
@@ -72,7 +72,20 @@ impl Plan {
             hw_queues: 1,
             rotational: self.device.limits.rotational,
         };
-        (self.scheduler.build)(&shape, &self.options).shares_by_group()
+        (self.scheduler.build)(&shape, &self.options)
+    }
+
+    /// Does an instance of the policy share by group?
+    fn shares_by_group(&self) -> bool {
+        self.instance().shares_by_group()
+    }
+
+    /// Are the floors of groups within the capacity that the policy is told of?
+    pub(crate) fn check_floors(&self) -> Result<(), ConfigError> {
+        let capacity = || self.instance().capacity();
+        let has_floors = self.groups.iter().any(|group| !group.promise.guarantee.reserve.is_none());
+        let capacity = has_floors.then(capacity).flatten();
+        self.groups.check_floors(self.scheduler.name, capacity).map_err(ConfigError::Floors)
     }
 
     fn notes(&self, credit: u64) -> Vec<ConfigNote> {

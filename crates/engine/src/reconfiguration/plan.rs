@@ -155,7 +155,7 @@ impl Plan {
         if self.device.timeout == Nanos::ZERO {
             return Err(ConfigError::Timeout);
         }
-        Ok(())
+        self.check_floors()
     }
 
     /// Is the policy other than `none`?

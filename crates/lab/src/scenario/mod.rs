@@ -230,6 +230,7 @@ impl Scenario {
             },
             weight: 1 + rng.below(1000) as u32,
             max: some_limits(&mut rng, self.limited),
+            ..GroupSpec::default()
         };
         GroupTree::of((1..=self.groups).map(group).collect()).expect("each is below an earlier one")
     }

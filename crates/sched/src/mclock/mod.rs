@@ -37,7 +37,7 @@ const MOST_IN_A_ROW: u32 = 255;
 #[derive(Clone, Copy)]
 struct Item {
     rq: RequestId,
-    /// The node of requests that it belongs to, while it is held.
+    /// The node of requests that it belongs to.
     leaf: u32,
     /// What it cost when it was picked, in nanoseconds.
     cost: u64,
@@ -127,6 +127,7 @@ impl Mclock {
         let item = &mut self.items[rq.index()];
         item.issued = true;
         self.inflight += item.cost;
+        self.queues.began(item.leaf);
         Pick::Issue(rq)
     }
 
@@ -175,7 +176,7 @@ impl Mclock {
         next.map_or(Pick::WaitCompletion, |at| Pick::WaitUntil(Instant::from_nanos(at)))
     }
 
-    /// Takes out a group; its requests join those of its parent.
+    /// Takes out a group; its requests join those of its parent. O(slots).
     fn remove_group(&mut self, cx: &Cx<'_>, node: u32) {
         let parent = self.tree.parent(node);
         let (from, to) = (tree::own(node), tree::own(parent));
@@ -186,15 +187,16 @@ impl Mclock {
                 self.tree.emptied(from);
             }
         }
-        self.queues.forget(from);
         self.serving = self.serving.filter(|leaf| *leaf != from);
-        let Self { queues, items, .. } = self;
-        let heads = queues.heads().map(RequestId::index);
-        heads.for_each(|slot| {
-            if items[slot].leaf == from {
-                items[slot].leaf = to;
+        for item in &mut self.items {
+            if item.leaf == from {
+                item.leaf = to;
+                if item.issued {
+                    self.queues.began(to);
+                }
             }
-        });
+        }
+        self.queues.forget(from);
         self.tree.remove(node);
     }
 }
@@ -207,9 +209,13 @@ impl Scheduler for Mclock {
         let item = &mut self.items[rq.index()];
         let requeued = core::mem::take(&mut item.issued);
         assert!(!requeued || item.rq == rq, "{rq:?} took the slot of {:?}, still issued", item.rq);
-        let cost = if requeued { item.cost } else { 0 };
+        let before = *item;
+        let cost = if requeued { before.cost } else { 0 };
         *item = Item { rq, leaf, cost, issued: false, paid: requeued };
-        self.inflight -= cost;
+        if requeued {
+            self.inflight -= cost;
+            self.queues.ended(before.leaf);
+        }
         match at {
             At::Head => self.queues.push_head(rq),
             At::Tail => self.enqueue(cx, rq, leaf),
@@ -233,11 +239,12 @@ impl Scheduler for Mclock {
         if let Some((leaf, reason)) = self.tree.due(cx.now) {
             return self.serve(cx, leaf, reason);
         }
-        if self.is_full() {
-            return self.wait(None);
-        }
-        if let Some(until) = self.tree.paced_until(cx.now) {
-            return self.wait(Some(until));
+        let (full, paced) = (self.is_full(), self.tree.paced_until(cx.now));
+        if full || paced.is_some() {
+            return match self.tree.turn().filter(|leaf| self.queues.is_idle(*leaf)) {
+                Some(leaf) => self.serve(cx, leaf, Reason::Turn),
+                None => self.wait(paced.filter(|_| !full)),
+            };
         }
         if let Some(leaf) = self.batch() {
             return self.serve(cx, leaf, Reason::Extra);
@@ -253,6 +260,7 @@ impl Scheduler for Mclock {
         assert!(item.issued && item.rq == done.rq, "{:?} completed without being issued", done.rq);
         item.issued = false;
         self.inflight -= item.cost;
+        self.queues.ended(item.leaf);
     }
 
     fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {

@@ -69,7 +69,7 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
         Unit::Micros,
         0,
         (0, 10_000_000),
-        "device time of the requests in the device beyond which only floors are served; 0: no bound",
+        "device time in flight beyond which only floors and groups without any are served; 0: no bound",
     ),
     Attribute::new(
         "fifo_batch",

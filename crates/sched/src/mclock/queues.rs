@@ -22,6 +22,8 @@ struct Queue {
     run: u32,
     /// The sector behind the request that it was charged for last.
     end: u64,
+    /// Requests in the device.
+    inflight: u32,
 }
 
 /// The held requests.
@@ -70,6 +72,21 @@ impl Queues {
         self.of(leaf).lane as usize
     }
 
+    /// A request of `leaf` is in the device.
+    pub(super) fn began(&mut self, leaf: u32) {
+        self.of_mut(leaf).inflight += 1;
+    }
+
+    /// A request of `leaf` has left the device.
+    pub(super) fn ended(&mut self, leaf: u32) {
+        self.of_mut(leaf).inflight -= 1;
+    }
+
+    /// Has `leaf` nothing in the device?
+    pub(super) fn is_idle(&self, leaf: u32) -> bool {
+        self.of(leaf).inflight == 0
+    }
+
     /// Begins `leaf`, which has no requests, anew.
     pub(super) fn forget(&mut self, leaf: u32) {
         *self.of_mut(leaf) = Queue::default();
@@ -93,11 +110,6 @@ impl Queues {
 
     pub(super) fn is_head(&self, rq: RequestId) -> bool {
         self.lists.list_of(rq) == Some(HEADS)
-    }
-
-    /// The requests at the head.
-    pub(super) fn heads(&self) -> impl Iterator<Item = RequestId> + '_ {
-        core::iter::successors(self.lists.front(HEADS), |rq| self.lists.behind(*rq))
     }
 
     /// Puts `rq` behind the others of `leaf`; true if it is the only one.

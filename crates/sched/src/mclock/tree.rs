@@ -15,7 +15,7 @@ pub(super) const ROOT: u32 = 0;
 const OWN_WEIGHT: u32 = 100;
 /// What floors are owed at most, in nanoseconds of the clock; older debts are written off.
 const MOST_OWED: u64 = 1_000_000_000;
-/// The time for which a ceiling that was not used may be made up, in nanoseconds.
+/// The time for which a ceiling, or the pace, that was not used may be made up, in nanoseconds.
 const SLACK: u64 = 10_000_000;
 
 /// A group if its number is even; the next number is the group's own requests.
@@ -457,7 +457,8 @@ impl Tree {
             node = self.at(node).parent;
         }
         if let Some(pace) = self.pace {
-            self.pace_tag = self.pace_tag.max(now.as_nanos()).saturating_add(pace.gap(cost));
+            let from = self.pace_tag.max(now.as_nanos().saturating_sub(SLACK));
+            self.pace_tag = from.saturating_add(pace.gap(cost));
         }
         self.hold_back(leaf, now);
     }

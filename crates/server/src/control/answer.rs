@@ -53,6 +53,7 @@ fn list(shared: &Shared) -> Answer {
             read_only: export.info.flags.contains(TransmissionFlags::READ_ONLY),
             weight: group.map_or(0, |group| group.weight),
             max: group.map(|group| group.max.to_string()).unwrap_or_default(),
+            promise: group.map(|group| group.promise.to_string()).unwrap_or_default(),
             connections: export.connections(),
             class: class(export.ioprio.class()).to_owned(),
             cache: match export.cache {
@@ -95,10 +96,16 @@ fn change(shared: &Shared, name: &str, settings: &ExportSettings) -> Result<Answ
         format!("there is no export '{name}'; accepted: {}", names.join(", "))
     })?;
     let plan = shared.disks[export.disk].service().queue().plan();
-    let present = plan.groups.get(export.group.id()).map(|group| group.max).unwrap_or_default();
+    let group = plan.groups.get(export.group.id());
+    let present = group.map(|group| group.max).unwrap_or_default();
+    let promised = group.map(|group| group.promise).unwrap_or_default();
     // Read first, so that nothing is changed if one of them is impossible. Limits that are not named stay.
     let max = match &settings.max {
         Some(text) => Some(present.set(text).map_err(|error| error.to_string())?),
+        None => None,
+    };
+    let promise = match &settings.promise {
+        Some(text) => Some(promised.set(text).map_err(|error| error.to_string())?),
         None => None,
     };
     let clock = shared.disks[export.disk].service().clock();
@@ -108,6 +115,9 @@ fn change(shared: &Shared, name: &str, settings: &ExportSettings) -> Result<Answ
     }
     if let Some(max) = max {
         export.group.set_max(max).map_err(|error| error.to_string())?;
+    }
+    if let Some(promise) = promise {
+        export.group.set_promise(promise).map_err(|error| error.to_string())?;
     }
     Ok(Answer::Done((clock.now() - begun).0))
 }

@@ -53,6 +53,8 @@ pub struct ExportSettings {
     pub weight: Option<u32>,
     /// The limits to change, spelled as cgroup v2 spells `io.max`: `rbps=1048576 wiops=max`.
     pub max: Option<String>,
+    /// The words of its floor and its ceiling to change: `reserve_iops=200 limit_percent=0`.
+    pub promise: Option<String>,
 }
 
 /// What a client gets.
@@ -108,6 +110,9 @@ pub struct ExportState {
     pub weight: u32,
     /// Its limits, as [`ExportSettings::max`].
     pub max: String,
+    /// Its floor and its ceiling, as [`ExportSettings::promise`].
+    #[serde(default)]
+    pub promise: String,
     /// Its priority class: `rt`, `be` or `idle`.
     pub class: String,
     /// `writeback` or `writethrough`.

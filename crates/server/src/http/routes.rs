@@ -51,6 +51,9 @@ struct Export {
     /// As [`ExportSettings::max`].
     #[serde(default)]
     max: Option<String>,
+    /// As [`ExportSettings::promise`].
+    #[serde(default)]
+    promise: Option<String>,
 }
 
 pub(super) fn action(request: &Request, site: &Site) -> Action {
@@ -134,8 +137,8 @@ fn post(request: &Request) -> Result<control::Request, Refusal> {
         "/api/scheduler" => body(request).map(|Scheduler { device, scheduler: value }| {
             control::Request::Set { device, path: "queue/scheduler".to_owned(), value }
         }),
-        "/api/export" => body(request).map(|Export { name, weight, max }| {
-            control::Request::Export { name, settings: ExportSettings { weight, max } }
+        "/api/export" => body(request).map(|Export { name, weight, max, promise }| {
+            control::Request::Export { name, settings: ExportSettings { weight, max, promise } }
         }),
         _ => Err(Refusal::new(404, "accepted: /api/scheduler, /api/export")),
     }

@@ -33,6 +33,7 @@ impl Bench {
             parent: "/".into(),
             weight: 100,
             max: IoMax::default().set(max).expect("right"),
+            ..GroupSpec::default()
         });
         let tree = GroupTree::of(wanted.into()).expect("a tree");
         let groups = limits.map(|(name, _)| tree.find(name).expect("there"));

@@ -155,11 +155,16 @@ impl Naive {
             return self.serve(cx, group, How::Floor(name));
         }
         let bound = self.values.get("inflight_usec") * 1_000;
-        if bound > 0 && self.inflight() >= bound {
-            return self.wait(None);
-        }
-        if let Some(until) = self.nodes.paced_until(&self.values, now) {
-            return self.wait(Some(until));
+        let full = bound > 0 && self.inflight() >= bound;
+        let paced = self.nodes.paced_until(&self.values, now);
+        if full || paced.is_some() {
+            let turn = self.nodes.turn();
+            let idle = turn.filter(|group| self.issued.iter().all(|e| e.group != *group));
+            return match idle {
+                Some(group) => self.serve(cx, group, How::Turn),
+                None if full => self.wait(None),
+                None => self.wait(paced),
+            };
         }
         if let Some(group) = self.serving
             && self.next_in_batch(group).is_some()
@@ -193,7 +198,8 @@ impl Naive {
             rest.push(entry);
         }
         self.requests = rest;
-        self.requests.iter_mut().filter(|e| e.group == group).for_each(|e| e.group = parent);
+        let all = self.requests.iter_mut().chain(&mut self.issued);
+        all.filter(|e| e.group == group).for_each(|e| e.group = parent);
         self.orders.remove(&group);
         self.serving = self.serving.filter(|serving| *serving != group);
         self.settle(now);

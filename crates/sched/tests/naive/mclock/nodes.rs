@@ -281,7 +281,7 @@ impl Nodes {
         }
         let pace = u128::from(values.get("pace_percent")) * (1 << 32) / 100;
         if pace > 0 {
-            self.pace_tag = self.pace_tag.max(now) + gap(cost, pace);
+            self.pace_tag = self.pace_tag.max(now.saturating_sub(10_000_000)) + gap(cost, pace);
         }
     }
 

@@ -1,0 +1,121 @@
+//! [`Promise`]: the floor and the ceiling of a group that a scheduler keeps, as words.
+
+use blkmq_sched::Guarantee;
+use std::fmt;
+
+/// What is promised to a group, in the device time that the scheduler `mclock` counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Promise {
+    /// The floor and the ceiling.
+    pub guarantee: Guarantee,
+    /// Floors may exceed what the scheduler can keep: said for one group, it holds for the whole tree, because all
+    /// floors fall short then.
+    pub overcommit: bool,
+}
+
+/// Why a text is no promise.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PromiseError {
+    /// The word that was not understood.
+    pub word: String,
+}
+
+impl fmt::Display for PromiseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "promise: '{}' is not possible; accepted: reserve_iops=N, reserve_bps=N, reserve_percent=N, limit_iops=N, \
+             limit_bps=N, limit_percent=N, N a number and 0 for none, overcommit=0, overcommit=1",
+            self.word
+        )
+    }
+}
+
+impl std::error::Error for PromiseError {}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, rate) in [("reserve", self.guarantee.reserve), ("limit", self.guarantee.limit)] {
+            let (iops, bps, percent) = (rate.iops, rate.bps, rate.percent);
+            write!(f, "{name}_iops={iops} {name}_bps={bps} {name}_percent={percent} ")?;
+        }
+        write!(f, "overcommit={}", u8::from(self.overcommit))
+    }
+}
+
+impl Promise {
+    /// The words, without values.
+    pub const WORDS: [&str; 7] = [
+        "reserve_iops",
+        "reserve_bps",
+        "reserve_percent",
+        "limit_iops",
+        "limit_bps",
+        "limit_percent",
+        "overcommit",
+    ];
+
+    /// This promise with the changes in `text`: pairs like `reserve_iops=200 limit_bps=1048576`, separated by spaces. 0 is
+    /// none.
+    ///
+    /// # Errors
+    /// For the first word that is no such pair.
+    pub fn set(mut self, text: &str) -> Result<Self, PromiseError> {
+        for word in text.split_whitespace() {
+            let refused = || PromiseError { word: word.into() };
+            let (name, value) = word.split_once('=').ok_or_else(refused)?;
+            let number: u64 = value.parse().map_err(|_| refused())?;
+            if name == "overcommit" {
+                self.overcommit = match number {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(refused()),
+                };
+                continue;
+            }
+            let (which, unit) = name.split_once('_').ok_or_else(refused)?;
+            let rate = match which {
+                "reserve" => &mut self.guarantee.reserve,
+                "limit" => &mut self.guarantee.limit,
+                _ => return Err(refused()),
+            };
+            match unit {
+                "iops" => rate.iops = number,
+                "bps" => rate.bps = number,
+                "percent" => rate.percent = u32::try_from(number).map_err(|_| refused())?,
+                _ => return Err(refused()),
+            }
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let promise = Promise::default().set("reserve_iops=200 limit_percent=40 overcommit=1");
+        let promise = promise.expect("right");
+        assert_eq!(
+            promise.to_string(),
+            "reserve_iops=200 reserve_bps=0 reserve_percent=0 limit_iops=0 limit_bps=0 limit_percent=40 overcommit=1"
+        );
+        assert_eq!(Promise::default().set(&promise.to_string()), Ok(promise));
+        let gone = promise.set("reserve_iops=0 limit_percent=0 overcommit=0");
+        assert_eq!(gone, Ok(Promise::default()));
+        for word in Promise::WORDS {
+            assert_ne!(Promise::default().set(&format!("{word}=1")), Ok(Promise::default()));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for bad in ["iops=1", "reserve_iops", "reserve_iops=-1", "reserve_weight=1", "overcommit=2"]
+        {
+            let error = Promise::default().set(bad).expect_err(bad).to_string();
+            assert!(error.contains(bad) && error.contains("reserve_iops=N"), "{error}");
+        }
+    }
+}
