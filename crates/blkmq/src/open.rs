@@ -109,7 +109,7 @@ impl std::error::Error for OpenError {
 /// | `"uring:/dev/nvme0n1"`, `"uring:disk.img,size=64"` | a block device; a file, made 64 MiB long if it is shorter |
 /// | `"memory,size=1024"` | memory, 1 GiB |
 /// | `"nbd://host/export"`, `"nbd+unix:///export?socket=/run/nbd.sock"` | an export of an NBD server |
-/// | `"null"`, `"disk"`, `"flash"` | a counterpart of null_blk; models of a rotating disk and an SSD |
+/// | `"null"`, `"disk"`, `"flash"`, `"cloud"` | a counterpart of null_blk; models of a rotating disk, an SSD and a network disk |
 /// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
 /// `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
@@ -344,7 +344,7 @@ mod tests {
             assert_eq!(config.queues.len(), usize::from(device.shape().hw_queues));
         }
         assert_eq!(open("memory,size=2").expect("memory").bytes(), 2 << 20);
-        assert!(refusal("zram").contains("accepted: null, memory, disk, flash, faults"));
+        assert!(refusal("zram").contains("accepted: null, memory, disk, flash, cloud, faults"));
         assert!(refusal("null,fast=1").contains("no parameter 'fast'"));
     }
 

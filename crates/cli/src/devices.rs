@@ -175,7 +175,7 @@ mod tests {
         assert!(message("faults,error=2:uring:/x").contains("error=2 is not possible"));
         assert!(
             message("faults,error=0.1:zram")
-                .contains("accepted: null, memory, disk, flash, faults, uring")
+                .contains("accepted: null, memory, disk, flash, cloud, faults, uring")
         );
         assert!(message("faults:uring").contains("no path"), "{}", message("faults:uring"));
     }
@@ -187,13 +187,13 @@ mod tests {
         assert!(choose("faults,error=0.1:memory,size=1", time).is_ok());
         assert!(
             message("zram")
-                .contains("no device 'zram'; accepted: null, memory, disk, flash, faults")
+                .contains("no device 'zram'; accepted: null, memory, disk, flash, cloud, faults")
         );
         #[cfg(target_os = "linux")]
         for text in ["uring:/dev/null", "faults,error=0.1:uring:/dev/null"] {
             let message = message(text);
             assert!(
-                message.contains("accepted by blkmq sim: null, memory, disk, flash, faults"),
+                message.contains("accepted by blkmq sim: null, memory, disk, flash, cloud, faults"),
                 "{message}"
             );
         }

@@ -2,6 +2,7 @@
 //!
 //! It is a description; [`Device::queues`] makes the hardware queues.
 
+use crate::cloud::{self, CloudParams};
 use crate::disk::{self, DiskParams};
 use crate::faults::{FaultsParams, Faulty};
 use crate::flash::{self, FlashDrive, FlashParams};
@@ -37,6 +38,7 @@ pub(crate) enum Model {
     Memory(MemoryParams, MemoryStore),
     Disk(DiskParams),
     Flash(FlashParams, FlashDrive),
+    Cloud(CloudParams),
     /// Faults around another device.
     Faults(FaultsParams, Box<Device>),
 }
@@ -74,6 +76,7 @@ impl Device {
             Model::Flash(params, drive) => {
                 flash::queues(params, drive, self.log.as_ref(), self.occupancy.as_ref())
             }
+            Model::Cloud(params) => cloud::queues(params, self.log.as_ref()),
             Model::Faults(params, inner) => Faulty::wrap(params, &self.shape, inner.queues()),
         }
     }
@@ -83,7 +86,7 @@ impl Device {
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
         match &self.model {
-            Model::Null(_) | Model::Disk(_) | Model::Flash(..) => None,
+            Model::Null(_) | Model::Disk(_) | Model::Flash(..) | Model::Cloud(_) => None,
             Model::Memory(_, store) => Some(store),
             Model::Faults(_, inner) => inner.memory(),
         }
@@ -95,7 +98,7 @@ impl Device {
     pub fn is_model(&self) -> bool {
         match &self.model {
             Model::Null(_) | Model::Memory(..) => false,
-            Model::Disk(_) | Model::Flash(..) => true,
+            Model::Disk(_) | Model::Flash(..) | Model::Cloud(_) => true,
             Model::Faults(_, inner) => inner.is_model(),
         }
     }
@@ -105,7 +108,7 @@ impl Device {
     #[must_use]
     pub fn flash(&self) -> Option<&FlashDrive> {
         match &self.model {
-            Model::Null(_) | Model::Memory(..) | Model::Disk(_) => None,
+            Model::Null(_) | Model::Memory(..) | Model::Disk(_) | Model::Cloud(_) => None,
             Model::Flash(_, drive) => Some(drive),
             Model::Faults(_, inner) => inner.flash(),
         }

@@ -62,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 mod basics;
+pub mod cloud;
 pub mod contract;
 mod description;
 mod device;

@@ -7,7 +7,9 @@ pub use around::Around;
 
 use crate::description::About;
 use crate::device::Model;
-use crate::{Device, DeviceError, MachineShape, Parameter, disk, faults, flash, memory, null};
+use crate::{
+    Device, DeviceError, MachineShape, Parameter, cloud, disk, faults, flash, memory, null,
+};
 use std::fmt;
 
 /// Makes a device from its description, for a machine like `host`.
@@ -67,13 +69,17 @@ const FLASH: DeviceFactory = DeviceFactory::new(flash::ABOUT, |given, host| {
     Ok(Device::of(flash::build(given, host)?, model))
 });
 
+const CLOUD: DeviceFactory = DeviceFactory::new(cloud::ABOUT, |given, host| {
+    Ok(Device::of(cloud::build(given, host)?, Model::Cloud))
+});
+
 const FAULTS: DeviceFactory = DeviceFactory::new(faults::ABOUT, |given, host| {
     let (params, notes) = faults::parameters(given)?;
     Ok(Device::around(params, notes, parse(given.argument, host)?))
 });
 
 /// All devices, in the order in which lists show them. A name here makes a device available, documented and tested.
-pub const ALL: &[&DeviceFactory] = &[&NULL, &MEMORY, &DISK, &FLASH, &FAULTS];
+pub const ALL: &[&DeviceFactory] = &[&NULL, &MEMORY, &DISK, &FLASH, &CLOUD, &FAULTS];
 
 /// The most devices around the innermost one. More have no use, and each takes stack, when it is made and with every
 /// request.

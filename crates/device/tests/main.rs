@@ -1,6 +1,7 @@
 //! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
 //! `cargo test -p blkmq-device --test all conformance::` runs one file.
 
+mod cloud;
 mod common;
 mod conformance;
 mod crash;

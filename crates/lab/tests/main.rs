@@ -2,6 +2,7 @@
 //! `cargo test -p blkmq-lab --test all canary::` runs one file.
 
 mod canary;
+mod cloud;
 mod elevator_log;
 mod fairness;
 mod merging;

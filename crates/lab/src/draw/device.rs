@@ -11,7 +11,7 @@ use blkmq_device::registry;
 /// The devices that are drawn, by their names in the registry, each with a frequency equal to its number of entries.
 /// Parameters behind a comma are always given, `NAME,size=64` say.
 const DEVICES: &[&str] =
-    &["null", "null", "null", "null", "memory", "memory", "disk", "flash,size=1"];
+    &["null", "null", "null", "null", "memory", "memory", "disk", "flash,size=1", "cloud"];
 
 /// The most failures of one fault point of one hardware queue. They end, so every I/O must end.
 const FAULTS: u64 = 60;
