@@ -61,7 +61,7 @@ fn a_server_says_where_it_is_and_ends_when_it_is_told() {
         ]);
         let text = lines.join("\n");
         for expected in [
-            "device 1: memory,size=8, 8388608 bytes, none mq-deadline kyber [bfq]",
+            "device 1: memory,size=8, 8388608 bytes, none mq-deadline kyber [bfq] mclock",
             "export 'gold': device 1, read and write, weight 300",
             "export 'rest': device 1, read-only, weight 100",
             &format!("  nbd+unix:///gold?socket={}", socket.display()),
@@ -173,7 +173,7 @@ fn a_running_server_is_listed_changed_and_ended() {
     assert!(list.contains("memory,size=8") && list.contains("gold"), "{list}");
     assert!(say(&["get", "queue/scheduler"]).contains("[mq-deadline]"));
     assert!(say(&["switch", "bfq"]).starts_with("in force after "));
-    assert_eq!(say(&["get", "queue/scheduler"]), "none mq-deadline kyber [bfq]\n");
+    assert_eq!(say(&["get", "queue/scheduler"]), "none mq-deadline kyber [bfq] mclock\n");
     say(&["set", "queue/nr_requests", "64"]);
     assert_eq!(
         say(&["--json", "get", "queue/nr_requests"]).trim(),

@@ -51,6 +51,17 @@ fn a_running_server_is_listed_and_changed() {
     let Answer::List { exports, .. } = ask(Request::List) else { panic!("no list") };
     let max = "rbps=max wbps=max riops=max wiops=50";
     assert_eq!((exports[1].weight, exports[1].max.as_str()), (7, max));
+    // A floor takes a scheduler that keeps floors.
+    let floor = || {
+        let promise = Some("reserve_percent=40".to_owned());
+        change("rest", ExportSettings { promise, ..ExportSettings::default() })
+    };
+    assert!(!matches!(ask(floor()), Answer::Done(_)));
+    let set = Request::Set { device: 1, path: path(), value: "mclock".to_owned() };
+    assert!(matches!(ask(set), Answer::Done(_)));
+    assert!(matches!(ask(floor()), Answer::Done(_)));
+    let Answer::List { exports, .. } = ask(Request::List) else { panic!("no list") };
+    assert!(exports[1].promise.contains("reserve_percent=40"));
     assert_eq!(ask(Request::Drain), Answer::Draining);
     asked.recv().expect("it was asked to");
 }
