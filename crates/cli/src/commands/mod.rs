@@ -101,7 +101,7 @@ fn runs(words: &[String], time: Time) -> Result<(), Failure> {
     }
 }
 
-/// All other commands, and what is asked for instead of one: help, or the version.
+/// All other commands, and help or the version, which a user can ask for instead of a command.
 fn fixed(words: &[String]) -> Result<(), Failure> {
     let program = [PROGRAM].into_iter().chain(words.iter().map(String::as_str));
     let found = match definition().try_get_matches_from(program) {

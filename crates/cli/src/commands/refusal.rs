@@ -1,4 +1,4 @@
-//! Clap's refusals in the form of all others: one line that names what is refused, and says what is accepted.
+//! Clap's refusals in the form of all others: one line that names the refused word and the accepted ones.
 
 use crate::error::UsageError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

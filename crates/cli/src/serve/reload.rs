@@ -209,7 +209,7 @@ fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
     }
 }
 
-/// Takes over from `new` what is changed while the server runs.
+/// Takes over from `new` the settings that change while the server runs.
 fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
     current.log = new.log;
     for (disk, new) in current.disks.iter_mut().zip(&new.disks) {
