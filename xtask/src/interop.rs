@@ -7,6 +7,7 @@ mod blktrace;
 mod browser;
 mod documented;
 mod files;
+mod fio_coverage;
 mod fio_jobs;
 mod fio_plot;
 mod fio_workload;

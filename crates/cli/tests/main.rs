@@ -17,6 +17,7 @@ mod screens;
 mod serve;
 mod simulation;
 #[cfg(target_os = "linux")]
+mod steering;
 mod terminal;
 mod trace;
 mod trouble;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::process::Command;
 
 /// The jobs of the report of `blkmq sim` with these options on a device that takes 50 us.
-fn jobs(line: &str) -> Vec<Value> {
+pub fn jobs(line: &str) -> Vec<Value> {
     let scheduler = if line.contains("--scheduler") { "" } else { "--scheduler=none" };
     let args = ["sim", "--output-format=json"].into_iter().chain(scheduler.split_whitespace());
     let output = Command::new(env!("CARGO_BIN_EXE_blkmq"))
@@ -19,14 +19,14 @@ fn jobs(line: &str) -> Vec<Value> {
 }
 
 /// A device that takes 50 us for each of up to 64 I/Os.
-const SLOW: &str =
+pub const SLOW: &str =
     "--device=null,irqmode=2,completion_nsec=50000,submit_queues=1,hw_queue_depth=64";
 
-fn job(line: &str) -> Value {
+pub fn job(line: &str) -> Value {
     jobs(line).remove(0)
 }
 
-fn ios(job: &Value) -> [u64; 2] {
+pub fn ios(job: &Value) -> [u64; 2] {
     ["read", "write"].map(|direction| job[direction]["total_ios"].as_u64().expect("a count"))
 }
 

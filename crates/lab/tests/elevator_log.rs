@@ -9,7 +9,7 @@ use blkmq_lab::elevator_log::{
 };
 use blkmq_lab::observe::Observation;
 use blkmq_lab::simulation::{Program, Settings, Simulation};
-use blkmq_lab::workload::{Amount, Depth, Generator, Job, NoBuffers, Rw, Stream};
+use blkmq_lab::workload::{Amount, Depth, Generator, Job, NoBuffers, Rw, Stream, Ties};
 use blkmq_sched::registry;
 use proptest::prelude::*;
 
@@ -70,7 +70,7 @@ fn recorded(scheduler: &str) -> Vec<u8> {
     let program = |thread| {
         let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
         let (owner, group) = (Owner(thread), GroupId::ROOT);
-        let stream = Stream { generator, verifier: None, owner, group, exit: None };
+        let stream = Stream { generator, verifier: None, owner, group, ties: Ties::default() };
         Program { job: &job, stream, buffers: NoBuffers, course: false, journal: None, pid: 0 }
     };
     simulation.run((0..4).map(program)).expect("everything ends");

@@ -9,7 +9,7 @@ use blkmq_engine::{Config, GroupSpec, GroupTree, IoMax};
 use blkmq_lab::Costs;
 use blkmq_lab::simulation::{Program, Settings, Simulation};
 use blkmq_lab::workload::{
-    Amount, BlockSize, Depth, Generator, Job, Latencies, NoBuffers, PerDirection, Rw, Stream,
+    Amount, BlockSize, Depth, Generator, Job, Latencies, NoBuffers, PerDirection, Rw, Stream, Ties,
 };
 use blkmq_sched::{Options, registry};
 
@@ -121,8 +121,13 @@ impl Case {
         let programs = members.zip(0..).map(|(group, thread)| {
             let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
             let group = tree.find(&format!("g{group}")).expect("it is there");
-            let stream =
-                Stream { generator, verifier: None, owner: Owner(thread + 1), group, exit: None };
+            let stream = Stream {
+                generator,
+                verifier: None,
+                owner: Owner(thread + 1),
+                group,
+                ties: Ties::default(),
+            };
             Program {
                 job: &job,
                 stream,

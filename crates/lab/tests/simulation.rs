@@ -5,7 +5,7 @@ use blkmq_device::{Device, MachineShape, registry as devices};
 use blkmq_engine::{Access, Config, PumpMode};
 use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
 use blkmq_lab::workload::{
-    Amount, Depth, Generator, Job, NoBuffers, PerDirection, Rw, Stream, ThinkTime,
+    Amount, Depth, Generator, Job, NoBuffers, PerDirection, Rw, Stream, ThinkTime, Ties,
 };
 use blkmq_lab::{Caught, Habits, Permille};
 use blkmq_sched::registry;
@@ -34,7 +34,7 @@ fn programs<'a>(text: &str, job: &'a Job) -> Vec<Program<'a, NoBuffers>> {
                 verifier: None,
                 owner: Owner(0),
                 group: GroupId::ROOT,
-                exit: None,
+                ties: Ties::default(),
             },
             buffers: NoBuffers,
             course: true,

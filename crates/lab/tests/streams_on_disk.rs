@@ -8,7 +8,7 @@ use blkmq_core::{GroupId, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
 use blkmq_engine::{Access, Config, QueueStats};
 use blkmq_lab::simulation::{Program, Settings, Simulation};
-use blkmq_lab::workload::{Amount, Depth, Generator, Job, Latencies, NoBuffers, Rw, Stream};
+use blkmq_lab::workload::{Amount, Depth, Generator, Job, Latencies, NoBuffers, Rw, Stream, Ties};
 use blkmq_lab::{Caught, Costs, Habits, Permille};
 use blkmq_sched::registry;
 
@@ -47,7 +47,7 @@ fn run(iodepth: u32, access: Access, habits: Habits, seed: u64) -> QueueStats {
     let programs = (0..job.numjobs).map(|thread| {
         let generator = Generator::new(&job, thread, bytes).expect("a job that fits");
         let (owner, group) = (Owner(thread + 1), GroupId::ROOT);
-        let stream = Stream { generator, verifier: None, owner, group, exit: None };
+        let stream = Stream { generator, verifier: None, owner, group, ties: Ties::default() };
         Program { job: &job, stream, buffers: NoBuffers, course: false, journal: None, pid: thread }
     });
     _ = simulation.run(programs).expect("everything ends");

@@ -2,8 +2,12 @@
 //! and that short runs of them do as much work as fio's.
 //!
 //! The files are in the source package of the fio that is installed. It is fetched through the package sources of
-//! this machine, into a folder of its own; where that is not possible, the check is skipped.
+//! this machine, into a folder of its own; where that is not possible, the check is skipped. A checkout of fio's
+//! repository, which has more files, is counted as well if `FIO_REPOSITORY` is the path to one.
+//!
+//! A plain file is one whose engines are for block I/O, and which the fio that is installed accepts.
 
+use super::fio_coverage::covered;
 use super::{Outcome, parse, work};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, target_dir};
@@ -16,7 +20,7 @@ const PLAIN: [&str; 9] =
     ["libaio", "io_uring", "sync", "psync", "vsync", "pvsync", "pvsync2", "posixaio", "null"];
 
 /// Options about the place, the time and the contents of I/O: a short run on the null device has no use for them.
-const DROPPED: [&str; 30] = [
+const DROPPED: [&str; 43] = [
     "ioengine",
     "io_submit_mode",
     "filename",
@@ -47,24 +51,65 @@ const DROPPED: [&str; 30] = [
     "verify_dump",
     "verify_backlog",
     "loops",
+    "gtod_reduce",
+    "disable_lat",
+    "disable_clat",
+    "disable_slat",
+    "write_bw_log",
+    "write_iops_log",
+    "write_lat_log",
+    "write_hist_log",
+    "log_avg_msec",
+    "log_offset",
+    "log_prio",
+    "log_max_value",
+    "per_job_logs",
 ];
 
-/// The least of the plain files that are accepted. A change that lowers it loses users.
-const ACCEPTED: usize = 42;
-/// The least of them whose short runs do as many I/Os of as many bytes as fio's.
-const EQUAL: usize = 30;
+/// The least that is expected of a set of files. A change that lowers it loses users.
+struct Least {
+    /// Files that are accepted.
+    accepted: usize,
+    /// Files whose short runs do as many I/Os of as many bytes as fio's.
+    equal: usize,
+    /// Files whose short runs also reach as many different sectors.
+    covered: usize,
+}
+
+/// What is expected of fio 3.33's source package, which has 65 plain files,
+const OF_PACKAGE: Least = Least { accepted: 42, equal: 30, covered: 30 };
+/// and of fio's repository, of which the line of 65 plain files is drawn.
+const OF_REPOSITORY: Least = Least { accepted: 65, equal: 30, covered: 30 };
+
+/// The variable with the path to a checkout of fio's repository.
+const REPOSITORY: &str = "FIO_REPOSITORY";
 
 /// The check.
 pub(super) fn check() -> Result<Outcome> {
     let folder = target_dir().join("interop/fio-source");
-    let files = match sources(&folder) {
-        Ok(files) => files,
-        Err(why) => return Ok(Outcome::Skipped(format!("fio's source package: {why}"))),
-    };
+    let repository = std::env::var_os(REPOSITORY).map(PathBuf::from);
+    if let Some(checkout) = &repository {
+        fs::create_dir_all(&folder)?;
+        count("fio's repository", job_files(checkout)?, &folder, &OF_REPOSITORY)?;
+    }
+    match (sources(&folder), repository) {
+        (Ok(files), _) => count("fio's source package", files, &folder, &OF_PACKAGE)?,
+        (Err(_), Some(_)) => {}
+        (Err(why), None) => {
+            let text =
+                format!("fio's source package: {why}; {REPOSITORY} names a checkout instead");
+            return Ok(Outcome::Skipped(text));
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Tries all of `files`, of the collection called `name`.
+fn count(name: &str, files: Vec<PathBuf>, folder: &Path, least: &Least) -> Result<()> {
     let known = options()?;
-    let (mut plain, mut accepted, mut equal) = (0, 0, 0);
+    let (mut plain, mut accepted, mut equal, mut same_blocks) = (0, 0, 0, 0);
     for file in files {
-        let text = fs::read_to_string(&file)?;
+        let text = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
         let parsed = Cmd::new("fio --parse-only").arg(file.display().to_string());
         if !is_plain(&text) || parsed.quiet_code()? != Some(0) {
             continue;
@@ -75,18 +120,26 @@ pub(super) fn check() -> Result<Outcome> {
             continue;
         }
         accepted += 1;
-        match compare(&folder, &text)? {
-            None => equal += 1,
-            Some(how) => println!("  differs: {}: {how}", file.display()),
+        match compare(folder, &text)? {
+            Compared::Same => (equal, same_blocks) = (equal + 1, same_blocks + 1),
+            Compared::Blocks(ours, fio) => {
+                equal += 1;
+                println!("  differs: {}: {ours} sectors, with fio {fio}", file.display());
+            }
+            Compared::Differs(how) => println!("  differs: {}: {how}", file.display()),
         }
     }
     println!(
-        "  {plain} plain job files: {accepted} accepted, {equal} of them do as much work as with fio"
+        "  {name}: {plain} plain job files: {accepted} accepted; short runs of {equal} of them do as many I/Os of as \
+         many bytes as with fio, and of {same_blocks} reach as many sectors"
     );
-    if accepted < ACCEPTED || equal < EQUAL {
-        return Err(format!("expected: {ACCEPTED} accepted, {EQUAL} equal").into());
+    let Least { accepted: a, equal: e, covered: c } = *least;
+    if accepted < a || equal < e || same_blocks < c {
+        return Err(
+            format!("{name}: expected: {a} accepted, {e} equal, {c} with equal sectors").into()
+        );
     }
-    Ok(Outcome::Passed)
+    Ok(())
 }
 
 /// The job files of the source package, which is put into `folder`.
@@ -108,18 +161,25 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
                   $apt update && $apt source --download-only fio && rm -f -- *.asc && tar xf fio_*.orig.tar.*";
     let fetch = Cmd::new("sh -c").arg(script).arg("fetch").arg(folder.display().to_string());
     fetch.output()?;
-    let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let package = entry?.path();
-        for part in
-            ["examples", "t/jobs"].map(|part| package.join(part)).iter().filter(|it| it.is_dir())
-        {
-            files.extend(fs::read_dir(part)?.filter_map(|entry| Some(entry.ok()?.path())));
+        if package.join("examples").is_dir() {
+            return job_files(&package);
         }
+    }
+    Err("it has no job files".into())
+}
+
+/// The job files of fio's sources at `sources`.
+fn job_files(sources: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for part in ["examples", "t/jobs"].map(|part| sources.join(part)) {
+        let all = fs::read_dir(&part).map_err(|e| format!("{}: {e}", part.display()))?;
+        files.extend(all.filter_map(|entry| Some(entry.ok()?.path())));
     }
     files.retain(|path| path.extension().is_some_and(|it| it == "fio"));
     files.sort();
-    if files.is_empty() { Err("it has no job files".into()) } else { Ok(files) }
+    if files.is_empty() { Err("no job files".into()) } else { Ok(files) }
 }
 
 /// The key and the value of a line of a job file; `None` for headers, comments and empty lines.
@@ -167,32 +227,48 @@ fn named(file: &Path, why: &str, known: &BTreeSet<String>) -> Result<String> {
     Ok(reason.to_owned())
 }
 
-/// The job file for a short run on the null device.
+/// The job file for a short run on the null device, which logs where each I/O goes.
 fn short(text: &str) -> String {
     let kept =
         text.lines().filter(|line| pair(line).is_none_or(|(key, _)| !DROPPED.contains(&key)));
-    let head = ["[global]", "ioengine=null", "size=1m"];
+    let head = ["[global]", "ioengine=null", "size=1m", "write_lat_log=short", "log_offset=1"];
     head.into_iter().chain(kept).map(|line| format!("{line}\n")).collect()
 }
 
-/// Runs `text` with fio and with blkmq; how the work differs, if it does.
-fn compare(folder: &Path, text: &str) -> Result<Option<String>> {
-    let file = folder.join("short.fio");
-    fs::write(&file, short(text))?;
-    let run = |command: &str| {
-        let output = Cmd::new(command).arg(file.display().to_string()).output_in(folder)?;
-        Ok(work(&parse(&output)?))
+/// How a short run differs from fio's.
+enum Compared {
+    Same,
+    /// In the number of different sectors: ours, then fio's.
+    Blocks(usize, usize),
+    /// In more.
+    Differs(String),
+}
+
+/// Runs `text` with fio and with blkmq.
+fn compare(folder: &Path, text: &str) -> Result<Compared> {
+    let run = |name: &str, command: &str| {
+        let place = folder.join(name);
+        // Logs of another file would count.
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir_all(&place)?;
+        fs::write(place.join("short.fio"), short(text))?;
+        let output = Cmd::new(command).arg("short.fio").output_in(&place)?;
+        Ok((work(&parse(&output)?), covered(&place)?))
     };
     // Some combinations of options make fio 3.33 wait for ever.
-    let fio: Result<_> = run("timeout 20 fio --output-format=json");
-    let ours: Result<_> =
-        run(&format!("{BLKMQ} bench --device=null --scheduler=none --output-format=json"));
+    let fio: Result<_> = run("short-fio", "timeout 20 fio --output-format=json");
+    let ours = format!("{BLKMQ} bench --device=null --scheduler=none --output-format=json");
+    let ours: Result<_> = run("short-blkmq", &ours);
     Ok(match (fio, ours) {
-        (Ok(fio), Ok(ours)) if fio == ours => None,
-        (Ok(fio), Ok(ours)) => Some(format!("I/Os and bytes are {ours:?}, with fio {fio:?}")),
+        (Ok((fio, there)), Ok((ours, here))) if fio == ours && there == here => Compared::Same,
+        (Ok((fio, there)), Ok((ours, here))) if fio == ours => Compared::Blocks(here, there),
+        (Ok((fio, _)), Ok((ours, _))) => {
+            Compared::Differs(format!("I/Os and bytes are {ours:?}, with fio {fio:?}"))
+        }
         (fio, ours) => {
-            let said = [fio, ours].map(|it| it.err().map_or(String::new(), |e| e.to_string()));
-            Some(said.concat().lines().take(2).collect())
+            let said =
+                [fio.err(), ours.err()].map(|it| it.map_or(String::new(), |e| e.to_string()));
+            Compared::Differs(said.concat().lines().take(2).collect())
         }
     })
 }
@@ -205,8 +281,7 @@ mod tests {
 
     #[test]
     fn a_short_run_goes_nowhere_and_keeps_the_pattern() {
-        let expected =
-            "[global]\nioengine=null\nsize=1m\n; a comment\n[global]\nbs = 8k\n[a]\nrw=randread\n";
+        let expected = "[global]\nioengine=null\nsize=1m\nwrite_lat_log=short\nlog_offset=1\n; a comment\n[global]\nbs = 8k\n[a]\nrw=randread\n";
         assert_eq!(short(TEXT), expected);
     }
 

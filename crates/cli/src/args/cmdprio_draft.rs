@@ -26,12 +26,16 @@ pub struct CmdPrioDraft {
 /// One direction of `cmdprio_bssplit`: `4k/30:64k/20`, or with a class and a level, `4k/30/1/0:64k/20/2/3`.
 pub fn split(value: Value<'_>) -> Result<Vec<Entry>, UsageError> {
     const ACCEPTED: &str =
-        "accepted: SIZE/PERCENT or SIZE/PERCENT/CLASS/LEVEL, with : between them";
+        "accepted: SIZE/PERCENT or SIZE/PERCENT/CLASS/LEVEL[/HINT], with : between them";
     let entry = |part: &str| {
         let fields = Vec::from_iter(part.split('/'));
         let (size, share, prio) = match fields[..] {
             [size, share] => (size, share, None),
-            [size, share, class, level] => {
+            // No device here knows a hint.
+            [size, share, class, level] | [size, share, class, level, _] => {
+                if let Some(hint) = fields.get(4) {
+                    units::count(hint, 0..=1023u16, value.base)?;
+                }
                 let class = units::count(class, 1..=3u8, value.base)?;
                 let level = units::count(level, 0..=7u16, value.base)?;
                 (size, share, Some(prio(class, level)))

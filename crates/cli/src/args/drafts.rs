@@ -57,6 +57,13 @@ fn finish(
     jobs: &mut Vec<Job>,
     run: &mut RunDraft,
 ) -> Result<(), UsageError> {
+    if let Some(awaited) = &draft.job.wait_for
+        && jobs.iter().all(|job| job.name != *awaited)
+    {
+        let text =
+            format!("wait_for={awaited}: no earlier job has this name; accepted: one that has");
+        return Err(UsageError::new(text).at(format!("job '{name}'")));
+    }
     run.cpus.push(draft.cpus.finish());
     let (job, files) = draft.finish(name, jobs.len(), &mut run.notes)?;
     jobs.push(job);

@@ -7,11 +7,13 @@ use super::options::logs;
 pub use super::places::block_size;
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
+use super::zone_draft::ZoneDraft;
 use crate::error::UsageError;
 use crate::units::{self, KbBase};
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
-    BlockSize, Depth, Direction, Job, Latencies, LatencyTarget, Logs, PerDirection, ThinkTime,
+    BlockSize, Depth, Direction, Flow, Job, Latencies, LatencyTarget, Logs, PerDirection,
+    ThinkTime, longest,
 };
 
 /// The options of a job that have been read so far. Fields of the job that depend on several options are computed in
@@ -48,6 +50,10 @@ pub struct JobDraft {
     pub latency_target: Nanos,
     /// `latency_window`, `latency_percentile` and `latency_run`.
     pub latency: LatencyTarget,
+    /// `flow` and its companions; a weight of 0 is none.
+    pub flow: Flow,
+    /// `zonemode` and its companions.
+    pub zones: ZoneDraft,
     /// `gtod_reduce`.
     pub gtod_reduce: bool,
     /// `filename`, `ioengine` and their companions.
@@ -83,6 +89,8 @@ impl Default for JobDraft {
                 percentile: 100.0,
                 run: false,
             },
+            flow: Flow { weight: 0, id: 0, sleep: Nanos::ZERO },
+            zones: ZoneDraft::default(),
             gtod_reduce: false,
             files: FileDraft::default(),
             cpus: CpusDraft::default(),
@@ -124,11 +132,14 @@ impl JobDraft {
         let target = self.latency_target;
         job.latency_target =
             (target > Nanos::ZERO).then_some(LatencyTarget { target, ..self.latency });
+        job.flow = Some(self.flow).filter(|flow| flow.weight > 0);
+        job.strided = self.zones.finish().map_err(|e| e.at(format!("job '{name}'")))?;
         job.cmdprio = self.cmdprio.finish(name, notes)?;
         if self.gtod_reduce {
             job.latencies = Latencies::NONE;
         }
         job.verify = self.verify.finish(name, job.rw, notes);
+        whole_ios(&mut job, notes);
         self.files.bound(&mut job);
         job.logs = logs::finish(job.logs, name).map_err(|e| e.at(format!("job '{name}'")))?;
         idle_logs(&job, notes);
@@ -159,6 +170,20 @@ impl JobDraft {
             batch_complete_min: min,
             batch_complete_max: max.max(min).max(1),
         }
+    }
+}
+
+/// As in fio, an I/O that is shorter than `verify_interval` is one block.
+fn whole_ios(job: &mut Job, notes: &mut Vec<String>) {
+    let longest = longest(job);
+    if let Some(verify) = &mut job.verify
+        && let Some(interval) = verify.interval.filter(|interval| *interval as usize > longest)
+    {
+        notes.push(format!(
+            "job '{}': verify_interval={interval}: no effect, since no I/O is longer than {longest}",
+            job.name
+        ));
+        verify.interval = None;
     }
 }
 

@@ -26,6 +26,7 @@ mod show_command;
 mod target;
 mod value;
 mod verify_draft;
+mod zone_draft;
 
 use crate::error::UsageError;
 use crate::plan::{Plan, Time};

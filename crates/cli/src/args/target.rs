@@ -36,7 +36,12 @@ pub fn choose(asked: &Asked<'_>, notes: &mut Vec<String>) -> Result<DeviceChoice
     {
         return asked.storage(&path, notes);
     }
-    devices::choose("null", asked.time)
+    let null = devices::choose("null", asked.time)?;
+    // As in fio, the null device is as large as the jobs want it.
+    match asked.needed().filter(|bytes| *bytes > null.size_bytes) {
+        Some(bytes) => devices::choose(&format!("null,gb={}", bytes.div_ceil(1 << 30)), asked.time),
+        None => Ok(null),
+    }
 }
 
 impl Asked<'_> {

@@ -230,6 +230,8 @@ fn jobs_survive_being_printed_and_read_again() {
          --cmdprio_bssplit=4k/30:8k/50/3/1,8k/10",
         "--name=a --latency_target=500 --latency_window=50ms --latency_percentile=99.5 --latency_run --exitall \
          --name=b --rw=write --fill_device",
+        "--name=a --flow=3 --flow_id=2 --flow_sleep=5 --rate_min=1k,2k --rate_iops_min=,9 --rate_cycle=250 --exitall \
+         --exit_what=all --name=b --wait_for=a --zonemode=strided --zonesize=64k --zonerange=128k --zoneskip=4k",
         "--name=a --prioclass=3 --runtime=90 --time_based --ramp_time=1500us --gtod_reduce=1",
         "--name=a --stonewall --name=b --iodepth=8 --iodepth_low=2 --iodepth_batch_complete_min=0 \
          --iodepth_batch_complete_max=4 --percentile_list=50:99.99 --number_ios=9 --loops=2 --sync=1 \

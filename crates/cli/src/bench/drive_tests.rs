@@ -7,7 +7,7 @@ use blkmq_engine::{
     WriteCache,
 };
 use blkmq_lab::workload::{
-    Amount, Depth, Generator, Job, Rw, Stream, Tally, Verifier, Verify, Window, longest,
+    Amount, Depth, Generator, Job, Rw, Stream, Tally, Ties, Verifier, Verify, Window, longest,
     verify::{Fault, Findings, Method},
 };
 use blkmq_runtime::Service;
@@ -101,7 +101,7 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
         verifier: Verifier::new(job, 0, bytes).expect("possible"),
         owner: Owner(1),
         group: GroupId::ROOT,
-        exit: None,
+        ties: Ties::default(),
     };
     let window = Window::of(job, client.clock().now());
     let pool = Pool::new(job.depth.iodepth, longest(job), ());

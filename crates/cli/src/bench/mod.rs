@@ -6,7 +6,6 @@
 //! [`Worker`]: blkmq_lab::workload::Worker
 
 mod drive;
-mod exits;
 mod found;
 mod groups;
 mod logs;
@@ -20,6 +19,7 @@ mod simulate;
 pub mod start;
 mod state;
 mod tally;
+mod ties;
 mod trouble;
 mod usage;
 mod watch;

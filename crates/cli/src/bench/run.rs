@@ -1,7 +1,6 @@
 //! One run in real time: a queue is built, the threads of each phase drive it, and everything is counted.
 
 use super::drive::{OnCpu, drive};
-use super::exits::Exits;
 use super::groups;
 use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome};
@@ -9,6 +8,7 @@ use super::payload::{BenchPayload, Pool};
 use super::setup;
 use super::start::{Threads, Ticket, together};
 use super::tally::Part;
+use super::ties::RunTies;
 use super::usage::Usage;
 use super::watch;
 use crate::error::Failure;
@@ -74,9 +74,11 @@ fn run_with<P: BenchPayload>(
     let before = (clock.now(), Usage::of_process());
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let mut logs = RunLogs::default();
+    let ties = RunTies::new(plan, &spec.threads);
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
-        let phase = Phase { plan, spec, number: phase, device: &device, observation, stop };
+        let phase =
+            Phase { plan, spec, number: phase, device: &device, ties: &ties, observation, stop };
         parts.extend(phase.run(&service, &source, &mut logs)?);
         // I/Os that never completed still hold what the next phase needs.
         let abandoned = parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0);
@@ -112,6 +114,7 @@ struct Phase<'a> {
     spec: &'a RunSpec<'a>,
     number: u32,
     device: &'a Device,
+    ties: &'a RunTies,
     observation: &'a Observation,
     stop: &'a Stop,
 }
@@ -128,10 +131,9 @@ impl Phase<'_> {
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == self.number;
         let threads: Vec<(usize, &ThreadSpec)> =
             spec.threads.iter().enumerate().filter(mine).collect();
-        let exits = Exits::new(plan, &spec.threads);
         let mut begin = |(number, thread): &(usize, &ThreadSpec)| {
             let journal = logs.journal(plan, spec, *number, &plan.jobs[thread.job])?;
-            Ok((setup::stream(plan, spec, **thread, device, exits.of(thread))?, journal))
+            Ok((setup::stream(plan, spec, **thread, device, self.ties.of(plan, thread))?, journal))
         };
         let begun = threads.iter().map(&mut begin).collect::<Result<Vec<Begun>, Failure>>()?;
         let work = |((number, thread), (stream, journal)): (&(usize, &ThreadSpec), Begun)| {

@@ -11,7 +11,7 @@ use blkmq::Device;
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
 use blkmq_engine::{Config, ConfigNote, NoMerges, PumpMode, Queue, StatsMode};
-use blkmq_lab::workload::{Direction, Exit, Generator, GeneratorError, Job, Stream, Verifier};
+use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Ties, Verifier};
 use blkmq_sched::StatsLevel;
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     for thread in &spec.threads {
         let job = &plan.jobs[thread.job];
         fits(job, &device.shape().limits)?;
-        stream(plan, spec, *thread, &device, None)?;
+        stream(plan, spec, *thread, &device, Ties::default())?;
     }
     match device {
         Device::Virtual(_) => built::<()>(plan, spec, &device)?,
@@ -89,7 +89,7 @@ fn seeded<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a,
     }
 }
 
-/// The I/O stream of a thread, its verification, and the word that it shares with threads that end with it.
+/// The I/O stream of a thread, and its verification; `ties` tie it to other threads.
 ///
 /// # Errors
 /// If the job is impossible or does not fit the device.
@@ -98,7 +98,7 @@ pub fn stream(
     spec: &RunSpec<'_>,
     thread: ThreadSpec,
     device: &Device,
-    exit: Option<&Exit>,
+    ties: Ties,
 ) -> Result<Stream, UsageError> {
     let job = &*seeded(plan, spec, thread);
     let bytes = device.shape().limits.capacity * u64::from(SECTOR_SIZE);
@@ -110,8 +110,7 @@ pub fn stream(
     let owner = Owner((thread.job as u32) << 16 | (thread.thread + 1));
     let group = job.cgroup.as_deref().map_or(Ok(GroupId::ROOT), |name| plan.groups.find(name));
     let group = group.map_err(|e| UsageError::new(e.to_string()))?;
-    let exit = exit.cloned();
-    Ok(Stream { generator, verifier, owner, group, exit })
+    Ok(Stream { generator, verifier, owner, group, ties })
 }
 
 /// The credit that a thread of `job` needs for `iodepth` I/Os in flight, each divided into as many parts as possible.

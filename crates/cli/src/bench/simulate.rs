@@ -1,12 +1,12 @@
 //! One run in virtual time: the same queue and workers as in a real one, on virtual CPUs.
 
-use super::exits::Exits;
 use super::groups;
 use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
 use super::tally::Part;
+use super::ties::RunTies;
 use super::usage::Usage;
 use super::watch;
 use crate::error::Failure;
@@ -56,15 +56,15 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     simulation.stop_when(|| stop.is_set());
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let mut logs = RunLogs::default();
+    let ties = RunTies::new(plan, &spec.threads);
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == phase;
         let threads: Vec<(usize, &ThreadSpec)> =
             spec.threads.iter().enumerate().filter(mine).collect();
-        let exits = Exits::new(plan, &spec.threads);
         let mut program = |(number, thread): &(usize, &ThreadSpec)| {
             let job = &plan.jobs[thread.job];
-            let stream = setup::stream(plan, spec, **thread, device, exits.of(thread))?;
+            let stream = setup::stream(plan, spec, **thread, device, ties.of(plan, thread))?;
             let buffers = Pool::<P>::new(job.depth.iodepth, longest(job), ());
             let journal = logs.journal(plan, spec, *number, job)?;
             let (course, pid) = (plan.draws(), watch::pid(*number));

@@ -4,7 +4,7 @@ use super::tally::Part;
 use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::ThreadSpec;
-use blkmq_lab::workload::{NEVER_KEPT, Unfinished};
+use blkmq_lab::workload::{NEVER_KEPT, TOO_SLOW, Unfinished};
 
 /// A kind of failure of a run, as text: the failure and its first place.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,13 +19,15 @@ pub enum Trouble {
     Log(String),
     /// No depth keeps `latency_target`.
     Latency(String),
+    /// A thread was slower than `rate_min` or `rate_iops_min`.
+    Rate(String),
 }
 
 impl Trouble {
     fn text(&self) -> &str {
         match self {
             Self::Verify(text) | Self::Io(text) | Self::Unfinished(text) => text,
-            Self::Log(text) | Self::Latency(text) => text,
+            Self::Log(text) | Self::Latency(text) | Self::Rate(text) => text,
         }
     }
 
@@ -37,6 +39,7 @@ impl Trouble {
             Self::Unfinished(_) => "I/O stalled with",
             Self::Log(_) => "writing failed with",
             Self::Latency(_) => "latency target missed with",
+            Self::Rate(_) => "least rate missed with",
         }
     }
 }
@@ -74,9 +77,11 @@ impl Troubles {
         };
         Err(match trouble {
             Trouble::Verify(_) => Failure::Verify(line),
-            Trouble::Io(_) | Trouble::Unfinished(_) | Trouble::Log(_) | Trouble::Latency(_) => {
-                Failure::Io(line)
-            }
+            Trouble::Io(_)
+            | Trouble::Unfinished(_)
+            | Trouble::Log(_)
+            | Trouble::Latency(_)
+            | Trouble::Rate(_) => Failure::Io(line),
         })
     }
 }
@@ -87,7 +92,8 @@ pub fn all(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<Trouble> {
     let io = failed(plan, parts).map(Trouble::Io);
     let unfinished = unfinished(plan, parts).map(Trouble::Unfinished);
     let latency = latency(plan, parts).map(Trouble::Latency);
-    wrong.into_iter().chain(io).chain(unfinished).chain(latency).collect()
+    let rate = rate(plan, parts).map(Trouble::Rate);
+    wrong.into_iter().chain(io).chain(unfinished).chain(latency).chain(rate).collect()
 }
 
 fn place(plan: &Plan, thread: &ThreadSpec) -> String {
@@ -101,6 +107,14 @@ fn latency(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     let target = plan.jobs[thread.job].latency_target?.target;
     let place = place(plan, thread);
     Some(format!("{place}: {target} is too short even for one I/O at a time (error {NEVER_KEPT})"))
+}
+
+/// The first thread that was slower than it may be.
+fn rate(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
+    let missed = |part: &Part| part.tally.error == TOO_SLOW && part.tally.failures.count == 0;
+    let (thread, _) = parts.iter().find(|(_, part)| missed(part))?;
+    let place = place(plan, thread);
+    Some(format!("{place}: slower than rate_min or rate_iops_min (error {TOO_SLOW})"))
 }
 
 /// The number of failed I/Os of all threads, and the first of them.

@@ -21,15 +21,7 @@ impl Cpus {
     /// # Errors
     /// If it is of another form, or this process may use none of them.
     pub fn parse(text: &str) -> Result<Self, UsageError> {
-        let mut list = Vec::new();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let cpu = |text| units::count(text, 0..=MOST - 1, KbBase::Binary);
-            let refuse = |_| UsageError::new("accepted: numbers of CPUs, such as 0-3,8");
-            let (first, last) = (cpu(first).map_err(refuse)?, cpu(last).map_err(refuse)?);
-            list.extend((first..=last).map(|cpu| cpu as usize));
-        }
-        Self::of(list)
+        Self::of(numbers(text, "CPUs")?)
     }
 
     /// Reads a number with a bit for each CPU.
@@ -38,6 +30,23 @@ impl Cpus {
     /// If this process may use none of them.
     pub fn of_mask(mask: u64) -> Result<Self, UsageError> {
         Self::of((0..64).filter(|cpu| mask >> cpu & 1 == 1).collect())
+    }
+
+    /// The CPUs of nodes of memory: `0-1,3`, or `all`. Nodes that do not exist are left out.
+    ///
+    /// # Errors
+    /// If it is of another form, or no CPU is left.
+    pub fn of_nodes(text: &str) -> Result<Self, UsageError> {
+        let (wanted, mut list) = (numbers(text, "nodes"), Vec::new());
+        for (node, cpus) in nodes() {
+            if text == "all" || wanted.as_ref().is_ok_and(|wanted| wanted.contains(&node)) {
+                list.extend(numbers(&cpus, "CPUs")?);
+            }
+        }
+        if text != "all" {
+            wanted?;
+        }
+        Self::of(list)
     }
 
     fn of(mut list: Vec<usize>) -> Result<Self, UsageError> {
@@ -136,4 +145,23 @@ mod tests {
             }
         }
     }
+}
+/// The numbers of `what` in a list such as `0-3,8`.
+fn numbers(text: &str, what: &str) -> Result<Vec<usize>, UsageError> {
+    let mut list = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text| units::count(text, 0..=MOST - 1, KbBase::Binary);
+        let refuse = |_| UsageError::new(format!("accepted: numbers of {what}, such as 0-3,8"));
+        let (first, last) = (number(first).map_err(refuse)?, number(last).map_err(refuse)?);
+        list.extend((first..=last).map(|number| number as usize));
+    }
+    Ok(list)
+}
+
+/// The nodes of memory of this machine, each with the list of its CPUs; none where the system does not say.
+pub fn nodes() -> Vec<(usize, String)> {
+    let path = |node: usize| format!("/sys/devices/system/node/node{node}/cpulist");
+    let read = |node| Some((node, std::fs::read_to_string(path(node)).ok()?.trim().to_owned()));
+    (0..MOST as usize).filter_map(read).filter(|(_, cpus)| !cpus.is_empty()).collect()
 }

@@ -53,13 +53,22 @@ impl Part<'_> {
     }
 
     /// Can its verification read data that `other` has written meanwhile?
-    fn is_disturbed_by(&self, other: &Part<'_>) -> bool {
+    fn is_disturbed_by(&self, other: &Part<'_>, jobs: &[Job]) -> bool {
         self.job.verify.is_some()
             && other.writes()
             && self.thread.phase == other.thread.phase
+            && !waits(jobs, self.thread.job, other.thread.job)
+            && !waits(jobs, other.thread.job, self.thread.job)
             && self.start < other.end
             && other.start < self.end
     }
+}
+
+/// Does job `later` begin behind job `earlier` (`wait_for`), or behind one that does?
+fn waits(jobs: &[Job], later: usize, earlier: usize) -> bool {
+    let Some(awaited) = &jobs[later].wait_for else { return false };
+    let named = (0..later).filter(|at| jobs[*at].name == *awaited);
+    named.into_iter().any(|at| at == earlier || waits(jobs, at, earlier))
 }
 
 /// Quadratic in the threads, of which there are a few thousand at most.
@@ -73,9 +82,9 @@ fn apart(plan: &Plan, device: &DeviceChoice, threads: &[ThreadSpec]) -> Result<(
     };
     let parts = Vec::from_iter(threads.iter().filter_map(part));
     let disturbed = |verifying: &Part<'_>| {
-        let other = parts
-            .iter()
-            .find(|other| other.thread != verifying.thread && verifying.is_disturbed_by(other))?;
+        let other = parts.iter().find(|other| {
+            other.thread != verifying.thread && verifying.is_disturbed_by(other, &plan.jobs)
+        })?;
         let text = format!(
             "thread {} verifies bytes {} to {}, and thread {} of job '{}' writes from {} to {} meanwhile; \
              accepted: parts that do not overlap, such as size=1g with offset_increment=1g, or stonewall",

@@ -2,7 +2,8 @@
 
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
-    Amount, BlockSize, CmdPrio, Direction, Distribution, Job, Latencies, Logs, PerDirection,
+    Amount, BlockSize, CmdPrio, Direction, Distribution, ExitWhat, Flow, Job, Latencies, Logs,
+    PerDirection, Strided,
 };
 use std::fmt::{Display, Write};
 
@@ -128,6 +129,12 @@ fn place(out: &mut Section<'_>, job: &Job) {
             out.line(key, amount);
         }
     }
+    if let Some(Strided { size, range, skip }) = job.strided {
+        out.line("zonemode", "strided");
+        out.line("zonesize", size);
+        out.unless("zonerange", range, size);
+        out.unless("zoneskip", skip, 0);
+    }
     if let Some(ios) = job.number_ios {
         out.line("number_ios", ios);
     }
@@ -167,6 +174,14 @@ fn verify(out: &mut Section<'_>, job: &Job) {
 fn pace(out: &mut Section<'_>, job: &Job) {
     out.directions("rate_iops", &job.rate_iops);
     out.directions("rate", &job.rate);
+    out.directions("rate_min", &job.rate_min);
+    out.directions("rate_iops_min", &job.rate_iops_min);
+    out.unless("rate_cycle", job.rate_cycle.0 / 1_000_000, 1000);
+    if let Some(Flow { weight, id, sleep }) = job.flow {
+        out.line("flow", weight);
+        out.unless("flow_id", id, 0);
+        out.unless("flow_sleep", sleep.0 / 1_000, 0);
+    }
     if job.poisson {
         out.line("rate_process", "poisson");
     }
@@ -236,6 +251,13 @@ fn schedule(out: &mut Section<'_>, job: &Job) {
     }
     out.flag("fill_device", job.fill_device);
     out.flag("exitall", job.exitall);
+    if job.exit_what != ExitWhat::Group {
+        let named = ExitWhat::NAMES.iter().find(|(what, _)| *what == job.exit_what);
+        named.iter().for_each(|(_, name)| out.line("exit_what", name));
+    }
+    if let Some(awaited) = &job.wait_for {
+        out.line("wait_for", awaited);
+    }
     out.flag("stonewall", job.stonewall);
     out.flag("new_group", job.new_group);
 }

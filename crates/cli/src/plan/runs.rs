@@ -108,13 +108,17 @@ impl Plan {
     /// How long a run takes: the longest job of each phase. `None` if a job has no runtime; it then ends when its I/O
     /// is done.
     pub fn run_time(&self) -> Option<Nanos> {
-        let (mut done, mut phase) = (0u64, 0u64);
+        let (mut done, mut phase, mut ends) = (0u64, 0u64, Vec::new());
         for (i, job) in self.jobs.iter().enumerate() {
             if i > 0 && job.stonewall {
                 done = done.saturating_add(std::mem::take(&mut phase));
             }
-            let time = job.startdelay.0.saturating_add(job.ramp_time.0);
-            phase = phase.max(time.saturating_add(job.runtime?.0));
+            let named = |at: &usize| Some(&self.jobs[*at].name) == job.wait_for.as_ref();
+            let behind = (0..i).filter(named).map(|at| ends[at]).max().unwrap_or(0);
+            let start = done.saturating_add(job.startdelay.0).max(behind);
+            let end = start.saturating_add(job.ramp_time.0).saturating_add(job.runtime?.0);
+            phase = phase.max(end - done);
+            ends.push(end);
         }
         Some(Nanos(done.saturating_add(phase)))
     }

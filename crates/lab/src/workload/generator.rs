@@ -8,6 +8,7 @@ use super::block_size::Sizes;
 use super::cover::Cover;
 use super::distribution::{Places, Ranks};
 use super::prios::Prios;
+use super::strides::Strides;
 use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use std::fmt;
@@ -92,6 +93,8 @@ pub struct Generator {
     /// Does an I/O ever cause another one?
     chains: bool,
     trimwrite: bool,
+    /// The zones, if the I/O goes from one to the next.
+    strides: Option<Strides>,
     fsync: u32,
     /// Writes since the last flush; with `fsync` of them, a flush goes before the next I/O.
     writes_since_flush: u32,
@@ -166,7 +169,7 @@ impl Generator {
         let mut shared = Rng::new(job.randseed ^ Rng::new(job.index.into()).next_u64());
         let mut rng = Rng::new(shared.next_u64() ^ u64::from(thread));
         let mut streams = Direction::ALL.map(|direction| Stream::new(job, direction, region));
-        let places = place(job, region, &mut streams, &mut shared, &mut rng);
+        let places = place(job, job.zone_of(region), &mut streams, &mut shared, &mut rng);
         let cover = cover(job, region)?;
         let trimwrite = matches!(job.rw, Rw::TrimWrite | Rw::RandTrimWrite);
         let pass = Pass {
@@ -196,8 +199,9 @@ impl Generator {
             start: region.start / u64::from(SECTOR_SIZE),
             end: (region.start + region.size) / u64::from(SECTOR_SIZE),
             queued: None,
-            chains: trimwrite || job.fsync > 0,
+            chains: trimwrite || job.fsync > 0 || job.strided.is_some(),
             trimwrite,
+            strides: job.strided.map(|it| Strides::new(it, region.start, region.size)),
             fsync: job.fsync,
             writes_since_flush: 0,
             pass,
@@ -231,6 +235,10 @@ impl Generator {
             pass.more -= 1;
         }
         (pass.sectors_left, pass.ios_left) = (pass.sectors, pass.ios);
+        if let Some(strides) = &mut self.strides {
+            let Some(start) = strides.restart() else { return true };
+            self.start = start;
+        }
         for stream in &mut self.streams {
             (stream.cursor, stream.fresh) = (self.start, true);
         }
@@ -382,14 +390,38 @@ impl Generator {
         }
     }
 
-    /// Queues the I/O that must follow `io`, or counts the write.
+    /// Queues the I/O that must follow `io`, or counts the write, and goes on to the next zone.
     #[inline(never)]
     fn chain(&mut self, io: &NextIo) {
+        self.stride(io);
         if self.trimwrite && io.op == Op::Discard {
             let write = &self.streams[Direction::Write as usize];
             self.queued = Some(NextIo { op: write.op, flags: write.flags, ..*io });
         } else if io.op == Op::Write {
             self.writes_since_flush += 1;
+        }
+    }
+}
+
+impl Generator {
+    /// Goes on to the next zone behind `io`, or to the start of this one.
+    fn stride(&mut self, io: &NextIo) {
+        let Some(strides) = &mut self.strides else { return };
+        if let Some(next) = strides.advance(self.start, io.sectors.into(), self.random) {
+            self.start = next;
+            for stream in &mut self.streams {
+                (stream.cursor, stream.fresh) = (next, true);
+            }
+        }
+        let end = strides.end_of(self.start);
+        for stream in &mut self.streams {
+            if stream.cursor >= end {
+                stream.cursor = self.start;
+            }
+            let is_used = stream.op == io.op && !self.random;
+            if is_used && strides.is_at_end(stream.cursor, stream.min) {
+                self.pass.ios_left = 0;
+            }
         }
     }
 }
@@ -484,7 +516,8 @@ fn has_one_size(job: &Job) -> bool {
 
 /// The map of a job with several block sizes. Its blocks are what all of them have in common.
 fn cover(job: &Job, region: Region) -> Result<Option<(Cover, u64)>, GeneratorError> {
-    if !has_map(job) || has_one_size(job) {
+    // The map of several sizes is one of the region, and a zone has none.
+    if !has_map(job) || has_one_size(job) || job.strided.is_some() {
         return Ok(None);
     }
     let unit = u64::from(job.io_unit());

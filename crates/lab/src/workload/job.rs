@@ -1,8 +1,9 @@
 //! The typed meaning of one fio job. Defaults are fio's.
 
+use super::StridedError;
 use super::verify::{Verify, VerifyError};
 use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Direction, Distribution};
-use super::{DistributionError, LatencyTarget, Logs, PerDirection, Rw};
+use super::{DistributionError, ExitWhat, Flow, LatencyTarget, Logs, PerDirection, Rw, Strided};
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
 use std::fmt;
 
@@ -38,6 +39,8 @@ pub struct Job {
     pub offset: Amount,
     /// `offset_increment`: each further thread starts this much later.
     pub offset_increment: Amount,
+    /// `zonemode=strided` and its companions.
+    pub strided: Option<Strided>,
     /// `number_ios`: the most I/Os of a pass. As in fio, `time_based` wins over it.
     pub number_ios: Option<u64>,
     /// `loops`: the number of passes.
@@ -77,6 +80,14 @@ pub struct Job {
     pub rate: PerDirection<Option<u64>>,
     /// `rate_process=poisson`: rates are averages of random times between I/Os, and not of equal ones.
     pub poisson: bool,
+    /// `rate_min`: a thread that moves fewer bytes per second ends with an error.
+    pub rate_min: PerDirection<Option<u64>>,
+    /// `rate_iops_min`: the same in I/Os per second.
+    pub rate_iops_min: PerDirection<Option<u64>>,
+    /// `rate_cycle`: the time over which these rates are taken.
+    pub rate_cycle: Nanos,
+    /// `flow` and its companions.
+    pub flow: Option<Flow>,
     /// `latency_target` and its companions.
     pub latency_target: Option<LatencyTarget>,
     /// `thinktime` and `thinktime_blocks`.
@@ -96,6 +107,10 @@ pub struct Job {
     pub fill_device: bool,
     /// `exitall`: all jobs of a group end with the first of them. As in fio, it holds for all jobs.
     pub exitall: bool,
+    /// `exit_what`: the threads that end then.
+    pub exit_what: ExitWhat,
+    /// `wait_for`: begin when all threads of the earlier jobs of this name have ended.
+    pub wait_for: Option<String>,
     /// `stonewall`: wait until all earlier jobs are done.
     pub stonewall: bool,
     /// `new_group`: begin a reporting group.
@@ -179,6 +194,7 @@ impl Default for Job {
             io_size: None,
             offset: Amount::ZERO,
             offset_increment: Amount::ZERO,
+            strided: None,
             number_ios: None,
             loops: 1,
             norandommap: false,
@@ -198,6 +214,10 @@ impl Default for Job {
             rate_iops: PerDirection::all(None),
             rate: PerDirection::all(None),
             poisson: false,
+            rate_min: PerDirection::all(None),
+            rate_iops_min: PerDirection::all(None),
+            rate_cycle: Nanos::from_secs(1),
+            flow: None,
             latency_target: None,
             thinktime: None,
             numjobs: 1,
@@ -207,6 +227,8 @@ impl Default for Job {
             startdelay: Nanos::ZERO,
             fill_device: false,
             exitall: false,
+            exit_what: ExitWhat::Group,
+            wait_for: None,
             stonewall: false,
             new_group: false,
             group_reporting: false,
@@ -237,6 +259,8 @@ pub enum JobError {
         /// The block size in bytes.
         bs: u32,
     },
+    /// `zonemode=strided` and its companions.
+    Strided(StridedError),
     /// `time_based` without `runtime`.
     NoRuntime,
     /// A portion larger than `iodepth`, by option.
@@ -266,6 +290,7 @@ impl fmt::Display for JobError {
             Self::SizeBelowBlock { size, bs } => {
                 write!(f, "size={size} is smaller than one block; accepted is {bs} (bs) or more")
             }
+            Self::Strided(e) => e.fmt(f),
             Self::NoRuntime => f.write_str("time_based needs a runtime, such as runtime=30"),
             Self::AboveDepth(option, n, iodepth) => {
                 write!(f, "{option}={n}; accepted is up to iodepth={iodepth}")
@@ -318,6 +343,13 @@ impl Job {
         }
         percent("rwmixread", self.rwmixread)?;
         self.validate_pattern()?;
+        if let Some(strided) = self.strided {
+            let longest = self.used_block_sizes().map(BlockSize::min).max().unwrap_or(0);
+            strided.validate(longest).map_err(JobError::Strided)?;
+        }
+        if self.flow.is_some_and(|flow| flow.weight == 0) {
+            return Err(JobError::Zero("flow"));
+        }
         self.random_distribution.validate().map_err(JobError::Distribution)?;
         for (option, count) in [("numjobs", self.numjobs), ("loops", self.loops), ("rw", self.run)]
         {

@@ -1,11 +1,11 @@
 //! The time at which the next I/O may leave: fio's `rate`, `rate_iops`, `rate_process` and `thinktime`, as arithmetic
-//! on given times.
+//! on given times, and `flow`, which looks at other threads.
 //!
 //! Rates are kept against the start of the run and not against the last I/O, so that rounding and a slow device cost
 //! nothing in the long run: late I/Os are caught up. Directions do not wait for each other: in a mix, a direction
 //! whose time has not come lets the other one pass ([`Pacer::steer`]), as in fio, so that rates win over `rwmixread`.
 
-use super::{Direction, Job, NextIo, ThinkTime};
+use super::{Direction, FlowShare, Job, NextIo, ThinkTime};
 use blkmq_core::{Instant, Nanos, Rng, SECTOR_SIZE};
 
 /// The answer to "may this I/O leave now?".
@@ -20,7 +20,7 @@ pub enum Pace {
 }
 
 /// Paces one thread of a job.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Pacer {
     /// Is there any pacing? For most jobs this is false and answers every question.
     paced: bool,
@@ -30,6 +30,8 @@ pub struct Pacer {
     think: Option<Think>,
     /// Draws the times between I/Os, if they are those of a Poisson process.
     poisson: Option<Rng>,
+    /// Holds the thread back while it is ahead of others.
+    flow: Option<FlowShare>,
 }
 
 /// A rate in units per second, and the number of units that have left.
@@ -86,7 +88,7 @@ impl Pacer {
         let think = job.thinktime.filter(|time| time.pause > Nanos::ZERO);
         let think = think.map(|time| Think { time, since_pause: 0, until: None });
         let rated = rates.as_flattened().iter().any(|rate| rate.per_second > 0);
-        Self { paced: rated || think.is_some(), start, rates, think, poisson: None }
+        Self { paced: rated || think.is_some(), start, rates, think, poisson: None, flow: None }
     }
 
     /// Draws times between I/Os from `seed`, if the job wants those of a Poisson process.
@@ -94,6 +96,24 @@ impl Pacer {
     pub fn seeded(mut self, job: &Job, seed: u64) -> Self {
         self.poisson = job.poisson.then(|| Rng::new(job.randseed ^ seed));
         self
+    }
+
+    /// Holds the thread to its share of a flow.
+    #[must_use]
+    pub fn sharing(mut self, flow: Option<FlowShare>) -> Self {
+        self.paced |= flow.is_some();
+        self.flow = flow;
+        self
+    }
+
+    /// The thread starts to issue at `start`, later than was known.
+    pub(super) fn restart(&mut self, start: Instant) {
+        self.start = start;
+    }
+
+    /// The thread issues no more.
+    pub(super) fn leave(&mut self) {
+        self.flow = None;
     }
 
     /// The direction that comes next at `now` in a mix that has drawn `drawn`: the other one, if the time of `drawn`
@@ -145,6 +165,9 @@ impl Pacer {
             }
             (think.since_pause, think.until) = (0, None);
         }
+        if let Some(look) = self.flow.as_ref().and_then(FlowShare::hold) {
+            return Pace::WaitUntil(now + look);
+        }
         let Some(direction) = Direction::of(io.op) else { return Pace::Go };
         let due = self.due(direction);
         if now < due { Pace::WaitUntil(due) } else { Pace::Go }
@@ -158,6 +181,9 @@ impl Pacer {
         bytes.count(u64::from(io.sectors) * u64::from(SECTOR_SIZE), uniform);
         if let Some(think) = &mut self.think {
             think.since_pause += 1;
+        }
+        if let Some(flow) = &mut self.flow {
+            flow.count();
         }
     }
 }
@@ -279,7 +305,7 @@ mod tests {
         let short = gaps.iter().filter(|gap| **gap < 100_000).count();
         assert!(short.abs_diff(31_606) < 600, "{short}");
         let other = Pacer::new(&job, Instant::ZERO).seeded(&job, 2);
-        let mut others = [other.clone(), pacer.clone()];
+        let mut others = [other, Pacer::new(&job, Instant::ZERO).seeded(&job, 1)];
         others.iter_mut().for_each(|pacer| pacer.issued(&read));
         assert_ne!(others[0].due(Direction::Read), others[1].due(Direction::Read));
     }

@@ -111,15 +111,22 @@ impl Job {
         if size < needed {
             return Err(RegionError::TooSmall { size, bs: needed });
         }
-        let size = size - size % granule;
-        // A pass ends with the I/O that reaches it, so no share needs to be whole blocks.
-        let io_size = self.io_size.map_or(size, |amount| amount.bytes(size, 1));
+        let (whole, size) = (size, size - size % granule);
+        // A pass ends with the I/O that reaches it, so no share needs to be whole blocks; nor does the size in zones.
+        let default = if self.strided.is_some() { whole } else { size };
+        let io_size = self.io_size.map_or(default, |amount| amount.bytes(size, 1));
         if let Distribution::Zoned(zones) = &self.random_distribution
             && zones.end() > size
         {
             return Err(RegionError::Zones { end: zones.end(), size });
         }
         Ok(Region { start, size, io_size })
+    }
+
+    /// The part of `region` in which random places are drawn: its first zone, or all of it.
+    pub(super) fn zone_of(&self, region: Region) -> Region {
+        let range = self.strided.map_or(region.size, |strided| strided.range);
+        Region { size: region.size.min(range), ..region }
     }
 }
 

@@ -178,7 +178,7 @@ pub const OPTIONS: &[Opt] = &[
     job(
         "cmdprio_bssplit",
         "SIZE/PERCENT[/CLASS/LEVEL]:...",
-        "the same by the length of the I/O; not with cmdprio_percentage",
+        "the same by the length of the I/O; not with cmdprio_percentage; a hint behind LEVEL has no effect",
         |d, v| {
             d.cmdprio.split = v.directions(cmdprio_draft::split)?;
             Ok(())

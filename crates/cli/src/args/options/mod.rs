@@ -13,6 +13,7 @@ mod page;
 mod pattern;
 mod refused;
 mod run;
+mod steering;
 mod verify;
 
 use super::job_draft::JobDraft;
@@ -154,8 +155,8 @@ impl Opt {
 
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
-    let tables = [run::JOBS, files::OPTIONS, pattern::OPTIONS, load::OPTIONS, verify::OPTIONS];
-    let others = [logs::OPTIONS, run::OPTIONS, foreign::OPTIONS, refused::OPTIONS];
+    let tables = [run::JOBS, files::OPTIONS, pattern::OPTIONS, load::OPTIONS, steering::OPTIONS];
+    let others = [verify::OPTIONS, logs::OPTIONS, run::OPTIONS, foreign::OPTIONS, refused::OPTIONS];
     tables.into_iter().chain(others).flatten()
 }
 

@@ -18,8 +18,9 @@ engine is refused: it does no block I/O, or does it over a network or a library.
 or is too short is laid out before the first run, to the size that the options ask for (`size` behind `offset`, or
 `filesize`), with random bytes and written through. fio goes through the page cache unless there is `direct=1`; behind
 the cache, schedulers see little of what a job does, so here `direct=0` or `buffered=1` must ask for it, and a note says
-which of the two was done. All jobs of a run name the same file, because a run has one queue around one device;
-`directory` alone is a file `JOBNAME.0.0`, for one thread. Without a file and a device, I/O goes to the null device. In
+which of the two was done. All jobs of a run name the same file, because a run has one queue around one device. Several
+files as one device would lie at distances that no disk has, and a scheduler orders by distance; regions of one file or
+disk (`offset`, `offset_increment`) say where they are. `directory` alone is a file `JOBNAME.0.0`, for one thread. Without a file and a device, I/O goes to the null device. In
 virtual time no file is touched, and a note says so.
 
 | option | here | why |

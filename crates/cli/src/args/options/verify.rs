@@ -35,7 +35,7 @@ pub const OPTIONS: &[Opt] = &[
         "verify",
         "METHOD",
         "read back what was written, and check it; or check what is read: with a checksum (crc7 to crc64, crc32c, \
-         xxhash), a digest (md5, sha1, sha256, sha512, sha3-224 to sha3-512), pattern or null",
+         xxhash), a digest (md5, sha1, sha256, sha512, sha3-224 to sha3-512), meta (headers only), pattern or null",
         |d, v| {
             d.verify.method = match v.text {
                 "0" => None,
@@ -96,7 +96,7 @@ pub const OPTIONS: &[Opt] = &[
         },
     )
     .flag(),
-    job("verify_state_load", "", "with verify_only: check what such a file says", |d, v| {
+    job("verify_state_load", "", "with verify_only, or in a job that reads: check what such a file says", |d, v| {
         d.verify.state_load = Some(v.flag()?);
         Ok(())
     })

@@ -25,7 +25,7 @@ impl Digest {
     pub(super) fn length(method: Method) -> usize {
         match method {
             Method::Crc32c | Method::Crc32 | Method::Crc7 | Method::Crc16 | Method::Crc64 => WORD,
-            Method::Xxhash | Method::Pattern | Method::Null => WORD,
+            Method::Xxhash | Method::Meta | Method::Pattern | Method::Null => WORD,
             Method::Md5 => 16,
             Method::Sha1 => 20,
             Method::Sha3x224 => 28,
@@ -44,7 +44,7 @@ impl Digest {
             Method::Crc16 => Self::word(CRC16.checksum(data).into()),
             Method::Crc64 => Self::word(CRC64.checksum(data)),
             Method::Xxhash => Self::word(twox_hash::XxHash64::oneshot(0, data)),
-            Method::Pattern | Method::Null => Self::word(0),
+            Method::Meta | Method::Pattern | Method::Null => Self::word(0),
             Method::Md5 => Self::new(&md5::Md5::digest(data)),
             Method::Sha1 => Self::new(&sha1::Sha1::digest(data)),
             Method::Sha256 => Self::new(&sha2::Sha256::digest(data)),

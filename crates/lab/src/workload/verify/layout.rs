@@ -152,6 +152,7 @@ fn number(method: Method) -> u32 {
         Method::Sha3x256 => 14,
         Method::Sha3x384 => 15,
         Method::Sha3x512 => 16,
+        Method::Meta => 17,
     }
 }
 
@@ -293,6 +294,19 @@ mod tests {
         layout.fill(AT + 512, 1, &mut other);
         let (first, second) = (filled(&layout, 1, 512), filled(&layout, 2, 512));
         assert!(first[HEADER..] != second[HEADER..] && first[HEADER..] != other[HEADER..]);
+    }
+
+    /// As in fio, the place and the write of a block are checked with `meta`, and its data is not.
+    #[test]
+    fn meta_looks_at_headers() {
+        let layout = layout(Method::Meta, Some("0xaaa"));
+        let mut block = filled(&layout, 3, 512);
+        block[HEADER] ^= 1;
+        assert_eq!(layout.check(AT, Expect::Generation(3), &block), Ok(()));
+        assert!(layout.check(AT + 512, Expect::Generation(3), &block).is_err());
+        assert!(layout.check(AT, Expect::Generation(4), &block).is_err());
+        block[HEADER - 1] ^= 1;
+        assert!(layout.check(AT, Expect::Any, &block).is_err());
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Job {
         match self.rw {
             Rw::Trim | Rw::RandTrim => Err(VerifyError::OnlyTrims),
             Rw::Read | Rw::RandRead if verify.only => Err(VerifyError::OnlyReads),
+            Rw::Read | Rw::RandRead => Ok(()),
             _ if verify.only && !verify.do_verify => Err(VerifyError::Nothing),
             _ if verify.state_load && !verify.only => Err(VerifyError::StateOfWriter),
             _ if verify.only && self.runtime.is_some() && !verify.state_load => {
@@ -126,6 +127,6 @@ mod tests {
             assert!(words.iter().all(|word| Method::parse(word) == Some(method)));
             assert_eq!(Method::parse(&method.to_string()), Some(method));
         }
-        assert_eq!(Method::parse("meta"), None);
+        assert_eq!(Method::parse("sha3"), None);
     }
 }

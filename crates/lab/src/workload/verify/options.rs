@@ -35,6 +35,8 @@ pub enum Method {
     Sha3x384,
     /// A header, and behind it a SHA3-512 of the rest (`sha3-512`).
     Sha3x512,
+    /// A header, and no check of the rest (`meta`).
+    Meta,
     /// No header: the whole block is `verify_pattern` (`pattern`). An older write cannot be distinguished from the
     /// latest.
     Pattern,
@@ -44,7 +46,7 @@ pub enum Method {
 
 impl Method {
     /// Each method with fio's words for it; the first is the one to print.
-    pub const NAMES: [(Self, &'static [&'static str]); 16] = [
+    pub const NAMES: [(Self, &'static [&'static str]); 17] = [
         (Self::Crc32c, &["crc32c", "crc32c-intel"]),
         (Self::Crc32, &["crc32"]),
         (Self::Crc7, &["crc7"]),
@@ -59,6 +61,7 @@ impl Method {
         (Self::Sha3x256, &["sha3-256"]),
         (Self::Sha3x384, &["sha3-384"]),
         (Self::Sha3x512, &["sha3-512"]),
+        (Self::Meta, &["meta"]),
         (Self::Pattern, &["pattern"]),
         (Self::Null, &["null"]),
     ];
@@ -164,7 +167,7 @@ impl fmt::Display for VerifyError {
                  accepted: without runtime, or with verify_state_load",
             ),
             Self::StateOfWriter => f.write_str(
-                "verify_state_load without verify_only; accepted: both, in a job that checks what the same \
+                "verify_state_load without verify_only; accepted: both, or a job that reads, to check what the same \
                  job has written with verify_state_save",
             ),
             Self::Nothing => f.write_str("verify_only with do_verify=0; accepted: one of the two"),

@@ -65,8 +65,9 @@ impl Verifier {
                 pattern: verify.pattern.clone(),
                 randseed: job.randseed,
             },
-            // A job that only reads has no generations, and its I/Os need not wait for each other.
-            table: Table::new(if writes { blocks } else { 0 }),
+            // A job that only reads has no generations but those of an earlier run, and its I/Os need not wait for
+            // each other.
+            table: Table::new(if writes || verify.state_load { blocks } else { 0 }),
             writes,
             verify,
             prio: job.prio,
@@ -196,7 +197,8 @@ impl Verifier {
     /// The next read to check with; `None` when all blocks that are due have been read back. A block that was read
     /// back is not due again before it is written again.
     pub fn next_check(&mut self) -> Option<NextIo> {
-        if !self.verify.do_verify {
+        // A job that only reads has checked what it read.
+        if !self.verify.do_verify || !self.writes {
             return None;
         }
         let blocks = if self.verify.backlog > 0 {
@@ -221,7 +223,7 @@ impl Verifier {
         }
         let len = self.block_bytes();
         for (number, block) in blocks.zip(bytes.chunks_exact(len)) {
-            let expect = match self.writes.then(|| self.table.known(number)) {
+            let expect = match (self.writes || self.restored).then(|| self.table.known(number)) {
                 None => Expect::Any,
                 Some(Some(generation)) => Expect::Generation(generation),
                 Some(None) => continue,

@@ -5,7 +5,7 @@ use super::flight::Stamps;
 use super::port::{Buffers, Port};
 use super::verifying::Purpose;
 use super::{Phase, State, Step, Then, Worker, all};
-use crate::workload::{Direction, NextIo};
+use crate::workload::{Direction, Member, NextIo};
 use blkmq_core::Instant;
 
 impl<P, B: Buffers<P>> Worker<'_, P, B> {
@@ -39,7 +39,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
             port.measuring_ends();
         }
         self.note_checks(port.now());
-        self.state = State::Over;
+        self.over();
     }
 
     /// Issues the flush of `end_fsync`, if there is something to flush. False if not, or if it is done.
@@ -54,6 +54,12 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.push_rare(now, &NextIo::flush(self.job.prio), Purpose::Work, port);
         self.flush(now, port);
         true
+    }
+
+    /// The thread has ended.
+    fn over(&mut self) {
+        self.awaited.iter_mut().for_each(Member::end);
+        self.state = State::Over;
     }
 
     fn note_checks(&mut self, now: Instant) {
@@ -78,6 +84,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
             Then::Work => State::Working,
             Then::End => {
                 self.note_checks(port.now());
+                self.awaited.iter_mut().for_each(Member::end);
                 State::Over
             }
         };

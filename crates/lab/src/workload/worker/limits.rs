@@ -1,11 +1,12 @@
 //! Limits of a worker that change while it runs: the depth that a latency target allows, and the end of other threads.
 
-use super::{Buffers, Port, State, Worker};
+use super::{Buffers, Port, State, Window, Worker};
 use crate::workload::Exit;
+use crate::workload::floor::{Floor, TOO_SLOW};
 use crate::workload::goal::{Goal, NEVER_KEPT, Verdict};
 use blkmq_core::{Instant, Nanos};
 
-/// The longest sleep of a thread that ends with others.
+/// The longest sleep of a thread that ends with others, or begins behind them.
 const NAP: Nanos = Nanos::from_millis(1);
 
 impl<P, B: Buffers<P>> Worker<'_, P, B> {
@@ -25,6 +26,12 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
     #[inline(never)]
     fn is_at_limit(&mut self, now: Instant) -> bool {
         if self.full || self.exit.as_ref().is_some_and(Exit::is_over) {
+            return true;
+        }
+        let (started, counts) = (self.tally.started, &self.tally.counts);
+        let missed = |floor: &mut Floor| floor.is_missed(now, started, counts);
+        if self.floor.as_mut().is_some_and(missed) {
+            self.tally.error = TOO_SLOW;
             return true;
         }
         let verdict = self.goal.as_mut().map_or(Verdict::Continue, |goal| goal.judge(now));
@@ -51,6 +58,12 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         if over {
             (self.tally.started, self.window.end) = (now, now);
         }
+        if !over && self.after.as_ref().is_some_and(|others| !others.are_over()) {
+            return now + NAP;
+        }
+        if self.after.take().is_some() {
+            self.begin_late(now);
+        }
         let until = if over { now } else { self.nap(self.window.start, now) };
         if over || until >= self.window.start {
             self.state = State::Begun;
@@ -58,9 +71,23 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         until
     }
 
+    /// The thread has waited for others until `now`, which moves its window unless that begins later anyway.
+    fn begin_late(&mut self, now: Instant) {
+        let Window { start, measure, end } = self.window;
+        if now <= start {
+            return;
+        }
+        let late = now - start;
+        let end = if end == Instant::MAX { end } else { end + late };
+        self.window = Window { start: now, measure: measure + late, end };
+        self.pacer.restart(now);
+        self.tally = self.tally.anew(self.job, now);
+    }
+
     /// The thread's own work is done.
     #[cold]
-    pub(super) fn tell_others(&self) {
+    pub(super) fn tell_others(&mut self) {
+        self.pacer.leave();
         if let Some(exit) = &self.exit {
             exit.end();
         }

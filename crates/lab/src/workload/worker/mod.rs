@@ -17,9 +17,11 @@ mod verifying;
 pub use port::{Buffers, NoBuffers, Port};
 pub use taking::Taking;
 
+use super::floor::Floor;
 use super::goal::Goal;
 use super::{
-    BlockSize, Exit, Generator, Job, Journal, NextIo, Pace, Pacer, Series, Tally, Verifier,
+    Awaited, BlockSize, Exit, Generator, Job, Journal, Member, NextIo, Pace, Pacer, Series, Tally,
+    Ties, Verifier,
 };
 use blkmq_core::{GroupId, Instant, IoError, Nanos, Op, Owner, SECTOR_SIZE};
 use blkmq_engine::{Io, Refused};
@@ -60,6 +62,12 @@ pub struct Worker<'a, P, B> {
     /// The search for the depth that keeps a latency.
     goal: Option<Goal>,
     exit: Option<Exit>,
+    /// The threads that this one begins behind.
+    after: Option<Awaited>,
+    /// This thread as one of those that others wait for.
+    awaited: Vec<Member>,
+    /// The least rate.
+    floor: Option<Floor>,
     state: State,
     phase: Phase,
     /// The time at which the flush of `end_fsync` was issued.
@@ -163,8 +171,8 @@ pub struct Stream {
     pub owner: Owner,
     /// The group of the I/Os.
     pub group: GroupId,
-    /// Shared with the threads that end when one of them ends.
-    pub exit: Option<Exit>,
+    /// What ties the thread to others.
+    pub ties: Ties,
 }
 
 /// The times at which a thread runs and counts.
@@ -201,7 +209,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     pub fn new(job: &'a Job, stream: Stream, buffers: B, window: Window) -> Self {
         let depth = job.depth.iodepth;
         let latencies = job.latencies;
-        let Stream { generator, verifier, owner, group, exit } = stream;
+        let Stream { generator, verifier, owner, group, ties } = stream;
+        let Ties { exit, after, awaited, flow } = ties;
+        let floor = Floor::new(job);
         // Verification needs the places in flight, even without their times.
         let measured = latencies.slat || latencies.clat || latencies.lat;
         let timed = measured || verifier.is_some() || job.latency_target.is_some();
@@ -211,7 +221,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             owner,
             group,
             generator,
-            pacer: Pacer::new(job, window.start).seeded(job, owner.0.into()),
+            pacer: Pacer::new(job, window.start).seeded(job, owner.0.into()).sharing(flow),
             next: None,
             tally: Tally::new(job, window.start),
             stamps: timed.then(|| Stamps::new(depth)),
@@ -223,9 +233,15 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             stopped: false,
             full: false,
             most: job.latency_target.map_or(depth, |_| 1),
-            limited: job.latency_target.is_some() || exit.is_some() || job.fill_device,
+            limited: job.latency_target.is_some()
+                || exit.is_some()
+                || floor.is_some()
+                || job.fill_device,
             goal: job.latency_target.map(|target| Goal::new(target, depth)),
             exit,
+            after,
+            awaited,
+            floor,
             state: State::New,
             phase: Phase::Work,
             closing: Instant::ZERO,

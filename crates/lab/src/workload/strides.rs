@@ -1,0 +1,197 @@
+//! I/O in one zone after the other, with gaps between them: fio's `zonemode=strided`.
+
+use blkmq_core::SECTOR_SIZE;
+use std::fmt;
+
+/// `zonesize` and its companions, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Strided {
+    /// `zonesize`: the I/O goes on in the next zone when this much was done in one.
+    pub size: u64,
+    /// `zonerange`: the length of a zone.
+    pub range: u64,
+    /// `zoneskip`: the gap between two zones.
+    pub skip: u64,
+}
+
+/// Zones that cannot be. Messages name fio's options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StridedError {
+    /// `zonesize` is 0.
+    NoSize,
+    /// Not a multiple of a sector, by option.
+    NotSectors(&'static str, u64),
+    /// A zone in which no I/O has a place.
+    BelowBlock {
+        /// `zonerange` in bytes.
+        range: u64,
+        /// The block size in bytes.
+        bs: u32,
+    },
+}
+
+impl fmt::Display for StridedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSize => f.write_str("zonesize=0; accepted is 1 sector or more"),
+            Self::NotSectors(option, n) => {
+                write!(f, "{option}={n}; accepted are multiples of {SECTOR_SIZE} bytes")
+            }
+            Self::BelowBlock { range, bs } => write!(
+                f,
+                "zonerange={range} is smaller than one block; accepted is {bs} (bs) or more"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StridedError {}
+
+impl Strided {
+    /// Checks that there are zones in which an I/O of `block` bytes has a place.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn validate(&self, block: u32) -> Result<(), StridedError> {
+        let Self { size, range, skip } = *self;
+        for (option, bytes) in [("zonesize", size), ("zonerange", range), ("zoneskip", skip)] {
+            if !bytes.is_multiple_of(SECTOR_SIZE.into()) {
+                return Err(StridedError::NotSectors(option, bytes));
+            }
+        }
+        match (size, range) {
+            (0, _) => Err(StridedError::NoSize),
+            (_, range) if range < block.into() => {
+                Err(StridedError::BelowBlock { range, bs: block })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The zones of one thread, in sectors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strides {
+    first: u64,
+    end: u64,
+    size: u64,
+    range: u64,
+    step: u64,
+    /// The rest of `size` in the present zone.
+    left: u64,
+    /// Has the pass come to the end of the region within a zone?
+    is_over: bool,
+}
+
+impl Strides {
+    /// Those of a region that begins at byte `start` and has `length` bytes.
+    pub(super) fn new(strided: Strided, start: u64, length: u64) -> Self {
+        let sectors = |bytes: u64| bytes / u64::from(SECTOR_SIZE);
+        let Strided { size, range, skip } = strided;
+        Self {
+            first: sectors(start),
+            end: sectors(start + length),
+            size: sectors(size),
+            range: sectors(range),
+            step: sectors(range).saturating_add(sectors(skip)),
+            left: sectors(size),
+            is_over: false,
+        }
+    }
+
+    /// A pass begins. As in fio, it goes on where the last one ended, unless that was the end of the region; then the
+    /// start of the first zone is returned.
+    pub(super) fn restart(&mut self) -> Option<u64> {
+        std::mem::take(&mut self.is_over).then(|| {
+            self.left = self.size;
+            self.first
+        })
+    }
+
+    /// Ends the pass if an I/O of `least` sectors at `cursor` has no place in the region.
+    pub(super) fn is_at_end(&mut self, cursor: u64, least: u64) -> bool {
+        self.is_over |= cursor.saturating_add(least) > self.end;
+        self.is_over
+    }
+
+    /// `sectors` were issued in the zone at `start`. Returns the start of the next zone if the I/O goes on there. As
+    /// in fio, the first zone follows the last one, of which the end may be missing. Random places are drawn in whole
+    /// zones.
+    pub(super) fn advance(&mut self, start: u64, sectors: u64, random: bool) -> Option<u64> {
+        self.left = self.left.saturating_sub(sectors);
+        if self.left > 0 {
+            return None;
+        }
+        self.left = self.size;
+        let next = start.saturating_add(self.step);
+        let needed = if random { self.range } else { 1 };
+        Some(if next.saturating_add(needed) > self.end { self.first } else { next })
+    }
+
+    /// The end of the zone at `start`.
+    pub(super) fn end_of(&self, start: u64) -> u64 {
+        start.saturating_add(self.range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Amount, BlockSize, Generator, Job, PerDirection, Rw};
+    use std::collections::BTreeSet;
+
+    const K: u64 = 1024;
+
+    fn job(rw: Rw, size: u64) -> Job {
+        let strided = Some(Strided { size: 16 * K, range: 16 * K, skip: 48 * K });
+        Job { rw, size: Some(Amount::Bytes(size * K)), strided, ..Job::default() }
+    }
+
+    /// The places of its I/Os, in KiB.
+    fn places(job: &Job) -> Vec<u64> {
+        let generator = Generator::new(job, 0, 1 << 20).expect("it fits");
+        generator.map(|io| io.sector / 2).collect()
+    }
+
+    /// All of these are the places of fio 3.33.
+    #[test]
+    fn sequential_zones_are_those_of_fio() {
+        let cycle = [0, 4, 8, 12, 64, 68, 72, 76, 128, 132, 136, 140, 192, 196, 200, 204];
+        assert_eq!(places(&job(Rw::Read, 256)), cycle.repeat(4), "gaps do not count");
+        let part = Job { io_size: Some(Amount::Bytes(24 * K)), loops: 2, ..job(Rw::Read, 256) };
+        assert_eq!(places(&part), cycle[..12], "a pass goes on where the last one ended");
+        let cut = Job { loops: 2, ..job(Rw::Read, 72) };
+        assert_eq!(places(&cut), [0, 4, 8, 12, 64, 68].repeat(2), "the region ends in a zone");
+        let bs = PerDirection::all(BlockSize::Fixed(12 * 1024));
+        let over = places(&Job { bs, ..job(Rw::Read, 256) });
+        let expected = [0, 12, 64, 76, 128, 140, 192, 204].repeat(3);
+        assert_eq!(over, expected[..22], "the last I/O of a zone may reach over its end");
+        let strided = |size, range, skip| Some(Strided { size: size * K, range: range * K, skip });
+        let twice = Job { strided: strided(32, 16, 0), ..job(Rw::Read, 128) };
+        assert_eq!(places(&twice)[..12], [0, 4, 8, 12, 0, 4, 8, 12, 16, 20, 24, 28]);
+        let half = Job { strided: strided(16, 32, 48 * K), ..job(Rw::Read, 128) };
+        assert_eq!(places(&half), [0, 4, 8, 12, 80, 84, 88, 92].repeat(4));
+    }
+
+    #[test]
+    fn random_places_are_each_block_of_a_zone_once() {
+        let all = places(&job(Rw::RandRead, 256));
+        assert_eq!(all.len(), 64);
+        for (at, zone) in all.chunks(4).enumerate() {
+            let start = at as u64 % 4 * 64;
+            let expected = BTreeSet::from([0, 4, 8, 12].map(|block| start + block));
+            assert_eq!(BTreeSet::from_iter(zone.iter().copied()), expected);
+        }
+    }
+
+    #[test]
+    fn impossible_zones_are_refused_by_name() {
+        let refusal = |size, range, skip| {
+            let strided = Some(Strided { size, range, skip });
+            Job { strided, ..Job::default() }.validate().expect_err("refused").to_string()
+        };
+        assert!(refusal(0, 4096, 0).starts_with("zonesize=0"));
+        assert!(refusal(4096, 512, 0).starts_with("zonerange=512 is smaller"));
+        assert!(refusal(4096, 4096, 100).starts_with("zoneskip=100"));
+    }
+}
