@@ -19,6 +19,8 @@ mod simulation;
 #[cfg(target_os = "linux")]
 mod steering;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod top;
 mod trace;
 mod trouble;
 mod verify;
