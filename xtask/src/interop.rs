@@ -82,6 +82,9 @@ const CHECKS: &[Check] = &[
     Check { name: "remote-filters", requires: Some("nbdkit"), run: remote::filters },
     Check { name: "remote-tls", requires: None, run: remote::tls },
     Check { name: "remote-killed", requires: Some("nbdkit"), run: remote::killed },
+    Check { name: "alert-rules", requires: Some("promtool"), run: serve::rules },
+    Check { name: "serve-dashboards", requires: Some("promtool"), run: serve::dashboards },
+    Check { name: "serve-figures", requires: Some("fio"), run: serve::figures },
     Check { name: "serve-page", requires: Some(browser::CHROMIUM), run: serve::page },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];

@@ -79,6 +79,10 @@ fn figures_are_those_of_control_and_the_page_allows_nothing_from_elsewhere() {
         site.get("/schedulers.json").1,
         "[\"none\",\"mq-deadline\",\"kyber\",\"bfq\",\"mclock\"]"
     );
+    let (status, metrics) = site.get("/metrics");
+    assert!(status == 200 && metrics.contains("blkmq_export_weight{export=\"gold\"} 100\n"));
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
+    assert!(site.ask("GET /metrics", accept, "").1.ends_with("# EOF\n"));
     assert_eq!(site.get("/nothing").0, 404);
     let (status, empty) = site.ask("HEAD /stat.json", "", "");
     assert_eq!((status, empty.as_str()), (200, ""));

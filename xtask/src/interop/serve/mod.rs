@@ -1,6 +1,8 @@
 //! `blkmq serve` with real clients.
 
+mod dashboards;
 mod ext4;
+mod figures;
 mod killed;
 mod libnbd;
 mod live;
@@ -17,7 +19,9 @@ use serde_json::Value;
 use std::fs;
 use std::time::Duration;
 
+pub(super) use dashboards::{dashboards, rules};
 pub(super) use ext4::ext4;
+pub(super) use figures::figures;
 pub(super) use killed::{killed, verified};
 pub(super) use libnbd::{handshakes, started};
 pub(super) use live::changed;

@@ -84,7 +84,22 @@ fn theme(sheet: &str) -> (Vec<String>, String) {
 
 #[test]
 fn every_reader_can_tell_the_colours_apart() {
-    let sheet = include_str!("../html.css");
+    check(include_str!("../html.css"));
+}
+
+/// The live page of a server has the same colours, and so the same checks.
+#[test]
+fn every_reader_of_the_live_page_can_tell_the_colours_apart() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/src/http/page/style.css");
+    let sheet = std::fs::read_to_string(page).expect("the repository has it");
+    check(&sheet);
+    let (light, dark) = sheet.split_once("prefers-color-scheme: dark").expect("two themes");
+    let own = include_str!("../html.css").split_once("prefers-color-scheme: dark");
+    let own = own.expect("two themes");
+    assert_eq!((theme(light), theme(dark)), (theme(own.0), theme(own.1)));
+}
+
+fn check(sheet: &str) {
     let (light, dark) =
         sheet.split_once("prefers-color-scheme: dark").expect("there are two themes");
     for (name, sheet) in [("light", light), ("dark", dark)] {
