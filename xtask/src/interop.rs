@@ -129,10 +129,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 ///
 /// # Errors
 /// If the browser or the server does not run.
-pub(crate) fn screenshots(_: &[String]) -> Result<()> {
-    if !is_installed(browser::CHROMIUM) {
-        return Err(format!("{} is not installed", browser::CHROMIUM).into());
-    }
+pub(crate) fn screenshots(args: &[String]) -> Result<()> {
+    report_page::screenshots(args)?;
     build()?;
     serve::screenshots()
 }

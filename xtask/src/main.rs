@@ -131,12 +131,6 @@ const VERBS: &[Verb] = &[
         run: bench::main,
     },
     Verb {
-        name: "screenshots",
-        usage: "",
-        summary: "what a browser shows of the live page, into docs/images",
-        run: interop::screenshots,
-    },
-    Verb {
         name: "nbd",
         usage: "[PAIRS]",
         summary: "what a read costs the example's server and nbdkit's, in turns",
@@ -181,8 +175,8 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "screenshots",
         usage: "",
-        summary: "pictures of a report, for docs/images",
-        run: interop::report_page::screenshots,
+        summary: "pictures of a report and of the live page, for docs/images",
+        run: interop::screenshots,
     },
     Verb {
         name: "interop",

@@ -10,6 +10,8 @@ use serde_json::{Map, Value as Json, json};
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     Number(f64),
+    /// Milliseconds, of which fractions matter.
+    Millis(f64),
     Count(u64),
     Word(String),
     /// This kind of row has no such value, or nothing came in the interval.
@@ -31,6 +33,11 @@ const DISCARD: usize = 2;
 const QUEUE: usize = 0;
 const DEVICE: usize = 1;
 const TOTAL: usize = 2;
+
+/// The characters of a number, at most.
+const NUMBER: usize = 7;
+/// The characters of the name of a scheduler, at most: as many as Linux has room for.
+const LONGEST_NAME: usize = 15;
 
 /// All columns behind the name, in their order.
 pub const COLUMNS: &[Column] = &[
@@ -89,7 +96,8 @@ impl Column {
 
     /// The characters that it takes, with the gap before it.
     pub fn width(&self) -> usize {
-        self.name.len().max(7) + 1
+        let word = if self.name == "scheduler" { LONGEST_NAME } else { NUMBER };
+        self.name.len().max(word) + 1
     }
 }
 
@@ -97,10 +105,17 @@ impl Value {
     /// As text of at most seven characters, but for words.
     pub fn text(&self) -> String {
         match self {
-            Self::Number(number) if *number < 1000.0 => format!("{number:.2}"),
-            Self::Number(number) if *number < 100_000.0 => format!("{number:.1}"),
-            Self::Number(number) if *number < 10_000_000.0 => format!("{number:.0}"),
-            Self::Number(number) => format!("{:.2}G", number / 1e9),
+            Self::Millis(number) if *number < 100.0 => format!("{number:.3}"),
+            Self::Millis(number) | Self::Number(number) if *number < 1000.0 => {
+                format!("{number:.2}")
+            }
+            Self::Millis(number) | Self::Number(number) if *number < 100_000.0 => {
+                format!("{number:.1}")
+            }
+            Self::Millis(number) | Self::Number(number) if *number < 10_000_000.0 => {
+                format!("{number:.0}")
+            }
+            Self::Millis(number) | Self::Number(number) => format!("{:.2}G", number / 1e9),
             Self::Count(count) => count.to_string(),
             Self::Word(word) => word.clone(),
             Self::None => "-".to_owned(),
@@ -110,7 +125,7 @@ impl Value {
     /// For sorting: the larger, the earlier.
     pub fn weight(&self) -> f64 {
         match self {
-            Self::Number(number) => *number,
+            Self::Millis(number) | Self::Number(number) => *number,
             Self::Count(count) => *count as f64,
             Self::Word(_) | Self::None => f64::NEG_INFINITY,
         }
@@ -126,7 +141,7 @@ pub fn json(row: &Row) -> Json {
     all.insert("device".to_owned(), row.device.into());
     for column in COLUMNS {
         let value = match column.value(row) {
-            Value::Number(number) => json!(number),
+            Value::Millis(number) | Value::Number(number) => json!(number),
             Value::Count(count) => json!(count),
             Value::Word(word) => json!(word),
             Value::None => Json::Null,
@@ -228,7 +243,7 @@ fn scheduler(row: &Row) -> Value {
 }
 
 fn quantile(row: &Row, stage: usize, q: f64) -> Value {
-    row.times[stage].quantile(q).map_or(Value::None, |ns| Value::Number(ns as f64 / 1e6))
+    row.times[stage].quantile(q).map_or(Value::None, |ns| Value::Millis(ns as f64 / 1e6))
 }
 
 #[cfg(test)]
@@ -281,7 +296,10 @@ mod tests {
             assert!(others.all(|it| it.name != column.name && it.rank != column.rank));
         }
         for number in [0.0, 999.99, 99_999.9, 9_999_999.0, 8e10] {
-            assert!(Value::Number(number).text().len() <= 7, "{number}");
+            for value in [Value::Number(number), Value::Millis(number)] {
+                assert!(value.text().len() <= NUMBER, "{number}");
+            }
         }
+        assert_eq!(Value::Millis(0.001407).text(), "0.001");
     }
 }
