@@ -5,6 +5,7 @@ use crate::guest::Guests;
 use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
 use crate::rarely::Rarely;
+use crate::rate::Rates;
 use blkmq::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
@@ -14,6 +15,20 @@ use std::sync::Arc;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Connections of a listener that are accepted before the others are looked at.
 const IN_A_ROW: usize = 32;
+/// After a row of connections that were all refused, the thread pauses: a flood would keep a processor busy with refusals.
+/// Behind a full queue of 4096, a client waits for an eighth of a second.
+const BREATH: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// The fate of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Accepted {
+    /// A worker has it.
+    Yes,
+    /// It is closed.
+    Refused,
+    /// There was none.
+    None,
+}
 
 pub(crate) struct Acceptor {
     listeners: Vec<Listener>,
@@ -23,6 +38,7 @@ pub(crate) struct Acceptor {
     bounds: Bounds,
     clock: Clock,
     refused: Rarely,
+    rates: Rates,
 }
 
 impl Acceptor {
@@ -34,7 +50,8 @@ impl Acceptor {
         bounds: Bounds,
     ) -> Self {
         let (clock, refused) = (Clock::start(), Rarely::default());
-        Self { listeners, inbox, guests, workers, bounds, clock, refused }
+        let rates = Rates::new(bounds.connections_per_second);
+        Self { listeners, inbox, guests, workers, bounds, clock, refused, rates }
     }
 
     /// Accepts until it is sent any message.
@@ -51,32 +68,48 @@ impl Acceptor {
                 return Ok(());
             }
             for at in (0..self.listeners.len()).filter(|at| ready[at + 1]) {
-                let _ = (0..IN_A_ROW).find(|_| !self.accept(at));
+                self.accept_a_row(at);
             }
         }
     }
 
-    /// Accepts a connection; returns false if there was none.
-    fn accept(&mut self, listener: usize) -> bool {
+    fn accept_a_row(&mut self, listener: usize) {
+        let mut refused = 0;
+        for _ in 0..IN_A_ROW {
+            match self.accept(listener) {
+                Accepted::Yes => {}
+                Accepted::Refused => refused += 1,
+                Accepted::None => return,
+            }
+        }
+        if refused == IN_A_ROW {
+            self.pause(&BREATH);
+        }
+    }
+
+    /// Waits for so long, or for a message.
+    fn pause(&self, time: &Timespec) {
+        let _ = poll(&mut [PollFd::new(&*self.inbox, PollFlags::IN)], Some(time));
+    }
+
+    fn accept(&mut self, listener: usize) -> Accepted {
         let stream = match self.listeners[listener].accept() {
             Ok(stream) => stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Accepted::None,
             Err(error) => {
                 // Out of descriptors, most likely. The connection stays in the kernel's queue for a while.
                 tracing::error!("a connection cannot be accepted: {error}");
-                let mut bell = [PollFd::new(&*self.inbox, PollFlags::IN)];
-                let _ = poll(&mut bell, Some(&PAUSE));
-                return false;
+                self.pause(&PAUSE);
+                return Accepted::None;
             }
         };
-        match self.guests.admit(stream.peer(), &self.bounds) {
-            Some(guest) => {
-                self.workers[guest.worker()].send(Message::Connection(stream, guest));
-            }
-            None => self.refused.log(self.clock.now(), |before| {
-                tracing::warn!(before, "a connection too many is closed");
-            }),
+        let (peer, now) = (stream.peer(), self.clock.now());
+        let may_begin = self.rates.take(peer, now);
+        if may_begin && let Some(guest) = self.guests.admit(peer, &self.bounds) {
+            self.workers[guest.worker()].send(Message::Connection(stream, guest));
+            return Accepted::Yes;
         }
-        true
+        self.refused.log(now, |before| tracing::warn!(before, "a connection too many is closed"));
+        Accepted::Refused
     }
 }

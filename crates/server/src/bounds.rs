@@ -15,6 +15,9 @@ pub struct Bounds {
     /// Handshakes under way at a time, of which each worker has its part. Beyond, the oldest of the peer with the most
     /// is closed; a peer is an address, or a process of this machine.
     pub handshakes: usize,
+    /// Connections from one peer, an address or a process of this machine, in a second, on average and at once. Further
+    /// ones are accepted and closed by the thread that accepts, and cost the workers nothing.
+    pub connections_per_second: u32,
     /// The longest handshake, TLS included.
     pub handshake: Nanos,
     /// Requests in flight for a connection. Beyond, its socket is not read.
@@ -24,8 +27,12 @@ pub struct Bounds {
     /// Bytes in flight for all connections of a worker. Beyond, a connection has at most 2 MiB: one that takes its
     /// replies goes on beside others that do not.
     pub bytes_per_worker: usize,
-    /// Bytes of the requests of a connection that begin before its worker looks at the other connections. A device that
-    /// answers at once, as memory does, has the worker copy them: the default takes about a millisecond.
+    /// Bytes of replies that wait for a client to take them. Beyond, its next requests wait: a client that takes no
+    /// replies costs its worker no more copies.
+    pub replies: usize,
+    /// Bytes of requests that begin, and of replies that are sent, for a connection before its worker looks at the
+    /// others; connections that want more share as many bytes in each further turn. A device that answers at once, as
+    /// memory does, has the worker copy them: the default takes about a tenth of a millisecond.
     pub bytes_per_turn: usize,
     /// The longest time without a byte in the middle of a request, or while replies wait that the client does not
     /// take.
@@ -39,11 +46,13 @@ impl Default for Bounds {
             connections_per_export: 64,
             connections_per_peer: 32,
             handshakes: 64,
+            connections_per_second: 200,
             handshake: Nanos::from_millis(10_000),
             requests: 128,
             bytes: 64 << 20,
             bytes_per_worker: 512 << 20,
-            bytes_per_turn: 2 << 20,
+            replies: 2 << 20,
+            bytes_per_turn: 256 << 10,
             silence: Nanos::from_millis(60_000),
         }
     }

@@ -26,6 +26,7 @@ mod listener;
 mod metrics;
 mod output;
 mod rarely;
+mod rate;
 mod rights;
 mod server;
 mod stream;

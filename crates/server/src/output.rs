@@ -34,6 +34,8 @@ pub(crate) enum Sent {
     All,
     /// The socket is full.
     Blocked,
+    /// It may take more, in another turn.
+    Paused,
 }
 
 /// Bytes that wait for the socket, oldest first.
@@ -73,22 +75,35 @@ impl Output {
         self.waiting
     }
 
-    /// Writes until everything is sent or the socket is full. Buffers that are sent are dropped.
+    /// Writes until everything is sent, the socket is full, or `most` bytes are sent. Buffers that are sent are dropped.
     ///
     /// # Errors
     /// If the connection is gone.
-    pub(crate) fn send(&mut self, stream: &mut Stream) -> io::Result<Sent> {
+    pub(crate) fn send(&mut self, stream: &mut Stream, most: usize) -> io::Result<Sent> {
+        let mut left = most;
         while !self.pieces.is_empty() {
+            if left == 0 {
+                return Ok(Sent::Paused);
+            }
             let mut slices = [IoSlice::new(&[]); GATHERED];
-            let mut count = 0;
+            let (mut count, mut room) = (0, left);
             for (slice, piece) in slices.iter_mut().zip(&mut self.pieces) {
                 let skip = if count == 0 { self.sent } else { 0 };
-                *slice = IoSlice::new(&piece.bytes()[skip..]);
+                let bytes = &piece.bytes()[skip..];
+                let bytes = &bytes[..bytes.len().min(room)];
+                room -= bytes.len();
+                *slice = IoSlice::new(bytes);
                 count += 1;
+                if room == 0 {
+                    break;
+                }
             }
             match stream.write(&slices[..count]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(sent) => self.advance(sent),
+                Ok(sent) => {
+                    left -= sent;
+                    self.advance(sent);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Sent::Blocked),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -140,7 +155,9 @@ mod tests {
         output.bytes(Vec::new());
         assert_eq!(output.waiting(), expected.len());
         let (mut got, mut blocked) = (Vec::new(), 0);
-        while output.send(&mut stream).expect("the other side is there") == Sent::Blocked {
+        while output.send(&mut stream, usize::MAX).expect("the other side is there")
+            == Sent::Blocked
+        {
             blocked += 1;
             let mut part = [0; 10_007];
             let len = theirs.read(&mut part).expect("bytes are there");
@@ -149,5 +166,23 @@ mod tests {
         drop(stream);
         theirs.read_to_end(&mut got).expect("the rest is there");
         assert!(got == expected && blocked > 0 && output.waiting() == 0);
+    }
+
+    /// Regression test: a write took as much as the socket did, two megabytes, while other clients waited.
+    #[test]
+    fn a_turn_sends_so_many_bytes_and_no_more() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        let mut stream = Stream::from(ours);
+        let mut output = Output::default();
+        (0..3).for_each(|n| output.bytes(vec![n; 1000]));
+        let mut send =
+            |most| (output.send(&mut stream, most).expect("it is there"), output.waiting());
+        assert_eq!(send(1500), (Sent::Paused, 1500));
+        assert_eq!(send(500), (Sent::Paused, 1000));
+        assert_eq!(send(1000), (Sent::All, 0));
+        drop(stream);
+        let mut got = Vec::new();
+        theirs.read_to_end(&mut got).expect("it is there");
+        assert!(got.chunks(1000).zip(0..).all(|(part, n)| part == [n; 1000]) && got.len() == 3000);
     }
 }

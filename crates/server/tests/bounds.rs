@@ -66,6 +66,45 @@ fn a_client_that_takes_no_replies_is_not_read_and_holds_nobody_up() {
     }
 }
 
+/// Regression test: a client that took no replies had the worker copy 64 MiB of them.
+#[test]
+fn replies_that_are_not_taken_stop_further_requests() {
+    let bounds = Bounds { replies: 1 << 20, ..Bounds::default() };
+    let rig = serve_on(DEVICE, &[Export::new("deaf", 0), Export::new("other", 0)], bounds);
+    let service = rig.server.disks()[0].service();
+    service.set_attribute("blkmq/group_stats", "basic").expect("it counts");
+    // On the first worker; the second has another client, and the first one more.
+    let (mut deaf, _second, mut other) =
+        (rig.client("deaf"), rig.client("other"), rig.client("other"));
+    assert_eq!(deaf.write(0, &vec![1; 1 << 20]), Ok(vec![]));
+    for _ in 0..64 {
+        deaf.send(Command::Read, NONE, 0, 1 << 20, &[]);
+    }
+    // Each takes a turn of the worker at least.
+    for n in 0..200 {
+        assert_eq!(other.write(8 << 20, &[n; 512]), Ok(vec![]));
+    }
+    let all = service.queue().group_io(blkmq::GroupId::ROOT).expect("it counts");
+    let read = all.bytes.read >> 20;
+    // The socket's buffers hold up to 4 MiB, and the replies one more and the last request.
+    assert!((1..=7).contains(&read), "{read} MiB were read");
+    for _ in 0..64 {
+        assert_eq!(deaf.answer().1.map(|data| data.len()), Ok(1 << 20), "it goes on");
+    }
+}
+
+#[test]
+fn connections_beyond_the_rate_of_their_peer_are_closed() {
+    let bounds = Bounds { connections_per_second: 2, ..Bounds::default() };
+    let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);
+    // A third one would be there after half a second, so that a very slow machine may have some of them.
+    let refused = (0..50)
+        .map(|_| UnixStream::connect(&rig.socket).expect("it is accepted"))
+        .filter(|socket| matches!((&*socket).read(&mut [0; 18]), Ok(0) | Err(_)))
+        .count();
+    assert!((1..=48).contains(&refused), "{refused} of 50");
+}
+
 #[test]
 fn requests_beyond_the_bound_wait_and_are_served() {
     let bounds = Bounds { requests: 2, bytes_per_worker: 1 << 20, ..Bounds::default() };

@@ -3,7 +3,9 @@
 use crate::client::Client;
 use crate::rig::{serve, serve_on};
 use crate::until::until;
+use blkmq::core::HwQueue;
 use blkmq_nbd::{Command, CommandFlags, ErrorCode};
+use blkmq_server::control::{Answer, Request};
 use blkmq_server::{Address, Bounds, Disk, Export, Listener, Region, Rights, Server, Settings};
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -26,6 +28,34 @@ fn clients_that_vanish_leave_nothing() {
     }
     rig.check_at_rest();
     assert_eq!(rig.client("disk").read(0, 512).map(|data| data.len()), Ok(512));
+}
+
+/// Regression test: a killed client was counted as gone while its I/Os were in flight, and others got its place.
+#[test]
+fn a_killed_client_is_counted_until_its_last_io_is_over() {
+    let device = "null,size=16,irqmode=2,completion_nsec=300000000";
+    let rig = serve_on(device, &[Export::new("disk", 0)], Bounds::default());
+    let mut client = rig.client("disk");
+    // The first reply is not taken, so the end is a reset.
+    client.send(Command::Flush, NONE, 0, 0, &[]);
+    client.send(Command::BlockStatus, NONE, 0, 512, &[]);
+    client.send(Command::Read, NONE, 0, 512, &[]);
+    let in_flight = || rig.server.disks()[0].service().queue().tags_in_use(HwQueue(0)) > 0;
+    until(in_flight);
+    drop(client);
+    let handle = rig.server.handle();
+    let listed = || match handle.ask(Request::List) {
+        Answer::List { exports, .. } => exports[0].connections,
+        other => panic!("no list: {other:?}"),
+    };
+    let mut seen = 1;
+    while rig.server.connections() > 0 {
+        seen = listed();
+        // Both counts go down together, the export's first by an instant.
+        assert!(seen == 1 || !in_flight(), "gone, with an I/O in flight");
+        std::thread::yield_now();
+    }
+    assert!(seen <= 1 && listed() == 0);
 }
 
 #[test]

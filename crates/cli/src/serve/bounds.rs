@@ -5,15 +5,17 @@ use crate::units::{self, KbBase, TimeUnit};
 use blkmq_server::Bounds;
 
 /// The settings, in the order of [`Bounds`].
-pub const KEYS: [&str; 10] = [
+pub const KEYS: [&str; 12] = [
     "connections",
     "connections-per-export",
     "connections-per-peer",
+    "connections-per-second",
     "handshakes",
     "handshake",
     "requests",
     "bytes",
     "bytes-per-worker",
+    "replies",
     "bytes-per-turn",
     "silence",
 ];
@@ -31,11 +33,16 @@ pub fn set(bounds: &mut Bounds, key: &str, text: &str) -> Result<(), UsageError>
         "connections" => count().map(|n| bounds.connections = n),
         "connections-per-export" => count().map(|n| bounds.connections_per_export = n),
         "connections-per-peer" => count().map(|n| bounds.connections_per_peer = n),
+        "connections-per-second" => units::count(text, 1..=1 << 20, KbBase::Binary)
+            .map(|n| bounds.connections_per_second = n),
         "handshakes" => count().map(|n| bounds.handshakes = n),
         "handshake" => time().map(|t| bounds.handshake = t),
         "requests" => count().map(|n| bounds.requests = n),
         "bytes" => bytes().map(|n| bounds.bytes = n),
         "bytes-per-worker" => bytes().map(|n| bounds.bytes_per_worker = n),
+        "replies" => {
+            units::count(text, 64 << 10..=1 << 40, KbBase::Binary).map(|n| bounds.replies = n)
+        }
         "bytes-per-turn" => {
             units::count(text, 4 << 10..=1 << 40, KbBase::Binary).map(|n| bounds.bytes_per_turn = n)
         }
@@ -54,7 +61,7 @@ mod tests {
         let mut bounds = Bounds::default();
         for key in KEYS {
             let before = bounds;
-            let value = if key.starts_with("bytes") { "100m" } else { "7" };
+            let value = if key.starts_with("bytes") || key == "replies" { "100m" } else { "7" };
             set(&mut bounds, key, value).expect(key);
             assert_ne!(bounds, before, "{key}");
         }

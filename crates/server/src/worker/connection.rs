@@ -41,8 +41,10 @@ pub(crate) struct Connection {
     pub(crate) begun: (u32, usize),
     /// It is on the list of connections to be looked at.
     pub(crate) is_listed: bool,
-    /// It is on the list of connections to be read without an event.
-    pub(crate) is_unheard: bool,
+    /// It waits in the line of greedy connections (`turns.rs`).
+    pub(crate) is_in_line: bool,
+    /// Its output stopped at the end of a turn, and not because the socket is full.
+    pub(crate) is_paused: bool,
     /// Its last request was a large write.
     pub(crate) writes_much: bool,
     /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
@@ -56,8 +58,11 @@ pub(crate) enum Phase {
         began: Instant,
     },
     Transmission(Box<Transmission>),
-    /// The socket is broken: nothing is sent any more, and the connection ends with its I/Os.
-    Broken,
+    /// The socket is broken: nothing is sent any more, and the connection ends with its I/Os. Until then it keeps its
+    /// place at the export.
+    Broken {
+        _export: Option<Seat>,
+    },
 }
 
 /// A connection to an export.
@@ -109,7 +114,8 @@ impl Connection {
             counted: 0,
             begun: (0, 0),
             is_listed: false,
-            is_unheard: false,
+            is_in_line: false,
+            is_paused: false,
             writes_much: false,
             guest,
         }
@@ -120,18 +126,28 @@ impl Connection {
         self.held.is_none()
             && !self.begins_tls
             && self.requests < bounds.requests
+            && self.output.waiting() < bounds.replies
             && self.bytes + self.output.waiting() < bounds.bytes
     }
 
     /// Have as many of its requests begun in this turn as may begin in one? The others wait for the next.
     pub(crate) fn has_had_its_turn(&self, turn: u32, bounds: &Bounds) -> bool {
-        self.begun.0 == turn && self.begun.1 >= bounds.bytes_per_turn
+        self.begun_in(turn) >= bounds.bytes_per_turn
+    }
+
+    /// Did it have its whole turn in the last one in which it began anything? Then it waits in line for the next.
+    pub(crate) fn is_greedy(&self, bounds: &Bounds) -> bool {
+        self.begun.1 >= bounds.bytes_per_turn
+    }
+
+    /// Bytes of its requests that have begun in this turn.
+    pub(crate) fn begun_in(&self, turn: u32) -> usize {
+        if self.begun.0 == turn { self.begun.1 } else { 0 }
     }
 
     /// A request of `bytes` has begun.
     pub(crate) fn count(&mut self, turn: u32, bytes: usize) {
-        let before = if self.begun.0 == turn { self.begun.1 } else { 0 };
-        self.begun = (turn, before + bytes);
+        self.begun = (turn, self.begun_in(turn) + bytes);
         self.requests += 1;
         self.bytes += bytes;
     }
@@ -143,7 +159,7 @@ impl Connection {
                 Payload::Filling { buffer, .. } => buffer.len(),
                 Payload::None | Payload::Dropping { .. } => 0,
             },
-            Phase::Handshake { .. } | Phase::Broken => 0,
+            Phase::Handshake { .. } | Phase::Broken { .. } => 0,
         };
         self.output.waiting() + payload
     }
@@ -155,7 +171,7 @@ impl Connection {
 
     /// Is there nothing more to do for it?
     pub(crate) fn is_finished(&self) -> bool {
-        let silent = !self.has_output() || matches!(self.phase, Phase::Broken);
+        let silent = !self.has_output() || matches!(self.phase, Phase::Broken { .. });
         self.is_over && self.requests == 0 && silent
     }
 
@@ -171,7 +187,13 @@ impl Connection {
         self.is_over = true;
         self.output = Output::default();
         self.rest = Vec::new();
-        self.phase = Phase::Broken;
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Broken { _export: None }) {
+            Phase::Transmission(transmission) => {
+                Phase::Broken { _export: Some(transmission.export) }
+            }
+            Phase::Handshake { .. } => Phase::Broken { _export: None },
+            broken @ Phase::Broken { .. } => broken,
+        };
     }
 
     /// The time at which the connection has kept the worker waiting for too long, if it does keep it waiting.
@@ -185,7 +207,7 @@ impl Connection {
                 let since = inside.then_some(self.moved);
                 since.into_iter().chain(self.deaf).min().map(|since| since + bounds.silence)
             }
-            Phase::Broken => None,
+            Phase::Broken { .. } => None,
         }
     }
 }

@@ -95,8 +95,10 @@ impl Worker {
         self.parse_rest(&mut connection, key);
         let (waiting, sent_by_tls) = (connection.output.waiting(), connection.stream.sent_by_tls());
         let mut made_room = false;
-        match connection.output.send(&mut connection.stream) {
+        let most = self.shared.bounds.bytes_per_turn;
+        match connection.output.send(&mut connection.stream, most) {
             Ok(sent) => {
+                connection.is_paused = sent == Sent::Paused;
                 made_room = connection.output.waiting() < waiting;
                 // The last bytes may all be inside of TLS.
                 if made_room || connection.stream.sent_by_tls() > sent_by_tls {
@@ -147,15 +149,14 @@ impl Worker {
         } else if !connection.is_over && connection.is_crowded {
             self.crowded.push(key);
         }
-        if connection.has_output() {
+        if connection.has_output() && !connection.is_paused {
             wanted |= EventFlags::OUT;
         }
         let waits = !connection.rest.is_empty() && self.has_had_its_turn(connection);
         let waits = waits && !connection.is_over && connection.has_room(&self.shared.bounds);
         let has_more = wanted.contains(EventFlags::IN) && connection.stream.has_more();
-        if (waits || has_more) && !connection.is_unheard {
-            connection.is_unheard = true;
-            self.unheard.push(key);
+        if waits || has_more || connection.is_paused {
+            self.join_line(connection, key);
         }
         if let Err(error) = self.watch(connection, key, wanted) {
             tracing::warn!("a connection cannot be watched and is closed: {error}");

@@ -11,6 +11,9 @@ use std::io::{ErrorKind, IoSliceMut};
 /// Reads of one connection in a turn. With more, a client that never stops would keep the others waiting.
 const READS: u32 = 4;
 
+/// Bytes of output that are much.
+const MUCH: usize = 64 << 10;
+
 /// Bytes that a read takes behind a payload if the client's last write was large: most of the next payload is then read
 /// into its own buffer, and not copied there. A header has 32 bytes.
 const PEEK: usize = 4096;
@@ -20,10 +23,65 @@ impl Worker {
     pub(super) fn hear(&mut self, place: u32, flags: EventFlags) {
         let key = Key { place, generation: self.connections[place as usize].generation };
         if flags.contains(EventFlags::OUT) {
-            self.list(key);
+            self.send_in_order(key);
         }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            self.read_in_order(key);
+        }
+    }
+
+    /// Sends a little at once, and much in the connection's turn.
+    fn send_in_order(&mut self, key: Key) {
+        match self.take_out(key) {
+            Some(mut connection) if connection.output.waiting() >= MUCH => {
+                self.join_line(&mut connection, key);
+                self.put_back(key, Some(connection));
+            }
+            taken => {
+                self.put_back(key, taken);
+                self.list(key);
+            }
+        }
+    }
+
+    /// Reads at once for a client with little to do, later for others.
+    fn read_in_order(&mut self, key: Key) {
+        let bounds = self.shared.bounds;
+        let Some(mut connection) = self.take_out(key) else { return };
+        let is_new = matches!(connection.phase, Phase::Handshake { .. });
+        let is_greedy = connection.is_in_line || connection.is_greedy(&bounds);
+        if is_greedy && !connection.is_over {
+            self.join_line(&mut connection, key);
+        }
+        self.put_back(key, Some(connection));
+        match (is_new, is_greedy) {
+            (true, _) => self.newcomers.push(key),
+            (false, true) => {}
+            (false, false) => self.read(key),
+        }
+    }
+
+    /// Has the connection wait for its next turn behind all others with much to do.
+    pub(super) fn join_line(&mut self, connection: &mut Connection, key: Key) {
+        if !connection.is_in_line {
+            connection.is_in_line = true;
+            self.turns.join(key);
+        }
+    }
+
+    /// Gives the connections in line their turns, as many as there are bytes for.
+    pub(super) fn serve_line(&mut self) {
+        self.turns.begin(self.shared.bounds.bytes_per_turn);
+        while let Some(key) = self.turns.next() {
+            let turn = self.turn;
+            let Some(connection) = self.connection(key) else { continue };
+            connection.is_in_line = false;
+            // Not greedy any more, if it has nothing to read.
+            connection.begun = (turn, 0);
+            let sends = connection.output.waiting();
             self.read(key);
+            let began = self.connection(key).map_or(0, |connection| connection.begun_in(turn));
+            self.turns.spend(began + sends.min(self.shared.bounds.bytes_per_turn));
         }
     }
 
@@ -43,14 +101,6 @@ impl Worker {
         }
         self.put_back(key, Some(connection));
         self.list(key);
-    }
-
-    /// Reads from a connection for which there is no event.
-    pub(super) fn read_unheard(&mut self, key: Key) {
-        if let Some(connection) = self.connection(key) {
-            connection.is_unheard = false;
-        }
-        self.read(key);
     }
 
     pub(super) fn has_had_its_turn(&self, connection: &Connection) -> bool {
@@ -108,7 +158,8 @@ impl Worker {
     /// Parses the bytes that wait, after room was made for their requests.
     pub(super) fn parse_rest(&mut self, connection: &mut Connection, key: Key) {
         let has_room = connection.has_room(&self.shared.bounds);
-        let may_parse = has_room && !self.has_had_its_turn(connection);
+        let is_its_turn = !connection.is_in_line && !self.has_had_its_turn(connection);
+        let may_parse = has_room && is_its_turn;
         if connection.rest.is_empty() || connection.is_over || !may_parse {
             return;
         }
@@ -194,7 +245,7 @@ fn read_into(connection: &mut Connection, buffer: &mut [u8]) -> std::io::Result<
             Payload::Filling { buffer, filled, .. } => Some((buffer, filled)),
             Payload::None | Payload::Dropping { .. } => None,
         },
-        Phase::Handshake { .. } | Phase::Broken => None,
+        Phase::Handshake { .. } | Phase::Broken { .. } => None,
     };
     let read = match filling {
         None => {

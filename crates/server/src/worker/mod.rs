@@ -9,6 +9,7 @@
 //! | `hear.rs` | bytes arrive: handshake, or requests |
 //! | `serve.rs` | requests become I/Os |
 //! | `status.rs` | requests about holes, which need none |
+//! | `turns.rs` | the order among clients with much to do |
 //! | `spin.rs` | whether to look a little longer before sleeping |
 //! | `finish.rs` | completions become replies, and replies are sent |
 //!
@@ -20,6 +21,7 @@ mod hear;
 mod serve;
 mod spin;
 mod status;
+mod turns;
 
 use crate::bounds::Bounds;
 use crate::counting::Counting;
@@ -41,6 +43,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use turns::Turns;
 
 /// The numbers of events: the inbox, then the disks, then connections from [`CONNECTIONS`] on.
 const INBOX: u64 = 0;
@@ -95,8 +98,10 @@ pub(crate) struct Worker {
     listed: Vec<Key>,
     /// Connections with an I/O that found no credit, oldest first.
     starved: Vec<Key>,
-    /// Connections with bytes for which there will be no event: inside TLS, or of requests that wait for their turn.
-    unheard: Vec<Key>,
+    /// Connections that wait for their turn. For some of their bytes there will be no event.
+    turns: Turns,
+    /// Connections in their handshakes that have an event. They come behind those that are served.
+    newcomers: Vec<Key>,
     /// Connections that have room, and had to stop because the worker had none.
     crowded: Vec<Key>,
     /// When the connections that keep the worker waiting are looked at next.
@@ -148,7 +153,8 @@ impl Worker {
             ended: Vec::new(),
             listed: Vec::new(),
             starved: Vec::new(),
-            unheard: Vec::new(),
+            turns: Turns::default(),
+            newcomers: Vec::new(),
             crowded: Vec::new(),
             tick: clock.now() + every,
             every,
@@ -169,16 +175,20 @@ impl Worker {
         while !self.is_done() {
             self.wait(&mut events)?;
             self.turn = self.turn.wrapping_add(1);
+            let mut has_mail = false;
             for event in events.drain(..) {
                 match event.data.u64() {
-                    INBOX => self.read_inbox(),
+                    INBOX => has_mail = true,
                     // All clients are reaped in every turn.
                     number if number < CONNECTIONS => {}
                     number => self.hear((number - CONNECTIONS) as u32, event.flags),
                 }
             }
-            std::mem::take(&mut self.unheard).into_iter().for_each(|key| self.read_unheard(key));
+            self.serve_line();
             self.finish();
+            if has_mail || !self.newcomers.is_empty() {
+                self.welcome(has_mail);
+            }
             self.look_at_the_clock();
         }
         Ok(())
@@ -194,7 +204,7 @@ impl Worker {
     /// Sleeps until there is an event, unless a disk has something to reap.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let tick = self.tick - self.clock.now();
-        let mut left = if self.unheard.is_empty() { tick } else { Nanos::ZERO };
+        let mut left = if self.turns.is_empty() { tick } else { Nanos::ZERO };
         for client in &mut self.clients {
             match client.prepare_wait() {
                 Sleep::No => left = Nanos::ZERO,
@@ -261,6 +271,17 @@ impl Worker {
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), left)
     }
 
+    /// Looks at new connections, and at those in their handshakes, once the others are answered.
+    fn welcome(&mut self, has_mail: bool) {
+        if has_mail {
+            self.read_inbox();
+        }
+        let mut newcomers = std::mem::take(&mut self.newcomers);
+        newcomers.drain(..).for_each(|key| self.read(key));
+        self.newcomers = newcomers;
+        self.finish();
+    }
+
     fn read_inbox(&mut self) {
         for message in self.inbox.take() {
             match message {
@@ -300,7 +321,7 @@ impl Worker {
             let connection = place.connection.as_deref()?;
             match connection.phase {
                 Phase::Handshake { began, .. } => Some((connection.guest.peer(), began, at)),
-                Phase::Transmission(_) | Phase::Broken => None,
+                Phase::Transmission(_) | Phase::Broken { .. } => None,
             }
         };
         let all: Vec<UnderWay> = (0..).zip(&self.connections).filter_map(under_way).collect();
