@@ -8,9 +8,11 @@ mod bounds;
 mod config;
 mod export;
 mod http;
+mod log;
 mod reload;
 mod rights;
 mod sockets;
+mod supervisor;
 pub mod wanted;
 
 use crate::error::{Failure, UsageError};
@@ -20,7 +22,7 @@ use blkmq_server::control::Program;
 use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls};
 use http::Http;
 use listenfd::ListenFd;
-use reload::{Reloader, SetLevel};
+use reload::Reloader;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Write;
@@ -28,8 +30,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 use wanted::Wanted;
 
 /// How long a device may be in use elsewhere before the server gives up.
@@ -74,7 +74,7 @@ fn serve(
     let failed = |what: String| Failure::Serve(what);
     // While this is the only thread: it takes them out of the environment.
     let handed_over = ListenFd::from_env();
-    let set_level = start_log(&wanted);
+    let set_level = log::start(wanted.log, wanted.log_format);
     // Before any thread is started, so that none of them takes the signal.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| failed(e.to_string()))?;
     let listeners = sockets::listeners(&wanted, handed_over).map_err(failed)?;
@@ -88,6 +88,9 @@ fn serve(
         listens.map_err(|e| failed(format!("control: {}: {e}", path.display())))?;
     }
     say(&text)?;
+    let watchdog = supervisor::Watchdog::start(server.handle());
+    let (devices, exports) = (server.disks().len(), server.exports().len());
+    supervisor::ready(&format!("serves {exports} exports of {devices} devices"));
     for signal in signals.forever() {
         if signal != SIGHUP {
             break;
@@ -95,6 +98,7 @@ fn serve(
         // Its lines are logged.
         let _ = Running(Arc::clone(&reloader)).reload();
     }
+    supervisor::stopping();
     // The next one has its usual effect.
     let handle = signals.handle();
     let second = std::thread::spawn(move || {
@@ -103,21 +107,11 @@ fn serve(
         }
     });
     let drained = server.drain();
+    drop(watchdog);
     handle.close();
     // It has ended: the handle is closed.
     let _ = second.join();
     drained.map_err(|e: io::Error| failed(e.to_string()))
-}
-
-/// Logs to standard error from now on. Returns the way to change the level.
-fn start_log(wanted: &Wanted) -> SetLevel {
-    let (filter, handle) = tracing_subscriber::reload::Layer::new(wanted.log);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .with_target(false);
-    tracing_subscriber::registry().with(filter).with(lines).init();
-    Box::new(move |level| handle.reload(level).map_err(|e| e.to_string()))
 }
 
 /// This program, as the clients of control know it.
@@ -130,7 +124,7 @@ impl Program for Running {
     }
 
     fn reload(&self) -> Result<Vec<String>, String> {
-        let done = self.0.reload();
+        let done = supervisor::reloading(|| self.0.reload());
         match &done {
             Ok(lines) if lines.is_empty() => tracing::info!("reload: nothing has changed"),
             Ok(lines) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),

@@ -27,6 +27,8 @@ pub(crate) struct Flight {
 pub(crate) enum Work {
     /// A read; the reply has this many bytes.
     Read(u32),
+    /// A write of this many bytes.
+    Write(u32),
     /// One I/O whose reply has no content.
     Plain,
     /// Several I/Os, one after the other, over a range.

@@ -3,6 +3,7 @@
 use crate::bounds::Bounds;
 use blkmq::Instant;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +14,15 @@ pub(crate) enum Peer {
     Address(IpAddr),
     /// A process of this machine, by its number; 0 if it is in another namespace.
     Process(i32),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Process(number) => write!(f, "process {number}"),
+        }
+    }
 }
 
 /// A handshake under way: its peer, its beginning and the place of its connection.
@@ -115,6 +125,11 @@ impl Guest {
     /// The other side, if the system knows it.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer
+    }
+
+    /// The other side for the log.
+    pub(crate) fn name(&self) -> String {
+        self.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string())
     }
 
     /// Its handshake is over.

@@ -21,6 +21,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// The settings of a server.
@@ -114,6 +115,13 @@ impl Handle {
         metrics::text(&self.0, format)
     }
 
+    /// How often each worker has looked at the clock, around at the end of the numbers. A worker whose count is the same
+    /// after two seconds is stuck, or has no processor.
+    #[must_use]
+    pub fn beats(&self) -> Vec<u32> {
+        self.0.beats.iter().map(|beat| beat.load(Ordering::Relaxed)).collect()
+    }
+
     /// Does what a client of control may ask for. [`Request::Drain`] and [`Request::Reload`] are the program's, and
     /// refused here.
     #[must_use]
@@ -175,6 +183,7 @@ impl Server {
             handshake: Config { tls, ..settings.handshake },
             tls: settings.tls.clone(),
             counting: settings.counting,
+            beats: (0..workers).map(|_| AtomicU32::new(0)).collect(),
         });
         count(&shared, settings).map_err(ServerError::System)?;
         let watch = Watch::start(Arc::clone(&shared)).map_err(ServerError::System)?;
@@ -195,7 +204,7 @@ impl Server {
     fn start_threads(&mut self, listeners: Vec<Listener>, workers: u16) -> io::Result<()> {
         for number in 0..workers {
             let inbox = Arc::new(Inbox::new()?);
-            let worker = Worker::new(Arc::clone(&self.shared), Arc::clone(&inbox))?;
+            let worker = Worker::new(number.into(), Arc::clone(&self.shared), Arc::clone(&inbox))?;
             let thread =
                 Builder::new().name(format!("worker {number}")).spawn(move || worker.run())?;
             self.workers.push(Running { inbox, thread });

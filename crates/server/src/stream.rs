@@ -74,6 +74,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Is it inside TLS?
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Bytes have arrived for which the socket has no event: TLS has decrypted them already.
     pub(crate) fn has_more(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_more())

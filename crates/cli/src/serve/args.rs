@@ -1,6 +1,7 @@
 //! The page of `blkmq serve`, its options, and their meaning.
 
 use super::http::Http;
+use super::log::LogFormat;
 use super::wanted::{self, Control, DiskChoice, Wanted};
 use super::{config, export, http, rights};
 use crate::error::UsageError;
@@ -122,6 +123,9 @@ pub fn definition() -> Command {
         option("log", "LEVEL")
             .value_parser(wanted::level)
             .help("error, warn, info or debug, on standard error (default: info)"),
+        option("log-format", "FORM").value_parser(wanted::log_format).help(
+            "text, json, or journald, with priorities for the journal (default: text)",
+        ),
     ])
 }
 
@@ -159,6 +163,9 @@ impl Asked {
         let mut wanted = config::read(path).map_err(|faults| config::first(&faults, path))?;
         if let Some(level) = found.get_one::<LevelFilter>("log") {
             wanted.log = *level;
+        }
+        if let Some(form) = found.get_one::<LogFormat>("log-format") {
+            wanted.log_format = *form;
         }
         Ok(Self::Serve(Box::new(wanted), Some(path.clone())))
     }
@@ -199,6 +206,7 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
         http: http.map_err(|e| e.at("--http".to_owned()))?,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
+        log_format: found.get_one("log-format").copied().unwrap_or_default(),
         bounds: Bounds::default(),
         tls: found.get_one("tls-certificates").cloned(),
         rights: names.rights(),

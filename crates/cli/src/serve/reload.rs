@@ -135,6 +135,7 @@ fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) 
         ("workers", old.workers != new.workers),
         ("control", old.control != new.control),
         ("http, http-public, http-name", old.http != new.http),
+        ("log-format", old.log_format != new.log_format),
         ("bounds", old.bounds != new.bounds),
         ("stats", old.counting != new.counting),
         ("slow-io", old.slow != new.slow),

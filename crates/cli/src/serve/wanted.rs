@@ -1,6 +1,7 @@
 //! What is to be served, however it was said, and the values that the command line and a file have in common.
 
 use super::http::Http;
+use super::log::LogFormat;
 use crate::error::UsageError;
 use crate::plan::SchedulerChoice;
 use crate::units::{self, KbBase};
@@ -26,6 +27,8 @@ pub struct Wanted {
     pub http: Option<Http>,
     /// What is logged.
     pub log: LevelFilter,
+    /// The form of its lines.
+    pub log_format: LogFormat,
     /// Bounds against clients that ask for too much.
     pub bounds: Bounds,
     /// The folder of the certificates; `None` for no TLS.
@@ -87,6 +90,13 @@ pub fn counting(text: &str) -> Result<Counting, UsageError> {
 /// The time beyond which an I/O is slow.
 pub fn slow(text: &str) -> Result<Nanos, UsageError> {
     units::time(text, units::TimeUnit::Seconds)
+}
+
+/// A form of the log.
+pub fn log_format(text: &str) -> Result<LogFormat, UsageError> {
+    let accepted = || LogFormat::NAMES.join(", ");
+    LogFormat::named(text)
+        .ok_or_else(|| UsageError::new(format!("'{text}' is no form; accepted: {}", accepted())))
 }
 
 /// Checks that there are devices such as this description begins with. What follows is checked when it is opened.

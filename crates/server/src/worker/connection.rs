@@ -2,11 +2,12 @@
 
 use crate::bounds::Bounds;
 use crate::export::Seat;
+use crate::flight::{Flight, Work};
 use crate::guest::Guest;
 use crate::input::CAPACITY;
 use crate::output::Output;
 use crate::stream::Stream;
-use blkmq::{AlignedBuf, Instant, Io};
+use blkmq::{AlignedBuf, Instant, Io, IoResult};
 use blkmq_nbd::server::{Handshake, Replies, Requests};
 use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};
 use rustix::event::epoll::EventFlags;
@@ -47,8 +48,33 @@ pub(crate) struct Connection {
     pub(crate) is_paused: bool,
     /// Its last request was a large write.
     pub(crate) writes_much: bool,
+    /// Its requests that were carried out.
+    pub(crate) totals: Totals,
     /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
     pub(crate) guest: Guest,
+}
+
+/// Requests that were carried out, and bytes of those that read and wrote.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub(crate) requests: u64,
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+}
+
+impl Totals {
+    /// Counts a request that has ended.
+    pub(crate) fn count(&mut self, flight: &Flight, result: IoResult) {
+        if result.is_err() {
+            return;
+        }
+        self.requests += 1;
+        match flight.work {
+            Work::Read(length) => self.read += u64::from(length),
+            Work::Write(length) => self.written += u64::from(length),
+            Work::Plain | Work::Steps(_) => {}
+        }
+    }
 }
 
 /// The place of a connection in the protocol.
@@ -61,7 +87,7 @@ pub(crate) enum Phase {
     /// The socket is broken: nothing is sent any more, and the connection ends with its I/Os. Until then it keeps its
     /// place at the export.
     Broken {
-        _export: Option<Seat>,
+        export: Option<Seat>,
     },
 }
 
@@ -116,6 +142,7 @@ impl Connection {
             is_listed: false,
             is_in_line: false,
             is_paused: false,
+            totals: Totals::default(),
             writes_much: false,
             guest,
         }
@@ -169,6 +196,15 @@ impl Connection {
         self.output.waiting() > 0 || self.stream.wants_write()
     }
 
+    /// The name of its export, once it has agreed on one.
+    pub(crate) fn export(&self) -> Option<&str> {
+        match &self.phase {
+            Phase::Transmission(transmission) => Some(&transmission.export.info.name),
+            Phase::Broken { export } => export.as_ref().map(|seat| seat.info.name.as_str()),
+            Phase::Handshake { .. } => None,
+        }
+    }
+
     /// Is there nothing more to do for it?
     pub(crate) fn is_finished(&self) -> bool {
         let silent = !self.has_output() || matches!(self.phase, Phase::Broken { .. });
@@ -187,11 +223,11 @@ impl Connection {
         self.is_over = true;
         self.output = Output::default();
         self.rest = Vec::new();
-        self.phase = match std::mem::replace(&mut self.phase, Phase::Broken { _export: None }) {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Broken { export: None }) {
             Phase::Transmission(transmission) => {
-                Phase::Broken { _export: Some(transmission.export) }
+                Phase::Broken { export: Some(transmission.export) }
             }
-            Phase::Handshake { .. } => Phase::Broken { _export: None },
+            Phase::Handshake { .. } => Phase::Broken { export: None },
             broken @ Phase::Broken { .. } => broken,
         };
     }

@@ -1,6 +1,6 @@
 //! Completions become replies, and replies are sent.
 
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, Phase, Totals};
 use super::serve::next_step;
 use super::{CONNECTIONS, Ended, Worker};
 use crate::disk::CREDIT;
@@ -66,6 +66,7 @@ impl Worker {
             if let Some(connection) = &mut taken {
                 connection.requests -= 1;
                 connection.bytes -= flight.bytes;
+                connection.totals.count(&flight, result);
                 reply(connection, &flight, result, payload);
             }
         }
@@ -186,6 +187,11 @@ impl Worker {
 
     fn close(&mut self, key: Key, connection: Box<Connection>) {
         self.bytes -= connection.counted;
+        if let Some(export) = connection.export() {
+            let Totals { requests, read, written } = connection.totals;
+            let peer = connection.guest.name();
+            tracing::info!(peer, export, requests, read, written, "a connection ends");
+        }
         // Closing the descriptor ends its watch.
         drop(connection);
         self.connections[key.place as usize].generation += 1;
@@ -224,6 +230,8 @@ fn reply(connection: &mut Connection, flight: &Flight, result: IoResult, payload
             output.header(replies.read(flight.to, *length));
             output.data(payload);
         }
-        (Ok(()), Work::Plain | Work::Steps(_)) => output.header(replies.done(flight.to)),
+        (Ok(()), Work::Write(_) | Work::Plain | Work::Steps(_)) => {
+            output.header(replies.done(flight.to))
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::Worker;
 use super::connection::{Connection, Payload, Phase, Transmission};
 use crate::export::Seat;
 use crate::flight::Key;
+use blkmq_nbd::TransmissionFlags;
 use blkmq_nbd::server::{Next, Replies, Requests};
 use rustix::event::epoll::EventFlags;
 use std::io::{ErrorKind, IoSliceMut};
@@ -203,8 +204,11 @@ impl Worker {
             Next::NeedMore => {}
             Next::Go(agreed) => match self.seat(&agreed.export) {
                 Some(export) => {
-                    tracing::debug!(export = export.info.name, "a client has begun");
                     connection.guest.begin();
+                    let (peer, tls) = (connection.guest.name(), connection.stream.has_tls());
+                    let (name, flags) = (&export.info.name, export.info.flags);
+                    let read_only = flags.contains(TransmissionFlags::READ_ONLY);
+                    tracing::info!(peer, export = name, tls, read_only, "a connection begins");
                     let style = agreed.terms.style;
                     connection.phase = Phase::Transmission(Box::new(Transmission {
                         export,
@@ -220,7 +224,10 @@ impl Worker {
             // Bytes behind the option are dropped: a man in the middle may have put them there.
             Next::StartTls => connection.begins_tls = true,
             Next::Close(why) => {
-                tracing::debug!("a handshake ended: {why}");
+                self.faults.log(self.clock.now(), |before| {
+                    let peer = connection.guest.name();
+                    tracing::info!(before, peer, "a handshake ended: {why}");
+                });
                 connection.is_over = true;
             }
         }

@@ -42,6 +42,7 @@ use spin::Spin;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use turns::Turns;
 
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) handshake: Config,
     pub(crate) tls: Option<Tls>,
     pub(crate) counting: Counting,
+    /// By worker: how often it has looked at the clock. A worker that does nothing else looks every second.
+    pub(crate) beats: Vec<AtomicU32>,
 }
 
 /// An I/O that has ended.
@@ -81,6 +84,8 @@ struct Ended {
 }
 
 pub(crate) struct Worker {
+    /// Its place among the workers.
+    number: usize,
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
     epoll: OwnedFd,
@@ -115,6 +120,8 @@ pub(crate) struct Worker {
     turn: u32,
     /// Lines of the log about handshakes too many.
     crowds: Rarely,
+    /// Lines about clients that break the protocol.
+    faults: Rarely,
     spin: Spin,
 }
 
@@ -127,7 +134,7 @@ struct Place {
 impl Worker {
     /// # Errors
     /// If the system has no descriptors left, or the disks have no place for another worker.
-    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>) -> io::Result<Self> {
+    pub(crate) fn new(number: usize, shared: Arc<Shared>, inbox: Arc<Inbox>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&epoll, &*inbox, INBOX)?;
         let mut clients = Vec::new();
@@ -140,6 +147,7 @@ impl Worker {
         let bounds = &shared.bounds;
         let every = TICK.min(bounds.handshake).min(bounds.silence);
         Ok(Self {
+            number,
             shared,
             inbox,
             epoll,
@@ -163,6 +171,7 @@ impl Worker {
             turn: 0,
             spin: Spin::default(),
             crowds: Rarely::default(),
+            faults: Rarely::default(),
         })
     }
 
@@ -369,6 +378,8 @@ impl Worker {
             return;
         }
         self.tick = now + self.every;
+        // A sign of life, not an order of anything.
+        self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
         let bounds = self.shared.bounds;
         for at in 0..self.connections.len() {
             let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };

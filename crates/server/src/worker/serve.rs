@@ -65,7 +65,10 @@ impl Worker {
             match transmission.requests.next(&bytes[at..]) {
                 Parsed::NeedMore => return at,
                 Parsed::Malformed(why) => {
-                    tracing::info!("a connection lost its place and is closed: {why}");
+                    self.faults.log(self.clock.now(), |before| {
+                        let peer = connection.guest.name();
+                        tracing::warn!(before, peer, "a connection lost its place: {why}");
+                    });
                     connection.is_over = true;
                 }
                 Parsed::Request { request, header_len, payload_len } => {
@@ -169,9 +172,11 @@ impl Worker {
         request: Writing,
         buffer: AlignedBuf,
     ) {
+        // At most 32 MiB.
+        let length = buffer.len() as u32;
         let io = Io::write(Bytes(request.offset), buffer);
         let io = if request.fua { io.fua() } else { io };
-        self.begin(connection, key, request.to, Work::Plain, io);
+        self.begin(connection, key, request.to, Work::Write(length), io);
     }
 
     /// Begins a request that covers its range in steps.

@@ -76,6 +76,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
     let log = file.value("log", faults, wanted::level);
     let counting = file.value("stats", faults, wanted::counting);
     let slow = file.value("slow-io", faults, wanted::slow);
+    let log_format = file.value("log-format", faults, wanted::log_format);
     let tls = file.text("tls-certificates", faults).map(|(text, _)| text.into());
     let mut socket = rights::Names::default();
     for key in rights::KEYS {
@@ -107,6 +108,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         http,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: log.unwrap_or(LevelFilter::INFO),
+        log_format: log_format.unwrap_or_default(),
         bounds: bounds.unwrap_or_default(),
         tls,
         rights: socket.rights(),

@@ -1,3 +1,4 @@
+use super::super::log::LogFormat;
 use super::super::wanted::Control;
 use super::*;
 
@@ -20,7 +21,7 @@ fn the_shortest_file_has_a_device() {
 #[test]
 fn every_key_is_read() {
     let wanted = parsed(
-        "listen = ['unix:/x', 'tcp:127.0.0.1']\nworkers = 3\ncontrol = '/c'\nlog = 'debug'\nsocket-mode = '0660'\n\
+        "listen = ['unix:/x', 'tcp:127.0.0.1']\nworkers = 3\ncontrol = '/c'\nlog = 'debug'\nlog-format = 'json'\nsocket-mode = '0660'\n\
          http = 'tcp:0.0.0.0'\nhttp-public = true\nhttp-name = ['a.example', 'b']\n\
          [bounds]\nrequests = 7\nbytes = '100m'\nhandshake = '3s'\n\
          [[device]]\nname = 'a'\ndevice = 'null'\n\
@@ -29,6 +30,7 @@ fn every_key_is_read() {
          rbps = '1m'\nwbps = 5\nriops = 6\nwiops = 7\ndescription = 'slow, but \"safe\"'\n",
     );
     assert_eq!((wanted.listen.len(), wanted.workers, wanted.log), (2, 3, LevelFilter::DEBUG));
+    assert_eq!(wanted.log_format, LogFormat::Json);
     assert_eq!(wanted.control, Control::At("/c".into()));
     assert_eq!(wanted.rights.mode, 0o660);
     let http = wanted.http.expect("it is there");
