@@ -19,6 +19,7 @@ mod python;
 mod remote;
 pub(crate) mod report_page;
 mod serve;
+mod service;
 
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, build, is_installed};
@@ -77,6 +78,13 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },
     Check { name: "serve-crash", requires: None, run: serve::crash },
     Check { name: "serve-reconnect", requires: Some("qemu-io"), run: serve::reconnects },
+    Check { name: "service-units", requires: Some("systemd-analyze"), run: service::units },
+    Check { name: "service-tells", requires: Some("nbdinfo"), run: service::tells },
+    Check { name: "service-restarts", requires: Some("qemu-io"), run: service::restarts },
+    Check { name: "service-manual", requires: Some("man"), run: service::pages },
+    Check { name: "service-completions", requires: Some("fish"), run: service::completions },
+    Check { name: "service-image", requires: Some("nbdinfo"), run: service::image },
+    Check { name: "operate", requires: Some("fio"), run: service::operate },
     Check { name: "browser", requires: Some(browser::CHROMIUM), run: browser::check },
     Check { name: "remote-verified", requires: Some("nbdkit"), run: remote::verified },
     Check { name: "remote-filters", requires: Some("nbdkit"), run: remote::filters },

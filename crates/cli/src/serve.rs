@@ -74,6 +74,7 @@ fn serve(
     let failed = |what: String| Failure::Serve(what);
     // While this is the only thread: it takes them out of the environment.
     let handed_over = ListenFd::from_env();
+    let is_followed = handed_over.len() > 0;
     let set_level = log::start(wanted.log, wanted.log_format);
     // Before any thread is started, so that none of them takes the signal.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| failed(e.to_string()))?;
@@ -106,7 +107,7 @@ fn serve(
             std::process::exit(1);
         }
     });
-    let drained = server.drain();
+    let drained = if is_followed { server.hand_over() } else { server.drain() };
     drop(watchdog);
     handle.close();
     // It has ended: the handle is closed.

@@ -17,6 +17,8 @@ pub(crate) enum Message {
     Connection(Stream, Guest),
     /// Answer what is in flight, refuse everything else, and end.
     Drain,
+    /// Answer what is in flight, take nothing more, close every connection, and end: another server follows.
+    HandOver,
     /// End at once.
     Stop,
 }

@@ -291,6 +291,15 @@ impl Server {
         self.end(|| Message::Drain)
     }
 
+    /// As [`drain`](Self::drain) for a server that another one follows on the same sockets: connections are closed once
+    /// their requests in flight are answered, and none is refused, so that clients connect again and go on.
+    ///
+    /// # Errors
+    /// If a thread of the server failed.
+    pub fn hand_over(mut self) -> io::Result<()> {
+        self.end(|| Message::HandOver)
+    }
+
     fn end(&mut self, message: fn() -> Message) -> io::Result<()> {
         // The listeners first, so that no connection comes behind the message.
         let accepted = self.acceptor.take().map_or(Ok(()), |acceptor| {

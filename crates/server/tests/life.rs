@@ -58,6 +58,30 @@ fn a_killed_client_is_counted_until_its_last_io_is_over() {
     assert!(seen <= 1 && listed() == 0);
 }
 
+/// Regression test: a server that another one followed refused requests with ESHUTDOWN, which clients that reconnect
+/// pass on as an error.
+#[test]
+fn a_server_that_is_followed_answers_what_is_in_flight_and_refuses_nothing() {
+    let device = "null,size=16,irqmode=2,completion_nsec=200000000";
+    let rig = serve_on(device, &[Export::new("disk", 0)], Bounds::default());
+    let mut client = rig.client("disk");
+    for at in 0..4 {
+        client.send(Command::Read, NONE, at << 20, 512, &[]);
+    }
+    until(|| rig.server.disks()[0].service().queue().tags_in_use(HwQueue(0)) == 4);
+    let mut late = rig.client("disk");
+    let crate::rig::Rig { server, .. } = rig;
+    let handing = std::thread::spawn(move || server.hand_over());
+    // Half a request stays half.
+    let _ = (&late.socket).write_all(&[0x25, 0x60]);
+    assert!(late.is_closed(), "it has nothing in flight");
+    for _ in 0..4 {
+        assert!(client.answer().1.is_ok(), "none is refused");
+    }
+    assert!(client.is_closed());
+    handing.join().expect("a thread").expect("no thread failed");
+}
+
 #[test]
 fn the_end_of_a_stream_is_as_good_as_a_goodbye() {
     let rig = serve(&[Export::new("disk", 0)]);

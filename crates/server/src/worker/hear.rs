@@ -109,7 +109,7 @@ impl Worker {
     }
 
     pub(super) fn may_read(&self, connection: &Connection) -> bool {
-        connection.has_room(&self.shared.bounds) && !connection.is_crowded
+        connection.has_room(&self.shared.bounds) && !connection.is_crowded && !self.hands_over
     }
 
     /// Reads once, and parses. True if there may be more to read.

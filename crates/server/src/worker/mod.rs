@@ -115,6 +115,8 @@ pub(crate) struct Worker {
     every: Nanos,
     /// Since when the worker refuses requests, if it does.
     draining: Option<Instant>,
+    /// While it drains it takes no requests, so that clients send them to the server that follows.
+    hands_over: bool,
     stopped: bool,
     /// Counts the turns of its loop, around at the end of the numbers.
     turn: u32,
@@ -167,6 +169,7 @@ impl Worker {
             tick: clock.now() + every,
             every,
             draining: None,
+            hands_over: false,
             stopped: false,
             turn: 0,
             spin: Spin::default(),
@@ -296,6 +299,10 @@ impl Worker {
             match message {
                 Message::Connection(stream, guest) => self.accept(stream, guest),
                 Message::Drain => self.draining = self.draining.or(Some(self.clock.now())),
+                Message::HandOver => {
+                    self.hands_over = true;
+                    self.draining = self.draining.or(Some(self.clock.now()));
+                }
                 Message::Stop => self.stopped = true,
             }
         }
@@ -399,7 +406,7 @@ impl Worker {
             let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
             let is_idle = connection.requests == 0 && !connection.has_output();
             let asks = matches!(connection.phase, Phase::Transmission(_));
-            if is_idle && (!asks || now >= since + GRACE) {
+            if is_idle && (!asks || self.hands_over || now >= since + GRACE) {
                 connection.break_off();
                 let key = Key { place: at as u32, generation: self.connections[at].generation };
                 self.settle(key);

@@ -27,7 +27,7 @@ pub(super) use libnbd::{handshakes, started};
 pub(super) use live::changed;
 pub(super) use page::page;
 pub(crate) use page::screenshots;
-pub(super) use reconnect::reconnects;
+pub(super) use reconnect::{all_succeeded, goes_on, load, reconnects};
 pub(super) use tls::{certificates, tls};
 
 const MIB: u64 = 1 << 20;

@@ -33,7 +33,7 @@ fn kills(folder: &Path) -> Result<usize> {
         || Server::blkmq("serve-reconnect", &device, "mq-deadline", "--export= --log=error");
     let mut server = start()?;
     let mut client =
-        Cmd::new("sh -c").arg(script(&server.path("socket"), &stop)).start(File::create(&log)?)?;
+        Cmd::new("sh -c").arg(load(&server.path("socket"), &stop)).start(File::create(&log)?)?;
     for _ in 0..KILLS {
         goes_on(&log)?;
         // Its socket goes as well.
@@ -41,19 +41,26 @@ fn kills(folder: &Path) -> Result<usize> {
         pause(0.2)?;
         server = start()?;
     }
-    let written = goes_on(&log)?;
+    goes_on(&log)?;
     File::create(&stop)?;
     client.wait()?;
     drop(server);
-    let log = fs::read_to_string(&log)?;
+    all_succeeded(&fs::read_to_string(&log)?)
+}
+
+/// The blocks that the client with this log has written.
+///
+/// # Errors
+/// If a command of it failed.
+pub(in crate::interop) fn all_succeeded(log: &str) -> Result<usize> {
     match log.lines().find(|line| !is_of_success(line)) {
         Some(line) => Err(format!("the client says: {line}").into()),
-        None => Ok(written),
+        None => Ok(log.matches("wrote ").count()),
     }
 }
 
 /// Commands for qemu-io, until `stop` exists: a pattern of its own for each block, in 200 places.
-fn script(socket: &Path, stop: &Path) -> String {
+pub(in crate::interop) fn load(socket: &Path, stop: &Path) -> String {
     let image =
         format!("driver=nbd,server.type=unix,server.path={},reconnect-delay=60", socket.display());
     format!(
@@ -64,7 +71,7 @@ fn script(socket: &Path, stop: &Path) -> String {
 }
 
 /// Waits until the client has written more than now, and returns how many blocks it has.
-fn goes_on(log: &Path) -> Result<usize> {
+pub(in crate::interop) fn goes_on(log: &Path) -> Result<usize> {
     let written = || Ok::<_, std::io::Error>(fs::read_to_string(log)?.matches("wrote ").count());
     let before = written()?;
     for _ in 0..LIMIT * 10 {

@@ -1,0 +1,150 @@
+//! A server under a small stand-in for systemd: the socket that it is handed, and the messages that it sends.
+
+use super::super::Outcome;
+use super::super::folder::Folder;
+use crate::Result;
+use crate::serve::fio::pause;
+use crate::shell::{BLKMQ, Cmd, root, target_dir};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+/// The longest wait for a message, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Restarts under load.
+const RESTARTS: u32 = 5;
+
+/// The stand-in, the server below it, and the lines of both.
+struct Supervisor {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    socket: PathBuf,
+}
+
+impl Supervisor {
+    /// Nothing is started yet; `more` are the server's words.
+    fn new(folder: &Path, more: &str) -> Result<Self> {
+        let (socket, notify) = (folder.join("data"), folder.join("notify"));
+        let program = target_dir().join(BLKMQ.trim_start_matches("target/"));
+        let script = root().join("xtask/src/interop/service/supervisor.py");
+        let [script, data, notify, program] =
+            [&script, &socket, &notify, &program].map(|path| path.display().to_string());
+        let line = format!("python3 {script} {data} {notify} {program} serve {more}");
+        println!("$ {line}");
+        let mut child = Cmd::new(&line).piped(File::create(folder.join("log"))?)?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let output = output.ok_or("no output")?;
+        let (send, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(std::io::Result::ok);
+            lines.map(|line| send.send(line)).take_while(std::result::Result::is_ok).for_each(drop);
+        });
+        Ok(Self { child, input, lines, socket })
+    }
+
+    fn tell(&mut self, word: &str) -> Result<()> {
+        let input = self.input.as_mut().ok_or("it has ended")?;
+        Ok(writeln!(input, "{word}")?)
+    }
+
+    /// Waits for a line that begins so, and returns those up to it.
+    fn until(&self, begin: &str) -> Result<Vec<String>> {
+        let mut all = Vec::new();
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.map_err(|e| format!("no {begin}: {e}; before: {all:?}"))?;
+            let found = line.starts_with(begin);
+            all.push(line);
+            if found {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // It ends with its input, and kills the server.
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Every message comes when it should: ready once it listens, a reload between its two, signs of life, and the end.
+pub(in crate::interop) fn tells() -> Result<Outcome> {
+    let folder = Folder::new("supervised")?;
+    let config = folder.path().join("serve.toml");
+    fs::write(&config, "[[device]]\nname = \"a\"\ndevice = \"memory,size=64\"\n")?;
+    let mut supervisor =
+        Supervisor::new(folder.path(), &format!("--log-format=journald {}", config.display()))?;
+    supervisor.tell("start")?;
+    let first = supervisor.until("STATUS=")?;
+    if first[0] != "READY=1" || !first[1].contains("1 exports of 1 devices") {
+        return Err(format!("{first:?}").into());
+    }
+    let uri = format!("nbd+unix:///disk?socket={}", supervisor.socket.display());
+    let size = Cmd::new("nbdinfo --size").arg(&uri).output()?;
+    if size.trim() != "67108864" {
+        return Err(format!("a size of {size}").into());
+    }
+    supervisor.tell("reload")?;
+    supervisor.until("RELOADING=1")?;
+    supervisor.until("MONOTONIC_USEC=")?;
+    supervisor.until("READY=1")?;
+    supervisor.until("WATCHDOG=1")?;
+    supervisor.tell("stop")?;
+    supervisor.until("STOPPING=1")?;
+    let end = supervisor.until("exit ")?;
+    if end.last().is_none_or(|line| line != "exit 0") {
+        return Err(format!("{end:?}").into());
+    }
+    drop(supervisor);
+    journal(&fs::read_to_string(folder.path().join("log"))?)
+}
+
+/// The log has a line for the beginning and one for the end of the connection, each behind its priority.
+fn journal(log: &str) -> Result<Outcome> {
+    for (what, fields) in [
+        ("a connection begins", ["peer=", "export=", "tls=false"]),
+        ("a connection ends", ["requests=", "read=", "written="]),
+    ] {
+        let line = log.lines().find(|line| line.contains(what));
+        let line = line.ok_or_else(|| format!("no line '{what}' in {log}"))?;
+        if !line.starts_with("<6>") || fields.iter().any(|field| !line.contains(field)) {
+            return Err(format!("line of the log: {line}").into());
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// The server on a file is restarted five times, by a drain and a start on the same socket, below a client of QEMU that
+/// reads back each block that it writes. No command fails, and all data is there.
+pub(in crate::interop) fn restarts() -> Result<Outcome> {
+    let folder = Folder::new("restarts")?;
+    let [disk, stop, log] = ["disk", "stop", "client"].map(|it| folder.path().join(it));
+    File::create(&disk)?.set_len(64 << 20)?;
+    let device = format!("--device=uring:{} --export= --control=", disk.display());
+    let mut supervisor = Supervisor::new(folder.path(), &device)?;
+    supervisor.tell("start")?;
+    supervisor.until("READY=1")?;
+    let script = super::super::serve::load(&supervisor.socket, &stop);
+    let mut client = Cmd::new("sh -c").arg(script).start(File::create(&log)?)?;
+    for _ in 0..RESTARTS {
+        super::super::serve::goes_on(&log)?;
+        supervisor.tell("stop")?;
+        supervisor.until("exit 0")?;
+        pause(0.2)?;
+        supervisor.tell("start")?;
+        supervisor.until("READY=1")?;
+    }
+    super::super::serve::goes_on(&log)?;
+    File::create(&stop)?;
+    client.wait()?;
+    let blocks = super::super::serve::all_succeeded(&fs::read_to_string(&log)?)?;
+    println!("{RESTARTS} restarts; {blocks} blocks were written and read back");
+    Ok(Outcome::Passed)
+}

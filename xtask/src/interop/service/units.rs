@@ -1,0 +1,51 @@
+//! The units of `contrib/systemd`, read by systemd's own tools, which need no systemd that runs.
+
+use super::super::Outcome;
+use super::super::folder::Folder;
+use crate::Result;
+use crate::shell::{BLKMQ, Cmd, root, target_dir};
+use std::fs;
+
+/// The exposure, by systemd's count, must be below this; 10 is everything.
+const MOST: f64 = 2.0;
+
+/// systemd finds no fault in the units, and little that the service may do without need.
+pub(in crate::interop) fn check() -> Result<Outcome> {
+    let folder = Folder::new("units")?;
+    let program = target_dir().join(BLKMQ.trim_start_matches("target/"));
+    let mut paths = Vec::new();
+    for name in ["blkmq.service", "blkmq.socket"] {
+        let text = fs::read_to_string(root().join("contrib/systemd").join(name))?;
+        let path = folder.path().join(name);
+        // The program need not be installed.
+        fs::write(&path, text.replace("/usr/bin/blkmq", &program.display().to_string()))?;
+        paths.push(path.display().to_string());
+    }
+    // A fault that it gets over is a line without an error.
+    let verify = Cmd::new("systemd-analyze verify --man=no --recursive-errors=no");
+    let said = paths.iter().fold(verify, |cmd, path| cmd.arg(path.as_str()));
+    said.silent_output_in(folder.path())?;
+    let security = Cmd::new("systemd-analyze security --offline=true --no-pager");
+    let table = security.arg(paths[0].as_str()).output()?;
+    let exposure = exposure(&table).ok_or_else(|| format!("no figure in {table}"))?;
+    println!("exposure {exposure}, bound {MOST}");
+    if exposure < MOST { Ok(Outcome::Passed) } else { Err(table.into()) }
+}
+
+/// The figure of the last line: `Overall exposure level for blkmq.service: 0.9 SAFE`.
+fn exposure(table: &str) -> Option<f64> {
+    let (_, behind) = table.rsplit_once("Overall exposure level for ")?;
+    behind.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figure_is_found() {
+        let text = "x 9.6\n-> Overall exposure level for blkmq.service: 0.9 SAFE :)\n";
+        assert_eq!(exposure(text), Some(0.9));
+        assert_eq!(exposure("nothing"), None);
+    }
+}
