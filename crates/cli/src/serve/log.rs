@@ -1,6 +1,5 @@
 //! The log of the server: lines on standard error in one of three forms.
 
-use super::reload::SetLevel;
 use std::io;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -34,6 +33,9 @@ impl LogFormat {
         Self::NAMES.iter().zip(all).find(|(known, _)| **known == name).map(|(_, form)| form)
     }
 }
+
+/// Changes the level of the log.
+pub type SetLevel = Box<dyn Fn(LevelFilter) -> Result<(), String> + Send + Sync>;
 
 /// Logs to standard error from now on. Returns the way to change the level.
 pub fn start(level: LevelFilter, form: LogFormat) -> SetLevel {

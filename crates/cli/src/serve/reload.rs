@@ -4,6 +4,7 @@
 //! meanwhile stays, unless its line in the file has changed. A file with a fault changes nothing.
 
 use super::config;
+use super::log::SetLevel;
 use super::wanted::Wanted;
 use crate::plan::SchedulerChoice;
 use blkmq_sched::{Factory, registry};
@@ -12,9 +13,6 @@ use blkmq_server::{Export, Handle};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use tracing_subscriber::filter::LevelFilter;
-
-/// Sets the level of the log.
-pub type SetLevel = Box<dyn Fn(LevelFilter) -> Result<(), String> + Send + Sync>;
 
 /// The running server, and the file that it came from.
 pub struct Reloader {

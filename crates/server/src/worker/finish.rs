@@ -231,7 +231,7 @@ fn reply(connection: &mut Connection, flight: &Flight, result: IoResult, payload
             output.data(payload);
         }
         (Ok(()), Work::Write(_) | Work::Plain | Work::Steps(_)) => {
-            output.header(replies.done(flight.to))
+            output.header(replies.done(flight.to));
         }
     }
 }

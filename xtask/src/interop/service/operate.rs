@@ -46,7 +46,7 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
     }
     let errors = fs::read_to_string(folder.join("serve.log"))?;
     if errors.contains("tls=true") {
-        fs::remove_dir_all(&folder)?
+        fs::remove_dir_all(&folder)?;
     } else {
         return Err(errors.into());
     }

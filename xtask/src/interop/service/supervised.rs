@@ -6,14 +6,12 @@ use crate::Result;
 use crate::serve::fio::pause;
 use crate::shell::{BLKMQ, Cmd, root, target_dir};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin};
-use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
-/// The longest wait for a message, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for a message, on a busy machine, in tenths of a second.
+const PATIENCE: u32 = 300;
 /// Restarts under load.
 const RESTARTS: u32 = 5;
 
@@ -21,7 +19,9 @@ const RESTARTS: u32 = 5;
 struct Supervisor {
     child: Child,
     input: Option<ChildStdin>,
-    lines: Receiver<String>,
+    /// The file with the messages, and how many of them were looked at.
+    said: PathBuf,
+    seen: usize,
     socket: PathBuf,
 }
 
@@ -33,17 +33,13 @@ impl Supervisor {
         let script = root().join("xtask/src/interop/service/supervisor.py");
         let [script, data, notify, program] =
             [&script, &socket, &notify, &program].map(|path| path.display().to_string());
-        let line = format!("python3 {script} {data} {notify} {program} serve {more}");
+        let said = folder.join("said");
+        let line =
+            format!("python3 {script} {data} {notify} {} {program} serve {more}", said.display());
         println!("$ {line}");
         let mut child = Cmd::new(&line).piped(File::create(folder.join("log"))?)?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let output = output.ok_or("no output")?;
-        let (send, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            let lines = BufReader::new(output).lines().map_while(std::io::Result::ok);
-            lines.map(|line| send.send(line)).take_while(std::result::Result::is_ok).for_each(drop);
-        });
-        Ok(Self { child, input, lines, socket })
+        let input = child.stdin.take();
+        Ok(Self { child, input, said, seen: 0, socket })
     }
 
     fn tell(&mut self, word: &str) -> Result<()> {
@@ -52,17 +48,19 @@ impl Supervisor {
     }
 
     /// Waits for a line that begins so, and returns those up to it.
-    fn until(&self, begin: &str) -> Result<Vec<String>> {
-        let mut all = Vec::new();
-        loop {
-            let line = self.lines.recv_timeout(PATIENCE);
-            let line = line.map_err(|e| format!("no {begin}: {e}; before: {all:?}"))?;
-            let found = line.starts_with(begin);
-            all.push(line);
-            if found {
-                return Ok(all);
+    fn until(&mut self, begin: &str) -> Result<Vec<String>> {
+        for _ in 0..PATIENCE {
+            // There is none before the first message.
+            let said = fs::read_to_string(&self.said).unwrap_or_default();
+            let new: Vec<String> = said.lines().skip(self.seen).map(str::to_owned).collect();
+            if let Some(at) = new.iter().position(|line| line.starts_with(begin)) {
+                self.seen += at + 1;
+                return Ok(new[..=at].to_vec());
             }
+            pause(0.1)?;
         }
+        let said = fs::read_to_string(&self.said).unwrap_or_default();
+        Err(format!("no {begin} in {said}").into())
     }
 }
 

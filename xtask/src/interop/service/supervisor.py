@@ -1,7 +1,7 @@
-"""A stand-in for systemd: holds a socket, starts a server with it, and prints what the server says.
+"""A stand-in for systemd: holds a socket, starts a server with it, and writes down what the server says.
 
-supervisor.py SOCKET NOTIFY PROGRAM [ARGUMENT]...   Commands come on standard input, a line each: start, reload, stop.
-Each line of the server's messages is printed, and `exit CODE` when it has ended.
+supervisor.py SOCKET NOTIFY SAID PROGRAM [ARGUMENT]...   Commands come on standard input, a line each: start, reload, stop.
+Each line of the server's messages goes to the file SAID, and `exit CODE` when it has ended.
 """
 
 import os
@@ -10,8 +10,9 @@ import socket
 import sys
 import threading
 
-path, notify = sys.argv[1:3]
-command = sys.argv[3:]
+path, notify, said = sys.argv[1:4]
+command = sys.argv[4:]
+lines = open(said, "w", encoding="utf-8")
 listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 listening.bind(path)
 listening.listen(64)
@@ -22,8 +23,8 @@ WATCHDOG = 4
 
 
 def say(line):
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    lines.write(line + "\n")
+    lines.flush()
 
 
 def listen():
