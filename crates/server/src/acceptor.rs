@@ -15,21 +15,6 @@ use std::sync::Arc;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Connections of a listener that are accepted before the others are looked at.
 const IN_A_ROW: usize = 32;
-/// After a row of connections that were all refused, the thread pauses: a flood would keep a processor busy with refusals.
-/// Behind a full queue of 4096, a client waits for an eighth of a second.
-const BREATH: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-
-/// The fate of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Accepted {
-    /// A worker has it.
-    Yes,
-    /// It is closed.
-    Refused,
-    /// There was none.
-    None,
-}
-
 pub(crate) struct Acceptor {
     listeners: Vec<Listener>,
     inbox: Arc<Inbox>,
@@ -74,42 +59,33 @@ impl Acceptor {
     }
 
     fn accept_a_row(&mut self, listener: usize) {
-        let mut refused = 0;
         for _ in 0..IN_A_ROW {
-            match self.accept(listener) {
-                Accepted::Yes => {}
-                Accepted::Refused => refused += 1,
-                Accepted::None => return,
+            if !self.accept(listener) {
+                return;
             }
         }
-        if refused == IN_A_ROW {
-            self.pause(&BREATH);
-        }
     }
 
-    /// Waits for so long, or for a message.
-    fn pause(&self, time: &Timespec) {
-        let _ = poll(&mut [PollFd::new(&*self.inbox, PollFlags::IN)], Some(time));
-    }
-
-    fn accept(&mut self, listener: usize) -> Accepted {
+    /// Accepts a connection, and hands it to a worker or closes it; false if there is none.
+    fn accept(&mut self, listener: usize) -> bool {
         let stream = match self.listeners[listener].accept() {
             Ok(stream) => stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Accepted::None,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             Err(error) => {
                 // Out of descriptors, most likely. The connection stays in the kernel's queue for a while.
                 tracing::error!("a connection cannot be accepted: {error}");
-                self.pause(&PAUSE);
-                return Accepted::None;
+                let _ = poll(&mut [PollFd::new(&*self.inbox, PollFlags::IN)], Some(&PAUSE));
+                return false;
             }
         };
         let (peer, now) = (stream.peer(), self.clock.now());
         let may_begin = self.rates.take(peer, now);
         if may_begin && let Some(guest) = self.guests.admit(peer, &self.bounds) {
             self.workers[guest.worker()].send(Message::Connection(stream, guest));
-            return Accepted::Yes;
+        } else {
+            self.refused
+                .log(now, |before| tracing::warn!(before, "a connection too many is closed"));
         }
-        self.refused.log(now, |before| tracing::warn!(before, "a connection too many is closed"));
-        Accepted::Refused
+        true
     }
 }

@@ -13,9 +13,11 @@ mod port;
 mod stopping;
 mod taking;
 mod verifying;
+mod window;
 
 pub use port::{Buffers, NoBuffers, Port};
 pub use taking::Taking;
+pub use window::Window;
 
 use super::floor::Floor;
 use super::goal::Goal;
@@ -173,27 +175,6 @@ pub struct Stream {
     pub group: GroupId,
     /// What ties the thread to others.
     pub ties: Ties,
-}
-
-/// The times at which a thread runs and counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Window {
-    /// The thread issues I/Os from this time on,
-    pub start: Instant,
-    /// counts from this time on,
-    pub measure: Instant,
-    /// and issues no more I/Os from this time on.
-    pub end: Instant,
-}
-
-impl Window {
-    /// The window of a thread of `job` in a phase that begins at `now`.
-    #[must_use]
-    pub fn of(job: &Job, now: Instant) -> Self {
-        let start = now + job.startdelay;
-        let measure = start + job.ramp_time;
-        Self { start, measure, end: job.runtime.map_or(Instant::MAX, |runtime| measure + runtime) }
-    }
 }
 
 /// Bytes of the longest I/O of `job`.
