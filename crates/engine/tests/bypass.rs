@@ -1,4 +1,4 @@
-//! The short ways of a plug (decision 0019): past a policy that only keeps the order, and in and out at once for a
+//! The short ways of a plug (decision 0017): past a policy that only keeps the order, and in and out at once for a
 //! request that comes alone.
 
 use crate::common::{assert_at_rest, config, drain, shape, write};

@@ -1,4 +1,4 @@
-//! Requests that pass the policy by (decision 0019): they take a slot and nothing else of the elevator.
+//! Requests that pass the policy by (decision 0017): they take a slot and nothing else of the elevator.
 
 use super::{Chain, Cx, Elevator, HwQueue, Inflight, IoMeta, Op, PluggedRequest, RequestId, Tag};
 use blkmq_sched::{At, Bypass, Pick};

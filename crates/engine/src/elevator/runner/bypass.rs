@@ -1,4 +1,4 @@
-//! The short ways of a plug into the outbox (decision 0019): past a policy that only keeps the order; and, for a request
+//! The short ways of a plug into the outbox (decision 0017): past a policy that only keeps the order; and, for a request
 //! that comes alone to a policy that holds none, in and out at once.
 
 use super::{Runner, TAG_BATCH};
