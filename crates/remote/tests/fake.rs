@@ -29,6 +29,8 @@ pub struct Plan {
     pub holes: bool,
     /// The last answer is no reply at all.
     pub ends_with_garbage: bool,
+    /// The connection is closed before the first byte, as by a server that has enough clients.
+    pub is_refused: bool,
 }
 
 impl Default for Plan {
@@ -46,6 +48,7 @@ impl Default for Plan {
             writes_fail: None,
             holes: false,
             ends_with_garbage: false,
+            is_refused: false,
         }
     }
 }
@@ -94,6 +97,9 @@ impl Exports for One {
 type Arrived = (Request, Vec<u8>);
 
 fn serve(mut socket: UnixStream, plan: &Plan, store: &Mutex<Vec<u8>>) -> std::io::Result<()> {
+    if plan.is_refused {
+        return Ok(());
+    }
     let mut handshake = Handshake::new(Config { most: plan.most, ..Config::default() });
     let (mut input, mut output) = (Vec::new(), Vec::new());
     handshake.greeting(&mut output);

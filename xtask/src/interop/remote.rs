@@ -2,13 +2,14 @@
 //! and fail, over TLS, and while the server is killed.
 
 use super::Outcome;
+use super::folder::Folder;
 use super::serve::certificates;
 use crate::Result;
 use crate::nbd::Server;
 use crate::serve::fio::pause;
 use crate::shell::{BLKMQ, Cmd, is_installed};
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Kills of each server.
 const KILLS: u32 = 50;
@@ -16,29 +17,11 @@ const KILLS: u32 = 50;
 const LIMIT: u32 = 60;
 const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq";
 
-/// A folder of a check, removed when this is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("blkmq-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder)?;
-        Ok(Self(folder))
-    }
-
-    /// A file of so many MiB, without data.
-    fn disk(&self, mib: u64) -> Result<String> {
-        let disk = self.0.join("disk");
-        File::create(&disk)?.set_len(mib << 20)?;
-        Ok(disk.display().to_string())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that is left over does no harm.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A file in `folder` of so many MiB, without data.
+fn disk(folder: &Folder, mib: u64) -> Result<String> {
+    let disk = folder.path().join("disk");
+    File::create(&disk)?.set_len(mib << 20)?;
+    Ok(disk.display().to_string())
 }
 
 /// The command line of a run on `device`.
@@ -54,7 +37,7 @@ const VERIFIED: &str =
 /// connection and over four where the server has several.
 pub(super) fn verified() -> Result<Outcome> {
     let folder = Folder::new("remote")?;
-    let disk = folder.disk(64)?;
+    let disk = disk(&folder, 64)?;
     let started = |line: &str| Server::start("remote", line);
     for (program, line, options) in [
         ("qemu-nbd", format!("qemu-nbd -t -e 8 -f raw -k SOCKET {disk}"), ",hw_queues=4"),
@@ -109,8 +92,8 @@ pub(super) fn tls() -> Result<Outcome> {
         return Ok(Outcome::Skipped("openssl is not installed".into()));
     }
     let folder = Folder::new("remote-tls")?;
-    certificates(&folder.0)?;
-    let side = |name: &str| folder.0.join(name).display().to_string();
+    certificates(folder.path())?;
+    let side = |name: &str| folder.path().join(name).display().to_string();
     let more = format!("--export= --tls-certificates={}", side("server"));
     let server = Server::blkmq("remote-tls", "memory,size=64,discard=1", "none", &more)?;
     let plain = server.uri("");
@@ -134,8 +117,8 @@ pub(super) fn killed() -> Result<Outcome> {
         "nbdkit -f -U SOCKET file DISK".to_owned(),
         format!("{BLKMQ} serve --listen=unix:SOCKET --device=uring:DISK --export= --log=error"),
     ] {
-        let line = line.replace("DISK", &folder.disk(64)?);
-        kill(&folder.0, || Server::start("remote-killed", &line))?;
+        let line = line.replace("DISK", &disk(&folder, 64)?);
+        kill(folder.path(), || Server::start("remote-killed", &line))?;
     }
     Ok(Outcome::Passed)
 }

@@ -17,6 +17,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Seconds for which [`Target::connect`] waits for a server that does nothing.
 const PATIENCE: i64 = 10;
 
+/// How often a connection that the server closes in the handshake is tried again, and the nanoseconds in between.
+const TRIES: u32 = 20;
+const PAUSE: i64 = 50_000_000;
+
 /// Where connections go, and what they must agree on.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -67,12 +71,26 @@ impl Target {
     pub(crate) fn connect(&self) -> Result<Welcome, OpenError> {
         let mut last = OpenError::Silent;
         for address in &self.addresses {
-            match self.connect_to(address) {
+            match self.connect_in_turn(address) {
                 Err(error @ (OpenError::Server(_) | OpenError::Silent)) => last = error,
                 answer => return answer,
             }
         }
         Err(last)
+    }
+
+    /// Tries again for a while if the server closes the connection: a server that takes one client, or some, may not have
+    /// noticed yet that the last one is gone.
+    fn connect_in_turn(&self, address: &Address) -> Result<Welcome, OpenError> {
+        let mut tries = 0;
+        loop {
+            match self.connect_to(address) {
+                Err(OpenError::Server(error)) if is_closed(&error) && tries < TRIES => tries += 1,
+                answer => return answer,
+            }
+            let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE };
+            let _ = poll(&mut [], Some(&pause));
+        }
     }
 
     fn connect_to(&self, address: &Address) -> Result<Welcome, OpenError> {
@@ -89,6 +107,11 @@ impl Target {
             wait(greeting.stream().as_fd(), PollFlags::IN | room)?;
         }
     }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
 fn wait(socket: BorrowedFd<'_>, events: PollFlags) -> Result<(), OpenError> {

@@ -11,13 +11,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-const RULES: &str = "dist/prometheus/blkmq.rules.yml";
-const DASHBOARD: &str = "dist/grafana/blkmq.json";
+const RULES: &str = "contrib/prometheus/blkmq.rules.yml";
+const DASHBOARD: &str = "contrib/grafana/blkmq.json";
 
 /// See above.
 pub(in crate::interop) fn rules() -> Result<Outcome> {
     Cmd::new(&format!("promtool check rules {RULES}")).run()?;
-    Cmd::new("promtool test rules dist/prometheus/blkmq.test.yml").run()?;
+    Cmd::new("promtool test rules contrib/prometheus/blkmq.test.yml").run()?;
     Ok(Outcome::Passed)
 }
 
