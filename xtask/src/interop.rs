@@ -71,6 +71,8 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-verify", requires: Some("fio"), run: serve::verified },
     Check { name: "serve-killed", requires: Some("fio"), run: serve::killed },
     Check { name: "serve-live", requires: Some("fio"), run: serve::changed },
+    Check { name: "serve-counts", requires: Some("fio"), run: serve::counted },
+    Check { name: "serve-metrics", requires: Some("promtool"), run: serve::metrics },
     Check { name: "serve-peers", requires: Some("fio"), run: serve::peers },
     Check { name: "serve-attacks", requires: Some("fio"), run: serve::attacks },
     Check { name: "serve-isolation", requires: Some("fio"), run: serve::isolation },

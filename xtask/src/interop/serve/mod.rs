@@ -1,5 +1,6 @@
 //! `blkmq serve` with real clients.
 
+mod counts;
 mod dashboards;
 mod ext4;
 mod figures;
@@ -19,6 +20,7 @@ use serde_json::Value;
 use std::fs;
 use std::time::Duration;
 
+pub(super) use counts::{counted, metrics};
 pub(super) use dashboards::{dashboards, rules};
 pub(super) use ext4::ext4;
 pub(super) use figures::figures;
