@@ -47,7 +47,7 @@ pub(in crate::interop) fn counted() -> Result<Outcome> {
     let server = serve("serve-counts")?;
     let mut longest = 0;
     for (export, load, ios) in LOADS {
-        let options = format!("{load} --size=64m --norandommap");
+        let options = format!("{load} --size=128m --norandommap");
         let figures = fio::run(&server.uri(export), &server.path(export), &options)?;
         if figures.ios != ios {
             return Err(format!("fio did {} I/Os for {ios}", figures.ios).into());
