@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// Bytes of the export.
 pub const SIZE: usize = 1 << 20;
 
-/// What becomes of a connection.
+/// The fate of a connection.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub most: HeaderStyle,

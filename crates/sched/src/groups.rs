@@ -75,7 +75,7 @@ pub enum GroupChange {
         /// The new weight, 1 to 1000.
         weight: u32,
     },
-    /// What is promised to a group changes from now on. A new group has no guarantee.
+    /// The promise to a group changes from now on. A new group has no guarantee.
     Guarantee {
         /// The group, which exists.
         group: GroupId,

@@ -134,7 +134,7 @@ fn pages_of_other_sites_are_refused() {
         (own.replace("http://localhost", "http://evil.example"), 403),
         (own.replace("Origin: http://localhost", "Origin: http://127.0.0.1"), 403),
         (format!("{own}Sec-Fetch-Site: cross-site\r\n"), 403),
-        // What a form can send without being asked.
+        // A form can send these without being asked.
         (own.replace("application/json", "text/plain"), 415),
         (own.replace("application/json", "application/x-www-form-urlencoded"), 415),
     ];

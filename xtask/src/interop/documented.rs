@@ -19,7 +19,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("qemu-system-", "starts a guest; qemu-io and qemu-img are the clients of other checks"),
 ];
 
-/// What a command needs, and when it is done.
+/// The needs of a command, and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Serves until it is ended.

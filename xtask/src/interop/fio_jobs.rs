@@ -76,7 +76,7 @@ struct Least {
     covered: usize,
 }
 
-/// What is expected of fio 3.33's source package, which has 65 plain files,
+/// The expected counts for fio 3.33's source package, which has 65 plain files,
 const OF_PACKAGE: Least = Least { accepted: 42, equal: 30, covered: 30 };
 /// and of fio's repository, of which the line of 65 plain files is drawn.
 const OF_REPOSITORY: Least = Least { accepted: 65, equal: 30, covered: 30 };

@@ -19,7 +19,7 @@ struct Axes {
     space: Vec<f64>,
 }
 
-/// What the graphs are drawn from.
+/// The data of the graphs.
 struct Input {
     python: PathBuf,
     folder: Folder,

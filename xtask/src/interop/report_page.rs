@@ -63,7 +63,7 @@ pub(super) fn check() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// What the page is like at a width.
+/// The findings about the page at a width.
 fn looked_at(browser: &mut Browser, address: &str, width: u32) -> Result<()> {
     browser.size(width, 900)?;
     browser.open(address)?;

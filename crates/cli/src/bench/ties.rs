@@ -1,4 +1,4 @@
-//! What ties the threads of a run to each other: `exitall`, `wait_for` and `flow`.
+//! The ties between the threads of a run: `exitall`, `wait_for` and `flow`.
 
 use crate::plan::Plan;
 use crate::plan::runs::ThreadSpec;

@@ -47,7 +47,7 @@ pub enum Asked {
         every: Duration,
         /// How many intervals.
         count: u32,
-        /// What is shown.
+        /// The figures to show.
         choice: Choice,
     },
     /// The counts at the ends of intervals.

@@ -1,4 +1,4 @@
-//! What the program that supervises the server is told, as systemd wants it (`NOTIFY_SOCKET`).
+//! Messages to the program that supervises the server, as systemd wants them (`NOTIFY_SOCKET`).
 //!
 //! Without a supervisor nothing is sent. A message that cannot be sent is logged and has no other effect: the server
 //! serves.

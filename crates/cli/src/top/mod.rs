@@ -93,7 +93,7 @@ struct Top<'a> {
     state: State,
 }
 
-/// What a user has chosen, and what there is to say.
+/// The user's choices, and the message to show.
 struct State {
     view: view::View,
     every: Duration,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The reads and writes among the operations of [`Stages`].
 const READS_AND_WRITES: usize = 2;
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Device,
@@ -28,7 +28,7 @@ pub struct Row {
     pub of: Of,
 }
 
-/// What only one kind of row has.
+/// The figures that only one kind of row has.
 #[derive(Clone, Debug)]
 pub enum Of {
     Device {

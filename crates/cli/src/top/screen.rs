@@ -23,7 +23,7 @@ pub struct Screen {
     ended: Arc<AtomicBool>,
 }
 
-/// What a user wants, or what has happened to the terminal.
+/// A wish of the user, or a change of the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
     Quit,

@@ -1,4 +1,4 @@
-//! What is shown of the rows, in lines of text: which columns fit, and the order of rows. It draws nothing.
+//! The rows as lines of text: which columns fit, and the order of rows. It draws nothing.
 
 use super::columns::{COLUMNS, Column};
 use super::rates::{Kind, Row};

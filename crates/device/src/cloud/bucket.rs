@@ -7,7 +7,7 @@ use blkmq_core::{Instant, Nanos};
 
 const SECOND: u128 = 1_000_000_000;
 
-/// What is allowed: a rate that lasts, and a higher one while there are credits.
+/// The allowance: a rate that lasts, and a higher one while there are credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
     /// Units per second that may be used for ever, and that credits grow by while they are not.
@@ -53,7 +53,7 @@ impl Bucket {
         if bursts {
             self.saved -= wanted;
         } else {
-            // What grows while a request passes at the lasting rate, that request uses.
+            // A request uses the credits that grow while it passes at the lasting rate.
             self.counted = self.free;
         }
         self.free.saturating_sub(self.depth).max(now)

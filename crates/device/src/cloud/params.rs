@@ -22,7 +22,7 @@ pub struct Terms {
     pub io_size: u64,
     /// The least time from leaving the limits to the answer.
     pub latency: Nanos,
-    /// What is drawn on top of it, evenly, at most.
+    /// The most that is drawn on top of it, evenly.
     pub latency_spread: Nanos,
     /// Bytes a second at which a request is transferred, beside others.
     pub stream_bps: u64,

@@ -11,7 +11,7 @@ use crate::StatsMode;
 use crate::groups::{Counted, Spent};
 use blkmq_core::{Instant, IoMeta, Nanos, Op, RequestId, SECTOR_SIZE};
 
-/// What is known of a request that has a slot.
+/// The stamps of a request that has a slot.
 #[derive(Clone, Copy)]
 struct Stamp {
     /// When it got the slot; the end of time if counting began later.

@@ -10,7 +10,7 @@ use std::fmt;
 pub struct FloorsError {
     /// The scheduler.
     pub scheduler: &'static str,
-    /// What the floors take of the capacity, in hundredths of a percent.
+    /// The part of the capacity that the floors take, in hundredths of a percent.
     pub promised: u64,
     /// The capacity; `None` if the scheduler keeps no floors.
     pub capacity: Option<Capacity>,

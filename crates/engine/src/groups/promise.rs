@@ -3,7 +3,7 @@
 use blkmq_sched::Guarantee;
 use std::fmt;
 
-/// What is promised to a group, in the device time that the scheduler `mclock` counts.
+/// The promise to a group, in the device time that the scheduler `mclock` counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Promise {
     /// The floor and the ceiling.

@@ -210,7 +210,7 @@ impl ElevatorEnv {
         self.stats.set(stats);
     }
 
-    /// What is counted, and when.
+    /// The counts to keep, and when.
     pub(crate) fn stats_mode(&self) -> StatsMode {
         self.stats.get()
     }

@@ -1,4 +1,4 @@
-//! What ties a thread to other threads: the end with them (`exitall`), the beginning behind them (`wait_for`), and a
+//! The ties of a thread to other threads: the end with them (`exitall`), the beginning behind them (`wait_for`), and a
 //! share of the I/Os of all (`flow`).
 
 use super::{Exit, FlowShare};
@@ -32,7 +32,7 @@ impl Awaited {
 
     /// Have all ended?
     pub(super) fn are_over(&self) -> bool {
-        // What they have counted is read after their threads were joined.
+        // Their counts are read after their threads were joined.
         self.0.load(Ordering::Relaxed) == 0
     }
 }

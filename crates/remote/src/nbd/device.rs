@@ -52,7 +52,7 @@ impl NbdDevice {
         Ok(Self { target: Arc::new(target), options, shape, notes })
     }
 
-    /// What the engine must know of the export.
+    /// The properties of the export that the engine must know.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         &self.shape

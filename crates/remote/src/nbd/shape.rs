@@ -1,4 +1,4 @@
-//! What the engine must know of an export, out of what its server has told.
+//! The properties of an export that the engine must know, out of the facts that its server has told.
 
 use super::error::OpenError;
 use super::options::Options;

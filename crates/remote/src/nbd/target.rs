@@ -28,7 +28,7 @@ pub(crate) struct Target {
     export: String,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
-    /// What the server has told when the device was opened.
+    /// The facts that the server told when the device was opened.
     pub(crate) agreed: Agreed,
     pub(crate) outages: Log,
 }

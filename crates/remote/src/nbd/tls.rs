@@ -19,7 +19,7 @@ const KEY: &str = "client-key.pem";
 /// Bytes that TLS keeps for a socket that is full.
 const BUFFER: usize = 256 << 10;
 
-/// What the TLS of a connection is made from.
+/// The certificates and the name that the TLS of a connection is made from.
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,

@@ -47,7 +47,7 @@ struct Prices {
     bare: u64,
 }
 
-/// What requests cost.
+/// The costs of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs([Prices; 2]);
 

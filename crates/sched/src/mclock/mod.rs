@@ -39,7 +39,7 @@ struct Item {
     rq: RequestId,
     /// The node of requests that it belongs to.
     leaf: u32,
-    /// What it cost when it was picked, in nanoseconds.
+    /// Its cost when it was picked, in nanoseconds.
     cost: u64,
     /// Returned by `pick`, and neither completed nor requeued since.
     issued: bool,

@@ -13,7 +13,7 @@ use blkmq_core::{GroupId, Instant};
 pub(super) const ROOT: u32 = 0;
 /// The weight of a group's own requests among its groups.
 const OWN_WEIGHT: u32 = 100;
-/// What floors are owed at most, in nanoseconds of the clock; older debts are written off.
+/// The most that floors are owed, in nanoseconds of the clock; older debts are written off.
 const MOST_OWED: u64 = 1_000_000_000;
 /// The time for which a ceiling, or the pace, that was not used may be made up, in nanoseconds.
 const SLACK: u64 = 10_000_000;

@@ -23,7 +23,7 @@ const PAGE: &str = concat!(
 const NONCE: &str = "%NONCE%";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// What a request leads to.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum Action {
     /// This answer.

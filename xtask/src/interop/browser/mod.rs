@@ -34,7 +34,7 @@ const PATIENCE: u32 = 240;
 const LOOK_MS: u32 = 50;
 const LOOKS: u32 = 400;
 
-/// What a user prefers, for `prefers-color-scheme` and `prefers-reduced-motion`.
+/// The preferences of a user, for `prefers-color-scheme` and `prefers-reduced-motion`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scheme {
     /// Dark on light.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::process::Stdio;
 
 const DEVICE: &str = "null,irqmode=2,completion_nsec=200000,gb=1";
-/// What each export gets: its I/Os are exactly as many.
+/// The load of each export: its I/Os are exactly as many.
 const LOADS: [(&str, &str, u64); 2] = [
     ("gold", "--rw=randread --bs=4k --iodepth=8 --number_ios=20000", 20_000),
     ("rest", "--rw=randwrite --bs=8k --iodepth=4 --number_ios=10000", 10_000),

@@ -173,7 +173,7 @@ pub struct Stream {
     pub owner: Owner,
     /// The group of the I/Os.
     pub group: GroupId,
-    /// What ties the thread to others.
+    /// The ties of the thread to others.
     pub ties: Ties,
 }
 

@@ -8,7 +8,7 @@ const fn ms(n: u64) -> Nanos {
     Nanos::from_millis(n)
 }
 
-/// What a queue has learned about requests of others in the device.
+/// The findings of a queue about requests of others in the device.
 #[derive(Clone, Copy)]
 pub(super) struct Injection {
     limit: u32,

@@ -1,4 +1,4 @@
-//! What requests cost and what rates are, by the formulas of the page.
+//! The costs of requests and the shares of rates, by the formulas of the page.
 
 use blkmq_core::{IoMeta, Op};
 use blkmq_sched::{Options, Rate};
