@@ -1,6 +1,6 @@
 //! `ci`: all checks that must pass before a change is taken, cheapest first.
 
-use crate::shell::{Cmd, timed};
+use crate::shell::{Cmd, cpu_of_programs, timed};
 use crate::{
     Result, aarch64, api, bench, deny, fuzz, interop, loom, miri, orderings, outside, publish,
     sanitize, shuttle, soak, tidy,
@@ -74,20 +74,21 @@ const STEPS: &[Step] = &[
 /// # Errors
 /// At the first step that fails, or if a step is unknown.
 pub(crate) fn main(args: &[String]) -> Result<()> {
-    let mut times: Vec<(&str, Duration)> = Vec::new();
+    let mut times: Vec<(&str, Duration, f64)> = Vec::new();
     for step in select(args)? {
         println!("\n== {}", step.name);
+        let before = cpu_of_programs();
         let (result, time) = timed(step.run);
         result.map_err(|error| format!("{} failed after {time:.1?}: {error}", step.name))?;
         println!("== {} passed in {time:.1?}", step.name);
-        times.push((step.name, time));
+        times.push((step.name, time, cpu_of_programs() - before));
     }
     println!();
-    for (name, time) in &times {
-        println!("{name:<10}{:>8.1} s", time.as_secs_f64());
+    for (name, time, cpu) in &times {
+        println!("{name:<12}{:>8.1} s {cpu:>8.1} s of CPU time", time.as_secs_f64());
     }
-    let total: Duration = times.iter().map(|(_, time)| time).sum();
-    println!("{:<10}{:>8.1} s, {} steps passed", "ci", total.as_secs_f64(), times.len());
+    let total: Duration = times.iter().map(|(_, time, _)| time).sum();
+    println!("{:<12}{:>8.1} s, {} steps passed", "ci", total.as_secs_f64(), times.len());
     Ok(())
 }
 

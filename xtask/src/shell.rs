@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A command line, kept as text so that it can be printed and recorded exactly.
@@ -174,6 +174,18 @@ impl Cmd {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Runs a `cargo test`, prints its output in one piece at the end, and counts the tests that passed.
+    ///
+    /// # Errors
+    /// As [`run_tests`](Self::run_tests).
+    pub(crate) fn run_tests_together(&self) -> Result<u32> {
+        let output = self.command().output().map_err(|error| format!("{self}: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        println!("$ {self}\n{}{text}", String::from_utf8_lossy(&output.stderr));
+        let passed = text.lines().filter_map(passed_tests).sum();
+        self.judge(output.status, passed)
+    }
+
     /// Runs a `cargo test`, passing its output on, and counts the tests that passed.
     ///
     /// # Errors
@@ -188,7 +200,10 @@ impl Cmd {
             println!("{line}");
             passed += passed_tests(&line).unwrap_or(0);
         }
-        let status = child.wait()?;
+        self.judge(child.wait()?, passed)
+    }
+
+    fn judge(&self, status: ExitStatus, passed: u32) -> Result<u32> {
         if !status.success() {
             return Err(format!("{self}: {status}").into());
         }
@@ -257,6 +272,18 @@ pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
     (result, now() - start)
 }
 
+/// The CPU time, in seconds, of all programs that this one has run and waited for, with all that those ran; 0 where the
+/// kernel does not say so.
+pub(crate) fn cpu_of_programs() -> f64 {
+    /// Of `/proc`, on every architecture.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, in parentheses, may have blanks. User time is the 14th word behind it, kernel time the next.
+    let words = stat.rsplit(')').next().into_iter().flat_map(str::split_whitespace);
+    words.skip(13).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
+        / TICKS_PER_SECOND
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,6 +312,14 @@ mod tests {
         assert_eq!(Cmd::new("sh -c").arg("exit 3").exit_code().unwrap(), 3);
         let error = Cmd::new("cargo no-such-chore").output().unwrap_err().to_string();
         assert!(error.contains("no such command"), "what it said is in {error}");
+    }
+
+    #[test]
+    fn cpu_time_of_programs_is_counted_once_they_have_ended() {
+        let before = cpu_of_programs();
+        let count = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        Cmd::new("sh -c").arg(count).run().unwrap();
+        assert!(cpu_of_programs() > before);
     }
 
     #[test]

@@ -2,6 +2,12 @@
 
 use crate::Result;
 use crate::shell::{Cmd, timed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+/// Suites that run at a time in [`run_in_lanes`]; CI has two cores.
+const LANES: usize = 2;
 
 /// A part of the tests of one package.
 pub(crate) struct Suite {
@@ -33,11 +39,48 @@ pub(crate) fn run(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<
     let mut passed = 0;
     for suite in suites {
         let (tests, time) = timed(|| suite.behind(command(suite)).run_tests());
-        let tests = tests?;
-        println!("{}: {tests} tests passed in {time:.1?}", suite.name);
-        passed += tests;
+        passed += finished(suite, tests, time)?;
     }
-    Ok(format!("{passed} tests passed in {} suites{}", suites.len(), left_out(suites)))
+    Ok(sentence(passed, suites))
+}
+
+/// As [`run`], for tools that use one core: [`LANES`] suites at a time, the output of each printed when it ends.
+///
+/// # Errors
+/// As [`run`], once every suite has ended.
+pub(crate) fn run_in_lanes(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<String> {
+    let commands: Vec<Cmd> = suites.iter().map(|suite| suite.behind(command(suite))).collect();
+    let next = AtomicUsize::new(0);
+    let lane = || {
+        let mut passed = 0;
+        while let Some(at) = Some(next.fetch_add(1, Relaxed)).filter(|at| *at < suites.len()) {
+            let (tests, time) =
+                timed(|| commands[at].run_tests_together().map_err(|error| error.to_string()));
+            passed += finished(suites[at], tests, time)?;
+        }
+        Ok(passed)
+    };
+    let outcomes: Vec<std::result::Result<u32, String>> = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        lanes.into_iter().map(|lane| lane.join().expect("a lane does not panic")).collect()
+    });
+    let passed = outcomes.into_iter().sum::<std::result::Result<u32, String>>()?;
+    Ok(sentence(passed, suites))
+}
+
+/// Says how many tests of `suite` passed.
+fn finished<E>(
+    suite: &Suite,
+    tests: std::result::Result<u32, E>,
+    time: Duration,
+) -> std::result::Result<u32, E> {
+    let tests = tests?;
+    println!("{}: {tests} tests passed in {time:.1?}", suite.name);
+    Ok(tests)
+}
+
+fn sentence(passed: u32, suites: &[&Suite]) -> String {
+    format!("{passed} tests passed in {} suites{}", suites.len(), left_out(suites))
 }
 
 fn left_out(suites: &[&Suite]) -> String {
@@ -77,11 +120,15 @@ mod tests {
         let echo = |_: &Suite| Cmd::new("echo test result: ok. 3 passed; 0 failed");
         let text = run(&[&SUITE, &SUITE], echo).unwrap();
         assert!(text.starts_with("6 tests passed in 2 suites; 2 left out: slow (it is slow)"));
+        let lanes = run_in_lanes(&[&SUITE, &SUITE, &SUITE], echo).unwrap();
+        assert!(lanes.starts_with("9 tests passed in 3 suites"), "{lanes}");
     }
 
     #[test]
     fn a_suite_that_fails_or_runs_nothing_is_an_error() {
         assert!(run(&[&SUITE], |_| Cmd::new("false")).is_err());
         assert!(run(&[&SUITE], |_| Cmd::new("true")).is_err());
+        assert!(run_in_lanes(&[&SUITE, &SUITE], |_| Cmd::new("false")).is_err());
+        assert!(run_in_lanes(&[&SUITE], |_| Cmd::new("true")).is_err());
     }
 }
