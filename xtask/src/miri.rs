@@ -97,7 +97,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         let run = "miri run --quiet --manifest-path planted/Cargo.toml --";
         miri(run, "").arg(bug)
     })?;
-    let once = suite::run_in_lanes(ONCE, |_| miri("miri test", ""))?;
+    let once = suite::run_in_pairs(ONCE, |_| miri("miri test", ""))?;
     let seeded = suite::run(SEEDED, |_| miri("miri test", SEEDS))?;
     println!("miri: {found}; {once}; with 4 seeds each, {seeded}");
     Ok(())

@@ -174,16 +174,15 @@ impl Cmd {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Runs a `cargo test`, prints its output in one piece at the end, and counts the tests that passed.
+    /// Starts a `cargo test` that runs beside another one; [`RunningTests::finish`] prints its output.
     ///
     /// # Errors
-    /// As [`run_tests`](Self::run_tests).
-    pub(crate) fn run_tests_together(&self) -> Result<u32> {
-        let output = self.command().output().map_err(|error| format!("{self}: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        println!("$ {self}\n{}{text}", String::from_utf8_lossy(&output.stderr));
-        let passed = text.lines().filter_map(passed_tests).sum();
-        self.judge(output.status, passed)
+    /// If it cannot be started.
+    pub(crate) fn start_tests(&self) -> Result<RunningTests> {
+        let mut command = self.command();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.map_err(|error| format!("{self}: {error}"))?;
+        Ok(RunningTests { cmd: self.clone(), child })
     }
 
     /// Runs a `cargo test`, passing its output on, and counts the tests that passed.
@@ -270,6 +269,26 @@ pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
     let start = now();
     let result = work();
     (result, now() - start)
+}
+
+/// A `cargo test` that was started.
+pub(crate) struct RunningTests {
+    cmd: Cmd,
+    child: Child,
+}
+
+impl RunningTests {
+    /// Waits for the end, prints all output, and counts the tests that passed.
+    ///
+    /// # Errors
+    /// As [`Cmd::run_tests`].
+    pub(crate) fn finish(self) -> Result<u32> {
+        let output = self.child.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        println!("$ {}\n{}{text}", self.cmd, String::from_utf8_lossy(&output.stderr));
+        let passed = text.lines().filter_map(passed_tests).sum();
+        self.cmd.judge(output.status, passed)
+    }
 }
 
 /// The CPU time, in seconds, of all programs that this one has run and waited for, with all that those ran; 0 where the

@@ -2,12 +2,10 @@
 
 use crate::Result;
 use crate::shell::{Cmd, timed};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
 use std::time::Duration;
 
-/// Suites that run at a time in [`run_in_lanes`]; CI has two cores.
-const LANES: usize = 2;
+/// Suites that run at a time in [`run_in_pairs`]; CI has two cores.
+const AT_ONCE: usize = 2;
 
 /// A part of the tests of one package.
 pub(crate) struct Suite {
@@ -44,36 +42,27 @@ pub(crate) fn run(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<
     Ok(sentence(passed, suites))
 }
 
-/// As [`run`], for tools that use one core: [`LANES`] suites at a time, the output of each printed when it ends.
+/// As [`run`], for tools that use one core: [`AT_ONCE`] suites at a time, the output of each printed when it ends.
 ///
 /// # Errors
-/// As [`run`], once every suite has ended.
-pub(crate) fn run_in_lanes(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<String> {
-    let commands: Vec<Cmd> = suites.iter().map(|suite| suite.behind(command(suite))).collect();
-    let next = AtomicUsize::new(0);
-    let lane = || {
-        let mut passed = 0;
-        while let Some(at) = Some(next.fetch_add(1, Relaxed)).filter(|at| *at < suites.len()) {
-            let (tests, time) =
-                timed(|| commands[at].run_tests_together().map_err(|error| error.to_string()));
-            passed += finished(suites[at], tests, time)?;
+/// As [`run`], once those that run at the same time have ended.
+pub(crate) fn run_in_pairs(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<String> {
+    let mut passed = 0;
+    for pair in suites.chunks(AT_ONCE) {
+        let (outcomes, time) = timed(|| {
+            let started = pair.iter().map(|suite| suite.behind(command(suite)).start_tests());
+            let started: Vec<_> = started.collect();
+            started.into_iter().map(|tests| tests?.finish()).collect::<Vec<_>>()
+        });
+        for (suite, tests) in pair.iter().zip(outcomes) {
+            passed += finished(suite, tests, time)?;
         }
-        Ok(passed)
-    };
-    let outcomes: Vec<std::result::Result<u32, String>> = thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
-        lanes.into_iter().map(|lane| lane.join().expect("a lane does not panic")).collect()
-    });
-    let passed = outcomes.into_iter().sum::<std::result::Result<u32, String>>()?;
+    }
     Ok(sentence(passed, suites))
 }
 
 /// Says how many tests of `suite` passed.
-fn finished<E>(
-    suite: &Suite,
-    tests: std::result::Result<u32, E>,
-    time: Duration,
-) -> std::result::Result<u32, E> {
+fn finished(suite: &Suite, tests: Result<u32>, time: Duration) -> Result<u32> {
     let tests = tests?;
     println!("{}: {tests} tests passed in {time:.1?}", suite.name);
     Ok(tests)
@@ -120,15 +109,15 @@ mod tests {
         let echo = |_: &Suite| Cmd::new("echo test result: ok. 3 passed; 0 failed");
         let text = run(&[&SUITE, &SUITE], echo).unwrap();
         assert!(text.starts_with("6 tests passed in 2 suites; 2 left out: slow (it is slow)"));
-        let lanes = run_in_lanes(&[&SUITE, &SUITE, &SUITE], echo).unwrap();
-        assert!(lanes.starts_with("9 tests passed in 3 suites"), "{lanes}");
+        let pairs = run_in_pairs(&[&SUITE, &SUITE, &SUITE], echo).unwrap();
+        assert!(pairs.starts_with("9 tests passed in 3 suites"), "{pairs}");
     }
 
     #[test]
     fn a_suite_that_fails_or_runs_nothing_is_an_error() {
         assert!(run(&[&SUITE], |_| Cmd::new("false")).is_err());
         assert!(run(&[&SUITE], |_| Cmd::new("true")).is_err());
-        assert!(run_in_lanes(&[&SUITE, &SUITE], |_| Cmd::new("false")).is_err());
-        assert!(run_in_lanes(&[&SUITE], |_| Cmd::new("true")).is_err());
+        assert!(run_in_pairs(&[&SUITE, &SUITE], |_| Cmd::new("false")).is_err());
+        assert!(run_in_pairs(&[&SUITE], |_| Cmd::new("true")).is_err());
     }
 }
