@@ -1,32 +1,39 @@
-//! `mutants`: finds changes of a line that no test notices, by cargo-mutants, module by module.
+//! `mutants`: finds changes of a line that no test notices, module by module.
 //!
-//! Each mutant is built and tested twice at most: by a quick test, which finds most of them, and, if that does not
-//! notice it, by all other tests of its module. The figures and the survivors, with the reasons why they may survive,
-//! are in `docs/mutants.md` (`page.rs`). The mutated files are in a copy of the workspace.
+//! cargo-mutants lists the changes (`list.rs`). All of a package that can be are compiled into one program (`switch.rs`,
+//! `program.rs`), in a copy of the workspace (`tree.rs`); the others are built one at a time. Each is tested twice at
+//! most (`run.rs`): by a quick test, which finds most of them, and, if that does not notice it, by all other tests of
+//! its module. The figures and the survivors, with the reasons why they may survive, are in `docs/mutants.md`
+//! (`page.rs`).
 
+mod bodies;
+mod list;
 mod page;
+mod program;
+mod run;
+mod switch;
+mod tree;
 
 use crate::Result;
-use crate::shell::{Cmd, root, target_dir};
+use crate::shell::{is_installed, root, target_dir, timed};
+use list::{Mutant, without_place};
 use page::{Figures, Page};
+use program::{Package, Target, Way};
+use run::{Fate, Runner, going, is_meant};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
 const HELP: &str = "usage: cargo xtask mutants [OPTION]... [MODULE]...
 
-  --shard K/N   only every N-th mutant of each module, beginning with the K-th (from 0)
-  --read        run nothing; take up what earlier runs have left in target/mutants
+  --named TEXT  only mutants with TEXT in their names: file, line, column and change
+  --missed      only mutants like those that the last run has not caught
+  --read        run nothing; take up what the last run has left in target/mutants
   --help        this
 
-Needs cargo-mutants (`cargo install cargo-mutants --locked`). Rewrites docs/mutants.md, and fails if a survivor has
-no reason there, or if more than a twentieth of a module's mutants survive. Without MODULE: all of them.";
-
-/// Bytes of address space of a compiler or a test: a mutant that grows without an end fails alone.
-const MEMORY: u64 = 8_000_000_000;
-/// Seconds of CPU time of a compiler or a test, for mutants that never end; no test needs a fifth of that.
-const CPU_TIME: u32 = 120;
-/// Seconds until cargo-mutants gives up, for mutants that sleep for ever. By the wall clock, so it is generous.
-const TIMEOUT: u32 = 900;
+Needs cargo-mutants (`cargo install cargo-mutants --locked`), which lists the mutants. Rewrites docs/mutants.md, and
+fails if a survivor has no reason there, or if more than a twentieth of a module's mutants survive. With --named or
+--missed it prints what survives, and leaves the page as it is. Without MODULE: all of them.";
 
 /// Files that are mutated together, and the tests of them.
 struct Module {
@@ -39,39 +46,53 @@ struct Module {
     thorough: Option<Tests>,
 }
 
-/// The arguments of `cargo test`.
+impl Module {
+    fn tests(&self) -> impl Iterator<Item = &Tests> {
+        [&self.quick].into_iter().chain(&self.thorough)
+    }
+
+    fn has(&self, file: &str) -> bool {
+        self.files.iter().any(|pattern| is_meant(pattern, file))
+    }
+}
+
+/// Tests that run together.
 #[derive(Clone, Copy)]
 struct Tests {
-    /// The targets that are built.
-    targets: &'static str,
+    /// The programs that they are in.
+    targets: &'static [Target],
     /// Parts of names, any of which selects a test of them; all of them if empty.
     filter: &'static str,
+    /// Seconds of CPU time for a program, for mutants that never end; no program needs a third of that.
+    cpu: u32,
 }
 
 impl Tests {
-    const fn of(targets: &'static str) -> Self {
-        Self { targets, filter: "" }
+    /// Tests inside the crate.
+    const fn inside(filter: &'static str) -> Self {
+        Self { targets: &[Target::Lib], filter, cpu: 10 }
     }
 
     /// The tests of a policy, inside the crate and from outside; the names of both have `filter` in them.
     const fn policy(filter: &'static str) -> Self {
-        Self { targets: "--lib --test all", filter }
+        Self { targets: &[Target::Lib, Target::All], filter, cpu: 40 }
     }
 
     /// The test of a policy against its twin.
     const fn differential(filter: &'static str) -> Self {
-        Self { targets: "--test all", filter }
+        Self { targets: &[Target::All], filter, cpu: 10 }
     }
 }
 
 /// The tests of the engine from outside that reach these modules.
 const ENGINE: Option<Tests> = Some(Tests {
-    targets: "--test all",
+    targets: &[Target::All],
     filter: "submission:: splitting:: flush:: timeouts:: cancel:: groups::",
+    cpu: 40,
 });
 
 const fn engine(name: &'static str, files: &'static [&'static str]) -> Module {
-    Module { name, package: "blkmq-engine", files, quick: Tests::of("--lib"), thorough: ENGINE }
+    Module { name, package: "blkmq-engine", files, quick: Tests::inside(""), thorough: ENGINE }
 }
 
 const MODULES: &[Module] = &[
@@ -80,7 +101,7 @@ const MODULES: &[Module] = &[
         package: "blkmq-sched",
         files: &["crates/sched/src/none.rs"],
         quick: Tests::differential("none_decides"),
-        thorough: Some(Tests::of("--lib")),
+        thorough: Some(Tests::inside("")),
     },
     Module {
         name: "mq-deadline",
@@ -95,6 +116,13 @@ const MODULES: &[Module] = &[
         files: &["crates/sched/src/kyber/*.rs"],
         quick: Tests::differential("kyber_decides"),
         thorough: Some(Tests::policy("kyber::")),
+    },
+    Module {
+        name: "mclock",
+        package: "blkmq-sched",
+        files: &["crates/sched/src/mclock/*.rs"],
+        quick: Tests::differential("mclock_decides"),
+        thorough: Some(Tests::policy("mclock::")),
     },
     Module {
         name: "bfq",
@@ -122,289 +150,258 @@ const MODULES: &[Module] = &[
         name: "cut",
         package: "blkmq-core",
         files: &["crates/core/src/cut.rs"],
-        quick: Tests { targets: "--lib", filter: "cut" },
+        quick: Tests { targets: &[Target::Lib], filter: "cut", cpu: 10 },
         thorough: None,
     },
 ];
 
-/// The mutants of a module to test: all, or a shard of them.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Part {
+/// The mutants to test.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Wanted {
     All,
-    /// `K/N`.
-    Shard(String),
+    /// With this in their names.
+    Named(String),
+    /// Like those that the last run has not caught.
+    Missed,
 }
 
-impl Part {
-    /// # Errors
-    /// If it is not `K/N` with K below N.
-    fn shard(text: &str) -> Result<Self> {
-        let wrong = || format!("--shard {text}: K/N is wanted, with K from 0 to below N");
-        let (k, n) = text.split_once('/').ok_or_else(wrong)?;
-        let (k, n): (u32, u32) = (k.parse()?, n.parse()?);
-        if k < n { Ok(Self::Shard(format!("{k}/{n}"))) } else { Err(wrong().into()) }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::All => "all",
-            Self::Shard(shard) => shard,
-        }
-    }
-}
-
-/// The outcome of some mutants: the lines of cargo-mutants, file, line, column and change.
+/// The outcome of a module's mutants, by their names: file, line, column and change.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-struct Outcome {
-    caught: Vec<String>,
-    missed: Vec<String>,
-    timeout: Vec<String>,
-    unviable: Vec<String>,
-}
+struct Outcome(Vec<(Fate, String)>);
 
 impl Outcome {
-    /// The outcome that a run has left in `folder`.
+    /// What a run has left; `None` if there was none.
     ///
     /// # Errors
-    /// If it has left none.
-    fn read(folder: &Path) -> Result<Self> {
-        let list = |name: &str| -> Result<Vec<String>> {
-            let path = folder.join("mutants.out").join(name);
-            let text = std::fs::read_to_string(&path);
-            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok(text.lines().map(str::to_owned).collect())
+    /// If it has left something else.
+    fn read(module: &Module) -> Result<Option<Self>> {
+        let Ok(text) = std::fs::read_to_string(result(module)) else { return Ok(None) };
+        Self::parse(&text).map(Some)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let line = |line: &str| {
+            let (fate, name) = line.split_once('\t')?;
+            Some((Fate::named(fate)?, name.to_owned()))
         };
-        Ok(Self {
-            caught: list("caught.txt")?,
-            missed: list("missed.txt")?,
-            timeout: list("timeout.txt")?,
-            unviable: list("unviable.txt")?,
-        })
-    }
-
-    /// The mutants that no test has caught.
-    fn open(&self) -> impl Iterator<Item = &String> {
-        self.missed.iter().chain(&self.timeout)
-    }
-
-    /// This outcome, updated with that of a second run over the uncaught mutants. The second run may have tested
-    /// others too: cargo-mutants picks all mutants that leave a field out, with any name.
-    fn then(mut self, mut again: Self) -> Self {
-        let open: Vec<String> = self.open().cloned().collect();
-        for list in [&mut again.caught, &mut again.missed, &mut again.timeout, &mut again.unviable]
-        {
-            list.retain(|line| open.contains(line));
-        }
-        self.caught.extend(again.caught);
-        self.unviable.extend(again.unviable);
-        Self { missed: again.missed, timeout: again.timeout, ..self }
+        let lines =
+            text.lines().map(|text| line(text).ok_or_else(|| format!("no outcome: {text}")));
+        Ok(Self(lines.collect::<std::result::Result<_, _>>()?))
     }
 
     fn figures(&self) -> Figures {
-        let count = |list: &Vec<String>| list.len() as u32;
+        let count = |fate| self.0.iter().filter(|(known, _)| *known == fate).count() as u32;
         Figures {
-            caught: count(&self.caught),
-            missed: count(&self.missed),
-            timeout: count(&self.timeout),
-            unviable: count(&self.unviable),
+            caught: count(Fate::Caught),
+            missed: count(Fate::Missed),
+            timeout: count(Fate::Timeout),
+            unviable: count(Fate::Unviable),
         }
     }
 
     /// The mutants that no test noticed, without their lines, and the number of times that each occurs.
     fn survivors(&self) -> BTreeMap<String, u32> {
         let mut survivors = BTreeMap::new();
-        for line in &self.missed {
-            *survivors.entry(without_place(line)).or_insert(0) += 1;
+        for (_, name) in self.0.iter().filter(|(fate, _)| *fate == Fate::Missed) {
+            *survivors.entry(without_place(name)).or_insert(0) += 1;
         }
         survivors
     }
+
+    /// Was this mutant, or one that differs in its place only, not caught?
+    fn has_open(&self, mutant: &Mutant) -> bool {
+        let name = without_place(&mutant.name);
+        let mut open = self.0.iter().filter(|(fate, _)| fate.is_open());
+        open.any(|(_, known)| without_place(known) == name)
+    }
 }
 
-/// `file.rs: replace ...` for `file.rs:12:34: replace ...`: lines move, and the change is the same.
-fn without_place(line: &str) -> String {
-    let (place, change) = line.split_once(": ").unwrap_or((line, ""));
-    let file = place.split(':').next().unwrap_or(place);
-    format!("{file}: {change}")
+/// Where a run leaves the outcome of a module.
+fn result(module: &Module) -> PathBuf {
+    target_dir().join("mutants").join(format!("{}.txt", module.name))
 }
 
-/// A regular expression that matches this text and no other.
-fn exactly(text: &str) -> String {
-    let mut pattern = String::from("^");
-    for c in text.chars() {
-        // Only these are escaped: a `\>` would be the end of a word.
-        if "\\.+*?()|[]{}^$#&-~".contains(c) {
-            pattern.push('\\');
+/// Tests the mutants of these modules, which are of one package.
+fn test(modules: &[&Module], wanted: &Wanted) -> Result<Vec<Outcome>> {
+    let name = modules[0].package;
+    let files: Vec<&str> = modules.iter().flat_map(|module| module.files).copied().collect();
+    let mut mutants = list::of(name, &files)?;
+    let mut last = Vec::new();
+    for module in modules {
+        last.extend(Outcome::read(module)?);
+    }
+    mutants.retain(|mutant| match wanted {
+        Wanted::All => true,
+        Wanted::Named(text) => mutant.name.contains(text),
+        Wanted::Missed => last.iter().any(|outcome| outcome.has_open(mutant)),
+    });
+    if mutants.is_empty() {
+        return Ok(modules.iter().map(|_| Outcome::default()).collect());
+    }
+    let tests = modules.iter().flat_map(|module| module.tests());
+    let targets = tests.flat_map(|tests| tests.targets).copied().collect();
+    let mut package = Package::new(name, targets, mutants)?;
+    let programs = package.switched()?;
+    let package = &package;
+    let runner = Runner::new(package, programs);
+    let mut outcomes = Vec::new();
+    for module in modules {
+        let (outcome, time) = timed(|| together(module, package, &runner));
+        println!("{}: {:.0} s", module.name, time.as_secs_f64());
+        outcomes.push(outcome?);
+    }
+    // A build of one mutant takes the place of the program with all of them.
+    for (module, outcome) in modules.iter().zip(&mut outcomes) {
+        for index in going(package, Way::Alone, |mutant| module.has(&mutant.file)) {
+            let mutant = &package.mutants[index];
+            say(outcome, run::alone(package, module, mutant)?, mutant);
         }
-        pattern.push(c);
     }
-    pattern + "$"
+    Ok(outcomes)
 }
 
-/// The run of cargo-mutants over these files with these tests.
-fn command(module: &Module, tests: Tests, out: &Path) -> Cmd {
-    let mut cmd = Cmd::new(&format!(
-        "prlimit --as={MEMORY} --cpu={CPU_TIME} nice -n 19 cargo mutants --package {} --baseline skip --timeout \
-         {TIMEOUT} --colors never --output",
-        module.package
-    ));
-    cmd = cmd.arg(out.to_string_lossy());
-    for file in module.files {
-        cmd = cmd.arg("--file").arg(*file);
+/// Tests the mutants of a module that are in the program with all of them.
+fn together(module: &Module, package: &Package, runner: &Runner) -> Result<Outcome> {
+    runner.check(module)?;
+    let in_module = |mutant: &Mutant| module.has(&mutant.file);
+    let mut outcome = Outcome::default();
+    for index in going(package, Way::Unviable, in_module) {
+        say(&mut outcome, Fate::Unviable, &package.mutants[index]);
     }
-    // The first kind is for building too, the second one for running alone: it is for the test programs, which take
-    // several filters, and not for cargo, which takes one.
-    for word in tests.targets.split_whitespace() {
-        cmd = cmd.arg(format!("--cargo-arg={word}"));
-    }
-    for word in ["--"].into_iter().chain(tests.filter.split_whitespace()) {
-        cmd = cmd.arg(format!("--cargo-test-arg={word}"));
-    }
-    cmd
+    runner.test_all(module, &going(package, Way::Switch, in_module), |index, fate| {
+        say(&mut outcome, fate, &package.mutants[index]);
+    })?;
+    Ok(outcome)
 }
 
-/// Runs `cmd`. Mutants that survive or time out are no failure of the run.
-fn run(cmd: &Cmd, out: &Path) -> Result<Outcome> {
-    std::fs::create_dir_all(out)?;
-    match cmd.exit_code()? {
-        0 | 2 | 3 => Outcome::read(out),
-        code => Err(format!("{cmd}: exit status {code}").into()),
+/// Adds to an outcome, and prints what is worth looking at.
+fn say(outcome: &mut Outcome, fate: Fate, mutant: &Mutant) {
+    if fate.is_open() {
+        println!("{fate:<8} {}", mutant.name);
+    }
+    if (outcome.0.len() + 1).is_multiple_of(100) {
+        println!("{} tested", outcome.0.len() + 1);
+    }
+    outcome.0.push((fate, mutant.name.clone()));
+}
+
+/// Keeps the outcome for `--read` and `--missed`.
+fn keep(module: &Module, outcome: &Outcome) -> Result<()> {
+    let path = result(module);
+    std::fs::create_dir_all(path.parent().unwrap_or(&path))?;
+    let mut file = std::fs::File::create(path)?;
+    for (fate, name) in &outcome.0 {
+        writeln!(file, "{fate}\t{name}")?;
+    }
+    Ok(())
+}
+
+struct Options {
+    wanted: Wanted,
+    reads: bool,
+    modules: Vec<&'static Module>,
+}
+
+impl Options {
+    /// # Errors
+    /// If a word is neither an option nor a module.
+    fn parse(args: &[String]) -> Result<Self> {
+        let (mut wanted, mut reads, mut names) = (Wanted::All, false, Vec::new());
+        let mut words = args.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--read" => reads = true,
+                "--missed" => wanted = Wanted::Missed,
+                "--named" => {
+                    wanted = Wanted::Named(words.next().ok_or("--named needs TEXT")?.clone());
+                }
+                name => names.push(name),
+            }
+        }
+        if let Some(name) = names.iter().find(|name| MODULES.iter().all(|of| of.name != **name)) {
+            let known: Vec<&str> = MODULES.iter().map(|module| module.name).collect();
+            return Err(format!("no module '{name}'; there are {}", known.join(", ")).into());
+        }
+        let is_named = |module: &&Module| names.is_empty() || names.contains(&module.name);
+        Ok(Self { wanted, reads, modules: MODULES.iter().filter(is_named).collect() })
     }
 }
 
-fn folder(module: &Module, part: &Part) -> PathBuf {
-    let part = part.name().replace('/', "-of-");
-    target_dir().join("mutants").join(format!("{}-{part}", module.name))
-}
-
-/// Both passes over one module.
-fn test(module: &Module, part: &Part) -> Result<Outcome> {
-    let folder = folder(module, part);
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
-    let quick = folder.join("quick");
-    let mut cmd = command(module, module.quick, &quick);
-    if let Part::Shard(shard) = part {
-        cmd = cmd.arg("--shard").arg(shard);
-    }
-    let outcome = run(&cmd, &quick)?;
-    let Some(thorough) = module.thorough.filter(|_| outcome.open().next().is_some()) else {
-        return Ok(outcome);
-    };
-    let again = folder.join("thorough");
-    let mut cmd = command(module, thorough, &again);
-    for line in outcome.open() {
-        cmd = cmd.arg("--re").arg(exactly(line));
-    }
-    let again = run(&cmd, &again)?;
-    Ok(outcome.then(again))
-}
-
-/// The outcome that an earlier run has left; `None` if there was none.
-fn read(module: &Module, part: &Part) -> Result<Option<Outcome>> {
-    let folder = folder(module, part);
-    if !folder.exists() {
-        return Ok(None);
-    }
-    let quick = Outcome::read(&folder.join("quick"))?;
-    let again = folder.join("thorough");
-    Ok(Some(if again.exists() { quick.then(Outcome::read(&again)?) } else { quick }))
-}
-
-/// `cargo xtask mutants [--shard K/N] [--read] [MODULE]...`
+/// `cargo xtask mutants [--named TEXT] [--missed] [--read] [MODULE]...`
 ///
 /// # Errors
-/// If cargo-mutants cannot be run, if a survivor has no reason, or if too many survive.
+/// If the mutants cannot be listed or built, if a survivor has no reason, or if too many survive.
 pub(crate) fn main(args: &[String]) -> Result<()> {
-    let (mut part, mut reads, mut names) = (Part::All, false, Vec::new());
-    let mut words = args.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--help" => {
-                println!("{HELP}");
-                return Ok(());
-            }
-            "--read" => reads = true,
-            "--shard" => part = Part::shard(words.next().ok_or("--shard needs K/N")?)?,
-            name => names.push(name),
-        }
+    if args.iter().any(|word| word == "--help") {
+        println!("{HELP}");
+        return Ok(());
     }
-    if let Some(name) = names.iter().find(|name| MODULES.iter().all(|of| of.name != **name)) {
-        let known: Vec<&str> = MODULES.iter().map(|module| module.name).collect();
-        return Err(format!("no module '{name}'; there are {}", known.join(", ")).into());
+    let options = Options::parse(args)?;
+    let runs = !options.reads;
+    if runs && !["timeout", "prlimit"].into_iter().all(is_installed) {
+        return Err("needs timeout(1) and prlimit(1), for mutants that never end".into());
     }
     let path = root().join("docs/mutants.md");
     let mut page = Page::parse(&std::fs::read_to_string(&path)?)?;
-    for module in MODULES {
-        if !names.is_empty() && !names.contains(&module.name) {
-            continue;
+    for modules in options.modules.chunk_by(|one, two| one.package == two.package) {
+        let outcomes = if options.reads {
+            modules.iter().map(|module| Outcome::read(module)).collect::<Result<_>>()?
+        } else {
+            test(modules, &options.wanted)?.into_iter().map(Some).collect::<Vec<_>>()
+        };
+        for (module, outcome) in modules.iter().zip(outcomes) {
+            let Some(outcome) = outcome.filter(|_| options.wanted == Wanted::All) else { continue };
+            if !options.reads {
+                keep(module, &outcome)?;
+            }
+            page.take_up(module.name, module.files, outcome.figures(), outcome.survivors());
         }
-        let outcome = if reads { read(module, &part)? } else { Some(test(module, &part)?) };
-        let Some(outcome) = outcome else { continue };
-        page.take_up(module.name, module.files, &part, outcome.figures(), outcome.survivors());
-        // Written after each module: a run takes hours, and may be stopped.
-        std::fs::write(&path, page.to_string())?;
+        if options.wanted == Wanted::All {
+            std::fs::write(&path, page.to_string())?;
+        }
     }
-    page.judge()
+    if options.wanted == Wanted::All { page.judge() } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_survivor_is_named_without_its_line() {
-        let line = "crates/a/src/b.rs:76:5: replace <impl A for B>::c -> u32 with 1";
-        assert_eq!(
-            without_place(line),
-            "crates/a/src/b.rs: replace <impl A for B>::c -> u32 with 1"
-        );
-        let lines = ["a.rs:1:2: replace + with -", "a.rs:7:2: replace + with -"].map(str::to_owned);
-        let outcome = Outcome { missed: lines.to_vec(), ..Outcome::default() };
-        assert_eq!(outcome.survivors(), BTreeMap::from([("a.rs: replace + with -".to_owned(), 2)]));
+    fn outcome() -> Outcome {
+        let text = "missed\ta.rs:1:2: replace + with -\nmissed\ta.rs:7:2: replace + with -\n\
+                    caught\ta.rs:7:2: replace + with *\ntimeout\ta.rs:8:2: delete !\nunviable\ta.rs:9:9: x";
+        Outcome::parse(text).unwrap()
     }
 
     #[test]
-    fn what_is_looked_at_again_is_counted_once() {
-        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let quick = Outcome {
-            caught: list(&["a"]),
-            missed: list(&["b", "c"]),
-            timeout: list(&["d"]),
-            unviable: list(&["e"]),
+    fn survivors_are_counted_without_their_lines() {
+        let outcome = outcome();
+        let survivors = BTreeMap::from([("a.rs: replace + with -".to_owned(), 2)]);
+        assert_eq!(outcome.survivors(), survivors);
+        let figures = Figures { caught: 1, missed: 2, timeout: 1, unviable: 1 };
+        assert_eq!(outcome.figures(), figures);
+        assert!(Outcome::parse("missed").is_err() && Outcome::parse("lost\ta.rs").is_err());
+    }
+
+    #[test]
+    fn what_was_not_caught_is_known_again_in_another_line() {
+        let mutant = |old, new| list::tests::mutant("\n1 + !2", old, new, "x");
+        assert!(outcome().has_open(&mutant("+", "-")));
+        assert!(!outcome().has_open(&mutant("+", "*")));
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let parse = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            Options::parse(&words)
         };
-        assert_eq!(quick.open().count(), 3);
-        let again =
-            Outcome { caught: list(&["b", "d"]), missed: list(&["c"]), ..Outcome::default() };
-        let figures = quick.then(again).figures();
-        assert_eq!(figures, Figures { caught: 3, missed: 1, timeout: 0, unviable: 1 });
-    }
-
-    #[test]
-    fn patterns_match_nothing_but_their_text() {
-        assert_eq!(exactly("a.rs:1: replace + with *"), "^a\\.rs:1: replace \\+ with \\*$");
-        assert_eq!(exactly("f -> u8 with < or >"), "^f \\-> u8 with < or >$");
-    }
-
-    /// `cargo test` takes one filter of its own and refuses a second one; to cargo-mutants, a `cargo test` that does not
-    /// start is a test that fails, so that every mutant counted as caught. The test programs take as many as there are.
-    #[test]
-    fn filters_go_to_the_test_programs() {
-        let module = engine("x", &["x.rs"]);
-        let tests = Tests { targets: "--test all", filter: "one:: two::" };
-        let line = command(&module, tests, Path::new("out")).to_string();
-        let filters = "--cargo-test-arg=-- --cargo-test-arg=one:: --cargo-test-arg=two::";
-        assert!(line.ends_with(&format!("--cargo-arg=--test --cargo-arg=all {filters}")), "{line}");
-        let all = command(&module, Tests::of("--lib"), Path::new("out")).to_string();
-        assert!(all.ends_with("--cargo-arg=--lib --cargo-test-arg=--"), "{all}");
-    }
-
-    #[test]
-    fn a_shard_is_below_their_number() {
-        assert_eq!(Part::shard("3/16").unwrap().name(), "3/16");
-        for wrong in ["3", "4/4", "a/b", "-1/4"] {
-            assert!(Part::shard(wrong).is_err(), "{wrong}");
-        }
+        let options = parse("--named bfq/raising merge cut").unwrap();
+        assert_eq!(options.wanted, Wanted::Named("bfq/raising".to_owned()));
+        let names: Vec<&str> = options.modules.iter().map(|module| module.name).collect();
+        assert_eq!(names, ["merge", "cut"]);
+        assert_eq!(parse("").unwrap().modules.len(), MODULES.len());
+        assert!(parse("--named").is_err() && parse("--shard 1/2").is_err());
     }
 
     #[test]

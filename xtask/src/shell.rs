@@ -93,16 +93,6 @@ impl Cmd {
         if status.success() { Ok(()) } else { Err(format!("{self}: {status}").into()) }
     }
 
-    /// Runs it with this program's output, and returns its exit code: for programs with meaningful exit codes.
-    ///
-    /// # Errors
-    /// If it cannot be started, or a signal ends it.
-    pub(crate) fn exit_code(&self) -> Result<i32> {
-        println!("$ {self}");
-        let status = self.command().status().map_err(|error| format!("{self}: {error}"))?;
-        Ok(status.code().ok_or_else(|| format!("{self}: {status}"))?)
-    }
-
     /// Starts it, with all its output in `log`.
     ///
     /// # Errors
@@ -151,13 +141,32 @@ impl Cmd {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Runs it and returns its standard output, and whether it succeeded: for programs that say more when they fail.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn attempt(&self) -> Result<(bool, String)> {
+        let output = self.command().output().map_err(|error| format!("{self}: {error}"))?;
+        Ok((output.status.success(), String::from_utf8(output.stdout)?))
+    }
+
     /// Runs it without any output, and returns its exit code, if it was not ended by a signal.
     ///
     /// # Errors
     /// If it cannot be started.
     pub(crate) fn quiet_code(&self) -> Result<Option<i32>> {
-        let output = self.command().output().map_err(|error| format!("{self}: {error}"))?;
-        Ok(output.status.code())
+        self.quiet_code_in(&root())
+    }
+
+    /// Runs it in `folder` without any output, and returns its exit code, if it was not ended by a signal.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn quiet_code_in(&self, folder: &Path) -> Result<Option<i32>> {
+        let mut command = self.command();
+        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
+        let status = command.stderr(Stdio::null()).status();
+        Ok(status.map_err(|error| format!("{self}: {error}"))?.code())
     }
 
     /// Runs it in `folder`, where it may leave files, and returns its standard output.
@@ -328,7 +337,9 @@ mod tests {
         assert!(Cmd::new("false").output().is_err());
         assert!(Cmd::new("no-such-program-here").run().is_err());
         assert!(Cmd::new("true").run().is_ok());
-        assert_eq!(Cmd::new("sh -c").arg("exit 3").exit_code().unwrap(), 3);
+        assert_eq!(Cmd::new("sh -c").arg("exit 3").quiet_code().unwrap(), Some(3));
+        let both = Cmd::new("sh -c").arg("echo words; exit 3").attempt().unwrap();
+        assert_eq!(both, (false, "words\n".to_owned()));
         let error = Cmd::new("cargo no-such-chore").output().unwrap_err().to_string();
         assert!(error.contains("no such command"), "what it said is in {error}");
     }

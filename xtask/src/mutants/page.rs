@@ -2,7 +2,7 @@
 //!
 //! The command writes figures and survivors; people write reasons, which stay as long as their survivor does.
 
-use super::Part;
+use super::run::is_meant;
 use crate::Result;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,8 +10,10 @@ use std::fmt;
 /// The part above the figures is kept unchanged.
 const FIGURES: &str = "## Figures";
 const SURVIVORS: &str = "## Survivors";
-const HEAD: &str = "| module | part | mutants | caught | missed | timeout | unviable |
-|---|---|---:|---:|---:|---:|---:|";
+const HEAD: &str = "| module | mutants | caught | missed | timeout | unviable |
+|---|---:|---:|---:|---:|---:|";
+/// Characters of a line.
+const WIDTH: usize = 120;
 /// The reason of a survivor that has none yet.
 const OPEN: &str = "OPEN";
 
@@ -50,7 +52,7 @@ struct Survivor {
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Page {
     preface: String,
-    figures: BTreeMap<(String, Part), Figures>,
+    figures: BTreeMap<String, Figures>,
     survivors: BTreeMap<String, Survivor>,
 }
 
@@ -71,6 +73,8 @@ impl Page {
             let (key, figures) = figures_of(row).ok_or_else(|| format!("no figures: {row}"))?;
             page.figures.insert(key, figures);
         }
+        // A long reason has several lines.
+        let items = items.replace("\n  ", " ");
         for item in items.lines().filter(|line| line.starts_with("- ")) {
             let (name, survivor) =
                 survivor_of(item).ok_or_else(|| format!("no survivor: {item}"))?;
@@ -79,31 +83,23 @@ impl Page {
         Ok(page)
     }
 
-    /// Adds the results of a run for a part of a module, which consists of these files. Replaces the earlier results
-    /// of the module if all of it has been run again, or a shard of another size.
+    /// Puts the results of a run in the place of the earlier ones of the module, which consists of these files.
     pub(super) fn take_up(
         &mut self,
         module: &str,
         files: &[&str],
-        part: &Part,
         figures: Figures,
         survivors: BTreeMap<String, u32>,
     ) {
-        self.figures.retain(|(name, other), _| name != module || part.stands_beside(other));
-        self.figures.insert((module.to_owned(), part.clone()), figures);
+        self.figures.insert(module.to_owned(), figures);
         let of_module = |name: &str| files.iter().any(|file| is_in(file, name));
-        let mut reasons = BTreeMap::new();
-        if *part == Part::All {
-            let known = std::mem::take(&mut self.survivors);
-            (reasons, self.survivors) = known.into_iter().partition(|(name, _)| of_module(name));
-        }
+        let known = std::mem::take(&mut self.survivors);
+        let (mut reasons, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            known.into_iter().partition(|(name, _)| of_module(name));
+        self.survivors = others;
         for (name, times) in survivors {
-            let known = self.survivors.remove(&name);
-            // Another shard may have met the same change in another line.
-            let others = known.as_ref().map_or(0, |known| known.times);
-            let why = known.or_else(|| reasons.remove(&name)).map(|known| known.why);
-            let why = why.unwrap_or_else(|| OPEN.to_owned());
-            self.survivors.insert(name, Survivor { times: times.max(others), why });
+            let why = reasons.remove(&name).map_or_else(|| OPEN.to_owned(), |known| known.why);
+            self.survivors.insert(name, Survivor { times, why });
         }
     }
 
@@ -113,47 +109,31 @@ impl Page {
         let open = self.survivors.iter().filter(|(_, survivor)| survivor.why == OPEN);
         let mut faults: Vec<String> =
             open.map(|(name, _)| format!("no reason in docs/mutants.md: {name}")).collect();
-        for ((module, part), figures) in &self.figures {
+        for (module, figures) in &self.figures {
             if figures.too_many() {
-                let (missed, part) = (figures.missed, part.name());
-                faults.push(format!("{module} ({part}): {missed} survive, above a twentieth"));
+                let missed = figures.missed;
+                faults.push(format!("{module}: {missed} survive, above a twentieth"));
             }
         }
         if faults.is_empty() { Ok(()) } else { Err(faults.join("\n").into()) }
     }
 }
 
-impl Part {
-    /// Are the figures of `other` still true beside new ones of this part?
-    fn stands_beside(&self, other: &Self) -> bool {
-        let number = |shard: &str| shard.split('/').nth(1).map(str::to_owned);
-        match (self, other) {
-            (Self::Shard(one), Self::Shard(two)) => one != two && number(one) == number(two),
-            _ => false,
-        }
-    }
+/// Is the survivor `name` in one of these files?
+fn is_in(pattern: &str, name: &str) -> bool {
+    is_meant(pattern, name.split(':').next().unwrap_or(name))
 }
 
-/// Is the survivor `name` in `file`, or in the folder itself if that is `folder/*.rs`?
-fn is_in(file: &str, name: &str) -> bool {
-    let place = name.split(':').next().unwrap_or(name);
-    match file.strip_suffix("*.rs") {
-        Some(folder) => place.strip_prefix(folder).is_some_and(|rest| !rest.contains('/')),
-        None => place == file,
-    }
-}
-
-fn figures_of(row: &str) -> Option<((String, Part), Figures)> {
+fn figures_of(row: &str) -> Option<(String, Figures)> {
     let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-    let [module, part, _, caught, missed, timeout, unviable] = cells[..] else { return None };
-    let part = if part == "all" { Part::All } else { Part::shard(part).ok()? };
+    let [module, _, caught, missed, timeout, unviable] = cells[..] else { return None };
     let figures = Figures {
         caught: caught.parse().ok()?,
         missed: missed.parse().ok()?,
         timeout: timeout.parse().ok()?,
         unviable: unviable.parse().ok()?,
     };
-    Some(((module.to_owned(), part), figures))
+    Some((module.to_owned(), figures))
 }
 
 /// `` - `file.rs: change` (2): why ``
@@ -163,20 +143,34 @@ fn survivor_of(item: &str) -> Option<(String, Survivor)> {
     Some((name.to_owned(), Survivor { times: times.parse().ok()?, why: why.to_owned() }))
 }
 
+/// An item in lines of the usual width.
+fn wrapped(item: &str) -> String {
+    let (mut text, mut width) = (String::new(), 0);
+    for word in item.split(' ') {
+        if width > 0 && width + 1 + word.len() > WIDTH {
+            text += "\n  ";
+            width = 2;
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text += word;
+        width += word.len();
+    }
+    text
+}
+
 impl fmt::Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{FIGURES}\n\n{HEAD}\n", self.preface)?;
-        for ((module, part), figures) in &self.figures {
+        for (module, figures) in &self.figures {
             let Figures { caught, missed, timeout, unviable } = figures;
-            let (part, sum) = (part.name(), figures.sum());
-            writeln!(
-                f,
-                "| {module} | {part} | {sum} | {caught} | {missed} | {timeout} | {unviable} |"
-            )?;
+            let sum = figures.sum();
+            writeln!(f, "| {module} | {sum} | {caught} | {missed} | {timeout} | {unviable} |")?;
         }
         write!(f, "\n{SURVIVORS}\n\n")?;
         for (name, Survivor { times, why }) in &self.survivors {
-            writeln!(f, "- `{name}` ({times}): {why}")?;
+            writeln!(f, "{}", wrapped(&format!("- `{name}` ({times}): {why}")))?;
         }
         Ok(())
     }
@@ -190,7 +184,7 @@ mod tests {
 
     fn page() -> Page {
         let text = format!(
-            "# Mutants\n\nWords.\n\n{FIGURES}\n\n{HEAD}\n| a | all | 40 | 38 | 1 | 0 | 1 |\n\n{SURVIVORS}\n\n\
+            "# Mutants\n\nWords.\n\n{FIGURES}\n\n{HEAD}\n| a | 40 | 38 | 1 | 0 | 1 |\n\n{SURVIVORS}\n\n\
              - `crates/a/src/x.rs: replace || with && in f` (1): equivalent because it is\n"
         );
         let page = Page::parse(&text).expect("as it is written");
@@ -208,38 +202,31 @@ mod tests {
         assert!(page.judge().is_ok());
         let figures = Figures { caught: 98, missed: 2, ..Figures::default() };
         let old = "crates/a/src/x.rs: replace || with && in f";
-        page.take_up(
-            "a",
-            FILES,
-            &Part::All,
-            figures,
-            found(&[(old, 2), ("crates/a/src/y.rs: z", 1)]),
-        );
+        page.take_up("a", FILES, figures, found(&[(old, 2), ("crates/a/src/y.rs: z", 1)]));
         let text = page.to_string();
         assert!(text.contains("in f` (2): equivalent because it is\n"), "{text}");
-        assert!(text.contains("| a | all | 100 | 98 | 2 | 0 | 0 |"), "{text}");
+        assert!(text.contains("| a | 100 | 98 | 2 | 0 | 0 |"), "{text}");
         let error = page.judge().unwrap_err().to_string();
         assert_eq!(error, "no reason in docs/mutants.md: crates/a/src/y.rs: z");
-        page.take_up("a", FILES, &Part::All, figures, found(&[]));
+        page.take_up("a", FILES, figures, found(&[]));
         assert!(page.survivors.is_empty(), "those that a test notices by now are gone");
     }
 
     #[test]
-    fn shards_stand_side_by_side_and_the_whole_takes_their_place() {
+    fn a_long_reason_has_several_lines() {
+        let text = page().to_string().replace("it is\n", &format!("it is{}\n", " so".repeat(40)));
+        let page = Page::parse(&text).expect("a reason may be long");
+        let shown = page.to_string();
+        assert!(shown.lines().all(|line| line.len() <= WIDTH) && shown != text, "{shown}");
+        assert_eq!(Page::parse(&shown).expect("as it is written"), page);
+    }
+
+    #[test]
+    fn another_module_stays_as_it_is() {
         let mut page = page();
-        let shard = |text| Part::shard(text).expect("a shard");
         let figures = Figures { caught: 20, missed: 1, ..Figures::default() };
-        for part in [shard("0/4"), shard("3/4")] {
-            page.take_up("a", FILES, &part, figures, found(&[]));
-        }
-        assert_eq!(page.figures.len(), 2);
-        assert_eq!(page.survivors.len(), 1, "it may be in another shard");
-        page.take_up("a", FILES, &shard("1/2"), figures, found(&[]));
-        assert_eq!(page.figures.len(), 1);
-        page.take_up("b", &["crates/b/src/x.rs"], &Part::All, figures, found(&[]));
+        page.take_up("b", &["crates/b/src/x.rs"], figures, found(&[]));
         assert_eq!((page.figures.len(), page.survivors.len()), (2, 1));
-        page.take_up("a", FILES, &Part::All, figures, found(&[]));
-        assert_eq!((page.figures.len(), page.survivors.len()), (2, 0));
     }
 
     #[test]
@@ -253,9 +240,9 @@ mod tests {
         let figures = |missed| Figures { caught: 100 - missed, missed, timeout: 0, unviable: 9 };
         assert!(!figures(5).too_many() && figures(6).too_many());
         let mut page = page();
-        page.take_up("a", FILES, &Part::All, figures(6), found(&[]));
+        page.take_up("a", FILES, figures(6), found(&[]));
         let error = page.judge().unwrap_err().to_string();
-        assert_eq!(error, "a (all): 6 survive, above a twentieth");
+        assert_eq!(error, "a: 6 survive, above a twentieth");
     }
 
     #[test]
