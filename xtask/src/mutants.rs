@@ -8,6 +8,7 @@
 
 mod bodies;
 mod list;
+mod outcome;
 mod page;
 mod program;
 mod run;
@@ -16,24 +17,23 @@ mod tree;
 
 use crate::Result;
 use crate::shell::{is_installed, root, target_dir, timed};
-use list::{Mutant, without_place};
-use page::{Figures, Page};
+use list::Mutant;
+use outcome::{Journal, Outcome};
+use page::Page;
 use program::{Package, Target, Way};
 use run::{Fate, Runner, going, is_meant};
-use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 
 const HELP: &str = "usage: cargo xtask mutants [OPTION]... [MODULE]...
 
   --named TEXT  only mutants with TEXT in their names: file, line, column and change
-  --missed      only mutants like those that the last run has not caught
+  --missed      only mutants that the last run has not caught, or not come to; the others are as they were
   --read        run nothing; take up what the last run has left in target/mutants
   --help        this
 
 Needs cargo-mutants (`cargo install cargo-mutants --locked`), which lists the mutants. Rewrites docs/mutants.md, and
-fails if a survivor has no reason there, or if more than a twentieth of a module's mutants survive. With --named or
---missed it prints what survives, and leaves the page as it is. Without MODULE: all of them.";
+fails if a survivor has no reason there, or if more than a twentieth of a module's mutants survive. With --named it
+prints what survives, and leaves the page as it is. Without MODULE: all of them.";
 
 /// Files that are mutated together, and the tests of them.
 struct Module {
@@ -161,59 +161,8 @@ enum Wanted {
     All,
     /// With this in their names.
     Named(String),
-    /// Like those that the last run has not caught.
+    /// Those that the last run has not caught, or not come to.
     Missed,
-}
-
-/// The outcome of a module's mutants, by their names: file, line, column and change.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-struct Outcome(Vec<(Fate, String)>);
-
-impl Outcome {
-    /// What a run has left; `None` if there was none.
-    ///
-    /// # Errors
-    /// If it has left something else.
-    fn read(module: &Module) -> Result<Option<Self>> {
-        let Ok(text) = std::fs::read_to_string(result(module)) else { return Ok(None) };
-        Self::parse(&text).map(Some)
-    }
-
-    fn parse(text: &str) -> Result<Self> {
-        let line = |line: &str| {
-            let (fate, name) = line.split_once('\t')?;
-            Some((Fate::named(fate)?, name.to_owned()))
-        };
-        let lines =
-            text.lines().map(|text| line(text).ok_or_else(|| format!("no outcome: {text}")));
-        Ok(Self(lines.collect::<std::result::Result<_, _>>()?))
-    }
-
-    fn figures(&self) -> Figures {
-        let count = |fate| self.0.iter().filter(|(known, _)| *known == fate).count() as u32;
-        Figures {
-            caught: count(Fate::Caught),
-            missed: count(Fate::Missed),
-            timeout: count(Fate::Timeout),
-            unviable: count(Fate::Unviable),
-        }
-    }
-
-    /// The mutants that no test noticed, without their lines, and the number of times that each occurs.
-    fn survivors(&self) -> BTreeMap<String, u32> {
-        let mut survivors = BTreeMap::new();
-        for (_, name) in self.0.iter().filter(|(fate, _)| *fate == Fate::Missed) {
-            *survivors.entry(without_place(name)).or_insert(0) += 1;
-        }
-        survivors
-    }
-
-    /// Was this mutant, or one that differs in its place only, not caught?
-    fn has_open(&self, mutant: &Mutant) -> bool {
-        let name = without_place(&mutant.name);
-        let mut open = self.0.iter().filter(|(fate, _)| fate.is_open());
-        open.any(|(_, known)| without_place(known) == name)
-    }
 }
 
 /// Where a run leaves the outcome of a module.
@@ -221,79 +170,106 @@ fn result(module: &Module) -> PathBuf {
     target_dir().join("mutants").join(format!("{}.txt", module.name))
 }
 
+/// A module with its mutants.
+struct Task {
+    module: &'static Module,
+    /// The fates that are known from an earlier run, and then all.
+    mutants: Vec<(Mutant, Option<Fate>)>,
+    /// If the outcome is to be kept.
+    journal: Option<Journal>,
+}
+
+impl Task {
+    /// The task of a module among the mutants of its package.
+    fn new(module: &'static Module, all: &[Mutant], wanted: &Wanted) -> Result<Self> {
+        let of_module = all.iter().filter(|mutant| module.has(&mutant.file));
+        let is_named = |mutant: &&Mutant| !matches!(wanted, Wanted::Named(text) if !mutant.name.contains(text));
+        let mutants: Vec<&Mutant> = of_module.filter(is_named).collect();
+        let mut fates = vec![None; mutants.len()];
+        let names: Vec<&str> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
+        if *wanted == Wanted::Missed {
+            fates = Outcome::read(&result(module))?.fates_of(&names);
+        }
+        let mutants = mutants.into_iter().cloned();
+        Ok(Self {
+            module,
+            mutants: mutants
+                .zip(fates.into_iter().map(|fate| fate.filter(|fate| !fate.is_open())))
+                .collect(),
+            journal: match wanted {
+                Wanted::All => Some(Journal::new(&result(module))?),
+                Wanted::Missed => Some(Journal::append(&result(module))?),
+                Wanted::Named(_) => None,
+            },
+        })
+    }
+
+    /// Takes up the fate of a mutant, and prints what is worth looking at.
+    fn note(&mut self, mutant: &Mutant, fate: Fate) -> Result<()> {
+        if fate.is_open() {
+            println!("{fate:<8} {}", mutant.name);
+        }
+        let known = self.mutants.iter_mut().find(|(known, _)| known.name == mutant.name);
+        known.expect("it is tested for this module").1 = Some(fate);
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.note(fate, &mutant.name))
+    }
+
+    /// Without the mutants in tests, which have no fate.
+    fn outcome(&self) -> Outcome {
+        let known =
+            self.mutants.iter().filter_map(|(mutant, fate)| Some(((*fate)?, mutant.name.clone())));
+        Outcome(known.collect())
+    }
+
+    /// Tests the mutants that are in the program with all of them.
+    fn together(&mut self, package: &Package, runner: &Runner) -> Result<()> {
+        let module = self.module;
+        let in_module = |mutant: &Mutant| module.has(&mutant.file);
+        for index in going(package, Way::Unviable, in_module) {
+            self.note(&package.mutants[index], Fate::Unviable)?;
+        }
+        let switched = going(package, Way::Switch, in_module);
+        if switched.is_empty() {
+            return Ok(());
+        }
+        runner.check(module)?;
+        runner.test_all(module, &switched, |index, fate| self.note(&package.mutants[index], fate))
+    }
+
+    /// Tests the others.
+    fn one_by_one(&mut self, package: &Package) -> Result<()> {
+        for index in going(package, Way::Alone, |mutant| self.module.has(&mutant.file)) {
+            let mutant = &package.mutants[index];
+            self.note(mutant, run::alone(package, self.module, mutant)?)?;
+        }
+        Ok(())
+    }
+}
+
 /// Tests the mutants of these modules, which are of one package.
-fn test(modules: &[&Module], wanted: &Wanted) -> Result<Vec<Outcome>> {
+fn test(modules: &[&'static Module], wanted: &Wanted) -> Result<Vec<Outcome>> {
     let name = modules[0].package;
     let files: Vec<&str> = modules.iter().flat_map(|module| module.files).copied().collect();
-    let mut mutants = list::of(name, &files)?;
-    let mut last = Vec::new();
-    for module in modules {
-        last.extend(Outcome::read(module)?);
-    }
-    mutants.retain(|mutant| match wanted {
-        Wanted::All => true,
-        Wanted::Named(text) => mutant.name.contains(text),
-        Wanted::Missed => last.iter().any(|outcome| outcome.has_open(mutant)),
-    });
-    if mutants.is_empty() {
-        return Ok(modules.iter().map(|_| Outcome::default()).collect());
-    }
-    let tests = modules.iter().flat_map(|module| module.tests());
-    let targets = tests.flat_map(|tests| tests.targets).copied().collect();
-    let mut package = Package::new(name, targets, mutants)?;
-    let programs = package.switched()?;
-    let package = &package;
-    let runner = Runner::new(package, programs);
-    let mut outcomes = Vec::new();
-    for module in modules {
-        let (outcome, time) = timed(|| together(module, package, &runner));
-        println!("{}: {:.0} s", module.name, time.as_secs_f64());
-        outcomes.push(outcome?);
-    }
-    // A build of one mutant takes the place of the program with all of them.
-    for (module, outcome) in modules.iter().zip(&mut outcomes) {
-        for index in going(package, Way::Alone, |mutant| module.has(&mutant.file)) {
-            let mutant = &package.mutants[index];
-            say(outcome, run::alone(package, module, mutant)?, mutant);
+    let all = list::of(name, &files)?;
+    let tasks = modules.iter().map(|module| Task::new(module, &all, wanted));
+    let mut tasks = tasks.collect::<Result<Vec<_>>>()?;
+    let unknown = tasks.iter().flat_map(|task| &task.mutants).filter(|(_, fate)| fate.is_none());
+    let unknown: Vec<Mutant> = unknown.map(|(mutant, _)| mutant.clone()).collect();
+    if !unknown.is_empty() {
+        let tests = modules.iter().flat_map(|module| module.tests());
+        let targets = tests.flat_map(|tests| tests.targets).copied().collect();
+        let mut package = Package::new(name, targets, unknown)?;
+        let programs = package.switched()?;
+        let runner = Runner::new(&package, programs);
+        for task in &mut tasks {
+            let (result, time) = timed(|| task.together(&package, &runner));
+            println!("{}: {:.0} s", task.module.name, time.as_secs_f64());
+            result?;
         }
+        // A build of one mutant takes the place of the program with all of them.
+        tasks.iter_mut().try_for_each(|task| task.one_by_one(&package))?;
     }
-    Ok(outcomes)
-}
-
-/// Tests the mutants of a module that are in the program with all of them.
-fn together(module: &Module, package: &Package, runner: &Runner) -> Result<Outcome> {
-    runner.check(module)?;
-    let in_module = |mutant: &Mutant| module.has(&mutant.file);
-    let mut outcome = Outcome::default();
-    for index in going(package, Way::Unviable, in_module) {
-        say(&mut outcome, Fate::Unviable, &package.mutants[index]);
-    }
-    runner.test_all(module, &going(package, Way::Switch, in_module), |index, fate| {
-        say(&mut outcome, fate, &package.mutants[index]);
-    })?;
-    Ok(outcome)
-}
-
-/// Adds to an outcome, and prints what is worth looking at.
-fn say(outcome: &mut Outcome, fate: Fate, mutant: &Mutant) {
-    if fate.is_open() {
-        println!("{fate:<8} {}", mutant.name);
-    }
-    if (outcome.0.len() + 1).is_multiple_of(100) {
-        println!("{} tested", outcome.0.len() + 1);
-    }
-    outcome.0.push((fate, mutant.name.clone()));
-}
-
-/// Keeps the outcome for `--read` and `--missed`.
-fn keep(module: &Module, outcome: &Outcome) -> Result<()> {
-    let path = result(module);
-    std::fs::create_dir_all(path.parent().unwrap_or(&path))?;
-    let mut file = std::fs::File::create(path)?;
-    for (fate, name) in &outcome.0 {
-        writeln!(file, "{fate}\t{name}")?;
-    }
-    Ok(())
+    Ok(tasks.iter().map(Task::outcome).collect())
 }
 
 struct Options {
@@ -327,6 +303,13 @@ impl Options {
     }
 }
 
+impl Options {
+    /// Are all mutants of the modules known after this?
+    fn changes_page(&self) -> bool {
+        !matches!(self.wanted, Wanted::Named(_))
+    }
+}
+
 /// `cargo xtask mutants [--named TEXT] [--missed] [--read] [MODULE]...`
 ///
 /// # Errors
@@ -345,50 +328,28 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let mut page = Page::parse(&std::fs::read_to_string(&path)?)?;
     for modules in options.modules.chunk_by(|one, two| one.package == two.package) {
         let outcomes = if options.reads {
-            modules.iter().map(|module| Outcome::read(module)).collect::<Result<_>>()?
+            modules.iter().map(|module| Outcome::read(&result(module))).collect::<Result<_>>()?
         } else {
-            test(modules, &options.wanted)?.into_iter().map(Some).collect::<Vec<_>>()
+            test(modules, &options.wanted)?
         };
+        if !options.changes_page() {
+            continue;
+        }
         for (module, outcome) in modules.iter().zip(outcomes) {
-            let Some(outcome) = outcome.filter(|_| options.wanted == Wanted::All) else { continue };
-            if !options.reads {
-                keep(module, &outcome)?;
+            if outcome == Outcome::default() {
+                continue;
             }
+            outcome.write(&result(module))?;
             page.take_up(module.name, module.files, outcome.figures(), outcome.survivors());
         }
-        if options.wanted == Wanted::All {
-            std::fs::write(&path, page.to_string())?;
-        }
+        std::fs::write(&path, page.to_string())?;
     }
-    if options.wanted == Wanted::All { page.judge() } else { Ok(()) }
+    if options.changes_page() { page.judge() } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn outcome() -> Outcome {
-        let text = "missed\ta.rs:1:2: replace + with -\nmissed\ta.rs:7:2: replace + with -\n\
-                    caught\ta.rs:7:2: replace + with *\ntimeout\ta.rs:8:2: delete !\nunviable\ta.rs:9:9: x";
-        Outcome::parse(text).unwrap()
-    }
-
-    #[test]
-    fn survivors_are_counted_without_their_lines() {
-        let outcome = outcome();
-        let survivors = BTreeMap::from([("a.rs: replace + with -".to_owned(), 2)]);
-        assert_eq!(outcome.survivors(), survivors);
-        let figures = Figures { caught: 1, missed: 2, timeout: 1, unviable: 1 };
-        assert_eq!(outcome.figures(), figures);
-        assert!(Outcome::parse("missed").is_err() && Outcome::parse("lost\ta.rs").is_err());
-    }
-
-    #[test]
-    fn what_was_not_caught_is_known_again_in_another_line() {
-        let mutant = |old, new| list::tests::mutant("\n1 + !2", old, new, "x");
-        assert!(outcome().has_open(&mutant("+", "-")));
-        assert!(!outcome().has_open(&mutant("+", "*")));
-    }
 
     #[test]
     fn options_are_checked() {

@@ -99,12 +99,12 @@ impl<'a> Runner<'a> {
     /// Tests these mutants, by their indices, all of which are switched, and tells `note` of each when it is done.
     ///
     /// # Errors
-    /// If a test cannot be started.
+    /// If a test cannot be started, or `note` fails.
     pub(super) fn test_all(
         &self,
         module: &Module,
         mutants: &[usize],
-        note: impl FnMut(usize, Fate) + Send,
+        note: impl FnMut(usize, Fate) -> Result<()> + Send,
     ) -> Result<()> {
         let shared = Mutex::new((mutants.iter(), note));
         // A message and no error, which could not leave its thread.
@@ -113,7 +113,7 @@ impl<'a> Runner<'a> {
                 let Some(index) = lock(&shared).0.next().copied() else { return Ok(()) };
                 let fate =
                     self.fate(module, index as u32 + 1).map_err(|error| error.to_string())?;
-                (lock(&shared).1)(index, fate);
+                (lock(&shared).1)(index, fate).map_err(|error| error.to_string())?;
             }
         };
         std::thread::scope(|scope| {

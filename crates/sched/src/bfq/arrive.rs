@@ -219,3 +219,24 @@ impl Bfq {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, with_a_queue};
+    use super::*;
+
+    #[test]
+    fn a_queue_that_was_split_off_keeps_its_habits_for_two_seconds() {
+        let learns = |after: Nanos| {
+            let (mut bfq, q) = with_a_queue("");
+            bfq.queues[q].split = Some(at(7));
+            // Nothing is known, which counts as short.
+            bfq.queues[q].short_think = false;
+            bfq.now = at(7) + after;
+            bfq.learn_habits(q);
+            bfq.queues[q].short_think
+        };
+        assert!(!learns(Nanos::from_secs(2)));
+        assert!(learns(Nanos(2_000_000_001)));
+    }
+}

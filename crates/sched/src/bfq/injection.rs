@@ -232,6 +232,7 @@ impl Bfq {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{add_queue, with_a_queue};
     use super::*;
 
     const ALONE: Sample = Sample { total: Nanos(1_000), injected: false, alone: true, most: 4 };
@@ -281,6 +282,25 @@ mod tests {
             (0, Nanos::ZERO),
             "nor a time of nothing"
         );
+    }
+
+    #[test]
+    fn a_woken_queue_is_let_in_while_it_has_io_and_no_other_waker() {
+        let let_in = |still: bool, busy: bool| {
+            let (mut bfq, q) = with_a_queue("");
+            let (woken, other) = (add_queue(&mut bfq), add_queue(&mut bfq));
+            bfq.serving = q;
+            bfq.queues[q].waker.woken = Some(bfq.queues.link(woken));
+            let waker = if still { q } else { other };
+            bfq.queues[woken].waker.queue = Some(bfq.queues.link(waker));
+            bfq.queues[woken].next = Some(RequestId::new(0, 0));
+            bfq.queues[woken].busy = busy;
+            bfq.wf.set_budget(woken, 8);
+            bfq.woken_by(q) == Some(woken)
+        };
+        assert!(let_in(true, true));
+        assert!(!let_in(false, true), "it has found another one");
+        assert!(!let_in(true, false));
     }
 
     #[test]

@@ -238,3 +238,31 @@ impl Bfq {
         self.now = self.now.max(cx.now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::Driver;
+    use priority::Priority;
+
+    pub(super) fn at(ns: u64) -> Instant {
+        Instant::ZERO + blkmq_core::Nanos(ns)
+    }
+
+    /// A scheduler at time zero with a sync queue of the default priority, on a disk, for tests of a rule by itself.
+    pub(super) fn with_a_queue(options: &str) -> (Bfq, u32) {
+        let options = Options::parse(FACTORY.attributes, options).expect("they are options");
+        let shape = Shape { rotational: true, ..Driver::shape(16) };
+        let mut bfq = Bfq::new(&shape, &options);
+        let q = add_queue(&mut bfq);
+        (bfq, q)
+    }
+
+    /// One more such queue.
+    pub(super) fn add_queue(bfq: &mut Bfq) -> u32 {
+        let q = bfq.queues.add(bfq.now);
+        bfq.wf.attach(q, wf2q::ROOT, Priority::DEFAULT.class, Priority::DEFAULT.weight());
+        bfq.queues[q].sync = true;
+        q
+    }
+}

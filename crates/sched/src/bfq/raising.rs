@@ -130,9 +130,7 @@ impl Bfq {
         self.set_factor(q, if interactive { INTERACTIVE } else { SOFT_RT });
         // It is preferred, but not for long at a time.
         let short = 2 * self.min_budget();
-        if self.wf.budget(q) > short {
-            self.wf.set_budget(q, short);
-        }
+        self.wf.set_budget(q, self.wf.budget(q).min(short));
     }
 
     fn go_on(&mut self, q: u32, looks: Looks) {
@@ -252,5 +250,92 @@ impl Bfq {
     #[inline]
     pub(super) fn is_idle_class(&self, q: u32) -> bool {
         self.wf.class(q) == Class::Idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, with_a_queue};
+    use super::*;
+
+    /// The last nanosecond at which `holds` is so, from `from` on; it is not so a second later.
+    fn lasts(from: Instant, span: Nanos, holds: impl Fn(Instant) -> bool) {
+        let end = from + span;
+        assert!(holds(end), "at the end of {span:?}");
+        assert!(!holds(end + Nanos(1)), "after {span:?}");
+    }
+
+    #[test]
+    fn a_queue_is_new_again_later_than_two_seconds_after_its_last_io() {
+        let (mut bfq, q) = with_a_queue("");
+        assert!(bfq.long_idle(q), "it has had none");
+        bfq.queues[q].idle_since = Some(at(5));
+        lasts(at(5), LONG_IDLE, |now| {
+            let (mut bfq, q) = with_a_queue("");
+            bfq.queues[q].idle_since = Some(at(5));
+            bfq.now = now;
+            !bfq.long_idle(q)
+        });
+        bfq.now = at(5) + LONG_IDLE + LONG_IDLE;
+        bfq.queues[q].dispatched = 1;
+        assert!(!bfq.long_idle(q), "it has one in the device");
+    }
+
+    #[test]
+    fn a_queue_that_was_split_off_is_not_raised_for_two_seconds() {
+        lasts(at(7), LONG_IDLE, |now| {
+            let (mut bfq, q) = with_a_queue("");
+            bfq.queues[q].split = Some(at(7));
+            bfq.now = now;
+            assert!(bfq.raise_on_arrival(q), "it looks interactive");
+            !bfq.queues[q].raising.is_raised()
+        });
+    }
+
+    #[test]
+    fn an_interrupted_interactive_period_is_taken_up_until_its_end() {
+        let period = with_a_queue("").0.rate.preference();
+        lasts(at(3), period, |now| {
+            let (mut bfq, q) = with_a_queue("");
+            bfq.set_factor(q, SOFT_RT);
+            let raising = &mut bfq.queues[q].raising;
+            (raising.started, raising.interrupted) = (at(0), Some(at(3)));
+            raising.period = SOFT_RT_PERIOD;
+            bfq.now = now;
+            bfq.review_raising(q);
+            let raising = bfq.queues[q].raising;
+            assert!(matches!(raising.factor, INTERACTIVE | ORDINARY), "{raising:?}");
+            raising.factor == INTERACTIVE && (raising.started, raising.period) == (at(3), period)
+        });
+    }
+
+    #[test]
+    fn an_application_that_starts_reads_no_more_than_120000_sectors() {
+        let raised = |served| {
+            let (mut bfq, q) = with_a_queue("");
+            assert!(bfq.raise_on_arrival(q));
+            bfq.queues[q].raising.served = served;
+            bfq.review_raising(q);
+            bfq.queues[q].raising.is_raised()
+        };
+        assert_eq!((raised(120_000), raised(120_001)), (true, false));
+    }
+
+    /// An async queue may be raised half a second after its last raising ended, and that is no matter of others.
+    #[test]
+    fn without_low_latency_only_what_was_raised_has_its_raising_ended() {
+        let (mut bfq, q) = with_a_queue("");
+        bfq.now = at(9);
+        bfq.end_all_raising();
+        assert_eq!(bfq.queues[q].raising, Raising::new(at(0)));
+        bfq.set_factor(q, INTERACTIVE);
+        bfq.end_all_raising();
+        let ended = Raising { started: at(9), ..Raising::new(at(0)) };
+        assert_eq!(bfq.queues[q].raising, ended);
+        // A queue that is gone has nothing to end.
+        bfq.set_factor(q, INTERACTIVE);
+        bfq.queues.remove(q);
+        bfq.end_all_raising();
+        assert_eq!(bfq.queues[q].raising.factor, INTERACTIVE);
     }
 }

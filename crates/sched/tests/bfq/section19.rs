@@ -5,8 +5,8 @@ use super::common::{
     With, add_group, disk, driver, issue_owner, ms, put, put_all, read, us, write,
 };
 use blkmq_core::{Class, IoMeta, Nanos};
-use blkmq_sched::Pick;
 use blkmq_sched::testkit::Driver;
+use blkmq_sched::{At, Pick};
 
 /// Issues and completes the next request; returns its owner.
 fn serve_owner(d: &mut Driver) -> u32 {
@@ -388,6 +388,27 @@ fn s19_13_a_queue_of_a_burst_is_like_others_once_it_was_idle_for_more_than_ten_s
     };
     assert_eq!(after(ms(10_000)), 1);
     assert_eq!(after(Nanos(10_000_000_001)), 30);
+}
+
+/// A queue whose only request in the device was sent past its order is not idle, though it has been without I/O of its
+/// own for long.
+#[test]
+fn s19_13_a_queue_of_a_burst_stays_in_it_while_it_has_a_request_in_the_device() {
+    let in_burst = |head: bool| {
+        let mut d = driver("");
+        assert_eq!(burst_on(&mut d, 8), 0);
+        d.advance(ms(11_000));
+        assert_eq!(d.pick(), Pick::Empty);
+        d.advance(ms(11_000));
+        if head {
+            let first = d.insert_meta(read(8, 0), At::Head).expect("a slot is free");
+            assert_eq!(d.issue(), first);
+        }
+        put(&mut d, read(8, 8));
+        d.issue();
+        d.shown("serving_in_burst")
+    };
+    assert_eq!((in_burst(true), in_burst(false)), (1, 0));
 }
 
 #[test]
