@@ -144,7 +144,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "serve-attacks",
-        usage: "[SECONDS]",
+        usage: "[SECONDS [NAME]]",
         summary: "the latency of a client beside hostile ones",
         run: serve::attacks::main,
     },

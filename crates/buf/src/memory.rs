@@ -1,4 +1,8 @@
 //! [`Memory`]: page-aligned memory, which ranges of it keep alive together.
+//!
+//! Allocators fill aligned memory with zeroes themselves, which takes a fault for each page. Long memory is therefore
+//! allocated without alignment and aligned here: then it comes from the system, which gives a page when it is first
+//! used.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -6,9 +10,17 @@ use std::ptr::NonNull;
 /// The alignment of buffers, in bytes: at least what any disk and file system requires for direct I/O.
 pub const PAGE: usize = 4096;
 
-/// Page-aligned memory, zeroed at creation.
+/// Bytes from which on memory is aligned here. Below, the page that this wastes counts for more.
+const LONG: usize = 32 * PAGE;
+/// An alignment that every allocator gives without extra work.
+const ANY: usize = align_of::<usize>();
+
+/// Page-aligned memory, zero at creation.
 pub(crate) struct Memory {
     start: NonNull<u8>,
+    len: usize,
+    /// The allocation, which `start` and `len` lie within.
+    base: NonNull<u8>,
     layout: Layout,
 }
 
@@ -24,14 +36,17 @@ impl Memory {
         assert!(len > 0, "an allocation has at least one byte");
         // Checked in every build: a length that wraps around would become a layout of no bytes.
         let whole = len.checked_next_multiple_of(PAGE);
-        let layout = whole.and_then(|whole| Layout::from_size_align(whole, PAGE).ok());
-        let layout = layout.expect("a length that fits the address space");
+        let whole = whole.filter(|whole| *whole <= isize::MAX as usize - PAGE);
+        let len = whole.expect("a length that fits the address space");
+        let (size, align) = if len < LONG { (len, PAGE) } else { (len + PAGE, ANY) };
+        let layout = Layout::from_size_align(size, align).expect("it was checked above");
         // SAFETY: the layout's size is above 0: `len` is, and rounding up has not wrapped around.
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start) {
-            Some(start) => Self { start, layout },
-            None => handle_alloc_error(layout),
-        }
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        let skip = base.as_ptr().addr().wrapping_neg() % PAGE;
+        // SAFETY: `skip` is 0 where the allocation is aligned, and below a page, which is there in addition, elsewhere.
+        let start = unsafe { base.add(skip) };
+        Self { start, len, base, layout }
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -40,7 +55,7 @@ impl Memory {
 
     /// The length in bytes, a multiple of the page size.
     pub(crate) fn len(&self) -> usize {
-        self.layout.size()
+        self.len
     }
 
     /// Just behind the last byte.
@@ -52,6 +67,6 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout, and every range of it has an `Arc` to it.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
     }
 }

@@ -22,17 +22,21 @@ pub struct Bounds {
     pub handshake: Nanos,
     /// Requests in flight for a connection. Beyond, its socket is not read.
     pub requests: usize,
-    /// Bytes in flight for a connection: payloads, and replies that it has not taken. Beyond, its socket is not read.
+    /// Bytes in flight for a connection: payloads, and replies that it has not taken. Beyond, its socket is not read. A
+    /// new connection has 4 MiB, and as many more as have gone to and come from its client.
     pub bytes: usize,
     /// Bytes in flight for all connections of a worker. Beyond, a connection has at most 2 MiB: one that takes its
     /// replies goes on beside others that do not.
     pub bytes_per_worker: usize,
-    /// Bytes of replies that wait for a client to take them. Beyond, its next requests wait: a client that takes no
-    /// replies costs its worker no more copies.
+    /// Bytes of replies that wait for a client to take them. Beyond, its next requests wait. While the socket takes
+    /// nothing, they wait beyond `bytes_per_turn` in flight: a client that takes no replies costs its worker no more
+    /// copies.
     pub replies: usize,
     /// Bytes of requests that begin, and of replies that are sent, for a connection before its worker looks at the
-    /// others; connections that want more share as many bytes in each further turn. A device that answers at once, as
-    /// memory does, has the worker copy them: the default takes about a tenth of a millisecond.
+    /// others. All connections with an event share twice as many, and have 16 KiB each beyond; those that want more, and those
+    /// that have just begun, share as many in each further turn. Longer reads and writes are carried out in portions of
+    /// so many bytes, 256 KiB at most. A device that answers at once, as memory does, has the worker copy them: the
+    /// default takes about a tenth of a millisecond.
     pub bytes_per_turn: usize,
     /// The longest time without a byte in the middle of a request, or while replies wait that the client does not
     /// take.

@@ -1,8 +1,9 @@
 //! The requests of a worker that are in flight.
 //!
-//! An I/O carries the place of its request as its cookie. The client's own cookie is only repeated: two requests may
-//! have the same.
+//! An I/O carries the place of its request in its cookie, and its number among the portions of a long one. The
+//! client's own cookie is only repeated: two requests may have the same.
 
+use crate::long::Long;
 use blkmq_nbd::ReplyTo;
 
 /// A connection of a worker: its place, and how many were there before it.
@@ -10,6 +11,27 @@ use blkmq_nbd::ReplyTo;
 pub(crate) struct Key {
     pub(crate) place: u32,
     pub(crate) generation: u32,
+}
+
+/// The cookie of an I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cookie {
+    /// The place of its request.
+    pub(crate) place: u32,
+    /// Its number among the portions of a long request.
+    pub(crate) portion: u32,
+}
+
+impl From<Cookie> for u64 {
+    fn from(cookie: Cookie) -> Self {
+        Self::from(cookie.portion) << 32 | Self::from(cookie.place)
+    }
+}
+
+impl From<u64> for Cookie {
+    fn from(cookie: u64) -> Self {
+        Self { place: cookie as u32, portion: (cookie >> 32) as u32 }
+    }
 }
 
 /// A request in flight.
@@ -33,6 +55,8 @@ pub(crate) enum Work {
     Plain,
     /// Several I/Os, one after the other, over a range.
     Steps(Steps),
+    /// A read or write in portions.
+    Long(Long),
 }
 
 /// A range that is covered in steps: the kernel's limits for these operations are often far below a client's ranges.

@@ -13,6 +13,7 @@
 mod acceptor;
 mod address;
 mod bounds;
+mod buffers;
 pub mod control;
 mod counting;
 mod disk;
@@ -23,6 +24,7 @@ mod http;
 mod inbox;
 mod input;
 mod listener;
+mod long;
 mod metrics;
 mod output;
 mod rarely;

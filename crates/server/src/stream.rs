@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// Bytes that the kernel keeps in each direction for a local socket. The default of 208 KiB holds less than a read of
-/// the size that copying clients use.
+/// Bytes that the kernel keeps for a client that takes its replies, over a local socket. The default of 208 KiB holds
+/// less than a read of the size that copying clients use.
 const LOCAL_BUFFER: usize = 2 << 20;
 
 /// A connection. Dropping it ends its TLS, if the socket takes the last bytes at once.
@@ -18,6 +18,7 @@ const LOCAL_BUFFER: usize = 2 << 20;
 pub(crate) struct Stream {
     socket: Socket,
     tls: Option<Box<Session>>,
+    is_wide: bool,
 }
 
 #[derive(Debug)]
@@ -28,13 +29,13 @@ enum Socket {
 
 impl From<UnixStream> for Stream {
     fn from(socket: UnixStream) -> Self {
-        Self { socket: Socket::Unix(socket), tls: None }
+        Self { socket: Socket::Unix(socket), tls: None, is_wide: false }
     }
 }
 
 impl From<TcpStream> for Stream {
     fn from(socket: TcpStream) -> Self {
-        Self { socket: Socket::Tcp(socket), tls: None }
+        Self { socket: Socket::Tcp(socket), tls: None, is_wide: false }
     }
 }
 
@@ -42,16 +43,23 @@ impl Stream {
     /// Makes the socket fit for a worker: it does not block, and sends at once.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         match &self.socket {
-            Socket::Unix(socket) => {
-                // A smaller buffer costs throughput and no correctness.
-                let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, LOCAL_BUFFER);
-                let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, LOCAL_BUFFER);
-                socket.set_nonblocking(true)
-            }
+            Socket::Unix(socket) => socket.set_nonblocking(true),
             Socket::Tcp(socket) => {
                 socket.set_nodelay(true)?;
                 socket.set_nonblocking(true)
             }
+        }
+    }
+
+    /// The client has taken the replies that filled the socket, so more may wait there. A client that takes none costs
+    /// few copies. Over TCP the kernel does this by itself.
+    pub(crate) fn widen(&mut self) {
+        if let Socket::Unix(socket) = &self.socket
+            && !self.is_wide
+        {
+            self.is_wide = true;
+            // A smaller buffer costs throughput and no correctness.
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, LOCAL_BUFFER);
         }
     }
 

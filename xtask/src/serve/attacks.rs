@@ -15,9 +15,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS]
+const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS [NAME]]
 
-  SECONDS   each of the 10 measurements runs for so long (5)";
+  SECONDS   each of the 10 measurements runs for so long (5)
+  NAME      only the attacks with this in their name, beside the two without an attack";
 
 /// The device of the victim, whose reads take a tenth of a millisecond.
 const DEVICE: &str = "flash,preset=sata";
@@ -55,16 +56,25 @@ const ATTACKS: [Attack; 9] = [
 /// # Errors
 /// If the server or fio fails. Figures are printed, and none of them is an error.
 pub(crate) fn main(args: &[String]) -> Result<()> {
-    let seconds = match args {
-        [] => 5,
-        [seconds] if seconds != "--help" => seconds.parse()?,
+    let (seconds, name) = match args {
+        [] => (5, ""),
+        [seconds] if seconds != "--help" => (seconds.parse()?, ""),
+        [seconds, name] => (seconds.parse()?, name.as_str()),
         _ => {
             println!("{HELP}");
             return Ok(());
         }
     };
+    let chosen: Vec<&Attack> = (0..)
+        .zip(&ATTACKS)
+        .filter(|(at, it)| *at == 0 || it.name.contains(name))
+        .map(|it| it.1)
+        .collect();
+    if chosen.len() == 1 {
+        return Err(format!("no attack has {name:?} in its name").into());
+    }
     crate::shell::build()?;
-    measure(seconds).map(drop)
+    measure(seconds, &chosen).map(drop)
 }
 
 /// A second of each attack.
@@ -73,13 +83,13 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 /// As [`main`], and if a read of the victim takes half a second: then it waits for a hostile client and not for a
 /// processor.
 pub(crate) fn test_size() -> Result<()> {
-    let longest = measure(1)?;
+    let longest = measure(1, &Vec::from_iter(&ATTACKS))?;
     let bound = 500_000_000;
     if longest < bound { Ok(()) } else { Err(format!("a read took {longest} ns").into()) }
 }
 
 /// Prints the table; returns the longest latency in nanoseconds.
-fn measure(seconds: u32) -> Result<u64> {
+fn measure(seconds: u32, attacks: &[&Attack]) -> Result<u64> {
     let server = Server::blkmq("attacks", DEVICE, "none", OTHER)?;
     println!(
         "{DEVICE}: {VICTIM}, {seconds} s each\n\n\
@@ -87,7 +97,7 @@ fn measure(seconds: u32) -> Result<u64> {
     );
     let (alone, _) = beside(&server, None, seconds)?;
     let mut longest = 0;
-    for attack in [None].into_iter().chain(ATTACKS.iter().map(Some)) {
+    for attack in [None].into_iter().chain(attacks.iter().copied().map(Some)) {
         let (seen, rounds) = match attack {
             None => (alone, 0),
             Some(attack) => beside(&server, Some(attack), seconds)?,

@@ -1,8 +1,9 @@
 //! A connection of a worker: its socket, its place in the protocol, and what it has in flight.
 
+use super::arriving::Arriving;
 use crate::bounds::Bounds;
 use crate::export::Seat;
-use crate::flight::{Flight, Work};
+use crate::flight::{Cookie, Flight, Work};
 use crate::guest::Guest;
 use crate::input::CAPACITY;
 use crate::output::Output;
@@ -11,6 +12,9 @@ use blkmq::{AlignedBuf, Instant, Io, IoResult};
 use blkmq_nbd::server::{Handshake, Replies, Requests};
 use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};
 use rustix::event::epoll::EventFlags;
+
+/// Bytes that a connection may have in flight when nothing is known of its client: enough to keep a fast disk at work.
+const FIRST: usize = 4 << 20;
 
 /// A connection, from its first byte to its last.
 pub(crate) struct Connection {
@@ -26,8 +30,10 @@ pub(crate) struct Connection {
     pub(crate) bytes: usize,
     /// TLS begins when everything before it is sent. Nothing is read until then.
     pub(crate) begins_tls: bool,
-    /// An I/O that found no credit, of the request in this place. Nothing is parsed behind it.
-    pub(crate) held: Option<(u32, Io<AlignedBuf>)>,
+    /// An I/O that found no credit. Nothing is parsed behind it.
+    pub(crate) held: Option<(Cookie, Io<AlignedBuf>)>,
+    /// The place of a long request of which portions are still to begin. Nothing is parsed behind it.
+    pub(crate) long: Option<u32>,
     /// The client sends nothing more, or nothing more is wanted of it.
     pub(crate) is_over: bool,
     /// The last time that a byte came or went.
@@ -38,7 +44,7 @@ pub(crate) struct Connection {
     pub(crate) is_crowded: bool,
     /// Bytes that wait here and are counted with those of the worker.
     pub(crate) counted: usize,
-    /// Bytes of the requests that have begun in a turn, and the number of that turn.
+    /// Bytes that it has spent in a turn, and the number of that turn.
     pub(crate) begun: (u32, usize),
     /// It is on the list of connections to be looked at.
     pub(crate) is_listed: bool,
@@ -46,6 +52,8 @@ pub(crate) struct Connection {
     pub(crate) is_in_line: bool,
     /// Its output stopped at the end of a turn, and not because the socket is full.
     pub(crate) is_paused: bool,
+    /// Bytes that have gone to and come from the client, without headers that came.
+    pub(crate) earned: usize,
     /// Its last request was a large write.
     pub(crate) writes_much: bool,
     /// Its requests that were carried out.
@@ -72,6 +80,8 @@ impl Totals {
         match flight.work {
             Work::Read(length) => self.read += u64::from(length),
             Work::Write(length) => self.written += u64::from(length),
+            Work::Long(ref long) if long.is_read() => self.read += u64::from(long.length()),
+            Work::Long(ref long) => self.written += u64::from(long.length()),
             Work::Plain | Work::Steps(_) => {}
         }
     }
@@ -107,8 +117,8 @@ pub(crate) struct Transmission {
 pub(crate) enum Payload {
     /// All of it is here.
     None,
-    /// Bytes of a write on their way into its buffer: this many are there.
-    Filling { request: Writing, buffer: AlignedBuf, filled: usize },
+    /// Bytes of a write on their way into its buffers.
+    Filling { request: Writing, arriving: Arriving },
     /// Bytes that nothing wants, and the error to answer with behind them.
     Dropping { left: usize, to: ReplyTo, error: ErrorCode },
 }
@@ -133,6 +143,8 @@ impl Connection {
             bytes: 0,
             begins_tls: false,
             held: None,
+            long: None,
+            earned: 0,
             is_over: false,
             moved: now,
             deaf: None,
@@ -150,14 +162,29 @@ impl Connection {
 
     /// May another request be taken?
     pub(crate) fn has_room(&self, bounds: &Bounds) -> bool {
+        let bytes = self.bytes + self.output.waiting();
+        // A client that takes no replies comes to this bound and stays there.
+        let most = if self.deaf.is_some() { bounds.bytes_per_turn } else { self.allowance(bounds) };
         self.held.is_none()
+            && self.long.is_none()
             && !self.begins_tls
             && self.requests < bounds.requests
             && self.output.waiting() < bounds.replies
-            && self.bytes + self.output.waiting() < bounds.bytes
+            && bytes < most
     }
 
-    /// Have as many of its requests begun in this turn as may begin in one? The others wait for the next.
+    /// Bytes that it may have in flight: a few, and as many more as have gone to and come from the client.
+    fn allowance(&self, bounds: &Bounds) -> usize {
+        bounds.bytes.min(FIRST.saturating_add(self.earned))
+    }
+
+    /// May a portion of its long request begin?
+    pub(crate) fn may_go_on(&self, bounds: &Bounds) -> bool {
+        let is_taken = self.deaf.is_none() || self.output.waiting() < bounds.bytes_per_turn;
+        self.held.is_none() && is_taken
+    }
+
+    /// Has it spent in this turn as many bytes as a connection may spend in one? The rest waits for the next.
     pub(crate) fn has_had_its_turn(&self, turn: u32, bounds: &Bounds) -> bool {
         self.begun_in(turn) >= bounds.bytes_per_turn
     }
@@ -167,23 +194,37 @@ impl Connection {
         self.begun.1 >= bounds.bytes_per_turn
     }
 
-    /// Bytes of its requests that have begun in this turn.
+    /// Bytes that it has spent in this turn.
     pub(crate) fn begun_in(&self, turn: u32) -> usize {
         if self.begun.0 == turn { self.begun.1 } else { 0 }
     }
 
-    /// A request of `bytes` has begun.
-    pub(crate) fn count(&mut self, turn: u32, bytes: usize) {
+    /// Bytes of a request are copied, or given to a disk, in this turn.
+    pub(crate) fn spend(&mut self, turn: u32, bytes: usize) {
         self.begun = (turn, self.begun_in(turn) + bytes);
+    }
+
+    /// A request of `bytes` has begun.
+    pub(crate) fn count(&mut self, bytes: usize) {
         self.requests += 1;
         self.bytes += bytes;
+    }
+
+    /// Is a payload on its way that is longer than a portion, or that nothing wants?
+    pub(crate) fn takes_much(&self, portion: usize) -> bool {
+        let Phase::Transmission(transmission) = &self.phase else { return false };
+        match &transmission.payload {
+            Payload::Filling { arriving, .. } => arriving.len() > portion,
+            Payload::Dropping { .. } => true,
+            Payload::None => false,
+        }
     }
 
     /// Bytes that wait without an I/O: replies for the client, and a payload for its end.
     pub(crate) fn waiting(&self) -> usize {
         let payload = match &self.phase {
             Phase::Transmission(transmission) => match &transmission.payload {
-                Payload::Filling { buffer, .. } => buffer.len(),
+                Payload::Filling { arriving, .. } => arriving.len(),
                 Payload::None | Payload::Dropping { .. } => 0,
             },
             Phase::Handshake { .. } | Phase::Broken { .. } => 0,

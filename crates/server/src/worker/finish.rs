@@ -4,7 +4,7 @@ use super::connection::{Connection, Phase, Totals};
 use super::serve::next_step;
 use super::{CONNECTIONS, Ended, Worker};
 use crate::disk::CREDIT;
-use crate::flight::{Flight, Key, Work};
+use crate::flight::{Cookie, Flight, Key, Work};
 use crate::output::Sent;
 use blkmq::{AlignedBuf, IoResult};
 use blkmq_nbd::ErrorCode;
@@ -42,35 +42,41 @@ impl Worker {
             client.flush();
             client.poll();
             client.reap(CREDIT, |done| {
-                let place = done.cookie as u32;
-                ended.push(Ended { place, result: done.result, payload: done.payload });
+                let cookie = done.cookie.into();
+                ended.push(Ended { cookie, result: done.result, payload: done.payload });
             });
         }
     }
 
     /// An I/O has ended: the next step of its request, or the reply.
     fn end(&mut self, io: Ended) {
-        let Ended { place, result, payload } = io;
+        let Ended { cookie, mut result, mut payload } = io;
+        let Cookie { place, portion } = cookie;
         let key = self.flights.get_mut(place).connection;
-        let mut taken = self.take_out(key);
-        if let Work::Steps(steps) = &mut self.flights.get_mut(place).work
-            && result.is_ok()
-            && steps.next < steps.end
-            && let Some(connection) = &mut taken
-        {
-            let io = next_step(steps, &self.pool);
-            self.push(connection, key, place, io);
-        } else {
-            let flight = self.flights.remove(place);
-            self.bytes -= flight.bytes;
-            if let Some(connection) = &mut taken {
-                connection.requests -= 1;
-                connection.bytes -= flight.bytes;
-                connection.totals.count(&flight, result);
-                reply(connection, &flight, result, payload);
+        // A connection stays until its requests have ended.
+        let Some(mut connection) = self.take_out(key) else { return };
+        let mut goes_on = false;
+        match &mut self.flights.get_mut(place).work {
+            Work::Steps(steps) if result.is_ok() && steps.next < steps.end => {
+                let io = next_step(steps, &self.buffers);
+                self.push(&mut connection, key, cookie, io);
+                goes_on = true;
             }
+            Work::Long(long) => {
+                long.end(portion, result, std::mem::take(&mut payload));
+                result = long.result();
+                goes_on = !long.is_over();
+            }
+            _ => {}
         }
-        self.put_back(key, taken);
+        if !goes_on {
+            let flight = self.flights.remove(place);
+            self.forget(&mut connection, &flight);
+            connection.long = connection.long.filter(|long| *long != place);
+            connection.totals.count(&flight, result);
+            reply(&mut connection, flight, result, payload);
+        }
+        self.put_back(key, Some(connection));
         self.list(key);
     }
 
@@ -80,9 +86,9 @@ impl Worker {
         for key in starved {
             let mut taken = self.take_out(key);
             if let Some(connection) = &mut taken
-                && let Some((place, io)) = connection.held.take()
+                && let Some((cookie, io)) = connection.held.take()
             {
-                self.push(connection, key, place, io);
+                self.push(connection, key, cookie, io);
             }
             self.put_back(key, taken);
             self.list(key);
@@ -104,8 +110,11 @@ impl Worker {
                 // The last bytes may all be inside of TLS.
                 if made_room || connection.stream.sent_by_tls() > sent_by_tls {
                     connection.moved = self.clock.now();
-                    connection.deaf = None;
+                    if connection.deaf.take().is_some() {
+                        connection.stream.widen();
+                    }
                 }
+                connection.earned += waiting - connection.output.waiting();
                 if sent == Sent::Blocked {
                     connection.deaf = connection.deaf.or_else(|| Some(self.clock.now()));
                 }
@@ -116,12 +125,15 @@ impl Worker {
             }
         }
         self.begin_tls(&mut connection);
+        self.give_up(&mut connection);
         if connection.is_finished() {
             return self.close(key, connection);
         }
         self.watch_for(&mut connection, key);
-        let goes_on = made_room && !connection.rest.is_empty();
-        let goes_on = goes_on && connection.has_room(&self.shared.bounds);
+        let bounds = &self.shared.bounds;
+        let may_begin = !connection.rest.is_empty() && connection.has_room(bounds);
+        let may_go_on = connection.long.is_some() && connection.may_go_on(bounds);
+        let goes_on = made_room && (may_begin || may_go_on);
         self.put_back(key, Some(connection));
         if goes_on {
             // No event will come for requests that have arrived and had to wait for this room.
@@ -153,8 +165,11 @@ impl Worker {
         if connection.has_output() && !connection.is_paused {
             wanted |= EventFlags::OUT;
         }
-        let waits = !connection.rest.is_empty() && self.has_had_its_turn(connection);
-        let waits = waits && !connection.is_over && connection.has_room(&self.shared.bounds);
+        let bounds = &self.shared.bounds;
+        let may_begin = !connection.rest.is_empty() && !connection.is_over;
+        let may_begin = may_begin && connection.has_room(bounds);
+        let may_go_on = connection.long.is_some() && connection.may_go_on(bounds);
+        let waits = (may_begin || may_go_on) && self.has_had_its_turn(connection);
         let has_more = wanted.contains(EventFlags::IN) && connection.stream.has_more();
         if waits || has_more || connection.is_paused {
             self.join_line(connection, key);
@@ -215,22 +230,30 @@ impl Worker {
 }
 
 /// Adds the reply to the output of its connection.
-fn reply(connection: &mut Connection, flight: &Flight, result: IoResult, payload: AlignedBuf) {
+fn reply(connection: &mut Connection, flight: Flight, result: IoResult, payload: AlignedBuf) {
     let Phase::Transmission(transmission) = &connection.phase else { return };
     let (replies, output) = (transmission.replies, &mut connection.output);
-    match (result, &flight.work) {
+    match (result, flight.work) {
         (Err(error), work) => {
             let code = ErrorCode::from_linux(error.0.into());
             // A read beyond the end was refused before it was submitted.
-            let is_read = matches!(work, Work::Read(_));
+            let is_read = match work {
+                Work::Read(_) => true,
+                Work::Long(long) => long.is_read(),
+                Work::Write(_) | Work::Plain | Work::Steps(_) => false,
+            };
             let code = if is_read && code == ErrorCode::NoSpace { ErrorCode::Io } else { code };
             output.header(replies.error(flight.to, code));
         }
         (Ok(()), Work::Read(length)) => {
-            output.header(replies.read(flight.to, *length));
+            output.header(replies.read(flight.to, length));
             output.data(payload);
         }
-        (Ok(()), Work::Write(_) | Work::Plain | Work::Steps(_)) => {
+        (Ok(()), Work::Long(long)) if long.is_read() => {
+            output.header(replies.read(flight.to, long.length()));
+            long.into_payloads().into_iter().for_each(|data| output.data(data));
+        }
+        (Ok(()), Work::Write(_) | Work::Plain | Work::Steps(_) | Work::Long(_)) => {
             output.header(replies.done(flight.to));
         }
     }

@@ -1,7 +1,7 @@
 //! Bytes arrive: the handshake, then requests and payloads.
 
-use super::Worker;
 use super::connection::{Connection, Payload, Phase, Transmission};
+use super::{LITTLE, TOGETHER, Worker};
 use crate::export::Seat;
 use crate::flight::Key;
 use blkmq_nbd::TransmissionFlags;
@@ -73,6 +73,7 @@ impl Worker {
     /// Gives the connections in line their turns, as many as there are bytes for.
     pub(super) fn serve_line(&mut self) {
         self.turns.begin(self.shared.bounds.bytes_per_turn);
+        self.spent = 0;
         while let Some(key) = self.turns.next() {
             let turn = self.turn;
             let Some(connection) = self.connection(key) else { continue };
@@ -89,7 +90,7 @@ impl Worker {
     /// Reads and parses as much as there is, within bounds.
     pub(super) fn read(&mut self, key: Key) {
         let Some(mut connection) = self.take_out(key) else { return };
-        // Requests of an earlier turn come first: behind them there may be no room to read.
+        // Requests of an earlier turn come first; behind them there may be no room to read.
         self.parse_rest(&mut connection, key);
         for _ in 0..READS {
             let may_read = self.may_read(&connection) && !self.has_had_its_turn(&connection);
@@ -108,6 +109,20 @@ impl Worker {
         connection.has_had_its_turn(self.turn, &self.shared.bounds)
     }
 
+    /// Has the connection, or have all together, spent so much that `bytes` more have to wait for the connection's turn
+    /// in the line?
+    pub(super) fn must_wait(&self, connection: &Connection, bytes: u64) -> bool {
+        let is_little = connection.begun_in(self.turn) as u64 + bytes <= LITTLE as u64;
+        let is_spent = self.spent >= TOGETHER * self.shared.bounds.bytes_per_turn;
+        is_spent && !is_little || self.has_had_its_turn(connection)
+    }
+
+    /// Bytes of a request are copied, or given to a disk.
+    pub(super) fn spend(&mut self, connection: &mut Connection, bytes: usize) {
+        self.spent += bytes;
+        connection.spend(self.turn, bytes);
+    }
+
     pub(super) fn may_read(&self, connection: &Connection) -> bool {
         connection.has_room(&self.shared.bounds) && !connection.is_crowded && !self.hands_over
     }
@@ -124,8 +139,12 @@ impl Worker {
         };
         let read = read_into(connection, &mut buffer[have..have + room]);
         let more = match read {
-            Ok(Arrived { behind, all }) => {
+            Ok(Arrived { direct, behind, all }) => {
                 connection.moved = self.clock.now();
+                connection.earned += direct;
+                if connection.takes_much(self.buffers.portion()) {
+                    self.spend(connection, direct + behind);
+                }
                 let bytes = &buffer[..have + behind];
                 let parsed = self.parse(connection, key, bytes);
                 // Most of the time nothing is left, and the room of the earlier rest is kept for the next one.
@@ -158,9 +177,11 @@ impl Worker {
 
     /// Parses the bytes that wait, after room was made for their requests.
     pub(super) fn parse_rest(&mut self, connection: &mut Connection, key: Key) {
-        let has_room = connection.has_room(&self.shared.bounds);
         let is_its_turn = !connection.is_in_line && !self.has_had_its_turn(connection);
-        let may_parse = has_room && is_its_turn;
+        if is_its_turn {
+            self.go_on(connection, key);
+        }
+        let may_parse = is_its_turn && connection.has_room(&self.shared.bounds);
         if connection.rest.is_empty() || connection.is_over || !may_parse {
             return;
         }
@@ -205,6 +226,9 @@ impl Worker {
             Next::Go(agreed) => match self.seat(&agreed.export) {
                 Some(export) => {
                     connection.guest.begin();
+                    // A new client is taken for one that wants much, until it has shown otherwise: its requests wait in
+                    // the line.
+                    connection.spend(self.turn, self.shared.bounds.bytes_per_turn);
                     let (peer, tls) = (connection.guest.name(), connection.stream.has_tls());
                     let (name, flags) = (&export.info.name, export.info.flags);
                     let read_only = flags.contains(TransmissionFlags::READ_ONLY);
@@ -237,7 +261,9 @@ impl Worker {
 
 /// The result of a read.
 struct Arrived {
-    /// Bytes behind the payload that was being filled, or all of them.
+    /// Bytes of the payload that is being filled.
+    direct: usize,
+    /// Bytes behind it, or all of them.
     behind: usize,
     /// The read took as much as it could hold, so there may be more.
     all: bool,
@@ -249,7 +275,7 @@ fn read_into(connection: &mut Connection, buffer: &mut [u8]) -> std::io::Result<
     let Connection { stream, phase, .. } = connection;
     let filling = match phase {
         Phase::Transmission(transmission) => match &mut transmission.payload {
-            Payload::Filling { buffer, filled, .. } => Some((buffer, filled)),
+            Payload::Filling { arriving, .. } => Some(arriving),
             Payload::None | Payload::Dropping { .. } => None,
         },
         Phase::Handshake { .. } | Phase::Broken { .. } => None,
@@ -257,18 +283,18 @@ fn read_into(connection: &mut Connection, buffer: &mut [u8]) -> std::io::Result<
     let read = match filling {
         None => {
             let read = stream.read(&mut [IoSliceMut::new(buffer)])?;
-            Arrived { behind: read, all: read == room }
+            Arrived { direct: 0, behind: read, all: read == room }
         }
-        Some((payload, filled)) => {
-            let left = &mut payload.as_mut_slice()[*filled..];
-            let len = left.len();
-            let read = stream.read(&mut [IoSliceMut::new(left), IoSliceMut::new(buffer)])?;
-            *filled += read.min(len);
-            let behind = read.saturating_sub(len);
+        Some(arriving) => {
+            let gap = arriving.gap();
+            let len = gap.len();
+            let read = stream.read(&mut [IoSliceMut::new(gap), IoSliceMut::new(buffer)])?;
+            let direct = read.min(len);
+            arriving.arrived(direct);
             if read == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            return Ok(Arrived { behind, all: read == len + room });
+            return Ok(Arrived { direct, behind: read - direct, all: read == len + room });
         }
     };
     if read.behind == 0 && room > 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(read) }

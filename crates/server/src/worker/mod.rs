@@ -7,7 +7,9 @@
 //! | file | step |
 //! |---|---|
 //! | `hear.rs` | bytes arrive: handshake, or requests |
+//! | `arriving.rs` | payloads of writes come into their buffers |
 //! | `serve.rs` | requests become I/Os |
+//! | `portions.rs` | a portion of a long request, in each turn of its connection |
 //! | `status.rs` | requests about holes, which need none |
 //! | `turns.rs` | the order among clients with much to do |
 //! | `spin.rs` | whether to look a little longer before sleeping |
@@ -15,26 +17,31 @@
 //!
 //! Back-pressure is the credit of the clients, and the bounds of connections: a connection without room is not read.
 
+mod arriving;
 mod connection;
 mod finish;
 mod hear;
+mod portions;
 mod serve;
 mod spin;
 mod status;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use crate::bounds::Bounds;
+use crate::buffers::Buffers;
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::Catalog;
-use crate::flight::{Flights, Key};
+use crate::flight::{Cookie, Flights, Key};
 use crate::guest::{Guest, UnderWay, one_too_many};
 use crate::inbox::{Inbox, Message};
 use crate::input::Input;
 use crate::rarely::Rarely;
 use crate::stream::Stream;
 use crate::tls::Tls;
-use blkmq::{AlignedBuf, BufferPool, Client, Clock, Instant, IoResult, Nanos, Sleep};
+use blkmq::{AlignedBuf, Client, Clock, Instant, IoResult, Nanos, Sleep};
 use blkmq_nbd::server::{Config, Handshake};
 use connection::{Connection, Phase};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -52,11 +59,12 @@ const DISKS: u64 = 1;
 const CONNECTIONS: u64 = 1 << 32;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 128;
+/// How many times the bytes of a turn all connections with an event may spend: many clients with small requests are not
+/// slowed by the bound. And the bytes that each may spend beyond.
+const TOGETHER: usize = 2;
+const LITTLE: usize = 16 << 10;
 /// How often connections that keep the worker waiting are looked at, at least.
 const TICK: Nanos = Nanos::from_millis(1000);
-/// The buffers of small I/Os, which are kept; longer ones come from the allocator.
-const BUFFER: usize = 16 << 10;
-const BUFFERS: u32 = 1024;
 /// After a drain has begun, idle connections stay open for this long, so that clients learn of it from the answer to
 /// their next request.
 const GRACE: Nanos = Nanos::from_millis(100);
@@ -78,7 +86,7 @@ pub(crate) struct Shared {
 
 /// An I/O that has ended.
 struct Ended {
-    place: u32,
+    cookie: Cookie,
     result: IoResult,
     payload: AlignedBuf,
 }
@@ -95,7 +103,7 @@ pub(crate) struct Worker {
     connections: Vec<Place>,
     flights: Flights,
     input: Input,
-    pool: BufferPool,
+    buffers: Buffers,
     /// Bytes in flight for all connections, and those that wait in them.
     bytes: usize,
     ended: Vec<Ended>,
@@ -103,6 +111,8 @@ pub(crate) struct Worker {
     listed: Vec<Key>,
     /// Connections with an I/O that found no credit, oldest first.
     starved: Vec<Key>,
+    /// Bytes that connections have spent in this turn, of which those in line have their own count.
+    spent: usize,
     /// Connections that wait for their turn. For some of their bytes there will be no event.
     turns: Turns,
     /// Connections in their handshakes that have an event. They come behind those that are served.
@@ -147,6 +157,7 @@ impl Worker {
         }
         let clock = Clock::start();
         let bounds = &shared.bounds;
+        let buffers = Buffers::new(bounds.bytes_per_turn);
         let every = TICK.min(bounds.handshake).min(bounds.silence);
         Ok(Self {
             number,
@@ -158,11 +169,12 @@ impl Worker {
             connections: Vec::new(),
             flights: Flights::default(),
             input: Input::new(),
-            pool: BufferPool::new(BUFFERS, BUFFER),
+            buffers,
             bytes: 0,
             ended: Vec::new(),
             listed: Vec::new(),
             starved: Vec::new(),
+            spent: 0,
             turns: Turns::default(),
             newcomers: Vec::new(),
             crowded: Vec::new(),
@@ -186,24 +198,30 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.is_done() {
             self.wait(&mut events)?;
-            self.turn = self.turn.wrapping_add(1);
-            let mut has_mail = false;
-            for event in events.drain(..) {
-                match event.data.u64() {
-                    INBOX => has_mail = true,
-                    // All clients are reaped in every turn.
-                    number if number < CONNECTIONS => {}
-                    number => self.hear((number - CONNECTIONS) as u32, event.flags),
-                }
-            }
-            self.serve_line();
-            self.finish();
-            if has_mail || !self.newcomers.is_empty() {
-                self.welcome(has_mail);
-            }
-            self.look_at_the_clock();
+            self.take_turn(&mut events);
         }
         Ok(())
+    }
+
+    /// Does what the events ask for, within the bounds of a turn.
+    fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
+        self.turn = self.turn.wrapping_add(1);
+        self.spent = 0;
+        let mut has_mail = false;
+        for event in events.drain(..) {
+            match event.data.u64() {
+                INBOX => has_mail = true,
+                // All clients are reaped in every turn.
+                number if number < CONNECTIONS => {}
+                number => self.hear((number - CONNECTIONS) as u32, event.flags),
+            }
+        }
+        self.serve_line();
+        self.finish();
+        if has_mail || !self.newcomers.is_empty() {
+            self.welcome(has_mail);
+        }
+        self.look_at_the_clock();
     }
 
     fn is_done(&self) -> bool {

@@ -1,21 +1,22 @@
 //! Requests become I/Os.
 
 use super::Worker;
+use super::arriving::Arriving;
 use super::connection::{Connection, Payload, Phase, Transmission, Writing};
 use super::status;
+use crate::buffers::Buffers;
 use crate::export::Cache;
-use crate::flight::{Flight, Key, StepOp, Steps, Work};
+use crate::flight::{Cookie, Flight, Key, StepOp, Steps, Work};
+use crate::long::Long;
 use blkmq::{AlignedBuf, Bytes, Io, Owner, Refusal};
 use blkmq_nbd::server::Parsed;
 use blkmq_nbd::{Checked, Command, ErrorCode, ReplyTo, Request};
 use std::ops::Range;
 
-/// A write of zeroes where the disk has no such operation: bytes of a step.
-const FILL: u64 = 1 << 20;
 /// Bytes of a payload from which on the next one is not read into the worker's buffer first.
 const LARGE: usize = 32 << 10;
 /// Bytes that every request counts for beside its payload.
-const OVERHEAD: usize = 256;
+pub(super) const OVERHEAD: usize = 256;
 /// Bytes that a connection may always have in flight, even if others have taken all of the worker's: clients that take
 /// no replies must not stop those that do. Few clients send longer requests; 256 connections come to 512 MiB.
 const RESERVED: usize = 2 << 20;
@@ -37,17 +38,15 @@ impl Worker {
         while let Phase::Transmission(transmission) = &mut connection.phase {
             match std::mem::replace(&mut transmission.payload, Payload::None) {
                 Payload::None => {}
-                Payload::Filling { request, buffer, filled } => {
-                    match fill(request, buffer, filled, &bytes[at..]) {
-                        Filled::Yes(buffer, used) => {
-                            at += used;
-                            self.write(connection, key, request, buffer);
-                        }
-                        Filled::NotYet(payload, used) => {
-                            transmission.payload = payload;
-                            return at + used;
-                        }
+                Payload::Filling { request, mut arriving } => {
+                    let used = arriving.fill(&self.buffers, &bytes[at..]);
+                    at += used;
+                    connection.earned += used;
+                    if !arriving.is_complete() {
+                        transmission.payload = Payload::Filling { request, arriving };
+                        return at;
                     }
+                    self.write(connection, key, request, arriving);
                     continue;
                 }
                 Payload::Dropping { left, to, error } => {
@@ -76,8 +75,7 @@ impl Worker {
                     connection.is_over = true;
                 }
                 Parsed::Request { request, header_len, payload_len } => {
-                    if !self.has_room(connection, &request) {
-                        connection.is_crowded = true;
+                    if !self.may_take(connection, &request) {
                         return at;
                     }
                     at += header_len;
@@ -91,15 +89,24 @@ impl Worker {
         at
     }
 
+    /// May the request be taken now? If not, the connection waits for room, or for its turn in the line.
+    fn may_take(&self, connection: &mut Connection, request: &Request) -> bool {
+        connection.is_crowded = !self.has_room(connection, request);
+        if connection.is_crowded {
+            return false;
+        }
+        let waits = self.must_wait(connection, moved(request));
+        if waits {
+            connection.spend(self.turn, self.shared.bounds.bytes_per_turn);
+        }
+        !waits
+    }
+
     /// Has the worker room for the bytes of the request?
     fn has_room(&self, connection: &Connection, request: &Request) -> bool {
-        let asked = match request.command {
-            Ok(Command::Read | Command::Write) => request.span.length,
-            _ => 0,
-        };
         let of_connection = connection.bytes + connection.output.waiting();
         self.bytes < self.shared.bounds.bytes_per_worker
-            || of_connection as u64 + asked.min(u32::MAX.into()) <= RESERVED as u64
+            || of_connection as u64 + moved(request) <= RESERVED as u64
     }
 
     /// Takes a request whose payload, if it has one, is still to come.
@@ -121,9 +128,9 @@ impl Worker {
             }
             Err(error) => connection.output.header(transmission.replies.error(to, error)),
             Ok(Checked::Write { span, fua }) => {
-                let buffer = self.pool.take_or_new(payload);
+                let arriving = Arriving::new(&self.buffers, payload);
                 let request = Writing { to, offset: start + span.offset, fua: fua || through };
-                transmission.payload = Payload::Filling { request, buffer, filled: 0 };
+                transmission.payload = Payload::Filling { request, arriving };
             }
             Ok(Checked::Nothing | Checked::Cache { .. }) => {
                 connection.output.header(transmission.replies.done(to));
@@ -134,14 +141,7 @@ impl Worker {
                 if let Some(reply) = status::read_of_hole(transmission, disk, to, span) {
                     return connection.output.header(reply);
                 }
-                let length = span.length as u32;
-                let mut buffer = self.pool.take_or_new(length as usize);
-                if transmission.export.clears {
-                    // It may hold the data of another client.
-                    buffer.as_mut_slice().fill(0);
-                }
-                let io = Io::read(Bytes(start + span.offset), buffer);
-                self.begin(connection, key, to, Work::Read(length), io);
+                self.read_from(connection, key, to, (start + span.offset, span.length as u32));
             }
             Ok(Checked::Flush) => self.begin(connection, key, to, Work::Plain, Io::flush()),
             Ok(Checked::Trim { span, fua }) => {
@@ -158,7 +158,12 @@ impl Worker {
                     return connection.output.header(error);
                 }
                 let range = start + span.offset..start + span.offset + span.length;
-                self.step(connection, key, to, zeroing(range, zeroes, fua || through));
+                self.step(
+                    connection,
+                    key,
+                    to,
+                    zeroing(range, zeroes, self.buffers.portion(), fua || through),
+                );
             }
             Ok(Checked::BlockStatus { span, count }) => {
                 let disk = &self.shared.disks[transmission.export.disk];
@@ -169,23 +174,47 @@ impl Worker {
         }
     }
 
+    /// Begins a read of so many bytes from a place of the disk on.
+    fn read_from(
+        &mut self,
+        connection: &mut Connection,
+        key: Key,
+        to: ReplyTo,
+        (start, length): (u64, u32),
+    ) {
+        let portion = self.buffers.portion() as u32;
+        if length > portion {
+            return self.begin_long(connection, key, to, Long::read(start, length, portion));
+        }
+        let buffer = buffer_to_read(connection, &self.buffers, length as usize);
+        self.begin(connection, key, to, Work::Read(length), Io::read(Bytes(start), buffer));
+    }
+
     fn write(
         &mut self,
         connection: &mut Connection,
         key: Key,
         request: Writing,
-        buffer: AlignedBuf,
+        arriving: Arriving,
     ) {
-        // At most 32 MiB.
-        let length = buffer.len() as u32;
-        let io = Io::write(Bytes(request.offset), buffer);
-        let io = if request.fua { io.fua() } else { io };
-        self.begin(connection, key, request.to, Work::Write(length), io);
+        let Writing { to, offset, fua } = request;
+        match arriving.into_payloads() {
+            Ok(buffer) => {
+                // A portion at most.
+                let length = buffer.len() as u32;
+                let io = Io::write(Bytes(offset), buffer);
+                let io = if fua { io.fua() } else { io };
+                self.begin(connection, key, to, Work::Write(length), io);
+            }
+            Err(payloads) => {
+                self.begin_long(connection, key, to, Long::write(offset, payloads, fua));
+            }
+        }
     }
 
     /// Begins a request that covers its range in steps.
     fn step(&mut self, connection: &mut Connection, key: Key, to: ReplyTo, mut steps: Steps) {
-        let io = next_step(&mut steps, &self.pool);
+        let io = next_step(&mut steps, &self.buffers);
         self.begin(connection, key, to, Work::Steps(steps), io);
     }
 
@@ -199,82 +228,92 @@ impl Worker {
         io: Io<AlignedBuf>,
     ) {
         let bytes = OVERHEAD + io.payload.len();
-        let place = self.flights.insert(Flight { connection: key, to, work, bytes });
-        connection.count(self.turn, bytes);
-        self.bytes += bytes;
-        self.push(connection, key, place, io);
+        self.spend(connection, bytes);
+        let place = self.add(connection, Flight { connection: key, to, work, bytes });
+        self.push(connection, key, Cookie { place, portion: 0 }, io);
     }
 
-    /// Pushes an I/O of the request in `place`. Without credit it waits, and so does the connection.
+    /// Counts a request, and returns its place.
+    pub(super) fn add(&mut self, connection: &mut Connection, flight: Flight) -> u32 {
+        connection.count(flight.bytes);
+        self.bytes += flight.bytes;
+        self.flights.insert(flight)
+    }
+
+    /// Pushes an I/O. Without credit it waits, and so does the connection.
     pub(super) fn push(
         &mut self,
         connection: &mut Connection,
         key: Key,
-        place: u32,
+        cookie: Cookie,
         io: Io<AlignedBuf>,
     ) {
         let Phase::Transmission(transmission) = &connection.phase else {
             let payload = io.payload;
             self.ended.push(super::Ended {
-                place,
+                cookie,
                 result: Err(blkmq::IoError::CANCELLED),
                 payload,
             });
             return;
         };
         let Transmission { export, .. } = &**transmission;
-        let io = io.cookie(place.into()).owner(Owner(export.number)).group(export.group.id());
+        let io = io.cookie(cookie.into()).owner(Owner(export.number)).group(export.group.id());
         let io = io.ioprio(export.ioprio);
         let disk = export.disk;
         if let Err(refused) = self.clients[disk].push(io) {
             if matches!(refused.why, Refusal::NoCredit { .. }) {
-                connection.held = Some((place, refused.into_io()));
+                connection.held = Some((cookie, refused.into_io()));
                 self.starved.push(key);
                 return;
             }
             let result = Err(refused.why.into());
-            self.ended.push(super::Ended { place, result, payload: refused.into_io().payload });
+            self.ended.push(super::Ended { cookie, result, payload: refused.into_io().payload });
         }
     }
 }
 
-/// The steps that write zeroes: the disk's own operation, `zeroes` bytes at a time, or buffers if it has none.
-fn zeroing(range: Range<u64>, zeroes: u64, fua: bool) -> Steps {
-    let (op, step) = if zeroes > 0 { (StepOp::WriteZeroes, zeroes) } else { (StepOp::Fill, FILL) };
+/// Bytes that the request moves.
+fn moved(request: &Request) -> u64 {
+    match request.command {
+        Ok(Command::Read | Command::Write) => request.span.length.min(u32::MAX.into()),
+        _ => 0,
+    }
+}
+
+/// A buffer for a read of the connection.
+pub(super) fn buffer_to_read(connection: &Connection, buffers: &Buffers, len: usize) -> AlignedBuf {
+    let mut buffer = buffers.take(len);
+    if let Phase::Transmission(transmission) = &connection.phase
+        && transmission.export.clears
+    {
+        // It may hold the data of another client.
+        buffer.as_mut_slice().fill(0);
+    }
+    buffer
+}
+
+/// The steps that write zeroes: the disk's own operation, `zeroes` bytes at a time, or a buffer of a portion if it has
+/// none.
+fn zeroing(range: Range<u64>, zeroes: u64, portion: usize, fua: bool) -> Steps {
+    let (op, step) =
+        if zeroes > 0 { (StepOp::WriteZeroes, zeroes) } else { (StepOp::Fill, portion as u64) };
     Steps { op, next: range.start, end: range.end, step, fua }
 }
 
 /// The I/O of the next step, which is taken off `steps`.
-pub(super) fn next_step(steps: &mut Steps, pool: &blkmq::BufferPool) -> Io<AlignedBuf> {
+pub(super) fn next_step(steps: &mut Steps, buffers: &Buffers) -> Io<AlignedBuf> {
     let end = steps.end.min(steps.next + steps.step);
     let range = Bytes(steps.next)..Bytes(end);
     let io = match steps.op {
         StepOp::Discard => Io::discard(range),
         StepOp::WriteZeroes => Io::write_zeroes(range),
         StepOp::Fill => {
-            let mut buffer = pool.take_or_new((end - steps.next) as usize);
+            let mut buffer = buffers.take((end - steps.next) as usize);
             buffer.as_mut_slice().fill(0);
             Io::write(Bytes(steps.next), buffer)
         }
     };
     steps.next = end;
     if steps.fua && steps.op != StepOp::Discard { io.fua() } else { io }
-}
-
-/// A payload, after bytes arrived.
-enum Filled {
-    /// Complete, with this many of the bytes.
-    Yes(AlignedBuf, usize),
-    NotYet(Payload, usize),
-}
-
-fn fill(request: Writing, mut buffer: AlignedBuf, filled: usize, bytes: &[u8]) -> Filled {
-    let left = &mut buffer.as_mut_slice()[filled..];
-    let used = left.len().min(bytes.len());
-    left[..used].copy_from_slice(&bytes[..used]);
-    if used == left.len() {
-        Filled::Yes(buffer, used)
-    } else {
-        Filled::NotYet(Payload::Filling { request, buffer, filled: filled + used }, used)
-    }
 }

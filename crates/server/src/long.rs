@@ -1,0 +1,120 @@
+//! [`Long`]: a read or write that is longer than a portion, carried out in portions.
+//!
+//! Each portion is an I/O with a buffer of its own, and may end before earlier ones. When the next one begins is the
+//! worker's business: a portion takes a part of a turn, where the whole would take many. No clock, no socket.
+
+use blkmq::{AlignedBuf, Bytes, Io, IoResult};
+
+/// A long request and its portions.
+#[derive(Debug)]
+pub(crate) struct Long {
+    op: Transfer,
+    /// The first byte on the disk, and how many there are.
+    start: u64,
+    length: u32,
+    /// Bytes of a portion; the last one may be shorter.
+    portion: u32,
+    /// Payloads in the order of the disk: of a write those that have not begun, of a read those that have ended.
+    payloads: Vec<AlignedBuf>,
+    begun: u32,
+    under_way: u32,
+    /// The first failure. No portion begins behind it.
+    result: IoResult,
+}
+
+/// The direction of a long request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Transfer {
+    Read,
+    Write { fua: bool },
+}
+
+impl Long {
+    /// A read of `length` bytes from `start` on, `portion` bytes at a time.
+    pub(crate) fn read(start: u64, length: u32, portion: u32) -> Self {
+        let payloads = (0..length.div_ceil(portion)).map(|_| AlignedBuf::empty()).collect();
+        Self::new(Transfer::Read, start, length, portion, payloads)
+    }
+
+    /// A write of `payloads`, of which each is a portion long, but for the last one.
+    pub(crate) fn write(start: u64, payloads: Vec<AlignedBuf>, fua: bool) -> Self {
+        // At most 32 MiB.
+        let length = payloads.iter().map(AlignedBuf::len).sum::<usize>() as u32;
+        let portion = payloads.first().map_or(1, AlignedBuf::len) as u32;
+        Self::new(Transfer::Write { fua }, start, length, portion, payloads)
+    }
+
+    fn new(op: Transfer, start: u64, length: u32, portion: u32, payloads: Vec<AlignedBuf>) -> Self {
+        Self { op, start, length, portion, payloads, begun: 0, under_way: 0, result: Ok(()) }
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        self.op == Transfer::Read
+    }
+
+    /// Bytes of all portions.
+    pub(crate) fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// Is a portion left to begin?
+    pub(crate) fn has_more(&self) -> bool {
+        self.result.is_ok() && (self.begun as usize) < self.payloads.len()
+    }
+
+    /// Begins the next portion: its number, and its I/O. `buffer` gives a buffer of that many bytes for a read.
+    ///
+    /// # Panics
+    /// If none is left.
+    pub(crate) fn begin(
+        &mut self,
+        buffer: impl FnOnce(usize) -> AlignedBuf,
+    ) -> (u32, Io<AlignedBuf>) {
+        assert!(self.has_more(), "a portion is left");
+        let number = self.begun;
+        self.begun += 1;
+        self.under_way += 1;
+        let skip = number * self.portion;
+        let at = Bytes(self.start + u64::from(skip));
+        let io = match self.op {
+            Transfer::Read => {
+                let len = self.portion.min(self.length - skip) as usize;
+                Io::read(at, buffer(len))
+            }
+            Transfer::Write { fua } => {
+                let io = Io::write(at, std::mem::take(&mut self.payloads[number as usize]));
+                if fua { io.fua() } else { io }
+            }
+        };
+        (number, io)
+    }
+
+    /// Portion `number` has ended.
+    pub(crate) fn end(&mut self, number: u32, result: IoResult, payload: AlignedBuf) {
+        self.under_way -= 1;
+        self.result = self.result.and(result);
+        if self.is_read() {
+            self.payloads[number as usize] = payload;
+        }
+    }
+
+    /// Begins no further portion: the client is gone.
+    pub(crate) fn stop(&mut self, why: IoResult) {
+        self.result = self.result.and(why);
+    }
+
+    /// No portion is under way, and none is left to begin.
+    pub(crate) fn is_over(&self) -> bool {
+        self.under_way == 0 && !self.has_more()
+    }
+
+    /// The first failure so far.
+    pub(crate) fn result(&self) -> IoResult {
+        self.result
+    }
+
+    /// The bytes of a read, in order.
+    pub(crate) fn into_payloads(self) -> Vec<AlignedBuf> {
+        self.payloads
+    }
+}

@@ -1,0 +1,192 @@
+//! A worker whose turns are counted: the bounds on a turn, and on the work for a client that takes no replies.
+
+use super::*;
+use crate::counting::Counting;
+use crate::export::Export;
+use crate::guest::Guests;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicU32;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// Bytes of a portion, and of a turn.
+const PORTION: u64 = 256 * KIB;
+
+/// A worker that takes a turn when it is told to.
+struct Scene {
+    worker: Worker,
+    events: Vec<epoll::Event>,
+    guests: Arc<Guests>,
+}
+
+impl Scene {
+    fn new(device: &str) -> Self {
+        let device = blkmq::open(device).expect("a device");
+        let disks = vec![Disk::start("disk", device, "none", 1).expect("a disk")];
+        let exports = Catalog::new(&[Export::new("", 0)], &disks).expect("an export");
+        let shared = Shared {
+            disks,
+            exports,
+            bounds: Bounds::default(),
+            handshakes: 64,
+            handshake: Config::default(),
+            tls: None,
+            counting: Counting::default(),
+            beats: vec![AtomicU32::new(0)],
+        };
+        let inbox = Arc::new(Inbox::new().expect("a descriptor"));
+        let worker = Worker::new(0, Arc::new(shared), inbox).expect("a worker");
+        let guests = Arc::new(Guests::new(1));
+        Self { worker, events: Vec::with_capacity(EVENTS), guests }
+    }
+
+    /// A turn; with nothing to do it comes after a second.
+    fn turn(&mut self) {
+        self.worker.wait(&mut self.events).expect("epoll waits");
+        self.worker.take_turn(&mut self.events);
+    }
+
+    /// I/Os of the disk that have ended.
+    fn ended(&self) -> u64 {
+        self.worker.shared.disks[0].service().queue().stats().completed
+    }
+
+    /// A client that has asked for nothing yet.
+    fn newcomer(&mut self) -> UnixStream {
+        let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
+        client.set_nonblocking(true).expect("a socket");
+        let guest = self.guests.admit(None, &self.worker.shared.bounds).expect("a place");
+        self.worker.inbox.send(Message::Connection(Stream::from(server), guest));
+        // Flags; EXPORT_NAME without a name.
+        client.write_all(&3_u32.to_be_bytes()).expect("the kernel keeps it");
+        client.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").expect("the kernel keeps it");
+        self.expect(&mut client, 18 + 10);
+        client
+    }
+
+    /// A client that is known for small requests.
+    fn client(&mut self) -> UnixStream {
+        let mut client = self.newcomer();
+        client.write_all(&read(0, 512)).expect("the kernel keeps it");
+        self.expect(&mut client, 16 + 512);
+        client
+    }
+
+    /// Takes turns until the client has that many bytes.
+    fn expect(&mut self, client: &mut UnixStream, bytes: usize) {
+        let mut taken = 0;
+        while taken < bytes {
+            self.turn();
+            taken += take(client, bytes - taken);
+        }
+    }
+}
+
+/// A READ.
+fn read(offset: u64, length: u64) -> Vec<u8> {
+    let length = u32::try_from(length).expect("it fits").to_be_bytes();
+    [&[0x25, 0x60, 0x95, 0x13][..], &[0; 12], &offset.to_be_bytes(), &length].concat()
+}
+
+/// Takes up to `most` bytes of what is there.
+fn take(client: &mut UnixStream, most: usize) -> usize {
+    match client.read(&mut vec![0; most]) {
+        Ok(taken) => taken,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            0
+        }
+    }
+}
+
+/// Regression test: a read of megabytes was carried out in one go, and all other clients of the worker waited for it.
+#[test]
+fn a_long_read_takes_a_portion_of_each_turn_and_others_go_on() {
+    let mut scene = Scene::new("memory,size=64");
+    let (mut long, mut small) = (scene.client(), scene.client());
+    long.write_all(&read(0, 8 * MIB)).expect("the kernel keeps it");
+    for turn in 1..=32 {
+        // The answer to a small request is there at the end of the turn in which it came.
+        small.write_all(&read(turn * 512, 512)).expect("the kernel keeps it");
+        let before = scene.ended();
+        scene.turn();
+        assert_eq!(take(&mut small, 4096), 16 + 512, "in turn {turn}");
+        let portions = scene.ended() - before - 1;
+        assert!(portions <= 1, "{portions} portions in turn {turn}");
+    }
+    let mut taken = 0;
+    for _ in 0..200 {
+        small.write_all(&read(0, 512)).expect("the kernel keeps it");
+        scene.turn();
+        take(&mut small, 4096);
+        taken += take(&mut long, 16 << 20) as u64;
+    }
+    assert_eq!(taken, 16 + 8 * MIB);
+}
+
+/// Portions in each of the turns in which 20 clients of `kind` have one each, and another client a small request a turn.
+fn crowd(kind: fn(&mut Scene) -> UnixStream) -> Vec<u64> {
+    let mut scene = Scene::new("memory,size=64");
+    let mut small = scene.client();
+    let mut all: Vec<UnixStream> = (0..20).map(|_| kind(&mut scene)).collect();
+    for client in &mut all {
+        client.write_all(&read(0, PORTION)).expect("the kernel keeps it");
+    }
+    let turn = |_| {
+        small.write_all(&read(0, 512)).expect("the kernel keeps it");
+        let before = scene.ended();
+        scene.turn();
+        assert_eq!(take(&mut small, 4096), 16 + 512);
+        scene.ended() - before - 1
+    };
+    (0..20).map(turn).collect()
+}
+
+/// Regression test: each new connection had a turn of its own, so that a turn was as long as there were of them.
+#[test]
+fn new_clients_share_the_bytes_of_a_turn() {
+    assert_eq!(crowd(Scene::newcomer), [1; 20]);
+}
+
+/// Regression test, likewise: a client that had small requests before had a turn of its own.
+#[test]
+fn clients_that_become_greedy_share_the_bytes_of_a_turn() {
+    let portions = crowd(Scene::client);
+    // Two as the sockets are looked at, and one of the line.
+    assert!(portions.iter().all(|count| *count <= 3), "{portions:?}");
+    assert_eq!(portions.iter().sum::<u64>(), 20);
+}
+
+/// Regression test: seven megabytes were read for each client that took none of them, and copied into its socket.
+#[test]
+fn a_client_that_takes_no_replies_has_one_request_carried_out() {
+    let mut scene = Scene::new("memory,size=64");
+    let (mut deaf, mut small) = (scene.client(), scene.client());
+    let before = scene.ended();
+    deaf.write_all(&read(0, MIB).repeat(64)).expect("the kernel keeps it");
+    for _ in 0..100 {
+        small.write_all(&read(0, 512)).expect("the kernel keeps it");
+        scene.turn();
+        take(&mut small, 4096);
+    }
+    let portions = scene.ended() - before - 100;
+    assert_eq!(portions, 4, "portions of {PORTION} bytes");
+    // It is served once it takes them.
+    scene.expect(&mut deaf, 64 * (16 + (1 << 20)));
+}
+
+/// Regression test: each new connection could have 64 MiB at the disk, and take none of them.
+#[test]
+fn what_a_client_may_have_in_flight_grows_with_what_it_takes() {
+    // Nothing ends.
+    let mut scene = Scene::new("null,size=64,irqmode=2,completion_nsec=3600000000000");
+    let mut client = scene.newcomer();
+    client.write_all(&read(0, MIB).repeat(64)).expect("the kernel keeps it");
+    scene.turn();
+    while !scene.worker.turns.is_empty() {
+        scene.turn();
+    }
+    let in_flight = scene.worker.bytes as u64;
+    assert!((4 * MIB..=5 * MIB + 64 * KIB).contains(&in_flight), "{in_flight} bytes");
+}
