@@ -325,7 +325,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         return Err("needs timeout(1) and prlimit(1), for mutants that never end".into());
     }
     let path = root().join("docs/mutants.md");
-    let mut page = Page::parse(&std::fs::read_to_string(&path)?)?;
+    let page = || Page::parse(&std::fs::read_to_string(&path)?);
+    page()?;
     for modules in options.modules.chunk_by(|one, two| one.package == two.package) {
         let outcomes = if options.reads {
             modules.iter().map(|module| Outcome::read(&result(module))).collect::<Result<_>>()?
@@ -335,6 +336,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         if !options.changes_page() {
             continue;
         }
+        // Its reasons may have been edited meanwhile.
+        let mut page = page()?;
         for (module, outcome) in modules.iter().zip(outcomes) {
             if outcome == Outcome::default() {
                 continue;
@@ -344,7 +347,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         }
         std::fs::write(&path, page.to_string())?;
     }
-    if options.changes_page() { page.judge() } else { Ok(()) }
+    if options.changes_page() { page()?.judge() } else { Ok(()) }
 }
 
 #[cfg(test)]
