@@ -195,6 +195,8 @@ mod tests {
         window[fine(9 * ALONE)] = 2;
         assert!(!Reads::of(&window, ALONE).nearly_all);
         window[fine(9 * ALONE)] = 30;
+        let upper = fine_upper(fine(9 * ALONE));
+        assert!(Reads::of(&window, upper).nearly_all && !Reads::of(&window, upper - 1).nearly_all);
         let times = Reads::of(&window, ALONE).times;
         assert!((9..=11).contains(&times), "{times}");
     }
@@ -213,6 +215,14 @@ mod tests {
         assert_eq!(judged(&mut bursts, Verdict::Met, 9), 56 * ALONE);
         assert_eq!(judged(&mut bursts, Verdict::Content, CONTENT - 1), 56 * ALONE, "begun anew");
         assert_eq!(judged(&mut bursts, Verdict::Content, 11 * CONTENT), 0, "below the shortest");
+    }
+
+    #[test]
+    fn the_shortest_period_is_a_period() {
+        let eased =
+            |period| judged(&mut Bursts { period, ..Bursts::default() }, Verdict::Content, CONTENT);
+        assert_eq!(eased(914_285), SHORTEST * ALONE);
+        assert_eq!(eased(914_284), 0);
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Tokens {
 
     /// Begins from scratch, with or without learning.
     fn restart(&mut self, tokens: &mut [u32], values: &mut [u64]) {
-        if self.tunables.adaptive > Adaptive::Off {
+        if self.tunables.adaptive != Adaptive::Off {
             self.learner = Some(Learner::new(self.tunables.adaptive));
             self.forget();
             // OTHER is not measured, so its I/O leads to no review, and it must not wait for one: it keeps all its

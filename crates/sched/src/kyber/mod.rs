@@ -166,7 +166,7 @@ impl Kyber {
             return None;
         }
         // The token comes first: without one, requests stay where they can be merged with.
-        let adaptive = self.tunables.adaptive > Adaptive::Off;
+        let adaptive = self.tunables.adaptive != Adaptive::Off;
         let gated = adaptive && domain != Domain::Read && !self.gate.is_open(cx, domain);
         if gated || !cx.env.take(domain as usize) {
             if adaptive && (domain as usize) < MEASURED {
@@ -199,7 +199,7 @@ impl Kyber {
         for (kind, latency) in [(Kind::Total, total), (Kind::Device, device)] {
             env.count(domain::bucket_counter(domain, kind, latency::bucket(latency, target)));
         }
-        if self.tunables.adaptive > Adaptive::Off {
+        if self.tunables.adaptive != Adaptive::Off {
             let old = done.issued.as_nanos() < env.value(domain::SINCE);
             let fine = domain::fine_counter(domain, latency::fine(device));
             env.count(if old { domain::OLD_COUNTER } else { fine });

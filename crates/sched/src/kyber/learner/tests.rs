@@ -87,3 +87,55 @@ fn those_who_make_room_are_in_the_way_from_a_quarter_of_the_time_on() {
     let discards = Review { busy, in_bursts: false, tokens: 2, ..Review::of(Some(BAD), None) };
     assert_eq!(discards.verdict(), Verdict::Missed);
 }
+
+/// A learner that has one sample of reads, after `since` of the time for which it waits for more.
+fn with_a_sample(domain: usize, since: Nanos) -> (Learner, Instant) {
+    let mut learner = Learner::new(Adaptive::Learns);
+    learner.begin(Instant::ZERO);
+    learner.fine[domain][9] = 1;
+    (learner, Instant::ZERO + since)
+}
+
+#[test]
+fn one_sample_is_enough_from_a_second_on() {
+    let until = Instant::ZERO + PATIENCE;
+    for (since, enough) in [(Nanos(PATIENCE.0 - 1), false), (PATIENCE, true)] {
+        let (mut learner, now) = with_a_sample(READ, since);
+        learner.measure_reads(now, until, &[0; OLD_COUNTER + 1]);
+        assert_eq!(learner.base[READ].is_some(), enough, "of reads, after {since:?}");
+        let write = Domain::Write as usize;
+        let (mut learner, now) = with_a_sample(write, since);
+        let done = learner.measure_others(now, until) == Progress::Done;
+        assert_eq!((done, learner.base[write].is_some()), (enough, enough), "{since:?}");
+    }
+}
+
+#[test]
+fn the_pause_doubles_for_a_measurement_within_two_of_them() {
+    let pause = |now: Nanos| {
+        let mut learner = Learner::new(Adaptive::Learns);
+        (learner.phase, learner.doubtful) = (Phase::Open, true);
+        learner.pause = Nanos::from_secs(20);
+        let findings = Findings { bad: false, device: [None; MEASURED], total: [None; MEASURED] };
+        let now = Instant::ZERO + now;
+        let lesson = learner.adjust(now, &findings, [1; MEASURED], &mut [1; MEASURED]);
+        assert_eq!(lesson, Lesson::Stale);
+        learner.pause
+    };
+    assert_eq!(pause(Nanos(39_999_999_999)), Nanos::from_secs(40));
+    assert_eq!(pause(Nanos::from_secs(40)), PAUSE);
+}
+
+#[test]
+fn a_domain_with_a_quarter_of_the_time_gives_up_tokens() {
+    let left = |writes: u64| {
+        let mut learner = Learner::new(Adaptive::Learns);
+        learner.busy = [100 - writes, writes, 0];
+        let device = [Some(BAD), None, None];
+        let findings = Findings { bad: true, device, total: [None; MEASURED] };
+        let mut tokens = [8; MEASURED];
+        learner.cut(&findings, [1_000; MEASURED], [Some(2_000), None, None], &mut tokens);
+        tokens[Domain::Write as usize]
+    };
+    assert_eq!([left(24), left(25)], [8, 4]);
+}
