@@ -13,14 +13,14 @@ use biolatency::Choice;
 use blkmq_server::control::{Answer, Request, Stat, call};
 use std::time::Duration;
 
-/// Asks the server, and shows its answer.
+/// Asks the server, and shows its answer. What goes on ends when `say` returns false: there is no reader any more.
 ///
 /// # Errors
 /// If no server answers, or it refuses.
-pub fn run(wanted: &Wanted, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Failure> {
+pub fn run(wanted: &Wanted, say: impl Fn(&str) -> Result<bool, Failure>) -> Result<(), Failure> {
     match &wanted.asked {
-        Asked::One(request) => say(&shown(wanted, &ask(wanted, request)?)),
-        Asked::Kernel(form) => say(&in_kernel_form(wanted, *form)?),
+        Asked::One(request) => say(&shown(wanted, &ask(wanted, request)?)).map(drop),
+        Asked::Kernel(form) => say(&in_kernel_form(wanted, *form)?).map(drop),
         Asked::Biolatency { every, count, choice } => {
             biolatency(wanted, (*every, *count), *choice, say)
         }
@@ -75,7 +75,7 @@ fn biolatency(
     wanted: &Wanted,
     (every, count): (Duration, u32),
     choice: Choice,
-    say: impl Fn(&str) -> Result<(), Failure>,
+    say: impl Fn(&str) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let mut before = counts(wanted)?;
     for _ in 0..count {
@@ -85,7 +85,9 @@ fn biolatency(
         let all: Vec<_> = pairs
             .flat_map(|(old, new)| biolatency::between(&new.name, &old.stages, &new.stages, choice))
             .collect();
-        say(&if wanted.json { text::json(&all) } else { biolatency::text(&all) })?;
+        if !say(&if wanted.json { text::json(&all) } else { biolatency::text(&all) })? {
+            break;
+        }
         before = now;
     }
     Ok(())
@@ -96,18 +98,21 @@ fn stat(
     wanted: &Wanted,
     every: Duration,
     count: u32,
-    say: impl Fn(&str) -> Result<(), Failure>,
+    say: impl Fn(&str) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let mut before = counts(wanted)?;
     for _ in 0..count {
         std::thread::park_timeout(every);
         let now = counts(wanted)?;
         let rates = stat::between(&before, &now);
-        say(&if wanted.json {
+        let text = if wanted.json {
             text::json(&rates)
         } else {
             terminal::shown(&stat::text(&rates, terminal::width())).into_owned()
-        })?;
+        };
+        if !say(&text)? {
+            break;
+        }
         before = now;
     }
     Ok(())

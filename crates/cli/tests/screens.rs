@@ -173,6 +173,28 @@ fn a_closed_pipe_ends_every_command_quietly() {
     }
 }
 
+/// `stat` and `biolatency` went on asking the server for ever after their reader had gone; `biolatency` without I/O wrote
+/// nothing, and so could not even have learnt of it.
+#[test]
+fn a_closed_pipe_ends_what_goes_on_for_ever() {
+    let server = Server::start();
+    for words in ["stat --interval=1", "stat --interval=1 --json", "biolatency --interval=1"] {
+        let line = format!("{} {words}", server.ctl);
+        let mut command = Command::new(BIN);
+        command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        // The reader goes after the first line, as `head` does.
+        let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut first = String::new();
+        reader.read_line(&mut first).expect("it writes text");
+        assert!(!first.is_empty(), "{line}");
+        drop(reader);
+        let output = child.wait_with_output().expect("it ends");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{line}: {errors}");
+    }
+}
+
 #[test]
 fn ctrl_c_ends_what_goes_on_for_ever() {
     let server = Server::start();

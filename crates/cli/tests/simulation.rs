@@ -102,6 +102,28 @@ fn what_is_counted_about_groups_is_exact_and_nothing_is_said_of_what_is_not() {
 }
 
 #[test]
+fn where_the_time_goes_is_exact_and_shown() {
+    // A device that takes one request at a time, 100 us for each, and 16 I/Os at once: each waits for 15 others.
+    let line = "--device null,irqmode=2,completion_nsec=100000,submit_queues=1,hw_queue_depth=1 \
+                --scheduler mq-deadline --bs=4k --iodepth=16 --rw=randread --norandommap --size=1g \
+                --number_ios=1000 --nomerges=2 --nr_requests=64";
+    let all = queues(&format!("{line} --iostats"));
+    let reads = &all[0]["times"]["read"];
+    let of = |key: &str| reads[key].as_u64().expect("a number");
+    assert_eq!((of("requests"), of("merged"), of("device_ns")), (1000, 0, 1000 * 100_000));
+    let waited = of("slot_ns") + of("policy_ns") + of("tag_ns");
+    // The first ones wait for fewer.
+    let expected = (1000 * 15 - (1..=15).sum::<u64>()) * 100_000;
+    assert!(waited.abs_diff(expected) < expected / 100, "{waited} for {expected}");
+    assert!(all[0]["times"].get("write").is_none(), "{all:?}");
+    let text = blkmq(&format!("sim {line} --iostats"));
+    let line_of =
+        "  read     : slot=0 ns, policy=0 ns, tag=1.49 ms, device=100 us for each of 1000\n";
+    assert!(text.contains(line_of), "{text}");
+    assert!(queues(line).is_empty(), "nothing is said of what is not counted");
+}
+
+#[test]
 fn groups_get_what_their_weights_say_and_every_output_shows_it() {
     let line = "sim --scheduler bfq:low_latency=0 --group_stats full --seed 5 --bs=64k --iodepth=16 \
                 --device null,irqmode=2,completion_nsec=100000,submit_queues=1,hw_queue_depth=1 \

@@ -24,6 +24,8 @@ pub struct RunDraft {
     pub ioscheduler: Option<String>,
     /// `group_stats`.
     pub group_stats: StatsChoice,
+    /// `iostats`.
+    pub iostats: bool,
     /// `group`.
     pub groups: Vec<GroupSpec>,
     /// The engine and the file of each job.
@@ -82,6 +84,7 @@ impl RunDraft {
             schedulers: Vec::new(),
             ioscheduler: None,
             group_stats: StatsChoice::Off,
+            iostats: false,
             groups: Vec::new(),
             files: Vec::new(),
             devices: Vec::new(),
@@ -146,6 +149,7 @@ impl RunDraft {
             jobs,
             groups,
             group_stats: self.group_stats,
+            iostats: self.iostats,
             devices: self.devices,
             schedulers,
             access: self.access,

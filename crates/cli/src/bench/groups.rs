@@ -1,10 +1,11 @@
-//! The results of the groups of a run: the work of the jobs in each group, and the scheduler's counters.
+//! The results of the groups of a run: the work of the jobs in each group, and the scheduler's counters; and what the
+//! queue counts itself.
 
 use super::tally::Part;
 use crate::plan::runs::ThreadSpec;
 use crate::plan::{Plan, StatsChoice};
 use crate::report::group::{GroupResult, Groups};
-use crate::report::model::Shared;
+use crate::report::model::{OpTimes, Shared};
 use blkmq_core::GroupId;
 use blkmq_engine::{GroupTree, Queue};
 use blkmq_sched::{GroupStats, Reading};
@@ -82,6 +83,25 @@ fn stats<P: Send + 'static>(
         },
     );
     names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
+}
+
+/// The operations, in the order of the counts.
+const OPS: [&str; 4] = ["read", "write", "discard", "flush"];
+
+/// Where the time of each operation went, if `plan` has that counted.
+pub fn times<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<OpTimes> {
+    if !plan.iostats {
+        return Vec::new();
+    }
+    let all = queue.times().all();
+    let some = OPS.into_iter().zip(&all).filter(|(_, of)| of.ios > 0);
+    let times = some.map(|(op, of)| OpTimes {
+        op,
+        requests: of.ios,
+        merged: of.merged,
+        stages: [of.slot, of.policy, of.tag, of.device],
+    });
+    times.collect()
 }
 
 /// The state that the scheduler's instances share, and the part of it that the scheduler shows.

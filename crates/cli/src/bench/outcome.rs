@@ -9,7 +9,7 @@ use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{self, Plan};
 use crate::report::group::Groups;
 use crate::report::job::JobResult;
-use crate::report::model::{self, Counters, Kicks, Locks, Merges, Run, Shared};
+use crate::report::model::{self, Counters, Kicks, Locks, Merges, OpTimes, Run, Shared};
 use blkmq::Device;
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::QueueStats;
@@ -34,6 +34,7 @@ pub struct Counted<'a> {
     pub stats: QueueStats,
     pub groups: Groups,
     pub shared: Shared,
+    pub times: Vec<OpTimes>,
     /// From the first I/O to the last.
     pub elapsed: Nanos,
     /// The end of the run.
@@ -48,7 +49,8 @@ pub struct Counted<'a> {
 
 /// Puts together the outcome of `spec`.
 pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counted<'_>) -> Outcome {
-    let Counted { mut notes, parts, stats, groups, shared, elapsed, end, cpu_ns, .. } = counted;
+    let Counted { mut notes, parts, stats, groups, shared, times, elapsed, end, cpu_ns, .. } =
+        counted;
     let (observed, incomplete) = (counted.observed, counted.incomplete);
     let ramp = plan
         .jobs
@@ -82,6 +84,7 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
         counters: counters(&stats, longest),
         groups,
         shared,
+        times,
         courses: watch::courses(plan, parts, device, observed, end),
     };
     notes.splice(..0, device.notes().iter().cloned());

@@ -96,6 +96,7 @@ fn run_with<P: BenchPayload>(
         stats: service.stats(),
         groups: groups::results(plan, &parts, service.queue()),
         shared: groups::shared(service.queue()),
+        times: groups::times(plan, service.queue()),
         elapsed: end - before.0,
         end,
         cpu_ns: Some(cpu.user_ns + cpu.system_ns),

@@ -143,17 +143,15 @@ pub fn config<P: BenchPayload>(
         scope: Some(spec.scope),
         nr_requests: plan.nr_requests,
         groups: plan.groups.clone(),
-        stats: match plan.group_stats {
-            StatsChoice::Off => StatsMode::default(),
-            StatsChoice::Basic => {
-                StatsMode { level: StatsLevel::Basic, inline: false, ..StatsMode::default() }
-            }
-            StatsChoice::Full => {
-                StatsMode { level: StatsLevel::Full, inline: false, ..StatsMode::default() }
-            }
-            StatsChoice::Inline => {
-                StatsMode { level: StatsLevel::Full, inline: true, ..StatsMode::default() }
-            }
+        stats: StatsMode {
+            level: match plan.group_stats {
+                StatsChoice::Off => StatsLevel::Off,
+                StatsChoice::Basic => StatsLevel::Basic,
+                StatsChoice::Full | StatsChoice::Inline => StatsLevel::Full,
+            },
+            inline: plan.group_stats == StatsChoice::Inline,
+            times: plan.iostats,
+            ..StatsMode::default()
         },
         access: spec.access.access,
         modes: spec.access.modes,

@@ -92,6 +92,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         stats: simulation.stats(),
         groups: groups::results(plan, &parts, simulation.queue()),
         shared: groups::shared(simulation.queue()),
+        times: groups::times(plan, simulation.queue()),
         elapsed: simulation.now() - Instant::ZERO,
         end: simulation.now(),
         // The CPU time of virtual CPUs is in the jobs' own times.

@@ -10,7 +10,7 @@ mod refusal;
 
 use crate::args::{self, Request, quote};
 use crate::error::Failure;
-use crate::output::{print, print_results};
+use crate::output::{print, print_results, reaches};
 use crate::page::Page;
 use crate::plan::Time;
 use crate::terminal::{shown, width};
@@ -129,7 +129,7 @@ fn serve(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
 
 #[cfg(target_os = "linux")]
 fn ctl(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
-    ctl::run(&ctl::args::Wanted::of(found), print)
+    ctl::run(&ctl::args::Wanted::of(found), reaches)
 }
 
 #[cfg(target_os = "linux")]

@@ -63,9 +63,13 @@ fn slots(times: &Times) -> Vec<u64> {
     slots
 }
 
-/// As text.
+/// As text. An interval without I/O is an empty line: it is seen to have passed, and only what is written tells that the
+/// reader has gone.
 pub fn text(all: &[Histogram]) -> String {
     let mut out = String::new();
+    if all.is_empty() {
+        out.push('\n');
+    }
     for Histogram { name, op, slots } in all {
         let op = op.map(|op| format!(", flags = {op}")).unwrap_or_default();
         let most = slots.iter().copied().max().unwrap_or(0).max(1);
@@ -106,6 +110,11 @@ mod tests {
         assert_eq!(of(true, false)[0].slots[9], 15);
         let same = Choice { queued: false, by_op: false };
         assert_eq!(between("d", &stages(), &stages(), same), []);
+    }
+
+    #[test]
+    fn an_interval_without_io_is_an_empty_line() {
+        assert_eq!(text(&[]), "\n");
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Plan {
     pub cpus: Vec<Option<Cpus>>,
     /// The level of statistics about groups.
     pub group_stats: StatsChoice,
+    /// Requests, and where their time goes, are counted.
+    pub iostats: bool,
     /// The devices to compare; at least one.
     pub devices: Vec<DeviceChoice>,
     /// The schedulers to compare; at least one.

@@ -18,8 +18,9 @@
 //! `signal` that ended the command (null while it goes on). A run that the signal cut short has `partial` true.
 //!
 //! The object at the top has a list `queues` if there are any figures of queues as such: for each such `run` its
-//! `tokens`, by pool; its `governor`, the state that the scheduler's instances share and show; and its `groups`, the
-//! root first, with `parent`, `weight`, the `ios` and `bytes` of jobs in it alone, the `share` of all bytes that it
+//! `tokens`, by pool; its `governor`, the state that the scheduler's instances share and show; with `iostats` its
+//! `times`, by operation: completed `requests`, I/Os `merged` into others, and the sums in nanoseconds of the times that
+//! the requests waited for a slot, in the policy and for a tag, and were at the device; and its `groups`, the root first, with `parent`, `weight`, the `ios` and `bytes` of jobs in it alone, the `share` of all bytes that it
 //! and those below it had, and the share that is `due` by weight (null where that does not follow from weights).
 //! `stats` has the scheduler's counts, over the whole life of the queue, by the names of cgroup v1: by direction, or
 //! a number; times in nanoseconds. `group_stats` is the level of counting. A figure that was not counted has no key.

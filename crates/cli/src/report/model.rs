@@ -96,6 +96,8 @@ pub struct Run {
     pub groups: Groups,
     /// The state that a scheduler with several instances keeps for all of them.
     pub shared: Shared,
+    /// Where the time of each operation went, ramp included; empty if it was not counted.
+    pub times: Vec<OpTimes>,
     /// The courses over time, if they were recorded: they are, for pages with plots.
     pub courses: Option<Courses>,
 }
@@ -108,6 +110,23 @@ pub struct Shared {
     /// The figures that its governor shows, by name.
     pub governor: Vec<(&'static str, u64)>,
 }
+
+/// Where the time of the requests of one operation went.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OpTimes {
+    /// `read`, `write`, `discard` or `flush`.
+    pub op: &'static str,
+    /// Completed requests.
+    pub requests: u64,
+    /// I/Os that were merged into another.
+    pub merged: u64,
+    /// Sums in nanoseconds, in the order of [`STAGES`].
+    pub stages: [u64; 4],
+}
+
+/// The places where the time of a request passes: before it has a slot, in the scheduler, there while a tag or room is
+/// missing, and at the device.
+pub const STAGES: [&str; 4] = ["slot", "policy", "tag", "device"];
 
 /// The courses of a run over time.
 #[derive(Clone, Debug, Default)]

@@ -6,10 +6,11 @@ use super::findings::findings;
 use super::group_figures;
 use super::job::{Direction, JobResult, Latency, Samples};
 use super::label::{Varying, scheduler};
-use super::model::{Counters, Device, Report, Run, Shared};
+use super::model::{Counters, Device, OpTimes, Report, Run, STAGES, Shared};
 use super::number::{bandwidth, bytes, count, counted, nanos, percent};
 use super::paper::{Paper, paragraph, push_line};
 use super::percentile::PERCENTILES;
+use super::ratio::ratio;
 use super::text_table::TextTable;
 use super::warnings::{limits_of, warnings};
 
@@ -235,6 +236,12 @@ fn queue_summary(out: &mut Paper, run: &Run) {
             locks.merges_skipped, locks.parked, locks.left
         );
         push_line(out, 2, &line);
+    }
+    for OpTimes { op, requests, stages, .. } in &run.times {
+        let mean = |sum: &u64| nanos(ratio(*sum as f64, *requests as f64));
+        let means = STAGES.iter().zip(stages).map(|(name, sum)| format!("{name}={}", mean(sum)));
+        let means = means.collect::<Vec<_>>().join(", ");
+        push_line(out, 2, &format!("{op:<9}: {means} for each of {requests}"));
     }
     let Shared { tokens, governor } = &run.shared;
     if !tokens.is_empty() {

@@ -5,14 +5,10 @@ use blkmq_sched::{At, Bypass, Pick};
 
 impl Elevator {
     /// May an I/O that comes now take a short way? Not ahead of a request that is held, that waits for a slot by
-    /// group, or that is in a flush sequence; and not while times are counted.
+    /// group, or that is in a flush sequence.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.is_direct
-            && self.held == 0
-            && self.timing.is_none()
-            && self.flushes.is_empty()
-            && !self.lobby.is_open()
+        self.is_direct && self.held == 0 && self.flushes.is_empty() && !self.lobby.is_open()
     }
 
     /// May all I/Os of a plug pass, or only one that comes alone?
@@ -23,8 +19,9 @@ impl Elevator {
 
     /// Gives a slot to an I/O that comes alone, inserts it and asks the policy for it at once.
     #[inline]
-    pub(crate) fn ask_at_once(&mut self, meta: &IoMeta, hw: HwQueue) -> (RequestId, Pick) {
-        let id = self.take_slot(meta);
+    pub(crate) fn ask_at_once(&mut self, io: &PluggedRequest, hw: HwQueue) -> (RequestId, Pick) {
+        let id = self.take_slot(&io.meta);
+        self.time_passed(id, io.bios);
         let cx = Cx::new(self.now, &self.requests, &self.env);
         self.policy.insert(&cx, id, At::Tail);
         let pick = self.policy.pick(&cx, hw);
@@ -63,13 +60,22 @@ impl Elevator {
 
     /// Gives a slot to an I/O that [may pass](Self::lets_pass).
     #[inline]
-    pub(crate) fn pass(&mut self, meta: &IoMeta, hw: HwQueue) -> RequestId {
-        let id = self.take_slot(meta);
+    pub(crate) fn pass(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
+        let id = self.take_slot(&io.meta);
+        if self.notes_passing {
+            self.note_passing(id, io.bios, hw);
+        }
+        id
+    }
+
+    /// Out of line: as a rule there is nothing to note.
+    #[inline(never)]
+    fn note_passing(&mut self, id: RequestId, bios: u32, hw: HwQueue) {
         if self.bypass == Bypass::Told {
             let cx = Cx::new(self.now, &self.requests, &self.env);
             self.policy.passed(&cx, id, hw);
         }
-        id
+        self.time_passed(id, bios);
     }
 
     /// Makes that I/O a token for the device.

@@ -18,13 +18,14 @@ fn about(meta: &IoMeta) -> About {
 }
 
 impl Elevator {
-    /// Counts an I/O that has joined a request.
+    /// Counts a request that has joined another. `bios` of its I/Os were not counted as merged before: all of those
+    /// of a plug, one of a request that had a slot.
     #[inline]
-    pub(super) fn count_merged(&mut self, meta: &IoMeta) {
+    pub(super) fn count_merged(&mut self, meta: &IoMeta, bios: u32) {
         if self.counts_groups {
             Cx::new(self.now, &self.requests, &self.env).note(about(meta), Event::Merged);
         }
-        self.time_merged(meta);
+        self.time_merged(meta, bios);
     }
 
     /// Counts a request that has finished, all at once: its pick is not counted by itself.

@@ -117,6 +117,8 @@ pub(crate) struct Elevator {
     is_direct: bool,
     /// May requests pass the policy by?
     bypass: Bypass,
+    /// A request that does is noted: the policy is told of it, or times are counted.
+    notes_passing: bool,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
     requests: Requests,
@@ -146,18 +148,18 @@ impl Elevator {
         counters: Arc<CachePadded<ElevatorCounters>>,
     ) -> Self {
         let slots = config.slots();
+        let timing = timing::wanted(env.stats_mode(), slots);
+        // With several hardware queues, the policy chooses the one that an I/O leaves by.
+        let is_direct = config.bypass && config.hw_queues == 1;
+        let bypass = if is_direct { policy.bypass() } else { Bypass::Never };
         Self {
             front_merges: policy.front_merges(),
             limits_slots: policy.limits_slots(),
             counts_groups: counting::counts(&*policy, env.level()),
-            timing: timing::wanted(env.stats_mode(), slots),
-            // With several hardware queues, the policy chooses the one that an I/O leaves by.
-            is_direct: config.bypass && config.hw_queues == 1,
-            bypass: if config.bypass && config.hw_queues == 1 {
-                policy.bypass()
-            } else {
-                Bypass::Never
-            },
+            notes_passing: timing::notes_passing(bypass, timing.as_deref()),
+            timing,
+            is_direct,
+            bypass,
             env,
             async_depth: async_depth(&*policy, config.async_depth),
             policy,
@@ -413,7 +415,7 @@ impl Elevator {
         let id = self.take_slot(&meta);
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
-        self.time_inserted(id);
+        self.time_inserted(id, bios);
         self.hold(id);
         self.index_held(id, &meta);
         let cx = Cx::new(self.now, &self.requests, &self.env);

@@ -32,7 +32,7 @@ impl Elevator {
         let id = self.requests.alloc(meta).expect("a free slot was seen");
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
-        self.time_inserted(id);
+        self.time_inserted(id, bios);
         if meta.op != Op::Flush {
             let used = self.used(meta.hw);
             used.all += 1;

@@ -10,6 +10,7 @@ use super::{Done, Elevator};
 use crate::StatsMode;
 use crate::groups::{Counted, Spent};
 use blkmq_core::{Instant, IoMeta, Nanos, Op, RequestId, SECTOR_SIZE};
+use blkmq_sched::Bypass;
 
 /// The stamps of a request that has a slot.
 #[derive(Clone, Copy)]
@@ -56,10 +57,23 @@ impl Timing {
         self.short + self.short_since.map_or(0, |since| now.since(since).0)
     }
 
+    /// The request `id`, which has this many bios, has a slot. All but one of them have joined it in a plug, which counts
+    /// nothing: there, no elevator knows of them.
     #[inline]
-    fn inserted(&mut self, now: Instant, id: RequestId) {
+    fn inserted(&mut self, now: Instant, id: RequestId, io: &IoMeta, bios: u32) {
         let short = self.short_until(now);
         self.stamps[id.index()] = Stamp { inserted: now, short, tag: 0 };
+        if bios > 1 {
+            self.counted.merged(io, bios - 1);
+        }
+    }
+
+    /// There is again what was missing.
+    #[inline]
+    fn supplied(&mut self, now: Instant) {
+        if let Some(since) = self.short_since.take() {
+            self.short += now.since(since).0;
+        }
     }
 
     #[inline]
@@ -116,6 +130,11 @@ pub(super) fn wanted(mode: StatsMode, slots: u32) -> Option<Box<Timing>> {
     mode.times.then(|| Box::new(Timing::new(slots, mode.slow)))
 }
 
+/// Is anything to be done for a request that passes, beyond giving it a slot?
+pub(super) fn notes_passing(bypass: Bypass, timing: Option<&Timing>) -> bool {
+    bypass == Bypass::Told || timing.is_some()
+}
+
 impl Elevator {
     /// Counts from now on, or no longer.
     pub(super) fn tune_timing(&mut self, mode: StatsMode) {
@@ -123,6 +142,7 @@ impl Elevator {
             Some(timing) if mode.times => timing.slow = mode.slow,
             timing => *timing = wanted(mode, self.config.slots()),
         }
+        self.notes_passing = notes_passing(self.bypass, self.timing.as_deref());
     }
 
     /// Moves the counts to the ledger, after waiting for another thread that counts.
@@ -133,12 +153,19 @@ impl Elevator {
         }
     }
 
-    /// The request has a slot.
+    /// The request, which has this many bios, has a slot.
     #[inline]
-    pub(super) fn time_inserted(&mut self, id: RequestId) {
+    pub(super) fn time_inserted(&mut self, id: RequestId, bios: u32) {
         if let Some(timing) = &mut self.timing {
-            timing.inserted(self.now, id);
+            timing.inserted(self.now, id, self.requests.get(id), bios);
         }
+    }
+
+    /// The request has a slot and a tag, and leaves at once.
+    #[inline]
+    pub(super) fn time_passed(&mut self, id: RequestId, bios: u32) {
+        self.is_supplied();
+        self.time_inserted(id, bios);
     }
 
     /// The request leaves for the device.
@@ -149,11 +176,11 @@ impl Elevator {
         }
     }
 
-    /// An I/O has joined a request.
+    /// I/Os have joined a request: `bios` of them, which were one request like `io` before.
     #[inline]
-    pub(super) fn time_merged(&mut self, io: &IoMeta) {
+    pub(super) fn time_merged(&mut self, io: &IoMeta, bios: u32) {
         if let Some(timing) = &mut self.timing {
-            timing.counted.merged(io);
+            timing.counted.merged(io, bios);
         }
     }
 
@@ -195,10 +222,8 @@ impl Elevator {
     /// There is one again.
     #[inline]
     pub(super) fn is_supplied(&mut self) {
-        if let Some(timing) = &mut self.timing
-            && let Some(since) = timing.short_since.take()
-        {
-            timing.short += self.now.since(since).0;
+        if let Some(timing) = &mut self.timing {
+            timing.supplied(self.now);
         }
     }
 

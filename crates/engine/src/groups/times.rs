@@ -32,7 +32,8 @@ pub struct IoTimes {
     pub ios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// I/Os that were merged into another request in the scheduler.
+    /// I/Os that were merged into another request, in a plug or in the scheduler. `ios + merged` is the number of I/Os, if
+    /// none was divided.
     pub merged: u64,
     /// Requests that failed.
     pub errors: u64,
@@ -142,9 +143,9 @@ impl Counted {
         self.by_kind[at] = Some(Box::default());
     }
 
-    /// An I/O like `io` has joined a request.
-    pub(crate) fn merged(&mut self, io: &IoMeta) {
-        self.of(io.group, kind(io.op)).merged += 1;
+    /// `bios` I/Os like `io` have joined a request.
+    pub(crate) fn merged(&mut self, io: &IoMeta, bios: u32) {
+        self.of(io.group, kind(io.op)).merged += u64::from(bios);
     }
 
     /// A request of `bytes` has ended.
@@ -305,7 +306,7 @@ mod tests {
         let mut counted = Counted::default();
         let io = IoMeta { group: GroupId(group), ..IoMeta::new(op, 0, 8) };
         counted.completed(&io, 4096, false, Spent { slot: 1, policy: 2, tag: 3, device: 4 });
-        counted.merged(&io);
+        counted.merged(&io, 1);
         account.take(0, &mut counted);
         account.take(0, &mut counted);
     }

@@ -73,6 +73,11 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
+    compare("iostats", "", "count requests, and where their time goes, and show it", |d, v| {
+        d.iostats = v.flag()?;
+        Ok(())
+    })
+    .flag(),
     compare(
         "group",
         "NAME[:KEY=VALUE,...]",

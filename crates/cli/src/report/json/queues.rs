@@ -1,7 +1,7 @@
 //! The figures of queues as such: their groups, and the state that the instances of their scheduler share.
 
 use super::super::group::Groups;
-use super::super::model::Report;
+use super::super::model::{OpTimes, Report, STAGES};
 use super::map::Map;
 use blkmq_sched::Reading;
 use serde::Serialize;
@@ -13,10 +13,20 @@ pub(super) struct Details<'a> {
     tokens: &'a [u32],
     #[serde(skip_serializing_if = "Map::is_empty")]
     governor: Map<&'static str, u64>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    times: Map<&'static str, Times>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group_stats: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<Group<'a>>,
+}
+
+#[derive(Serialize)]
+struct Times {
+    requests: u64,
+    merged: u64,
+    #[serde(flatten)]
+    stages: Map<String, u64>,
 }
 
 #[derive(Serialize)]
@@ -47,10 +57,20 @@ impl<'a> Details<'a> {
             run,
             tokens: &it.shared.tokens,
             governor: Map(it.shared.governor.clone()),
+            times: Map(it.times.iter().map(|of| (of.op, Times::new(of))).collect()),
             group_stats: (!it.groups.all.is_empty()).then_some(it.groups.level.as_str()),
             groups: (0..it.groups.all.len()).map(|at| Group::new(&it.groups, at)).collect(),
         });
-        details.filter(|it| !(it.tokens.is_empty() && it.groups.is_empty())).collect()
+        let is_any =
+            |it: &Self| !(it.tokens.is_empty() && it.groups.is_empty() && it.times.is_empty());
+        details.filter(is_any).collect()
+    }
+}
+
+impl Times {
+    fn new(of: &OpTimes) -> Self {
+        let stages = STAGES.iter().zip(of.stages).map(|(name, sum)| (format!("{name}_ns"), sum));
+        Self { requests: of.requests, merged: of.merged, stages: Map(stages.collect()) }
     }
 }
 

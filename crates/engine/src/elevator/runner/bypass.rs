@@ -38,7 +38,7 @@ impl Runner {
         let Some(first) = first else { return };
         let tags = hctx.tags.get_batch(&mut lane.hint, 1);
         let Some(tag) = tags.and_then(|mut tags| tags.pop()) else { return };
-        let (id, pick) = elevator.ask_at_once(&first.meta, hw);
+        let (id, pick) = elevator.ask_at_once(first, hw);
         let Some(io) = plug.next() else { return };
         elevator.counters.inserted.add(1);
         if let Pick::Issue(picked) = pick {
@@ -69,7 +69,7 @@ impl Runner {
             sent += tags.len();
             while let Some(tag) = tags.pop() {
                 let first = plug.peek().filter(|io| elevator.lets_pass(&io.meta));
-                let id = first.map(|io| elevator.pass(&io.meta, hw));
+                let id = first.map(|io| elevator.pass(io, hw));
                 match id.zip(plug.next_if(|_| id.is_some())) {
                     // An outbox has room for a request with every tag.
                     Some((id, io)) => lane.outbox.put_with(|| elevator.token(io, id, hw, tag)),
