@@ -1,9 +1,9 @@
 //! The command `blkmq ctl`: looks at a running server, and changes it.
 
 pub mod args;
-mod biolatency;
-mod stat;
-mod sys;
+pub mod biolatency;
+pub mod stat;
+pub mod sys;
 mod text;
 
 use crate::error::Failure;

@@ -32,6 +32,8 @@ mod terminal;
 mod top;
 mod tour;
 mod units;
+#[cfg(all(test, target_os = "linux"))]
+mod virtual_figures;
 
 use error::{Failure, UsageError};
 use std::process::ExitCode;

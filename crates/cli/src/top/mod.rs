@@ -10,8 +10,8 @@
 //! It changes nothing of the server: `blkmq ctl` does.
 
 pub mod args;
-mod columns;
-mod rates;
+pub mod columns;
+pub mod rates;
 mod screen;
 mod view;
 

@@ -34,19 +34,7 @@ pub(crate) fn counts(shared: &Shared) -> Stat {
         let times = queue.times();
         stat.at = disk.service().clock().now().as_nanos();
         let plan = queue.plan();
-        let all = times.all();
-        stat.devices.push(DeviceStat {
-            name: disk.name().to_owned(),
-            scheduler: plan.scheduler.name.to_owned(),
-            figures: figures(&all),
-            stages: stages(&all),
-            errors: all.each_ref().map(|times| times.errors),
-            flushes: times.flushes,
-            flush_time: times.flush_time,
-            in_flight: [times.reads_in_flight, times.others_in_flight],
-            busy_time: times.busy,
-            waiting: times.waiting,
-        });
+        stat.devices.push(DeviceStat::of(disk.name(), plan.scheduler.name, &times));
         read.push((times, plan));
     }
     for export in shared.exports.now().all() {
@@ -63,6 +51,26 @@ pub(crate) fn counts(shared: &Shared) -> Stat {
         });
     }
     stat
+}
+
+impl DeviceStat {
+    /// The counts of a queue, for a device with this name and this scheduler.
+    #[must_use]
+    pub fn of(name: &str, scheduler: &str, times: &QueueTimes) -> Self {
+        let all = times.all();
+        Self {
+            name: name.to_owned(),
+            scheduler: scheduler.to_owned(),
+            figures: figures(&all),
+            stages: stages(&all),
+            errors: all.each_ref().map(|times| times.errors),
+            flushes: times.flushes,
+            flush_time: times.flush_time,
+            in_flight: [times.reads_in_flight, times.others_in_flight],
+            busy_time: times.busy,
+            waiting: times.waiting,
+        }
+    }
 }
 
 fn figures(of: &[IoTimes; 4]) -> Figures {
