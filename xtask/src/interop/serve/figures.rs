@@ -1,52 +1,226 @@
-//! The figures that operators see are those of the clients: counts of HTTP and of control against fio's own, and the
-//! rates of `blkmq top` against a fio that is held to a rate.
+//! The figures that operators see are those of the clients: all counts of HTTP, control and `blkmq top` are each other's
+//! and fio's own, and the rates of `blkmq top` are those of a fio that is held to a rate.
 
 use super::super::{Outcome, parse};
+use super::counts::value;
 use super::dashboards::get;
 use crate::Result;
 use crate::nbd::Server;
 use crate::serve::fio::{self, Fio};
 use crate::shell::{BLKMQ, Cmd};
 use serde_json::Value;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Child;
 
 /// I/Os a second of the client that is held to a rate: reads, and as many writes.
 const RATE: f64 = 400.0;
 /// The part by which a rate may differ: an interval begins and ends between two I/Os, and fio's clock is its own.
 const TOLERANCE: f64 = 0.1;
 
-/// One in so many I/Os may be merged inside of a plug.
-const FEW: u64 = 100;
+/// A device whose name needs no escapes.
+const DEVICE: &str = "memory,size=64";
+/// Neighbours in batches, so that many merge in a plug.
+const LOAD: &str =
+    "--rw=rw --bs=8k --iodepth=16 --iodepth_batch_submit=8 --size=32m --time_based --runtime=1";
+
+/// Reads and writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counts {
+    requests: [u64; 2],
+    merged: [u64; 2],
+    bytes: [u64; 2],
+}
+
+impl Counts {
+    /// Both directions of three figures each.
+    fn of(figure: impl Fn(usize) -> Result<[u64; 3]>) -> Result<Self> {
+        let both = [figure(0)?, figure(1)?];
+        let each = |of: usize| both.map(|figures| figures[of]);
+        Ok(Self { requests: each(0), merged: each(1), bytes: each(2) })
+    }
+
+    fn add(&mut self, other: Self) {
+        let pairs = [
+            (&mut self.requests, other.requests),
+            (&mut self.merged, other.merged),
+            (&mut self.bytes, other.bytes),
+        ];
+        for (sums, more) in pairs {
+            sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        }
+    }
+}
 
 /// See above.
 pub(in crate::interop) fn figures() -> Result<Outcome> {
     let more = "--http=tcp:127.0.0.1:0 --export=gold";
-    let server = Server::blkmq("figures", "memory,size=64", "mq-deadline", more)?;
-    let before = counts(&server)?;
-    let load = "--rw=randrw --bs=8k --iodepth=16 --size=32m --norandommap --time_based --runtime=2";
-    let client = fio::run(&server.uri("gold"), &server.path("fio"), load)?;
-    let after = counts(&server)?;
-    let counted = (after.0 - before.0, after.1 - before.1);
-    println!(
-        "fio: {} I/Os, {} bytes; /stat.json: {} and {}",
-        client.ios, client.bytes, counted.0, counted.1
-    );
-    // Merges inside of a plug are not among those of an export, so that a few I/Os are missing.
-    let missing = client.ios.saturating_sub(counted.0);
-    if counted.1 != client.bytes || counted.0 > client.ios || missing * FEW > client.ios {
-        return Err(format!("fio has {client:?}, /stat.json {counted:?}").into());
+    let server = Server::blkmq("figures", DEVICE, "mq-deadline", more)?;
+    let followers = [
+        Follower::start(&server, "top --json --interval=1", of_top)?,
+        Follower::start(&server, "ctl stat --json --interval=1", of_ctl)?,
+    ];
+    // They have looked once when they have shown an interval.
+    followers.iter().try_for_each(|follower| follower.lines(1).map(drop))?;
+    let client = fio::run(&server.uri("gold"), &server.path("fio"), LOAD)?;
+    let all = absolute(&server)?;
+    for (name, counts) in &all {
+        println!("{name}: {counts:?}");
+    }
+    let (_, first) = all[0];
+    if let Some((name, _)) = all.iter().find(|(_, counts)| *counts != first) {
+        return Err(format!("{name} has other figures than {}", all[0].0).into());
+    }
+    for follower in followers {
+        let sum = follower.sum()?;
+        if sum != first {
+            return Err(format!("{} has {sum:?} over all intervals", follower.words).into());
+        }
+    }
+    let (requests, merged): (u64, u64) = (first.requests.iter().sum(), first.merged.iter().sum());
+    println!("fio: {} I/Os, {} bytes", client.ios, client.bytes);
+    if requests + merged != client.ios || first.bytes.iter().sum::<u64>() != client.bytes {
+        return Err(format!("the server has {first:?}").into());
+    }
+    if merged == 0 {
+        return Err("nothing was merged".into());
     }
     top(&server)
 }
 
-/// I/Os, merged ones too, and bytes of the only export.
-fn counts(server: &Server) -> Result<(u64, u64)> {
+/// The counts since the server began, from each place that shows them.
+fn absolute(server: &Server) -> Result<Vec<(&'static str, Counts)>> {
     let stat: Value = serde_json::from_str(&get(server, "/stat.json")?)?;
-    let figures = &stat["stat"]["exports"][0]["figures"];
-    let sum = |key: &str| {
-        let all = figures[key].as_array().ok_or_else(|| format!("no {key} in {stat}"))?;
-        Ok::<u64, String>(all.iter().filter_map(Value::as_u64).sum())
+    let of = |place: &str| {
+        let figures = &stat["stat"][place][0]["figures"];
+        Counts::of(|at| {
+            Ok([
+                number(&figures["ios"][at])?,
+                number(&figures["merged"][at])?,
+                number(&figures["bytes"][at])?,
+            ])
+        })
     };
-    Ok((sum("ios")? + sum("merged")?, sum("bytes")?))
+    let mut all =
+        vec![("/stat.json, export", of("exports")?), ("/stat.json, device", of("devices")?)];
+    let text = get(server, "/metrics")?;
+    let export = Counts::of(|at| {
+        let labels = format!("{{export=\"gold\",op=\"{}\"}}", ["read", "write"][at]);
+        let of = |family: &str| count(&text, &format!("blkmq_export_{family}_total{labels}"));
+        Ok([of("requests")?, of("merged")?, of("bytes")?])
+    })?;
+    let device = Counts::of(|at| {
+        let of = |family: &str| {
+            count(&text, &format!("blkmq_disk_{family}_total{{device=\"{DEVICE}\"}}"))
+        };
+        let (many, past) = [("reads", "read"), ("writes", "written")][at];
+        Ok([
+            of(&format!("{many}_completed"))?,
+            of(&format!("{many}_merged"))?,
+            of(&format!("{past}_bytes"))?,
+        ])
+    })?;
+    all.extend([("/metrics, export", export), ("/metrics, device", device)]);
+    let fields = &server.ctl("stat --diskstats")?[0];
+    let kernel = Counts::of(|at| {
+        let field = |of: usize| number(&fields[4 * at + of]);
+        Ok([field(0)?, field(1)?, field(2)? * 512])
+    })?;
+    all.push(("ctl stat --diskstats", kernel));
+    Ok(all)
+}
+
+/// The value of a series of counts.
+fn count(text: &str, series: &str) -> Result<u64> {
+    Ok(value(text, series)? as u64)
+}
+
+fn number(value: &Value) -> Result<u64> {
+    value.as_u64().ok_or_else(|| format!("no number: {value}").into())
+}
+
+/// A program that shows a line of JSON for each interval; killed when this is dropped.
+struct Follower {
+    child: Child,
+    words: &'static str,
+    path: PathBuf,
+    of: fn(&Value) -> Option<Counts>,
+}
+
+impl Follower {
+    fn start(
+        server: &Server,
+        words: &'static str,
+        of: fn(&Value) -> Option<Counts>,
+    ) -> Result<Self> {
+        let path = server.path(words.split(' ').next().unwrap_or(words));
+        let socket = server.path("socket.control");
+        let cmd = Cmd::new(&format!("{BLKMQ} {words} --socket={}", socket.display()));
+        let child = cmd.start(File::create(&path)?)?;
+        Ok(Self { child, words, path, of })
+    }
+
+    /// At least this many lines, after waiting for them.
+    fn lines(&self, least: usize) -> Result<Vec<Value>> {
+        for _ in 0..200 {
+            let text = fs::read_to_string(&self.path)?;
+            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            if whole.lines().count() >= least {
+                return whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect();
+            }
+            fio::pause(0.05)?;
+        }
+        Err(format!("{} shows nothing for too long", self.words).into())
+    }
+
+    /// The sum of all intervals up to one that begins from now on. The present one may have ended and not be shown.
+    fn sum(&self) -> Result<Counts> {
+        let (shown, mut sum) = (self.lines(0)?.len(), Counts::default());
+        for line in self.lines(shown + 2)? {
+            sum.add((self.of)(&line).ok_or_else(|| format!("{} shows {line}", self.words))?);
+        }
+        Ok(sum)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // It goes on for ever.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The counts of an interval from the rates of `top` for the device.
+fn of_top(line: &Value) -> Option<Counts> {
+    let (seconds, row) = (line["seconds"].as_f64()?, &line["rows"][0]);
+    let count = |key: &str, unit: f64| Some((row[key].as_f64()? * seconds * unit).round() as u64);
+    let both = |reads: &str, writes: &str, unit| Some([count(reads, unit)?, count(writes, unit)?]);
+    Some(Counts {
+        requests: both("r/s", "w/s", 1.0)?,
+        merged: both("rrqm/s", "wrqm/s", 1.0)?,
+        bytes: both("rkB/s", "wkB/s", 1024.0)?,
+    })
+}
+
+/// The same from those of `ctl stat`, which has merges in percent of all I/Os.
+fn of_ctl(line: &Value) -> Option<Counts> {
+    let seconds = line["seconds"].as_f64()?;
+    let row = line["rows"].as_array()?.iter().find(|row| row["kind"] == "device")?;
+    let count = |key: &str, at: usize, unit: f64| Some(row[key][at].as_f64()? * seconds * unit);
+    let both = |key: &str, unit| {
+        Some([0, 1].map(|at| count(key, at, unit).map(|count| count.round() as u64)))
+    };
+    let merged = |at: usize| {
+        let part = row["merged"][at].as_f64()? / 100.0;
+        Some((count("ios", at, 1.0)? * part / (1.0 - part)).round() as u64)
+    };
+    let all = |pair: [Option<u64>; 2]| Some([pair[0]?, pair[1]?]);
+    Some(Counts {
+        requests: all(both("ios", 1.0)?)?,
+        merged: [merged(0)?, merged(1)?],
+        bytes: all(both("kib", 1024.0)?)?,
+    })
 }
 
 /// `blkmq top` shows the rate that a client is held to.
