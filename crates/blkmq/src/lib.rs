@@ -68,7 +68,7 @@
 //! | choose how threads wait, and where pump threads run | [`Waiting`]; [`PumpMode`], [`Placement`] |
 //! | cancel an I/O | [`Client::cancel`], [`Submitted::cancel`], [`Handle::cancel`], [`Canceller`] |
 //! | learn why an I/O was refused, or failed | [`Refused`] and [`Refusal`], [`CallError`], [`SubmitError`] and [`SubmitErrorKind`]; [`IoError`] |
-//! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`], [`Promise`]; the whole tree, [`GroupTree`]; the I/O of each group, [`Queue::group_io`] and [`GroupIo`], and where its time goes, [`Queue::times`]; the cases in which weights do not hold, [`Config::notes`] |
+//! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`] with a [`Burst`], [`Promise`]; the whole tree, [`GroupTree`]; the I/O of each group, [`Queue::group_io`] and [`GroupIo`], and where its time goes, [`Queue::times`]; the cases in which weights do not hold, [`Config::notes`] |
 //! | share driver tags between disks | [`SharedTags`] |
 //! | reconfigure a running queue | [`Service::edit`] and [`Plan`]; by sysfs names, [`Service::attribute`] and [`Service::set_attribute`]; stop it for a while, [`Queue::freeze`] and [`Queue::quiesce`] |
 //! | observe a queue | [`Service::stats`] and [`QueueStats`]; I/Os that do not complete, [`Service::set_observer`], [`Stall`] and [`Queue::outstanding`] |
@@ -137,12 +137,12 @@ pub use blkmq_core::{
 pub use blkmq_engine::{Access, Modes};
 #[doc(inline)]
 pub use blkmq_engine::{
-    BioTable, BlockDevice, Busy, Change, ChangeError, Completion, Config, ConfigError, ConfigNote,
-    DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued, Expiry, Finished,
-    FloorsError, Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax, IoMaxError, IoTimes,
-    Latencies, NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, Promise, PromiseError,
-    PumpMode, Queue, QueueStats, QueueTimes, Quiesce, Refusal, Refused, SharedTags, SlowIo,
-    StatsMode, Submitter, Unsubmitted, Verdict, WriteCache,
+    BioTable, BlockDevice, Burst, Busy, Change, ChangeError, Completion, Config, ConfigError,
+    ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued,
+    Expiry, Finished, FloorsError, Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax,
+    IoMaxError, IoTimes, Latencies, NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, Promise,
+    PromiseError, PumpMode, Queue, QueueStats, QueueTimes, Quiesce, Refusal, Refused, SharedTags,
+    SlowIo, StatsMode, Submitter, Unsubmitted, Verdict, WriteCache,
 };
 #[cfg(all(target_os = "linux", feature = "nbd"))]
 #[doc(inline)]

@@ -19,6 +19,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod interrupt;
+mod limits;
 mod output;
 mod page;
 mod plan;

@@ -102,7 +102,7 @@ pub use dispatch::{
 };
 pub use elevator::merge::NoMerges;
 pub use groups::{
-    FloorsError, Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS,
+    Burst, FloorsError, Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS,
     Latencies, MAX_GROUPS, MAX_WEIGHT, Promise, PromiseError, SlowIo, StatsMode,
     weight_of_io_weight,
 };

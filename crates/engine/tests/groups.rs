@@ -104,6 +104,18 @@ fn groups_share_the_limit_of_the_group_above_them() {
 }
 
 #[test]
+fn a_burst_exceeds_the_limit_by_its_credit() {
+    let max = "iops=1000 burst=3 burst_length=0.25";
+    let groups = tree(&[("a", "/", max), ("b", "a", ""), ("c", "/", "iops=1000")]);
+    let ids = ["b", "c"].map(|name| groups.find(name).expect("there"));
+    let (_, mut submitter) = grouped(groups, |_| {});
+    let ended = second(&mut submitter, &ids, 8);
+    // A quarter of a second at three times the limit, and the rest at the limit.
+    assert!((1500..=1511).contains(&ended[0]), "{ended:?}");
+    assert!((1000..=1011).contains(&ended[1]), "{ended:?}");
+}
+
+#[test]
 fn what_is_held_back_keeps_its_order_and_can_be_given_up() {
     let groups = tree(&[("slow", "/", "wiops=10")]);
     let slow = groups.find("slow").expect("there");

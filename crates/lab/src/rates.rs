@@ -1,8 +1,8 @@
 //! The limits of groups are kept: no more arrives at the device, from the beginning on, than the time allows.
 //!
 //! The limits apply to the I/Os that submitters let pass, so that bunches are possible behind them; but the total is
-//! bounded. Beyond the rate, 10 ms of it may be ahead of time, and one I/O is on its way (`Config::groups`). Only for
-//! groups that no operator changes.
+//! bounded. Beyond the rate, 10 ms of it and the credit of a burst may be ahead of time, and one I/O is on its way
+//! (`Config::groups`). Only for groups that no operator changes.
 
 use crate::violation::Violation;
 use blkmq_core::{GroupId, Instant, Nanos, Op, SECTOR_SIZE};
@@ -23,8 +23,8 @@ struct Group {
     id: GroupId,
     parent: GroupId,
     max: IoMax,
-    /// The arrivals, in the order of the fields of [`IoMax`].
-    used: [Used; 4],
+    /// The arrivals, in the order of [`IoMax::rates`].
+    used: [Used; 6],
 }
 
 /// The arrivals of each group and the groups below it.
@@ -58,9 +58,9 @@ impl Rates {
     ) -> Result<(), Violation> {
         let bytes = u64::from(sectors) * u64::from(SECTOR_SIZE);
         let units = match op {
-            Op::Read => [bytes, 0, 1, 0],
-            Op::Write => [0, bytes, 0, 1],
-            Op::Discard | Op::WriteZeroes => [0, 0, 0, 1],
+            Op::Read => [bytes, 0, 1, 0, bytes, 1],
+            Op::Write => [0, bytes, 0, 1, bytes, 1],
+            Op::Discard | Op::WriteZeroes => [0, 0, 0, 1, 0, 1],
             Op::Flush => return Ok(()),
         };
         let mut verdict = Ok(());
@@ -80,11 +80,12 @@ impl Rates {
 
 impl Group {
     fn check(&self, now: Instant) -> Result<(), Violation> {
-        let IoMax { rbps, wbps, riops, wiops } = self.max;
-        let time = u128::from(now.as_nanos() + SLACK.0);
-        for (rate, used) in [rbps, wbps, riops, wiops].into_iter().zip(self.used) {
+        let burst = self.max.burst;
+        let credit = u128::from(burst.length.0) * u128::from(burst.thousandths - 1000) / 1000;
+        for (rate, used) in self.max.rates().into_iter().zip(self.used) {
             let Some(rate) = rate else { continue };
-            let of = (u128::from(rate) * time).div_ceil(1_000_000_000) as u64 + used.most;
+            let lasting = allowed(rate, credit, now);
+            let of = lasting.min(allowed(burst.of(rate), 0, now)).saturating_add(used.most);
             if used.units > of {
                 let Used { units, .. } = used;
                 return Err(Violation::TooFast { group: self.id, units, of, rate });
@@ -92,6 +93,12 @@ impl Group {
         }
         Ok(())
     }
+}
+
+/// What may have arrived by `now` at `rate` with `credit` nanoseconds ahead of time.
+fn allowed(rate: u64, credit: u128, now: Instant) -> u64 {
+    let time = u128::from(now.as_nanos() + SLACK.0) + credit;
+    u64::try_from((u128::from(rate) * time).div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -108,6 +115,21 @@ mod tests {
             ..GroupSpec::default()
         };
         GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
+    }
+
+    #[test]
+    fn a_burst_is_bounded_by_its_rate_and_by_its_credit() {
+        let tree = tree(&[("a", "/", "iops=1000 burst=2 burst_length=1")]);
+        let a = tree.find("a").expect("there");
+        let mut rates = Rates::new(&tree);
+        let mut arrive = |ms, count| {
+            let now = Instant::ZERO + Nanos::from_millis(ms);
+            (0..count).find(|_| rates.arrived(now, a, (Op::Read, 1)).is_err())
+        };
+        // Twice the rate from the beginning on, with 10 ms of it ahead of time, and one on its way.
+        assert_eq!(arrive(500, 2000), Some(1021));
+        // A thousand of credit at most.
+        assert_eq!(arrive(2000, 5000), Some(3011 - 1022));
     }
 
     #[test]

@@ -133,7 +133,7 @@ pub fn definition() -> Command {
                 Arg::new("max")
                     .long("max")
                     .value_name("LIMITS")
-                    .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max'"),
+                    .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max iops=500 burst=2 burst_length=10'"),
                 Arg::new("promise")
                     .long("promise")
                     .value_name("RATES")

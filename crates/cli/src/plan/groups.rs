@@ -1,12 +1,14 @@
 //! Groups as the command line describes them: `--group NAME[:KEY=VALUE,...]`, and fio's `cgroup` of a job.
 
 use crate::error::UsageError;
+use crate::limits;
 use crate::units::{self, KbBase};
-use blkmq_engine::{GroupSpec, GroupTree, Promise, weight_of_io_weight};
+use blkmq_engine::{GroupSpec, GroupTree, IoMax, Promise, weight_of_io_weight};
 use blkmq_lab::workload::Job;
 
 /// The keys that a group accepts.
-const KEYS: &str = "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops=N or max, \
+const KEYS: &str = "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops, bps, iops=N or max, \
+     burst=1-1000, burst_length=TIME, \
      reserve_iops, reserve_bps, reserve_percent, limit_iops, limit_bps, limit_percent=N, overcommit";
 /// The default weight of a group.
 const WEIGHT: u32 = 100;
@@ -33,14 +35,9 @@ pub fn parse(text: &str) -> Result<GroupSpec, UsageError> {
                 group.weight = weight.map_err(|e| UsageError::new(e.to_string()))?;
             }
             "parent" => group.parent = value.into(),
-            "rbps" | "wbps" | "riops" | "wiops" => {
-                // With units, as everywhere on the command line.
-                let limit = match value {
-                    "max" => "max".to_owned(),
-                    size => units::bytes(size, KbBase::Binary)?.to_string(),
-                };
-                let max = group.max.set(&format!("{key}={limit}"));
-                group.max = max.map_err(|e| UsageError::new(e.to_string()))?;
+            limit if IoMax::WORDS.contains(&limit) => {
+                let max = limits::set(group.max, limit, value);
+                group.max = max.map_err(|error| error.at(limit))?;
             }
             _ => return Err(unknown(pair)),
         }
@@ -107,6 +104,10 @@ mod tests {
         let web = parse(text).expect("right");
         assert_eq!((&*web.name, &*web.parent, web.weight), ("web", "top", 200));
         assert_eq!(web.max.to_string(), "rbps=1048576 wbps=max riops=max wiops=500");
+        let burst = parse("b:iops=1k,bps=2m,burst=3,burst_length=5s").expect("right").max;
+        let words =
+            "rbps=max wbps=max riops=max wiops=max bps=2097152 iops=1024 burst=3 burst_length=5";
+        assert_eq!(burst.to_string(), words);
         let floor = parse("a:reserve_iops=2k,limit_percent=50,overcommit").expect("right").promise;
         assert_eq!((floor.guarantee.reserve.iops, floor.guarantee.limit.percent), (2_048, 50));
         assert!(floor.overcommit);
@@ -123,7 +124,8 @@ mod tests {
         assert!(refusal("a:weight=heavy").contains("no number"));
         assert!(refusal("a:weight=0").contains("accepted are 1 to 1000"));
         assert!(refusal("a:io.weight=10001").contains("accepted are 1 to 10000"));
-        assert!(refusal("a:rbps=0").contains("rbps=0"));
+        assert!(refusal("a:rbps=0").contains("rbps: '0' is not valid"));
+        assert!(refusal("a:burst=0").contains("accepted: 1 to 1000"));
         assert!(refusal("a:parent=b").contains("no group 'b'"));
         assert!(refusal("a:parent=a").contains("itself or below it"));
         assert!(refusal(":weight=3").contains("no name for a group"));

@@ -41,6 +41,9 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
   weight=N        its share of the device under bfq, 1 to 1000 (100)
   rbps=, wbps=    the most bytes read and written in a second
   riops=, wiops=  the most reads and writes in a second
+  bps=, iops=     the most of both together
+  burst=N, burst_length=TIME
+                  after a time of less use, N times these limits for so long (1, 1s)
   reserve_iops=, reserve_bps=, reserve_percent=
                   its floor under mclock, in I/Os of 4 KiB or bytes a second, or percent of the device; added up
   limit_iops=, limit_bps=, limit_percent=

@@ -1,13 +1,14 @@
 //! The settings of an export, one at a time, and exports as the command line has them: `NAME[,KEY=VALUE]...`.
 
 use crate::error::UsageError;
+use crate::limits;
 use crate::units::{self, KbBase};
 use blkmq_core::Class;
-use blkmq_engine::Promise;
+use blkmq_engine::{IoMax, Promise};
 use blkmq_server::{Cache, Export, Region};
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 19] = [
+pub const KEYS: [&str; 23] = [
     "device",
     "offset",
     "size",
@@ -17,6 +18,10 @@ pub const KEYS: [&str; 19] = [
     "wbps",
     "riops",
     "wiops",
+    "bps",
+    "iops",
+    "burst",
+    "burst_length",
     "reserve_iops",
     "reserve_bps",
     "reserve_percent",
@@ -56,17 +61,15 @@ impl Draft {
     pub fn set(&mut self, key: &str, text: &str, disks: usize) -> Result<(), UsageError> {
         let Self { export, offset, size } = self;
         let bytes = || units::bytes(text, KbBase::Binary);
-        let limit = || bytes().and_then(above_zero).map(Some);
         match key {
             "device" => number(text, 1..=disks as u64).map(|n| export.disk = n as usize - 1),
             "offset" => bytes().map(|n| *offset = n),
             "size" => bytes().and_then(above_zero).map(|n| *size = Some(n)),
             "read-only" => number(text, 0..=1).map(|n| export.read_only = n == 1),
             "weight" => number(text, 1..=1000).map(|n| export.weight = n as u32),
-            "rbps" => limit().map(|n| export.max.rbps = n),
-            "wbps" => limit().map(|n| export.max.wbps = n),
-            "riops" => limit().map(|n| export.max.riops = n),
-            "wiops" => limit().map(|n| export.max.wiops = n),
+            word if IoMax::WORDS.contains(&word) => {
+                limits::set(export.max, word, text).map(|max| export.max = max)
+            }
             promised if Promise::WORDS.contains(&promised) => {
                 let number = bytes()?;
                 let promise = export.promise.set(&format!("{key}={number}"));
@@ -182,7 +185,10 @@ mod tests {
         assert!(refused("a,wieght=1").contains("no such setting; accepted: device, offset"));
         assert!(refused("a,read-only").contains("accepted keys: device"));
         assert!(refused("a,size=much").contains("accepted: bytes"));
-        assert!(refused("a,rbps=0").contains("0 is too few"));
+        assert!(
+            refused("a,rbps=0")
+                .contains("rbps: '0' is not valid; accepted: a number from 1, or max")
+        );
         assert!(refused("a,size=0").contains("0 is too few"));
         assert!(refused("a,class=fast").contains("accepted: rt, be, idle"));
         assert!(refused("a,cache=none").contains("accepted: writeback, writethrough"));

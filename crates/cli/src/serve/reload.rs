@@ -195,7 +195,7 @@ fn scheduler(device: usize, old: &SchedulerChoice, new: &SchedulerChoice, all: &
 fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
     let settings = ExportSettings {
         weight: (old.weight != new.weight).then_some(new.weight),
-        max: (old.max != new.max).then(|| new.max.to_string()),
+        max: (old.max != new.max).then(|| new.max.changes_of(&old.max)),
         promise: (old.promise != new.promise).then(|| new.promise.to_string()),
     };
     if settings != ExportSettings::default() {
@@ -258,7 +258,7 @@ mod tests {
             let (path, value) = (path.to_owned(), value.to_owned());
             Change::Attribute { device: 1, path, value }
         };
-        let max = Some("rbps=max wbps=max riops=max wiops=100".to_owned());
+        let max = Some("wiops=100".to_owned());
         let expected = [
             Change::Level(LevelFilter::DEBUG),
             attribute("queue/scheduler", "mq-deadline"),

@@ -5,6 +5,7 @@
 //! scheduler (`throttle.rs`). This module does not know which owners are in which group: every I/O names its group.
 
 mod bounds;
+mod burst;
 mod error;
 mod floors;
 mod latency;
@@ -16,6 +17,7 @@ mod times;
 mod tree;
 
 pub use bounds::{MAX_GROUPS, MAX_WEIGHT};
+pub use burst::Burst;
 pub use error::GroupError;
 pub use floors::FloorsError;
 pub use latency::Latencies;

@@ -17,8 +17,10 @@
 //! nanosecond.
 //!
 //! Relaxed orderings are enough: these words hand nothing over, and each reservation is one compare-and-exchange, so
-//! that no two get the same time. The slack makes up for threads that come late: up to that amount, unused time is
-//! not lost.
+//! that no two get the same time. Up to the slack, unused time is not lost: that makes up for threads that come late,
+//! and a long slack is the credit of a burst. The price and the slack are settings of their own; a thread that sees
+//! the new one of one and the old one of the other reserves a time that is right for one of the two settings or
+//! between them.
 
 use super::{AtomicU64, Ordering};
 use blkmq_core::{Instant, Nanos};
@@ -26,7 +28,7 @@ use blkmq_core::{Instant, Nanos};
 /// A nanosecond in the unit of prices, as a power of two: as fine as a word can hold the highest price, which is a
 /// second for a unit (below 2^30 ns).
 const FRACTION: u32 = 34;
-/// Unused time that later I/Os may make up for.
+/// Unused time that later I/Os may make up for, at a rate without bursts.
 pub(crate) const SLACK: Nanos = Nanos::from_millis(10);
 
 /// A rate in units per second; without a limit at first.
@@ -37,18 +39,22 @@ pub(crate) struct Meter {
     free_at: AtomicU64,
     /// Fractions of a nanosecond that are not in `free_at` yet, in 2^-64 ns.
     carry: AtomicU64,
+    /// In nanoseconds.
+    slack: AtomicU64,
 }
 
 impl Meter {
     pub(crate) fn new() -> Self {
-        let [price, free_at, carry] = [0; 3].map(AtomicU64::new);
-        Self { price, free_at, carry }
+        let [price, free_at, carry, slack] = [0; 4].map(AtomicU64::new);
+        Self { price, free_at, carry, slack }
     }
 
-    /// From now on up to `rate` units go in a second; `None` for any number. Earlier reservations stand.
-    pub(crate) fn set_rate(&self, rate: Option<u64>) {
+    /// From now on up to `rate` units go in a second; `None` for any number. Earlier reservations stand. Up to `slack`
+    /// of unused time is not lost.
+    pub(crate) fn set_rate(&self, rate: Option<u64>, slack: Nanos) {
         let second = Nanos::from_secs(1).0 << FRACTION;
         let price = |rate: u64| (second / rate.max(1)).max(1);
+        self.slack.store(slack.0, Ordering::Relaxed);
         self.price.store(rate.map_or(0, price), Ordering::Relaxed);
     }
 
@@ -64,7 +70,8 @@ impl Meter {
             return now;
         }
         let cost = self.whole(u128::from(units) * u128::from(price));
-        let least = now.saturating_sub(SLACK).as_nanos();
+        let slack = Nanos(self.slack.load(Ordering::Relaxed));
+        let least = now.saturating_sub(slack).as_nanos();
         let mut seen = self.free_at.load(Ordering::Relaxed);
         loop {
             let start = seen.max(least);
@@ -133,7 +140,7 @@ mod tests {
     fn a_rate_is_kept_to_the_nanosecond_once_the_slack_is_used() {
         for begin in BEGINS {
             let meter = Meter::new();
-            meter.set_rate(Some(1_000));
+            meter.set_rate(Some(1_000), SLACK);
             let times: Vec<u64> =
                 (0..40).map(|_| meter.reserve(at(begin), 1).as_nanos() - begin).collect();
             // Ten milliseconds are ten I/Os ahead of time, and the first one waits for nothing.
@@ -155,7 +162,7 @@ mod tests {
 
     fn keeps_to(rate: u64, begin: u64) {
         let meter = Meter::new();
-        meter.set_rate(Some(rate));
+        meter.set_rate(Some(rate), SLACK);
         let units = if rate > 1_000_000_000 { 4096 } else { 1 };
         // At least a fiftieth of a second, of which the slack is half.
         let ios = (rate / units / 50).max(1000);
@@ -177,7 +184,7 @@ mod tests {
     fn a_limit_holds_whatever_the_uptime_and_the_silence_before() {
         for begin in BEGINS {
             let meter = Meter::new();
-            meter.set_rate(Some(100));
+            meter.set_rate(Some(100), SLACK);
             // Like a queue that has been used since its creation.
             meter.reserve(Instant::ZERO, 1);
             let went = (0..1000).filter(|_| meter.reserve(at(begin), 1) == at(begin)).count();
@@ -190,7 +197,7 @@ mod tests {
     fn nothing_overflows() {
         for begin in BEGINS {
             let meter = Meter::new();
-            meter.set_rate(Some(1));
+            meter.set_rate(Some(1), SLACK);
             assert_eq!(meter.reserve(at(begin), u64::MAX), at(begin));
             assert_eq!(meter.reserve(at(begin), u64::MAX), Instant::MAX, "never");
             assert_eq!(meter.reserve(at(begin), 1), Instant::MAX, "nor what is behind it");
@@ -198,7 +205,7 @@ mod tests {
             assert_eq!(meter.reserve(at(begin), 1), at(begin));
         }
         let meter = Meter::new();
-        meter.set_rate(Some(u64::MAX));
+        meter.set_rate(Some(u64::MAX), SLACK);
         assert!(meter.is_limited(), "the price of a unit is never nothing");
         assert_eq!(meter.reserve(Instant::MAX, u64::MAX), Instant::MAX);
     }
@@ -206,22 +213,37 @@ mod tests {
     #[test]
     fn without_units_or_without_a_limit_by_now_nothing_is_waited_for() {
         let meter = Meter::new();
-        meter.set_rate(Some(1));
+        meter.set_rate(Some(1), SLACK);
         assert!(meter.is_limited());
         meter.reserve(at(SILENCE), 100);
         assert!(meter.reserve(at(SILENCE), 1) > at(99 * SILENCE));
         assert_eq!(meter.reserve(at(SILENCE), 0), at(SILENCE), "as a discard of no bytes");
-        meter.set_rate(None);
+        meter.set_rate(None, SLACK);
         assert_eq!(meter.reserve(at(SILENCE), 1), at(SILENCE), "what was reserved does not count");
     }
 
     #[test]
     fn a_rate_of_none_is_one_in_a_second() {
         let meter = Meter::new();
-        meter.set_rate(Some(0));
+        meter.set_rate(Some(0), SLACK);
         let times = [(); 3].map(|()| meter.reserve(at(SILENCE), 1));
         // The first one uses the slack.
         assert_eq!(times, [0, SILENCE - SLACK.0, 2 * SILENCE - SLACK.0].map(|ns| at(SILENCE + ns)));
+    }
+
+    #[test]
+    fn a_long_slack_is_a_credit_that_fills_at_the_rate() {
+        for begin in BEGINS {
+            let meter = Meter::new();
+            meter.set_rate(Some(1000), Nanos::from_millis(500));
+            let at_once = |now| (0..5000).filter(|_| meter.reserve(now, 1) == now).count();
+            // The credit, and one I/O that waits for nothing.
+            assert_eq!(at_once(at(begin)), 501, "{begin}");
+            meter.reset();
+            meter.reserve(at(begin), 501);
+            // A tenth of a second later there is that much credit.
+            assert_eq!(at_once(at(begin + 100_000_000)), 100, "{begin}");
+        }
     }
 
     #[test]
@@ -229,7 +251,7 @@ mod tests {
         // Miri runs a thousand times slower.
         const UNITS: u64 = if cfg!(miri) { 3_000 } else { 300_000 };
         let meter = Meter::new();
-        meter.set_rate(Some(3_000_000_000));
+        meter.set_rate(Some(3_000_000_000), SLACK);
         let begin = at(SILENCE);
         // The slack, and from there a third of a nanosecond each.
         meter.reserve(begin, 30_000_000);
@@ -251,7 +273,7 @@ mod model {
     fn no_two_get_the_same_time(reserve: fn(&Meter, Instant, u64) -> Instant) {
         loom::model(move || {
             let meter = Arc::new(Meter::new());
-            meter.set_rate(Some(10));
+            meter.set_rate(Some(10), SLACK);
             let other = {
                 let meter = Arc::clone(&meter);
                 thread::spawn(move || reserve(&meter, Instant::ZERO, 1))

@@ -85,7 +85,6 @@ pub(crate) use fair_share::FairShare;
 pub(crate) use insert_lists::InsertLists;
 #[cfg(feature = "compare")]
 pub(crate) use lock_cell::{DetachedLock, LockCell, LockGuard, LockKind};
-pub(crate) use meter::Meter;
 pub(crate) use orphans::Orphans;
 pub(crate) use pending::Pending;
 pub(crate) use poison::{Alarm, AlarmRef};
@@ -132,7 +131,7 @@ pub(crate) use std::{
 pub(crate) use atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 // The model checkers use the standard ones as well.
-pub(crate) use std::sync::{PoisonError, TryLockError, Weak};
+pub(crate) use std::sync::{OnceLock, PoisonError, TryLockError, Weak};
 
 /// `std::cell::UnsafeCell` in loom's shape, so that loom sees every access begin and end.
 #[cfg(not(loom))]

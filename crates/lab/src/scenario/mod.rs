@@ -17,7 +17,8 @@ use crate::{Costs, Habits, Plan, PowerCuts, Stamp};
 use blkmq_core::{Instant, Limits, Nanos, Rng};
 use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
 use blkmq_engine::{
-    Access, Config, GroupSpec, GroupTree, IoMax, KickMode, Modes, NoMerges, PumpMode, StatsMode,
+    Access, Burst, Config, GroupSpec, GroupTree, IoMax, KickMode, Modes, NoMerges, PumpMode,
+    StatsMode,
 };
 use blkmq_sched::{Factory, OptionError, Options, Scope};
 
@@ -283,5 +284,10 @@ pub(crate) fn some_limits(rng: &mut Rng, one_in: u16) -> IoMax {
     // The figures keep a run to seconds, and let I/Os in flight be those that have to wait.
     (max.rbps, max.wbps) = (some(1 << 20, 12), some(1 << 20, 12));
     (max.riops, max.wiops) = (some(200, 16), some(200, 16));
+    (max.bps, max.iops) = (some(1 << 20, 12), some(200, 16));
+    if rng.chance(1, 2) {
+        let length = Nanos::from_millis(1 + rng.below(500));
+        max.burst = Burst { thousandths: 1000 + rng.below(4000) as u32, length };
+    }
     max
 }

@@ -81,7 +81,7 @@ pub const OPTIONS: &[Opt] = &[
     compare(
         "group",
         "NAME[:KEY=VALUE,...]",
-        "a group: weight, io.weight, parent, rbps, wbps, riops, wiops; repeatable",
+        "a group: weight, parent, limits (rbps, iops, burst...), floors (reserve_iops...); repeatable",
         |d, v| {
             d.groups.push(groups::parse(v.text)?);
             Ok(())

@@ -104,6 +104,7 @@ fn text(value: &Spanned<DeValue<'_>>, faults: &mut Faults) -> Option<(String, Sp
     let text = match value.get_ref() {
         DeValue::String(text) => text.clone().into_owned(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+        DeValue::Float(number) => number.as_str().to_owned(),
         DeValue::Boolean(is) => u8::from(*is).to_string(),
         _ => {
             faults.add(

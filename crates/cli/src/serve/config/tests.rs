@@ -51,7 +51,7 @@ fn every_fault_is_found_and_has_its_place() {
                 [[device]]\nname = 'a'\ndevice = 'floppy'\nscheduler = 'cfq'\n\
                 [[device]]\nname = 'a'\n\
                 [[export]]\nname = 'x'\ndevice = 'b'\nweight = 1001\n\
-                [[export]]\nname = 'y'\nsize = 1.5\n";
+                [[export]]\nname = 'y'\nsize = 1.5\nburst = [2]\n";
     let found = faults(text);
     let expected = [
         ("f:1:11: workers: out of range", "accepted"),
@@ -64,7 +64,8 @@ fn every_fault_is_found_and_has_its_place() {
         ("f:11:1: no device", "accepted: device = "),
         ("f:15:10: no device is called 'b'", "accepted: a"),
         ("f:16:10: weight: '1001' is not valid", "accepted: 1 to 1000"),
-        ("f:19:8: not a value", "accepted: \"text\""),
+        ("f:19:8: size: '1.5' is not valid", "accepted: bytes"),
+        ("f:20:9: not a value", "accepted: \"text\""),
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (found, (begin, accepted)) in found.iter().zip(expected) {
