@@ -55,9 +55,7 @@ impl Queues {
 
     /// Makes room for nodes with numbers below `nodes`.
     pub(super) fn make_room(&mut self, nodes: usize) {
-        if self.at.len() < nodes / 2 {
-            self.at.resize(nodes / 2, Queue::default());
-        }
+        self.at.resize(self.at.len().max(nodes / 2), Queue::default());
     }
 
     fn of(&self, leaf: u32) -> &Queue {
@@ -208,6 +206,20 @@ impl Queues {
         {
             self.order.remove(rq);
             self.order.insert(lane, sector, rq);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_place_for_every_second_node() {
+        let mut queues = Queues::new(4);
+        for (nodes, places) in [(2, 1), (6, 3), (4, 3), (8, 4)] {
+            queues.make_room(nodes);
+            assert_eq!(queues.at.len(), places, "{nodes}");
         }
     }
 }

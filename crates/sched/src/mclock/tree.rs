@@ -194,7 +194,8 @@ impl Tree {
         self.place(
             node,
             Node::new(id, above, depth, weight.max(1)),
-            Node::new(id, node, depth + 1, OWN_WEIGHT),
+            // Depths order floors, of which it has none.
+            Node::new(id, node, depth, OWN_WEIGHT),
         );
         self.join(above, node);
         let at = usize::from(id.0);
@@ -325,7 +326,8 @@ impl Tree {
     fn file(&mut self, node: u32) {
         let of = self.at(node);
         let is_own = node % 2 == 1;
-        let key = (of.p, if is_own { 0 } else { 1 + u32::from(of.id.0) });
+        // No group below another one has the number zero.
+        let key = (of.p, if is_own { 0 } else { u32::from(of.id.0) });
         let (parent, member) = (of.parent, of.member);
         self.at_mut(parent).standing.set(member, key);
     }
