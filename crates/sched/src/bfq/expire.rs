@@ -92,9 +92,7 @@ impl Bfq {
         }
         let total = budget::charge_for_time(self.max_budget(), time, self.tunables.timeout);
         let total = total.max(service);
-        if budget < total {
-            self.wf.set_budget(q, total);
-        }
+        self.wf.set_budget(q, budget.max(total));
         if total > service {
             self.wf.serve(q, total - service);
         }

@@ -150,9 +150,7 @@ impl Bfq {
     /// Moves a queue to another level: takes it off the service tree, moves it, and puts it back.
     pub(super) fn move_queue(&mut self, cx: &Cx<'_>, q: u32, level: u32) {
         let old = self.wf.level(q);
-        if old == level || !self.queues[q].live {
-            return;
-        }
+        debug_assert!(old != level);
         if q == self.serving {
             self.expire(cx, Reason::Preempted);
         }

@@ -180,4 +180,33 @@ mod tests {
             assert_eq!(share.is_bound(), bound, "a fifth of 250 ms, and more than that of 150");
         }
     }
+
+    #[test]
+    fn a_think_time_that_is_the_limit_does_not_exceed_it() {
+        let known = ThinkTime { samples: 256, mean: Nanos(5), ..ThinkTime::new(Instant::ZERO) };
+        assert!(known.exceeds(Nanos(4)) && !known.exceeds(Nanos(5)));
+    }
+
+    #[test]
+    fn of_a_window_that_is_halved_half_of_the_idle_time_is_left() {
+        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
+        for (idle, bound) in [(20_000_000, true), (20_000_001, false)] {
+            let mut share = IoShare::new(Instant::ZERO);
+            share.arrived(at(300), Nanos::from_millis(60));
+            share.arrived(at(400), Nanos(idle));
+            assert_eq!(share.is_bound(), bound, "30 ms and {idle} ns of 250 ms");
+        }
+    }
+
+    #[test]
+    fn two_processes_together_do_little_but_io_if_one_does() {
+        let share = |bound| IoShare { bound, ..IoShare::new(Instant::ZERO) };
+        let join = |one, two| {
+            let mut joined = share(one);
+            joined.join(&share(two));
+            joined.is_bound()
+        };
+        let all = [join(false, false), join(false, true), join(true, false), join(true, true)];
+        assert_eq!(all, [false, true, true, true]);
+    }
 }

@@ -160,11 +160,10 @@ impl Bfq {
             return None;
         }
         let q = self.serving;
-        self.own_async(q).or_else(|| self.waker_of(q)).or_else(|| self.woken_by(q)).or_else(|| {
-            let queue = &self.queues[q];
-            let harmless = !queue.raising.is_raised() || self.raised_busy > 1 || !queue.short_think;
-            if !harmless || self.idling_boosts(q) { None } else { self.anybody_for(q) }
-        })
+        self.own_async(q)
+            .or_else(|| self.waker_of(q))
+            .or_else(|| self.woken_by(q))
+            .or_else(|| if self.idling_boosts(q) { None } else { self.anybody_for(q) })
     }
 
     /// Has `q` a request that fits its budget?

@@ -101,6 +101,9 @@ fn s19_16_less_is_noted_down_at_lower_levels() {
         let rq = put(&mut d, read(1, 0));
         d.issue();
         d.complete(rq);
+        // The slot ends, which only the highest level notes.
+        d.advance(ms(9));
+        assert_eq!((d.pick(), d.shown("serving")), (Pick::Empty, 0));
         let notes = d.env().take_notes();
         if level < StatsLevel::Full {
             assert_eq!(notes.len(), expected, "{notes:?}");
