@@ -95,6 +95,7 @@ const CHECKS: &[Check] = &[
     Check { name: "alert-rules", requires: Some("promtool"), run: serve::rules },
     Check { name: "serve-dashboards", requires: Some("promtool"), run: serve::dashboards },
     Check { name: "serve-figures", requires: Some("fio"), run: serve::figures },
+    Check { name: "serve-latencies", requires: Some("fio"), run: serve::latencies },
     Check { name: "serve-page", requires: Some(browser::CHROMIUM), run: serve::page },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];

@@ -4,14 +4,12 @@
 use super::super::{Outcome, parse};
 use super::counts::value;
 use super::dashboards::get;
+use super::follower::Follower;
 use crate::Result;
 use crate::nbd::Server;
 use crate::serve::fio::{self, Fio};
 use crate::shell::{BLKMQ, Cmd};
 use serde_json::Value;
-use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::Child;
 
 /// I/Os a second of the client that is held to a rate: reads, and as many writes.
 const RATE: f64 = 400.0;
@@ -56,12 +54,8 @@ impl Counts {
 pub(in crate::interop) fn figures() -> Result<Outcome> {
     let more = "--http=tcp:127.0.0.1:0 --export=gold";
     let server = Server::blkmq("figures", DEVICE, "mq-deadline", more)?;
-    let followers = [
-        Follower::start(&server, "top --json --interval=1", of_top)?,
-        Follower::start(&server, "ctl stat --json --interval=1", of_ctl)?,
-    ];
-    // They have looked once when they have shown an interval.
-    followers.iter().try_for_each(|follower| follower.lines(1).map(drop))?;
+    let top_all = Follower::start(&server, "top --json --interval=1")?;
+    let stat_all = Follower::start(&server, "ctl stat --json --interval=1")?;
     let client = fio::run(&server.uri("gold"), &server.path("fio"), LOAD)?;
     let all = absolute(&server)?;
     for (name, counts) in &all {
@@ -71,10 +65,9 @@ pub(in crate::interop) fn figures() -> Result<Outcome> {
     if let Some((name, _)) = all.iter().find(|(_, counts)| *counts != first) {
         return Err(format!("{name} has other figures than {}", all[0].0).into());
     }
-    for follower in followers {
-        let sum = follower.sum()?;
+    for (name, sum) in [("top", sum(&top_all, of_top)?), ("ctl stat", sum(&stat_all, of_ctl)?)] {
         if sum != first {
-            return Err(format!("{} has {sum:?} over all intervals", follower.words).into());
+            return Err(format!("{name} has {sum:?} over all intervals").into());
         }
     }
     let (requests, merged): (u64, u64) = (first.requests.iter().sum(), first.merged.iter().sum());
@@ -86,6 +79,15 @@ pub(in crate::interop) fn figures() -> Result<Outcome> {
         return Err("nothing was merged".into());
     }
     top(&server)
+}
+
+/// The sum of all intervals until now.
+fn sum(follower: &Follower, of: fn(&Value) -> Option<Counts>) -> Result<Counts> {
+    let mut sum = Counts::default();
+    for line in follower.all()? {
+        sum.add(of(&line).ok_or_else(|| format!("no counts in {line}"))?);
+    }
+    Ok(sum)
 }
 
 /// The counts since the server began, from each place that shows them.
@@ -137,58 +139,6 @@ fn count(text: &str, series: &str) -> Result<u64> {
 
 fn number(value: &Value) -> Result<u64> {
     value.as_u64().ok_or_else(|| format!("no number: {value}").into())
-}
-
-/// A program that shows a line of JSON for each interval; killed when this is dropped.
-struct Follower {
-    child: Child,
-    words: &'static str,
-    path: PathBuf,
-    of: fn(&Value) -> Option<Counts>,
-}
-
-impl Follower {
-    fn start(
-        server: &Server,
-        words: &'static str,
-        of: fn(&Value) -> Option<Counts>,
-    ) -> Result<Self> {
-        let path = server.path(words.split(' ').next().unwrap_or(words));
-        let socket = server.path("socket.control");
-        let cmd = Cmd::new(&format!("{BLKMQ} {words} --socket={}", socket.display()));
-        let child = cmd.start(File::create(&path)?)?;
-        Ok(Self { child, words, path, of })
-    }
-
-    /// At least this many lines, after waiting for them.
-    fn lines(&self, least: usize) -> Result<Vec<Value>> {
-        for _ in 0..200 {
-            let text = fs::read_to_string(&self.path)?;
-            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-            if whole.lines().count() >= least {
-                return whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect();
-            }
-            fio::pause(0.05)?;
-        }
-        Err(format!("{} shows nothing for too long", self.words).into())
-    }
-
-    /// The sum of all intervals up to one that begins from now on. The present one may have ended and not be shown.
-    fn sum(&self) -> Result<Counts> {
-        let (shown, mut sum) = (self.lines(0)?.len(), Counts::default());
-        for line in self.lines(shown + 2)? {
-            sum.add((self.of)(&line).ok_or_else(|| format!("{} shows {line}", self.words))?);
-        }
-        Ok(sum)
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        // It goes on for ever.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// The counts of an interval from the rates of `top` for the device.

@@ -1,0 +1,59 @@
+//! A program that shows a line of JSON for each interval, beside a load.
+
+use crate::Result;
+use crate::nbd::Server;
+use crate::serve::fio;
+use crate::shell::{BLKMQ, Cmd};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Child;
+
+/// The program, which goes on for ever; killed when this is dropped.
+pub(super) struct Follower {
+    child: Child,
+    words: &'static str,
+    path: PathBuf,
+}
+
+impl Follower {
+    /// Starts `blkmq` with `words` about `server`, and waits for its first interval: from then on it misses nothing.
+    ///
+    /// # Errors
+    /// If it shows nothing.
+    pub(super) fn start(server: &Server, words: &'static str) -> Result<Self> {
+        let path = server.path(&words.replace([' ', '='], ""));
+        let socket = server.path("socket.control");
+        let cmd = Cmd::new(&format!("{BLKMQ} {words} --socket={}", socket.display()));
+        let follower = Self { child: cmd.start(File::create(&path)?)?, words, path };
+        follower.lines(1)?;
+        Ok(follower)
+    }
+
+    /// At least this many lines, after waiting for them.
+    fn lines(&self, least: usize) -> Result<Vec<Value>> {
+        for _ in 0..200 {
+            let text = fs::read_to_string(&self.path)?;
+            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            if whole.lines().count() >= least {
+                return whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect();
+            }
+            fio::pause(0.05)?;
+        }
+        Err(format!("{} shows nothing for too long", self.words).into())
+    }
+
+    /// The lines of all intervals up to one that begins from now on. The present one may have ended and not be shown.
+    pub(super) fn all(&self) -> Result<Vec<Value>> {
+        let shown = self.lines(0)?.len();
+        self.lines(shown + 2)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // It goes on for ever.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
