@@ -49,6 +49,13 @@ impl<'a> Wrapped<'a> {
     }
 }
 
+impl<D: BlockDevice<AlignedBuf>> From<D> for Layers<D> {
+    /// The device itself, without a layer around it.
+    fn from(device: D) -> Self {
+        Wrapped { faults: Vec::new(), notes: Vec::new(), inside: "" }.around(device)
+    }
+}
+
 impl<D> Layers<D> {
     /// Returns the device itself, without the fault layers around it.
     #[must_use]

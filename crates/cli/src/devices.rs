@@ -1,10 +1,14 @@
 //! The devices of the command line: their list, those that simulations can use, and the properties that a run needs.
 
 use crate::error::UsageError;
+#[cfg(target_os = "linux")]
+use crate::plan::PlacedFile;
 use crate::plan::{DeviceChoice, Time};
 use crate::report::model::DeviceKind;
 use blkmq::{Device, open_on};
 use blkmq_device::{DeviceError, OccupancyLog, descriptions, registry};
+#[cfg(target_os = "linux")]
+use blkmq_uring::UringDevice;
 
 /// A device, as lists and help show it.
 pub struct Offer {
@@ -86,6 +90,31 @@ pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
     }
 }
 
+/// Opens the device that was chosen, with all of its files.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_choice(choice: &DeviceChoice, time: Time) -> Result<Device, UsageError> {
+    if choice.files.is_empty() { open(&choice.text, time) } else { joined(choice) }
+}
+
+#[cfg(target_os = "linux")]
+fn joined(choice: &DeviceChoice) -> Result<Device, UsageError> {
+    let open = |file: &PlacedFile| {
+        let text = file.text.strip_prefix("uring:").unwrap_or(&file.text);
+        let device = UringDevice::parse(text);
+        let device = device.map_err(|e| UsageError::new(e.to_string()).at(&*file.text))?;
+        Ok((file.start, device))
+    };
+    let files = choice.files.iter().map(open).collect::<Result<Vec<_>, UsageError>>()?;
+    Ok(Device::File(UringDevice::joined(files).into()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn joined(choice: &DeviceChoice) -> Result<Device, UsageError> {
+    open(&choice.text, Time::Real)
+}
+
 /// Opens a virtual device, which knows in advance when each request will be done.
 ///
 /// # Errors
@@ -126,6 +155,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
         keeps: keeps(&device),
         size_bytes: device.bytes(),
         notes: device.notes().to_vec(),
+        files: Vec::new(),
     })
 }
 

@@ -59,6 +59,42 @@ fn a_file_is_laid_out_and_its_data_is_what_was_written() {
 }
 
 #[test]
+fn each_file_gets_its_share_and_is_verified() {
+    let test = "each_file_gets_its_share_and_is_verified";
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().display();
+    let jobs = format!(
+        "--directory={place} --ioengine=libaio --direct=1 --bs=4k --size=256k --nrfiles=4 --iodepth=8 --verify=crc32c"
+    );
+    let Some(written) = report(test, &format!("{jobs} --name=w --numjobs=2 --rw=randwrite")) else {
+        return;
+    };
+    for job in 0..2 {
+        assert_eq!(written["jobs"][job]["write"]["total_ios"], 64);
+        assert_eq!(written["jobs"][job]["blkmq"]["verify"]["verified"], 256 << 10);
+        for file in 0..4 {
+            let path = folder.path().join(format!("w.{job}.{file}"));
+            let bytes = std::fs::read(path).expect("it was laid out");
+            assert_eq!(bytes.len(), 64 << 10);
+            assert!(bytes.chunks(4096).all(|block| block[..2] == bytes[..2]), "all are written");
+        }
+    }
+    // A second command knows one of the files under another place on its device, and finds its data.
+    let one =
+        format!("--filename={place}/w.1.3 --direct=1 --bs=4k --name=w --rw=read --verify=crc32c");
+    assert_eq!(report(test, &one).expect("as before")["jobs"][0]["error"], 0);
+    // Data of one block in the place of another is found, in whichever file it is.
+    let path = folder.path().join("w.0.2");
+    let mut bytes = std::fs::read(&path).expect("it is there");
+    bytes.copy_within(0..4096, 8192);
+    std::fs::write(&path, bytes).expect("it can be written");
+    let all = format!("bench --scheduler=none --name=w --rw=read {jobs}");
+    let output = blkmq(&Vec::from_iter(all.split_whitespace()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("job 'w'"), "{errors}");
+}
+
+#[test]
 fn a_dry_run_lays_out_nothing() {
     let (path, name) = path("dry");
     let line =

@@ -1,12 +1,13 @@
 //! [`UringDevice`]: an open file with its limits, from which hardware queues are made.
 
 use crate::extents;
+use crate::parts::{self, Part};
 use crate::queue::UringQueue;
 use crate::ring::Ring;
 use crate::target::Target;
 use crate::{OpenError, Options};
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_core::Extent;
+use blkmq_core::{Extent, SECTOR_SIZE};
 use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape};
 use std::io;
 use std::ops::Range;
@@ -25,7 +26,8 @@ pub struct UringDevice {
     pub shape: DeviceShape,
     /// Deviations from the options: one sentence each, for the user.
     pub notes: Vec<String>,
-    target: Target,
+    /// In the order of their places; at least one.
+    parts: Vec<Part>,
     options: Options,
     pools: Vec<BufferPool>,
 }
@@ -55,7 +57,37 @@ impl UringDevice {
         };
         let notes = target.notes.clone();
         let (options, pools) = (options.clone(), Vec::new());
-        Ok(Self { shape, notes, target, options, pools })
+        Ok(Self { shape, notes, parts: vec![Part { start: 0, target }], options, pools })
+    }
+
+    /// One device of several files: each of `files` begins at the byte of the device that stands beside it, and the
+    /// bytes between them hold nothing. Its limits are those that suit all of the files, its queues those of the first
+    /// one; a flush goes to all files, one after the other.
+    ///
+    /// # Panics
+    /// If there is no file, one of `files` is such a device itself, a place is no multiple of 4096 bytes, or there is
+    /// not at least a sector between the end of a file and the next one, in the order of `files`: requests to two files
+    /// would merge.
+    #[must_use]
+    pub fn joined(files: Vec<(u64, Self)>) -> Self {
+        let mut files = files.into_iter();
+        let (first, mut joined) = files.next().expect("a device has at least one file");
+        joined.parts[0].start = sector(first);
+        for (at, file) in files {
+            assert!(file.parts.len() == 1, "a device of several files within another one");
+            let part = Part { start: sector(at), target: file.parts[0].target.clone() };
+            let end = joined.parts.last().map_or(0, Part::end);
+            assert!(part.start > end, "a file at sector {} behind one to {end}", part.start);
+            joined.parts.push(part);
+            for note in file.notes {
+                if !joined.notes.contains(&note) {
+                    joined.notes.push(note);
+                }
+            }
+        }
+        joined.shape.limits = parts::limits(&joined.parts);
+        joined.shape.cache = parts::cache(&joined.parts);
+        joined
     }
 
     /// Opens the device that `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`FACTORY`].
@@ -75,16 +107,16 @@ impl UringDevice {
         &self.options
     }
 
-    /// Does it bypass the page cache?
+    /// Does it bypass the page cache? A device of several files does if all of them do.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.target.is_direct
+        self.parts.iter().all(|part| part.target.is_direct)
     }
 
     /// The alignment that buffers need in memory, in bytes; 1 if it does not matter.
     #[must_use]
     pub fn memory_alignment(&self) -> u32 {
-        self.target.alignment.memory
+        parts::alignment(&self.parts).memory
     }
 
     /// Queues made from now on register the memory of `pool` with the kernel. It is then mapped as long as they
@@ -103,7 +135,28 @@ impl UringDevice {
     /// # Errors
     /// If the file cannot be asked.
     pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
-        extents::of_file(&self.target.file, range, most)
+        let bytes = |sectors: u64| sectors * u64::from(SECTOR_SIZE);
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end && found.len() < most.max(1) {
+            let behind = self.parts.partition_point(|part| bytes(part.end()) <= at);
+            let part = self.parts.get(behind);
+            let start = part.map_or(range.end, |part| bytes(part.start)).min(range.end);
+            if start > at {
+                // Between two files.
+                Extent::append(&mut found, Extent { end: start, is_hole: true });
+                at = start;
+                continue;
+            }
+            let Some(part) = part else { break };
+            let (start, end) = (bytes(part.start), bytes(part.end()).min(range.end));
+            let left = most.max(1) - found.len();
+            for extent in extents::of_file(&part.target.file, at - start..end - start, left)? {
+                at = start + extent.end;
+                Extent::append(&mut found, Extent { end: at, ..extent });
+            }
+        }
+        Ok(found)
     }
 
     /// Makes the hardware queues, `shape.hw_queues` of them, each with a ring of its own.
@@ -112,9 +165,16 @@ impl UringDevice {
     /// If there is no memory for the rings, or if the rings and the registered buffers exceed the limit of locked
     /// memory.
     pub fn queues<P: IoBuf>(&self) -> Result<DeviceQueues<P>, OpenError> {
-        let queue = |_| UringQueue::new(&self.target, &self.options, &self.pools);
+        let queue = |_| UringQueue::new(&self.parts, &self.options, &self.pools);
         (0..self.options.hw_queues).map(|n| Ok(Box::new(queue(n)?) as _)).collect()
     }
+}
+
+/// The sector at byte `place` of a device.
+fn sector(place: u64) -> u64 {
+    // The largest logical block that a file can have here.
+    assert!(place.is_multiple_of(4096), "a file at byte {place}");
+    place / u64::from(SECTOR_SIZE)
 }
 
 impl<P: IoBuf> BlockDevice<P> for UringDevice {

@@ -71,6 +71,7 @@ mod layout;
 mod lock;
 mod options;
 mod param;
+mod parts;
 mod places;
 mod queue;
 mod request;

@@ -7,19 +7,18 @@
 //! *Invariant: while the kernel has the number of a place, the place is not free and its token stays in it.* The
 //! crate's page (`lib.rs`) draws the conclusions.
 
+use crate::parts::{self, Files, Part};
 use crate::places::Places;
-use crate::request::{File, Kind, Request, Step, ZeroBy};
+use crate::request::{Kind, Request, Step, ZeroBy};
 use crate::ring::Ring;
-use crate::target::{self, Target};
+use crate::target;
 use crate::{OpenError, Options};
 use blkmq_buf::BufferPool;
 use blkmq_buf::IoBuf;
 use blkmq_core::{Instant, IoError, IoResult, Nanos, SECTOR_SIZE, Tag};
 use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
-use io_uring::squeue;
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 
 /// After `EAGAIN`, which means a lack of memory, no event announces the end of the shortage: try again after this.
 const RETRY_DELAY: Nanos = Nanos::from_millis(1);
@@ -29,11 +28,8 @@ const READ_ONLY: IoError = IoError(libc::EROFS as u16);
 /// One hardware queue of an open file.
 pub struct UringQueue {
     ring: Ring,
-    /// Kept open as long as the ring refers to it by number.
-    _file: Arc<std::fs::File>,
-    file: File,
+    files: Files,
     alignment: target::Alignment,
-    readonly: bool,
     zero: ZeroBy,
     places: Places,
     /// Places to be submitted again, each with the time from which; the earliest first.
@@ -56,24 +52,20 @@ impl std::fmt::Debug for UringQueue {
 
 impl UringQueue {
     pub(crate) fn new(
-        target: &Target,
+        parts: &[Part],
         options: &Options,
         pools: &[BufferPool],
     ) -> Result<Self, OpenError> {
         let depth = options.hw_queue_depth;
         let mut ring = Ring::new(depth)?;
-        let mut file = File { fd: target.file.as_raw_fd(), flags: squeue::Flags::empty() };
         if options.fixed {
-            ring.register_file(&target.file)?;
+            ring.register_files(parts.iter().map(|part| &*part.target.file))?;
             ring.register_buffers(pools)?;
-            file = File { fd: 0, flags: squeue::Flags::FIXED_FILE };
         }
         Ok(Self {
             ring,
-            _file: Arc::clone(&target.file),
-            file,
-            alignment: target.alignment,
-            readonly: target.readonly,
+            files: Files::new(parts, options.fixed),
+            alignment: parts::alignment(parts),
             zero: ZeroBy::Range,
             places: Places::new(depth),
             later: VecDeque::new(),
@@ -96,7 +88,8 @@ impl UringQueue {
     /// Puts the request of place `at` into the submission queue.
     #[inline]
     fn push(&mut self, at: u32) {
-        let entry = self.places[at].entry(self.file).user_data(at.into());
+        let place = &self.places[at];
+        let entry = place.entry(self.files.at(place.file()).file).user_data(at.into());
         // SAFETY: the entry points to the list of pieces in the place, and through it to payloads. The list stays as
         // it is while the kernel has the place's number: it is refilled only when the place is free, and advanced
         // only by an answer. The payloads stay while their token is not back in the engine. The token is in the
@@ -194,14 +187,24 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     #[inline]
     fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         let kind = Kind::of(&rq, self.zero);
-        if self.readonly && !matches!(kind, Kind::Read | Kind::Flush) {
-            return Enqueued::Done(rq, Err(READ_ONLY));
-        }
+        let (files, start) = if kind == Kind::Flush {
+            (0..=self.files.last(), 0)
+        } else {
+            let Some(at) = self.files.holding(rq.sector(), rq.sectors()) else {
+                // Between two files.
+                return Enqueued::Done(rq, Err(IoError::IO));
+            };
+            let file = self.files.at(at as usize);
+            if file.readonly && kind != Kind::Read {
+                return Enqueued::Done(rq, Err(READ_ONLY));
+            }
+            (at..=at, file.start)
+        };
         let Some(at) = self.places.next() else {
             // Every place is taken, so a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         };
-        self.places[at].begin(&rq, kind);
+        self.places[at].begin(&rq, kind, files, start);
         if kind.moves_data()
             && let Err(e) = self.gather(at, bios, &rq)
         {

@@ -7,6 +7,7 @@ use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
 use blkmq_engine::Inflight;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
+use std::ops::RangeInclusive;
 
 /// The target of the I/O: a descriptor, or a number among the ring's own files.
 #[derive(Clone, Copy)]
@@ -50,6 +51,9 @@ pub(crate) struct Request {
     /// `None` while the place is free.
     pub(crate) rq: Option<Inflight>,
     kind: Kind,
+    /// The file of the entry, and the last of the files that a flush goes to.
+    file: u32,
+    last_file: u32,
     /// The position in the file, in bytes, of the rest to be done.
     offset: u64,
     left: u64,
@@ -94,6 +98,8 @@ impl Request {
         Self {
             rq: None,
             kind: Kind::Flush,
+            file: 0,
+            last_file: 0,
             offset: 0,
             left: 0,
             pieces: Vec::new(),
@@ -105,17 +111,31 @@ impl Request {
         }
     }
 
-    /// Takes the place for a request. [`add`](Self::add) adds the memory.
+    /// Takes the place for a request to the files `files`, one but for a flush, of which the first begins at sector
+    /// `start` of the device. [`add`](Self::add) adds the memory.
     #[inline]
-    pub(crate) fn begin(&mut self, rq: &Inflight, kind: Kind) {
+    pub(crate) fn begin(
+        &mut self,
+        rq: &Inflight,
+        kind: Kind,
+        files: RangeInclusive<u32>,
+        start: u64,
+    ) {
         self.kind = kind;
-        self.offset = rq.sector() * u64::from(SECTOR_SIZE);
+        (self.file, self.last_file) = files.into_inner();
+        self.offset = (rq.sector() - start) * u64::from(SECTOR_SIZE);
         self.left = u64::from(rq.sectors()) * u64::from(SECTOR_SIZE);
         self.clear();
         self.fixed = None;
         self.given_up = false;
         let has_no_flag = matches!(kind, Kind::Discard | Kind::Zero(_));
         self.then_flush = has_no_flag && rq.flags().contains(IoFlags::FUA);
+    }
+
+    /// The number of the file of the next entry.
+    #[inline]
+    pub(crate) fn file(&self) -> usize {
+        self.file as usize
     }
 
     /// Removes the memory of the previous request.
@@ -239,6 +259,10 @@ impl Request {
                 self.kind = Kind::Flush;
                 Step::Again
             }
+            0.. if self.file < self.last_file => {
+                self.file += 1;
+                Step::Again
+            }
             0.. => Step::Done(Ok(())),
             n if [libc::EAGAIN, libc::EINTR, libc::ECANCELED].contains(&-n) => {
                 if self.given_up {
@@ -322,6 +346,19 @@ mod tests {
         let entry = zeroes.entry(File { fd: 0, flags: squeue::Flags::empty() });
         assert_eq!(entry.get_opcode() as u8, opcode::Fsync::CODE);
         assert_eq!(zeroes.judge(0, 512), Step::Done(Ok(())));
+    }
+
+    #[test]
+    fn a_flush_goes_to_every_file_and_ends_with_the_first_error() {
+        let flush = |answers: &[i32]| {
+            let mut flush = request(Kind::Flush, &[]);
+            (flush.file, flush.last_file) = (0, 2);
+            Vec::from_iter(answers.iter().map(|answer| (flush.judge(*answer, 512), flush.file())))
+        };
+        let done = Step::Done(Ok(()));
+        assert_eq!(flush(&[0, 0, 0]), [(Step::Again, 1), (Step::Again, 2), (done, 2)]);
+        let failed = Step::Done(Err(IoError::IO));
+        assert_eq!(flush(&[0, -libc::EIO]), [(Step::Again, 1), (failed, 1)]);
     }
 
     #[test]

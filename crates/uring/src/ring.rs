@@ -61,9 +61,13 @@ impl Ring {
         Ok(Self { ring, regions: Vec::new(), has_vectored_fixed })
     }
 
-    /// Makes `file` number 0 of the ring's own files.
-    pub(crate) fn register_file(&self, file: &File) -> Result<(), OpenError> {
-        let registered = self.ring.submitter().register_files(&[file.as_raw_fd()]);
+    /// Makes `files` the ring's own, with numbers from 0.
+    pub(crate) fn register_files<'a>(
+        &self,
+        files: impl Iterator<Item = &'a File>,
+    ) -> Result<(), OpenError> {
+        let files = Vec::from_iter(files.map(AsRawFd::as_raw_fd));
+        let registered = self.ring.submitter().register_files(&files);
         registered.map_err(OpenError::ring("register the file with the ring"))
     }
 

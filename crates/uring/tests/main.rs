@@ -4,6 +4,7 @@
 mod common;
 mod contents;
 mod forgetful;
+mod joined;
 mod locking;
 mod loop_device;
 mod refusals;

@@ -1,10 +1,12 @@
 //! The I/Os that a job issues: fio and blkmq are given the same options, and their counts, bytes, rates and depths are
 //! compared. The coverage of blocks is compared through verification: a block that was written once is compared once.
 
+use super::folder::Folder;
 use super::{Outcome, parse};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd};
 use serde_json::Value;
+use std::path::Path;
 
 /// Options with which both must do the same number of I/Os and move the same number of bytes.
 const SAME: &[&str] = &[
@@ -24,6 +26,32 @@ const SAME: &[&str] = &[
     "--rw=randread --bssplit=4k/50:6k/50 --size=1m",
     "--rw=randread --norandommap --bssplit=4k/50:64k/50 --size=64k",
     "--rw=read --bs=8k --size=100k",
+    // Several files.
+    "--rw=read --nrfiles=4 --size=1m",
+    "--rw=read --nrfiles=3 --size=100k",
+    "--rw=randwrite --nrfiles=4 --size=104k --file_service_type=random",
+    "--rw=randread --nrfiles=4 --size=1m --bs=8k --file_service_type=sequential",
+    "--rw=randread --nrfiles=4 --size=1m --norandommap",
+    "--rw=read --nrfiles=4 --filesize=64k --size=96k",
+    "--rw=randread --nrfiles=4 --filesize=64k",
+    "--rw=write --nrfiles=4 --size=1m --io_size=300k",
+    "--rw=read --nrfiles=4 --size=1m --loops=3 --number_ios=100",
+    "--rw=read:4k --nrfiles=4 --size=1m",
+    "--rw=read --nrfiles=8 --size=1m --openfiles=2 --file_service_type=roundrobin:4",
+    "--rw=read --filename=a:b:c --size=768k",
+    "--rw=trimwrite --nrfiles=4 --size=1m",
+    "--rw=randread --norandommap --random_generator=lfsr --size=1m --loops=2",
+    "--rw=randread --norandommap --random_generator=lfsr --bssplit=4k/100 --nrfiles=2 --size=1m",
+];
+
+/// The same on files, which both lay out in a folder of their own.
+const ON_FILES: &[&str] = &[
+    "--filename=a:b --rw=randwrite --size=64k --loops=3 --verify=crc32c --iodepth=4",
+    "--filename=a:b --rw=randwrite --size=64k --fsync=4",
+    "--filename=a --rw=randwrite --size=64k --name=second --filename=b --rw=read --size=128k",
+    "--directory=. --nrfiles=3 --numjobs=2 --rw=write --size=96k --verify=md5",
+    "--filename_format=x.$filenum --nrfiles=3 --filesize=64k --size=100k --rw=randread",
+    "--filename=a --rw=randwrite --size=64k --norandommap --iodepth=8 --serialize_overlap=1",
 ];
 
 /// Options with several block sizes: bytes are the same, and the number of I/Os is within these bounds, which hold
@@ -63,8 +91,12 @@ fn ours(options: &str) -> Result<Value> {
 
 /// I/Os and bytes of reads, writes and trims.
 fn work(report: &Value) -> [(u64, u64); 3] {
+    work_of(&report["jobs"][0])
+}
+
+fn work_of(job: &Value) -> [(u64, u64); 3] {
     ["read", "write", "trim"].map(|direction| {
-        let counts = &report["jobs"][0][direction];
+        let counts = &job[direction];
         let count = |key: &str| counts[key].as_u64().unwrap_or(0);
         (count("total_ios"), count("io_bytes"))
     })
@@ -86,6 +118,7 @@ pub(super) fn check() -> Result<Outcome> {
             differ(options, fio, ours)?;
         }
     }
+    on_files()?;
     for (options, least, most) in COVERED {
         let ([fio, ..], [ours, ..]) =
             (work(&fio(&format!("{null} {options}"))?), work(&ours(options)?));
@@ -110,6 +143,42 @@ pub(super) fn check() -> Result<Outcome> {
     depths()?;
     shape()?;
     verified()
+}
+
+/// I/Os, bytes, and the files that are left, with their lengths.
+fn on_files() -> Result<()> {
+    let common = "--direct=1 --ioengine=libaio --bs=4k --output-format=json --name=check";
+    let ours = format!("{BLKMQ} bench --scheduler=mq-deadline {common}");
+    for options in ON_FILES {
+        let mut both = Vec::new();
+        for command in [&format!("fio {common}"), &ours] {
+            let folder = Folder::new("workload")?;
+            let words = options.split(' ');
+            let command = words.fold(Cmd::new(command), Cmd::arg);
+            let report = parse(&command.output_in(folder.path())?)?;
+            let jobs = report["jobs"].as_array().map_or(0, Vec::len);
+            let work = Vec::from_iter((0..jobs).map(|job| work_of(&report["jobs"][job])));
+            both.push((work, lengths(folder.path())?));
+        }
+        if both[0] != both[1] {
+            differ(options, &both[0], &both[1])?;
+        }
+    }
+    Ok(())
+}
+
+/// The files of a folder with their lengths. Files of fio's verification state are its own.
+fn lengths(folder: &Path) -> Result<Vec<(String, u64)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.ends_with(".state") {
+            files.push((name, entry.metadata()?.len()));
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// A device that keeps I/Os for a while shows the depths; fio's null engine does not.

@@ -66,6 +66,8 @@ pub(super) fn verify_phase() -> Result<Outcome> {
         "--rw=randwrite --size=1m --verify=crc32c --do_verify=0",
         "--rw=write --size=1m --verify=crc32c --number_ios=100",
         "--rw=randwrite --size=1m --bs=16k --verify=crc32c --verify_interval=4k",
+        "--rw=write --size=256k --verify=crc32c --loops=3",
+        "--rw=randwrite --size=256k --verify=crc32c --loops=3 --io_size=128k",
     ];
     let figures = |job: &Value| {
         let of = |direction: &str| {

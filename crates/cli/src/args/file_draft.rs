@@ -1,8 +1,13 @@
-//! The engine and the file of a job, as its options name them; [`target`](super::target) makes a device of them.
+//! The engine and the files of a job, as its options name them; [`target`](super::target) makes a device of them.
 
 use super::engine::Engine;
 use crate::error::UsageError;
-use blkmq_lab::workload::{Amount, Job};
+use blkmq_lab::workload::{Amount, FileService, Job};
+
+/// fio's default `filename_format`.
+const FORMAT: &str = "$jobname.$jobnum.$filenum";
+/// The variables in it.
+const VARIABLES: [&str; 3] = ["$jobname", "$jobnum", "$filenum"];
 
 /// The options about files of one job.
 #[derive(Clone, Debug)]
@@ -17,6 +22,14 @@ pub struct FileDraft {
     pub directory: Option<String>,
     /// `filesize`, in bytes.
     pub filesize: Option<u64>,
+    /// `nrfiles`.
+    pub nrfiles: u32,
+    /// `file_service_type`, and the I/Os of a file's turn.
+    pub service: (FileService, u32),
+    /// `openfiles`.
+    pub openfiles: Option<u32>,
+    /// `filename_format`.
+    pub format: Option<String>,
     /// `allow_file_create`.
     pub may_create: bool,
     /// `direct` or `buffered`, if one of them was given.
@@ -31,6 +44,10 @@ impl Default for FileDraft {
             filename: None,
             directory: None,
             filesize: None,
+            nrfiles: 1,
+            service: (FileService::RoundRobin, 1),
+            openfiles: None,
+            format: None,
             may_create: true,
             direct: None,
         }
@@ -38,40 +55,60 @@ impl Default for FileDraft {
 }
 
 impl FileDraft {
-    /// The file that the `threads` threads of the job use; `None` if the options name none, or the engine is `null`.
+    /// The files of thread `thread` of the job, as paths; `None` if the options name none, or the engine is `null`.
     ///
     /// # Errors
-    /// If they name several.
-    pub fn path(&self, threads: u32) -> Result<Option<String>, UsageError> {
-        if self.engine.is_some_and(|engine| !engine.is_storage) {
+    /// If one of them cannot be a file here.
+    pub fn paths(&self, thread: u32) -> Result<Option<Vec<String>>, UsageError> {
+        let names_none = self.filename.is_none() && self.directory.is_none();
+        let is_storage = self.engine.is_none_or(|engine| engine.is_storage);
+        if !is_storage || names_none && self.format.is_none() {
             return Ok(None);
         }
         let folder = match &self.directory {
-            None => None,
-            Some(folder) => Some(single(folder, "directory")?),
+            None => String::new(),
+            Some(folder) => format!("{}/", single(folder, "directory")?),
         };
-        let path = match (&self.filename, folder) {
-            (None, None) => return Ok(None),
-            (Some(name), None) => single(name, "filename")?,
-            (Some(name), Some(folder)) => format!("{folder}/{}", single(name, "filename")?),
-            (None, Some(_)) if threads > 1 => {
-                let text = format!(
-                    "directory without filename: each of the {threads} threads would have a file of its own, and a run \
-                     has one queue around one device; accepted: filename, which all threads share, or --device"
-                );
-                return Err(self.at(text));
+        let paths = self.names(thread)?.into_iter().map(|name| format!("{folder}{name}"));
+        let paths = Vec::from_iter(paths);
+        match paths.iter().find(|path| path.contains(',')) {
+            Some(path) => {
+                Err(self.at(format!("filename={path}: accepted: a path without a comma")))
             }
-            (None, Some(folder)) => format!("{folder}/{}.0.0", self.job),
-        };
-        if path.contains(',') {
-            return Err(self.at(format!("filename={path}: accepted: a path without a comma")));
+            None => Ok(Some(paths)),
         }
-        Ok(Some(path))
     }
 
-    /// Cuts the region of `job` to the file, of which shares are then taken; as in fio, `filesize` bounds `size`.
+    /// The names of the files of thread `thread`, without their folder: those in `filename`, or else those that
+    /// `nrfiles` and `filename_format` make.
+    ///
+    /// # Errors
+    /// If `filename` has an empty name in it.
+    pub fn names(&self, thread: u32) -> Result<Vec<String>, UsageError> {
+        if let Some(list) = &self.filename {
+            return split(list, "filename");
+        }
+        let format = self.format.as_deref().unwrap_or(FORMAT);
+        let values = |file: u32| [self.job.clone(), thread.to_string(), file.to_string()];
+        let name = |file: u32| {
+            let pairs = VARIABLES.iter().zip(values(file));
+            pairs.fold(format.to_owned(), |name, (variable, value)| name.replace(variable, &value))
+        };
+        Ok((0..self.nrfiles).map(name).collect())
+    }
+
+    /// Has a thread of the job several files?
+    pub fn is_of_several(&self) -> bool {
+        match &self.filename {
+            None => self.nrfiles > 1,
+            Some(list) => split(list, "filename").is_ok_and(|names| names.len() > 1),
+        }
+    }
+
+    /// Cuts the region of `job` to its file, of which shares are then taken; as in fio, `filesize` bounds `size`.
+    /// Several files are cut where they are placed.
     pub fn bound(&self, job: &mut Job) {
-        let Some(filesize) = self.filesize else { return };
+        let Some(filesize) = self.filesize.filter(|_| !self.is_of_several()) else { return };
         let block = job.rw.directions().iter().map(|way| job.bs[*way].min()).min().unwrap_or(1);
         let bytes = |amount: Amount| amount.bytes(filesize, block.into());
         job.offset = Amount::Bytes(bytes(job.offset));
@@ -86,23 +123,70 @@ impl FileDraft {
     }
 }
 
-/// The only path in fio's list of paths, which colons separate unless a backslash stands before them.
+/// The only path in fio's list of paths.
 fn single(list: &str, option: &str) -> Result<String, UsageError> {
-    let mut path = String::new();
+    let mut paths = split(list, option)?;
+    match (paths.pop(), paths.is_empty()) {
+        (Some(path), true) => Ok(path),
+        _ => {
+            let text = format!(
+                "{option}={list} names several: not built; accepted: one, with '\\:' for a colon in its name"
+            );
+            Err(UsageError::new(text))
+        }
+    }
+}
+
+/// fio's list of paths, which colons separate unless a backslash stands before them.
+fn split(list: &str, option: &str) -> Result<Vec<String>, UsageError> {
+    let mut paths = vec![String::new()];
     let mut rest = list.chars();
     while let Some(c) = rest.next() {
         match (c, rest.clone().next()) {
-            ('\\', Some(':')) => path.extend(rest.next()),
-            (':', _) => {
-                let text = format!(
-                    "{option}={list} names several: not built; accepted: one, with '\\:' for a colon in its name"
-                );
-                return Err(UsageError::new(text));
-            }
-            (c, _) => path.push(c),
+            ('\\', Some(':')) => paths.last_mut().expect("there is one").extend(rest.next()),
+            (':', _) => paths.push(String::new()),
+            (c, _) => paths.last_mut().expect("there is one").push(c),
         }
     }
-    Ok(path)
+    if paths.iter().any(String::is_empty) {
+        let text =
+            format!("{option}={list} has an empty path; accepted: paths with one ':' between two");
+        return Err(UsageError::new(text));
+    }
+    Ok(paths)
+}
+
+/// `file_service_type`, and behind a colon the I/Os of a turn.
+///
+/// # Errors
+/// If it is none of those that are built.
+pub fn service(text: &str) -> Result<(FileService, u32), UsageError> {
+    let (word, turn) = text.split_once(':').unwrap_or((text, "1"));
+    let names = FileService::NAMES.map(|(_, name)| name).join(", ");
+    let accepted = format!("accepted: {names}, each with :COUNT");
+    if ["zipf", "pareto", "normal", "gauss"].contains(&word) {
+        let text = format!("files are not visited by popularity: not built; {accepted}");
+        return Err(UsageError::new(text));
+    }
+    let found = FileService::NAMES.iter().find(|(_, name)| *name == word);
+    let turn = turn.parse().ok().filter(|turn| *turn > 0);
+    match (found, turn) {
+        (Some((service, _)), Some(turn)) => Ok((*service, turn)),
+        _ => Err(UsageError::new(accepted)),
+    }
+}
+
+/// `filename_format`.
+///
+/// # Errors
+/// If it has a variable that has no meaning here.
+pub fn format(text: &str) -> Result<Option<String>, UsageError> {
+    let rest = VARIABLES.iter().fold(text.to_owned(), |rest, name| rest.replace(name, ""));
+    if rest.contains('$') {
+        let names = VARIABLES.join(", ");
+        return Err(UsageError::new(format!("accepted: a name with {names} in it")));
+    }
+    Ok(Some(text.to_owned()).filter(|text| !text.is_empty() && *text != FORMAT))
 }
 
 #[cfg(test)]
@@ -118,31 +202,50 @@ mod tests {
         FileDraft { filename: text(filename), directory: text(directory), ..draft() }
     }
 
-    #[test]
-    fn names_are_made_as_in_fio() {
-        let path = |name, folder| named(name, folder).path(1).expect("one file");
-        assert_eq!(path(None, None), None);
-        assert_eq!(path(Some("/dev/sdb"), None).as_deref(), Some("/dev/sdb"));
-        assert_eq!(path(Some("x"), Some("/tmp")).as_deref(), Some("/tmp/x"));
-        assert_eq!(path(None, Some("/tmp")).as_deref(), Some("/tmp/a.0.0"));
-        assert_eq!(path(Some(r"pci-0\:1f"), None).as_deref(), Some("pci-0:1f"));
+    fn paths(draft: &FileDraft, thread: u32) -> Vec<String> {
+        draft.paths(thread).expect("possible").expect("named")
     }
 
     #[test]
-    fn several_files_are_refused_and_null_has_none() {
-        let refusal =
-            |draft: FileDraft, threads| draft.path(threads).expect_err("several").to_string();
-        assert!(
-            refusal(named(Some("a:b"), None), 1)
-                .starts_with("filename=a:b names several: not built")
-        );
-        assert!(
-            refusal(named(None, Some("/t")), 2)
-                .starts_with("job 'a': directory without filename: each of the 2")
-        );
-        assert!(refusal(named(Some("a,b"), None), 1).contains("a path without a comma"));
+    fn names_are_made_as_in_fio() {
+        let path = |name, folder| paths(&named(name, folder), 0).join(" ");
+        assert_eq!(named(None, None).paths(0), Ok(None));
+        assert_eq!(path(Some("/dev/sdb"), None), "/dev/sdb");
+        assert_eq!(path(Some("x"), Some("/tmp")), "/tmp/x");
+        assert_eq!(path(None, Some("/tmp")), "/tmp/a.0.0");
+        assert_eq!(path(Some(r"pci-0\:1f"), None), "pci-0:1f");
+        assert_eq!(path(Some(r"x:y\:z:w"), Some("/t")), "/t/x /t/y:z /t/w");
+        let several = FileDraft { nrfiles: 3, ..named(None, Some("/t")) };
+        assert_eq!(paths(&several, 2), ["/t/a.2.0", "/t/a.2.1", "/t/a.2.2"]);
+        let of_list = FileDraft { nrfiles: 3, ..named(Some("x"), None) };
+        assert_eq!(paths(&of_list, 0), ["x"], "the list wins over nrfiles");
+        let formatted = FileDraft { format: format("f.$filenum").expect("a format"), ..several };
+        assert_eq!(paths(&formatted, 2), paths(&formatted, 0), "shared by the threads");
+        assert_eq!(paths(&formatted, 0), ["/t/f.0", "/t/f.1", "/t/f.2"]);
+        assert!(formatted.is_of_several() && !of_list.is_of_several());
+    }
+
+    #[test]
+    fn what_is_no_file_here_is_refused_and_null_has_none() {
+        let refusal = |draft: FileDraft| draft.paths(0).expect_err("refused").to_string();
+        assert!(refusal(named(None, Some("a:b"))).starts_with("directory=a:b names several"));
+        assert!(refusal(named(Some("a::b"), None)).starts_with("filename=a::b has an empty path"));
+        assert!(refusal(named(Some("a,b"), None)).contains("a path without a comma"));
         let engine = Engine::named("null").ok();
-        assert_eq!(FileDraft { engine, ..named(Some("a:b"), None) }.path(1), Ok(None));
+        assert_eq!(FileDraft { engine, ..named(Some("a:b"), None) }.paths(0), Ok(None));
+        let refused = format("x.$clientuid").expect_err("refused").to_string();
+        assert!(refused.contains("$jobname, $jobnum, $filenum"), "{refused}");
+    }
+
+    #[test]
+    fn files_are_visited_in_one_of_three_ways() {
+        assert_eq!(service("random"), Ok((FileService::Random, 1)));
+        assert_eq!(service("roundrobin:8"), Ok((FileService::RoundRobin, 8)));
+        assert_eq!(service("sequential"), Ok((FileService::Sequential, 1)));
+        for text in ["zipf:1.2", "random:0", "random:x", "any", ""] {
+            let refused = service(text).expect_err(text).to_string();
+            assert!(refused.contains("accepted: roundrobin, random, sequential"), "{refused}");
+        }
     }
 
     #[test]

@@ -179,3 +179,93 @@ fn cpus_are_kept_for_each_job_and_refused_in_virtual_time() {
         "cpus_allowed: each virtual thread has a CPU of its own; accepted by blkmq bench"
     );
 }
+
+/// A scheduler orders by distance: files that share a disk share its queue, and lie one behind the other.
+#[test]
+fn several_files_are_one_device_and_each_job_knows_its_own() {
+    let [a, b] = ["several-a", "several-b"].map(|name| File::new(name, 1 << 20));
+    let (one, two) = (a.path(), b.path());
+    let plan = plan(&format!(
+        "--direct=1 --bs=4k --name=x --filename={one}:{two} --rw=read --name=y --filename={two} --rw=write --size=64k"
+    ));
+    let [device] = plan.devices.as_slice() else { panic!("{:?}", plan.devices) };
+    let placed = device.files.iter().map(|file| (file.start, file.text.as_str()));
+    let (reads, writes) = (format!("uring:{one},readonly=1"), format!("uring:{two}"));
+    assert_eq!(placed.collect::<Vec<_>>(), [(0, reads.as_str()), (2 << 20, writes.as_str())]);
+    assert_eq!(device.size_bytes, 3 << 20);
+    let regions = |job: usize| {
+        let regions = plan.jobs[job].regions(0, device.size_bytes).expect("they fit");
+        Vec::from_iter(regions.iter().map(|it| (it.file >> 20, it.start >> 20, it.size >> 10)))
+    };
+    assert_eq!(regions(0), [(0, 0, 1024), (2, 2, 1024)]);
+    assert_eq!(regions(1), [(2, 2, 64)]);
+}
+
+#[test]
+fn files_of_threads_are_laid_out_as_fio_names_them() {
+    let folder = std::env::temp_dir();
+    let folder = folder.to_str().expect("made of ASCII");
+    let line = format!(
+        "--directory={folder} --direct=1 --name=blkmq-nowhere --numjobs=2 --nrfiles=2 --rw=write --size=128k"
+    );
+    let plan = plan(&line);
+    let texts = plan.devices[0].files.iter().map(|file| file.text.clone());
+    let expected = ["0.0", "0.1", "1.0", "1.1"]
+        .map(|n| format!("uring:{folder}/blkmq-nowhere.{n},size=65536b"));
+    assert_eq!(texts.collect::<Vec<_>>(), expected);
+    assert!(
+        plan.notes.contains(
+            &"4 files are laid out before the first run: 262144 bytes, written through".to_owned()
+        ),
+        "{:?}",
+        plan.notes
+    );
+    let many = refusal(&format!("{line} --numjobs=500"));
+    assert!(many.starts_with("nrfiles: 1000 files in a run; accepted: up to 900"), "{many}");
+}
+
+#[test]
+fn on_a_device_several_files_are_stretches_of_it() {
+    let stretches = |line: &str| {
+        let plan = read(line, Time::Virtual { seed: 0 }).expect(line);
+        let files = plan.jobs[0].files.clone().expect("files");
+        Vec::from_iter(files.list.iter().map(|file| (file.start >> 20, file.bytes >> 10)))
+    };
+    let device = "--device=memory,size=64";
+    assert_eq!(
+        stretches(&format!("{device} --nrfiles=3 --size=3m")),
+        [(0, 1024), (2, 1024), (4, 1024)]
+    );
+    assert_eq!(stretches(&format!("{device} --filename=a:b")), [(0, 32764), (32, 32764)]);
+    assert_eq!(stretches("--filename=a:b --size=8m"), [(0, 4096), (5, 4096)]);
+    let sized = stretches(&format!("{device} --nrfiles=2 --filesize=256k --size=64k"));
+    assert_eq!(sized, [(0, 256), (1, 256)]);
+    assert_eq!(plan("--device=memory --filename=a").jobs[0].files, None);
+    let large = refusal("--device=memory,size=4 --nrfiles=2 --size=8m");
+    assert!(large.contains("does not fit into a device of 4194304 bytes"), "{large}");
+}
+
+#[test]
+fn what_would_have_a_queue_of_its_own_is_refused() {
+    let file = File::new("on-a-disk", 1 << 20);
+    let path = file.path();
+    let other = refusal(&format!("--filename={path}:/proc/self/status --direct=1 --size=8k"));
+    assert!(other.contains("lies on another file system, and would have a queue"), "{other}");
+    let null = refusal(&format!("--filename={path} --name=a --name=b --ioengine=null"));
+    assert!(null.starts_with("job 'b': has no file, and job 'a' has filename="), "{null}");
+}
+
+/// fio's linear feedback shift register goes through all blocks, with or without a map.
+#[test]
+fn lfsr_visits_each_block_once() {
+    let map = |line: &str| {
+        !plan(&format!("--rw=randread --size=1m --norandommap {line}")).jobs[0].norandommap
+    };
+    assert!(map("--random_generator=lfsr"));
+    assert!(!map("--random_generator=tausworthe64") && !map(""));
+    assert!(
+        !map("--random_generator=lfsr --bssplit=4k/50:8k/50"),
+        "as with fio, blocks of one size only"
+    );
+    assert!(refusal("--random_generator=x").contains("tausworthe, tausworthe64, lfsr"));
+}

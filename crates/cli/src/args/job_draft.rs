@@ -62,6 +62,8 @@ pub struct JobDraft {
     pub cpus: CpusDraft,
     /// `verify` and its companions.
     pub verify: VerifyDraft,
+    /// `random_generator=lfsr`.
+    pub lfsr: bool,
     /// Has any option about the workload been given?
     pub touched: bool,
 }
@@ -95,6 +97,7 @@ impl Default for JobDraft {
             files: FileDraft::default(),
             cpus: CpusDraft::default(),
             verify: VerifyDraft::default(),
+            lfsr: false,
             touched: false,
         }
     }
@@ -140,6 +143,13 @@ impl JobDraft {
         }
         job.verify = self.verify.finish(name, job.rw, notes);
         whole_ios(&mut job, notes);
+        if self.lfsr && job.norandommap && has_one_size(&job) {
+            // Its register goes through all blocks.
+            job.norandommap = false;
+            notes.push(format!(
+                "job '{name}': random_generator=lfsr: each block comes once in a pass, as in fio, so norandommap has no effect"
+            ));
+        }
         self.files.bound(&mut job);
         job.logs = logs::finish(job.logs, name).map_err(|e| e.at(format!("job '{name}'")))?;
         idle_logs(&job, notes);
@@ -171,6 +181,14 @@ impl JobDraft {
             batch_complete_max: max.max(min).max(1),
         }
     }
+}
+
+/// Have all I/Os of the job the same length? Otherwise fio's lfsr is not used.
+fn has_one_size(job: &Job) -> bool {
+    let mut sizes = job.rw.directions().iter().map(|direction| &job.bs[*direction]);
+    let first = sizes.next().map(BlockSize::min);
+    let is_fixed = |size: &BlockSize| matches!(size, BlockSize::Fixed(bs) if Some(*bs) == first);
+    job.rw.directions().iter().all(|direction| is_fixed(&job.bs[*direction]))
 }
 
 /// As in fio, an I/O that is shorter than `verify_interval` is one block.

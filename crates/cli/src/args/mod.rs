@@ -18,6 +18,7 @@ mod nearest;
 pub mod options;
 mod places;
 mod quote;
+mod roster;
 mod run_draft;
 mod section;
 mod sections;

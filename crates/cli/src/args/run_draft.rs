@@ -124,14 +124,14 @@ impl RunDraft {
     ///
     /// # Errors
     /// If choices contradict each other or a job does not fit a device.
-    pub fn finish(mut self, jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
+    pub fn finish(mut self, mut jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
         let schedulers = self.take_schedulers()?;
         if self.trace.is_none() && self.trace_events.is_some() {
             return Err(UsageError::new(
                 "trace_events without a trace; accepted: with --trace=PREFIX",
             ));
         }
-        self.choose_device(&jobs)?;
+        self.choose_device(&mut jobs)?;
         self.check_output()?;
         let free_choice = jobs.is_empty();
         let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
@@ -183,17 +183,18 @@ impl RunDraft {
         Ok(plan)
     }
 
-    /// Without `--device`, the device that the jobs' files mean.
-    fn choose_device(&mut self, jobs: &[Job]) -> Result<(), UsageError> {
-        if self.devices.is_empty() {
-            let Self { files, threads, time, dry_run, .. } = &*self;
-            let asked = target::Asked { files, jobs, threads, time: *time, dry_run: *dry_run };
-            let mut notes = Vec::new();
-            self.devices.push(target::choose(&asked, &mut notes)?);
-            self.notes.append(&mut notes);
-        } else {
+    /// Without `--device`, the device that the jobs' files mean; with it, each job's files are stretches of the device.
+    fn choose_device(&mut self, jobs: &mut [Job]) -> Result<(), UsageError> {
+        let Self { files, threads, time, dry_run, .. } = &*self;
+        let asked = target::Asked { files, threads, time: *time, dry_run: *dry_run };
+        if let Some(smallest) = self.devices.iter().map(|device| device.size_bytes).min() {
+            target::divide(&asked, jobs, smallest)?;
             // Nothing is done to files.
             self.files.clear();
+        } else {
+            let mut notes = Vec::new();
+            self.devices.push(target::choose(&asked, jobs, &mut notes)?);
+            self.notes.append(&mut notes);
         }
         Ok(())
     }
@@ -268,7 +269,7 @@ fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
         for numjobs in plan.threads.iter().map(|numjobs| numjobs.unwrap_or(job.numjobs)) {
             for device in &plan.devices {
                 // The regions of threads begin one behind the other, so that the last thread has the least room.
-                job.region(numjobs - 1, device.size_bytes).map_err(|e| {
+                job.regions(numjobs - 1, device.size_bytes).map_err(|e| {
                     let place = format!("job '{}' on device {}", job.name, device.text);
                     UsageError::new(e.to_string()).at(place)
                 })?;

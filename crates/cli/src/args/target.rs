@@ -1,22 +1,28 @@
-//! The device that a command without `--device` runs on: the file or disk that its jobs name, or the null device.
+//! The device that a command without `--device` runs on: the files or the disk that its jobs name, or the null device.
 //!
-//! A run has one queue around one device, so all jobs name the same file. It is not opened here, and nothing is
-//! created here: a file that does not exist, or is too short, is laid out when the first run begins.
+//! A run has one queue around one device. Files on one file system share a disk and so its queue: they are one device,
+//! each a stretch of it (decision 0019). Nothing is opened or created here: a file that does not exist, or is too
+//! short, is laid out when the first run begins.
 
 use super::file_draft::FileDraft;
+use super::roster::{Names, Roster, Wanted, paths, stretches};
 use crate::devices;
 use crate::error::UsageError;
-use crate::plan::{DeviceChoice, Time};
+use crate::plan::{DeviceChoice, PlacedFile, Time};
 use blkmq_core::SECTOR_SIZE;
-use blkmq_lab::workload::{Amount, Direction, Job};
-use std::fs::FileType;
+use blkmq_lab::workload::{Amount, Job};
+use std::fs::{FileType, Metadata};
+use std::io::ErrorKind;
+#[cfg(unix)]
+use std::path::Path;
+
+/// The most files that are opened: below 1024, the usual limit of a process.
+const MAX_OPEN: usize = 900;
 
 /// The input of the choice.
 pub struct Asked<'a> {
     /// The options about files, for each job.
     pub files: &'a [FileDraft],
-    /// The jobs.
-    pub jobs: &'a [Job],
     /// `threads`: replaces the number of threads of every job.
     pub threads: &'a [u32],
     /// The kind of time.
@@ -25,87 +31,141 @@ pub struct Asked<'a> {
     pub dry_run: bool,
 }
 
-/// Chooses the device. What the user should know about it is added to `notes`.
+/// Chooses the device, and tells `jobs` where on it their files are. What the user should know about it is added to
+/// `notes`.
 ///
 /// # Errors
-/// If jobs name different files, or the file does not exist and cannot be laid out.
-pub fn choose(asked: &Asked<'_>, notes: &mut Vec<String>) -> Result<DeviceChoice, UsageError> {
+/// If the files cannot be one device, or one of them does not exist and cannot be laid out.
+pub fn choose(
+    asked: &Asked<'_>,
+    jobs: &mut [Job],
+    notes: &mut Vec<String>,
+) -> Result<DeviceChoice, UsageError> {
     // Files have no place in virtual time; a note says so.
-    if asked.time == Time::Real
-        && let Some(path) = asked.path()?
-    {
-        return asked.storage(&path, notes);
+    if asked.time == Time::Real {
+        let roster = asked.roster(jobs, paths)?;
+        match (roster.files.as_slice(), roster.mixed()) {
+            ([], _) => {}
+            ([file, ..], Some((with, without))) => {
+                let text = format!(
+                    "has no file, and job '{}' has filename={}; a run has one queue around one device; accepted: \
+                     filename for all jobs, or --device",
+                    asked.files[with].job, file.name
+                );
+                return Err(asked.files[without].at(text));
+            }
+            ([file], None) => return asked.storage(file, notes),
+            (files, None) => {
+                let (choice, lengths) = asked.several(files, notes)?;
+                roster.assign(jobs, asked.files, &lengths);
+                return Ok(choice);
+            }
+        }
     }
     let null = devices::choose("null", asked.time)?;
     // As in fio, the null device is as large as the jobs want it.
-    match asked.needed().filter(|bytes| *bytes > null.size_bytes) {
+    let chosen = match asked.needed(jobs)?.filter(|bytes| *bytes > null.size_bytes) {
         Some(bytes) => devices::choose(&format!("null,gb={}", bytes.div_ceil(1 << 30)), asked.time),
         None => Ok(null),
-    }
+    }?;
+    divide(asked, jobs, chosen.size_bytes)?;
+    Ok(chosen)
+}
+
+/// Tells `jobs` that have several files where these are on a device of `bytes`, which is not made of files of theirs.
+///
+/// # Errors
+/// If there are too many.
+pub fn divide(asked: &Asked<'_>, jobs: &mut [Job], bytes: u64) -> Result<(), UsageError> {
+    let roster = asked.roster(jobs, stretches)?;
+    let even = Roster::even(bytes, roster.files.len());
+    let lengths = roster.files.iter().map(|file| file.needed.unwrap_or(even));
+    roster.assign(jobs, asked.files, &Vec::from_iter(lengths));
+    Ok(())
 }
 
 impl Asked<'_> {
+    fn roster(&self, jobs: &[Job], names: Names) -> Result<Roster, UsageError> {
+        Roster::new(self.files, jobs, |job| self.threads_of(job), names)
+    }
+
     /// The most threads of `job` in a run.
     fn threads_of(&self, job: &Job) -> u32 {
         self.threads.iter().copied().max().unwrap_or(job.numjobs)
     }
 
-    /// The file of all jobs; `None` if none of them has one.
-    fn path(&self) -> Result<Option<String>, UsageError> {
-        let mut all: Option<(&FileDraft, Option<String>)> = None;
-        for (draft, job) in self.files.iter().zip(self.jobs) {
-            let path = draft.path(self.threads_of(job))?;
-            match &all {
-                Some((first, known)) if *known != path => {
-                    let (one, other) = (said(known.as_deref()), said(path.as_deref()));
-                    let text = format!(
-                        "{other}, and job '{}' {one}; a run has one queue around one device; accepted: the same \
-                         filename for all jobs, or --device",
-                        first.job
-                    );
-                    return Err(draft.at(text));
-                }
-                Some(_) => {}
-                None => all = Some((draft, path)),
+    /// The device for the only file of all jobs.
+    fn storage(&self, file: &Wanted, notes: &mut Vec<String>) -> Result<DeviceChoice, UsageError> {
+        let path = &file.name;
+        let is_direct = self.direct(path, notes)?;
+        let Some(found) = look(path)? else {
+            if self.dry_run && (file.needed.is_none() || path.starts_with("/dev/")) {
+                notes.push(format!("filename={path} does not exist here: no size is checked"));
+                return Ok(choice(described(file, is_direct, None), u64::MAX));
             }
+            let bytes = self.laid_out(file)?;
+            note_layout(path, bytes, notes);
+            return Ok(choice(described(file, is_direct, Some(bytes)), bytes));
+        };
+        if is_block_device(found.file_type()) {
+            return devices::choose(&described(file, is_direct, None), self.time);
         }
-        Ok(all.and_then(|(_, path)| path))
+        if file.needed.is_some_and(|bytes| bytes > found.len()) {
+            let bytes = self.laid_out(file)?;
+            note_layout(path, bytes, notes);
+            return Ok(choice(described(file, is_direct, Some(bytes)), bytes));
+        }
+        Ok(choice(described(file, is_direct, None), found.len()))
     }
 
-    /// The device for the file at `path`.
-    fn storage(&self, path: &str, notes: &mut Vec<String>) -> Result<DeviceChoice, UsageError> {
-        let mut text = format!("uring:{path}");
-        if !self.direct(path, notes)? {
-            text.push_str(",direct=0");
+    /// The device of several files, and their lengths.
+    fn several(
+        &self,
+        files: &[Wanted],
+        notes: &mut Vec<String>,
+    ) -> Result<(DeviceChoice, Vec<u64>), UsageError> {
+        if files.len() > MAX_OPEN {
+            let text = format!("{} files in a run; accepted: up to {MAX_OPEN}", files.len());
+            return Err(UsageError::new(text).at("nrfiles"));
         }
-        let found = match std::fs::metadata(path) {
-            Ok(found) => Some(found),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-            Err(e) => return Err(UsageError::new(format!("filename={path}: {e}"))),
-        };
-        let reads = self.jobs.iter().all(|job| *job.rw.directions() == [Direction::Read]);
-        let Some(found) = found else { return self.laid_out(path, text, notes) };
-        if !found.is_file() {
-            if !is_block_device(found.file_type()) {
-                let text = format!(
-                    "filename={path}: neither a file nor a block device; accepted: one of these, or ioengine=null"
-                );
-                return Err(UsageError::new(text));
-            }
-            if reads {
-                text.push_str(",readonly=1");
-            }
-            return devices::choose(&text, self.time);
-        }
-        match self.needed() {
-            Some(bytes) if bytes > found.len() => self.laid_out(path, text, notes),
-            _ => {
-                if reads {
-                    text.push_str(",readonly=1");
+        let is_direct = self.direct(&format!("{} files", files.len()), notes)?;
+        let (mut texts, mut lengths, mut disks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut new, mut new_bytes) = (0, 0u64);
+        for file in files {
+            let found = look(&file.name)?;
+            disks.extend(disk_of(&file.name, found.as_ref()));
+            let length = found.as_ref().map_or(0, Metadata::len);
+            if found.is_none() || file.needed.is_some_and(|bytes| bytes > length) {
+                let bytes = self.laid_out(file)?;
+                (new, new_bytes) = (new + 1, new_bytes.saturating_add(bytes - length.min(bytes)));
+                texts.push(described(file, is_direct, Some(bytes)));
+                lengths.push(bytes);
+            } else {
+                if found.is_some_and(|found| is_block_device(found.file_type())) {
+                    return Err(apart(&file.name, "is a block device"));
                 }
-                Ok(choice(text, found.len()))
+                texts.push(described(file, is_direct, None));
+                lengths.push(length);
             }
         }
+        if let Some(at) = disks.iter().position(|disk| *disk != disks[0]) {
+            return Err(apart(&files[at].name, "lies on another file system"));
+        }
+        if new > 0 {
+            notes.push(format!(
+                "{new} files are laid out before the first run: {new_bytes} bytes, written through"
+            ));
+        }
+        let (starts, end) = Roster::place(&lengths);
+        let text = match files {
+            [first, .., last] => {
+                format!("uring:{} to {} ({} files)", first.name, last.name, files.len())
+            }
+            _ => unreachable!("one file is a device by itself"),
+        };
+        let placed = starts.into_iter().zip(texts);
+        let placed = placed.map(|(start, text)| PlacedFile { start, text }).collect();
+        Ok((DeviceChoice { files: placed, ..choice(text, end) }, lengths))
     }
 
     /// Is the page cache to be passed by? It is unless all jobs say otherwise.
@@ -128,36 +188,29 @@ impl Asked<'_> {
         Ok(!given.contains(&false) || given.contains(&true))
     }
 
-    /// The device for a file that is created, or extended, before the first run.
-    fn laid_out(
-        &self,
-        path: &str,
-        text: String,
-        notes: &mut Vec<String>,
-    ) -> Result<DeviceChoice, UsageError> {
+    /// The length of a file that is created, or extended, before the first run.
+    fn laid_out(&self, file: &Wanted) -> Result<u64, UsageError> {
+        let path = &file.name;
         let refuse = |why: &str| Err(UsageError::new(format!("filename={path}: {why}")));
-        let Some(bytes) = self.needed().filter(|_| !path.starts_with("/dev/")) else {
-            if self.dry_run {
-                notes.push(format!("filename={path} does not exist here: no size is checked"));
-                return Ok(choice(text, u64::MAX));
-            }
-            return refuse(if path.starts_with("/dev/") {
-                "no such device; accepted: a block device, or a file"
-            } else {
-                "no such file; accepted: one that exists, or size= or filesize= in bytes to lay it out"
-            });
+        if path.starts_with("/dev/") {
+            return refuse("no such device; accepted: a block device, or a file");
+        }
+        let Some(bytes) = file.needed else {
+            return refuse(
+                "no such file; accepted: one that exists, or size= or filesize= in bytes to lay it out",
+            );
         };
         if self.files.iter().any(|draft| !draft.may_create) {
             return refuse("too short or not there, and allow_file_create=0 forbids to lay it out");
         }
-        notes.push(format!(
-            "{path} is laid out before the first run: {bytes} bytes, written through"
-        ));
-        Ok(choice(format!("{text},size={bytes}b"), bytes))
+        Ok(bytes)
     }
 
-    /// The bytes that the file must have for all jobs; `None` if no option says so.
-    fn needed(&self) -> Option<u64> {
+    /// The bytes that a device must have for all jobs; `None` if no option says so.
+    fn needed(&self, jobs: &[Job]) -> Result<Option<u64>, UsageError> {
+        let roster = self.roster(jobs, stretches)?;
+        let lengths = roster.files.iter().map(|file| file.needed.unwrap_or(0));
+        let (_, end) = Roster::place(&Vec::from_iter(lengths));
         let of = |(draft, job): (&FileDraft, &Job)| {
             let bytes = |amount| match amount {
                 Amount::Bytes(bytes) => Some(bytes),
@@ -169,17 +222,74 @@ impl Asked<'_> {
             let end = start.saturating_add(bytes(job.size?)?);
             Some(end.max(draft.filesize.unwrap_or(0)))
         };
-        self.files.iter().zip(self.jobs).filter_map(of).max()
+        let single = self.files.iter().zip(jobs).filter(|(draft, _)| !draft.is_of_several());
+        let most = single.filter_map(of).max();
+        Ok(most.max((end > 0).then_some(end)))
     }
+}
+
+/// What there is at `path`; `None` if nothing is.
+fn look(path: &str) -> Result<Option<Metadata>, UsageError> {
+    let found = match std::fs::metadata(path) {
+        Ok(found) => found,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(UsageError::new(format!("filename={path}: {e}"))),
+    };
+    if !found.is_file() && !is_block_device(found.file_type()) {
+        let text = format!(
+            "filename={path}: neither a file nor a block device; accepted: one of these, or ioengine=null"
+        );
+        return Err(UsageError::new(text));
+    }
+    Ok(Some(found))
+}
+
+/// The description of a file, of which `bytes` are laid out.
+fn described(file: &Wanted, is_direct: bool, bytes: Option<u64>) -> String {
+    let mut text = format!("uring:{}", file.name);
+    if !is_direct {
+        text.push_str(",direct=0");
+    }
+    match bytes {
+        Some(bytes) => text.push_str(&format!(",size={bytes}b")),
+        None if !file.is_written => text.push_str(",readonly=1"),
+        None => {}
+    }
+    text
+}
+
+fn note_layout(path: &str, bytes: u64, notes: &mut Vec<String>) {
+    notes.push(format!("{path} is laid out before the first run: {bytes} bytes, written through"));
+}
+
+/// The refusal of a file that has a queue of its own.
+fn apart(path: &str, why: &str) -> UsageError {
+    UsageError::new(format!(
+        "filename={path} {why}, and would have a queue of its own; a run has one queue; accepted: files on one file \
+         system, or one block device"
+    ))
 }
 
 fn choice(text: String, bytes: u64) -> DeviceChoice {
     let size_bytes = bytes - bytes % u64::from(SECTOR_SIZE);
-    DeviceChoice { name: "uring".into(), text, size_bytes, keeps: true, notes: Vec::new() }
+    let (notes, files) = (Vec::new(), Vec::new());
+    DeviceChoice { name: "uring".into(), text, size_bytes, keeps: true, notes, files }
 }
 
-fn said(path: Option<&str>) -> String {
-    path.map_or("has no file".into(), |path| format!("has filename={path}"))
+/// The file system that a file is on, or will be.
+#[cfg(unix)]
+fn disk_of(path: &str, found: Option<&Metadata>) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    if let Some(found) = found {
+        return Some(found.dev());
+    }
+    let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+    std::fs::metadata(folder.unwrap_or(Path::new("."))).ok().map(|found| found.dev())
+}
+
+#[cfg(not(unix))]
+fn disk_of(_: &str, _: Option<&Metadata>) -> Option<u64> {
+    None
 }
 
 #[cfg(unix)]

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 /// # Errors
 /// If it cannot be opened.
 pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Device, UsageError> {
-    devices::open(&spec.device.text, plan.time)
+    devices::open_choice(spec.device, plan.time)
         .map_err(|e| UsageError::new(format!("--device {}: {e}", spec.device.text)))
 }
 

@@ -118,4 +118,15 @@ pub struct DeviceChoice {
     pub keeps: bool,
     /// Notes of the device about its parameters.
     pub notes: Vec<String>,
+    /// The files that it consists of, if these are several.
+    pub files: Vec<PlacedFile>,
+}
+
+/// One of the files of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlacedFile {
+    /// The byte of the device at which it begins.
+    pub start: u64,
+    /// Its description, as `--device` takes it.
+    pub text: String,
 }

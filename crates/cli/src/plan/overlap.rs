@@ -5,7 +5,7 @@ use super::runs::ThreadSpec;
 use super::{DeviceChoice, Plan};
 use crate::devices;
 use crate::error::UsageError;
-use blkmq_lab::workload::{Direction, Job, verify::Method};
+use blkmq_lab::workload::{Direction, Job, Region, verify::Method};
 
 /// Checks every job that verifies, on every device and with every number of threads.
 ///
@@ -42,8 +42,7 @@ fn keeps(job: &Job, device: &DeviceChoice) -> Result<(), UsageError> {
 struct Part<'a> {
     job: &'a Job,
     thread: ThreadSpec,
-    start: u64,
-    end: u64,
+    regions: Vec<Region>,
 }
 
 impl Part<'_> {
@@ -52,15 +51,21 @@ impl Part<'_> {
         !only && self.job.rw.directions().iter().any(|way| *way != Direction::Read)
     }
 
-    /// Can its verification read data that `other` has written meanwhile?
-    fn is_disturbed_by(&self, other: &Part<'_>, jobs: &[Job]) -> bool {
-        self.job.verify.is_some()
+    /// Can its verification read data that `other` has written meanwhile? Two regions of theirs that overlap, if so.
+    fn is_disturbed_by(&self, other: &Part<'_>, jobs: &[Job]) -> Option<[Region; 2]> {
+        let at_once = self.job.verify.is_some()
             && other.writes()
             && self.thread.phase == other.thread.phase
             && !waits(jobs, self.thread.job, other.thread.job)
-            && !waits(jobs, other.thread.job, self.thread.job)
-            && self.start < other.end
-            && other.start < self.end
+            && !waits(jobs, other.thread.job, self.thread.job);
+        if !at_once {
+            return None;
+        }
+        let end = |region: &Region| region.start + region.size;
+        self.regions.iter().find_map(|mine| {
+            let overlaps = |it: &&Region| mine.start < end(it) && it.start < end(mine);
+            other.regions.iter().find(overlaps).map(|theirs| [*mine, *theirs])
+        })
     }
 }
 
@@ -76,25 +81,25 @@ fn apart(plan: &Plan, device: &DeviceChoice, threads: &[ThreadSpec]) -> Result<(
     let part = |thread: &ThreadSpec| {
         let job = &plan.jobs[thread.job];
         // Other code checks that the job fits.
-        let region = job.region(thread.thread, device.size_bytes).ok()?;
-        let (start, end) = (region.start, region.start + region.size);
-        Some(Part { job, thread: *thread, start, end })
+        let regions = job.regions(thread.thread, device.size_bytes).ok()?;
+        Some(Part { job, thread: *thread, regions })
     };
     let parts = Vec::from_iter(threads.iter().filter_map(part));
     let disturbed = |verifying: &Part<'_>| {
-        let other = parts.iter().find(|other| {
-            other.thread != verifying.thread && verifying.is_disturbed_by(other, &plan.jobs)
-        })?;
+        let others = parts.iter().filter(|other| other.thread != verifying.thread);
+        let (other, [mine, theirs]) = others
+            .into_iter()
+            .find_map(|other| Some((other, verifying.is_disturbed_by(other, &plan.jobs)?)))?;
         let text = format!(
             "thread {} verifies bytes {} to {}, and thread {} of job '{}' writes from {} to {} meanwhile; \
              accepted: parts that do not overlap, such as size=1g with offset_increment=1g, or stonewall",
             verifying.thread.thread,
-            verifying.start,
-            verifying.end,
+            mine.start,
+            mine.start + mine.size,
             other.thread.thread,
             other.job.name,
-            other.start,
-            other.end,
+            theirs.start,
+            theirs.start + theirs.size,
         );
         Some(UsageError::new(text).at(format!("job '{}'", verifying.job.name)))
     };

@@ -2,8 +2,8 @@
 
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
-    Amount, BlockSize, CmdPrio, Direction, Distribution, ExitWhat, Flow, Job, Latencies, Logs,
-    PerDirection, Strided,
+    Amount, BlockSize, CmdPrio, Direction, Distribution, ExitWhat, FileService, Flow, Job,
+    Latencies, Logs, PerDirection, Strided,
 };
 use std::fmt::{Display, Write};
 
@@ -129,6 +129,7 @@ fn place(out: &mut Section<'_>, job: &Job) {
             out.line(key, amount);
         }
     }
+    files(out, job);
     if let Some(Strided { size, range, skip }) = job.strided {
         out.line("zonemode", "strided");
         out.line("zonesize", size);
@@ -141,6 +142,21 @@ fn place(out: &mut Section<'_>, job: &Job) {
     out.unless("loops", job.loops, 1);
 }
 
+/// The number of files and the order of visits. Their names are the command's, in front of all jobs.
+fn files(out: &mut Section<'_>, job: &Job) {
+    let Some(files) = job.files.as_ref().filter(|files| files.each > 1) else { return };
+    out.line("nrfiles", files.each);
+    if (files.service, files.turn) != (FileService::RoundRobin, 1) {
+        let named = FileService::NAMES.iter().find(|(service, _)| *service == files.service);
+        let turn = files.turn;
+        named.iter().for_each(|(_, name)| out.line("file_service_type", format!("{name}:{turn}")));
+    }
+    out.unless("openfiles", files.open, files.each);
+    if files.is_sized {
+        out.line("filesize", files.list.iter().map(|file| file.bytes).max().unwrap_or(0));
+    }
+}
+
 fn depth(out: &mut Section<'_>, job: &Job) {
     let depth = job.depth;
     out.line("iodepth", depth.iodepth);
@@ -149,6 +165,7 @@ fn depth(out: &mut Section<'_>, job: &Job) {
     out.unless("iodepth_batch_complete_min", depth.batch_complete_min, 1);
     let least = depth.batch_complete_min.max(1);
     out.unless("iodepth_batch_complete_max", depth.batch_complete_max, least);
+    out.flag("serialize_overlap", job.serialize_overlap);
     out.line("numjobs", job.numjobs);
 }
 

@@ -4,6 +4,9 @@
 //! patterns an I/O costs a few nanoseconds: values that do not change are computed in [`Generator::new`], and a block
 //! is found by a multiplication instead of a division.
 
+mod pass;
+mod turns;
+
 use super::block_size::Sizes;
 use super::cover::Cover;
 use super::distribution::{Places, Ranks};
@@ -11,7 +14,9 @@ use super::prios::Prios;
 use super::strides::Strides;
 use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
+use pass::Pass;
 use std::fmt;
+use turns::Turns;
 
 /// The next I/O of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,9 +69,9 @@ impl std::error::Error for GeneratorError {}
 
 /// Yields the I/Os of one thread, in order. Allocates nothing after its creation.
 ///
-/// It ends after `loops` passes of `io_size` bytes or `number_ios` I/Os each; a `time_based` stream never
-/// ends. A random pass without `norandommap` covers each block of the region once, with reads and writes
-/// alike, before any comes again. With several block sizes, an I/O that would begin at a covered block
+/// It ends after `loops` passes of `io_size` bytes or `number_ios` I/Os each, or after one of them if the job reads back
+/// what it has written ([`next_loop`](Self::next_loop)); a `time_based` stream never ends. A random pass without
+/// `norandommap` covers each block of the region once, with reads and writes alike, before any comes again. With several block sizes, an I/O that would begin at a covered block
 /// begins at the next free one, and an I/O that would run into a covered block ends before it.
 #[derive(Clone, Debug)]
 pub struct Generator {
@@ -99,6 +104,9 @@ pub struct Generator {
     /// Writes since the last flush; with `fsync` of them, a flush goes before the next I/O.
     writes_since_flush: u32,
     pass: Pass,
+    /// The files of a thread that has several, each with a stream of its own; all of the above is then about the
+    /// passes.
+    turns: Option<Box<Turns>>,
 }
 
 /// How the direction of an I/O is found.
@@ -117,17 +125,6 @@ struct Plain {
     /// As in [`Stream`].
     unit: u64,
     places: usize,
-}
-
-/// The rest of a pass.
-#[derive(Clone, Copy, Debug)]
-struct Pass {
-    sectors_left: u64,
-    ios_left: u64,
-    /// Passes after this one.
-    more: u64,
-    sectors: u64,
-    ios: u64,
 }
 
 /// One direction of the workload.
@@ -164,21 +161,28 @@ impl Generator {
     /// If the job is impossible ([`Job::validate`]) or leaves the device ([`Job::region`]).
     pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Result<Self, GeneratorError> {
         job.validate().map_err(GeneratorError::Job)?;
-        let region = job.region(thread, device_bytes).map_err(GeneratorError::Region)?;
+        let regions = job.regions(thread, device_bytes).map_err(GeneratorError::Region)?;
+        match *regions {
+            [region] => Self::in_region(job, thread, region, 0),
+            _ => Self::in_regions(job, thread, &regions),
+        }
+    }
+
+    /// The stream of thread `thread` in `region`, which is that of its file number `file`.
+    fn in_region(
+        job: &Job,
+        thread: u32,
+        region: Region,
+        file: u64,
+    ) -> Result<Self, GeneratorError> {
         // Hot blocks are the same for all threads of a job, as when many users want the same file.
-        let mut shared = Rng::new(job.randseed ^ Rng::new(job.index.into()).next_u64());
+        let mut shared =
+            Rng::new(job.randseed ^ Rng::new(job.index.into()).next_u64() ^ file << 40);
         let mut rng = Rng::new(shared.next_u64() ^ u64::from(thread));
         let mut streams = Direction::ALL.map(|direction| Stream::new(job, direction, region));
         let places = place(job, job.zone_of(region), &mut streams, &mut shared, &mut rng);
         let cover = cover(job, region)?;
         let trimwrite = matches!(job.rw, Rw::TrimWrite | Rw::RandTrimWrite);
-        let pass = Pass {
-            sectors_left: 0,
-            ios_left: 0,
-            more: if job.time_based { u64::MAX } else { job.loops.into() },
-            sectors: region.io_size.div_ceil(SECTOR_SIZE.into()),
-            ios: job.number_ios.unwrap_or(u64::MAX),
-        };
         let mut generator = Self {
             rng,
             choice: match job.rw {
@@ -204,10 +208,17 @@ impl Generator {
             strides: job.strided.map(|it| Strides::new(it, region.start, region.size)),
             fsync: job.fsync,
             writes_since_flush: 0,
-            pass,
+            pass: Pass::new(job, region.io_size),
+            turns: None,
         };
         generator.plain = generator.as_plain();
         Ok(generator)
+    }
+
+    /// Begins the next of the `loops` of a job that reads back what it has written: as in fio, after each of them. False
+    /// if there is none, or the job does not read back.
+    pub fn next_loop(&mut self) -> bool {
+        self.pass.next_loop()
     }
 
     /// Are all I/Os alike but for their places, so that nothing else has to be decided for each?
@@ -227,14 +238,13 @@ impl Generator {
     /// Starts the next pass, if there is one.
     #[cold]
     fn begin_pass(&mut self) -> bool {
-        let pass = &mut self.pass;
-        if pass.more == 0 || pass.ios == 0 {
+        if !self.pass.begin() {
             return false;
         }
-        if pass.more != u64::MAX {
-            pass.more -= 1;
+        if let Some(turns) = &mut self.turns {
+            turns.restart();
+            return true;
         }
-        (pass.sectors_left, pass.ios_left) = (pass.sectors, pass.ios);
         if let Some(strides) = &mut self.strides {
             let Some(start) = strides.restart() else { return true };
             self.start = start;
@@ -341,25 +351,12 @@ impl Generator {
 
     #[inline]
     fn next_plain(&mut self, plain: Plain) -> Option<NextIo> {
-        if self.is_over() && !self.begin_pass() {
+        if self.pass.is_over() && !self.begin_pass() {
             return None;
         }
         let sector = self.start + self.places[plain.places].next(&mut self.rng) * plain.unit;
-        self.count(&plain.io);
+        self.pass.count(plain.io.sectors);
         Some(NextIo { sector, ..plain.io })
-    }
-
-    /// Is the pass over?
-    #[inline]
-    fn is_over(&self) -> bool {
-        self.pass.sectors_left == 0 || self.pass.ios_left == 0
-    }
-
-    /// Counts an I/O of the pass.
-    #[inline]
-    fn count(&mut self, io: &NextIo) {
-        self.pass.sectors_left = self.pass.sectors_left.saturating_sub(io.sectors.into());
-        self.pass.ios_left -= 1;
     }
 
     fn next_of_many(&mut self, steer: impl Fn(Direction) -> Direction) -> Option<NextIo> {
@@ -368,8 +365,12 @@ impl Generator {
             self.chain(&io);
             return Some(io);
         }
+        if let Some(io) = self.turns.as_mut().and_then(|turns| turns.partner()) {
+            self.count_write(&io);
+            return Some(io);
+        }
         loop {
-            if self.is_over() && !self.begin_pass() {
+            if self.pass.is_over() && !self.begin_pass() {
                 return None;
             }
             // As in fio, a flush goes before an I/O and not behind the last one.
@@ -377,12 +378,16 @@ impl Generator {
                 self.writes_since_flush = 0;
                 return Some(NextIo::flush(self.prios.own()));
             }
-            let Some(io) = self.draw(&steer) else {
+            let drawn = match &mut self.turns {
+                None => self.draw(&steer),
+                Some(turns) => turns.next(&steer),
+            };
+            let Some(io) = drawn else {
                 // A pass has at least the I/O at its start, so this does not go on for ever.
                 self.pass.ios_left = 0;
                 continue;
             };
-            self.count(&io);
+            self.pass.count(io.sectors);
             if self.chains {
                 self.chain(&io);
             }
@@ -397,9 +402,13 @@ impl Generator {
         if self.trimwrite && io.op == Op::Discard {
             let write = &self.streams[Direction::Write as usize];
             self.queued = Some(NextIo { op: write.op, flags: write.flags, ..*io });
-        } else if io.op == Op::Write {
-            self.writes_since_flush += 1;
+        } else {
+            self.count_write(io);
         }
+    }
+
+    fn count_write(&mut self, io: &NextIo) {
+        self.writes_since_flush += u32::from(io.op == Op::Write);
     }
 }
 

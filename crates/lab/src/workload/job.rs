@@ -3,7 +3,9 @@
 use super::StridedError;
 use super::verify::{Verify, VerifyError};
 use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Direction, Distribution};
-use super::{DistributionError, ExitWhat, Flow, LatencyTarget, Logs, PerDirection, Rw, Strided};
+use super::{
+    DistributionError, ExitWhat, Files, Flow, LatencyTarget, Logs, PerDirection, Rw, Strided,
+};
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
 use std::fmt;
 
@@ -39,6 +41,8 @@ pub struct Job {
     pub offset: Amount,
     /// `offset_increment`: each further thread starts this much later.
     pub offset_increment: Amount,
+    /// The files, if there are several, or one that is not the whole device.
+    pub files: Option<Files>,
     /// `zonemode=strided` and its companions.
     pub strided: Option<Strided>,
     /// `number_ios`: the most I/Os of a pass. As in fio, `time_based` wins over it.
@@ -72,6 +76,8 @@ pub struct Job {
     pub cgroup: Option<String>,
     /// `cgroup_weight`: the weight of that group, 1 to 1000.
     pub cgroup_weight: Option<u32>,
+    /// `serialize_overlap`: an I/O to a place to which another one is in flight waits for that.
+    pub serialize_overlap: bool,
     /// `iodepth` and its companions.
     pub depth: Depth,
     /// `rate_iops`: I/Os per second and thread.
@@ -194,6 +200,7 @@ impl Default for Job {
             io_size: None,
             offset: Amount::ZERO,
             offset_increment: Amount::ZERO,
+            files: None,
             strided: None,
             number_ios: None,
             loops: 1,
@@ -210,6 +217,7 @@ impl Default for Job {
             cmdprio: PerDirection::default(),
             cgroup: None,
             cgroup_weight: None,
+            serialize_overlap: false,
             depth: Depth::default(),
             rate_iops: PerDirection::all(None),
             rate: PerDirection::all(None),

@@ -1,13 +1,15 @@
 //! The region of a thread on the device: `offset`, `offset_increment` and `size`, resolved.
 
-use super::{Amount, Distribution, Job};
+use super::{Amount, Distribution, File, Files, Job};
 use blkmq_core::SECTOR_SIZE;
 use std::fmt;
 
 /// The part of the device that one thread touches, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// First byte, a multiple of a sector.
+    /// First byte of the file that it lies in, on the device: 0 where the device has no files.
+    pub file: u64,
+    /// First byte on the device, a multiple of a sector.
     pub start: u64,
     /// Length: a multiple of the smallest block that the job issues, and at least one of its largest
     /// smallest block.
@@ -63,7 +65,7 @@ impl fmt::Display for RegionError {
                 f,
                 "size={size} from offset {start} does not fit into a device of {device} bytes; \
                  accepted is up to {}",
-                device - start
+                device.saturating_sub(*start)
             ),
             Self::Zones { end, size } => write!(
                 f,
@@ -85,10 +87,26 @@ impl Job {
     /// # Errors
     /// If the region leaves the device or holds no block.
     pub fn region(&self, thread: u32, device_bytes: u64) -> Result<Region, RegionError> {
+        self.region_of(thread, device_bytes, self.size)
+    }
+
+    /// The smallest block that the job issues, in bytes.
+    #[must_use]
+    pub fn smallest_block(&self) -> u64 {
+        let smallest = self.used_block_sizes().map(|bs| u64::from(bs.min())).min();
+        smallest.unwrap_or(1).max(1)
+    }
+
+    /// The region of `size` on a device of `device_bytes`, or in a file of that length.
+    pub(super) fn region_of(
+        &self,
+        thread: u32,
+        device_bytes: u64,
+        size: Option<Amount>,
+    ) -> Result<Region, RegionError> {
         let device = device_bytes - device_bytes % u64::from(SECTOR_SIZE);
-        let smallest = self.used_block_sizes().map(|bs| u64::from(bs.min()));
-        let granule = smallest.clone().min().unwrap_or(1).max(1);
-        let needed = smallest.max().unwrap_or(1);
+        let granule = self.smallest_block();
+        let needed = self.used_block_sizes().map(|bs| u64::from(bs.min())).max().unwrap_or(1);
         let step = self.offset_increment.bytes(device, granule);
         let start = self
             .offset
@@ -99,7 +117,7 @@ impl Job {
         }
         let room = device - start;
         // A share is of the whole device, so it is cut to fit; a size in bytes that does not fit is an error.
-        let size = match self.size {
+        let size = match size {
             _ if self.fill_device => room,
             None => room,
             Some(share @ Amount::Percent(_)) => share.bytes(device, granule).min(room),
@@ -120,7 +138,43 @@ impl Job {
         {
             return Err(RegionError::Zones { end: zones.end(), size });
         }
-        Ok(Region { start, size, io_size })
+        Ok(Region { file: 0, start, size, io_size })
+    }
+
+    /// The regions of thread `thread` on a device of `device_bytes`: one, or one in each of its files.
+    ///
+    /// # Errors
+    /// As [`region`](Self::region), for a file as for a device.
+    pub fn regions(&self, thread: u32, device_bytes: u64) -> Result<Vec<Region>, RegionError> {
+        let Some(files) = &self.files else { return Ok(vec![self.region(thread, device_bytes)?]) };
+        let one = |(at, file): (usize, &File)| {
+            let size = match self.size {
+                _ if files.is_sized => None,
+                Some(Amount::Bytes(size)) => {
+                    let share = Files::share(at, files.each, size, self.smallest_block());
+                    // Less than a sector is no block of the file.
+                    Some(Amount::Bytes(share - share % u64::from(SECTOR_SIZE)))
+                }
+                share => share,
+            };
+            let File { start, bytes } = *file;
+            if start.saturating_add(bytes) > device_bytes {
+                return Err(RegionError::DoesNotFit { size: bytes, start, device: device_bytes });
+            }
+            let region = self.region_of(thread, bytes, size)?;
+            Ok(Region { file: start, start: start + region.start, ..region })
+        };
+        files.of(thread).iter().enumerate().map(one).collect()
+    }
+
+    /// The bytes that one pass over `regions` issues.
+    pub(super) fn pass_bytes(&self, regions: &[Region]) -> u64 {
+        let all = regions.iter().map(|region| region.io_size).sum();
+        match (self.io_size, self.size) {
+            (Some(Amount::Bytes(bytes)), _) => bytes,
+            (None, Some(Amount::Bytes(size))) if regions.len() > 1 => size.min(all),
+            _ => all,
+        }
     }
 
     /// The part of `region` in which random places are drawn: its first zone, or all of it.
@@ -132,6 +186,7 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FileService;
     use super::*;
 
     const GIB: u64 = 1 << 30;
@@ -146,7 +201,12 @@ mod tests {
         let region = job.region(3, 10 * GIB).expect("fits");
         assert_eq!(
             region,
-            Region { start: 4096 + 3 * GIB, size: 7 * GIB - 4096, io_size: 7 * GIB - 4096 }
+            Region {
+                file: 0,
+                start: 4096 + 3 * GIB,
+                size: 7 * GIB - 4096,
+                io_size: 7 * GIB - 4096
+            }
         );
         let beyond = job.region(10, 10 * GIB).expect_err("ends before");
         assert_eq!(beyond, RegionError::BeyondDevice { start: 4096 + 10 * GIB, device: 10 * GIB });
@@ -188,5 +248,70 @@ mod tests {
             sized(2 * GIB).region(0, GIB),
             Err(RegionError::DoesNotFit { size: 2 * GIB, start: 0, device: GIB })
         );
+    }
+
+    const KIB: u64 = 1024;
+
+    fn files(bytes: &[u64], each: usize) -> Files {
+        let start = |at: usize| at as u64 * 1024 * KIB;
+        let list = bytes.iter().enumerate();
+        Files {
+            list: list.map(|(at, bytes)| File { start: start(at), bytes: *bytes }).collect(),
+            each,
+            service: FileService::RoundRobin,
+            turn: 1,
+            open: each,
+            is_sized: false,
+        }
+    }
+
+    fn job(size: Option<u64>, files: Files) -> Job {
+        Job { size: size.map(Amount::Bytes), files: Some(files), ..Job::default() }
+    }
+
+    /// As with fio 3.33: the half block at the end of each file is left alone.
+    #[test]
+    fn the_size_is_divided_among_the_files() {
+        let mut job = job(Some(104 * KIB), files(&[64 * KIB; 4], 4));
+        let regions = job.regions(0, 1 << 30).expect("they fit");
+        let sizes = Vec::from_iter(regions.iter().map(|region| region.size / KIB));
+        assert_eq!((sizes, job.pass_bytes(&regions)), (vec![24; 4], 96 * KIB));
+        let thirds = Job { files: Some(files(&[34_133; 3], 3)), ..job.clone() };
+        let thirds = Job { size: Some(Amount::Bytes(100 * KIB)), ..thirds };
+        let regions = thirds.regions(0, 1 << 30).expect("they fit");
+        assert_eq!(regions.iter().map(|it| it.size / KIB).collect::<Vec<_>>(), [32; 3]);
+        let regions = job.regions(0, 1 << 30).expect("they fit");
+        job.io_size = Some(Amount::Bytes(200 * KIB));
+        assert_eq!(job.pass_bytes(&regions), 200 * KIB);
+        let shares = [0, 1, 3].map(|at| Files::share(at, 4, 10 * KIB + 2, 1));
+        assert_eq!(shares, [2561, 2561, 2560], "two bytes are left over");
+    }
+
+    #[test]
+    fn places_count_from_the_start_of_the_file() {
+        let mut job = job(None, files(&[64 * KIB; 4], 2));
+        job.offset = Amount::Bytes(16 * KIB);
+        let regions = job.regions(1, 1 << 30).expect("they fit");
+        let places = Vec::from_iter(regions.iter().map(|it| (it.file, it.start, it.size)));
+        let at = |file: u64| (file, file + 16 * KIB, 48 * KIB);
+        assert_eq!(places, [at(2048 * KIB), at(3072 * KIB)]);
+        assert_eq!(job.files.as_ref().expect("files").of(0)[1].start, 1024 * KIB);
+    }
+
+    #[test]
+    fn with_filesize_the_size_of_the_job_is_an_end_and_no_share() {
+        let mut job = job(Some(96 * KIB), Files { is_sized: true, ..files(&[64 * KIB; 2], 2) });
+        let regions = job.regions(0, 1 << 30).expect("they fit");
+        assert_eq!(regions.iter().map(|region| region.size / KIB).collect::<Vec<_>>(), [64, 64]);
+        assert_eq!(job.pass_bytes(&regions), 96 * KIB);
+        job.io_size = Some(Amount::Percent(50));
+        let regions = job.regions(0, 1 << 30).expect("they fit");
+        assert_eq!(job.pass_bytes(&regions), 64 * KIB);
+    }
+
+    #[test]
+    fn a_file_is_too_small_as_a_device_is() {
+        let job = job(Some(8 * KIB), files(&[64 * KIB; 4], 4));
+        assert!(matches!(job.regions(0, 1 << 30), Err(RegionError::TooSmall { size: 2048, .. })));
     }
 }

@@ -1,10 +1,11 @@
 //! Answers that the kernel rarely gives: a test replaces its real ones.
 
 use super::*;
+use crate::target::Target;
 use blkmq_buf::AlignedBuf;
 use blkmq_core::Op;
 use blkmq_engine::{BlockDevice, Config, DeviceShape, Io, Queue, Submitter};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 const BLOCK: usize = 4096;
 const T0: Instant = Instant::ZERO;
@@ -54,7 +55,8 @@ impl Rig {
             return None;
         }
         let target = Target::open(&path, &options).expect("it opens");
-        let mut queue = UringQueue::new(&target, &options, &[]).expect("a small ring");
+        let part = Part { start: 0, target: target.clone() };
+        let mut queue = UringQueue::new(&[part], &options, &[]).expect("a small ring");
         queue.answers = Answers::of(answers);
         let answers = queue.answers.clone();
         let shape = DeviceShape {
@@ -244,12 +246,10 @@ fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
     let pool = BufferPool::new(8, LEN);
     let device = crate::UringDevice::open(&path, &options).expect("it is laid out");
     for round in 0..4 {
-        let inside = UringQueue::new(
-            &Target::open(&path, &Options { readonly: true, ..options.clone() }).expect("it opens"),
-            &options,
-            &[],
-        )
-        .expect("a small ring");
+        let reads = Options { readonly: true, ..options.clone() };
+        let target = Target::open(&path, &reads).expect("it opens");
+        let part = Part { start: 0, target };
+        let inside = UringQueue::new(&[part], &options, &[]).expect("a small ring");
         let queues = vec![Box::new(Dropping(Some(inside))) as _];
         let queue = Queue::new(Config::new(device.shape, queues)).expect("valid");
         let mut submitter = queue.submitter().expect("one was asked for");

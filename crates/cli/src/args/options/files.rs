@@ -1,6 +1,7 @@
 //! fio's options for the engine and the files of a job.
 
 use super::super::engine::Engine;
+use super::super::file_draft;
 use super::{Group, Kind, Meaning, Opt};
 use crate::error::UsageError;
 
@@ -31,12 +32,15 @@ const fn job(
     Opt::job(Group::Files, name, accepts, help, apply)
 }
 
+/// The most files of a thread.
+const MAX_FILES: u32 = 65_536;
+
 /// The table.
 pub const OPTIONS: &[Opt] = &[
     described(
         "filename",
-        "PATH",
-        "the file or block device for I/O, unless there is --device; laid out if needed",
+        "PATH[:PATH...]",
+        "the files or the block device for I/O, unless there is --device; laid out if needed",
         |d, v| {
             d.files.filename = Some(v.non_empty("the path of a file or block device")?.into());
             Ok(())
@@ -51,11 +55,38 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    job("directory", "PATH", "the folder of filename; alone, of a file JOB.0.0", |d, v| {
+    job("directory", "PATH", "the folder of filename; alone, of files JOB.THREAD.FILE", |d, v| {
         d.files.directory = Some(v.non_empty("the path of a folder")?.into());
         Ok(())
     }),
-    job("filesize", "SIZE", "the size of the file to lay out; bounds size", |d, v| {
+    job("nrfiles", "1-65536", "files of each thread, which share size (default 1)", |d, v| {
+        d.files.nrfiles = v.count(1..=MAX_FILES)?;
+        Ok(())
+    })
+    .or(&["nr_files"]),
+    job("filename_format", "NAME", "names with $jobname, $jobnum, $filenum in them", |d, v| {
+        d.files.format = file_draft::format(v.text)?;
+        Ok(())
+    }),
+    job(
+        "file_service_type",
+        "ORDER[:COUNT]",
+        "the next of several files: roundrobin (default), random or sequential; and the I/Os of its turn",
+        |d, v| {
+            d.files.service = file_draft::service(v.text)?;
+            Ok(())
+        },
+    ),
+    job(
+        "openfiles",
+        "1-65536",
+        "files that a thread visits at a time (default nrfiles)",
+        |d, v| {
+            d.files.openfiles = Some(v.count(0..=MAX_FILES)?).filter(|files| *files > 0);
+            Ok(())
+        },
+    ),
+    job("filesize", "SIZE", "the size of each file to lay out; bounds size", |d, v| {
         if v.text.contains('-') {
             return Err(UsageError::new("a range of sizes is not built; accepted: one size"));
         }

@@ -60,6 +60,16 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
+    job(
+        "serialize_overlap",
+        "",
+        "an I/O waits while another one of the thread is in flight to its place",
+        |d, v| {
+            d.job.serialize_overlap = v.flag()?;
+            Ok(())
+        },
+    )
+    .flag(),
     job("numjobs", "1-4096", "threads of the job (default 1)", |d, v| {
         d.job.numjobs = v.count(1..=MAX_THREADS)?;
         Ok(())

@@ -18,10 +18,18 @@ engine is refused: it does no block I/O, or does it over a network or a library.
 or is too short is laid out before the first run, to the size that the options ask for (`size` behind `offset`, or
 `filesize`), with random bytes and written through. fio goes through the page cache unless there is `direct=1`; behind
 the cache, schedulers see little of what a job does, so here `direct=0` or `buffered=1` must ask for it, and a note says
-which of the two was done. All jobs of a run name the same file, because a run has one queue around one device. Several
-files as one device would lie at distances that no disk has, and a scheduler orders by distance; regions of one file or
-disk (`offset`, `offset_increment`) say where they are. `directory` alone is a file `JOBNAME.0.0`, for one thread. Without a file and a device, I/O goes to the null device. In
-virtual time no file is touched, and a note says so.
+which of the two was done.
+
+**Several files.** `filename=a:b` names several (`\\:` is a colon in a name), as does `nrfiles=N` with `filename_format`,
+whose default is `JOBNAME.THREAD.FILE` in `directory`. As in fio, `size` is divided among the files of a thread
+(`filesize` is the length of each, and `size` then ends the job), each file has a random map and a place of its own in
+sequential order, and `file_service_type` and `openfiles` say which is next. Jobs of a run may name different files.
+Files on one file system share a disk and so its queue: they lie on one device, one behind the other, and the places in
+logs are those on this device (decision 0019). Files on several file systems, and several block devices, would have a
+queue each, and are refused. With `--device`, on the null device and in virtual time, several files are stretches of the
+device, and one file is all of it.
+
+Without a file and a device, I/O goes to the null device. In virtual time no file is touched, and a note says so.
 
 | option | here | why |
 | --- | --- | --- |

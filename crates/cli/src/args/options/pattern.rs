@@ -79,6 +79,19 @@ pub const OPTIONS: &[Opt] = &[
         },
     )
     .or(&["ba"]),
+    job(
+        "random_generator",
+        "NAME",
+        "lfsr: each block once also with norandommap, if all have one size; tausworthe and tausworthe64 are alike",
+        |d, v| {
+            d.lfsr = match v.text {
+                "lfsr" => true,
+                "tausworthe" | "tausworthe64" => false,
+                _ => return Err(UsageError::new("accepted: tausworthe, tausworthe64, lfsr")),
+            };
+            Ok(())
+        },
+    ),
     job("norandommap", "", "draw blocks independently, instead of each once per pass", |d, v| {
         d.job.norandommap = v.flag()?;
         Ok(())

@@ -4,7 +4,7 @@
 use super::Opt;
 use super::foreign::{bare, not_built, valued};
 
-const FILES: &str = "a job has one file";
+const FILES: &str = "files are opened for the whole run, and nothing else is done to them";
 const ALIGNMENT: &str = "places and lengths are whole sectors";
 const ERRORS: &str = "a job ends with its first failed I/O";
 const BARRIERS: &str = "only whole flushes are built: fsync, fdatasync, sync";
@@ -29,13 +29,10 @@ const MEMORY: &str = "memory is not reserved in advance";
 /// The table.
 pub const OPTIONS: &[Opt] = &[
     not_built("lockfile", FILES),
-    not_built("filename_format", FILES),
     not_built("opendir", FILES),
     not_built("file_append", FILES),
     not_built("create_only", FILES).flag(),
     not_built("unlink_each_loop", FILES).flag(),
-    valued("file_service_type", FILES),
-    valued("openfiles", FILES),
     bare("unique_filename", NETWORK),
     not_built("offset_align", ALIGNMENT),
     not_built("ignore_error", ERRORS),

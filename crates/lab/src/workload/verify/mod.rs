@@ -9,6 +9,7 @@ mod findings;
 mod layout;
 mod options;
 mod pattern;
+mod spans;
 mod state;
 mod table;
 mod verifier;
@@ -48,6 +49,12 @@ impl Job {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Does it read back what it has written?
+    pub(super) fn is_read_back(&self) -> bool {
+        let writes = !matches!(self.rw, Rw::Read | Rw::RandRead);
+        writes && self.verify.as_ref().is_some_and(|verify| verify.do_verify)
     }
 
     /// The most bytes that divide the length of every I/O, and its distance from the start of the region.

@@ -8,9 +8,11 @@ use std::ops::Range;
 const BUSY: u32 = 1 << 31;
 /// The block holds its latest generation. Not set if it was never written, was trimmed, or a write of it failed.
 const KNOWN: u32 = 1 << 30;
+/// The block was written and not read back since.
+const DUE: u32 = 1 << 29;
 /// The rest is the generation: the number of writes, from 1. A trim does not reset it, so that data from before the
 /// trim is never taken for the next write.
-const GENERATION: u32 = KNOWN - 1;
+const GENERATION: u32 = DUE - 1;
 
 /// Blocks by number. Four bytes each, which the operating system hands out when they are first touched.
 #[derive(Clone, Debug)]
@@ -44,7 +46,7 @@ impl Table {
     pub(super) fn claim_write(&mut self, blocks: Range<usize>) {
         self.claim(blocks.clone());
         for entry in &mut self.0[blocks] {
-            // A generation is never 0; it wraps after a billion writes of one block.
+            // A generation is never 0; it wraps after half a billion writes of one block.
             let next = (*entry & GENERATION) % GENERATION + 1;
             *entry = *entry & !GENERATION | next;
         }
@@ -57,7 +59,7 @@ impl Table {
 
     /// The write has ended; `blocks` hold their latest generation.
     pub(super) fn written(&mut self, blocks: Range<usize>) {
-        self.0[blocks].iter_mut().for_each(|entry| *entry = *entry & !BUSY | KNOWN);
+        self.0[blocks].iter_mut().for_each(|entry| *entry = *entry & !BUSY | KNOWN | DUE);
     }
 
     /// The I/O has ended; the contents of `blocks` are unknown.
@@ -85,16 +87,18 @@ impl Table {
     pub(super) fn of(generations: impl Iterator<Item = u32>) -> Self {
         let entry = |generation: u32| match generation & GENERATION {
             0 => 0,
-            generation => generation | KNOWN,
+            generation => generation | KNOWN | DUE,
         };
         Self(generations.map(entry).collect())
     }
 
-    /// The next blocks from `from` on with known contents, at most `most` of them, without a gap.
-    pub(super) fn next_known(&self, from: usize, most: usize) -> Option<Range<usize>> {
-        let is_known = |entry: &u32| entry & KNOWN != 0;
-        let start = from + self.0.get(from..)?.iter().position(is_known)?;
-        let len = self.0[start..].iter().take(most).take_while(|entry| is_known(entry)).count();
+    /// The next blocks from `from` on that are known and due to be read back, at most `most` of them, without a gap.
+    /// They are not due any more.
+    pub(super) fn take_due(&mut self, from: usize, most: usize) -> Option<Range<usize>> {
+        let is_due = |entry: &u32| entry & (KNOWN | DUE) == KNOWN | DUE;
+        let start = from + self.0.get(from..)?.iter().position(is_due)?;
+        let len = self.0[start..].iter().take(most).take_while(|entry| is_due(entry)).count();
+        self.0[start..start + len].iter_mut().for_each(|entry| *entry &= !DUE);
         Some(start..start + len)
     }
 }
@@ -168,18 +172,23 @@ mod tests {
     }
 
     #[test]
-    fn known_blocks_are_found_in_portions_without_gaps() {
+    fn blocks_are_due_once_after_each_write_in_portions_without_gaps() {
         let mut table = Table::new(12);
         for blocks in [1..4, 6..7, 7..12] {
             table.claim_write(blocks.clone());
             table.written(blocks);
         }
         let (mut at, mut found) = (0, Vec::new());
-        while let Some(next) = table.next_known(at, 4) {
+        while let Some(next) = table.take_due(at, 4) {
             at = next.end;
             found.push(next);
         }
         assert_eq!(found, [1..4, 6..10, 10..12]);
-        assert_eq!(table.next_known(99, 4), None);
+        assert_eq!((table.take_due(99, 4), table.take_due(0, 4)), (None, None));
+        table.claim_write(3..4);
+        table.written(3..4);
+        table.claim_write(6..7);
+        table.forget(6..7);
+        assert_eq!((table.take_due(0, 4), table.take_due(0, 4)), (Some(3..4), None));
     }
 }

@@ -2,10 +2,11 @@
 
 use super::findings::{Findings, Mismatch};
 use super::layout::{Expect, Layout};
+use super::spans::Spans;
 use super::state::{Place, StateError};
 use super::table::Table;
 use super::{Method, Verify};
-use crate::workload::{Direction, Generator, GeneratorError, Job, NextIo, Region, Rw};
+use crate::workload::{Direction, Generator, GeneratorError, Job, NextIo, Rw};
 use blkmq_core::{IoFlags, IoPrio, IoResult, Op, SECTOR_SIZE};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,8 +30,8 @@ pub struct Verifier {
     /// Does the job itself write? A job that only reads accepts any generation.
     writes: bool,
     prio: IoPrio,
-    /// First sector of the region.
-    start: u64,
+    /// The places of blocks in the regions.
+    spans: Spans,
     /// Sectors in a block.
     block: u32,
     /// Blocks that are read back at once, without a backlog.
@@ -51,13 +52,12 @@ impl Verifier {
     /// As [`Generator::new`].
     pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Result<Option<Self>, GeneratorError> {
         job.validate().map_err(GeneratorError::Job)?;
-        let Region { start, size, .. } =
-            job.region(thread, device_bytes).map_err(GeneratorError::Region)?;
+        let regions = job.regions(thread, device_bytes).map_err(GeneratorError::Region)?;
         let Some(verify) = job.verify.clone() else { return Ok(None) };
         let interval = verify.interval.unwrap_or_else(|| job.io_unit());
         let longest = job.bs[Direction::Write].max() / job.bs[Direction::Write].min().max(1);
         let portion = longest * job.bs[Direction::Write].min() / interval;
-        let blocks = usize::try_from(size / u64::from(interval)).unwrap_or(usize::MAX);
+        let spans = Spans::new(&regions, interval);
         let writes = !matches!(job.rw, Rw::Read | Rw::RandRead);
         Ok(Some(Self {
             layout: Layout {
@@ -67,11 +67,11 @@ impl Verifier {
             },
             // A job that only reads has no generations but those of an earlier run, and its I/Os need not wait for
             // each other.
-            table: Table::new(if writes || verify.state_load { blocks } else { 0 }),
+            table: Table::new(if writes || verify.state_load { spans.blocks() } else { 0 }),
             writes,
             verify,
             prio: job.prio,
-            start: start / u64::from(SECTOR_SIZE),
+            spans,
             block: interval / SECTOR_SIZE,
             portion: portion.max(1) as usize,
             cursor: 0,
@@ -124,7 +124,12 @@ impl Verifier {
 
     fn place(&self) -> Place {
         let blocks = self.table.len() as u64;
-        Place { block: self.block, start: self.start, randseed: self.layout.randseed, blocks }
+        Place {
+            block: self.block,
+            start: self.spans.start(),
+            randseed: self.layout.randseed,
+            blocks,
+        }
     }
 
     /// Treats all I/Os of `ios` as done, by an earlier run (`verify_only`), unless the state of that run is known.
@@ -132,7 +137,13 @@ impl Verifier {
         if self.restored {
             return;
         }
-        for io in ios {
+        loop {
+            let Some(io) = ios.next() else {
+                if ios.next_loop() {
+                    continue;
+                }
+                return;
+            };
             let blocks = self.blocks(&io);
             match io.op {
                 Op::Write => {
@@ -204,16 +215,17 @@ impl Verifier {
         let blocks = if self.verify.backlog > 0 {
             self.backlog.pop_front()?
         } else {
-            let next = self.table.next_known(self.cursor, self.portion)?;
-            self.cursor = next.end;
-            next
+            let next = self.table.take_due(self.cursor, self.portion);
+            // All of them again after the next writes.
+            self.cursor = next.as_ref().map_or(0, |next| next.end);
+            next?
         };
         Some(NextIo {
             op: Op::Read,
             flags: IoFlags::SYNC,
             prio: self.prio,
             sectors: (blocks.len() as u32) * self.block,
-            sector: self.start + blocks.start as u64 * u64::from(self.block),
+            sector: self.spans.sector(blocks.start),
         })
     }
 
@@ -243,12 +255,8 @@ impl Verifier {
         if io.sectors == 0 {
             return 0..0;
         }
-        let at = io.sector - self.start;
-        debug_assert!(
-            at.is_multiple_of(self.block.into()) && io.sectors.is_multiple_of(self.block),
-            "the interval divides every I/O"
-        );
-        let first = (at / u64::from(self.block)) as usize;
+        debug_assert!(io.sectors.is_multiple_of(self.block), "the interval divides every I/O");
+        let first = self.spans.block(io.sector);
         first..first + (io.sectors / self.block) as usize
     }
 
@@ -256,8 +264,9 @@ impl Verifier {
         (self.block * SECTOR_SIZE) as usize
     }
 
+    /// The place of a block in its file, in bytes: another run may know the file under another place on its device.
     fn offset(&self, block: usize) -> u64 {
-        (self.start + block as u64 * u64::from(self.block)) * u64::from(SECTOR_SIZE)
+        self.spans.sector_of_file(block) * u64::from(SECTOR_SIZE)
     }
 }
 

@@ -82,6 +82,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
                 State::Checking(Then::Measured)
             }
             Then::Work => State::Working,
+            Then::Loop => State::Checking(Then::Work),
             Then::End => {
                 self.note_checks(port.now());
                 self.awaited.iter_mut().for_each(Member::end);

@@ -94,4 +94,40 @@ impl Stamps {
         let all = is_free.into_iter().zip(&self.what);
         all.filter(|(is_free, _)| !is_free).map(|(_, what)| what.cookie).collect()
     }
+
+    /// Does one of the I/Os in flight share a sector with `io`? O(places), if few I/Os do that are over.
+    pub(super) fn overlaps(&self, io: &NextIo) -> bool {
+        let end = io.sector + u64::from(io.sectors);
+        let shares =
+            |what: &What| what.sector < end && io.sector < what.sector + what.cookie.sectors();
+        let mut places = self.what.iter().zip(0..);
+        places.any(|(what, slot)| shares(what) && !self.free.contains(&slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::{IoFlags, Op};
+
+    #[test]
+    fn only_ios_in_flight_are_in_the_way() {
+        let mut stamps = Stamps::new(2);
+        let io = |sector, sectors| NextIo {
+            op: Op::Write,
+            flags: IoFlags::NONE,
+            prio: IoPrio::default(),
+            sectors,
+            sector,
+        };
+        assert!(!stamps.overlaps(&io(0, 8)), "a place that is free holds nothing");
+        let slot = stamps.begin(Instant::ZERO, || Instant::ZERO);
+        let (cookie, prio) = (Cookie::new(&io(8, 8), slot), IoPrio::default());
+        stamps.what[slot as usize] = What { cookie, sector: 8, prio };
+        let found = [(0, 8), (0, 9), (15, 1), (16, 8)].map(|(at, n)| stamps.overlaps(&io(at, n)));
+        assert_eq!(found, [false, true, true, false]);
+        assert!(!stamps.overlaps(&NextIo::flush(prio)), "a flush is nowhere");
+        stamps.free.push(slot);
+        assert!(!stamps.overlaps(&io(8, 8)));
+    }
 }

@@ -1,9 +1,9 @@
 //! Limits of a worker that change while it runs: the depth that a latency target allows, and the end of other threads.
 
 use super::{Buffers, Port, State, Window, Worker};
-use crate::workload::Exit;
 use crate::workload::floor::{Floor, TOO_SLOW};
 use crate::workload::goal::{Goal, NEVER_KEPT, Verdict};
+use crate::workload::{Exit, NextIo};
 use blkmq_core::{Instant, Nanos};
 
 /// The longest sleep of a thread that ends with others, or begins behind them.
@@ -44,6 +44,12 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
                 true
             }
         }
+    }
+
+    /// Is an I/O in flight to a place of `io` (`serialize_overlap`)? O(depth).
+    #[inline(never)]
+    pub(super) fn overlaps(&self, io: &NextIo) -> bool {
+        self.stamps.as_ref().is_some_and(|stamps| stamps.overlaps(io))
     }
 
     /// The end of a sleep that is to last until `until`: earlier if another thread may end meanwhile.

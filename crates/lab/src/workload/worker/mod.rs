@@ -142,6 +142,8 @@ enum Then {
     Measured,
     /// Back to work.
     Work,
+    /// What was written in this loop is to be checked, and then the next one begins.
+    Loop,
     /// The end.
     End,
 }
@@ -195,7 +197,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         let floor = Floor::new(job);
         // Verification needs the places in flight, even without their times.
         let measured = latencies.slat || latencies.clat || latencies.lat;
-        let timed = measured || verifier.is_some() || job.latency_target.is_some();
+        let timed =
+            measured || verifier.is_some() || job.latency_target.is_some() || job.serialize_overlap;
         Self {
             job,
             window,
@@ -366,6 +369,10 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             }
             Stop::Occupied => Step::Wait { until: self.window.end, least: 1, most: in_flight },
             Stop::Drain => all(self.window.end, in_flight),
+            Stop::End if self.generator.next_loop() => {
+                self.state = State::Draining(Then::Loop);
+                Step::Go
+            }
             Stop::End => {
                 self.tell_others();
                 return None;
@@ -446,7 +453,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             let Some(io) = self.next.take().or_else(drawn) else {
                 break Stop::End;
             };
-            if self.verifying().is_some_and(|verify| !verify.verifier().admits(&io)) {
+            if self.verifying().is_some_and(|verify| !verify.verifier().admits(&io))
+                || self.job.serialize_overlap && self.overlaps(&io)
+            {
                 self.next = Some(io);
                 break Stop::Occupied;
             }

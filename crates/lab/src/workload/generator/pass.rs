@@ -1,0 +1,73 @@
+//! The passes of a stream over its region, and the rest of the present one.
+
+use crate::workload::Job;
+use blkmq_core::SECTOR_SIZE;
+
+/// The rest of a pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    pub(super) sectors_left: u64,
+    pub(super) ios_left: u64,
+    /// Passes after this one.
+    pub(super) more: u64,
+    /// Passes after those, each of which begins when the blocks of the one before have been read back.
+    later: u64,
+    pub(super) sectors: u64,
+    ios: u64,
+}
+
+impl Pass {
+    /// Before the first pass of `job`, whose passes are of `bytes`.
+    pub(super) fn new(job: &Job, bytes: u64) -> Self {
+        let loops = u64::from(job.loops);
+        let (more, later) = if job.time_based {
+            (u64::MAX, 0)
+        } else if job.is_read_back() {
+            (1, loops - 1)
+        } else {
+            (loops, 0)
+        };
+        Self {
+            sectors_left: 0,
+            ios_left: 0,
+            more,
+            later,
+            sectors: bytes.div_ceil(SECTOR_SIZE.into()),
+            ios: job.number_ios.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Begins the next pass; false if there is none.
+    pub(super) fn begin(&mut self) -> bool {
+        if self.more == 0 || self.ios == 0 {
+            return false;
+        }
+        if self.more != u64::MAX {
+            self.more -= 1;
+        }
+        (self.sectors_left, self.ios_left) = (self.sectors, self.ios);
+        true
+    }
+
+    /// Lets the next pass begin that had to wait for reading back; false if there is none.
+    pub(super) fn next_loop(&mut self) -> bool {
+        let there_is = self.later > 0 && self.more == 0;
+        if there_is {
+            (self.later, self.more) = (self.later - 1, 1);
+        }
+        there_is
+    }
+
+    /// Is the pass over?
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.sectors_left == 0 || self.ios_left == 0
+    }
+
+    /// Counts an I/O of the pass.
+    #[inline]
+    pub(super) fn count(&mut self, sectors: u32) {
+        self.sectors_left = self.sectors_left.saturating_sub(sectors.into());
+        self.ios_left -= 1;
+    }
+}
