@@ -80,8 +80,30 @@ pub(super) fn verify_phase() -> Result<Outcome> {
     same("verify-phase", &all, figures)
 }
 
+/// What a run has written with `write_iolog` is what fio's `read_iolog` does again.
+fn replayed() -> Result<()> {
+    let folder = Folder::new("iolog")?;
+    let counts = |command: &str| -> Result<Vec<u64>> {
+        let report = parse(&Cmd::new(command).output_in(folder.path())?)?;
+        let of = |direction: &str| {
+            let counts = &report["jobs"][0][direction];
+            [number(&counts["total_ios"]), number(&counts["io_bytes"])]
+        };
+        Ok(["read", "write"].map(of).concat())
+    };
+    let ours = counts(&format!(
+        "{BLKMQ} bench --scheduler=bfq --name=a --filename=x:y --direct=1 --rw=randrw --bsrange=4k-16k --size=1m \
+         --fsync=4 --write_iolog=log --output-format=json"
+    ))?;
+    let fio = counts(
+        "fio --name=a --ioengine=psync --read_iolog=log --replay_no_stall=1 --output-format=json",
+    )?;
+    if ours == fio { Ok(()) } else { Err(format!("blkmq did {ours:?}, fio again {fio:?}").into()) }
+}
+
 /// Logs of both, in a folder each: the same files, with lines of the same form.
 pub(super) fn logs() -> Result<Outcome> {
+    replayed()?;
     for (name, options) in [
         ("each", "--log_offset=1 --log_prio=1"),
         ("windows", "--log_avg_msec=100 --log_hist_msec=200 --log_hist_coarseness=2"),

@@ -208,7 +208,7 @@ fn whole_ios(job: &mut Job, notes: &mut Vec<String>) {
 /// Options of logs that have no effect are described in `notes`.
 fn idle_logs(job: &Job, notes: &mut Vec<String>) {
     let logs = &job.logs;
-    let default = Logs { bw: None, iops: None, lat: None, hist: None, ..logs.clone() };
+    let default = Logs { bw: None, iops: None, lat: None, hist: None, io: None, ..logs.clone() };
     let mut note = |what: &str| notes.push(format!("job '{}': {what}", job.name));
     if !logs.any() && default != Logs::default() {
         note("options of logs: no effect without write_bw_log or one of its like");

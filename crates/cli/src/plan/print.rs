@@ -298,6 +298,7 @@ fn logs(out: &mut Section<'_>, logs: &Logs) {
         ("write_iops_log", &logs.iops),
         ("write_lat_log", &logs.lat),
         ("write_hist_log", &logs.hist),
+        ("write_iolog", &logs.io),
     ];
     for (key, prefix) in names {
         if let Some(prefix) = prefix {

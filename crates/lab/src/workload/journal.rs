@@ -1,9 +1,9 @@
-//! Completed I/Os one by one, for a log of them.
+//! I/Os one by one, as they are issued and as they complete, for logs of them.
 //!
-//! A [`Worker`](super::Worker) with a journal tells it of each I/O that completes while it counts. The form of a log
-//! and its files are not here.
+//! A [`Worker`](super::Worker) with a journal tells it of each I/O that it issues, and of each that completes while it
+//! counts. The form of a log and its files are not here.
 
-use super::Direction;
+use super::{Direction, NextIo};
 use blkmq_core::{IoPrio, Nanos};
 
 /// An I/O that has completed.
@@ -25,8 +25,11 @@ pub struct Completed {
     pub clat: Nanos,
 }
 
-/// Takes down completed I/Os. Times never run backwards.
+/// Takes down I/Os. Times never run backwards.
 pub trait Journal: Send {
+    /// `io` is pushed, at `at` from the start of the thread.
+    fn issued(&mut self, at: Nanos, io: &NextIo);
+
     /// `io` has completed.
     fn completed(&mut self, io: &Completed);
 

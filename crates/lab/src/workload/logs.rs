@@ -15,6 +15,8 @@ pub struct Logs {
     pub lat: Option<String>,
     /// `write_hist_log`: histograms of completion latency.
     pub hist: Option<String>,
+    /// `write_iolog`: the file for the I/Os that are issued, which fio can replay.
+    pub io: Option<String>,
     /// `log_avg_msec`: an entry for each so long time; zero is an entry for each I/O.
     pub avg: Nanos,
     /// `log_hist_msec`: a histogram for each so long time; zero is none.
@@ -38,6 +40,7 @@ impl Default for Logs {
             iops: None,
             lat: None,
             hist: None,
+            io: None,
             avg: Nanos::ZERO,
             hist_window: Nanos::ZERO,
             coarseness: 0,
@@ -53,6 +56,6 @@ impl Logs {
     /// Is any log wanted?
     #[must_use]
     pub fn any(&self) -> bool {
-        [&self.bw, &self.iops, &self.lat, &self.hist].iter().any(|name| name.is_some())
+        [&self.bw, &self.iops, &self.lat, &self.hist, &self.io].iter().any(|name| name.is_some())
     }
 }

@@ -107,7 +107,6 @@ pub const OPTIONS: &[Opt] = &[
     not_built("bandwidth_log", NO_LOGS),
     not_built("max_open_zones", NO_ZONES),
     not_built("read_iolog", NO_REPLAY),
-    not_built("write_iolog", NO_REPLAY),
     not_built("replay_no_stall", NO_REPLAY),
     not_built("merge_blktrace_file", NO_REPLAY),
     not_built("nice", NO_PLACEMENT),

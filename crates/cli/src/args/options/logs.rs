@@ -45,6 +45,15 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     }),
     job(
+        "write_iolog",
+        "FILE",
+        "log of the I/Os as they are issued, for fio's read_iolog; FILE.1 and so on if there are several threads",
+        |d, v| {
+            d.job.logs.io = Some(v.non_empty("the name of a file")?.into());
+            Ok(())
+        },
+    ),
+    job(
         "log_avg_msec",
         "MSEC",
         "a line for each so long time (default 0, for each I/O)",
@@ -88,9 +97,8 @@ pub const OPTIONS: &[Opt] = &[
 /// # Errors
 /// If a name is no beginning of a file's name.
 pub fn finish(mut logs: Logs, name: &str) -> Result<Logs, UsageError> {
-    for prefix in
-        [&mut logs.bw, &mut logs.iops, &mut logs.lat, &mut logs.hist].into_iter().flatten()
-    {
+    let Logs { bw, iops, lat, hist, io, .. } = &mut logs;
+    for prefix in [bw, iops, lat, hist, io].into_iter().flatten() {
         if prefix.is_empty() {
             *prefix = name.into();
         }

@@ -5,19 +5,22 @@
 //! thread does not stop for an error of writing: the error is kept, and told when the run is over.
 //!
 //! A line is `time, value, direction, block size, priority`, with the offset before the priority if it is wanted; time
-//! is in milliseconds since counting began. A line of a histogram is `time, direction, block size` and the bins.
+//! is in milliseconds since counting began. A line of a histogram is `time, direction, block size` and the bins. The log
+//! of `write_iolog` has a form of its own.
 
 mod file;
 mod hist;
+mod iolog;
 mod series;
 
 use crate::error::{Failure, UsageError};
 use crate::plan::Plan;
 use crate::plan::runs::RunSpec;
 use blkmq_core::Nanos;
-use blkmq_lab::workload::{Completed, Job, Journal, Logs};
+use blkmq_lab::workload::{Completed, Job, Journal, Logs, NextIo};
 use file::{LogFile, Sink};
 use hist::Histograms;
+use iolog::IoLog;
 use series::{Latencies, Rates};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,6 +40,7 @@ struct Log {
     clat: Option<Latencies>,
     lat: Option<Latencies>,
     hist: Option<Histograms>,
+    io: Option<IoLog>,
 }
 
 /// The unit of a log of rates.
@@ -66,7 +70,8 @@ impl RunLogs {
         }
         let mut open = |prefix: &Option<String>, wanted: bool, kind: &str| {
             let Some(prefix) = prefix.as_ref().filter(|_| wanted) else { return Ok(None) };
-            self.sink(&plan.file_of(spec, prefix), kind, logs.per_job.then_some(number)).map(Some)
+            let name = name_of(&plan.file_of(spec, prefix), kind, logs.per_job.then_some(number));
+            self.sink(name).map(Some)
         };
         let taken = job.latencies;
         let latencies = |sink: Option<Sink>| sink.map(|sink| Latencies::new(sink, logs));
@@ -77,17 +82,22 @@ impl RunLogs {
             clat: latencies(open(&logs.lat, taken.clat, "clat")?),
             lat: latencies(open(&logs.lat, taken.lat, "lat")?),
             hist: open(&logs.hist, true, "clat_hist")?.map(|sink| Histograms::new(sink, logs)),
+            io: match &logs.io {
+                None => None,
+                Some(name) => {
+                    // A log that several threads write to would be replayed by one.
+                    let name = plan.file_of(spec, name);
+                    let alone = spec.threads.len() == 1;
+                    let name = if alone { name } else { format!("{name}.{}", number + 1) };
+                    Some(IoLog::new(self.sink(name)?, iolog::files(spec.device)?))
+                }
+            },
         };
         Ok(Some(Box::new(log)))
     }
 
     /// The file of a log, shared by threads that write to the same one.
-    fn sink(&mut self, prefix: &str, kind: &str, thread: Option<usize>) -> Result<Sink, Failure> {
-        let path = match thread {
-            // fio counts threads from 1.
-            Some(number) => format!("{prefix}_{kind}.{}.log", number + 1),
-            None => format!("{prefix}_{kind}.log"),
-        };
+    fn sink(&mut self, path: String) -> Result<Sink, Failure> {
         let path = PathBuf::from(path);
         let file = match self.files.get(&path) {
             Some(file) => Arc::clone(file),
@@ -112,7 +122,22 @@ impl RunLogs {
     }
 }
 
+/// The name of a log of completed I/Os.
+fn name_of(prefix: &str, kind: &str, thread: Option<usize>) -> String {
+    match thread {
+        // fio counts threads from 1.
+        Some(number) => format!("{prefix}_{kind}.{}.log", number + 1),
+        None => format!("{prefix}_{kind}.log"),
+    }
+}
+
 impl Journal for Log {
+    fn issued(&mut self, at: Nanos, io: &NextIo) {
+        if let Some(log) = &mut self.io {
+            log.issued(at, io);
+        }
+    }
+
     fn completed(&mut self, io: &Completed) {
         for rates in [&mut self.bw, &mut self.iops].into_iter().flatten() {
             rates.record(io);
@@ -138,6 +163,9 @@ impl Journal for Log {
         }
         if let Some(hist) = &mut self.hist {
             hist.end(at);
+        }
+        if let Some(log) = &mut self.io {
+            log.end();
         }
     }
 }

@@ -25,8 +25,8 @@ use super::{
     Awaited, BlockSize, Exit, Generator, Job, Journal, Member, NextIo, Pace, Pacer, Series, Tally,
     Ties, Verifier,
 };
-use blkmq_core::{GroupId, Instant, IoError, Nanos, Op, Owner, SECTOR_SIZE};
-use blkmq_engine::{Io, Refused};
+use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, SECTOR_SIZE};
+use blkmq_engine::Io;
 use ending::Ending;
 use flight::{Cookie, Stamps, What};
 use std::marker::PhantomData;
@@ -511,6 +511,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             let (sector, prio) = (io.sector, io.prio);
             stamps.what[slot as usize] = What { cookie, sector, prio };
         }
+        if let Some(journal) = &mut self.journal {
+            journal.issued(now - self.window.start.min(now), io);
+        }
         let cookie = cookie.0;
         let io = Io {
             flags: io.flags,
@@ -526,23 +529,6 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
                 self.refused(refused, slot);
                 false
             }
-        }
-    }
-
-    #[cold]
-    fn refused(&mut self, refused: Refused<P>, slot: u32) {
-        let error = IoError::from(refused.why);
-        let Io { cookie, sector, mut payload, .. } = refused.into_io();
-        if let Some(verify) = self.verifying() {
-            verify.end(slot, Err(error), B::bytes(&mut payload));
-        }
-        self.buffers.give(payload);
-        self.tally.error = error.0;
-        let failed = Cookie(cookie).failed(Some(sector), error);
-        self.tally.failures.note(failed);
-        self.stopped = true;
-        if let Some(stamps) = &mut self.stamps {
-            stamps.free.push(slot);
         }
     }
 
