@@ -28,7 +28,7 @@ enum Case {
     Ours {
         scheduler: &'static str,
         plug: u32,
-        latencies: bool,
+        taken: Taken,
         submitters: u32,
     },
     /// fio's null engine, which has no block layer.
@@ -37,11 +37,25 @@ enum Case {
     },
 }
 
+/// The measurement beside the count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taken {
+    Nothing,
+    /// By the load generator.
+    Latencies,
+    /// By the queue: where the time of each request went.
+    Iostats,
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ours { scheduler, plug, latencies, submitters } => {
-                let times = if *latencies { "latencies" } else { "no latencies" };
+            Self::Ours { scheduler, plug, taken, submitters } => {
+                let times = match taken {
+                    Taken::Nothing => "no latencies",
+                    Taken::Latencies => "latencies",
+                    Taken::Iostats => "iostats",
+                };
                 write!(f, "{scheduler}, plugs of {plug}, {times}, submitters {submitters}")
             }
             Self::Fio { batch } => write!(f, "fio, batches of {batch}"),
@@ -54,10 +68,16 @@ impl Case {
         let mut all = Vec::new();
         for scheduler in SCHEDULERS {
             for plug in PLUGS {
-                for (latencies, submitters) in [(false, 1), (true, 1), (false, 2)] {
-                    all.push(Self::Ours { scheduler, plug, latencies, submitters });
+                for (taken, submitters) in
+                    [(Taken::Nothing, 1), (Taken::Latencies, 1), (Taken::Nothing, 2)]
+                {
+                    all.push(Self::Ours { scheduler, plug, taken, submitters });
                 }
             }
+        }
+        // On the short way and on the long one.
+        for scheduler in ["none", "mq-deadline"] {
+            all.push(Self::Ours { scheduler, plug: 8, taken: Taken::Iostats, submitters: 1 });
         }
         if is_installed("fio") {
             all.extend(PLUGS.map(|batch| Self::Fio { batch }));
@@ -81,8 +101,12 @@ impl Case {
     fn cmd(self, ios: u64) -> Cmd {
         let work = "--rw=randread --bs=4k --iodepth=32 --size=1g --norandommap";
         match self {
-            Self::Ours { scheduler, plug, latencies, submitters } => {
-                let times = if latencies { "" } else { "--gtod_reduce" };
+            Self::Ours { scheduler, plug, taken, submitters } => {
+                let times = match taken {
+                    Taken::Nothing => "--gtod_reduce",
+                    Taken::Latencies => "",
+                    Taken::Iostats => "--gtod_reduce --iostats",
+                };
                 Cmd::new(&format!(
                     "{BLKMQ} bench --device null,submit_queues=1,irqmode=0 --scheduler {scheduler} {work} {times} \
                      --iodepth_batch_submit={plug} --iodepth_batch_complete_min={plug} --number_ios={ios} \
@@ -195,7 +219,8 @@ fn report(figures: &[(Case, f64)], written: &Value) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const CASE: Case = Case::Ours { scheduler: "none", plug: 8, latencies: false, submitters: 1 };
+    const CASE: Case =
+        Case::Ours { scheduler: "none", plug: 8, taken: Taken::Nothing, submitters: 1 };
 
     #[test]
     fn a_count_is_read_from_what_callgrind_says() {
@@ -225,6 +250,6 @@ mod tests {
         let all = names.len();
         names.sort();
         names.dedup();
-        assert!(names.len() == all && all >= 24, "{all}");
+        assert!(names.len() == all && all >= 26, "{all}");
     }
 }
