@@ -75,7 +75,7 @@ impl Tests {
 
     /// The tests of a policy, inside the crate and from outside; the names of both have `filter` in them.
     const fn policy(filter: &'static str) -> Self {
-        Self { targets: &[Target::Lib, Target::All], filter, cpu: 40 }
+        Self { targets: &[Target::Lib, Target::All], filter, cpu: 12 }
     }
 
     /// The test of a policy against its twin.
@@ -115,7 +115,8 @@ const MODULES: &[Module] = &[
         package: "blkmq-sched",
         files: &["crates/sched/src/kyber/*.rs"],
         quick: Tests::differential("kyber_decides"),
-        thorough: Some(Tests::policy("kyber::")),
+        // These take ten seconds.
+        thorough: Some(Tests { cpu: 40, ..Tests::policy("kyber::") }),
     },
     Module {
         name: "mclock",
