@@ -152,6 +152,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
     Ok(DeviceChoice {
         name: name.trim().into(),
         text: text.into(),
+        chosen_by: format!("--device {text}"),
         keeps: keeps(&device),
         size_bytes: device.bytes(),
         notes: device.notes().to_vec(),

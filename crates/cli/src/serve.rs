@@ -27,7 +27,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Write;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use wanted::Wanted;
@@ -153,9 +153,21 @@ fn open(description: &str) -> Result<Device, OpenError> {
     }
 }
 
+/// The file that will be laid out when the device is opened, and its size in bytes.
+fn file_to_lay_out(description: &str) -> Option<(PathBuf, u64)> {
+    let (path, options) = blkmq::uring::Options::parse(description.strip_prefix("uring:")?).ok()?;
+    let bytes = options.size_bytes.filter(|_| !options.readonly)?;
+    let there = std::fs::metadata(&path).map_or(0, |found| found.len());
+    (there < bytes).then_some((path, bytes))
+}
+
 fn start(wanted: &Wanted, listeners: Vec<Listener>) -> Result<Server, String> {
     let mut disks = Vec::new();
     for disk in &wanted.disks {
+        if let Some((path, bytes)) = file_to_lay_out(&disk.device) {
+            let path = path.display();
+            tracing::info!(%path, bytes, "a file is laid out first: some seconds for each GiB");
+        }
         let device = open(&disk.device).map_err(|e| e.to_string())?;
         let (factory, options) = match &disk.scheduler {
             Some(choice) => (choice.factory, choice.options.clone()),

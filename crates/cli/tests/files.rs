@@ -58,6 +58,17 @@ fn a_file_is_laid_out_and_its_data_is_what_was_written() {
     std::fs::remove_file(&path).expect("it was there");
 }
 
+/// Regression test: the message named an option that the user had not given.
+#[test]
+fn a_file_that_cannot_be_made_is_named_as_the_user_wrote_it() {
+    let (_, name) = path("no-folder");
+    let output =
+        blkmq(&["bench", &format!("--filename={name}/x"), "--size=1m", "--rw=read", "--name=a"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains(&format!("filename={name}/x: ")), "{error}");
+    assert!(!error.contains("--device"), "{error}");
+}
+
 #[test]
 fn each_file_gets_its_share_and_is_verified() {
     let test = "each_file_gets_its_share_and_is_verified";

@@ -77,6 +77,27 @@ fn a_server_says_where_it_is_and_ends_when_it_is_told() {
     }
 }
 
+/// Regression test: the server said nothing for the minutes that a large file took.
+#[test]
+fn a_file_that_is_laid_out_is_named_before_the_server_is_ready() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("disk.img");
+    let device = format!("--device=uring:{},size=1,direct=0", file.display());
+    let listen = format!("--listen=unix:{}", folder.path().join("server.sock").display());
+    for (round, expected) in [true, false].into_iter().enumerate() {
+        let (child, lines) = serve(&[&listen, &device]);
+        let (_, log) = end(child, "-TERM");
+        if log.contains("io_uring") {
+            println!("skipped: {log}");
+            return;
+        }
+        assert!(!lines.is_empty(), "{log}");
+        let said =
+            log.contains("is laid out") && log.contains("disk.img") && log.contains("1048576");
+        assert_eq!(said, expected, "start {round}: {log}");
+    }
+}
+
 #[test]
 fn what_cannot_be_served_is_refused_with_what_can() {
     let refused = |args: &[&str]| {

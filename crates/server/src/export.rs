@@ -3,7 +3,8 @@
 use crate::disk::Disk;
 use blkmq::core::{Class, IoPrio};
 use blkmq::{
-    AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, IoMax, Promise, SECTOR_SIZE,
+    AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, GroupTree, IoMax, Promise,
+    SECTOR_SIZE,
 };
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
 use std::fmt;
@@ -70,6 +71,8 @@ pub enum ExportError {
     NoDisk(usize),
     /// Two exports have this name.
     Name(String),
+    /// The name has other characters than those of groups and slashes, or too many.
+    Forbidden(String),
     /// The region is empty, or reaches beyond the disk of this many bytes.
     Region(Range<u64>, u64),
     /// The region does not begin and end at multiples of this many bytes.
@@ -83,6 +86,11 @@ impl fmt::Display for ExportError {
         match self {
             Self::NoDisk(number) => write!(f, "there is no disk {number}"),
             Self::Name(name) => write!(f, "two exports are called '{name}'"),
+            Self::Forbidden(name) => write!(
+                f,
+                "'{name}' is no name for an export; accepted: 1 to 64 letters, digits, '.', '_', '-' and '/', or an \
+                 empty name"
+            ),
             Self::Region(region, size) => write!(
                 f,
                 "the region {}..{} is not in a disk of {size} bytes",
@@ -115,6 +123,21 @@ impl Export {
             promise: Promise::default(),
             class: Class::None,
             cache: Cache::default(),
+        }
+    }
+
+    /// The name of its group, which no other export of its disk may have: a path below the root has no slash and is not
+    /// empty.
+    ///
+    /// # Errors
+    /// If the export cannot have its name.
+    pub fn group(&self) -> Result<String, ExportError> {
+        let group =
+            if self.name.is_empty() { "default".to_owned() } else { self.name.replace('/', "_") };
+        // The tree of groups knows which names there may be.
+        match GroupTree::default().add(&group, "/") {
+            Ok(_) => Ok(group),
+            Err(_) => Err(ExportError::Forbidden(self.name.clone())),
         }
     }
 }
@@ -250,7 +273,7 @@ impl Served {
         }
         let Export { weight, max, promise, .. } = *export;
         let options = GroupOptions { weight, max, promise, ..GroupOptions::default() };
-        let group = disk.service().add_group(&group_name(export), &options);
+        let group = disk.service().add_group(&export.group()?, &options);
         let in_bytes = |sectors: u32| u64::from(sectors) * u64::from(SECTOR_SIZE);
         let (discard, zeroes) =
             (in_bytes(limits.max_discard_sectors), in_bytes(limits.max_write_zeroes_sectors));
@@ -304,11 +327,6 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// The name of an export's group: a path below the root has no slash and is not empty.
-fn group_name(export: &Export) -> String {
-    if export.name.is_empty() { "default".to_owned() } else { export.name.replace('/', "_") }
 }
 
 /// The level in the middle of the class, as Linux gives it to processes that ask for a class only.

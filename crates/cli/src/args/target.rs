@@ -54,11 +54,16 @@ pub fn choose(
                 );
                 return Err(asked.files[without].at(text));
             }
-            ([file], None) => return asked.storage(file, notes),
+            ([file], None) => {
+                let chosen_by = format!("filename={}", file.name);
+                return Ok(DeviceChoice { chosen_by, ..asked.storage(file, notes)? });
+            }
             (files, None) => {
                 let (choice, lengths) = asked.several(files, notes)?;
                 roster.assign(jobs, asked.files, &lengths);
-                return Ok(choice);
+                let names = Vec::from_iter(files.iter().map(|file| file.name.to_string()));
+                let chosen_by = format!("filename={}", names.join(":"));
+                return Ok(DeviceChoice { chosen_by, ..choice });
             }
         }
     }
@@ -272,8 +277,9 @@ fn apart(path: &str, why: &str) -> UsageError {
 
 fn choice(text: String, bytes: u64) -> DeviceChoice {
     let size_bytes = bytes - bytes % u64::from(SECTOR_SIZE);
-    let (notes, files) = (Vec::new(), Vec::new());
-    DeviceChoice { name: "uring".into(), text, size_bytes, keeps: true, notes, files }
+    let chosen_by = format!("--device {text}");
+    let (name, notes, files) = ("uring".into(), Vec::new(), Vec::new());
+    DeviceChoice { name, text, chosen_by, size_bytes, keeps: true, notes, files }
 }
 
 /// The file system that a file is on, or will be.

@@ -21,7 +21,7 @@ use std::borrow::Cow;
 /// If it cannot be opened.
 pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Device, UsageError> {
     devices::open_choice(spec.device, plan.time)
-        .map_err(|e| UsageError::new(format!("--device {}: {e}", spec.device.text)))
+        .map_err(|e| UsageError::new(e.to_string()).at(&spec.device.chosen_by))
 }
 
 /// Refuses a run that is impossible; the device's notes, if it is possible.

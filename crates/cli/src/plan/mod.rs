@@ -112,6 +112,8 @@ pub struct DeviceChoice {
     pub name: String,
     /// Its whole description, as `--device` takes it.
     pub text: String,
+    /// The option that the user chose it by, for messages.
+    pub chosen_by: String,
     /// Capacity.
     pub size_bytes: u64,
     /// Does it store written data?

@@ -184,8 +184,12 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     let schedulers: Vec<SchedulerChoice> =
         found.get_many("scheduler").into_iter().flatten().cloned().collect();
     let disks = with_schedulers(devices, &schedulers)?;
-    let mut exports: Vec<Export> =
-        all("export").map(|text| export::parse(&text, disks.len())).collect::<Result<_, _>>()?;
+    let mut exports: Vec<Export> = Vec::new();
+    for text in all("export") {
+        let export = export::parse(&text, disks.len())?;
+        export::check_name(&export, &exports).map_err(|e| e.at("--export"))?;
+        exports.push(export);
+    }
     if exports.is_empty() {
         exports = wanted::by_default(disks.len());
     }

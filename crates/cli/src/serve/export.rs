@@ -127,6 +127,27 @@ pub fn parse(text: &str, disks: usize) -> Result<Export, UsageError> {
     Ok(draft.finish())
 }
 
+/// Checks that the export can have its name beside `others`, as the start of the server does.
+///
+/// # Errors
+/// If it cannot.
+pub fn check_name(export: &Export, others: &[Export]) -> Result<(), UsageError> {
+    let name = &export.name;
+    let group = export.group().map_err(|error| UsageError::new(error.to_string()))?;
+    for other in others {
+        if other.name == *name {
+            return Err(UsageError::new(format!("two exports are called '{name}'")));
+        }
+        if other.disk == export.disk && other.group().is_ok_and(|it| it == group) {
+            return Err(UsageError::new(format!(
+                "exports '{}' and '{name}' cannot be told apart in lists of groups",
+                other.name
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, UsageError> {
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| {
@@ -192,5 +213,17 @@ mod tests {
         assert!(refused("a,size=0").contains("0 is too few"));
         assert!(refused("a,class=fast").contains("accepted: rt, be, idle"));
         assert!(refused("a,cache=none").contains("accepted: writeback, writethrough"));
+    }
+
+    #[test]
+    fn names_are_those_that_the_start_accepts() {
+        let check = |name: &str, others: &[&str]| {
+            let others: Vec<Export> = others.iter().map(|name| Export::new(name, 0)).collect();
+            check_name(&Export::new(name, 0), &others).map_err(|error| error.to_string())
+        };
+        assert_eq!(check("", &["a", "b/c"]), Ok(()));
+        assert!(check("a b", &[]).is_err_and(|text| text.contains("accepted: 1 to 64 letters")));
+        assert_eq!(check("a", &["b", "a"]), Err("two exports are called 'a'".to_owned()));
+        assert!(check("default", &[""]).is_err_and(|text| text.contains("cannot be told apart")));
     }
 }

@@ -94,6 +94,7 @@ mod tests {
         DeviceChoice {
             name: text.split([':', ',']).next().unwrap_or_default().into(),
             text: text.into(),
+            chosen_by: format!("--device {text}"),
             size_bytes: 1 << 30,
             keeps: true,
             notes: Vec::new(),

@@ -186,11 +186,12 @@ fn read_export(
         table.value(key, faults, |text| draft.set(key, text, 0));
     }
     table.end(faults);
-    let (name, at) = name?;
-    if others.iter().any(|other| other.name == name) {
-        faults.add(&at, format!("two exports are called '{name}'"));
+    let (_, at) = name?;
+    let export = draft.finish();
+    if let Err(error) = export::check_name(&export, others) {
+        faults.add(&at, error);
     }
-    Some(draft.finish())
+    Some(export)
 }
 
 fn unknown_device(name: &str, devices: &[String]) -> UsageError {

@@ -73,6 +73,22 @@ fn every_fault_is_found_and_has_its_place() {
     }
 }
 
+/// Regression test: the check accepted names that the start refused.
+#[test]
+fn an_export_has_a_name_that_the_start_accepts() {
+    let found = faults(&format!(
+        "{DEVICE}[[export]]\nname = 'a b'\n[[export]]\nname = '{}'\n",
+        "x".repeat(65)
+    ));
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].starts_with("f:5:8: 'a b' is no name for an export; accepted: 1 to 64"));
+    assert!(found[1].starts_with("f:7:8: 'xxx"), "{}", found[1]);
+    // The names of their groups are alike.
+    let alike = faults(&format!("{DEVICE}[[export]]\nname = 'a/b'\n[[export]]\nname = 'a_b'\n"));
+    assert_eq!(alike, ["f:7:8: exports 'a/b' and 'a_b' cannot be told apart in lists of groups"]);
+    parsed(&format!("{DEVICE}[[export]]\nname = ''\n[[export]]\nname = 'a/b.c-d_9'\n"));
+}
+
 #[test]
 fn names_are_there_once_and_devices_are_named_where_there_are_several() {
     let two = format!("{DEVICE}{}", DEVICE.replace("'a'", "'b'"));
