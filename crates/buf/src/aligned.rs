@@ -240,6 +240,18 @@ mod tests {
         assert_eq!(AlignedBuf::copy_of(b"ab").as_mut_slice(), b"ab");
     }
 
+    /// Short memory is aligned by the allocator, long memory by us.
+    #[test]
+    fn memory_of_any_length_is_aligned_and_zero() {
+        for len in [1, 32 * PAGE - 1, 32 * PAGE, 32 * PAGE + 1] {
+            let mut buf = AlignedBuf::new(len);
+            assert_eq!(buf.io_range().cast::<u8>() as usize % PAGE, 0, "{len} bytes");
+            assert!(buf.as_mut_slice().iter().all(|b| *b == 0), "{len} bytes");
+            buf.as_mut_slice().fill(7);
+            buf.set_len(len.next_multiple_of(PAGE));
+        }
+    }
+
     #[test]
     #[should_panic(expected = "2 bytes at 4999 of a buffer of 5000")]
     fn nothing_is_written_behind_the_end() {

@@ -118,3 +118,45 @@ impl Long {
         self.payloads
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq::{IoError, SECTOR_SIZE};
+
+    /// The number of the next portion, its first byte and its length.
+    fn next(long: &mut Long) -> (u32, u64, usize) {
+        let (number, io) = long.begin(AlignedBuf::new);
+        (number, io.sector * u64::from(SECTOR_SIZE), io.payload.len())
+    }
+
+    #[test]
+    fn a_read_comes_together_in_any_order() {
+        let mut long = Long::read(4096, 10 * 1024, 4096);
+        let portions: Vec<_> = (0..3).map(|_| next(&mut long)).collect();
+        assert_eq!(portions, [(0, 4096, 4096), (1, 8192, 4096), (2, 12_288, 2048)]);
+        assert!(!long.has_more() && !long.is_over());
+        for number in [2, 0, 1] {
+            assert!(!long.is_over());
+            let len = if number == 2 { 2048 } else { 4096 };
+            long.end(number, Ok(()), AlignedBuf::copy_of(&vec![number as u8; len]));
+        }
+        assert!(long.is_over() && long.result().is_ok());
+        let firsts = long.into_payloads().into_iter().map(|mut it| it.as_mut_slice()[0]);
+        assert!(firsts.eq([0, 1, 2]));
+    }
+
+    #[test]
+    fn nothing_begins_behind_a_failure_and_the_first_one_counts() {
+        let payloads = (0..4).map(|n| AlignedBuf::copy_of(&[n; 512])).collect();
+        let mut long = Long::write(0, payloads, true);
+        assert_eq!(long.length(), 2048);
+        assert_eq!((next(&mut long), next(&mut long)), ((0, 0, 512), (1, 512, 512)));
+        long.end(1, Err(IoError::IO), AlignedBuf::empty());
+        assert!(!long.has_more() && !long.is_over(), "one is still under way");
+        long.stop(Err(IoError::CANCELLED));
+        long.end(0, Ok(()), AlignedBuf::empty());
+        assert!(long.is_over());
+        assert_eq!(long.result(), Err(IoError::IO));
+    }
+}
