@@ -8,6 +8,8 @@ const HEAD: &str = "\
 `blkmq bench` and `blkmq sim` know every option of fio by name. `--help` lists those that have their effect. This page
 lists the others: an option without effect is accepted, and a note of the run gives the reason; a refused option is
 accepted at fio's default only, which is what holds. What fio can do and a study of schedulers does not need stays out.
+Of the 78 plain job files of fio's repository that fio 3.33 reads 68 are accepted, and 57 of the 65 of its package:
+`cargo xtask interop fio-jobs` counts them.
 The page is made from the table of options: `BLESS=1 cargo test -p blkmq-cli the_page_of_options` writes it.
 
 **Engines.** `ioengine=null` is the null device. libaio, io_uring, posixaio, sync, psync, vsync, pvsync and pvsync2
