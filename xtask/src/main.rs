@@ -168,7 +168,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "mutants",
-        usage: "[--shard K/N] [--read] [MODULE]...",
+        usage: "[--named TEXT] [--missed] [--read] [MODULE]...",
         summary: "which changes of a line no test notices",
         run: mutants::main,
     },
