@@ -140,9 +140,10 @@ pub use blkmq_engine::{
     BioTable, BlockDevice, Burst, Busy, Change, ChangeError, Completion, Config, ConfigError,
     ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued,
     Expiry, Finished, FloorsError, Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax,
-    IoMaxError, IoTimes, Latencies, NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, Promise,
-    PromiseError, PumpMode, Queue, QueueStats, QueueTimes, Quiesce, Refusal, Refused, SharedTags,
-    SlowIo, StatsMode, Submitter, Unsubmitted, Verdict, WriteCache,
+    IoMaxError, IoTimes, Latencies, MAX_TRACE_NOTES, NoMerges, NoSubmitterLeft, Outstanding, Place,
+    Plan, PolicyObserver, Promise, PromiseError, PumpMode, Queue, QueueStats, QueueTimes, Quiesce,
+    Refusal, Refused, SharedTags, SlowIo, StatsMode, Submitter, Trace, TraceError, TraceEvent,
+    TraceWhat, Unsubmitted, Verdict, WriteCache,
 };
 #[cfg(all(target_os = "linux", feature = "nbd"))]
 #[doc(inline)]

@@ -24,7 +24,8 @@ reachable!(ITEMS:
     SubmitErrorKind, Unavailable, NoSubmitterLeft, Permit, Reserving,
     // A running queue.
     Queue, QueueStats, Plan, Change, ChangeError, EditError, Freeze, Quiesce, Access, NoMerges,
-    Event, Observer, Stall, Resumed, Outstanding, Place,
+    Event, Observer, Stall, Resumed, Outstanding, Place, Trace, TraceError, TraceEvent, TraceWhat,
+    MAX_TRACE_NOTES, PolicyObserver,
     // Tenants, and disks behind one adapter.
     GroupOptions, GroupGuard, GroupId, GroupTree, Group, GroupError, IoMax, IoMaxError, SharedTags,
     ConfigNote, GroupIo, Flow, StatsMode, StatsLevel,

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod biolatency;
+mod recording;
 pub mod stat;
 pub mod sys;
 mod text;
@@ -24,6 +25,7 @@ pub fn run(wanted: &Wanted, say: impl Fn(&str) -> Result<bool, Failure>) -> Resu
         Asked::Biolatency { every, count, choice } => {
             biolatency(wanted, (*every, *count), *choice, say)
         }
+        Asked::Recording(recorded) => recording::run(&wanted.socket, recorded, wanted.json, say),
         Asked::Stat { every, count } => stat(wanted, *every, *count, say),
     }
 }

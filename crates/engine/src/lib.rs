@@ -86,6 +86,7 @@ mod shuttle_tests;
 mod submission;
 mod sync;
 mod times;
+mod trace;
 
 pub use block_device::{BlockDevice, DeviceQueues};
 #[cfg(feature = "compare")]
@@ -117,6 +118,7 @@ pub use reconfiguration::{
     notes::ConfigNote,
     plan::Plan,
     teardown::leaked_bios,
+    watchers::PolicyObserver,
 };
 pub use shared::{
     slots::{BioRef, BioTable},
@@ -130,3 +132,4 @@ pub use submission::{
     submitter::Submitter,
 };
 pub use times::QueueTimes;
+pub use trace::{MAX_TRACE_NOTES, Trace, TraceError, TraceEvent, TraceWhat};

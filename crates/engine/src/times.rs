@@ -2,11 +2,12 @@
 
 use crate::Queue;
 use crate::dispatch::engine::Engine;
+use crate::elevator::runner::Runner;
 use crate::groups::{IoTimes, KINDS, SlowIo};
 use crate::outstanding::TRIES;
 use crate::shared::shard::Shard;
 use crate::sync::yield_now;
-use blkmq_core::{GroupId, Op};
+use blkmq_core::{GroupId, Op, SubmitterId};
 
 /// The counts of a queue, all of one moment if no elevator was busy all the time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -90,12 +91,7 @@ impl<P: Send> Engine<P> {
             entered
         };
         let Some(mut runner) = (0..TRIES).find_map(enter) else { return false };
-        // The policy has not been told of the last completions if the elevator waited for none.
-        if runner.take_returns(&self.hub.lasting) {
-            let _ = self.gate(shard).kick();
-        }
-        let mut wakes = Vec::new();
-        self.carry_out(self.gate(shard), &mut runner.duties, &mut wakes);
+        let wakes = self.learn(shard, &mut runner);
         runner.elevator.count_times();
         for (_, meta, waits) in runner.elevator.live() {
             let count = match (waits, meta.op) {
@@ -111,5 +107,28 @@ impl<P: Send> Engine<P> {
         drop(runner);
         self.wake(&wakes);
         true
+    }
+
+    /// Tells the policy of the last completions, of which it has not been told if the elevator waited for none. Returns
+    /// the submitters to wake once the elevator is left.
+    fn learn(&self, shard: &Shard, runner: &mut Runner) -> Vec<SubmitterId> {
+        if runner.take_returns(&self.hub.lasting) {
+            let _ = self.gate(shard).kick();
+        }
+        let mut wakes = Vec::new();
+        self.carry_out(self.gate(shard), &mut runner.duties, &mut wakes);
+        wakes
+    }
+
+    /// The same for every elevator that is at rest; the others learn of completions in their passes.
+    pub(crate) fn learn_all(&self) {
+        for shard in &self.hub.shards {
+            let Some(mut runner) = self.enter_elevator(shard) else { continue };
+            let wakes = self.learn(shard, &mut runner);
+            #[cfg(feature = "compare")]
+            runner.publish(shard);
+            drop(runner);
+            self.wake(&wakes);
+        }
     }
 }

@@ -25,5 +25,6 @@ mod submission;
 mod timeouts;
 mod times;
 mod tokens;
+mod trace;
 mod waiting;
 mod wakeups;

@@ -77,7 +77,10 @@ pub(crate) fn edit<P: Payload, E>(
     Ok(clock.now() - begun)
 }
 
-fn finish<P: Send + 'static>(mut change: Change<P>, clock: Clock) -> Result<(), ChangeError> {
+pub(crate) fn finish<P: Send + 'static>(
+    mut change: Change<P>,
+    clock: Clock,
+) -> Result<(), ChangeError> {
     let mut patience = Patience::new(clock);
     while !change.step(clock.now()) {
         patience.wait();
@@ -86,7 +89,7 @@ fn finish<P: Send + 'static>(mut change: Change<P>, clock: Clock) -> Result<(), 
 }
 
 /// How to wait for other threads' changes, which give no wake-up: yield first, then sleep, but never for long.
-struct Patience {
+pub(crate) struct Patience {
     clock: Clock,
     waits: u32,
 }
@@ -99,11 +102,11 @@ const SHORTEST: Nanos = Nanos::from_micros(50);
 const DOUBLINGS: u32 = 5;
 
 impl Patience {
-    fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, waits: 0 }
     }
 
-    fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.waits += 1;
         match self.waits.checked_sub(YIELDS) {
             None => std::thread::yield_now(),

@@ -49,6 +49,7 @@ mod service;
 mod stall;
 mod waiting;
 mod watch;
+mod watching;
 
 #[cfg(target_os = "linux")]
 pub use client::outside::{Sleep, wait_any};

@@ -269,6 +269,12 @@ pub trait Scheduler: Send {
     fn set_attribute(&mut self, _name: &str, _value: i64) -> bool {
         false
     }
+
+    /// Gives up the policy that this one was put around to observe it; the engine goes on with that one, and drops
+    /// this. `None` for every policy that decides itself.
+    fn release(&mut self) -> Option<Box<dyn Scheduler>> {
+        None
+    }
 }
 
 /// The number of instances of a policy in a queue.

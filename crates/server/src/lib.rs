@@ -29,6 +29,7 @@ mod metrics;
 mod output;
 mod rarely;
 mod rate;
+mod recording;
 mod rights;
 mod server;
 mod stream;

@@ -9,6 +9,7 @@ mod http;
 mod isolation;
 mod life;
 mod live;
+mod recording;
 mod requests;
 mod rig;
 mod talk;

@@ -18,14 +18,18 @@ const TABLE: &[(&str, &[&str])] = &[
     ("device", &["core", "engine"]),
     ("uring", &["core", "buf", "engine"]),
     ("runtime", &["core", "sched", "engine"]),
-    ("lab", &["core", "sched", "engine", "device"]),
+    ("trace", &["core", "sched", "engine"]),
+    ("lab", &["core", "sched", "engine", "device", "trace"]),
     ("nbd", &[]),
     ("remote", &["core", "buf", "engine", "nbd"]),
     ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "remote", "runtime"]),
-    ("server", &["nbd", "blkmq"]),
+    ("server", &["nbd", "blkmq", "trace"]),
     (
         "cli",
-        &["core", "buf", "sched", "engine", "device", "uring", "runtime", "lab", "blkmq", "server"],
+        &[
+            "core", "buf", "sched", "engine", "device", "uring", "runtime", "trace", "lab",
+            "blkmq", "server",
+        ],
     ),
     ("xtask", &[]),
 ];

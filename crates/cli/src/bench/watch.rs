@@ -15,7 +15,7 @@ use blkmq_lab::trace::Tracer;
 use blkmq_lab::workload::Series;
 use std::path::{Path, PathBuf};
 
-/// Bytes kept of the log of one policy: some ten million calls.
+/// Bytes kept of an elevator log: some ten million calls.
 const LOG_BYTES: usize = 256 << 20;
 
 /// The observers that `plan` asks for in each of its runs.

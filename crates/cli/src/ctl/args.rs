@@ -21,6 +21,8 @@ no connection notices more than a pause.",
         "blkmq ctl export gold --weight=300 --max='wbps=52428800 riops=max'",
         "blkmq ctl stat --interval=2",
         "blkmq ctl biolatency -Q -F --count=1",
+        "blkmq ctl trace -w 10 -o - | blkparse -i -",
+        "blkmq ctl elevator-log -w 10 -o run.log",
         "blkmq ctl --json get",
     ],
 };
@@ -39,6 +41,8 @@ pub struct Wanted {
 pub enum Asked {
     /// Asked once.
     One(Request),
+    /// A recording, on a connection of its own.
+    Recording(Recording),
     /// The counts at this moment, in a form of the kernel.
     Kernel(KernelForm),
     /// Histograms of an interval.
@@ -57,6 +61,14 @@ pub enum Asked {
         /// How many intervals.
         count: u32,
     },
+}
+
+/// A recording, and where it goes.
+pub struct Recording {
+    /// The question.
+    pub request: Request,
+    /// The beginning of the names of a trace's files, or the file of a log; `-` is standard output.
+    pub output: String,
 }
 
 /// A form in which the kernel has the counts of devices.
@@ -84,6 +96,44 @@ fn intervals() -> [Arg; 2] {
             .value_name("N")
             .value_parser(value_parser!(u32).range(1..))
             .help("how many intervals (default: until it is interrupted)"),
+    ]
+}
+
+/// The commands that record, with the options of blktrace.
+fn recordings() -> [Command; 2] {
+    let number = |name: &'static str, short, value, help: &'static str| {
+        Arg::new(name).short(short).long(name).value_name(value).help(help)
+    };
+    let device = || {
+        let device = number("device", 'd', "N", "the number of the device");
+        device.value_parser(value_parser!(u16).range(1..)).default_value("1")
+    };
+    let seconds = || {
+        let help = "end after this time (default: when interrupted)";
+        number("stopwatch", 'w', "SECONDS", help).value_parser(value_parser!(u32).range(1..))
+    };
+    let most = |range| Arg::new("max-bytes").long("max-bytes").value_name("N").value_parser(range);
+    let output = |value| Arg::new("output").short('o').long("output").value_name(value);
+    [
+        Command::new("trace").about("trace a device, as blktrace does").args([
+            device(),
+            output("NAME").help(
+                "the files are NAME.blktrace.CPU; - is standard output, for blkparse -i - (default: deviceN)",
+            ),
+            seconds(),
+            number("buffer-size", 'b', "KIB", "memory for each elevator; what does not fit is dropped")
+                .value_parser(value_parser!(u32).range(1..=160 << 10))
+                .default_value("8192"),
+            most(value_parser!(u64).range(1..)).help("end with so many bytes of records"),
+        ]),
+        Command::new("elevator-log").about("log a scheduler's decisions, for blkmq replay").args([
+            device(),
+            output("FILE").required(true).help("the file; - is standard output"),
+            seconds(),
+            most(value_parser!(u64).range(4096..=256 << 20))
+                .default_value("67108864")
+                .help("end with so many bytes, which the server keeps in memory"),
+        ]),
     ]
 }
 
@@ -153,6 +203,9 @@ pub fn definition() -> Command {
                     flag("queued", "with the time before the device").short('Q'),
                     flag("flags", "reads, writes, discards and flushes apart").short('F'),
                 ]),
+        ])
+        .subcommands(recordings())
+        .subcommands([
             command("reload", "read the server's configuration file again, as SIGHUP does"),
             command("drain", "end the server once the requests in flight are answered"),
         ])
@@ -181,6 +234,10 @@ impl Wanted {
             }
             "reload" => Request::Reload,
             "drain" => Request::Drain,
+            "trace" | "elevator-log" => {
+                let asked = Asked::Recording(Recording::of(name, of, device()));
+                return Self { socket, json: found.get_flag("json"), asked };
+            }
             "stat" | "biolatency" => {
                 let asked = Asked::counts(name, of);
                 return Self { socket, json: found.get_flag("json"), asked };
@@ -188,6 +245,21 @@ impl Wanted {
             _ => Request::List,
         };
         Self { socket, json: found.get_flag("json"), asked: Asked::One(asked) }
+    }
+}
+
+impl Recording {
+    fn of(name: &str, of: &ArgMatches, device: usize) -> Self {
+        let seconds = of.get_one::<u32>("stopwatch").copied();
+        let bytes = of.get_one::<u64>("max-bytes").copied();
+        let output = of.get_one::<String>("output").cloned();
+        let request = if name == "trace" {
+            let buffer_kib = of.get_one::<u32>("buffer-size").copied().expect("it has a default");
+            Request::Trace { device, seconds, buffer_kib, bytes }
+        } else {
+            Request::ElevatorLog { device, seconds, bytes: bytes.expect("it has a default") }
+        };
+        Self { request, output: output.unwrap_or_else(|| format!("device{device}")) }
     }
 }
 
@@ -265,5 +337,38 @@ mod tests {
         assert!(
             matches!(found, Ok(Asked::Biolatency { count: 1, choice: is, .. }) if is == choice)
         );
+    }
+
+    #[test]
+    fn recordings_have_the_options_of_blktrace() {
+        let recording = |line: &str| {
+            let found = definition().try_get_matches_from(line.split(' '));
+            match found.map(|found| Wanted::of(&found).asked) {
+                Ok(Asked::Recording(Recording { request, output })) => Some((request, output)),
+                _ => None,
+            }
+        };
+        let trace = |device, seconds, buffer_kib, bytes| Request::Trace {
+            device,
+            seconds,
+            buffer_kib,
+            bytes,
+        };
+        let named = |name: &str| name.to_owned();
+        assert_eq!(
+            recording("ctl trace -d 2 -w 10 -b 512 -o -"),
+            Some((trace(2, Some(10), 512, None), named("-")))
+        );
+        assert_eq!(
+            recording("ctl trace --max-bytes=4096"),
+            Some((trace(1, None, 8192, Some(4096)), named("device1")))
+        );
+        let log = Request::ElevatorLog { device: 1, seconds: None, bytes: 64 << 20 };
+        assert_eq!(recording("ctl elevator-log -o run.log"), Some((log, named("run.log"))));
+        for refused in
+            ["trace -b 0", "trace -w 0", "elevator-log", "elevator-log -o x --max-bytes=1"]
+        {
+            assert_eq!(recording(&format!("ctl {refused}")), None, "{refused}");
+        }
     }
 }

@@ -5,10 +5,14 @@ use blkmq_sched::{At, Bypass, Pick};
 
 impl Elevator {
     /// May an I/O that comes now take a short way? Not ahead of a request that is held, that waits for a slot by
-    /// group, or that is in a flush sequence.
+    /// group, or that is in a flush sequence; and not while requests are traced.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.is_direct && self.held == 0 && self.flushes.is_empty() && !self.lobby.is_open()
+        self.is_direct
+            && self.held == 0
+            && !self.is_traced()
+            && self.flushes.is_empty()
+            && !self.lobby.is_open()
     }
 
     /// May all I/Os of a plug pass, or only one that comes alone?
@@ -21,7 +25,7 @@ impl Elevator {
     #[inline]
     pub(crate) fn ask_at_once(&mut self, io: &PluggedRequest, hw: HwQueue) -> (RequestId, Pick) {
         let id = self.take_slot(&io.meta);
-        self.time_passed(id, io.bios);
+        self.watch_passed(id, io.bios);
         let cx = Cx::new(self.now, &self.requests, &self.env);
         self.policy.insert(&cx, id, At::Tail);
         let pick = self.policy.pick(&cx, hw);
@@ -75,7 +79,7 @@ impl Elevator {
             let cx = Cx::new(self.now, &self.requests, &self.env);
             self.policy.passed(&cx, id, hw);
         }
-        self.time_passed(id, bios);
+        self.watch_passed(id, bios);
     }
 
     /// Makes that I/O a token for the device.

@@ -18,14 +18,12 @@ fn about(meta: &IoMeta) -> About {
 }
 
 impl Elevator {
-    /// Counts a request that has joined another. `bios` of its I/Os were not counted as merged before: all of those
-    /// of a plug, one of a request that had a slot.
+    /// Counts a request that has joined another.
     #[inline]
-    pub(super) fn count_merged(&mut self, meta: &IoMeta, bios: u32) {
+    pub(super) fn count_merged(&mut self, meta: &IoMeta) {
         if self.counts_groups {
             Cx::new(self.now, &self.requests, &self.env).note(about(meta), Event::Merged);
         }
-        self.time_merged(meta, bios);
     }
 
     /// Counts a request that has finished, all at once: its pick is not counted by itself.
@@ -34,7 +32,7 @@ impl Elevator {
         if self.counts_groups {
             self.count_whole(done);
         }
-        self.time_completed(done);
+        self.watch_completed(done);
     }
 
     #[inline(never)]

@@ -91,7 +91,8 @@ impl Elevator {
         kind: Kind,
         proto: PluggedRequest,
     ) {
-        self.count_merged(&proto.meta, proto.bios);
+        self.count_merged(&proto.meta);
+        self.watch_joined(table, &proto, kind);
         let old = *self.requests.get(into);
         *self.requests.get_mut(into) = merge::joined(&old, &proto.meta, kind);
         let chain = self.chains[into.index()].as_mut().expect("a held request has its bios");
@@ -171,7 +172,8 @@ impl Elevator {
         self.policy.absorbed(&cx, into, gone);
         self.last_merge = Some(into);
         self.counters.request.add(1);
-        self.count_merged(&other, 1);
+        self.count_merged(&other);
+        self.watch_fused(&other);
         self.release(gone);
         self.free_slot(gone);
     }

@@ -19,6 +19,7 @@ use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
 use crate::submission::plugged::PluggedRequest;
 use crate::sync::Arc;
+use crate::trace::Tap;
 use crate::{BioTable, Inflight, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::{At, Bypass, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
@@ -37,6 +38,7 @@ pub(crate) mod runner;
 mod sequence;
 pub(crate) mod timing;
 mod waiting;
+pub(crate) mod watch;
 
 /// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may
 /// also have a free slot of the others, so that one flush of the device serves as many as possible; when no slot is
@@ -90,6 +92,10 @@ pub(crate) struct Tuning {
     pub(crate) regroup: Vec<GroupChange>,
     /// The statistics to keep about groups.
     pub(crate) stats: StatsMode,
+    /// What becomes of traces, by elevator from the last one on.
+    pub(crate) tapping: Vec<watch::Tapping>,
+    /// Observers of the policies are there no longer.
+    pub(crate) unobserved: bool,
 }
 
 /// The state of a hardware queue that has `of` scheduler tags and uses none.
@@ -102,6 +108,11 @@ fn async_depth(policy: &dyn Scheduler, limit: u32) -> u32 {
     policy.depth_limits().async_depth.map_or(limit, |depth| depth.min(limit))
 }
 
+/// May requests pass `policy` by?
+fn bypass(policy: &dyn Scheduler, config: &Config) -> Bypass {
+    if config.bypass && config.hw_queues == 1 { policy.bypass() } else { Bypass::Never }
+}
+
 pub(crate) struct Elevator {
     config: Config,
     policy: Box<dyn Scheduler>,
@@ -111,8 +122,8 @@ pub(crate) struct Elevator {
     limits_slots: bool,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
-    /// Where the time of requests goes, if that is counted.
-    pub(crate) timing: Option<Box<timing::Timing>>,
+    /// What watches the requests.
+    watch: Option<Box<watch::Watch>>,
     /// May a plug take a short way to the device?
     is_direct: bool,
     /// May requests pass the policy by?
@@ -146,19 +157,19 @@ impl Elevator {
         policy: Box<dyn Scheduler>,
         env: ElevatorEnv,
         counters: Arc<CachePadded<ElevatorCounters>>,
+        trace: Option<Tap>,
     ) -> Self {
         let slots = config.slots();
-        let timing = timing::wanted(env.stats_mode(), slots);
+        let watch = watch::wanted(env.stats_mode(), slots, trace);
         // With several hardware queues, the policy chooses the one that an I/O leaves by.
-        let is_direct = config.bypass && config.hw_queues == 1;
-        let bypass = if is_direct { policy.bypass() } else { Bypass::Never };
+        let bypass = bypass(&*policy, &config);
         Self {
             front_merges: policy.front_merges(),
             limits_slots: policy.limits_slots(),
             counts_groups: counting::counts(&*policy, env.level()),
-            notes_passing: timing::notes_passing(bypass, timing.as_deref()),
-            timing,
-            is_direct,
+            notes_passing: watch::notes_passing(bypass, watch.as_deref()),
+            watch,
+            is_direct: config.bypass && config.hw_queues == 1,
             bypass,
             env,
             async_depth: async_depth(&*policy, config.async_depth),
@@ -225,7 +236,13 @@ impl Elevator {
     }
 
     /// Changes the settings that may change while requests are held.
-    pub(crate) fn tune(&mut self, tuning: &Tuning) {
+    pub(crate) fn tune(&mut self, tuning: &mut Tuning) {
+        if tuning.unobserved
+            && let Some(policy) = self.policy.release()
+        {
+            self.policy = policy;
+            self.bypass = bypass(&*self.policy, &self.config);
+        }
         for (name, value) in &tuning.options {
             let known = self.policy.set_attribute(name, *value);
             assert!(known, "the policy has no attribute '{name}' although its table says so");
@@ -235,7 +252,7 @@ impl Elevator {
         self.regroup(&tuning.regroup);
         self.env.count_notes();
         self.count_times();
-        self.tune_timing(tuning.stats);
+        self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(watch::Tapping::Keep));
         self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;
         self.async_depth = async_depth(&*self.policy, tuning.async_depth);
@@ -321,7 +338,7 @@ impl Elevator {
     ) {
         match place {
             Place::Join(into, kind) => self.join(table, into, kind, proto),
-            Place::Slot => self.insert(proto),
+            Place::Slot => self.insert(table, proto),
         }
     }
 
@@ -406,16 +423,16 @@ impl Elevator {
     /// Inserts `proto` into the policy, or begins its flush sequence. The caller has seen that a slot is free.
     // By force in the loop over a plug: as a call, the I/O travels through memory.
     #[inline(always)]
-    fn insert(&mut self, proto: PluggedRequest) {
+    fn insert<P>(&mut self, table: &BioTable<P>, proto: PluggedRequest) {
         if proto.meta.op == Op::Flush || proto.meta.flags.intersects(self.sequenced) {
-            self.insert_sequence(proto);
+            self.insert_sequence(table, proto);
             return;
         }
         let PluggedRequest { meta, bio, bios } = proto;
         let id = self.take_slot(&meta);
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
-        self.time_inserted(id, bios);
+        self.watch_inserted(table, id);
         self.hold(id);
         self.index_held(id, &meta);
         let cx = Cx::new(self.now, &self.requests, &self.env);
@@ -457,7 +474,7 @@ impl Elevator {
     fn issue_plain(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
         let chain = self.chains[id.index()].take().expect("a picked request has its bios");
         let pool = self.env.picked();
-        self.time_issued(id);
+        self.watch_issued(id);
         Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id), pool)
     }
 
@@ -475,6 +492,7 @@ impl Elevator {
     /// Takes back `rq`, which is to be issued again later. It goes to the head, and nothing merges with it there.
     fn requeue(&mut self, rq: Inflight) {
         let (id, way) = (rq.id, rq.way());
+        self.watch_requeued(id, way);
         self.put_chain(id, rq.into_chain());
         self.counters.requeues.add(1);
         if way == Way::Flush {

@@ -104,7 +104,7 @@ impl Runner {
 
     /// Changes the settings that may change while requests are held. The new limits may give a slot to an I/O that
     /// waits for one.
-    pub(crate) fn tune(&mut self, tuning: &Tuning) {
+    pub(crate) fn tune(&mut self, tuning: &mut Tuning) {
         self.elevator.tune(tuning);
         self.retry_blocked = true;
     }

@@ -9,6 +9,7 @@
 use super::{
     At, Chain, Cx, Done, Elevator, HwQueue, Inflight, Instant, Op, PluggedRequest, RequestId, Tag,
 };
+use crate::BioTable;
 use crate::dispatch::inflight::Handback;
 use crate::dispatch::verdict::Verdict;
 use crate::elevator::flush::{Next, Sequence, Way};
@@ -21,7 +22,7 @@ const BIOS: u32 = 1;
 impl Elevator {
     /// Begins the flush sequence of `proto`, which asks for a flush. The caller has seen that a slot is free.
     #[cold]
-    pub(super) fn insert_sequence(&mut self, proto: PluggedRequest) {
+    pub(super) fn insert_sequence<P>(&mut self, table: &BioTable<P>, proto: PluggedRequest) {
         let PluggedRequest { meta, bio, bios } = proto;
         let steps = Sequence::of(self.config.cache, meta.op, meta.flags)
             .expect("bare flushes for a device without a cache are answered at once");
@@ -32,7 +33,7 @@ impl Elevator {
         let id = self.requests.alloc(meta).expect("a free slot was seen");
         self.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.counters.inserted.add(1);
-        self.time_inserted(id, bios);
+        self.watch_inserted(table, id);
         if meta.op != Op::Flush {
             let used = self.used(meta.hw);
             used.all += 1;
@@ -97,7 +98,7 @@ impl Elevator {
 
     fn flushed(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
         let hw = self.requests.get(done.rq).hw;
-        self.time_flushed(done);
+        self.watch_flushed(done);
         self.flushes.flushed(hw, done.rq, done.result);
         let mut freed = false;
         while let Some((id, next)) = self.flushes.next_served(hw) {
@@ -105,7 +106,7 @@ impl Elevator {
                 Next::Data => self.released.push(id),
                 Next::End { result, data } => {
                     self.counters.dataless.add((!data).into());
-                    self.time_served(id, done);
+                    self.watch_served(id, done);
                     self.end(id, result, end);
                     freed = true;
                 }

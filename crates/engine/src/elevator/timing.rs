@@ -1,16 +1,14 @@
 //! Where the time of requests goes: stamps of the requests that have slots, and the counts of those that have ended.
 //!
-//! There is one for each elevator, only while [`StatsMode::times`](crate::StatsMode::times) is on; otherwise each call
-//! here is a branch. All of it is touched by the runner alone.
+//! There is one for each elevator, only while [`StatsMode::times`](crate::StatsMode::times) is on (`watch.rs`). All of it
+//! is touched by the runner alone.
 //!
 //! Tags are taken before the policy is asked, so no single request waits for one. While a pass finds no tag, budget or
 //! room at the device, the elevator is *short*, and the requests that it holds then wait for that.
 
-use super::{Done, Elevator};
-use crate::StatsMode;
+use super::Done;
 use crate::groups::{Counted, Spent};
-use blkmq_core::{Instant, IoMeta, Nanos, Op, RequestId, SECTOR_SIZE};
-use blkmq_sched::Bypass;
+use blkmq_core::{Instant, IoMeta, Nanos, RequestId, SECTOR_SIZE};
 
 /// The stamps of a request that has a slot.
 #[derive(Clone, Copy)]
@@ -41,7 +39,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    fn new(slots: u32, slow: Nanos) -> Self {
+    pub(super) fn new(slots: u32, slow: Nanos) -> Self {
         Self {
             stamps: vec![UNKNOWN; slots as usize].into_boxed_slice(),
             short: 0,
@@ -60,7 +58,7 @@ impl Timing {
     /// The request `id`, which has this many bios, has a slot. All but one of them have joined it in a plug, which counts
     /// nothing: there, no elevator knows of them.
     #[inline]
-    fn inserted(&mut self, now: Instant, id: RequestId, io: &IoMeta, bios: u32) {
+    pub(super) fn inserted(&mut self, now: Instant, id: RequestId, io: &IoMeta, bios: u32) {
         let short = self.short_until(now);
         self.stamps[id.index()] = Stamp { inserted: now, short, tag: 0 };
         if bios > 1 {
@@ -68,16 +66,8 @@ impl Timing {
         }
     }
 
-    /// There is again what was missing.
     #[inline]
-    fn supplied(&mut self, now: Instant) {
-        if let Some(since) = self.short_since.take() {
-            self.short += now.since(since).0;
-        }
-    }
-
-    #[inline]
-    fn issued(&mut self, now: Instant, id: RequestId) {
+    pub(super) fn issued(&mut self, now: Instant, id: RequestId) {
         let short = self.short_until(now);
         let stamp = &mut self.stamps[id.index()];
         stamp.tag = short - stamp.short.min(short);
@@ -93,7 +83,7 @@ impl Timing {
     }
 
     #[inline]
-    fn completed(&mut self, io: &IoMeta, done: &Done) {
+    pub(super) fn completed(&mut self, io: &IoMeta, done: &Done) {
         let spent = self.spent(done.rq, io.arrived, done.issued, done.completed);
         let bytes = u64::from(io.sectors) * u64::from(SECTOR_SIZE);
         self.last = self.last.max(done.completed);
@@ -104,7 +94,7 @@ impl Timing {
     }
 
     /// Requests are in flight at `now`, or none.
-    fn look(&mut self, now: Instant, busy: bool) {
+    pub(super) fn look(&mut self, now: Instant, busy: bool) {
         match (self.busy_since, busy) {
             (None, true) => self.busy_since = Some(now),
             (Some(since), false) => {
@@ -116,132 +106,44 @@ impl Timing {
         }
     }
 
-    /// Counts the busy time up to `now`, for a reader.
-    fn settle(&mut self, now: Instant) {
+    /// The counts, with the busy time up to `now`, for a reader.
+    pub(super) fn settled(&mut self, now: Instant) -> &mut Counted {
         if let Some(since) = &mut self.busy_since {
             self.counted.busy += now.since(*since).0;
             *since = now.max(*since);
         }
-    }
-}
-
-/// For an elevator with this many slots; `None` if times are not counted.
-pub(super) fn wanted(mode: StatsMode, slots: u32) -> Option<Box<Timing>> {
-    mode.times.then(|| Box::new(Timing::new(slots, mode.slow)))
-}
-
-/// Is anything to be done for a request that passes, beyond giving it a slot?
-pub(super) fn notes_passing(bypass: Bypass, timing: Option<&Timing>) -> bool {
-    bypass == Bypass::Told || timing.is_some()
-}
-
-impl Elevator {
-    /// Counts from now on, or no longer.
-    pub(super) fn tune_timing(&mut self, mode: StatsMode) {
-        match &mut self.timing {
-            Some(timing) if mode.times => timing.slow = mode.slow,
-            timing => *timing = wanted(mode, self.config.slots()),
-        }
-        self.notes_passing = notes_passing(self.bypass, self.timing.as_deref());
+        &mut self.counted
     }
 
-    /// Moves the counts to the ledger, after waiting for another thread that counts.
-    pub(crate) fn count_times(&mut self) {
-        if let Some(timing) = &mut self.timing {
-            timing.settle(self.now);
-            self.env.count_times(&mut timing.counted);
-        }
-    }
-
-    /// The request, which has this many bios, has a slot.
-    #[inline]
-    pub(super) fn time_inserted(&mut self, id: RequestId, bios: u32) {
-        if self.timing.is_some() {
-            self.stamp(id, bios);
-        }
-    }
-
-    /// The request has a slot and a tag, and leaves at once.
-    #[inline]
-    pub(super) fn time_passed(&mut self, id: RequestId, bios: u32) {
-        if self.timing.is_some() {
-            self.is_supplied();
-            self.stamp(id, bios);
-        }
-    }
-
-    /// Out of line: inlined where requests are inserted, it costs instructions there while nothing is counted.
-    #[inline(never)]
-    fn stamp(&mut self, id: RequestId, bios: u32) {
-        if let Some(timing) = &mut self.timing {
-            timing.inserted(self.now, id, self.requests.get(id), bios);
-        }
-    }
-
-    /// The request leaves for the device.
-    #[inline]
-    pub(super) fn time_issued(&mut self, id: RequestId) {
-        if let Some(timing) = &mut self.timing {
-            timing.issued(self.now, id);
-        }
+    /// Lists the requests that take longer from now on.
+    pub(super) fn set_slow(&mut self, slow: Nanos) {
+        self.slow = slow;
     }
 
     /// I/Os have joined a request: `bios` of them, which were one request like `io` before.
     #[inline]
-    pub(super) fn time_merged(&mut self, io: &IoMeta, bios: u32) {
-        if let Some(timing) = &mut self.timing {
-            timing.counted.merged(io, bios);
-        }
-    }
-
-    /// The request has ended at the device.
-    #[inline]
-    pub(super) fn time_completed(&mut self, done: &Done) {
-        if let Some(timing) = &mut self.timing {
-            timing.completed(self.requests.get(done.rq), done);
-        }
+    pub(super) fn merged(&mut self, io: &IoMeta, bios: u32) {
+        self.counted.merged(io, bios);
     }
 
     /// A flush of the device has ended.
-    pub(super) fn time_flushed(&mut self, done: &Done) {
-        if let Some(timing) = &mut self.timing {
-            timing.last = timing.last.max(done.completed);
-            timing.counted.flushes.0 += 1;
-            timing.counted.flushes.1 += done.completed.since(done.issued).0;
-        }
-    }
-
-    /// The request `id` ends at the flush `by`. If it is a bare flush, it is counted; data was counted by itself.
-    pub(super) fn time_served(&mut self, id: RequestId, by: &Done) {
-        let io = self.requests.get(id);
-        if let Some(timing) = &mut self.timing
-            && io.op == Op::Flush
-        {
-            timing.completed(io, &Done { rq: id, ..*by });
-        }
+    pub(super) fn flushed(&mut self, done: &Done) {
+        self.last = self.last.max(done.completed);
+        self.counted.flushes.0 += 1;
+        self.counted.flushes.1 += done.completed.since(done.issued).0;
     }
 
     /// A tag, a budget or room at the device is missing.
     #[inline]
-    pub(super) fn is_short(&mut self) {
-        if let Some(timing) = &mut self.timing {
-            timing.short_since.get_or_insert(self.now);
-        }
+    pub(super) fn is_short(&mut self, now: Instant) {
+        self.short_since.get_or_insert(now);
     }
 
     /// There is one again.
     #[inline]
-    pub(super) fn is_supplied(&mut self) {
-        if let Some(timing) = &mut self.timing {
-            timing.supplied(self.now);
-        }
-    }
-
-    /// Requests have come back, or a pass has ended.
-    #[inline]
-    pub(super) fn time_busy(&mut self) {
-        if let Some(timing) = &mut self.timing {
-            timing.look(self.now, self.requests.in_use() > self.held as usize);
+    pub(super) fn is_supplied(&mut self, now: Instant) {
+        if let Some(since) = self.short_since.take() {
+            self.short += now.since(since).0;
         }
     }
 }

@@ -4,6 +4,7 @@
 //! ([`Engine::install`]), because a queue that is rebuilt takes them from its predecessor.
 
 use super::plan::Plan;
+use super::watchers::Watchers;
 #[cfg(feature = "compare")]
 use crate::compare::{parking::Parked, words::ShardModes};
 use crate::completion::completions::Completions;
@@ -39,7 +40,11 @@ pub(crate) struct Handover<P> {
 
 impl<P: Send + 'static> Engine<P> {
     /// Builds the queue of a valid `plan`, without devices and staging.
-    pub(crate) fn build(plan: &Plan, lasting: Arc<Lasting<P>>, version: u32) -> Self {
+    pub(crate) fn build(
+        (plan, watchers): (&Plan, &Watchers),
+        lasting: Arc<Lasting<P>>,
+        version: u32,
+    ) -> Self {
         let table = &lasting.table;
         let gate = GateShape {
             #[cfg(feature = "compare")]
@@ -50,7 +55,8 @@ impl<P: Send + 'static> Engine<P> {
             alarm: alarm(&lasting),
         };
         let common = build_common(plan);
-        let Built { shards, runners, ends } = build_shards(plan, &lasting, common.as_ref());
+        let Built { shards, runners, ends } =
+            build_shards((plan, watchers), &lasting, common.as_ref());
         let limits = PumpLimits {
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
@@ -172,7 +178,11 @@ fn build_common(plan: &Plan) -> Option<Arc<Common>> {
     Common::new(plan.scheduler, &shape(plan, 0), &plan.options, plan.shards())
 }
 
-fn build_shards<P>(plan: &Plan, lasting: &Lasting<P>, common: Option<&Arc<Common>>) -> Built {
+fn build_shards<P>(
+    (plan, watchers): (&Plan, &Watchers),
+    lasting: &Lasting<P>,
+    common: Option<&Arc<Common>>,
+) -> Built {
     let Lasting { table, ledger, senders, .. } = lasting;
     let submitters = senders.len() as u16;
     let count = plan.shards();
@@ -198,7 +208,7 @@ fn build_shards<P>(plan: &Plan, lasting: &Lasting<P>, common: Option<&Arc<Common
         let slots = elevator_config.slots();
         let hw_depth = plan.device.hw_queue_depth;
         let shape = shape(plan, slots);
-        let policy = (plan.scheduler.build)(&shape, &plan.options);
+        let policy = watchers.policy(plan.scheduler, &shape, &plan.options);
         let ledger = Arc::clone(ledger);
         let env = ElevatorEnv::new(common.map(Arc::clone), (index, count), plan.stats, ledger);
         let counters = Arc::<CachePadded<ElevatorCounters>>::default();
@@ -214,7 +224,8 @@ fn build_shards<P>(plan: &Plan, lasting: &Lasting<P>, common: Option<&Arc<Common
             });
             Lane { outbox, returns, handbacks, hint: 0 }
         });
-        let mut elevator = Elevator::new(elevator_config, policy, env, Arc::clone(&counters));
+        let tap = watchers.tap(index);
+        let mut elevator = Elevator::new(elevator_config, policy, env, Arc::clone(&counters), tap);
         elevator.regroup(&GroupTree::default().changes(&plan.groups));
         let (lanes, completions) = (lanes.collect(), Completions::new(table));
         built.runners.push(Runner::new(

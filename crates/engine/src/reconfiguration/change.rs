@@ -23,6 +23,7 @@ use crate::planted::{self, Planted};
 use crate::reconfiguration::build::Handover;
 use crate::reconfiguration::config_error::ConfigError;
 use crate::reconfiguration::plan::Plan;
+use crate::reconfiguration::watchers::Watchers;
 use crate::shared::shard::Shard;
 use crate::sync::{Arc, Control};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
@@ -94,6 +95,7 @@ impl<E: std::error::Error + 'static> std::error::Error for EditError<E> {
 pub struct Change<P> {
     root: Arc<Root<P>>,
     to: Box<Plan>,
+    watchers: Watchers,
     way: Way<P>,
 }
 
@@ -170,6 +172,14 @@ impl<P: Send + 'static> Queue<P> {
         &self,
         edit: impl FnOnce(&Plan) -> Result<Plan, E>,
     ) -> Result<Change<P>, E> {
+        self.change_watched(|plan, watchers| Ok((edit(plan)?, watchers.clone())))
+    }
+
+    /// As [`edit`](Self::edit), also of what watches the queue.
+    pub(crate) fn change_watched<E: From<ChangeError>>(
+        &self,
+        edit: impl FnOnce(&Plan, &Watchers) -> Result<(Plan, Watchers), E>,
+    ) -> Result<Change<P>, E> {
         if self.is_poisoned() {
             return Err(ChangeError::Poisoned.into());
         }
@@ -177,18 +187,23 @@ impl<P: Send + 'static> Queue<P> {
         if state.taken {
             return Err(ChangeError::Busy.into());
         }
-        let to = edit(&state.plan)?;
+        let (to, watchers) = edit(&state.plan, &state.watchers)?;
         to.validate().map_err(ChangeError::Config)?;
         if !same_device(&state.plan, &to) {
             return Err(ChangeError::Device.into());
         }
-        let way = match tuning(&state.plan, &to) {
-            Some(tuning) => Way::Tune { tuning, next: 0 },
+        let tuning = tuning(&state.plan, &to);
+        let way = match tuning.filter(|_| !watchers.need_new_policies(&state.watchers)) {
+            Some(tuning) => {
+                let tapping = watchers.tapping(&state.watchers, to.shards());
+                let unobserved = watchers.observer.is_none() && state.watchers.observer.is_some();
+                Way::Tune { tuning: Tuning { tapping, unobserved, ..tuning }, next: 0 }
+            }
             None => {
                 let q = self.root.current();
                 // Built before the queue is frozen, because allocating takes a while.
                 let next = Engine::build(
-                    &to,
+                    (&to, &watchers),
                     Arc::clone(&q.hub.lasting),
                     Control::next_version(q.hub.version),
                 );
@@ -198,7 +213,7 @@ impl<P: Send + 'static> Queue<P> {
         };
         state.taken = true;
         drop(state);
-        Ok(Change { root: Arc::clone(&self.root), to: Box::new(to), way })
+        Ok(Change { root: Arc::clone(&self.root), to: Box::new(to), watchers, way })
     }
 
     /// Freezes the queue: I/Os submitted from now on wait in staging.
@@ -238,6 +253,8 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
         async_depth: to.effective_async_depth(),
         regroup: from.groups.changes(&to.groups),
         stats: to.stats,
+        tapping: Vec::new(),
+        unobserved: false,
     })
 }
 
@@ -296,6 +313,7 @@ impl<P: Send + 'static> Change<P> {
             root.lasting.ledger.regroup(state.plan.groups.changes(&self.to.groups));
         }
         state.plan = (*self.to).clone();
+        state.watchers = self.watchers.clone();
         state.taken = false;
         true
     }
@@ -399,6 +417,7 @@ impl<P> Held<'_, P> {
         self.runners.iter_mut().for_each(|runner| {
             runner.elevator.env.count_notes();
             runner.elevator.count_times();
+            runner.elevator.end_trace();
         });
         Handover {
             devices: self.pumps.iter_mut().map(|pump| pump.take_device()).collect(),
@@ -453,7 +472,7 @@ impl<P: Send> Engine<P> {
     }
 
     /// Tunes the elevators from number `first` on, up to the first that cannot be entered. Returns how many it tuned.
-    fn tune(&self, first: usize, tuning: &Tuning) -> usize {
+    fn tune(&self, first: usize, tuning: &mut Tuning) -> usize {
         let mut tuned = 0;
         if first == 0
             && let Some(common) = &self.hub.common

@@ -4,6 +4,7 @@ use super::build::Handover;
 use super::config::Config;
 use super::config_error::ConfigError;
 use super::root::Root;
+use super::watchers::Watchers;
 use crate::dispatch::engine::Engine;
 use crate::groups::{Ledger, Meters};
 use crate::shared::lasting::{Lasting, OTHER_TALLIES};
@@ -58,7 +59,11 @@ impl<P: Send + 'static> Queue<P> {
         });
         lasting.meters.set(&plan.groups);
         lasting.ledger.regroup(GroupTree::default().changes(&plan.groups));
-        let mut engine = Engine::build(&plan, Arc::clone(&lasting), lasting.control.version());
+        let mut engine = Engine::build(
+            (&plan, &Watchers::default()),
+            Arc::clone(&lasting),
+            lasting.control.version(),
+        );
         let devices = config.queues.into_iter().map(|queue| (queue, Instant::ZERO));
         engine.install(Handover { devices: devices.collect(), staging, waiting: Vec::new() });
         let root = Arc::new(Root::new(engine, plan));

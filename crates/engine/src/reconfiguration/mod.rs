@@ -11,3 +11,4 @@ pub(crate) mod plan;
 pub(crate) mod root;
 pub(crate) mod salvage;
 pub(crate) mod teardown;
+pub(crate) mod watchers;

@@ -1,6 +1,7 @@
 //! The state behind every handle to a queue, however often the queue is rebuilt: the current engine, and its plan.
 
 use super::plan::Plan;
+use super::watchers::Watchers;
 use crate::dispatch::engine::Engine;
 use crate::shared::lasting::Lasting;
 use crate::shared::stats::QueueStats;
@@ -17,6 +18,8 @@ pub(crate) struct Root<P> {
 /// The state of reconfiguration: the plan, and the counters of replaced queues.
 pub(crate) struct ChangeState {
     pub(crate) plan: Plan,
+    /// What watches the queue besides.
+    pub(crate) watchers: Watchers,
     /// The counters of the queues that have been replaced.
     pub(crate) past: QueueStats,
     /// A change is under way.
@@ -26,7 +29,12 @@ pub(crate) struct ChangeState {
 impl<P> Root<P> {
     /// The root of a queue that has just been built.
     pub(crate) fn new(engine: Engine<P>, plan: Plan) -> Self {
-        let state = ChangeState { plan, past: QueueStats::default(), taken: false };
+        let state = ChangeState {
+            plan,
+            watchers: Watchers::default(),
+            past: QueueStats::default(),
+            taken: false,
+        };
         Self {
             lasting: Arc::clone(&engine.hub.lasting),
             current: Mutex::new(Arc::new(engine)),

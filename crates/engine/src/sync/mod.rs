@@ -132,6 +132,8 @@ pub(crate) use atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 
 // The model checkers use the standard ones as well.
 pub(crate) use std::sync::{OnceLock, PoisonError, TryLockError, Weak};
+// Loom's pointers do not point to trait objects. No protocol is about what this one points to.
+pub(crate) use std::sync::Arc as ArcDyn;
 
 /// `std::cell::UnsafeCell` in loom's shape, so that loom sees every access begin and end.
 #[cfg(not(loom))]

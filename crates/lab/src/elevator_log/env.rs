@@ -1,6 +1,6 @@
 //! The outside of a policy that is replayed: gives the answers that it gave when the log was recorded.
 
-use crate::observe::env::Heard;
+use super::Heard;
 use blkmq_core::Instant;
 use blkmq_sched::{Note, PolicyEnv, StatsLevel};
 use std::cell::{Cell, RefCell};

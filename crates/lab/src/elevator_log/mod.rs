@@ -5,18 +5,15 @@
 //! the requests of a log in figures, so that both can be compared.
 //!
 //! An [`ElevatorLog`] is filled through [`Observation`](crate::observe::Observation), in real or in virtual time; it
-//! becomes bytes ([`ElevatorLog::bytes`]), and the bytes a [`Log`] again. The format is in `wire.rs`.
+//! becomes bytes ([`ElevatorLog::bytes`]), and the bytes a [`Log`] again. `blkmq-trace` has the format and the recorder,
+//! which servers use, too.
 
 mod env;
-mod recorder;
 mod replay;
 mod rerun;
 mod summary;
-mod wire;
 
-pub use crate::observe::env::Heard;
-pub use recorder::ElevatorLog;
+pub use blkmq_trace::elevator_log::{Call, ElevatorLog, Entry, Heard, Instance, Log, LogError};
 pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use rerun::{RerunError, Workload, rerun};
 pub use summary::{Summary, Waits, summary};
-pub use wire::{Call, Entry, Instance, Log, LogError};

@@ -1,7 +1,7 @@
 //! Exact replay: the same calls to the same policy, every answer compared.
 
 use super::env::Recorded;
-use super::wire::{Call, Entry, Instance, LogError};
+use super::{Call, Entry, Instance, LogError};
 use blkmq_core::{IoMeta, Op, RequestId};
 use blkmq_sched::{At, Cx, Factory, OptionError, Options, Pick, Requests, Scheduler, registry};
 use std::collections::VecDeque;

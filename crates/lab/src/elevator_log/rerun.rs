@@ -4,7 +4,7 @@
 //! An I/O arrives when it was inserted or joined a held request; I/Os that merged in a plug arrive as one. No arrival
 //! waits for an earlier I/O, as the log does not say why an I/O came when it did.
 
-use super::wire::{Entry, Log, LogError};
+use super::{Entry, Log, LogError};
 use crate::observe::Observation;
 use blkmq_core::{Instant, IoMeta, Op};
 use blkmq_engine::{Config, ConfigError, Io, Queue, QueueStats, Refusal, Submitter};

@@ -1,6 +1,6 @@
 //! The fate of the requests of a log, in figures: their order, the distance between them, and their waiting times.
 
-use super::wire::{Entry, Log, LogError};
+use super::{Entry, Log, LogError};
 use blkmq_core::{Histogram, Instant, IoMeta, Op};
 use blkmq_sched::{At, Pick};
 use std::collections::BTreeMap;

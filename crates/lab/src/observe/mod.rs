@@ -5,7 +5,6 @@
 
 mod depths;
 pub(crate) mod device;
-pub(crate) mod env;
 mod inversions;
 pub(crate) mod policy;
 mod tracing;

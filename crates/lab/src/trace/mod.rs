@@ -10,9 +10,9 @@
 //! process number is that of the thread at work, as in Linux.
 
 mod client;
-pub mod record;
 mod tracer;
 
+pub use blkmq_trace::record;
 pub use client::{ClientTrace, Plugged, Traced};
 pub(crate) use tracer::Event;
 pub use tracer::{Buffer, Tracer, on_cpu};

@@ -10,11 +10,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A major number that Linux reserves for experiments.
-const DEVICE: u32 = 240 << 20;
-/// Bytes in the name of a process, the end included.
-const NAME: usize = 16;
-
 thread_local! {
     /// The CPU that this thread is, and the process number.
     static HERE: Cell<Option<(u16, u32)>> = const { Cell::new(None) };
@@ -183,7 +178,7 @@ impl Tracer {
                 bytes: 0,
                 action: u64::from(category::NOTIFY) << 16,
                 pid: 0,
-                device: DEVICE,
+                device: record::MAJOR,
                 cpu: cpu as u32,
                 error: 0,
                 payload: &[],
@@ -193,9 +188,7 @@ impl Tracer {
                 Record { sequence, ..record }.encode(&mut bytes);
             };
             for (pid, name) in names.iter().filter(|_| cpu == 0) {
-                let mut payload = [0; NAME];
-                let length = name.len().min(NAME - 1);
-                payload[..length].copy_from_slice(&name.as_bytes()[..length]);
+                let payload = record::process_name(name);
                 put(Record { pid: *pid, payload: &payload, ..base });
             }
             for &Kept { time, sector, bytes, action, pid, error, number } in &kept.events {

@@ -21,6 +21,9 @@ pub(crate) fn to(request: Request, shared: &Shared, program: Option<&dyn Program
         }),
         Request::Export { name, settings } => change(shared, &name, &settings),
         Request::Stat => stat(shared),
+        Request::Trace { .. } | Request::ElevatorLog { .. } => {
+            Err("a recording takes a connection of its own to the socket of control".to_owned())
+        }
         Request::Reload => program().and_then(Program::reload).map(Answer::Reloaded),
         Request::Drain => program().map(|program| {
             program.drain();

@@ -39,6 +39,30 @@ pub enum Request {
     /// The counts of devices and exports so far. Counting begins with the first such request, if the server's
     /// [`Counting`](crate::Counting) does not say otherwise.
     Stat,
+    /// A trace of a device, as blktrace's records, on this connection; another one of the device is refused meanwhile.
+    Trace {
+        /// The number of the device, from 1.
+        device: usize,
+        /// When it ends, in seconds; `None` if the client ends it.
+        #[serde(default)]
+        seconds: Option<u32>,
+        /// Memory for each elevator in KiB, 1 to 163840. Events for which there is no room are dropped and counted.
+        buffer_kib: u32,
+        /// It ends with so many bytes of records.
+        #[serde(default)]
+        bytes: Option<u64>,
+    },
+    /// The calls of a device's scheduler and its answers, as an elevator log, on this connection; another one of the
+    /// device is refused meanwhile. The device gets a new instance of its scheduler for that, as if it were changed.
+    ElevatorLog {
+        /// The number of the device, from 1.
+        device: usize,
+        /// When it ends, in seconds; `None` if the client ends it.
+        #[serde(default)]
+        seconds: Option<u32>,
+        /// It ends with so many bytes, 4096 to 268435456; the server has as much memory for it, and twice at its end.
+        bytes: u64,
+    },
     /// As SIGHUP: reads the configuration again.
     Reload,
     /// As SIGTERM: answers the requests in flight, refuses others, and ends.
@@ -76,10 +100,19 @@ pub enum Answer {
     Stat(Stat),
     /// To [`Request::Reload`]: what was done and what needs a restart, a line each.
     Reloaded(Vec<String>),
+    /// To [`Request::Trace`] and [`Request::ElevatorLog`]: it has begun, and its bytes follow in frames.
+    Recording,
     /// To [`Request::Drain`].
     Draining,
     /// It cannot be done; the text says what is accepted.
     Refused(String),
+}
+
+impl Answer {
+    /// As it is sent.
+    pub(crate) fn line(&self) -> String {
+        serde_json::to_string(self).expect("answers have a form in JSON") + "\n"
+    }
 }
 
 /// A device of the server.

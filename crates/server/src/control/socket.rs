@@ -3,6 +3,7 @@
 use super::Program;
 use super::answer;
 use super::message::{Answer, Request};
+use crate::recording::{Kind, Recorders, Wanted};
 use crate::rights::{Rights, listen_on};
 use crate::worker::Shared;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -40,11 +41,13 @@ impl Control {
         let stopped = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stopped);
         let serve = move || {
+            let mut recorders = Recorders::new(Arc::clone(&shared));
             for client in listener.incoming() {
                 if is_stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                let answered = client.and_then(|client| answer(&client, &shared, &*program));
+                let answered =
+                    client.and_then(|client| answer(client, (&shared, &*program), &mut recorders));
                 if let Err(error) = answered {
                     tracing::info!("a client of control had no answer: {error}");
                 }
@@ -69,20 +72,42 @@ impl Drop for Control {
     }
 }
 
-fn answer(client: &UnixStream, shared: &Shared, program: &dyn Program) -> io::Result<()> {
+fn answer(
+    client: UnixStream,
+    (shared, program): (&Shared, &dyn Program),
+    recorders: &mut Recorders,
+) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
-    BufReader::new(client).take(LONGEST).read_line(&mut line)?;
+    BufReader::new(&client).take(LONGEST).read_line(&mut line)?;
     let answer = match serde_json::from_str::<Request>(&line) {
         Ok(request) => {
             tracing::debug!(?request, "control");
-            answer::to(request, shared, Some(program))
+            if let Some(wanted) = recording(&request) {
+                let begun = client.try_clone().map(|client| recorders.start(client, wanted))?;
+                let Err(why) = begun else { return Ok(()) };
+                Answer::Refused(why)
+            } else {
+                answer::to(request, shared, Some(program))
+            }
         }
         Err(error) => Answer::Refused(format!("the request is not understood: {error}")),
     };
-    let mut text = serde_json::to_string(&answer).expect("answers have a form in JSON");
-    text.push('\n');
     let mut client = client;
-    client.write_all(text.as_bytes())
+    client.write_all(answer.line().as_bytes())
+}
+
+/// The recording that a client asks for.
+fn recording(request: &Request) -> Option<Wanted> {
+    let (device, seconds, kind) = match *request {
+        Request::Trace { device, seconds, buffer_kib: kib, bytes } => {
+            (device, seconds, Kind::Trace { kib, bytes })
+        }
+        Request::ElevatorLog { device, seconds, bytes } => {
+            (device, seconds, Kind::ElevatorLog { bytes })
+        }
+        _ => return None,
+    };
+    Some(Wanted { device, seconds, kind })
 }

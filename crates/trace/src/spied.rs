@@ -41,9 +41,9 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The answers since the last call.
-    pub(crate) fn take(&self) -> Vec<Heard> {
-        self.heard.take()
+    /// Takes the answers since the last call.
+    pub(crate) fn take_all(&self, look: impl FnMut(Heard)) {
+        self.heard.borrow_mut().drain(..).for_each(look);
     }
 }
 

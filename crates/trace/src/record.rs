@@ -16,6 +16,21 @@ pub const HEADER_2: usize = 64;
 /// The longest payload that is accepted. The kernel's are up to some 150 bytes.
 pub const MOST_PAYLOAD: usize = 4096;
 
+/// A major number that Linux reserves for experiments, in its place in [`Record::device`]; the minor number is below.
+pub const MAJOR: u32 = 240 << 20;
+/// Bytes in the name of a process, the end included.
+const NAME: usize = 16;
+
+/// The payload of a record that gives a process a name; what is too long is cut. Such a record has no act, and
+/// [`category::NOTIFY`] alone.
+#[must_use]
+pub fn process_name(name: &str) -> [u8; NAME] {
+    let mut payload = [0; NAME];
+    let length = name.len().min(NAME - 1);
+    payload[..length].copy_from_slice(&name.as_bytes()[..length]);
+    payload
+}
+
 /// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {

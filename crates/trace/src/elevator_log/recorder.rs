@@ -1,19 +1,33 @@
 //! Recording: an observer beside each policy writes down every call.
+//!
+//! A recorder takes a mutex for each call, which only the reader of the log shares with it, and the reader comes when
+//! the recorder has gone.
 
-use super::wire::{Call, Entry, put_instance, put_log};
-use crate::observe::env::Heard;
-use crate::observe::policy::PolicyWatch;
+use super::wire::{Call, Entry, put_begin, put_end, put_instance};
+use crate::spied::Heard;
+use crate::watched::{PolicyWatch, watched_for_a_while};
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
-use blkmq_sched::{At, Cx, DepthLimits, Done, GroupChange, Grown, Options, Pick, Shape, Used};
+use blkmq_engine::PolicyObserver;
+use blkmq_sched::{
+    At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
+};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The calls of the policies of one queue; clones are the same log. Each policy has a bounded part of its own.
+/// Bytes of calls that are allocated at a time: some three thousand calls.
+const CHUNK: usize = 64 << 10;
+/// More than the longest call has, whose length is bounded by the longest name of an attribute.
+const LONGEST_CALL: usize = 512;
+
+/// The calls of the policies of one queue; clones are the same log. Its memory is bounded over all policies: those that
+/// are there, and those of schedulers that come later.
 #[derive(Clone)]
 pub struct ElevatorLog(Arc<Inner>);
 
 struct Inner {
-    capacity: usize,
+    /// Bytes that may still be allocated.
+    left: AtomicUsize,
     instances: Mutex<Vec<Arc<Mutex<Part>>>>,
 }
 
@@ -27,7 +41,8 @@ struct Part {
     policy: &'static str,
     shape: Shape,
     options: Vec<(&'static str, i64)>,
-    calls: Vec<u8>,
+    /// The calls, each whole in one of them.
+    chunks: Vec<Vec<u8>>,
     missed: u64,
     latest: Instant,
 }
@@ -36,11 +51,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Inner {
+    /// Room for a chunk of calls, as far as there is any.
+    fn chunk(&self) -> Option<Vec<u8>> {
+        // Relaxed: a count, which orders nothing.
+        let take = |left: usize| (left > 0).then(|| left - left.min(CHUNK));
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        Some(Vec::with_capacity(before.min(CHUNK) + LONGEST_CALL))
+    }
+}
+
 impl ElevatorLog {
-    /// An empty log that keeps `capacity` bytes of each policy's calls. Allocates as it fills.
+    /// An empty log that keeps `capacity` bytes of calls. Allocates as it fills, 64 KiB at a time.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self(Arc::new(Inner { capacity, instances: Mutex::default() }))
+        Self(Arc::new(Inner { left: AtomicUsize::new(capacity), instances: Mutex::default() }))
     }
 
     /// The number of calls that are missing from the log.
@@ -49,21 +74,31 @@ impl ElevatorLog {
         lock(&self.0.instances).iter().map(|part| lock(part).missed).sum()
     }
 
-    /// The present contents of the log as bytes; `command` is the command that it comes from.
+    /// Is there no room for further calls?
     #[must_use]
-    pub fn bytes(&self, command: &str) -> Vec<u8> {
-        let instances = lock(&self.0.instances);
-        let parts = instances.iter().map(|part| {
-            let Part { policy, shape, options, calls, missed, .. } = &*lock(part);
-            put_instance(policy, shape, options, *missed, calls)
-        });
-        put_log(command, &parts.collect::<Vec<_>>())
+    pub fn is_full(&self) -> bool {
+        // Relaxed: as in `chunk`.
+        self.0.left.load(Ordering::Relaxed) == 0
     }
 
-    /// A recorder for the calls of a policy named `policy`.
-    pub(crate) fn beside(
+    /// The present contents of the log as bytes; `command` is the command that it comes from. A recorder that is still
+    /// beside its policy waits meanwhile.
+    #[must_use]
+    pub fn bytes(&self, command: &str) -> Vec<u8> {
+        let mut out = put_begin(command);
+        for part in &*lock(&self.0.instances) {
+            let Part { policy, shape, options, chunks, missed, .. } = &*lock(part);
+            put_instance(&mut out, policy, shape, options, (*missed, chunks));
+        }
+        put_end(&mut out);
+        out
+    }
+
+    /// A recorder for the calls of a policy that `policy` has made.
+    #[must_use]
+    pub fn beside(
         &self,
-        policy: &'static blkmq_sched::Factory,
+        policy: &'static Factory,
         shape: &Shape,
         options: &Options,
     ) -> Box<dyn PolicyWatch> {
@@ -73,33 +108,59 @@ impl ElevatorLog {
             policy: policy.name,
             shape: *shape,
             options: given.collect(),
-            calls: Vec::new(),
+            chunks: Vec::new(),
             missed: 0,
             latest: Instant::ZERO,
         };
         let part = Arc::new(Mutex::new(part));
         lock(&self.0.instances).push(Arc::clone(&part));
-        Box::new(Recorder { part, capacity: self.0.capacity })
+        Box::new(Recorder { part, log: Arc::clone(&self.0) })
+    }
+}
+
+impl PolicyObserver for ElevatorLog {
+    fn around(
+        &self,
+        policy: Box<dyn Scheduler>,
+        factory: &'static Factory,
+        shape: &Shape,
+        options: &Options,
+    ) -> Box<dyn Scheduler> {
+        watched_for_a_while(policy, self.beside(factory, shape, options))
     }
 }
 
 struct Recorder {
     part: Arc<Mutex<Part>>,
-    capacity: usize,
+    log: Arc<Inner>,
+}
+
+impl Part {
+    /// The chunk for the next call.
+    fn room(&mut self, log: &Inner) -> Option<&mut Vec<u8>> {
+        let is_full = |chunk: &Vec<u8>| chunk.capacity() - chunk.len() < LONGEST_CALL;
+        if self.chunks.last().is_none_or(is_full) {
+            self.chunks.push(log.chunk()?);
+        }
+        self.chunks.last_mut()
+    }
 }
 
 impl Recorder {
     /// A call without a time has that of the call before.
     fn note(&self, now: Option<Instant>, entry: Entry<'_>) {
         let part = &mut *lock(&self.part);
-        // Calls behind a missing one could be about requests that the log does not know.
-        if part.missed > 0 || part.calls.len() >= self.capacity {
-            part.missed += 1;
-            return;
-        }
         let now = now.unwrap_or(part.latest);
-        Call { now, entry }.put(part.latest, &mut part.calls);
-        part.latest = now;
+        let before = part.latest;
+        // Calls behind a missing one could be about requests that the log does not know.
+        let room = if part.missed > 0 { None } else { part.room(&self.log) };
+        match room {
+            Some(room) => {
+                Call { now, entry }.put(before, room);
+                part.latest = now;
+            }
+            None => part.missed += 1,
+        }
     }
 }
 

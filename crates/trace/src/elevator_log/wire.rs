@@ -12,7 +12,7 @@
 //! bit. `passed` is the time in nanoseconds since the call before. An instance is one policy from its making to its
 //! end; a queue with several elevators has several, and so has one whose scheduler was changed.
 
-use crate::observe::env::Heard;
+use crate::spied::Heard;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
 use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Rate, Shape, Used};
 use std::fmt;
@@ -206,42 +206,43 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A whole log, from the command that it comes from and its instances, each as [`put_instance`] left it.
-pub(super) fn put_log(command: &str, instances: &[Vec<u8>]) -> Vec<u8> {
+/// The beginning of a log, from the command that it comes from. [`put_instance`]s and [`put_end`] follow.
+pub(super) fn put_begin(command: &str) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put_number(&mut out, VERSION);
     put_text(&mut out, command);
-    for instance in instances {
-        put_number(&mut out, 1);
-        out.extend_from_slice(instance);
-    }
-    put_number(&mut out, 0);
     out
+}
+
+/// The end of a log.
+pub(super) fn put_end(out: &mut Vec<u8>) {
+    put_number(out, 0);
 }
 
 /// An instance, in the form of `calls`.
 pub(super) fn put_instance(
+    out: &mut Vec<u8>,
     policy: &str,
     shape: &Shape,
     options: &[(&str, i64)],
-    missed: u64,
-    calls: &[u8],
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(calls.len() + 64);
-    put_text(&mut out, policy);
+    (missed, calls): (u64, &[Vec<u8>]),
+) {
+    let length = calls.iter().map(Vec::len).sum::<usize>();
+    out.reserve(length + 64);
+    put_number(out, 1);
+    put_text(out, policy);
     let Shape { slots, nr_requests, hw_depth, hw_queues, rotational } = *shape;
     for number in [slots, nr_requests, hw_depth, hw_queues.into(), rotational.into()] {
-        put_number(&mut out, number.into());
+        put_number(out, number.into());
     }
-    put_number(&mut out, options.len() as u64);
+    put_number(out, options.len() as u64);
     for (name, value) in options {
-        put_text(&mut out, name);
-        put_signed(&mut out, *value);
+        put_text(out, name);
+        put_signed(out, *value);
     }
-    put_number(&mut out, missed);
-    put_number(&mut out, calls.len() as u64);
-    out.extend_from_slice(calls);
-    out
+    put_number(out, missed);
+    put_number(out, length as u64);
+    calls.iter().for_each(|chunk| out.extend_from_slice(chunk));
 }
 
 /// By their bits.

@@ -1,0 +1,251 @@
+//! `blkmq ctl trace` and `blkmq ctl elevator-log`: what a running server records, into files or a pipe.
+
+use super::args::Recording;
+use super::text;
+use crate::error::Failure;
+use crate::interrupt::Stop;
+use crate::output::complain;
+use blkmq_server::control::{Ended, RecordError, Request, Why, record};
+use blkmq_trace::record::Record;
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// The result of a recording, for scripts.
+#[derive(Serialize)]
+struct Outcome {
+    #[serde(flatten)]
+    ended: Ended,
+    bytes: u64,
+}
+
+/// Records until the server says that it is over; the first signal asks for the end.
+///
+/// # Errors
+/// If the server refuses or goes away, or a file cannot be written.
+pub fn run(
+    socket: &Path,
+    wanted: &Recording,
+    json: bool,
+    say: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let stop = Stop::on_signals();
+    let is_trace = matches!(wanted.request, Request::Trace { .. });
+    let mut into = Into::open(&wanted.output, is_trace).map_err(failed)?;
+    let mut bytes = 0;
+    let ended = record(socket, &wanted.request, &|| stop.is_set(), |some| {
+        bytes += some.len() as u64;
+        into.take(some)
+    });
+    let ended = match ended {
+        Ok(ended) => ended,
+        // The reader of the pipe has seen enough.
+        Err(RecordError::Taker(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+        Err(error) => {
+            into.remove();
+            let text = match &error {
+                RecordError::Call(_) => format!("{}: {error}", socket.display()),
+                _ => error.to_string(),
+            };
+            return Err(Failure::Serve(text));
+        }
+    };
+    let to_pipe = into.is_pipe();
+    into.finish().map_err(failed)?;
+    let what = if is_trace { "events" } else { "calls" };
+    if json {
+        let line = text::json(&Outcome { ended, bytes });
+        if to_pipe {
+            complain(format_args!("{}", line.trim_end()));
+        } else {
+            say(&line)?;
+        }
+    } else {
+        let total = format!(
+            "Total: {} {what} (dropped {}), {} KiB data{}",
+            ended.recorded,
+            ended.dropped,
+            bytes.div_ceil(1024),
+            reason(ended.why),
+        );
+        // A pipe has the records on standard output.
+        if to_pipe {
+            complain(format_args!("{total}"));
+        } else {
+            say(&format!("{total}\n"))?;
+        }
+    }
+    if ended.dropped > 0 {
+        let remedy = if is_trace { "a larger buffer (-b)" } else { "a larger --max-bytes" };
+        complain(format_args!("{} {what} were dropped; {remedy} keeps them", ended.dropped));
+    }
+    Ok(())
+}
+
+fn failed(error: io::Error) -> Failure {
+    Failure::Results(error.to_string())
+}
+
+/// Why it ended, if that was not what the user knows.
+fn reason(why: Why) -> &'static str {
+    match why {
+        Why::Time | Why::Asked | Why::Gone => "",
+        Why::Size => "; it has reached its size",
+        Why::Server => "; the server has ended",
+    }
+}
+
+/// Where the bytes go.
+enum Into {
+    Pipe(io::Stdout),
+    /// One file of all bytes.
+    Whole(PathBuf, BufWriter<File>),
+    /// The records of each CPU in a file of their own.
+    ByCpu(ByCpu),
+}
+
+impl Into {
+    fn open(output: &str, by_cpu: bool) -> io::Result<Self> {
+        match output {
+            "-" => Ok(Self::Pipe(io::stdout())),
+            path if by_cpu => ByCpu::new(path.to_owned()).map(Self::ByCpu),
+            path => {
+                let file = create(Path::new(path))?;
+                Ok(Self::Whole(path.into(), file))
+            }
+        }
+    }
+
+    fn is_pipe(&self) -> bool {
+        matches!(self, Self::Pipe(_))
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Pipe(out) => {
+                out.write_all(bytes)?;
+                out.flush()
+            }
+            Self::Whole(_, file) => file.write_all(bytes),
+            Self::ByCpu(files) => files.take(bytes),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Pipe(_) => Ok(()),
+            Self::Whole(_, mut file) => file.flush(),
+            Self::ByCpu(files) => files.finish(),
+        }
+    }
+
+    /// Leaves no half of a log behind. Of a trace, what is there can be read.
+    fn remove(self) {
+        if let Self::Whole(path, _) = self
+            && path.metadata().is_ok_and(|it| it.is_file())
+        {
+            // It is reported that there is no log.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn create(path: &Path) -> io::Result<BufWriter<File>> {
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    File::create(path).map(BufWriter::new).map_err(named)
+}
+
+/// Files as blktrace writes them: `PREFIX.blktrace.CPU`.
+struct ByCpu {
+    prefix: String,
+    files: Vec<BufWriter<File>>,
+    /// The beginning of a record whose end has not come.
+    rest: Vec<u8>,
+}
+
+impl ByCpu {
+    fn new(prefix: String) -> io::Result<Self> {
+        let mut files = Self { prefix, files: Vec::new(), rest: Vec::new() };
+        files.file(0)?;
+        Ok(files)
+    }
+
+    fn path(&self, cpu: usize) -> PathBuf {
+        PathBuf::from(format!("{}.blktrace.{cpu}", self.prefix))
+    }
+
+    /// The file of a CPU; those of lower numbers are there as well, as readers expect.
+    fn file(&mut self, cpu: usize) -> io::Result<&mut BufWriter<File>> {
+        while self.files.len() <= cpu {
+            let file = create(&self.path(self.files.len()))?;
+            self.files.push(file);
+        }
+        Ok(&mut self.files[cpu])
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut all = std::mem::take(&mut self.rest);
+        all.extend_from_slice(bytes);
+        let mut at = 0;
+        while let Ok(Some((Record { cpu, .. }, length))) = Record::decode(&all[at..], 0) {
+            self.file(cpu as usize)?.write_all(&all[at..at + length])?;
+            at += length;
+        }
+        all.drain(..at);
+        self.rest = all;
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        for file in &mut self.files {
+            file.flush()?;
+        }
+        if !self.rest.is_empty() {
+            let text = format!("{} bytes at the end are no record", self.rest.len());
+            return Err(io::Error::new(ErrorKind::InvalidData, text));
+        }
+        // Files of an earlier trace with the same name and more CPUs would be read as part of this trace.
+        let mut cpu = self.files.len();
+        while self.path(cpu).exists() {
+            std::fs::remove_file(self.path(cpu))?;
+            cpu += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_trace::record::records;
+
+    fn record(cpu: u32, sector: u64) -> Vec<u8> {
+        let (sequence, time, bytes, action, pid, device, error) = (1, 0, 512, 1 << 16 | 1, 0, 0, 0);
+        let mut out = Vec::new();
+        let record =
+            Record { sequence, time, sector, bytes, action, pid, device, cpu, error, payload: &[] };
+        record.encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn records_go_into_the_file_of_their_cpu_however_they_are_cut() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let prefix = folder.path().join("t").to_string_lossy().into_owned();
+        std::fs::write(format!("{prefix}.blktrace.3"), b"of an earlier trace").expect("a file");
+        let all = [record(0, 1), record(2, 2), record(0, 3)].concat();
+        let mut files = ByCpu::new(prefix.clone()).expect("files");
+        all.chunks(7).for_each(|some| files.take(some).expect("records"));
+        files.finish().expect("whole records");
+        let sectors = |cpu: u32| -> Vec<u64> {
+            let bytes = std::fs::read(format!("{prefix}.blktrace.{cpu}")).expect("a file");
+            records(&bytes).map(|it| it.expect("whole").sector).collect()
+        };
+        assert_eq!([sectors(0), sectors(1), sectors(2)], [vec![1, 3], vec![], vec![2]]);
+        assert!(!Path::new(&format!("{prefix}.blktrace.3")).exists());
+        let mut files = ByCpu::new(prefix).expect("files");
+        files.take(&all[..50]).expect("a record");
+        assert!(files.finish().is_err(), "half a record is told");
+    }
+}

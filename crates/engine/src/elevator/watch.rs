@@ -1,0 +1,294 @@
+//! What watches the requests of an elevator: the counts of their times, and a trace. Without either, each call here is
+//! a branch; the work behind it is out of line, where it costs the path of an I/O nothing. All of it is touched by the
+//! runner alone.
+
+use super::timing::Timing;
+use super::{Done, Elevator, PluggedRequest};
+use crate::elevator::flush::Way;
+use crate::elevator::merge;
+use crate::shared::slots::Bio;
+use crate::trace::{Kind, Tap};
+use crate::{BioTable, StatsMode};
+use blkmq_core::{Instant, IoFlags, IoMeta, Op, RequestId};
+use blkmq_sched::Bypass;
+
+/// The watches of an elevator that has at least one.
+#[derive(Default)]
+pub(crate) struct Watch {
+    times: Option<Timing>,
+    trace: Option<Tap>,
+}
+
+/// What becomes of an elevator's trace when its settings change.
+pub(crate) enum Tapping {
+    /// It stays as it is.
+    Keep,
+    /// There is none.
+    End,
+    /// There is another one.
+    Begin(Tap),
+}
+
+/// For an elevator with this many slots; `None` if nothing watches.
+pub(super) fn wanted(mode: StatsMode, slots: u32, trace: Option<Tap>) -> Option<Box<Watch>> {
+    Watch::of(mode.times.then(|| Timing::new(slots, mode.slow)), trace)
+}
+
+/// Is anything to be done for a request that passes, beyond giving it a slot?
+pub(super) fn notes_passing(bypass: Bypass, watch: Option<&Watch>) -> bool {
+    bypass == Bypass::Told || watch.is_some()
+}
+
+impl Watch {
+    fn of(times: Option<Timing>, trace: Option<Tap>) -> Option<Box<Self>> {
+        let watches = times.is_some() || trace.is_some();
+        watches.then(|| Box::new(Self { times, trace }))
+    }
+
+    /// The I/Os that became a request: the first has it, the others joined it in their plug.
+    fn began<P>(&mut self, now: Instant, table: &BioTable<P>, io: &IoMeta, bios: &Bio) {
+        let Some(tap) = &mut self.trace else { return };
+        let mut kind = Kind::First;
+        let mut count = 0;
+        for bio in table.iter(bios) {
+            let one = IoMeta { sector: bio.sector, sectors: bio.sectors, ..*io };
+            // Most requests are of one I/O, and one note does for that.
+            if count == 0 && one.sectors == io.sectors {
+                tap.note(now, Kind::Alone, io, Ok(()));
+                return;
+            }
+            tap.note(now, kind, &one, Ok(()));
+            (kind, count) = (Kind::Behind, count + 1);
+        }
+        tap.note(now, Kind::Inserted, io, Ok(()));
+    }
+
+    /// The I/Os that joined a request.
+    fn joined<P>(
+        &mut self,
+        now: Instant,
+        table: &BioTable<P>,
+        (io, kind): (&IoMeta, merge::Kind),
+        bios: &Bio,
+    ) {
+        let Some(tap) = &mut self.trace else { return };
+        let kind = if kind == merge::Kind::Front { Kind::Ahead } else { Kind::Behind };
+        for bio in table.iter(bios) {
+            let one = IoMeta { sector: bio.sector, sectors: bio.sectors, ..*io };
+            tap.note(now, kind, &one, Ok(()));
+        }
+    }
+}
+
+/// A flush of the device, in the name of the request `io`.
+fn flush(io: &IoMeta) -> IoMeta {
+    let flags = IoFlags::SYNC | IoFlags::PREFLUSH;
+    IoMeta { op: Op::Flush, sector: 0, sectors: 0, flags, ..*io }
+}
+
+impl Elevator {
+    /// Is a trace taken? Its requests take no short way, on which their I/Os cannot be told.
+    #[inline]
+    pub(super) fn is_traced(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.trace.is_some())
+    }
+
+    /// Watches as `mode` and `tapping` say from now on.
+    pub(super) fn tune_watch(&mut self, mode: StatsMode, tapping: Tapping) {
+        let Watch { times, trace } = *self.watch.take().unwrap_or_default();
+        let trace = match tapping {
+            Tapping::Keep => trace,
+            Tapping::End => None,
+            Tapping::Begin(tap) => Some(tap),
+        };
+        let times = match times {
+            _ if !mode.times => None,
+            Some(mut times) => {
+                times.set_slow(mode.slow);
+                Some(times)
+            }
+            None => Some(Timing::new(self.config.slots(), mode.slow)),
+        };
+        self.watch = Watch::of(times, trace);
+        self.notes_passing = notes_passing(self.bypass, self.watch.as_deref());
+    }
+
+    /// Ends this elevator's part of a trace: its queue is replaced by another.
+    pub(crate) fn end_trace(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.trace = None;
+        }
+    }
+
+    /// Moves the counts to the ledger, after waiting for another thread that counts.
+    pub(crate) fn count_times(&mut self) {
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+            self.env.count_times(times.settled(self.now));
+        }
+    }
+
+    /// The request has a slot and its bios.
+    #[inline]
+    pub(super) fn watch_inserted<P>(&mut self, table: &BioTable<P>, id: RequestId) {
+        if self.watch.is_some() {
+            self.note_inserted(table, id);
+        }
+    }
+
+    #[inline(never)]
+    fn note_inserted<P>(&mut self, table: &BioTable<P>, id: RequestId) {
+        let Some(watch) = &mut self.watch else { return };
+        let Some(chain) = &self.chains[id.index()] else { return };
+        let io = self.requests.get(id);
+        if let Some(times) = &mut watch.times {
+            times.inserted(self.now, id, io, chain.bios);
+        }
+        watch.began(self.now, table, io, &chain.head);
+    }
+
+    /// The request, which has this many bios, has a slot and a tag, and leaves at once.
+    #[inline]
+    pub(super) fn watch_passed(&mut self, id: RequestId, bios: u32) {
+        if self.watch.is_some() {
+            self.note_passed(id, bios);
+        }
+    }
+
+    #[inline(never)]
+    fn note_passed(&mut self, id: RequestId, bios: u32) {
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+            times.is_supplied(self.now);
+            times.inserted(self.now, id, self.requests.get(id), bios);
+        }
+    }
+
+    /// The request leaves for the device.
+    #[inline]
+    pub(super) fn watch_issued(&mut self, id: RequestId) {
+        if self.watch.is_some() {
+            self.note_issued(id);
+        }
+    }
+
+    #[inline(never)]
+    fn note_issued(&mut self, id: RequestId) {
+        let Some(watch) = &mut self.watch else { return };
+        if let Some(times) = &mut watch.times {
+            times.issued(self.now, id);
+        }
+        if let Some(tap) = &mut watch.trace {
+            let io = self.requests.get(id);
+            let is_flush = !self.flushes.is_empty() && self.flushes.way(id) == Way::Flush;
+            let io = if is_flush { &flush(io) } else { io };
+            tap.note(self.now, Kind::Issued, io, Ok(()));
+        }
+    }
+
+    /// The I/Os of `proto` join a request; in a moment they are not told apart any more.
+    #[inline]
+    pub(super) fn watch_joined<P>(
+        &mut self,
+        table: &BioTable<P>,
+        proto: &PluggedRequest,
+        kind: merge::Kind,
+    ) {
+        if self.watch.is_some() {
+            self.note_joined(table, proto, kind);
+        }
+    }
+
+    #[inline(never)]
+    fn note_joined<P>(&mut self, table: &BioTable<P>, proto: &PluggedRequest, kind: merge::Kind) {
+        let Some(watch) = &mut self.watch else { return };
+        if let Some(times) = &mut watch.times {
+            times.merged(&proto.meta, proto.bios);
+        }
+        watch.joined(self.now, table, (&proto.meta, kind), &proto.bio);
+    }
+
+    /// The request `gone` was fused into another.
+    pub(super) fn watch_fused(&mut self, gone: &IoMeta) {
+        let Some(watch) = &mut self.watch else { return };
+        if let Some(times) = &mut watch.times {
+            times.merged(gone, 1);
+        }
+        if let Some(tap) = &mut watch.trace {
+            tap.note(self.now, Kind::Fused, gone, Ok(()));
+        }
+    }
+
+    /// The request has ended at the device.
+    #[inline]
+    pub(super) fn watch_completed(&mut self, done: &Done) {
+        if self.watch.is_some() {
+            self.note_completed(done);
+        }
+    }
+
+    #[inline(never)]
+    fn note_completed(&mut self, done: &Done) {
+        let Some(watch) = &mut self.watch else { return };
+        let io = self.requests.get(done.rq);
+        if let Some(times) = &mut watch.times {
+            times.completed(io, done);
+        }
+        if let Some(tap) = &mut watch.trace {
+            tap.note(done.completed, Kind::Completed, io, done.result);
+        }
+    }
+
+    /// The request goes back, to be issued again.
+    pub(super) fn watch_requeued(&mut self, id: RequestId, way: Way) {
+        if let Some(Watch { trace: Some(tap), .. }) = self.watch.as_deref_mut() {
+            let io = self.requests.get(id);
+            let io = if way == Way::Flush { &flush(io) } else { io };
+            tap.note(self.now, Kind::Requeued, io, Ok(()));
+        }
+    }
+
+    /// A flush of the device has ended.
+    pub(super) fn watch_flushed(&mut self, done: &Done) {
+        let Some(watch) = &mut self.watch else { return };
+        if let Some(times) = &mut watch.times {
+            times.flushed(done);
+        }
+        if let Some(tap) = &mut watch.trace {
+            let io = flush(self.requests.get(done.rq));
+            tap.note(done.completed, Kind::Completed, &io, done.result);
+        }
+    }
+
+    /// The request `id` ends at the flush `by`. If it is a bare flush, it is counted; data was counted by itself.
+    pub(super) fn watch_served(&mut self, id: RequestId, by: &Done) {
+        let io = self.requests.get(id);
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut()
+            && io.op == Op::Flush
+        {
+            times.completed(io, &Done { rq: id, ..*by });
+        }
+    }
+
+    /// A tag, a budget or room at the device is missing.
+    #[inline]
+    pub(super) fn is_short(&mut self) {
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+            times.is_short(self.now);
+        }
+    }
+
+    /// There is one again.
+    #[inline]
+    pub(super) fn is_supplied(&mut self) {
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+            times.is_supplied(self.now);
+        }
+    }
+
+    /// Requests have come back, or a pass has ended.
+    #[inline]
+    pub(super) fn time_busy(&mut self) {
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+            times.look(self.now, self.requests.in_use() > self.held as usize);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A log of the calls of a device's scheduler, as a source of bytes. All of them come at its end, because only then the
+//! length of each part is known.
+
+use super::session::{Counts, Source};
+use crate::worker::Shared;
+use blkmq::{Instant, Nanos, TraceError};
+use blkmq_trace::elevator_log::{ElevatorLog, Log};
+use std::sync::Arc;
+
+/// How long I/Os in flight may take to end, so that the device gets a new instance of its scheduler.
+const PATIENCE: Nanos = Nanos::from_secs(5);
+
+pub(super) struct Elevator {
+    shared: Arc<Shared>,
+    /// The place of its device.
+    disk: usize,
+    log: ElevatorLog,
+    counts: Counts,
+}
+
+impl Elevator {
+    /// Begins a log of `bytes` bytes.
+    pub(super) fn begin(
+        shared: &Arc<Shared>,
+        disk: usize,
+        bytes: usize,
+    ) -> Result<Self, TraceError> {
+        let log = ElevatorLog::new(bytes);
+        shared.disks[disk].service().observe_policies(Arc::new(log.clone()), PATIENCE)?;
+        Ok(Self { shared: Arc::clone(shared), disk, log, counts: Counts::default() })
+    }
+}
+
+impl Source for Elevator {
+    fn take(&mut self, _: Instant, _: usize, _: &mut Vec<u8>) {}
+
+    fn is_full(&self) -> bool {
+        self.log.is_full()
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        // It is refused for a queue that has failed, whose scheduler is asked no more.
+        let _ = self.shared.disks[self.disk].service().unobserve_policies();
+        let bytes = self.log.bytes(&format!("blkmq ctl elevator-log --device={}", self.disk + 1));
+        if let Ok(log) = Log::parse(&bytes) {
+            let recorded = log.instances.iter().map(|it| it.calls().count() as u64).sum();
+            self.counts = Counts { recorded, dropped: self.log.missed() };
+        }
+        self.log = ElevatorLog::new(0);
+        out.extend_from_slice(&bytes);
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn cut(&self, _: &[u8], most: usize) -> usize {
+        most
+    }
+}

@@ -1,0 +1,135 @@
+//! The form in which a recording travels behind its [`Answer::Recording`]: frames, each a length of four bytes, the
+//! highest first, and as many bytes of the recording. A frame without bytes is the last one, and a line of JSON follows
+//! it, an [`Ended`]. A client that shuts down its side for writing asks for the end, and gets the rest.
+
+use super::session::Ended;
+use crate::control::{Answer, CallError, Request};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often a client that waits for bytes looks whether it is to ask for the end.
+const LOOKS: Duration = Duration::from_millis(50);
+/// The most bytes that are passed on at a time.
+const AT_A_TIME: usize = 64 << 10;
+
+/// Appends a frame with the bytes that `fill` appends, or nothing if it appends none.
+pub(super) fn frame<R>(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    let begin = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let result = fill(out);
+    match u32::try_from(out.len() - begin - 4).expect("a recording is bounded") {
+        0 => out.truncate(begin),
+        length => out[begin..begin + 4].copy_from_slice(&length.to_be_bytes()),
+    }
+    result
+}
+
+/// Appends the end of a recording.
+pub(super) fn end(out: &mut Vec<u8>, ended: &Ended) {
+    out.extend_from_slice(&[0; 4]);
+    serde_json::to_writer(&mut *out, ended).expect("it has a form in JSON, and memory takes it");
+    out.push(b'\n');
+}
+
+/// Why a client has no recording, or not all of it.
+#[derive(Debug)]
+pub enum RecordError {
+    /// The server did not answer.
+    Call(CallError),
+    /// The server refused; the text says what is accepted.
+    Refused(String),
+    /// The taker of the bytes has failed.
+    Taker(io::Error),
+    /// The server went away before the end.
+    Cut(io::Error),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(error) => error.fmt(f),
+            Self::Refused(why) => f.write_str(why),
+            Self::Taker(error) => error.fmt(f),
+            Self::Cut(error) => write!(f, "the server went away before the end: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// A stream whose reader looks now and then whether it is to ask for the end.
+struct Asking<'a> {
+    stream: UnixStream,
+    ends: &'a dyn Fn() -> bool,
+    has_asked: bool,
+}
+
+impl Read for Asking<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.has_asked && (self.ends)() {
+                self.has_asked = true;
+                self.stream.shutdown(Shutdown::Write)?;
+            }
+            match self.stream.read(bytes) {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Asks the server whose control listens on `socket` for a recording, [`Request::Trace`] or [`Request::ElevatorLog`],
+/// and passes its bytes to `take` as they come. Asks for the end once `ends` says so. Returns how it ended.
+///
+/// # Errors
+/// If the server does not answer, refuses or goes away, or `take` fails, which ends the recording.
+pub fn record(
+    socket: &Path,
+    request: &Request,
+    ends: &dyn Fn() -> bool,
+    mut take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<Ended, RecordError> {
+    let call = |error| RecordError::Call(CallError::Socket(error));
+    let answer = |error| RecordError::Call(CallError::Answer(error));
+    let mut stream = UnixStream::connect(socket).map_err(call)?;
+    let mut line = serde_json::to_string(request).expect("requests have a form in JSON");
+    line.push('\n');
+    stream.write_all(line.as_bytes()).map_err(call)?;
+    stream.set_read_timeout(Some(LOOKS)).map_err(call)?;
+    let mut from = BufReader::new(Asking { stream, ends, has_asked: false });
+    let mut line = String::new();
+    from.read_line(&mut line).map_err(call)?;
+    match serde_json::from_str::<Answer>(&line).map_err(answer)? {
+        Answer::Recording => {}
+        Answer::Refused(why) => return Err(RecordError::Refused(why)),
+        other => {
+            return Err(RecordError::Refused(format!(
+                "the server is of another version: {other:?}"
+            )));
+        }
+    }
+    let mut bytes = vec![0; AT_A_TIME];
+    loop {
+        let mut length = [0; 4];
+        from.read_exact(&mut length).map_err(RecordError::Cut)?;
+        let mut left = u32::from_be_bytes(length) as usize;
+        if left == 0 {
+            break;
+        }
+        while left > 0 {
+            let some = left.min(AT_A_TIME);
+            from.read_exact(&mut bytes[..some]).map_err(RecordError::Cut)?;
+            take(&bytes[..some]).map_err(RecordError::Taker)?;
+            left -= some;
+        }
+    }
+    line.clear();
+    from.read_line(&mut line).map_err(RecordError::Cut)?;
+    serde_json::from_str(&line).map_err(answer)
+}

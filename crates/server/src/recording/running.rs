@@ -1,0 +1,263 @@
+//! The threads of recordings: one for each, between its source and the socket of its client.
+
+use super::blktrace::Blktrace;
+use super::elevator::Elevator;
+use super::frames;
+use super::session::{Bounds, Peer, Session, Source, Why};
+use crate::control::Answer;
+use crate::worker::Shared;
+use blkmq::{Clock, Nanos, TraceError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+/// The most recordings at once: a trace and a log of each of many devices.
+const MOST: usize = 32;
+/// How often a recording looks for events while its client takes them all.
+const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// The longest wait for a client to take the rest.
+const PATIENCE: Nanos = Nanos::from_secs(10);
+/// The same when the server ends.
+const HURRY: Nanos = Nanos::from_millis(500);
+/// Bytes of memory that a trace may have for each elevator, in KiB.
+const BUFFER: std::ops::RangeInclusive<u32> = 1..=160 << 10;
+/// Bytes of memory that a log may have.
+const LOG: std::ops::RangeInclusive<u64> = 4096..=256 << 20;
+
+/// A recording that a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    /// The number of the device, from 1.
+    pub(crate) device: usize,
+    /// When it ends; `None` if its client ends it.
+    pub(crate) seconds: Option<u32>,
+    pub(crate) kind: Kind,
+}
+
+/// What is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Records of blktrace, no more than `bytes` of them, with a buffer of `kib` KiB for each elevator.
+    Trace {
+        /// In KiB.
+        kib: u32,
+        /// `None` for any number.
+        bytes: Option<u64>,
+    },
+    /// The calls of the scheduler, in `bytes` bytes.
+    ElevatorLog {
+        /// The most bytes.
+        bytes: u64,
+    },
+}
+
+/// The recordings of a server. They end when it is dropped.
+pub(crate) struct Recorders {
+    shared: Arc<Shared>,
+    ends: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Recorders {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, ends: Arc::default(), threads: Vec::new() }
+    }
+
+    /// Begins a recording in a thread of its own, which answers the client. An error is the answer to give instead.
+    pub(crate) fn start(&mut self, client: UnixStream, wanted: Wanted) -> Result<(), String> {
+        self.check(wanted)?;
+        self.threads.retain(|thread| !thread.is_finished());
+        if self.threads.len() >= MOST {
+            return Err(format!("busy: there are {MOST} recordings already"));
+        }
+        let (shared, ends) = (Arc::clone(&self.shared), Arc::clone(&self.ends));
+        let work = move || {
+            if let Err(error) = run(client, &shared, wanted, &ends) {
+                tracing::info!("a recording of device {} was lost: {error}", wanted.device);
+            }
+        };
+        let thread = Builder::new().name("recording".to_owned()).spawn(work);
+        self.threads.push(thread.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn check(&self, wanted: Wanted) -> Result<(), String> {
+        let most = self.shared.disks.len();
+        if !(1..=most).contains(&wanted.device) {
+            return Err(format!("there is no device {}; accepted: 1 to {most}", wanted.device));
+        }
+        match wanted.kind {
+            Kind::Trace { kib, .. } if !BUFFER.contains(&kib) => {
+                let (least, most) = (BUFFER.start(), BUFFER.end());
+                Err(format!("a buffer of {kib} KiB; accepted: {least} to {most}"))
+            }
+            Kind::ElevatorLog { bytes } if !LOG.contains(&bytes) => {
+                let (least, most) = (LOG.start(), LOG.end());
+                Err(format!("a log of {bytes} bytes; accepted: {least} to {most}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Recorders {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        // A panic there has been reported.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// The reason why a recording does not begin, for its client.
+fn refusal(error: TraceError, device: usize, what: &str) -> Answer {
+    let text = match error {
+        TraceError::Busy => format!("busy: another {what} of device {device} is under way"),
+        TraceError::Change(_) if what != "trace" => format!(
+            "device {device} did not get a new instance of its scheduler, since its I/Os in flight do not end; see \
+             blkmq ctl stat: {error}"
+        ),
+        error => error.to_string(),
+    };
+    Answer::Refused(text)
+}
+
+fn run(
+    client: UnixStream,
+    shared: &Arc<Shared>,
+    wanted: Wanted,
+    ends: &AtomicBool,
+) -> io::Result<()> {
+    let disk = wanted.device - 1;
+    let clock = shared.disks[disk].service().clock();
+    let until =
+        |clock: Clock| wanted.seconds.map(|seconds| clock.now() + Nanos::from_secs(seconds.into()));
+    match wanted.kind {
+        Kind::Trace { kib, bytes } => match Blktrace::begin(shared, disk, u64::from(kib) << 10) {
+            Ok(source) => {
+                let bytes = bytes.unwrap_or(u64::MAX);
+                let session = Session::new(source, Bounds { until: until(clock), bytes });
+                serve(client, session, clock, ends)
+            }
+            Err(error) => refuse(client, &refusal(error, wanted.device, "trace")),
+        },
+        Kind::ElevatorLog { bytes } => {
+            let room = usize::try_from(bytes).unwrap_or(usize::MAX);
+            match Elevator::begin(shared, disk, room) {
+                Ok(source) => {
+                    // The log bounds itself.
+                    let bounds = Bounds { until: until(clock), bytes: u64::MAX };
+                    serve(client, Session::new(source, bounds), clock, ends)
+                }
+                Err(error) => refuse(client, &refusal(error, wanted.device, "elevator log")),
+            }
+        }
+    }
+}
+
+fn refuse(mut client: UnixStream, answer: &Answer) -> io::Result<()> {
+    client.write_all(answer.line().as_bytes())
+}
+
+/// The client's end of a recording.
+struct Line {
+    client: UnixStream,
+    /// Bytes for the client.
+    pending: Vec<u8>,
+    /// How many of them it has taken.
+    taken: usize,
+    peer: Peer,
+}
+
+impl Line {
+    /// Waits until the client takes bytes or says something, but not for long, and does what it can.
+    fn turn(&mut self) -> io::Result<()> {
+        let out = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        let mut watched = [PollFd::new(&self.client, PollFlags::IN | out)];
+        match poll(&mut watched, Some(&EVERY)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let found = watched[0].revents();
+        if found.intersects(PollFlags::HUP | PollFlags::ERR) {
+            self.peer = Peer::Gone;
+            return Ok(());
+        }
+        if found.contains(PollFlags::IN) {
+            self.hear();
+        }
+        self.send();
+        Ok(())
+    }
+
+    /// A client has nothing to say but that it wants the end.
+    fn hear(&mut self) {
+        match (&self.client).read(&mut [0; 64]) {
+            Ok(0) => self.peer = Peer::Asks,
+            Ok(_) => {}
+            Err(error) if again(&error) => {}
+            Err(_) => self.peer = Peer::Gone,
+        }
+    }
+
+    fn send(&mut self) {
+        while self.taken < self.pending.len() {
+            match (&self.client).write(&self.pending[self.taken..]) {
+                Ok(count) => self.taken += count,
+                Err(error) if again(&error) => break,
+                Err(_) => {
+                    self.peer = Peer::Gone;
+                    return;
+                }
+            }
+        }
+        // Moved rarely, so that each byte is moved once at most.
+        if self.taken * 2 >= self.pending.len() {
+            self.pending.drain(..self.taken);
+            self.taken = 0;
+        }
+    }
+}
+
+fn again(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// Moves a recording to its client until it ends, and then the rest.
+fn serve<S: Source>(
+    client: UnixStream,
+    mut session: Session<S>,
+    clock: Clock,
+    ends: &AtomicBool,
+) -> io::Result<()> {
+    client.set_nonblocking(true)?;
+    let pending = Answer::Recording.line().into_bytes();
+    let mut line = Line { client, pending, taken: 0, peer: Peer::Listens };
+    let ended = loop {
+        // A recording whose client cannot be watched ends like one whose client has gone.
+        if line.turn().is_err() {
+            line.peer = Peer::Gone;
+        }
+        let server_ends = ends.load(Ordering::Relaxed);
+        let (peer, now) = (line.peer, clock.now());
+        let step = |out: &mut Vec<u8>| session.step(now, peer, server_ends, out);
+        if let Some(ended) = frames::frame(&mut line.pending, step) {
+            break ended;
+        }
+    };
+    // What it held is free before a slow client has the rest.
+    drop(session);
+    frames::end(&mut line.pending, &ended);
+    tracing::debug!(?ended, "recording");
+    let patience = if ended.why == Why::Server { HURRY } else { PATIENCE };
+    let begun = clock.now();
+    while line.peer != Peer::Gone && !line.pending.is_empty() {
+        if clock.now() - begun > patience {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        line.turn()?;
+    }
+    if line.peer == Peer::Gone { Err(ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+}

@@ -1,0 +1,242 @@
+//! [`Session`]: a recording from its beginning to its end. It knows no socket and no clock: its caller says what the
+//! client does and what time it is.
+
+use blkmq::Instant;
+use serde::{Deserialize, Serialize};
+
+/// The most bytes that wait for a client to take them. While so many wait, nothing is taken from the source.
+pub(super) const WAITING: usize = 1 << 20;
+
+/// Where the bytes of a recording come from.
+pub(super) trait Source {
+    /// Appends bytes that are there by `now`, up to about `room` of them. A source that has none may look for some.
+    fn take(&mut self, now: Instant, room: usize, out: &mut Vec<u8>);
+
+    /// Has it all that it can have?
+    fn is_full(&self) -> bool;
+
+    /// Ends the recording, and appends all bytes that are left.
+    fn end(&mut self, out: &mut Vec<u8>);
+
+    /// What it has dropped so far, and what it has recorded: events or calls.
+    fn counts(&self) -> Counts;
+
+    /// Where the bytes may be cut, as the longest beginning of `bytes` within `most`.
+    fn cut(&self, bytes: &[u8], most: usize) -> usize;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) recorded: u64,
+    pub(super) dropped: u64,
+}
+
+/// Why a recording ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// Its time was over.
+    Time,
+    /// It had as many bytes as it may have.
+    Size,
+    /// Its client asked for the end.
+    Asked,
+    /// Its client went away.
+    Gone,
+    /// The server ends.
+    Server,
+}
+
+/// The end of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ended {
+    /// Why it ended.
+    pub why: Why,
+    /// Events of a trace, or calls of a log, that were recorded.
+    pub recorded: u64,
+    /// Those that were dropped, because there was no room for them.
+    pub dropped: u64,
+}
+
+/// What the client does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Peer {
+    /// It takes what it is sent.
+    Listens,
+    /// It has asked for the end.
+    Asks,
+    /// It is not there any more.
+    Gone,
+}
+
+/// The bounds of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Bounds {
+    /// When it ends; `None` if its client ends it.
+    pub(super) until: Option<Instant>,
+    /// The most bytes that it may have.
+    pub(super) bytes: u64,
+}
+
+/// A recording under way.
+pub(super) struct Session<S> {
+    source: S,
+    bounds: Bounds,
+    /// Bytes that were given to the client.
+    sent: u64,
+}
+
+impl<S: Source> Session<S> {
+    pub(super) fn new(source: S, bounds: Bounds) -> Self {
+        Self { source, bounds, sent: 0 }
+    }
+
+    /// Appends bytes for the client to `out`, which it has not taken all of yet. `Some` if the recording is over, with
+    /// all of its bytes; it must not be called again then.
+    pub(super) fn step(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        server_ends: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<Ended> {
+        let begin = out.len();
+        let why = match peer {
+            Peer::Gone => Some(Why::Gone),
+            Peer::Asks => Some(Why::Asked),
+            Peer::Listens if server_ends => Some(Why::Server),
+            Peer::Listens if self.bounds.until.is_some_and(|until| now >= until) => Some(Why::Time),
+            Peer::Listens if self.source.is_full() => Some(Why::Size),
+            Peer::Listens => None,
+        };
+        match why {
+            Some(_) => self.source.end(out),
+            None if begin < WAITING => self.source.take(now, WAITING - begin, out),
+            None => return None,
+        }
+        let left = self.bounds.bytes - self.sent;
+        let why = if (out.len() - begin) as u64 > left {
+            // It fits, as it is no more than what there is.
+            let most = usize::try_from(left).unwrap_or(usize::MAX);
+            let kept = self.source.cut(&out[begin..], most);
+            out.truncate(begin + kept);
+            if why.is_none() {
+                // What it still has is beyond the bound.
+                self.source.end(&mut Vec::new());
+            }
+            Some(why.filter(|why| *why == Why::Gone).unwrap_or(Why::Size))
+        } else {
+            why
+        };
+        self.sent += (out.len() - begin) as u64;
+        why.map(|why| {
+            let Counts { recorded, dropped } = self.source.counts();
+            Ended { why, recorded, dropped }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten bytes with each call, in records of four.
+    #[derive(Default)]
+    struct Tens {
+        calls: u64,
+        full_after: u64,
+        ended: u32,
+    }
+
+    impl Source for Tens {
+        fn take(&mut self, _: Instant, room: usize, out: &mut Vec<u8>) {
+            self.calls += 1;
+            out.extend_from_slice(&[1; 10][..room.min(10)]);
+        }
+
+        fn is_full(&self) -> bool {
+            self.calls == self.full_after
+        }
+
+        fn end(&mut self, out: &mut Vec<u8>) {
+            self.ended += 1;
+            out.extend_from_slice(&[2; 3]);
+        }
+
+        fn counts(&self) -> Counts {
+            Counts { recorded: self.calls, dropped: 5 }
+        }
+
+        fn cut(&self, _: &[u8], most: usize) -> usize {
+            most / 4 * 4
+        }
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn session(bounds: Bounds) -> Session<Tens> {
+        Session::new(Tens { full_after: 100, ..Tens::default() }, bounds)
+    }
+
+    const ANY: Bounds = Bounds { until: None, bytes: u64::MAX };
+
+    fn end(session: &mut Session<Tens>, now: Instant, peer: Peer, server: bool) -> (Why, Vec<u8>) {
+        let mut out = Vec::new();
+        let ended = session.step(now, peer, server, &mut out).expect("it is over");
+        assert_eq!(session.source.ended, 1, "once");
+        assert_eq!((ended.recorded, ended.dropped), (session.source.calls, 5));
+        (ended.why, out)
+    }
+
+    #[test]
+    fn it_ends_when_its_time_is_over_and_not_before() {
+        let mut session = session(Bounds { until: Some(at(50)), ..ANY });
+        let mut out = Vec::new();
+        assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);
+        assert_eq!(session.step(at(49), Peer::Listens, false, &mut out), None);
+        assert_eq!(out.len(), 20);
+        assert_eq!(end(&mut session, at(50), Peer::Listens, false), (Why::Time, vec![2; 3]));
+    }
+
+    #[test]
+    fn it_ends_with_its_client_or_its_server() {
+        for (peer, server, why) in [
+            (Peer::Asks, false, Why::Asked),
+            (Peer::Gone, false, Why::Gone),
+            (Peer::Gone, true, Why::Gone),
+            (Peer::Listens, true, Why::Server),
+        ] {
+            let mut session = session(ANY);
+            assert_eq!(end(&mut session, at(0), peer, server), (why, vec![2; 3]));
+        }
+    }
+
+    #[test]
+    fn it_has_no_more_bytes_than_it_may_have_and_only_whole_records() {
+        let mut session = session(Bounds { bytes: 26, ..ANY });
+        let mut out = Vec::new();
+        assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);
+        assert_eq!(session.step(at(1), Peer::Listens, false, &mut out), None);
+        assert_eq!(end(&mut session, at(2), Peer::Listens, false), (Why::Size, vec![1; 4]));
+        // A source that is full has no end by itself.
+        let source = Tens { full_after: 1, ..Tens::default() };
+        let mut session = Session::new(source, ANY);
+        assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);
+        assert_eq!(end(&mut session, at(0), Peer::Listens, false), (Why::Size, vec![2; 3]));
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_costs_no_more_memory() {
+        let mut session = session(Bounds { until: Some(at(9)), ..ANY });
+        let mut out = vec![0; WAITING - 4];
+        assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);
+        assert_eq!(out.len(), WAITING);
+        assert_eq!(session.step(at(1), Peer::Listens, false, &mut out), None);
+        assert_eq!((out.len(), session.source.calls), (WAITING, 1));
+        out.clear();
+        assert_eq!(session.step(at(2), Peer::Listens, false, &mut out), None);
+        assert_eq!((out.len(), session.source.calls), (10, 2), "it goes on");
+    }
+}

@@ -1,0 +1,18 @@
+//! What is written down about a queue: [blktrace's records](record), which `blkparse` and `btt` read, and
+//! [elevator logs](elevator_log), which `blkmq replay` plays back. No I/O: bytes in, bytes out.
+//!
+//! A [`Stream`] makes records of a [`Trace`](blkmq_engine::Trace), which a running queue takes. An
+//! [`ElevatorLog`](elevator_log::ElevatorLog) is filled by recorders around policies ([`watched`]); it is also the
+//! [`PolicyObserver`](blkmq_engine::PolicyObserver) that puts them there. The laboratory has the workloads that fill
+//! both, and the replay.
+
+#![forbid(unsafe_code)]
+
+pub mod elevator_log;
+pub mod record;
+mod spied;
+mod stream;
+
+pub mod watched;
+
+pub use stream::{Order, Stream};
