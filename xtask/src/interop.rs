@@ -72,6 +72,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-killed", requires: Some("fio"), run: serve::killed },
     Check { name: "serve-live", requires: Some("fio"), run: serve::changed },
     Check { name: "serve-counts", requires: Some("fio"), run: serve::counted },
+    Check { name: "serve-trace", requires: Some("blkparse"), run: serve::traced },
     Check { name: "serve-metrics", requires: Some("promtool"), run: serve::metrics },
     Check { name: "serve-peers", requires: Some("fio"), run: serve::peers },
     Check { name: "serve-attacks", requires: Some("fio"), run: serve::attacks },

@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A command line, kept as text so that it can be printed and recorded exactly.
@@ -110,6 +110,16 @@ impl Cmd {
     pub(crate) fn piped(&self, log: File) -> Result<Child> {
         let mut command = self.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
+    }
+
+    /// Starts it behind another program, with its standard output in `out`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn start_on(&self, input: ChildStdout, out: File) -> Result<Child> {
+        let mut command = self.command();
+        command.stdin(input).stdout(out);
         Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
     }
 

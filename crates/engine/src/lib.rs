@@ -119,6 +119,7 @@ pub use reconfiguration::{
     plan::Plan,
     teardown::leaked_bios,
     watchers::PolicyObserver,
+    watching::TraceError,
 };
 pub use shared::{
     slots::{BioRef, BioTable},
@@ -132,4 +133,4 @@ pub use submission::{
     submitter::Submitter,
 };
 pub use times::QueueTimes;
-pub use trace::{MAX_TRACE_NOTES, Trace, TraceError, TraceEvent, TraceWhat};
+pub use trace::{MAX_TRACE_NOTES, Trace, TraceEvent, TraceWhat};

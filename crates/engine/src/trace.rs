@@ -7,10 +7,7 @@
 //! A trace knows what runners know: times of issue and completion are those of [`QueueTimes`](crate::QueueTimes). It
 //! stays when the queue is changed, under the scheduler that comes next. It has no format; the reader has.
 
-use crate::Queue;
-use crate::reconfiguration::change::{Change, ChangeError};
-use crate::reconfiguration::watchers::{PolicyObserver, Watchers};
-use crate::sync::{Arc, ArcDyn, Consumer, Counter, Mutex, MutexGuard, PoisonError, Producer, ring};
+use crate::sync::{Arc, Consumer, Counter, Mutex, MutexGuard, PoisonError, Producer, ring};
 use blkmq_core::{GroupId, Instant, IoFlags, IoMeta, IoResult, Op};
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -185,45 +182,25 @@ impl Shared {
     }
 }
 
-/// Why no trace begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TraceError {
-    /// Another trace, or another observer of the policies, is under way.
-    Busy,
-    /// So many notes cannot be kept.
-    Room(u32),
-    /// The queue refuses changes now.
-    Change(ChangeError),
-}
-
-impl From<ChangeError> for TraceError {
-    fn from(error: ChangeError) -> Self {
-        Self::Change(error)
-    }
-}
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("busy: another one of the device is under way"),
-            Self::Room(notes) => {
-                write!(f, "room for {notes} notes; accepted: 1 to {MAX_TRACE_NOTES}")
-            }
-            Self::Change(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TraceError {}
-
-/// A trace that is being taken, for its reader. It goes on until [`Queue::end_trace`]; when this is dropped before,
-/// notes are lost.
+/// A trace that is being taken, for its reader. It goes on until [`Queue::end_trace`](crate::Queue::end_trace); when this
+/// is dropped before, notes are lost.
 #[derive(Debug)]
 pub struct Trace {
     shared: Arc<Shared>,
 }
 
 impl Trace {
+    /// A trace without taps, with room for `notes` notes behind each of them.
+    pub(crate) fn new(notes: u32) -> Self {
+        let ends = Mutex::new(Ends { open: Vec::new(), lost: 0 });
+        Self { shared: Arc::new(Shared { room: notes, ends }) }
+    }
+
+    /// The part that belongs to the queue.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Takes up to `most` notes out, oldest first within each elevator, and passes their events to `look`; one note has
     /// up to three events. Returns true if there may be more. The times of an elevator's events run forwards, except
     /// those of [`TraceWhat::Queued`], which may be earlier by as long as the I/O has waited for a slot.
@@ -262,79 +239,5 @@ impl Ends {
             }
             !is_over
         });
-    }
-}
-
-impl<P: Send + 'static> Queue<P> {
-    /// Begins a trace, with room for `notes` notes at each elevator, rounded up to a power of two. It takes place in
-    /// the steps of the [`Change`], and stops no I/O. There is one trace of a queue at a time.
-    ///
-    /// # Errors
-    /// If there is a trace already, the room is none or more than [`MAX_TRACE_NOTES`], or the queue refuses changes
-    /// now.
-    pub fn begin_trace(&self, notes: u32) -> Result<(Trace, Change<P>), TraceError> {
-        if !(1..=MAX_TRACE_NOTES).contains(&notes) {
-            return Err(TraceError::Room(notes));
-        }
-        let ends = Mutex::new(Ends { open: Vec::new(), lost: 0 });
-        let shared = Arc::new(Shared { room: notes, ends });
-        let change = self.change_watched(|plan, watchers| match watchers.trace {
-            Some(_) => Err(TraceError::Busy),
-            None => {
-                let trace = Some(Arc::clone(&shared));
-                Ok((plan.clone(), Watchers { trace, ..watchers.clone() }))
-            }
-        })?;
-        Ok((Trace { shared }, change))
-    }
-
-    /// Has elevators write down the ends of requests that no pass has seen yet: while no I/O comes, there is none. For
-    /// readers of traces, between two readings. O(elevators).
-    pub fn settle_trace(&self) {
-        // Held because elevators are entered here under the number of the thread that changes the queue.
-        let _state = self.root.change_state();
-        self.root.current().learn_all();
-    }
-
-    /// Begins to end `trace`; when the [`Change`] is over, no event is added to it. Those before can still be read.
-    ///
-    /// # Errors
-    /// If the queue refuses changes now.
-    pub fn end_trace(&self, trace: &Trace) -> Result<Change<P>, ChangeError> {
-        self.settle_trace();
-        self.change_watched(|plan, watchers| {
-            let mut to = watchers.clone();
-            to.trace = to.trace.filter(|mine| !Arc::ptr_eq(mine, &trace.shared));
-            Ok((plan.clone(), to))
-        })
-    }
-
-    /// Puts `observer` around the queue's policies, until [`unobserve_policies`](Self::unobserve_policies). It sees each
-    /// policy from its beginning, so the queue gets new ones: it is frozen and drained as for another scheduler, and
-    /// what the policies have learnt is lost. There is one observer of a queue at a time.
-    ///
-    /// # Errors
-    /// If there is an observer already, or the queue refuses changes now.
-    pub fn observe_policies(
-        &self,
-        observer: ArcDyn<dyn PolicyObserver>,
-    ) -> Result<Change<P>, TraceError> {
-        self.change_watched(|plan, watchers| match watchers.observer {
-            Some(_) => Err(TraceError::Busy),
-            None => {
-                let observer = Some(observer);
-                Ok((plan.clone(), Watchers { observer, ..watchers.clone() }))
-            }
-        })
-    }
-
-    /// Takes the observer away again, which stops no I/O: the policies stay, with what they have learnt.
-    ///
-    /// # Errors
-    /// If the queue refuses changes now.
-    pub fn unobserve_policies(&self) -> Result<Change<P>, ChangeError> {
-        self.change_watched(|plan, watchers| {
-            Ok((plan.clone(), Watchers { observer: None, ..watchers.clone() }))
-        })
     }
 }

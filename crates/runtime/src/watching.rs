@@ -36,12 +36,12 @@ impl<P: Payload> Service<P> {
     /// ([`ChangeError::Busy`]); the queue is as before then.
     pub fn observe_policies(
         &self,
-        observer: Arc<dyn PolicyObserver>,
+        observer: &Arc<dyn PolicyObserver>,
         patience: Nanos,
     ) -> Result<Nanos, TraceError> {
         let begun = self.clock().now();
         let mut change: Change<P> =
-            self.patiently(|| match self.queue().observe_policies(Arc::clone(&observer)) {
+            self.patiently(|| match self.queue().observe_policies(Arc::clone(observer)) {
                 Err(TraceError::Change(ChangeError::Busy)) => None,
                 result => Some(result),
             })?;

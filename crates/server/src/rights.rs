@@ -10,7 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// The rights of a socket in the file system. A user who may write to it may connect.
+/// The rights of a socket in the file system. Users with write permission may connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rights {
     /// Its mode, 0 to 0o777.

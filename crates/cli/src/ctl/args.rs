@@ -137,6 +137,25 @@ fn recordings() -> [Command; 2] {
     ]
 }
 
+/// The options of every command.
+fn everywhere() -> [Arg; 2] {
+    [
+        Arg::new("socket")
+            .long("socket")
+            .value_name("PATH")
+            .value_parser(value_parser!(PathBuf))
+            .global(true)
+            .help(
+                "the server's socket for control (default: that of blkmq serve without --listen)",
+            ),
+        Arg::new("json")
+            .long("json")
+            .action(ArgAction::SetTrue)
+            .global(true)
+            .help("answers for scripts"),
+    ]
+}
+
 /// The command.
 pub fn definition() -> Command {
     let value = |name| Arg::new(name).value_name(name).required(true);
@@ -151,26 +170,19 @@ pub fn definition() -> Command {
     let command = |name, about| Command::new(name).about(about);
     let flag = |name, help| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     PAGE.command("")
-        .args([
-            Arg::new("socket")
-                .long("socket")
-                .value_name("PATH")
-                .value_parser(value_parser!(PathBuf))
-                .global(true)
-                .help("the server's socket for control (default: that of blkmq serve without --listen)"),
-            Arg::new("json")
-                .long("json")
-                .action(ArgAction::SetTrue)
-                .global(true)
-                .help("answers for scripts"),
-        ])
+        .args(everywhere())
         .subcommand_required(true)
         .subcommands([
             command("list", "devices and exports"),
-            command("get", "an attribute of a device, or all of them")
-                .args([device(), Arg::new("PATH").help("as queue/scheduler; blkmq doc lists them")]),
-            command("set", "set an attribute of a device")
-                .args([device(), value("PATH"), value("VALUE")]),
+            command("get", "an attribute of a device, or all of them").args([
+                device(),
+                Arg::new("PATH").help("as queue/scheduler; blkmq doc lists them"),
+            ]),
+            command("set", "set an attribute of a device").args([
+                device(),
+                value("PATH"),
+                value("VALUE"),
+            ]),
             command("switch", "give a device another scheduler")
                 .args([device(), value("SCHEDULER")]),
             command("export", "change the settings of an export").args([

@@ -28,11 +28,11 @@ pub fn run(
     socket: &Path,
     wanted: &Recording,
     json: bool,
-    say: impl Fn(&str) -> Result<(), Failure>,
+    say: impl Fn(&str) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let stop = Stop::on_signals();
     let is_trace = matches!(wanted.request, Request::Trace { .. });
-    let mut into = Into::open(&wanted.output, is_trace).map_err(failed)?;
+    let mut into = Into::open(&wanted.output, is_trace).map_err(|e| failed(&e))?;
     let mut bytes = 0;
     let ended = record(socket, &wanted.request, &|| stop.is_set(), |some| {
         bytes += some.len() as u64;
@@ -52,7 +52,7 @@ pub fn run(
         }
     };
     let to_pipe = into.is_pipe();
-    into.finish().map_err(failed)?;
+    into.finish().map_err(|e| failed(&e))?;
     let what = if is_trace { "events" } else { "calls" };
     if json {
         let line = text::json(&Outcome { ended, bytes });
@@ -83,7 +83,7 @@ pub fn run(
     Ok(())
 }
 
-fn failed(error: io::Error) -> Failure {
+fn failed(error: &io::Error) -> Failure {
     Failure::Results(error.to_string())
 }
 

@@ -214,15 +214,9 @@ fn build_shards<P>(
         let counters = Arc::<CachePadded<ElevatorCounters>>::default();
         let mine = |id: &u16| plan.shards() == 1 || plan.home(*id).0 == index;
         let lanes = (0..per_shard).map(|_| {
-            let (outbox, outbox_end) = ring(hw_depth);
-            let (returns_end, returns) = ring(slots);
-            let (handbacks_end, handbacks) = ring(slots);
-            built.ends.push(Ends {
-                outbox: outbox_end,
-                returns: returns_end,
-                handbacks: handbacks_end,
-            });
-            Lane { outbox, returns, handbacks, hint: 0 }
+            let (lane, ends) = build_lane(hw_depth, slots);
+            built.ends.push(ends);
+            lane
         });
         let tap = watchers.tap(index);
         let mut elevator = Elevator::new(elevator_config, policy, env, Arc::clone(&counters), tap);
@@ -251,6 +245,15 @@ fn build_shards<P>(
         });
     }
     built
+}
+
+/// The rings between an elevator with `slots` slots and a pump with `hw_depth` driver tags.
+fn build_lane(hw_depth: u32, slots: u32) -> (Lane, Ends) {
+    let (outbox, outbox_end) = ring(hw_depth);
+    let (returns_end, returns) = ring(slots);
+    let (handbacks_end, handbacks) = ring(slots);
+    let ends = Ends { outbox: outbox_end, returns: returns_end, handbacks: handbacks_end };
+    (Lane { outbox, returns, handbacks, hint: 0 }, ends)
 }
 
 fn build_hctxs(device: &DeviceShape, shards: usize, shared: Option<&Membership>) -> Box<[Hctx]> {

@@ -12,3 +12,4 @@ pub(crate) mod root;
 pub(crate) mod salvage;
 pub(crate) mod teardown;
 pub(crate) mod watchers;
+pub(crate) mod watching;

@@ -23,7 +23,7 @@ pub(super) struct Connection {
     /// Its number, which no other one has had.
     pub(super) number: u64,
     state: State,
-    /// When it is closed, whatever it does; `None` while a change is under way.
+    /// When it is closed at the latest; `None` while a change is under way.
     pub(super) deadline: Option<Instant>,
 }
 

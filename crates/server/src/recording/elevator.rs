@@ -3,7 +3,7 @@
 
 use super::session::{Counts, Source};
 use crate::worker::Shared;
-use blkmq::{Instant, Nanos, TraceError};
+use blkmq::{Instant, Nanos, PolicyObserver, TraceError};
 use blkmq_trace::elevator_log::{ElevatorLog, Log};
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ impl Elevator {
         bytes: usize,
     ) -> Result<Self, TraceError> {
         let log = ElevatorLog::new(bytes);
-        shared.disks[disk].service().observe_policies(Arc::new(log.clone()), PATIENCE)?;
+        let observer: Arc<dyn PolicyObserver> = Arc::new(log.clone());
+        shared.disks[disk].service().observe_policies(&observer, PATIENCE)?;
         Ok(Self { shared: Arc::clone(shared), disk, log, counts: Counts::default() })
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn end(out: &mut Vec<u8>, ended: &Ended) {
 pub enum RecordError {
     /// The server did not answer.
     Call(CallError),
-    /// The server refused; the text says what is accepted.
+    /// The server refused; the text names the accepted values.
     Refused(String),
     /// The taker of the bytes has failed.
     Taker(io::Error),

@@ -3,7 +3,7 @@
 //!
 //! `session.rs` decides when a recording ends, in any time; `blktrace.rs` and `elevator.rs` are the two kinds;
 //! `frames.rs` is the form in which the bytes travel; `running.rs` has the thread that moves them. A recording has a
-//! fixed amount of memory, and its client makes no I/O wait: what it does not take in time is dropped and counted.
+//! fixed amount of memory, and its client makes no I/O wait: bytes that it does not take in time are dropped and counted.
 
 mod blktrace;
 mod elevator;

@@ -172,7 +172,7 @@ struct Line {
 }
 
 impl Line {
-    /// Waits until the client takes bytes or says something, but not for long, and does what it can.
+    /// Waits until the client takes bytes or says something, but not for long, then hears it and sends.
     fn turn(&mut self) -> io::Result<()> {
         let out = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut watched = [PollFd::new(&self.client, PollFlags::IN | out)];

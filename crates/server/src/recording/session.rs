@@ -18,7 +18,7 @@ pub(super) trait Source {
     /// Ends the recording, and appends all bytes that are left.
     fn end(&mut self, out: &mut Vec<u8>);
 
-    /// What it has dropped so far, and what it has recorded: events or calls.
+    /// How many events or calls it has recorded, and how many dropped, so far.
     fn counts(&self) -> Counts;
 
     /// Where the bytes may be cut, as the longest beginning of `bytes` within `most`.
@@ -61,7 +61,7 @@ pub struct Ended {
 /// What the client does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Peer {
-    /// It takes what it is sent.
+    /// It takes bytes.
     Listens,
     /// It has asked for the end.
     Asks,
@@ -116,7 +116,7 @@ impl<S: Source> Session<S> {
         }
         let left = self.bounds.bytes - self.sent;
         let why = if (out.len() - begin) as u64 > left {
-            // It fits, as it is no more than what there is.
+            // It fits, as there are more bytes than that.
             let most = usize::try_from(left).unwrap_or(usize::MAX);
             let kept = self.source.cut(&out[begin..], most);
             out.truncate(begin + kept);

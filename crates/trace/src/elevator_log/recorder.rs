@@ -12,7 +12,7 @@ use blkmq_sched::{
     At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
 };
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of calls that are allocated at a time: some three thousand calls.
@@ -28,6 +28,8 @@ pub struct ElevatorLog(Arc<Inner>);
 struct Inner {
     /// Bytes that may still be allocated.
     left: AtomicUsize,
+    /// A call found no room.
+    is_full: AtomicBool,
     instances: Mutex<Vec<Arc<Mutex<Part>>>>,
 }
 
@@ -56,7 +58,11 @@ impl Inner {
     fn chunk(&self) -> Option<Vec<u8>> {
         // Relaxed: a count, which orders nothing.
         let take = |left: usize| (left > 0).then(|| left - left.min(CHUNK));
-        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let Ok(before) = before else {
+            self.is_full.store(true, Ordering::Relaxed);
+            return None;
+        };
         Some(Vec::with_capacity(before.min(CHUNK) + LONGEST_CALL))
     }
 }
@@ -65,7 +71,11 @@ impl ElevatorLog {
     /// An empty log that keeps `capacity` bytes of calls. Allocates as it fills, 64 KiB at a time.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self(Arc::new(Inner { left: AtomicUsize::new(capacity), instances: Mutex::default() }))
+        Self(Arc::new(Inner {
+            left: AtomicUsize::new(capacity),
+            is_full: AtomicBool::new(false),
+            instances: Mutex::default(),
+        }))
     }
 
     /// The number of calls that are missing from the log.
@@ -74,11 +84,11 @@ impl ElevatorLog {
         lock(&self.0.instances).iter().map(|part| lock(part).missed).sum()
     }
 
-    /// Is there no room for further calls?
+    /// Has a call found no room?
     #[must_use]
     pub fn is_full(&self) -> bool {
         // Relaxed: as in `chunk`.
-        self.0.left.load(Ordering::Relaxed) == 0
+        self.0.is_full.load(Ordering::Relaxed)
     }
 
     /// The present contents of the log as bytes; `command` is the command that it comes from. A recorder that is still

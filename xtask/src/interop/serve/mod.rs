@@ -12,6 +12,7 @@ mod live;
 mod page;
 mod reconnect;
 mod tls;
+mod trace;
 
 use super::{Outcome, nbd, parse};
 use crate::Result;
@@ -34,6 +35,7 @@ pub(super) use page::page;
 pub(crate) use page::screenshots;
 pub(super) use reconnect::{all_succeeded, goes_on, load, reconnects};
 pub(super) use tls::{certificates, tls};
+pub(super) use trace::traced;
 
 const MIB: u64 = 1 << 20;
 const DEVICE: &str = "memory,size=256,discard=1";

@@ -1,0 +1,122 @@
+//! Traces of a running server: blkparse and btt read them from a pipe, and their counts are those of fio and of
+//! `blkmq ctl stat`. A log of the scheduler is replayed with the same decisions.
+
+use super::super::Outcome;
+use crate::Result;
+use crate::nbd::Server;
+use crate::serve::fio;
+use crate::shell::{BLKMQ, Cmd, is_installed};
+use std::fs::{File, read_to_string};
+use std::process::Child;
+
+const DEVICE: &str = "null,irqmode=2,completion_nsec=200000,gb=1";
+/// The load of each export, its I/Os, and the bytes of one.
+const LOADS: [(&str, &str, u64, u64); 2] = [
+    ("gold", "--rw=randread --bs=4k --iodepth=8 --number_ios=6000", 6000, 4096),
+    ("rest", "--rw=write --bs=8k --iodepth=16 --number_ios=4000", 4000, 8192),
+];
+
+fn ctl(server: &Server, words: &str) -> Cmd {
+    Cmd::new(&format!("{BLKMQ} ctl --socket={} {words}", server.path("socket.control").display()))
+}
+
+/// Runs the loads, with a switch of the scheduler between them if there is one.
+fn load(server: &Server, switch: Option<&str>) -> Result<()> {
+    for (number, (export, load, ios, _)) in (0..).zip(LOADS) {
+        if let Some(scheduler) = switch.filter(|_| number == 1) {
+            server.ctl(&format!("switch {scheduler}"))?;
+        }
+        let options = format!("{load} --size=64m --norandommap");
+        let figures = fio::run(&server.uri(export), &server.path(export), &options)?;
+        if figures.ios != ios {
+            return Err(format!("fio did {} I/Os for {ios}", figures.ios).into());
+        }
+    }
+    Ok(())
+}
+
+/// Ends a recording as Ctrl-C does, and returns what it said.
+fn interrupt(server: &Server, mut child: Child) -> Result<String> {
+    Cmd::new("kill -INT").arg(child.id().to_string()).output()?;
+    let status = child.wait()?;
+    let said = read_to_string(server.path("said"))?;
+    if status.success() { Ok(said) } else { Err(format!("{status}: {said}").into()) }
+}
+
+/// The recording has begun: another one is refused.
+fn begun(server: &Server, words: &str) -> Result<()> {
+    for _ in 0..500 {
+        let other = ctl(server, &format!("{words} -o {}", server.path("other").display()));
+        if other.arg("-w").arg("1").output().is_err_and(|e| e.to_string().contains("busy")) {
+            return Ok(());
+        }
+        Cmd::new("sleep 0.02").output()?;
+    }
+    Err(format!("{words} does not begin").into())
+}
+
+/// The letters of a trace as blkparse prints them: how many, and their bytes.
+fn count(text: &str, letter: &str) -> (u64, u64) {
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let of = lines.filter(|words| words.get(5) == Some(&letter));
+    of.fold((0, 0), |(count, bytes), words| {
+        let sectors: u64 = words.get(9).and_then(|word| word.parse().ok()).unwrap_or(0);
+        (count + 1, bytes + sectors * 512)
+    })
+}
+
+/// See above.
+pub(in crate::interop) fn traced() -> Result<Outcome> {
+    if !is_installed("btt") {
+        return Ok(Outcome::Skipped("btt is not installed".into()));
+    }
+    let more = "--stats=always --export=gold,weight=300 --export=rest";
+    let server = Server::blkmq("serve-trace", DEVICE, "mq-deadline", more)?;
+    let folder = server.path("log").parent().ok_or("the server has a folder")?.to_owned();
+    let mut trace = ctl(&server, "trace -o -").piped(File::create(server.path("said"))?)?;
+    let pipe = trace.stdout.take().ok_or("it has a pipe")?;
+    let parser = Cmd::new("blkparse -q -i - -d").arg(folder.join("t.bin").display().to_string());
+    let parser = parser.start_on(pipe, File::create(server.path("parsed"))?)?;
+    load(&server, Some("bfq"))?;
+    let fields = server.ctl("stat --sys")?[0].clone();
+    let said = interrupt(&server, trace)?;
+    parser.wait_with_output()?;
+    let text = read_to_string(server.path("parsed"))?;
+    Cmd::new("btt -i t.bin").silent_output_in(&folder)?;
+    let field = |at: usize| fields[at].as_u64().ok_or("no number");
+    let done = field(0)? + field(4)?;
+    let bytes = LOADS.iter().map(|(_, _, ios, bytes)| ios * bytes).sum::<u64>();
+    let ios = LOADS.iter().map(|(_, _, ios, _)| ios).sum::<u64>();
+    if (field(2)? + field(6)?) * 512 != bytes {
+        return Err("ctl stat has other bytes than fio".into());
+    }
+    for (letter, want) in [("Q", ios), ("D", done), ("C", done)] {
+        let found = count(&text, letter);
+        println!("{letter}: {found:?}");
+        if found != (want, bytes) {
+            return Err(format!(
+                "{letter}: {found:?} in the trace, {want} and {bytes} bytes in fact"
+            )
+            .into());
+        }
+    }
+    if !said.contains("(dropped 0)") || !text.contains("[gold]") || !text.contains("[rest]") {
+        return Err(format!("dropped events, or no names: {said}").into());
+    }
+    logged(&server)
+}
+
+/// A log of two schedulers, one behind the other, is replayed with the same decisions.
+fn logged(server: &Server) -> Result<Outcome> {
+    let file = server.path("run.log").display().to_string();
+    let log = ctl(server, "elevator-log -o").arg(file.clone());
+    let log = log.piped(File::create(server.path("said"))?)?;
+    begun(server, "elevator-log")?;
+    load(server, Some("mq-deadline"))?;
+    interrupt(server, log)?;
+    let report = Cmd::new(&format!("{BLKMQ} replay {file}")).output()?;
+    let same: Vec<&str> = report.lines().filter(|line| line.contains("all the same")).collect();
+    same.iter().for_each(|line| println!("{line}"));
+    let all = ["(bfq", "(mq-deadline"].iter().all(|name| same.iter().any(|it| it.contains(name)));
+    if all { Ok(Outcome::Passed) } else { Err(format!("replayed: {report}").into()) }
+}
