@@ -3,6 +3,9 @@
 //! A fio with one read at a time is measured alone, and then beside each attack, which goes on for as long as fio runs.
 //! Hostile clients keep no count of what they get; that the server keeps to its bounds is tested in
 //! `crates/server/tests`. The attacks are one thread, which takes one of the processors as well.
+//!
+//! What the processors cost the client is told from what its server costs it by the same attack on another server: that
+//! one takes as much of the processors, and shares nothing else with the client.
 
 use super::fio::{Figures, Fio};
 use super::wire::{self, Client, Command};
@@ -17,7 +20,7 @@ use std::time::Duration;
 
 const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS [NAME]]
 
-  SECONDS   each of the 10 measurements runs for so long (5)
+  SECONDS   each of the measurements, two for an attack, runs for so long (5)
   NAME      only the attacks with this in their name, beside the two without an attack";
 
 /// The device of the victim, whose reads take a tenth of a millisecond.
@@ -39,8 +42,10 @@ struct Attack {
 /// Connections that an attack leaves open, the oldest first.
 type Kept = VecDeque<UnixStream>;
 
-const ATTACKS: [Attack; 9] = [
-    Attack { name: "no attack: two processes that compute", round: compute },
+/// No attack: the price of two busy processors.
+const COMPUTING: Attack = Attack { name: "two processes that compute", round: compute };
+
+const ATTACKS: [Attack; 8] = [
     Attack { name: "300 connections without a byte, renewed", round: silent },
     Attack { name: "130 half handshakes, renewed", round: half_handshakes },
     Attack { name: "64 options a connection, LIST among them", round: options },
@@ -65,16 +70,13 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             return Ok(());
         }
     };
-    let chosen: Vec<&Attack> = (0..)
-        .zip(&ATTACKS)
-        .filter(|(at, it)| *at == 0 || it.name.contains(name))
-        .map(|it| it.1)
-        .collect();
-    if chosen.len() == 1 {
+    let chosen = ATTACKS.iter().filter(|attack| attack.name.contains(name));
+    let chosen: Vec<&Attack> = chosen.collect();
+    if chosen.is_empty() {
         return Err(format!("no attack has {name:?} in its name").into());
     }
     crate::shell::build()?;
-    measure(seconds, &chosen).map(drop)
+    measure(seconds, &chosen, true).map(drop)
 }
 
 /// A second of each attack.
@@ -83,51 +85,66 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 /// As [`main`], and if a read of the victim takes half a second: then it waits for a hostile client and not for a
 /// processor.
 pub(crate) fn test_size() -> Result<()> {
-    let longest = measure(1, &Vec::from_iter(&ATTACKS))?;
+    let longest = measure(1, &Vec::from_iter(&ATTACKS), false)?;
     let bound = 500_000_000;
     if longest < bound { Ok(()) } else { Err(format!("a read took {longest} ns").into()) }
 }
 
-/// Prints the table; returns the longest latency in nanoseconds.
-fn measure(seconds: u32, attacks: &[&Attack]) -> Result<u64> {
+/// Prints the table; returns the longest latency in nanoseconds. With `compares`, each attack is made on another server
+/// as well.
+fn measure(seconds: u32, attacks: &[&Attack], compares: bool) -> Result<u64> {
     let server = Server::blkmq("attacks", DEVICE, "none", OTHER)?;
+    let other = compares.then(|| Server::blkmq("attacks-elsewhere", DEVICE, "none", OTHER));
+    let other = other.transpose()?;
     println!(
         "{DEVICE}: {VICTIM}, {seconds} s each\n\n\
-         | beside | p50, us | p99, us | p99 to alone | longest, ms | rounds |\n| --- | --- | --- | --- | --- | --- |"
+         | beside | p50, us | p99, us | the same on another server, p99 | longest, ms | rounds, there |\n\
+         | --- | --- | --- | --- | --- | --- |"
     );
     let (alone, _) = beside(&server, None, seconds)?;
-    let mut longest = 0;
-    for attack in [None].into_iter().chain(attacks.iter().copied().map(Some)) {
-        let (seen, rounds) = match attack {
-            None => (alone, 0),
-            Some(attack) => beside(&server, Some(attack), seconds)?,
-        };
+    print("nothing", &alone, 0, None);
+    let (computing, rounds) = beside(&server, Some((&COMPUTING, &server)), seconds)?;
+    print(COMPUTING.name, &computing, rounds, None);
+    let mut longest = alone.longest.max(computing.longest);
+    for attack in attacks {
+        let (seen, rounds) = beside(&server, Some((attack, &server)), seconds)?;
+        let elsewhere = other.as_ref().map(|other| beside(&server, Some((attack, other)), seconds));
+        print(attack.name, &seen, rounds, elsewhere.transpose()?);
         longest = longest.max(seen.longest);
-        println!(
-            "| {} | {} | {} | {:.2} | {:.1} | {rounds} |",
-            attack.map_or("nothing", |attack| attack.name),
-            seen.p50 / 1000,
-            seen.p99 / 1000,
-            seen.p99 as f64 / alone.p99.max(1) as f64,
-            seen.longest as f64 / 1e6,
-        );
     }
     Ok(longest)
 }
 
-/// The victim beside rounds of `attack`, and how many there were.
-fn beside(server: &Server, attack: Option<&Attack>, seconds: u32) -> Result<(Figures, u64)> {
+/// Prints a row of the table.
+fn print(name: &str, seen: &Figures, rounds: u64, elsewhere: Option<(Figures, u64)>) {
+    let (there, rounds_there) = elsewhere.map_or_else(Default::default, |(seen, rounds)| {
+        ((seen.p99 / 1000).to_string(), format!(", {rounds}"))
+    });
+    println!(
+        "| {name} | {} | {} | {there} | {:.1} | {rounds}{rounds_there} |",
+        seen.p50 / 1000,
+        seen.p99 / 1000,
+        seen.longest as f64 / 1e6,
+    );
+}
+
+/// The victim, a client of `server`, beside rounds of an attack on a server, and how many there were.
+fn beside(
+    server: &Server,
+    attack: Option<(&Attack, &Server)>,
+    seconds: u32,
+) -> Result<(Figures, u64)> {
     let options = format!("{VICTIM} --runtime={seconds}");
     let mut victim = Fio::start(&server.uri("victim"), &server.path("victim"), &options)?;
-    let Some(attack) = attack else { return Ok((victim.wait()?, 0)) };
+    let Some((attack, target)) = attack else { return Ok((victim.wait()?, 0)) };
     let (mut kept, mut rounds) = (Kept::new(), 0);
     while !victim.is_over()? {
         // The defence of the server is an error here.
-        let _ = (attack.round)(&server.path("socket"), &mut kept);
+        let _ = (attack.round)(&target.path("socket"), &mut kept);
         rounds += 1;
     }
     drop(kept);
-    server.connected(0)?;
+    target.connected(0)?;
     Ok((victim.wait()?, rounds))
 }
 
@@ -151,7 +168,6 @@ fn begin(socket: &Path) -> Result<Client> {
     Ok(Client::begin(connect(socket)?)?)
 }
 
-/// The price of two busy processors, so that it can be told from the server's.
 fn compute(_: &Path, _: &mut Kept) -> Result<()> {
     let two = "--name=compute --ioengine=cpuio --cpuload=100 --numjobs=2 --time_based --runtime=1";
     Cmd::new(&format!("fio {two}")).quiet_code().map(drop)
