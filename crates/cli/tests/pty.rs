@@ -25,9 +25,11 @@ impl Terminal {
         let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let OpenptyResult { master, slave } = openpty(&size, None).expect("a pseudo-terminal");
         let end = || Stdio::from(slave.try_clone().expect("another descriptor"));
-        // `setsid -c` makes the terminal the one whose keys send signals.
-        let mut command = Command::new("setsid");
-        command.args(["-c", BIN]).args(line.split_whitespace());
+        // `setsid -c` makes the terminal the one whose keys send signals, which a test in the background of a shell
+        // would ignore.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,QUIT", "setsid", "-c", BIN]);
+        command.args(line.split_whitespace());
         for name in ["COLUMNS", "LC_ALL", "LC_CTYPE", "NO_COLOR"] {
             command.env_remove(name);
         }
