@@ -204,6 +204,6 @@ fn soak_seeds_meet_at_locks() {
         kicked += u32::from(modes.kick == KickMode::Flag);
     }
     println!("{locks:?}, {batched} runs with batches, {kicked} with the flag");
-    assert!(locks.parked > 500 && locks.merges_skipped > 1000 && locks.left > 2000, "{locks:?}");
+    assert!(locks.parked > 500 && locks.merges_skipped > 500 && locks.left > 2000, "{locks:?}");
     assert!(batched > 100 && kicked > 100, "{batched} {kicked}");
 }
