@@ -98,9 +98,6 @@ impl Bfq {
 
     /// A queue of `level` gets its turn.
     pub(super) fn note_turn(&mut self, cx: &Cx<'_>, level: u32) {
-        if self.level < StatsLevel::Full {
-            return;
-        }
         let size = self.groups.of(level).waiting;
         self.note(cx, level, Kind::QUEUE, Event::QueueSize(size));
         if let Some(since) = self.groups.at(level).waits.take() {

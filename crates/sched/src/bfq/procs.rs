@@ -54,6 +54,22 @@ pub(super) struct Proc {
     next: u32,
 }
 
+impl Proc {
+    /// Of no sender; no key of one has this value.
+    const UNUSED: Self = Self {
+        key: Key(u64::MAX),
+        queue: None,
+        left: false,
+        requests: 0,
+        group: None,
+        ioprio: IoPrio::from_bits(0),
+        saved: None,
+        twin: None,
+        prev: NONE,
+        next: NONE,
+    };
+}
+
 /// All processes and async queues.
 pub(super) struct Procs {
     slab: Box<[Proc]>,
@@ -71,19 +87,7 @@ pub(super) struct Procs {
 impl Procs {
     /// A table of `capacity` records, which must exceed the number of records with requests at any time.
     pub(super) fn new(capacity: u32) -> Self {
-        let nobody = Proc {
-            key: Key(u64::MAX),
-            queue: None,
-            left: false,
-            requests: 0,
-            group: None,
-            ioprio: IoPrio::from_bits(0),
-            saved: None,
-            twin: None,
-            prev: NONE,
-            next: NONE,
-        };
-        let mut slab = alloc::vec![nobody; capacity as usize].into_boxed_slice();
+        let mut slab = alloc::vec![Proc::UNUSED; capacity as usize].into_boxed_slice();
         for (at, proc) in slab.iter_mut().enumerate() {
             proc.next = if at + 1 < capacity as usize { at as u32 + 1 } else { NONE };
         }
@@ -156,9 +160,7 @@ impl Procs {
         assert!(at != NONE, "whoever adds has made room");
         let proc = &mut self.slab[at as usize];
         self.free = proc.next;
-        let ioprio = IoPrio::from_bits(0);
-        *proc = Proc { key, queue: None, left: false, requests: 0, group: None, ioprio, ..*proc };
-        (proc.saved, proc.twin) = (None, None);
+        *proc = Proc { key, ..Proc::UNUSED };
         let mut place = self.home(key);
         while self.table[place] != NONE {
             place = (place + 1) & (self.table.len() - 1);
@@ -190,7 +192,7 @@ impl Procs {
         }
         self.table[hole] = NONE;
         let gone = &mut self.slab[proc as usize];
-        gone.key = Key(u64::MAX);
+        gone.key = Proc::UNUSED.key;
         gone.next = self.free;
         self.free = proc;
     }
@@ -230,6 +232,7 @@ impl Procs {
 mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
     use blkmq_core::Rng;
 
     #[test]
@@ -238,8 +241,11 @@ mod tests {
             let mut rng = Rng::new(seed);
             let mut procs = Procs::new(40);
             let mut model = BTreeMap::new();
+            // Twelve of the 128 places, on both sides of the end of the table.
+            let near_the_end = |owner: &u32| procs.home(Key::process(Owner(*owner))) % 124 < 8;
+            let owners: Vec<u32> = (0..).filter(near_the_end).take(60).collect();
             for _ in 0..2_000 {
-                let owner = rng.below(60) as u32;
+                let owner = owners[rng.below(60) as usize];
                 let key = Key::process(Owner(owner));
                 assert_eq!(procs.find(key), model.get(&owner).copied(), "seed {seed}");
                 match model.get(&owner) {
@@ -270,6 +276,20 @@ mod tests {
         assert_eq!(procs.idlest(), Some(b));
         procs.begin(b);
         assert_eq!(procs.idlest(), Some(a));
+    }
+
+    #[test]
+    fn a_sender_inherits_nothing_from_the_one_whose_record_it_gets() {
+        let mut procs = Procs::new(1);
+        let old = procs.add(Key::process(Owner(1)));
+        let proc = procs.at_mut(old);
+        (proc.queue, proc.left) = (Some(3), true);
+        (proc.group, proc.ioprio) = (Some(GroupId(5)), IoPrio::from_bits(7));
+        procs.remove(old);
+        let new = procs.add(Key::process(Owner(2)));
+        let Proc { queue, left, group, ioprio, requests, .. } = *procs.at(new);
+        assert_eq!((queue, left, group, requests), (None, false, None, 0));
+        assert_eq!(ioprio, IoPrio::from_bits(0));
     }
 
     #[test]

@@ -140,6 +140,39 @@ fn s19_16_what_began_before_anybody_counted_does_not_last() {
     assert_eq!(number(&stats, 1, "dequeue"), 1, "what happens now is counted");
 }
 
+/// The notes of one request: inserted with statistics at the first level, picked at the second, completed at the third,
+/// and of another one inserted at the fourth and picked at the fifth.
+fn spans(levels: [StatsLevel; 5]) -> Vec<Event> {
+    let mut d = driver("low_latency=0");
+    let set = |d: &mut Driver, level| {
+        d.advance(ms(100));
+        d.env().set_stats(level);
+    };
+    set(&mut d, levels[0]);
+    put(&mut d, read(1, 0));
+    set(&mut d, levels[1]);
+    let first = d.issue();
+    set(&mut d, levels[2]);
+    d.complete(first);
+    d.pick();
+    set(&mut d, levels[3]);
+    put(&mut d, read(1, 8));
+    set(&mut d, levels[4]);
+    d.issue();
+    let notes = d.env().take_notes().into_iter().map(|note| note.what);
+    notes.filter(|what| matches!(what, Event::Empty(_) | Event::Waited(_))).collect()
+}
+
+#[test]
+fn s19_16_a_span_that_begins_or_ends_at_a_lower_level_is_not_noted() {
+    use StatsLevel::{Basic, Full};
+    let [waited, empty] = [Event::Waited(ms(100)), Event::Empty(ms(200))];
+    assert_eq!(spans([Full; 5]), [waited, empty, waited]);
+    assert_eq!(spans([Basic, Full, Full, Full, Full]), [empty, waited], "the wait's begin");
+    assert_eq!(spans([Full, Basic, Full, Full, Full]), [waited], "the wait's end");
+    assert_eq!(spans([Full, Full, Full, Basic, Full]), [waited], "the end of being empty");
+}
+
 #[test]
 fn s19_16_times_are_those_of_the_group() {
     let mut d = driver("low_latency=0,injection=0");

@@ -270,12 +270,6 @@ impl Wf2q {
         root.next != root.serving
     }
 
-    /// Is no entity active?
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.levels[ROOT as usize].next == NIL
-    }
-
     #[inline]
     fn group(&self, level: u32) -> u32 {
         self.queues + level
