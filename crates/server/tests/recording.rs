@@ -125,7 +125,7 @@ fn a_log_has_every_decision_over_a_live_switch() {
     let calls: Vec<Call<'_>> = log
         .instances
         .iter()
-        .flat_map(|it| it.calls())
+        .flat_map(blkmq_trace::elevator_log::Instance::calls)
         .collect::<Result<_, _>>()
         .expect("whole calls");
     assert_eq!(calls.len() as u64, ended.recorded);
