@@ -43,16 +43,22 @@ fn interrupt(server: &Server, mut child: Child) -> Result<String> {
     if status.success() { Ok(said) } else { Err(format!("{status}: {said}").into()) }
 }
 
-/// The recording has begun: another one is refused.
-fn begun(server: &Server, words: &str) -> Result<()> {
-    for _ in 0..500 {
-        let other = ctl(server, &format!("{words} -o {}", server.path("other").display()));
-        if other.arg("-w").arg("1").output().is_err_and(|e| e.to_string().contains("busy")) {
-            return Ok(());
+/// Begins an elevator log. It has begun when another one is refused; one that was in its way has a second.
+fn begin_log(server: &Server, file: &str) -> Result<Child> {
+    for _ in 0..20 {
+        let log = ctl(server, "elevator-log -o").arg(file);
+        let mut log = log.piped(File::create(server.path("said"))?)?;
+        Cmd::new("sleep 0.2").output()?;
+        let other =
+            ctl(server, "elevator-log -w 1 -o").arg(server.path("other").display().to_string());
+        let is_busy = other.output().is_err_and(|error| error.to_string().contains("busy"));
+        if is_busy && log.try_wait()?.is_none() {
+            return Ok(log);
         }
-        Cmd::new("sleep 0.02").output()?;
+        log.kill()?;
+        log.wait()?;
     }
-    Err(format!("{words} does not begin").into())
+    Err("the elevator log does not begin".into())
 }
 
 /// The letters of a trace as blkparse prints them: how many, and their bytes.
@@ -109,9 +115,7 @@ pub(in crate::interop) fn traced() -> Result<Outcome> {
 /// A log of two schedulers, one behind the other, is replayed with the same decisions.
 fn logged(server: &Server) -> Result<Outcome> {
     let file = server.path("run.log").display().to_string();
-    let log = ctl(server, "elevator-log -o").arg(file.clone());
-    let log = log.piped(File::create(server.path("said"))?)?;
-    begun(server, "elevator-log")?;
+    let log = begin_log(server, &file)?;
     load(server, Some("mq-deadline"))?;
     interrupt(server, log)?;
     let report = Cmd::new(&format!("{BLKMQ} replay {file}")).output()?;
