@@ -216,7 +216,7 @@ impl MergeIndex {
     pub(crate) fn remove(&mut self, id: RequestId) -> bool {
         let place = &mut self.places[id.index()];
         let Some(edges) = self.fresh.list.get(usize::from(*place)) else {
-            return self.tabled > 0 && self.remove_tabled(id);
+            return self.tabled != 0 && self.remove_tabled(id);
         };
         if edges.id != id {
             return false;
@@ -244,7 +244,7 @@ impl MergeIndex {
     #[inline]
     pub(crate) fn may_touch(&self, start: u64, end: u64) -> bool {
         let fresh = self.fresh.ends & bit(start) | self.fresh.starts & bit(end);
-        self.tabled > 0 || fresh != 0
+        self.tabled != 0 || fresh != 0
     }
 
     /// The requests that start at `sector`, the newest first.
@@ -314,6 +314,39 @@ mod tests {
         index.insert(id, 8, 16);
         index.table_all();
         check(&mut index);
+    }
+
+    /// What the filters are for.
+    #[test]
+    fn a_random_io_seldom_touches_one_of_the_newest_and_never_one_that_has_left() {
+        let mut rng = Rng::new(12);
+        let mut index = MergeIndex::new(32);
+        let mut touched_of_1000 = |count| {
+            let sector = |rng: &mut Rng| rng.below(1 << 40);
+            for slot in 0..count {
+                index.insert(RequestId::new(slot, 0), sector(&mut rng), sector(&mut rng));
+            }
+            let touches = |index: &MergeIndex, rng: &mut Rng| {
+                (0..1000).filter(|_| index.may_touch(sector(rng), sector(rng))).count()
+            };
+            let touched = touches(&index, &mut rng);
+            (0..count).for_each(|slot| assert!(index.remove(RequestId::new(slot, 0))));
+            assert_eq!(touches(&index, &mut rng), 0, "{count}");
+            touched
+        };
+        assert_eq!(touched_of_1000(0), 0);
+        // Each of them sets one bit of 64 in either filter.
+        assert!((1..400).contains(&touched_of_1000(FRESH as u32)));
+        assert_eq!(touched_of_1000(FRESH as u32 + 1), 1000, "the tables have no filter");
+    }
+
+    #[test]
+    fn an_io_between_two_requests_touches_them_whatever_their_bits() {
+        let mut index = MergeIndex::new(2);
+        let end = (101..).find(|end| bit(*end) == bit(100)).expect("one in 64");
+        index.insert(RequestId::new(0, 0), 0, 100);
+        index.insert(RequestId::new(1, 0), end, 1000);
+        assert!(index.may_touch(100, end));
     }
 
     /// O(1) needs more buckets than requests, and different buckets for neighbouring sectors.

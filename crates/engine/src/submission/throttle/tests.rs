@@ -77,10 +77,12 @@ impl Bench {
 fn the_deadline_is_that_of_the_group_whose_turn_comes_first() {
     let mut b = Bench::new();
     assert!(b.throttle.is_empty() && b.throttle.deadline().is_none());
+    assert_eq!(b.throttle.len(), 0);
     assert!(b.push(BEGIN, SLOW, 0, 8) && b.push(BEGIN, FAST, 1, 8));
     assert!(!b.throttle.waits(b.groups[SLOW]));
     assert!(!b.push(BEGIN, SLOW, 2, 8) && !b.push(BEGIN, FAST, 3, 8) && !b.push(BEGIN, FAST, 4, 8));
     assert!(!b.throttle.is_empty() && b.throttle.waits(b.groups[SLOW]));
+    assert_eq!(b.throttle.len(), 3, "of two groups");
     assert!(!b.throttle.waits(b.groups[BY_SIZE]));
     // A tenth of a second after the first one, less the slack; and half a second.
     assert_eq!(b.throttle.deadline(), Some(ms(BEGIN + 90)));
