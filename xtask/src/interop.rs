@@ -22,7 +22,7 @@ mod serve;
 mod service;
 
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, build, is_installed};
+use crate::shell::{BLKMQ, Cmd, build, is_installed, timed};
 use serde_json::Value;
 
 /// One check.
@@ -114,13 +114,13 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let chosen = |check: &&Check| args.is_empty() || args.iter().any(|arg| arg == check.name);
     for Check { name, requires, run } in CHECKS.iter().filter(chosen) {
         let missing = requires.filter(|program| !is_installed(program));
-        let outcome = match missing {
+        let (outcome, time) = timed(|| match missing {
             Some(program) => Ok(Outcome::Skipped(format!("{program} is not installed"))),
             None => run(),
-        };
+        });
         match outcome {
             Ok(Outcome::Passed) => {
-                println!("{name}: ok");
+                println!("{name}: ok in {time:.1?}");
                 passed += 1;
             }
             Ok(Outcome::Skipped(why)) => {
