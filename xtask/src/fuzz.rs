@@ -17,9 +17,12 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                      -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
-/// Seconds for each target in CI, and for one that takes what strangers send.
+/// Seconds for each target in CI.
 const SECONDS: u32 = 30;
-const SECONDS_OF_STRANGERS: u32 = 60;
+/// Those of targets that take what strangers send or what people type: the most text, and the most code behind it.
+const SECONDS_OF_MANY: u32 = 60;
+/// Beginnings of the names of these targets.
+const MANY: [&str; 4] = ["nbd_", "command_line", "job_file", "device"];
 /// An input that takes this many seconds hangs. Inputs take microseconds, but CI's cores are slow and shared.
 const HANG: u32 = 100;
 /// The number of targets that run at a time; CI has two cores.
@@ -69,7 +72,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 
 /// Seconds for the target called `name`.
 fn usual(name: &str) -> u32 {
-    if name.starts_with("nbd_") { SECONDS_OF_STRANGERS } else { SECONDS }
+    if MANY.iter().any(|many| name.starts_with(many)) { SECONDS_OF_MANY } else { SECONDS }
 }
 
 fn arguments(args: &[String]) -> Result<(Option<u32>, Vec<String>)> {
