@@ -25,21 +25,32 @@ pub(in crate::interop) fn reconnects() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// Starts the server; again for some seconds, as a service manager does, while the kernel still ends the rings of a
+/// killed one and keeps its file for them.
+fn start(device: &str) -> Result<Server> {
+    let start = || Server::blkmq("serve-reconnect", device, "mq-deadline", "--export= --log=error");
+    for _ in 0..20 {
+        pause(0.2)?;
+        match start() {
+            Err(error) if error.to_string().contains("has it open") => {}
+            started => return started,
+        }
+    }
+    start()
+}
+
 fn kills(folder: &Path) -> Result<usize> {
     let (disk, stop, log) = (folder.join("disk"), folder.join("stop"), folder.join("log"));
     File::create(&disk)?.set_len(64 << 20)?;
     let device = format!("uring:{}", disk.display());
-    let start =
-        || Server::blkmq("serve-reconnect", &device, "mq-deadline", "--export= --log=error");
-    let mut server = start()?;
+    let mut server = start(&device)?;
     let mut client =
         Cmd::new("sh -c").arg(load(&server.path("socket"), &stop)).start(File::create(&log)?)?;
     for _ in 0..KILLS {
         goes_on(&log)?;
         // Its socket goes as well.
         drop(server);
-        pause(0.2)?;
-        server = start()?;
+        server = start(&device)?;
     }
     goes_on(&log)?;
     File::create(&stop)?;
