@@ -43,19 +43,26 @@ fn kills(folder: &Path) -> Result<usize> {
     let (disk, stop, log) = (folder.join("disk"), folder.join("stop"), folder.join("log"));
     File::create(&disk)?.set_len(64 << 20)?;
     let device = format!("uring:{}", disk.display());
-    let mut server = start(&device)?;
-    let mut client =
-        Cmd::new("sh -c").arg(load(&server.path("socket"), &stop)).start(File::create(&log)?)?;
-    for _ in 0..KILLS {
+    let first = start(&device)?;
+    let socket = first.path("socket");
+    let mut server = Some(first);
+    let mut client = Cmd::new("sh -c").arg(load(&socket, &stop)).start(File::create(&log)?)?;
+    let result = (0..KILLS).try_for_each(|_| -> Result<()> {
         goes_on(&log)?;
         // Its socket goes as well.
-        drop(server);
-        server = start(&device)?;
-    }
-    goes_on(&log)?;
+        drop(server.take());
+        server = Some(start(&device)?);
+        Ok(())
+    });
+    let result = result.and_then(|()| goes_on(&log));
+    // The client ends whatever became of the server.
     File::create(&stop)?;
+    if result.is_err() {
+        client.kill()?;
+    }
     client.wait()?;
     drop(server);
+    result?;
     all_succeeded(&fs::read_to_string(&log)?)
 }
 
