@@ -189,6 +189,19 @@ mod tests {
     }
 
     #[test]
+    fn a_window_that_is_half_sequential_counts_for_half_as_much() {
+        let mut rate = PeakRate::new(false);
+        for i in 0..=250_000 {
+            let now = Instant::from_nanos(i * 4_000);
+            let d =
+                Dispatch { now, sectors: 8, far: i % 2 == 0, in_driver: 1, last_completion: now };
+            rate.dispatched(&d);
+        }
+        // A part of ten, and four of the eight that a sequential window has more: a sixth is measured.
+        assert_eq!(rate.peak(), 22_000 * 5 / 6 + (2 << 16) / 6);
+    }
+
+    #[test]
     fn random_windows_only_raise_the_estimate() {
         let mut rate = PeakRate::new(false);
         feed(&mut rate, 2_000, 8, Nanos::from_millis(1), true);

@@ -68,7 +68,7 @@ impl Scheduler for Bfq {
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
         self.enter(cx);
         let item = self.items[done.rq.index()];
-        let issued = item.state == State::Issued && item.rq == done.rq;
+        let issued = (item.state, item.rq) == (State::Issued, done.rq);
         assert!(issued, "{:?} completed without being issued", done.rq);
         let completed = done.completed.min(self.now);
         self.note_completed(cx, done.rq, done.issued, completed);

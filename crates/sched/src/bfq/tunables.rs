@@ -231,5 +231,11 @@ mod tests {
     fn strict_guarantees_lift_slice_idle() {
         assert_eq!(tunables("slice_idle=0,strict_guarantees=1").get("slice_idle"), Some(8));
         assert_eq!(tunables("slice_idle=20,strict_guarantees=1").get("slice_idle"), Some(20));
+        let mut tunables = tunables("slice_idle=0,strict_guarantees=0");
+        assert_eq!(tunables.get("slice_idle"), Some(0), "only when they are turned on");
+        tunables.set("strict_guarantees", 1);
+        tunables.set("slice_idle", 0);
+        tunables.set("strict_guarantees", 1);
+        assert_eq!(tunables.get("slice_idle"), Some(0), "they were on");
     }
 }

@@ -2,11 +2,12 @@
 //! meets them by chance.
 
 use super::common::{
-    Client, Path, With, World, disk, driver, issue_owner, ms, put, put_all, read, us, write,
+    Client, Path, With, World, disk, driver, factory, issue_owner, ms, put, put_all, read, us,
+    write,
 };
 use blkmq_core::{Instant, IoMeta, Nanos, Owner, RequestId};
-use blkmq_sched::Pick;
 use blkmq_sched::testkit::Driver;
+use blkmq_sched::{Options, Pick};
 
 /// Owner 1 is in service and has read sector 0, owner 9 waits far away.
 fn two_busy(options: &str) -> Driver {
@@ -454,4 +455,11 @@ fn nothing_is_injected_where_idling_is_faster() {
     };
     assert!(injected(driver("low_latency=0")), "its service time is known");
     assert!(!injected(disk("low_latency=0")), "the next request is close and comes soon");
+}
+
+#[test]
+fn the_engine_is_told_that_groups_share_and_have_statistics_and_of_the_limits() {
+    let options = Options::parse(factory().attributes, "").expect("they are options");
+    let policy = (factory().build)(&Driver::shape(4), &options);
+    assert!(policy.shares_by_group() && policy.notes_groups() && policy.limits_slots());
 }

@@ -154,7 +154,9 @@ mod tests {
     use blkmq_core::Rng;
 
     fn collect(all: &[Entity], root: u32, out: &mut Vec<u32>) -> u64 {
-        let Entity { start, left, right, min_start, .. } = all[root as usize];
+        let Entity { start, left, right, min_start, height, .. } = all[root as usize];
+        let below = [left, right].into_iter().filter(|child| *child != NIL);
+        below.for_each(|child| assert!(all[child as usize].height <= height, "{child} is higher"));
         let mut least = start;
         if left != NIL {
             least = least.min(collect(all, left, out));

@@ -244,3 +244,34 @@ impl Wf2q {
         cached == NIL || another
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    /// Heights are hashes of the numbers: entities of one number would make the tree a list.
+    #[test]
+    fn each_entity_enters_a_tree_with_a_number_of_its_own() {
+        const QUEUES: u32 = 8;
+        let now = Instant::ZERO;
+        let mut wf = Wf2q::new(QUEUES);
+        let numbers = |wf: &Wf2q| -> BTreeSet<u64> {
+            wf.all[..QUEUES as usize].iter().map(|entity| entity.seq).collect()
+        };
+        for queue in 0..QUEUES {
+            wf.attach(queue, ROOT, Class::BestEffort, 40);
+            wf.set_budget(queue, 100);
+            wf.activate(queue, From::Now, now);
+        }
+        let active = numbers(&wf);
+        assert_eq!(active.len(), QUEUES as usize);
+        while let Some(queue) = wf.pick(now) {
+            wf.serve(queue, 50);
+            wf.end_slot(queue);
+            wf.deactivate(queue, Keep::Lead, When::Expiring, now);
+        }
+        let idle = numbers(&wf);
+        assert_eq!(idle.len(), QUEUES as usize);
+    }
+}
