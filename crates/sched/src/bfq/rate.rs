@@ -201,6 +201,58 @@ mod tests {
         assert_eq!(rate.peak(), 22_000 * 5 / 6 + (2 << 16) / 6);
     }
 
+    /// Samples, and sequential ones among them, after a dispatch at zero and one `micros` later, with `in_driver`
+    /// requests in the device, which has completed one `waited` before.
+    fn second(micros: u64, in_driver: u32, waited: Nanos, far: bool) -> (u64, u64) {
+        let mut rate = PeakRate::new(false);
+        let begin = Instant::ZERO;
+        let (now, sectors) = (begin + Nanos::from_micros(micros), 8);
+        let last_completion = begin;
+        rate.dispatched(&Dispatch { now: begin, sectors, far: false, in_driver, last_completion });
+        let last_completion = now.saturating_sub(waited);
+        rate.dispatched(&Dispatch { now, sectors, far, in_driver, last_completion });
+        (rate.samples, rate.sequential)
+    }
+
+    #[test]
+    fn a_window_ends_at_a_pause_of_an_idle_device_and_counts_what_keeps_it_busy() {
+        let soon = Nanos(AT_ONCE.0 - 1);
+        assert_eq!(second(100_000, 0, soon, false), (2, 1));
+        assert_eq!(second(100_001, 0, soon, false), (1, 0), "a new window");
+        assert_eq!(second(100_001, 1, soon, false), (2, 1), "it was not idle");
+        assert_eq!(second(50_000, 0, soon, true), (2, 0), "far");
+        assert_eq!(second(50_000, 0, AT_ONCE, false), (2, 0), "it waited");
+        assert_eq!(second(50_000, 1, AT_ONCE, false), (2, 1));
+    }
+
+    #[test]
+    fn a_completion_that_is_late_for_its_length_ends_the_window() {
+        let late = |sectors, micros| {
+            let mut rate = PeakRate::new(false);
+            let (now, last_completion) = (Instant::ZERO, Instant::ZERO);
+            rate.dispatched(&Dispatch { now, sectors, far: false, in_driver: 1, last_completion });
+            let since = Nanos::from_micros(micros);
+            rate.completed(now + since, since);
+            rate.samples == 0
+        };
+        // Below 1/1024 of a sector in a microsecond.
+        assert_eq!([late(2, 3_000), late(3, 3_000)], [true, false]);
+        assert_eq!([late(3, 3_072), late(3, 3_073)], [false, true]);
+    }
+
+    #[test]
+    fn a_window_counts_from_32_samples_and_300_ms_on_and_a_low_rate_if_it_is_sequential() {
+        let counts = |samples, sequential, sectors, millis| {
+            let last = Instant::ZERO + Nanos::from_millis(millis);
+            let mut rate = PeakRate { samples, sequential, sectors, last, ..PeakRate::new(false) };
+            rate.close(Instant::ZERO)
+        };
+        assert!(counts(32, 32, 300_000, 300));
+        assert!(!counts(31, 31, 300_000, 300) && !counts(32, 32, 300_000, 299));
+        assert!(counts(40, 30, 3_000, 300) && !counts(40, 29, 3_000, 300), "three quarters");
+        assert!(counts(40, 30, 6_000_000, 300) && !counts(40, 30, 6_000_005, 300), "20 sectors");
+    }
+
     #[test]
     fn random_windows_only_raise_the_estimate() {
         let mut rate = PeakRate::new(false);

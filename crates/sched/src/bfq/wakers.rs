@@ -74,6 +74,22 @@ impl Bfq {
 mod tests {
     use super::*;
     use crate::bfq::queue::Queues;
+    use crate::bfq::tests::{add_queue, with_a_queue};
+
+    #[test]
+    fn a_queue_that_thinks_for_long_and_has_no_other_request_may_be_woken() {
+        let seen = |short_think, queued, dispatched| {
+            let (mut bfq, q) = with_a_queue("");
+            let other = add_queue(&mut bfq);
+            bfq.last_completed = Some(bfq.queues.link(other));
+            let queue = &mut bfq.queues[q];
+            (queue.short_think, queue.queued, queue.dispatched) = (short_think, queued, dispatched);
+            bfq.look_for_waker(q);
+            bfq.queues[q].waker.seen
+        };
+        assert_eq!([seen(false, 0, 0), seen(true, 0, 0)], [1, 0]);
+        assert_eq!([seen(false, 1, 0), seen(false, 0, 1)], [0, 0]);
+    }
 
     #[test]
     fn three_times_in_a_row_and_within_the_window() {
