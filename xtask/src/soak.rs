@@ -1,4 +1,4 @@
-//! `soak`: many seeds through the laboratory's oracles, in virtual time, and races against timeouts by the hundred thousand.
+//! `soak`: many seeds through the laboratory's oracles, in virtual time, and a million races against timeouts.
 //!
 //! Every parameter of a run is drawn from its seed. The example `soak` of the lab crate runs the seeds, on all cores,
 //! some thousand at a time; in between, this program prints the progress and checks the time. A failure is printed
@@ -23,8 +23,8 @@ const LONG: [&str; 3] = [
 ];
 /// I/Os of each combination that is stressed.
 const STRESS_IOS: &str = "20000";
-/// Seeds of the interleavings of completions and timeouts: some seconds.
-const RACES: u64 = 100_000;
+/// Seeds of the interleavings of completions and timeouts: half a minute.
+const RACES: u64 = 300_000;
 
 pub(crate) const HELP: &str = "usage: cargo xtask soak [OPTION]... [SEEDS]
 

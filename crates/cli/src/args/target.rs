@@ -233,7 +233,7 @@ impl Asked<'_> {
     }
 }
 
-/// What there is at `path`; `None` if nothing is.
+/// The metadata of the file or block device at `path`; `None` if nothing is there.
 fn look(path: &str) -> Result<Option<Metadata>, UsageError> {
     let found = match std::fs::metadata(path) {
         Ok(found) => found,

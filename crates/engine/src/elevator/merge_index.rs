@@ -316,7 +316,7 @@ mod tests {
         check(&mut index);
     }
 
-    /// What the filters are for.
+    /// The purpose of the filters.
     #[test]
     fn a_random_io_seldom_touches_one_of_the_newest_and_never_one_that_has_left() {
         let mut rng = Rng::new(12);

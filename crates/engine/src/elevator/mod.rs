@@ -92,7 +92,7 @@ pub(crate) struct Tuning {
     pub(crate) regroup: Vec<GroupChange>,
     /// The statistics to keep about groups.
     pub(crate) stats: StatsMode,
-    /// What becomes of traces, by elevator from the last one on.
+    /// The fates of traces, by elevator from the last one on.
     pub(crate) tapping: Vec<watch::Tapping>,
     /// Observers of the policies are there no longer.
     pub(crate) unobserved: bool,
@@ -122,7 +122,7 @@ pub(crate) struct Elevator {
     limits_slots: bool,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
-    /// What watches the requests.
+    /// The watches over its requests.
     watch: Option<Box<watch::Watch>>,
     /// May a plug take a short way to the device?
     is_direct: bool,

@@ -1,4 +1,4 @@
-//! What watches the requests of an elevator: the counts of their times, and a trace. Without either, each call here is
+//! The watches over the requests of an elevator: the counts of their times, and a trace. Without either, each call here is
 //! a branch; the work behind it is out of line, where it costs the path of an I/O nothing. All of it is touched by the
 //! runner alone.
 
@@ -19,7 +19,7 @@ pub(crate) struct Watch {
     trace: Option<Tap>,
 }
 
-/// What becomes of an elevator's trace when its settings change.
+/// The fate of an elevator's trace when its settings change.
 pub(crate) enum Tapping {
     /// It stays as it is.
     Keep,

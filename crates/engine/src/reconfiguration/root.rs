@@ -18,7 +18,7 @@ pub(crate) struct Root<P> {
 /// The state of reconfiguration: the plan, and the counters of replaced queues.
 pub(crate) struct ChangeState {
     pub(crate) plan: Plan,
-    /// What watches the queue besides.
+    /// The watchers of the queue besides.
     pub(crate) watchers: Watchers,
     /// The counters of the queues that have been replaced.
     pub(crate) past: QueueStats,

@@ -1,4 +1,4 @@
-//! What watches a queue besides its statistics: a trace, and an observer of its policies. Neither is a setting of the
+//! The watchers of a queue besides its statistics: a trace, and an observer of its policies. Neither is a setting of the
 //! plan; both stay when the plan is changed.
 
 use crate::elevator::watch::Tapping;
