@@ -100,7 +100,7 @@ fn reason(why: Why) -> &'static str {
 enum Into {
     Pipe(io::Stdout),
     /// One file of all bytes.
-    Whole(PathBuf, BufWriter<File>),
+    Whole(Target),
     /// The records of each CPU in a file of their own.
     ByCpu(ByCpu),
 }
@@ -110,10 +110,7 @@ impl Into {
         match output {
             "-" => Ok(Self::Pipe(io::stdout())),
             path if by_cpu => ByCpu::new(path.to_owned()).map(Self::ByCpu),
-            path => {
-                let file = create(Path::new(path))?;
-                Ok(Self::Whole(path.into(), file))
-            }
+            path => Target::open(path.into()).map(Self::Whole),
         }
     }
 
@@ -127,7 +124,7 @@ impl Into {
                 out.write_all(bytes)?;
                 out.flush()
             }
-            Self::Whole(_, file) => file.write_all(bytes),
+            Self::Whole(file) => file.begin()?.write_all(bytes),
             Self::ByCpu(files) => files.take(bytes),
         }
     }
@@ -135,31 +132,71 @@ impl Into {
     fn finish(self) -> io::Result<()> {
         match self {
             Self::Pipe(_) => Ok(()),
-            Self::Whole(_, mut file) => file.flush(),
+            Self::Whole(mut file) => file.begin()?.flush(),
             Self::ByCpu(files) => files.finish(),
         }
     }
 
-    /// Leaves no half of a log behind. Of a trace, what is there can be read.
+    /// Leaves no half of a log behind, and takes no file away that a refused recording has not touched. Of a trace, what
+    /// is there can be read.
     fn remove(self) {
-        if let Self::Whole(path, _) = self
-            && path.metadata().is_ok_and(|it| it.is_file())
-        {
-            // It is reported that there is no log.
-            let _ = std::fs::remove_file(path);
+        match self {
+            Self::Pipe(_) => {}
+            Self::Whole(file) => file.remove(),
+            Self::ByCpu(files) => files.files.into_iter().for_each(Target::remove_untouched),
         }
     }
 }
 
-fn create(path: &Path) -> io::Result<BufWriter<File>> {
-    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    File::create(path).map(BufWriter::new).map_err(named)
+/// A file that keeps its contents until the recording has begun.
+struct Target {
+    path: PathBuf,
+    file: BufWriter<File>,
+    is_new: bool,
+    has_begun: bool,
+}
+
+impl Target {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let is_new = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(&path);
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        let file = file.map_err(named).map(BufWriter::new)?;
+        Ok(Self { path, file, is_new, has_begun: false })
+    }
+
+    /// The file to write to, whose former contents are gone.
+    fn begin(&mut self) -> io::Result<&mut BufWriter<File>> {
+        if !self.has_begun {
+            self.has_begun = true;
+            // A pipe or a device has no length.
+            if self.path.metadata().is_ok_and(|it| it.is_file()) {
+                self.file.get_ref().set_len(0)?;
+            }
+        }
+        Ok(&mut self.file)
+    }
+
+    /// Takes the file away if it is of this recording.
+    fn remove(self) {
+        if (self.is_new || self.has_begun) && self.path.metadata().is_ok_and(|it| it.is_file()) {
+            // It is reported that there is no recording.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// Takes the file away if it is new and nothing was recorded.
+    fn remove_untouched(self) {
+        if !self.has_begun {
+            self.remove();
+        }
+    }
 }
 
 /// Files as blktrace writes them: `PREFIX.blktrace.CPU`.
 struct ByCpu {
     prefix: String,
-    files: Vec<BufWriter<File>>,
+    files: Vec<Target>,
     /// The beginning of a record whose end has not come.
     rest: Vec<u8>,
 }
@@ -167,7 +204,8 @@ struct ByCpu {
 impl ByCpu {
     fn new(prefix: String) -> io::Result<Self> {
         let mut files = Self { prefix, files: Vec::new(), rest: Vec::new() };
-        files.file(0)?;
+        // An impossible name is refused before anything is recorded.
+        files.files.push(Target::open(files.path(0))?);
         Ok(files)
     }
 
@@ -178,10 +216,10 @@ impl ByCpu {
     /// The file of a CPU; those of lower numbers are there as well, as readers expect.
     fn file(&mut self, cpu: usize) -> io::Result<&mut BufWriter<File>> {
         while self.files.len() <= cpu {
-            let file = create(&self.path(self.files.len()))?;
+            let file = Target::open(self.path(self.files.len()))?;
             self.files.push(file);
         }
-        Ok(&mut self.files[cpu])
+        self.files[cpu].begin()
     }
 
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -199,7 +237,7 @@ impl ByCpu {
 
     fn finish(mut self) -> io::Result<()> {
         for file in &mut self.files {
-            file.flush()?;
+            file.begin()?.flush()?;
         }
         if !self.rest.is_empty() {
             let text = format!("{} bytes at the end are no record", self.rest.len());
@@ -227,6 +265,30 @@ mod tests {
             Record { sequence, time, sector, bytes, action, pid, device, cpu, error, payload: &[] };
         record.encode(&mut out);
         out
+    }
+
+    #[test]
+    fn a_refused_recording_leaves_files_as_they_were() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let there = |name: &str| std::fs::read(path(name)).ok();
+        for name in ["run.log", "t.blktrace.0"] {
+            std::fs::write(path(name), b"of an earlier run").expect("a file");
+        }
+        for (output, by_cpu) in [("run.log", false), ("t", true), ("new.log", false), ("n", true)] {
+            Into::open(&path(output), by_cpu).expect("a file").remove();
+        }
+        let earlier = Some(b"of an earlier run".to_vec());
+        assert_eq!([there("run.log"), there("t.blktrace.0")], [earlier.clone(), earlier]);
+        assert_eq!([there("new.log"), there("n.blktrace.0")], [None, None]);
+        let mut half = Into::open(&path("run.log"), false).expect("a file");
+        half.take(b"half").expect("room");
+        half.remove();
+        assert_eq!(there("run.log"), None, "half a log is none");
+        let mut whole = Into::open(&path("t"), true).expect("a file");
+        whole.take(&record(0, 1)).expect("room");
+        whole.finish().expect("whole");
+        assert_eq!(there("t.blktrace.0"), Some(record(0, 1)));
     }
 
     #[test]
