@@ -35,8 +35,8 @@ pub struct Bounds {
     /// Bytes of requests that begin, and of replies that are sent, for a connection before its worker looks at the
     /// others. All connections with an event share twice as many, and have 16 KiB each beyond; those that want more, and those
     /// that have just begun, share as many in each further turn. Longer reads and writes are carried out in portions of
-    /// so many bytes, 256 KiB at most. A device that answers at once, as memory does, has the worker copy them: the
-    /// default takes about a tenth of a millisecond.
+    /// so many bytes, 256 KiB at most, and ranges are trimmed or zeroed by a step in each turn. A device that answers at
+    /// once, as memory does, has the worker copy them: the default takes about a tenth of a millisecond.
     pub bytes_per_turn: usize,
     /// The longest time without a byte in the middle of a request, or while replies wait that the client does not
     /// take.

@@ -10,7 +10,7 @@ const SMALL_ONES: u32 = 1024;
 const LONGEST: usize = 256 << 10;
 const LONG_ONES: u32 = 128;
 /// A portion consists of whole blocks of this many bytes, the largest of any disk.
-const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// The pools, 48 MiB in all at most; the system gives their memory when it is first used.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! client's own cookie is only repeated: two requests may have the same.
 
 use crate::long::Long;
+use crate::steps::Steps;
 use blkmq_nbd::ReplyTo;
 
 /// A connection of a worker: its place, and how many were there before it.
@@ -57,27 +58,6 @@ pub(crate) enum Work {
     Steps(Steps),
     /// A read or write in portions.
     Long(Long),
-}
-
-/// A range that is covered in steps: the kernel's limits for these operations are often far below a client's ranges.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Steps {
-    pub(crate) op: StepOp,
-    /// The first byte on the disk that is still to be covered, and the end.
-    pub(crate) next: u64,
-    pub(crate) end: u64,
-    /// Bytes of a step.
-    pub(crate) step: u64,
-    pub(crate) fua: bool,
-}
-
-/// The operation of steps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum StepOp {
-    Discard,
-    WriteZeroes,
-    /// Writes of buffers of zeroes.
-    Fill,
 }
 
 /// The places of requests in flight.

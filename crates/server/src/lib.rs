@@ -32,6 +32,7 @@ mod rate;
 mod recording;
 mod rights;
 mod server;
+mod steps;
 mod stream;
 mod tls;
 mod watch;

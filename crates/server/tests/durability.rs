@@ -63,6 +63,26 @@ fn a_write_with_fua_is_durable_without_a_flush() {
     assert!(all > 0, "the device has no cache that could lose anything");
 }
 
+/// Regression test: a TRIM with FUA was answered like one without.
+#[test]
+fn a_trim_with_fua_is_durable_without_a_flush() {
+    for seed in 0..SEEDS {
+        let export = Export::new("disk", 0);
+        let device = "memory,size=16,cache_size=16,discard=1";
+        let rig = serve_on(device, &[export], Bounds::default());
+        let mut client = rig.client("disk");
+        for at in 0..BLOCKS {
+            let answer =
+                client.call(Command::Write, CommandFlags::FUA, at * 4096, 4096, &block(at));
+            assert_eq!(answer, Ok(Vec::new()));
+        }
+        let all = (0, BLOCKS * 4096);
+        assert_eq!(client.call(Command::Trim, CommandFlags::FUA, all.0, all.1, &[]), Ok(vec![]));
+        let left = BLOCKS as usize - lost(&rig, seed, 0..BLOCKS).len();
+        assert_eq!(left, 0, "seed {seed}: blocks are back that were trimmed");
+    }
+}
+
 #[test]
 fn a_write_through_the_cache_is_durable_without_a_word_about_it() {
     for seed in 0..SEEDS {

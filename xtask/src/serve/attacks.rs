@@ -27,7 +27,7 @@ const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS [NAME]]
 const DEVICE: &str = "flash,preset=sata";
 /// The device of the default export, which the hostile clients open. The victim has a device of its own, so that the
 /// server is measured: how a scheduler divides one device is `serve-isolation`'s question.
-const OTHER: &str = "--device=memory,size=64 --scheduler=none --export=victim,size=64m --export=,device=2 --log=error";
+const OTHER: &str = "--device=memory,size=64,discard=1 --scheduler=none --export=victim,size=64m --export=,device=2 --log=error";
 const VICTIM: &str = "--rw=randread --bs=4k --iodepth=1 --size=64m --norandommap --time_based";
 /// A server that reads no more, or sends no more, does not stop an attack.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -45,7 +45,7 @@ type Kept = VecDeque<UnixStream>;
 /// No attack: the price of two busy processors.
 const COMPUTING: Attack = Attack { name: "two processes that compute", round: compute };
 
-const ATTACKS: [Attack; 8] = [
+const ATTACKS: [Attack; 9] = [
     Attack { name: "300 connections without a byte, renewed", round: silent },
     Attack { name: "130 half handshakes, renewed", round: half_handshakes },
     Attack { name: "64 options a connection, LIST among them", round: options },
@@ -54,6 +54,7 @@ const ATTACKS: [Attack; 8] = [
     Attack { name: "64 reads of 1 MiB whose replies are not taken", round: deaf },
     Attack { name: "a payload of 64 MiB that is refused", round: refused },
     Attack { name: "64 KiB writes without a pause", round: writes },
+    Attack { name: "64 MiB zeroed and trimmed, 16 times, and gone", round: ranges },
 ];
 
 /// `cargo xtask serve-attacks`, see [`HELP`].
@@ -238,4 +239,13 @@ fn writes(socket: &Path, _: &mut Kept) -> Result<()> {
         client.begin_write(at << 20, &data)?;
     }
     (0..64).try_for_each(|_| Ok(client.end()?))
+}
+
+fn ranges(socket: &Path, _: &mut Kept) -> Result<()> {
+    let mut client = begin(socket)?;
+    let range = |command| wire::request(command, 0, 64 << 20);
+    let both = [range(Command::WriteZeroes), range(Command::Trim)].concat();
+    client.send(&both.repeat(16))?;
+    // Until its patience is at an end.
+    (0..32).try_for_each(|_| Ok(client.end()?))
 }

@@ -14,12 +14,15 @@ const REQUEST: u32 = 0x2560_9513;
 /// A connection to the default export.
 pub(super) struct Client(UnixStream);
 
-/// The commands that are used.
+/// The commands that are used, with their flags in the upper half.
 #[derive(Clone, Copy)]
 pub(super) enum Command {
     Read = 0,
     Write = 1,
     Flush = 3,
+    Trim = 4,
+    /// WRITE_ZEROES with the flag NO_HOLE.
+    WriteZeroes = 2 << 16 | 6,
 }
 
 impl Client {

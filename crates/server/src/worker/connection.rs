@@ -12,6 +12,7 @@ use blkmq::{AlignedBuf, Instant, Io, IoResult};
 use blkmq_nbd::server::{Handshake, Replies, Requests};
 use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};
 use rustix::event::epoll::EventFlags;
+use std::collections::VecDeque;
 
 /// Bytes that a connection may have in flight when nothing is known of its client: enough to keep a fast disk at work.
 const FIRST: usize = 4 << 20;
@@ -34,8 +35,12 @@ pub(crate) struct Connection {
     pub(crate) held: Option<(Cookie, Io<AlignedBuf>)>,
     /// The place of a long request of which portions are still to begin. Nothing is parsed behind it.
     pub(crate) long: Option<u32>,
+    /// The places of requests in steps whose next step is still to begin, longest wait first.
+    pub(crate) steps: VecDeque<u32>,
     /// The client sends nothing more, or nothing more is wanted of it.
     pub(crate) is_over: bool,
+    /// The client has closed both directions: no reply reaches it.
+    pub(crate) is_cut: bool,
     /// The last time that a byte came or went.
     pub(crate) moved: Instant,
     /// Since when the client has taken nothing of the replies that wait for it.
@@ -144,8 +149,10 @@ impl Connection {
             begins_tls: false,
             held: None,
             long: None,
+            steps: VecDeque::new(),
             earned: 0,
             is_over: false,
+            is_cut: false,
             moved: now,
             deaf: None,
             is_crowded: false,

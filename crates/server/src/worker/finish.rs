@@ -1,7 +1,6 @@
 //! Completions become replies, and replies are sent.
 
 use super::connection::{Connection, Phase, Totals};
-use super::serve::next_step;
 use super::{CONNECTIONS, Ended, Worker};
 use crate::disk::CREDIT;
 use crate::flight::{Cookie, Flight, Key, Work};
@@ -57,9 +56,9 @@ impl Worker {
         let Some(mut connection) = self.take_out(key) else { return };
         let mut goes_on = false;
         match &mut self.flights.get_mut(place).work {
-            Work::Steps(steps) if result.is_ok() && steps.next < steps.end => {
-                let io = next_step(steps, &self.buffers);
-                self.push(&mut connection, key, cookie, io);
+            Work::Steps(steps) if result.is_ok() && !steps.is_over() => {
+                steps.end(self.turn);
+                connection.steps.push_back(place);
                 goes_on = true;
             }
             Work::Long(long) => {
@@ -170,6 +169,7 @@ impl Worker {
         let may_begin = may_begin && connection.has_room(bounds);
         let may_go_on = connection.long.is_some() && connection.may_go_on(bounds);
         let waits = (may_begin || may_go_on) && self.has_had_its_turn(connection);
+        let waits = waits || !connection.steps.is_empty() && connection.held.is_none();
         let has_more = wanted.contains(EventFlags::IN) && connection.stream.has_more();
         if waits || has_more || connection.is_paused {
             self.join_line(connection, key);

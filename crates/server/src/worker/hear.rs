@@ -23,6 +23,11 @@ impl Worker {
     /// The socket of the connection in `place` has an event.
     pub(super) fn hear(&mut self, place: u32, flags: EventFlags) {
         let key = Key { place, generation: self.connections[place as usize].generation };
+        if flags.contains(EventFlags::HUP)
+            && let Some(connection) = self.connection(key)
+        {
+            connection.is_cut = true;
+        }
         if flags.contains(EventFlags::OUT) {
             self.send_in_order(key);
         }
@@ -161,11 +166,12 @@ impl Worker {
                 true
             }
             Err(error) => {
-                // The end of the stream is the usual end of some clients, at any place.
+                // The end of the stream is the usual end of some clients, at any place. One that still listens gets the
+                // replies to what it has asked for.
                 tracing::debug!("a connection ended: {error}");
                 connection.is_over = true;
                 connection.rest = Vec::new();
-                if error.kind() != ErrorKind::UnexpectedEof {
+                if error.kind() != ErrorKind::UnexpectedEof || connection.is_cut {
                     connection.break_off();
                 }
                 false

@@ -1,11 +1,12 @@
-//! Long requests: a portion in each turn of their connections.
+//! Long requests: a portion, or a step, in each turn of their connections.
 
 use super::Worker;
 use super::connection::{Connection, Phase};
 use super::serve::{OVERHEAD, buffer_to_read};
 use crate::flight::{Cookie, Flight, Key, Work};
 use crate::long::Long;
-use blkmq::IoError;
+use crate::steps::{self, Steps};
+use blkmq::{AlignedBuf, Io, IoError, SECTOR_SIZE};
 use blkmq_nbd::ReplyTo;
 
 impl Worker {
@@ -24,8 +25,42 @@ impl Worker {
         self.go_on(connection, key);
     }
 
-    /// Begins portions of the long request of the connection, while its turn lasts.
+    /// Begins a request that covers its range in steps.
+    pub(super) fn begin_steps(
+        &mut self,
+        connection: &mut Connection,
+        key: Key,
+        to: ReplyTo,
+        mut steps: Steps,
+    ) {
+        let io = steps.begin(self.turn, |len| self.buffers.take(len));
+        let bytes = OVERHEAD + io.payload.len();
+        let flight = Flight { connection: key, to, work: Work::Steps(steps), bytes };
+        let place = self.add(connection, flight);
+        self.push_step(connection, key, place, io);
+    }
+
+    /// Begins the next step of the request that has waited longest for it. A turn begins with one step, which leaves
+    /// some of it to the requests behind.
+    fn step(&mut self, connection: &mut Connection, key: Key) {
+        if connection.held.is_some() || connection.begun_in(self.turn) > 0 {
+            return;
+        }
+        let Some(place) = connection.steps.pop_front() else { return };
+        let Work::Steps(steps) = &mut self.flights.get_mut(place).work else { return };
+        let io = steps.begin(self.turn, |len| self.buffers.take(len));
+        self.push_step(connection, key, place, io);
+    }
+
+    fn push_step(&mut self, connection: &mut Connection, key: Key, place: u32, io: Io<AlignedBuf>) {
+        let cost = steps::cost(u64::from(io.sectors) * u64::from(SECTOR_SIZE)) as usize;
+        self.spend(connection, OVERHEAD + cost.max(io.payload.len()));
+        self.push(connection, key, Cookie { place, portion: 0 }, io);
+    }
+
+    /// Begins a step, and portions of the long request of the connection while its turn lasts.
     pub(super) fn go_on(&mut self, connection: &mut Connection, key: Key) {
+        self.step(connection, key);
         while let Some(place) = connection.long
             && connection.may_go_on(&self.shared.bounds)
             && !self.has_had_its_turn(connection)
@@ -45,10 +80,14 @@ impl Worker {
         }
     }
 
-    /// The client is gone: no portion of its long request begins any more.
+    /// The client is gone: no portion of its long request begins any more, and no step.
     pub(super) fn give_up(&mut self, connection: &mut Connection) {
         if !matches!(connection.phase, Phase::Broken { .. }) {
             return;
+        }
+        while let Some(place) = connection.steps.pop_front() {
+            let flight = self.flights.remove(place);
+            self.forget(connection, &flight);
         }
         let Some(place) = connection.long.take() else { return };
         let Work::Long(long) = &mut self.flights.get_mut(place).work else { return };

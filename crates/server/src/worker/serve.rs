@@ -6,11 +6,12 @@ use super::connection::{Connection, Payload, Phase, Transmission, Writing};
 use super::status;
 use crate::buffers::Buffers;
 use crate::export::Cache;
-use crate::flight::{Cookie, Flight, Key, StepOp, Steps, Work};
+use crate::flight::{Cookie, Flight, Key, Work};
 use crate::long::Long;
+use crate::steps::{self, Steps};
 use blkmq::{AlignedBuf, Bytes, Io, Owner, Refusal};
 use blkmq_nbd::server::Parsed;
-use blkmq_nbd::{Checked, Command, ErrorCode, ReplyTo, Request};
+use blkmq_nbd::{Checked, Command, ErrorCode, ReplyTo, Request, Span};
 use std::ops::Range;
 
 /// Bytes of a payload from which on the next one is not read into the worker's buffer first.
@@ -95,7 +96,7 @@ impl Worker {
         if connection.is_crowded {
             return false;
         }
-        let waits = self.must_wait(connection, moved(request));
+        let waits = self.must_wait(connection, cost(request));
         if waits {
             connection.spend(self.turn, self.shared.bounds.bytes_per_turn);
         }
@@ -145,10 +146,8 @@ impl Worker {
             }
             Ok(Checked::Flush) => self.begin(connection, key, to, Work::Plain, Io::flush()),
             Ok(Checked::Trim { span, fua }) => {
-                let (next, step) = (start + span.offset, transmission.export.discard);
-                let end = next + span.length;
-                let steps = Steps { op: StepOp::Discard, next, end, step, fua };
-                self.step(connection, key, to, steps);
+                let steps = Steps::trim(range(start, span), transmission.export.discard, fua);
+                self.begin_steps(connection, key, to, steps);
             }
             Ok(Checked::WriteZeroes { span, fua, no_hole, fast }) => {
                 // The disk's own operation may leave holes.
@@ -157,13 +156,12 @@ impl Worker {
                     let error = transmission.replies.error(to, ErrorCode::NotSupported);
                     return connection.output.header(error);
                 }
-                let range = start + span.offset..start + span.offset + span.length;
-                self.step(
-                    connection,
-                    key,
-                    to,
-                    zeroing(range, zeroes, self.buffers.portion(), fua || through),
-                );
+                let (range, fua) = (range(start, span), fua || through);
+                let steps = match zeroes {
+                    0 => Steps::fill(range, self.buffers.portion(), fua),
+                    most => Steps::zero(range, most, fua),
+                };
+                self.begin_steps(connection, key, to, steps);
             }
             Ok(Checked::BlockStatus { span, count }) => {
                 let disk = &self.shared.disks[transmission.export.disk];
@@ -210,12 +208,6 @@ impl Worker {
                 self.begin_long(connection, key, to, Long::write(offset, payloads, fua));
             }
         }
-    }
-
-    /// Begins a request that covers its range in steps.
-    fn step(&mut self, connection: &mut Connection, key: Key, to: ReplyTo, mut steps: Steps) {
-        let io = next_step(&mut steps, &self.buffers);
-        self.begin(connection, key, to, Work::Steps(steps), io);
     }
 
     /// Begins a request with its first I/O.
@@ -281,6 +273,14 @@ fn moved(request: &Request) -> u64 {
     }
 }
 
+/// Bytes of a turn that the request takes.
+fn cost(request: &Request) -> u64 {
+    match request.command {
+        Ok(Command::Trim | Command::WriteZeroes) => steps::cost(request.span.length),
+        _ => moved(request),
+    }
+}
+
 /// A buffer for a read of the connection.
 pub(super) fn buffer_to_read(connection: &Connection, buffers: &Buffers, len: usize) -> AlignedBuf {
     let mut buffer = buffers.take(len);
@@ -293,27 +293,7 @@ pub(super) fn buffer_to_read(connection: &Connection, buffers: &Buffers, len: us
     buffer
 }
 
-/// The steps that write zeroes: the disk's own operation, `zeroes` bytes at a time, or a buffer of a portion if it has
-/// none.
-fn zeroing(range: Range<u64>, zeroes: u64, portion: usize, fua: bool) -> Steps {
-    let (op, step) =
-        if zeroes > 0 { (StepOp::WriteZeroes, zeroes) } else { (StepOp::Fill, portion as u64) };
-    Steps { op, next: range.start, end: range.end, step, fua }
-}
-
-/// The I/O of the next step, which is taken off `steps`.
-pub(super) fn next_step(steps: &mut Steps, buffers: &Buffers) -> Io<AlignedBuf> {
-    let end = steps.end.min(steps.next + steps.step);
-    let range = Bytes(steps.next)..Bytes(end);
-    let io = match steps.op {
-        StepOp::Discard => Io::discard(range),
-        StepOp::WriteZeroes => Io::write_zeroes(range),
-        StepOp::Fill => {
-            let mut buffer = buffers.take((end - steps.next) as usize);
-            buffer.as_mut_slice().fill(0);
-            Io::write(Bytes(steps.next), buffer)
-        }
-    };
-    steps.next = end;
-    if steps.fua && steps.op != StepOp::Discard { io.fua() } else { io }
+/// The bytes of the disk that a request is about, on an export that begins at `start`.
+fn range(start: u64, span: Span) -> Range<u64> {
+    start + span.offset..start + span.offset + span.length
 }

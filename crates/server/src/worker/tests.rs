@@ -85,8 +85,15 @@ impl Scene {
 
 /// A READ.
 fn read(offset: u64, length: u64) -> Vec<u8> {
+    request(0, 0, offset, length)
+}
+
+/// A request without a payload.
+fn request(flags: u16, command: u16, offset: u64, length: u64) -> Vec<u8> {
     let length = u32::try_from(length).expect("it fits").to_be_bytes();
-    [&[0x25, 0x60, 0x95, 0x13][..], &[0; 12], &offset.to_be_bytes(), &length].concat()
+    let (flags, command) = (flags.to_be_bytes(), command.to_be_bytes());
+    let magic = [0x25, 0x60, 0x95, 0x13];
+    [&magic[..], &flags, &command, &[0; 8], &offset.to_be_bytes(), &length].concat()
 }
 
 /// Takes up to `most` bytes of what is there.
@@ -123,6 +130,57 @@ fn a_long_read_takes_a_portion_of_each_turn_and_others_go_on() {
         taken += take(&mut long, 16 << 20) as u64;
     }
     assert_eq!(taken, 16 + 8 * MIB);
+}
+
+/// Regression test: a range was trimmed or zeroed in one go, however long it was, and all other clients of the worker
+/// waited for it.
+#[test]
+fn a_range_is_trimmed_and_zeroed_by_a_step_a_turn_and_others_go_on() {
+    const NO_HOLE: u16 = 2;
+    let kinds = [("TRIM", 0, 4, MIB), ("WRITE_ZEROES", 0, 6, MIB)];
+    for (name, flags, command, step) in
+        kinds.into_iter().chain([("zeroes without holes", NO_HOLE, 6, PORTION / 2)])
+    {
+        let mut scene = Scene::new("memory,size=64,discard=1");
+        let (mut long, mut small) = (scene.client(), scene.client());
+        let steps = 32 * MIB / step;
+        long.write_all(&request(flags, command, 0, 32 * MIB)).expect("the kernel keeps it");
+        // A request behind it on the same connection is served before it ends.
+        long.write_all(&read(0, 512)).expect("the kernel keeps it");
+        let before = scene.ended();
+        for turn in 1..=steps {
+            small.write_all(&read(turn * 512, 512)).expect("the kernel keeps it");
+            let before = scene.ended();
+            scene.turn();
+            assert_eq!(take(&mut small, 4096), 16 + 512, "{name}, turn {turn}");
+            let others = scene.ended() - before - 1;
+            assert!(others <= 2, "{name}: {others} I/Os in turn {turn}");
+            if turn == 2 {
+                assert_eq!(take(&mut long, 4096), 16 + 512, "{name}: the read behind it");
+            }
+        }
+        assert_eq!(take(&mut long, 4096), 16, "{name}: the answer");
+        assert_eq!(scene.ended() - before, steps + steps + 1, "{name}");
+    }
+}
+
+/// Regression test: what a client had asked for before it closed its socket was carried out to its end, so that clients
+/// that come, ask for much and go kept the server at work without a bound.
+#[test]
+fn no_step_begins_for_a_client_that_is_gone() {
+    let mut scene = Scene::new("memory,size=64,discard=1");
+    let (mut long, mut small) = (scene.client(), scene.client());
+    let trims: Vec<u8> = (0..4).flat_map(|_| request(0, 4, 0, 64 * MIB)).collect();
+    long.write_all(&trims).expect("the kernel keeps it");
+    (0..4).for_each(|_| scene.turn());
+    drop(long);
+    let before = scene.ended();
+    while scene.worker.connections.iter().filter(|place| place.connection.is_some()).count() > 1 {
+        small.write_all(&read(0, 512)).expect("the kernel keeps it");
+        scene.turn();
+    }
+    assert!(scene.ended() - before < 32, "they are not carried out to their end");
+    assert_eq!((scene.worker.flights.len(), scene.worker.bytes), (0, 0));
 }
 
 /// Portions in each of the turns in which 20 clients of `kind` have one each, and another client a small request a turn.

@@ -1,0 +1,175 @@
+//! [`Steps`]: a range that is trimmed or zeroed by one I/O after the other.
+//!
+//! Devices take less at a time than clients ask for. A device that carries out its I/Os at once, as memory does, takes
+//! the worker's time for them, so the first steps are short; they grow up to the device's limit while the device works
+//! beside the worker. When a step begins is the worker's business. No clock, no socket.
+
+use crate::buffers::BLOCK;
+use blkmq::{AlignedBuf, Bytes, Io};
+use std::ops::Range;
+
+/// Bytes of the first steps: memory is zeroed in about the time in which a portion of a read is copied to its client.
+const FIRST: u64 = 1 << 20;
+
+/// Bytes that are as dear to trim or to zero as one byte of a read or write, which is copied twice and passes a socket.
+const CHEAP: u64 = 8;
+
+/// The bytes of a turn for which the first step over `length` bytes counts.
+pub(crate) fn cost(length: u64) -> u64 {
+    length.min(FIRST) / CHEAP
+}
+
+/// A range and the I/Os that cover it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Steps {
+    op: Op,
+    /// The first byte on the disk that is still to be covered, and the end.
+    next: u64,
+    end: u64,
+    /// Bytes of a step, now and at most.
+    step: u64,
+    most: u64,
+    /// The turn of the worker in which the last step began.
+    turn: u32,
+    fua: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Op {
+    /// With FUA, a flush is the last step: discards have none.
+    Discard,
+    WriteZeroes,
+    /// Writes of buffers of zeroes.
+    Fill,
+    Flush,
+    Over,
+}
+
+impl Steps {
+    /// Discards `range`, of which the device takes `most` bytes at a time.
+    pub(crate) fn trim(range: Range<u64>, most: u64, fua: bool) -> Self {
+        Self::new(Op::Discard, range, most, fua)
+    }
+
+    /// Zeroes `range` by the device's own operation, which takes `most` bytes at a time.
+    pub(crate) fn zero(range: Range<u64>, most: u64, fua: bool) -> Self {
+        Self::new(Op::WriteZeroes, range, most, fua)
+    }
+
+    /// Writes zeroes over `range`, a buffer of half a `portion` at a time.
+    pub(crate) fn fill(range: Range<u64>, portion: usize, fua: bool) -> Self {
+        Self::new(Op::Fill, range, (portion / 2).max(BLOCK) as u64, fua)
+    }
+
+    fn new(op: Op, Range { start, end }: Range<u64>, most: u64, fua: bool) -> Self {
+        Self { op, next: start, end, step: most.min(FIRST), most, turn: 0, fua }
+    }
+
+    /// Is no step left to begin?
+    pub(crate) fn is_over(&self) -> bool {
+        self.op == Op::Over
+    }
+
+    /// The I/O of the next step, which begins in this turn of the worker. `buffer` gives a buffer of that many bytes.
+    ///
+    /// # Panics
+    /// If none is left.
+    pub(crate) fn begin(
+        &mut self,
+        turn: u32,
+        buffer: impl FnOnce(usize) -> AlignedBuf,
+    ) -> Io<AlignedBuf> {
+        self.turn = turn;
+        let range = self.next..self.step_end();
+        let (op, len) = (self.op, range.end - range.start);
+        self.next = range.end;
+        if self.next == self.end {
+            self.op = if op == Op::Discard && self.fua { Op::Flush } else { Op::Over };
+        }
+        let bytes = Bytes(range.start)..Bytes(range.end);
+        let io = match op {
+            Op::Discard => return Io::discard(bytes),
+            Op::Flush => return Io::flush(),
+            Op::WriteZeroes => Io::write_zeroes(bytes),
+            Op::Fill => {
+                let mut zeroes = buffer(len as usize);
+                zeroes.as_mut_slice().fill(0);
+                Io::write(bytes.start, zeroes)
+            }
+            Op::Over => panic!("a step is left"),
+        };
+        if self.fua { io.fua() } else { io }
+    }
+
+    /// The last step has ended, in this turn of the worker.
+    pub(crate) fn end(&mut self, turn: u32) {
+        if turn != self.turn {
+            self.step = self.step.saturating_mul(2).min(self.most);
+        }
+    }
+
+    /// The end of the next step: of a block, if it is not that of the range, so that no block is covered by halves.
+    fn step_end(&self) -> u64 {
+        let end = self.next + self.step;
+        if end >= self.end {
+            return self.end;
+        }
+        let whole = end - end % BLOCK as u64;
+        if whole > self.next { whole } else { end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq::SECTOR_SIZE;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Starts and lengths of all steps, of which each takes so many turns of the worker.
+    fn all(mut steps: Steps, turns: u32) -> Vec<(u64, u64)> {
+        let mut all = Vec::new();
+        for turn in (0..).step_by(10) {
+            if steps.is_over() {
+                break;
+            }
+            let io = steps.begin(turn, AlignedBuf::new);
+            let bytes = |sectors| sectors * u64::from(SECTOR_SIZE);
+            all.push((bytes(io.sector), bytes(io.sectors.into())));
+            steps.end(turn + turns);
+        }
+        all
+    }
+
+    #[test]
+    fn steps_are_short_while_the_device_works_in_the_turn_of_the_worker() {
+        let steps = Steps::trim(0..5 * MIB / 2, 1 << 32, false);
+        assert_eq!(all(steps, 0), [(0, MIB), (MIB, MIB), (2 * MIB, MIB / 2)]);
+        let steps = Steps::zero(0..2560, 1024, false);
+        assert_eq!(all(steps, 0), [(0, 1024), (1024, 1024), (2048, 512)]);
+    }
+
+    #[test]
+    fn steps_grow_up_to_the_limit_of_a_device_that_works_beside_it() {
+        let steps = Steps::trim(0..16 * MIB, 4 * MIB, false);
+        let lens = all(steps, 1).into_iter().map(|(_, len)| len / MIB);
+        assert_eq!(Vec::from_iter(lens), [1, 2, 4, 4, 4, 1]);
+    }
+
+    #[test]
+    fn a_step_ends_at_a_whole_block() {
+        let steps = Steps::fill(512..40 << 10, 32 << 10, true);
+        let expected = [(512, 15 * 1024 + 512), (16 << 10, 16 << 10), (32 << 10, 8 << 10)];
+        assert_eq!(all(steps, 0), expected);
+    }
+
+    #[test]
+    fn a_trim_that_must_be_durable_ends_in_a_flush() {
+        let mut steps = Steps::trim(0..2 * MIB, MIB, true);
+        let mut ops = Vec::new();
+        while !steps.is_over() {
+            ops.push(steps.begin(0, AlignedBuf::new).op);
+        }
+        assert_eq!(ops, [blkmq::Op::Discard, blkmq::Op::Discard, blkmq::Op::Flush]);
+    }
+}
