@@ -63,8 +63,9 @@ fn totals(out: &mut Paper, plan: &Plan) {
         path.as_ref().map_or(without.into(), |path| path.display().to_string())
     };
     let settings = format!(
-        "nomerges={} nr_requests={nr_requests} pump={} format={} output={} report={} trace={}",
+        "nomerges={} nr_requests={nr_requests} device_depth={} pump={} format={} output={} report={} trace={}",
         plan.nomerges,
+        plan.device_depth,
         plan.pump,
         Vec::from_iter([plan.format].iter().chain(&plan.also).map(|it| it.word())).join(","),
         file(&plan.output, "standard output"),

@@ -178,7 +178,11 @@ fn start(wanted: &Wanted, listeners: Vec<Listener>) -> Result<Server, String> {
             }
         };
         let started = Disk::start_with(&disk.name, device, factory, &options, wanted.workers);
-        disks.push(started.map_err(|e| format!("{}: {e}", disk.name))?);
+        let started = started.map_err(|e| format!("{}: {e}", disk.name))?;
+        let depth = disk.device_depth.to_string();
+        let set = started.service().set_attribute("blkmq/device_depth", &depth);
+        set.map_err(|e| format!("{}: {e}", disk.name))?;
+        disks.push(started);
     }
     let tls = wanted.tls.as_ref().map(|folder| Tls::load(folder)).transpose();
     let settings = Settings {

@@ -111,10 +111,11 @@ pub use host::{Host, NoHost};
 pub use outstanding::{Outstanding, Place};
 pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{
-    bounds::{MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS},
+    bounds::{MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS},
     change::{Change, ChangeError, EditError, Freeze, Quiesce},
     config::Config,
     config_error::ConfigError,
+    device_depth::{DeviceDepth, DeviceDepthError},
     notes::ConfigNote,
     plan::Plan,
     teardown::leaked_bios,

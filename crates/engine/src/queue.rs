@@ -141,6 +141,13 @@ impl<P: Send + 'static> Queue<P> {
         self.root.current().hub.budget.in_use()
     }
 
+    /// How many budgets there are: those of the device, or as many requests as it may hold
+    /// ([`DeviceDepth`](crate::DeviceDepth)), if that is fewer. `None`: any number.
+    #[must_use]
+    pub fn budgets(&self) -> Option<u32> {
+        self.root.current().hub.budget.limit()
+    }
+
     /// For each token pool of the scheduler, the tokens in use and the size of the pool.
     #[must_use]
     pub fn tokens(&self) -> Vec<(u32, u32)> {

@@ -3,7 +3,9 @@
 use crate::common;
 
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, RequestId, Rng};
-use blkmq_engine::{Access, Busy, Config, DeviceShape, Io, Queue, Submitter, WriteCache};
+use blkmq_engine::{
+    Access, Busy, Config, DeviceDepth, DeviceShape, Io, Queue, Submitter, WriteCache,
+};
 use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
 use common::{Moods, accesses, assert_at_rest, config, drain, shape, submit_each, write};
 use std::cell::RefCell;
@@ -40,6 +42,36 @@ fn s16_01_and_02_tags_are_conserved_and_never_more_than_the_device_has() {
         drain(&mut sub, &mut { T0 }, 1);
         assert_eq!(device.with(|c| c.most_inside), 4);
         assert_at_rest(&queue, 1);
+    }
+}
+
+/// A device that takes eight requests is given three; with another bound, written while it is busy, as many as that.
+#[test]
+fn a_device_holds_no_more_than_its_depth() {
+    for access in accesses() {
+        let (config, device) = config(shape(2, 4));
+        let device_depth = DeviceDepth::AtMost(3);
+        let config = Config { access, device_depth, submitters: 2, ..deadline(config) };
+        let queue = Queue::new(config).expect("valid");
+        assert_eq!(queue.budgets(), Some(3));
+        let mut subs = [(); 2].map(|()| queue.submitter().expect("two were asked for"));
+        for sub in &mut subs {
+            push_all(sub, (0..8).map(|i| write(i * 100, 8)));
+        }
+        assert_eq!((device.with(|c| c.inside), queue.budgets_in_use()), (3, 3), "{access:?}");
+        let mut change = queue.set_attribute("blkmq/device_depth", "1").expect("possible");
+        let mut now = T0;
+        while !change.step(now) {
+            now = now + Nanos(1);
+            device.finish(1);
+            subs.iter_mut().for_each(|sub| drop(sub.poll(now)));
+        }
+        assert_eq!((device.with(|c| c.most_inside), queue.budgets()), (3, Some(1)));
+        device.with(|c| c.service = Some(Nanos(1)));
+        push_all(&mut subs[0], (0..8).map(|i| write(5000 + i * 100, 8)));
+        assert_eq!(device.with(|c| c.inside), 1, "{access:?}");
+        subs.iter_mut().for_each(|sub| drop(drain(sub, &mut now, 100)));
+        assert_at_rest(&queue, 2);
     }
 }
 

@@ -72,7 +72,7 @@ impl Operator {
                     self.doing = Doing::Changing(change);
                     return Some(soon);
                 }
-                oracle.with(|oracle| oracle.rebuilt(elevators(&queue.plan())));
+                oracle.with(|oracle| oracle.rebuilt(elevators(&queue.plan()), queue.budgets()));
             }
             Doing::Freezing(mut freeze) => {
                 let frozen = freeze.step(now);
@@ -144,7 +144,7 @@ impl Operator {
     fn change(&mut self, oracle: &Oracle, mut plan: Plan) -> Plan {
         for _ in 0..=self.rng.below(2) {
             // A tree without groups stays without them.
-            match self.rng.below(if plan.groups.is_empty() { 6 } else { 8 }) {
+            match self.rng.below(if plan.groups.is_empty() { 7 } else { 9 }) {
                 0 | 1 => {
                     let all = policies::all();
                     let next = all[self.rng.below(all.len() as u64) as usize];
@@ -166,6 +166,7 @@ impl Operator {
                     let all = [NoMerges::All, NoMerges::Simple, NoMerges::None];
                     plan.nomerges = all[self.rng.below(3) as usize];
                 }
+                6 => plan.device_depth = draw::device_depth(&mut self.rng),
                 _ => {
                     oracle.with(Evidence::regrouped);
                     self.regroup(&mut plan.groups);

@@ -49,6 +49,8 @@ pub(crate) struct Evidence {
     /// The contents of a device that stores.
     contents: Option<Contents>,
     shape: DeviceShape,
+    /// The most requests at the device, if there is a bound besides its tags.
+    budget: Option<u32>,
     /// Driver tags at the device, by hardware queue, or all under 0 if they are shared.
     tags: BTreeSet<(u16, Tag)>,
     /// Hardware queues with a request that the device refused and has not taken since.
@@ -97,10 +99,10 @@ pub(crate) struct Offer {
 }
 
 impl Oracle {
-    /// An oracle for a queue with `elevators` elevators around a device of this shape. `slack`: how late a CPU may
-    /// be.
+    /// An oracle for a queue with `elevators` elevators around a device of this shape, with so many budgets. `slack`:
+    /// how late a CPU may be.
     pub(crate) fn new(
-        shape: DeviceShape,
+        (shape, budget): (DeviceShape, Option<u32>),
         groups: &GroupTree,
         elevators: u16,
         slack: Nanos,
@@ -115,6 +117,7 @@ impl Oracle {
             rates: Rates::new(groups),
             contents: None,
             shape,
+            budget,
             tags: BTreeSet::new(),
             refused: BTreeSet::new(),
             tails: BTreeSet::new(),
@@ -167,8 +170,9 @@ impl Evidence {
         self.asking.put_off(now);
     }
 
-    /// The queue now has `elevators` elevators, with policies that have not answered yet.
-    pub(crate) fn rebuilt(&mut self, elevators: u16) {
+    /// The queue now has `elevators` elevators, with policies that have not answered yet, and so many budgets.
+    pub(crate) fn rebuilt(&mut self, elevators: u16, budget: Option<u32>) {
+        self.budget = budget;
         self.tokens.clear();
         self.asking = self.asking.anew(elevators);
     }
@@ -330,7 +334,7 @@ impl Evidence {
         let used = self.tags.len() as u32;
         let sets = if self.shape.shared_tags { 1 } else { self.shape.hw_queues.into() };
         let depth = self.shape.hw_queue_depth * sets;
-        for (what, of) in [("driver tags", Some(depth)), ("budgets", self.shape.budget)] {
+        for (what, of) in [("driver tags", Some(depth)), ("budgets", self.budget)] {
             if let Some(of) = of.filter(|of| used > *of) {
                 self.judge(Err(Violation::TooMany { what, used, of }));
             }

@@ -36,7 +36,8 @@ impl Subject {
             Scope::Queue => 1,
             Scope::HwQueue => shape.hw_queues,
         };
-        let oracle = Oracle::new(shape, &config.groups, elevators, slack);
+        let budget = config.device_depth.budget(&shape);
+        let oracle = Oracle::new((shape, budget), &config.groups, elevators, slack);
         let wakes = Wakes::default();
         let (checked, _) = Checked::wrap(&shape, planted::inside(bug, config.queues));
         let watched = witnessed(checked, &shape, config.retries, &oracle);
@@ -88,7 +89,7 @@ impl Subject {
                 oracle.check_use("driver tags", used, self.shape.hw_queue_depth);
             }
             oracle.check_tokens(&self.queue.tokens());
-            if let Some(budget) = self.shape.budget {
+            if let Some(budget) = self.queue.budgets() {
                 oracle.check_use("budgets", self.queue.budgets_in_use(), budget);
             }
             oracle.check()

@@ -9,7 +9,7 @@ use crate::plan::{
     StatsChoice, Time, TracePlan, groups, matrix, overlap,
 };
 use crate::report::Format;
-use blkmq_engine::{Access, GroupSpec, Modes};
+use blkmq_engine::{Access, DeviceDepth, GroupSpec, Modes};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
 
@@ -44,6 +44,8 @@ pub struct RunDraft {
     pub nomerges: Nomerges,
     /// `nr_requests`.
     pub nr_requests: Option<u32>,
+    /// `device_depth`.
+    pub device_depth: DeviceDepth,
     /// `pump`.
     pub pump: PumpChoice,
     /// `repeat`.
@@ -94,6 +96,7 @@ impl RunDraft {
             scope: None,
             nomerges: Nomerges::All,
             nr_requests: None,
+            device_depth: DeviceDepth::default(),
             pump: PumpChoice::Inline,
             repeat: None,
             readonly: false,
@@ -157,6 +160,7 @@ impl RunDraft {
             scope: self.scope,
             nomerges: self.nomerges,
             nr_requests: self.nr_requests,
+            device_depth: self.device_depth,
             pump: self.pump,
             repeat,
             format: self.format,

@@ -142,6 +142,7 @@ pub fn config<P: BenchPayload>(
         options: spec.scheduler.options.clone(),
         scope: Some(spec.scope),
         nr_requests: plan.nr_requests,
+        device_depth: plan.device_depth,
         groups: plan.groups.clone(),
         stats: StatsMode {
             level: match plan.group_stats {

@@ -20,7 +20,7 @@ mod time;
 
 use crate::report::Format;
 pub use access::AccessChoice;
-use blkmq_engine::GroupTree;
+use blkmq_engine::{DeviceDepth, GroupTree};
 use blkmq_lab::workload::Job;
 pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
 pub use cpus::Cpus;
@@ -58,6 +58,8 @@ pub struct Plan {
     pub nomerges: Nomerges,
     /// Scheduler tags; `None` is the engine's default for the device.
     pub nr_requests: Option<u32>,
+    /// How many requests the device may hold.
+    pub device_depth: DeviceDepth,
     /// The threads that pump.
     pub pump: PumpChoice,
     /// The number of runs of each case; the median is reported.

@@ -7,6 +7,7 @@ use super::{config, export, http, rights};
 use crate::error::UsageError;
 use crate::page::Page;
 use crate::plan::SchedulerChoice;
+use blkmq_engine::DeviceDepth;
 use blkmq_server::{Address, Bounds, Export};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
@@ -90,6 +91,9 @@ pub fn definition() -> Command {
         list("scheduler", "NAME[:KEY=VALUE,...]")
             .value_parser(wanted::scheduler)
             .help("the scheduler of all devices, or of each in turn (default: as Linux chooses)"),
+        list("device-depth", "N")
+            .value_parser(wanted::device_depth)
+            .help("the most requests that each device may hold, or each in turn (default: 0, as many as it takes)"),
         list("export", "NAME[,KEY=VALUE]...").help("what clients see; several for several"),
         list("listen", "ADDRESS")
             .value_parser(|text: &str| text.parse::<Address>())
@@ -133,11 +137,12 @@ pub fn definition() -> Command {
 }
 
 /// Options that a file has as settings. The level of the log can be given beside a file.
-const SETTINGS: [&str; 15] = [
+const SETTINGS: [&str; 16] = [
     "stats",
     "slow-io",
     "device",
     "scheduler",
+    "device-depth",
     "export",
     "listen",
     "workers",
@@ -183,7 +188,8 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     }
     let schedulers: Vec<SchedulerChoice> =
         found.get_many("scheduler").into_iter().flatten().cloned().collect();
-    let disks = with_schedulers(devices, &schedulers)?;
+    let depths = Vec::from_iter(found.get_many("device-depth").into_iter().flatten().copied());
+    let disks = disks(devices, &schedulers, &depths)?;
     let mut exports: Vec<Export> = Vec::new();
     for text in all("export") {
         let export = export::parse(&text, disks.len())?;
@@ -222,23 +228,27 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     })
 }
 
-/// The devices with their schedulers: one for all, or one for each.
-fn with_schedulers(
+/// The devices with their schedulers and depths: one for all, or one for each.
+fn disks(
     devices: Vec<String>,
     schedulers: &[SchedulerChoice],
+    depths: &[DeviceDepth],
 ) -> Result<Vec<DiskChoice>, UsageError> {
-    if schedulers.len() > 1 && schedulers.len() != devices.len() {
-        return Err(UsageError::new(format!(
-            "--scheduler is given {} times for {} devices; accepted: once, or once for each device",
-            schedulers.len(),
-            devices.len()
-        )));
+    for (option, given) in [("scheduler", schedulers.len()), ("device-depth", depths.len())] {
+        if given > 1 && given != devices.len() {
+            return Err(UsageError::new(format!(
+                "--{option} is given {given} times for {} devices; accepted: once, or once for each device",
+                devices.len()
+            )));
+        }
     }
     let of = |at: usize| schedulers.get(at).or(schedulers.first()).cloned();
+    let depth = |at: usize| depths.get(at).or(depths.first()).copied();
     let choice = |(at, device): (usize, String)| DiskChoice {
         name: device.clone(),
         device,
         scheduler: of(at),
+        device_depth: depth(at).unwrap_or_default(),
     };
     Ok((0..).zip(devices).map(choice).collect())
 }

@@ -147,6 +147,10 @@ fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) 
         if (&old.name, &old.device) == (&new.name, &new.device) {
             let chosen = |choice: &Option<_>| choice.clone().unwrap_or_else(|| plain(default(at)));
             scheduler(at + 1, &chosen(&old.scheduler), &chosen(&new.scheduler), &mut all);
+            if old.device_depth != new.device_depth {
+                let (path, value) = ("blkmq/device_depth".into(), new.device_depth.to_string());
+                all.push(Change::Attribute { device: at + 1, path, value });
+            }
         } else {
             all.push(restart(format!("device '{}'", new.name)));
         }
@@ -214,6 +218,7 @@ fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
     for (disk, new) in current.disks.iter_mut().zip(&new.disks) {
         if (&disk.name, &disk.device) == (&new.name, &new.device) {
             disk.scheduler.clone_from(&new.scheduler);
+            disk.device_depth = new.device_depth;
         }
     }
     for change in changes {
@@ -252,7 +257,10 @@ mod tests {
     fn what_can_be_changed_is() {
         let new = OLD
             .replace("info", "debug")
-            .replace("'null'\n", "'null'\nscheduler = 'mq-deadline:fifo_batch=7'\n")
+            .replace(
+                "'null'\n",
+                "'null'\nscheduler = 'mq-deadline:fifo_batch=7'\ndevice-depth = 8\n",
+            )
             .replace("weight = 5", "weight = 6\nwiops = 100");
         let attribute = |path: &str, value: &str| {
             let (path, value) = (path.to_owned(), value.to_owned());
@@ -263,6 +271,7 @@ mod tests {
             Change::Level(LevelFilter::DEBUG),
             attribute("queue/scheduler", "mq-deadline"),
             attribute("iosched/fifo_batch", "7"),
+            attribute("blkmq/device_depth", "8"),
             Change::Export {
                 name: "x".into(),
                 settings: ExportSettings { weight: Some(6), max, promise: None },

@@ -6,6 +6,7 @@ use crate::error::UsageError;
 use crate::plan::SchedulerChoice;
 use crate::units::{self, KbBase};
 use blkmq_core::Nanos;
+use blkmq_engine::{DeviceDepth, DeviceDepthError};
 use blkmq_server::{Address, Bounds, Counting, Export, Rights};
 use std::path::{Path, PathBuf};
 use tracing_subscriber::filter::LevelFilter;
@@ -61,6 +62,8 @@ pub struct DiskChoice {
     pub device: String,
     /// Its scheduler; `None` is the one that Linux gives such a device.
     pub scheduler: Option<SchedulerChoice>,
+    /// How many requests it may hold.
+    pub device_depth: DeviceDepth,
 }
 
 /// A number of threads.
@@ -97,6 +100,11 @@ pub fn log_format(text: &str) -> Result<LogFormat, UsageError> {
     let accepted = || LogFormat::NAMES.join(", ");
     LogFormat::named(text)
         .ok_or_else(|| UsageError::new(format!("'{text}' is no form; accepted: {}", accepted())))
+}
+
+/// How many requests a device may hold.
+pub fn device_depth(text: &str) -> Result<DeviceDepth, UsageError> {
+    text.parse().map_err(|e: DeviceDepthError| UsageError::new(e.to_string()))
 }
 
 /// Checks that there are devices such as this description begins with. What follows is checked when it is opened.

@@ -5,9 +5,9 @@ use super::form::{Edges, Form, Shown, Words};
 use super::row::{Range, Row, number, words};
 use super::{Snapshot, Unit};
 use crate::dispatch::pump_mode::PumpMode;
-use crate::reconfiguration::bounds::{MAX_NR_REQUESTS, MIN_NR_REQUESTS};
+use crate::reconfiguration::bounds::{MAX_DEVICE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
 use crate::reconfiguration::plan::Plan;
-use crate::{NoMerges, WriteCache};
+use crate::{DeviceDepth, NoMerges, WriteCache};
 use blkmq_core::{HwQueue, Nanos, SECTOR_SIZE};
 use blkmq_sched::{Scope, StatsLevel, registry};
 
@@ -128,6 +128,16 @@ pub(super) const QUEUE: &[Row] = &[
         |plan| plan.device.timeout.0 / MILLI.0,
     )
     .set(|_| Ok(1..=u32::MAX.into()), Edges::Strict, set_io_timeout),
+    number(
+        "blkmq/device_depth",
+        Unit::COUNT,
+        "blkmq's own: how many requests the device may hold, over all hardware queues; 0: as many as it takes",
+        |plan| plan.device_depth.number().into(),
+    )
+    .set(|_| Ok(0..=MAX_DEVICE_DEPTH.into()), Edges::Strict, |plan, n| Plan {
+        device_depth: DeviceDepth::of_number(n as u32),
+        ..plan
+    }),
     number(
         "blkmq/retries",
         Unit::COUNT,

@@ -6,3 +6,5 @@ pub const MIN_NR_REQUESTS: u32 = 4;
 pub const MAX_NR_REQUESTS: u32 = 2048;
 /// The deepest hardware queue.
 pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
+/// The largest bound of what a device holds.
+pub const MAX_DEVICE_DEPTH: u32 = 10240;

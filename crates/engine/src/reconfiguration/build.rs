@@ -79,7 +79,7 @@ impl<P: Send + 'static> Engine<P> {
                 #[cfg(feature = "compare")]
                 nr_requests: plan.effective_nr_requests(),
                 nomerges: plan.nomerges,
-                budget: Budget::new(plan.device.budget),
+                budget: Budget::new(plan.device_depth.budget(&plan.device)),
                 budget_wait: Pending::new(shards.len() as u16),
                 tag_wait: Pending::new(shards.len() as u16),
                 hctxs: build_hctxs(&plan.device, shards.len(), lasting.membership.as_ref()),

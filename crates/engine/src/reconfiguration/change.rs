@@ -242,6 +242,7 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
         && same_modes(from, to)
         && from.nomerges == to.nomerges
         && from.retries == to.retries
+        && from.device_depth == to.device_depth
         && from.device == to.device;
     let names = to.scheduler.attributes.iter().map(|attribute| attribute.name);
     let values = names.map(|name| (name, from.options.get(name), to.options.get(name)));

@@ -6,7 +6,7 @@ use crate::reconfiguration::config_error::ConfigError;
 use crate::reconfiguration::plan::Plan;
 #[cfg(feature = "compare")]
 use crate::{Access, Modes};
-use crate::{GroupTree, Host, NoMerges, SharedTags, StatsMode};
+use crate::{DeviceDepth, GroupTree, Host, NoMerges, SharedTags, StatsMode};
 use blkmq_core::RequestId;
 use blkmq_sched::{Factory, Options, Scope, none};
 
@@ -27,6 +27,8 @@ pub struct Config<P> {
     pub nr_requests: Option<u32>,
     /// The scheduler tags that everything but sync reads may hold; `None`: all, unless the policy allows them less.
     pub async_depth: Option<u32>,
+    /// How many requests the device may hold.
+    pub device_depth: DeviceDepth,
     /// The number of retries for a request that ends with [`EIO`](blkmq_core::IoError::IO) or
     /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are told. A retry goes ahead of the
     /// requests that its scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
@@ -68,6 +70,7 @@ impl<P> Config<P> {
             scope: None,
             nr_requests: None,
             async_depth: None,
+            device_depth: DeviceDepth::default(),
             retries: 0,
             groups: GroupTree::default(),
             stats: StatsMode::default(),
@@ -100,6 +103,7 @@ impl<P> Config<P> {
             scope: self.scope,
             nr_requests: self.nr_requests,
             async_depth: self.async_depth,
+            device_depth: self.device_depth,
             #[cfg(feature = "compare")]
             access: self.access,
             #[cfg(feature = "compare")]

@@ -3,7 +3,9 @@
 #[cfg(feature = "compare")]
 use crate::compare::modes::{self, Access};
 use crate::groups::FloorsError;
-use crate::reconfiguration::bounds::{MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
+use crate::reconfiguration::bounds::{
+    MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS,
+};
 use blkmq_core::LimitsError;
 use std::fmt;
 
@@ -41,6 +43,8 @@ pub enum ConfigError {
     AsyncDepth(u32),
     /// A device cannot have a budget of zero.
     Budget,
+    /// `device_depth` is no possible bound.
+    DeviceDepth(u32),
     /// A limit of the plan is larger than the device's own.
     BeyondDevice {
         /// The name, as in [`Limits`](blkmq_core::Limits).
@@ -103,6 +107,10 @@ impl fmt::Display for ConfigError {
             Self::Budget => {
                 f.write_str("a device with a budget of 0 could never be given a request")
             }
+            Self::DeviceDepth(n) => write!(
+                f,
+                "device_depth is {n}; accepted are 1 to {MAX_DEVICE_DEPTH}, or the device's own"
+            ),
             Self::BeyondDevice { name, asked, most } => {
                 write!(f, "{name} is {asked}; the device takes at most {most}")
             }

@@ -6,6 +6,7 @@ pub(crate) mod change;
 pub(crate) mod config;
 pub(crate) mod config_error;
 pub(crate) mod create;
+pub(crate) mod device_depth;
 pub(crate) mod notes;
 pub(crate) mod plan;
 pub(crate) mod root;

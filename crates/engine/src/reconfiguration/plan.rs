@@ -4,7 +4,7 @@ use crate::reconfiguration::bounds::{MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR
 use crate::reconfiguration::config_error::ConfigError;
 #[cfg(feature = "compare")]
 use crate::{Access, EffectiveModes, Modes};
-use crate::{DeviceShape, GroupTree, NoMerges, StatsMode, WriteCache};
+use crate::{DeviceDepth, DeviceShape, GroupTree, NoMerges, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Options, Scope, none};
 
@@ -25,6 +25,8 @@ pub struct Plan {
     /// The scheduler tags that everything but sync reads may hold; `None`: all. The policy may have a limit of its
     /// own; the smaller of both counts.
     pub async_depth: Option<u32>,
+    /// How many requests the device may hold.
+    pub device_depth: DeviceDepth,
     /// Access to the elevator.
     #[cfg(feature = "compare")]
     pub access: Access,
@@ -151,6 +153,9 @@ impl Plan {
         }
         if self.device.budget == Some(0) {
             return Err(ConfigError::Budget);
+        }
+        if !self.device_depth.is_valid() {
+            return Err(ConfigError::DeviceDepth(self.device_depth.number()));
         }
         if self.device.timeout == Nanos::ZERO {
             return Err(ConfigError::Timeout);

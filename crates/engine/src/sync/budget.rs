@@ -66,7 +66,6 @@ impl Budget {
     /// The limit.
     #[inline]
     #[must_use]
-    #[cfg(test)]
     pub(crate) fn limit(&self) -> Option<u32> {
         self.0.as_ref().map(|limited| limited.limit)
     }

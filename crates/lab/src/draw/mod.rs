@@ -9,7 +9,7 @@ use crate::load::{Load, Pattern};
 use crate::scenario::{BEGINS, Bounds, STATS};
 use crate::{Caught, Costs, Habits, Meddling, Permille, PowerCuts, Scenario, policies};
 use blkmq_core::{Instant, Nanos, Rng};
-use blkmq_engine::{Access, KickMode, Modes, NoMerges, PumpMode, StatsMode};
+use blkmq_engine::{Access, DeviceDepth, KickMode, Modes, NoMerges, PumpMode, StatsMode};
 use blkmq_sched::{Attribute, Scope};
 
 /// The most I/Os of a run, over all CPUs.
@@ -69,6 +69,7 @@ impl Scenario {
             pump: dice.among(&[PumpMode::Inline, PumpMode::Inline, PumpMode::Thread]),
             pump_late: dice.sometimes(4, |dice| nanos(dice, 1_000_000)).unwrap_or_default(),
             nr_requests: dice.sometimes(2, |dice| dice.magnitude(1, 256) as u32).unwrap_or(0),
+            device_depth: 0,
             nomerges: dice.among(&[NoMerges::All, NoMerges::All, NoMerges::Simple, NoMerges::None]),
             retries: dice.among(&[0, 0, 1, 5]),
             device: text,
@@ -90,7 +91,9 @@ impl Scenario {
         let modes = modes(&mut dice.0, access);
         let (_, stats) = dice.among(&STATS);
         let begin = dice.among(&BEGINS);
-        let scenario = Self { modes, stats, begin, ..scenario };
+        let depth = dice.sometimes(4, |dice| dice.magnitude(1, 64) as u32);
+        let device_depth = depth.unwrap_or(0);
+        let scenario = Self { modes, stats, begin, device_depth, ..scenario };
         if dice.one_in(2) { scenario.with_shared_failures() } else { scenario }
     }
 }
@@ -129,6 +132,14 @@ pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
     };
     *rng = dice.0;
     modes
+}
+
+/// A bound of what the device holds; as often as not none.
+pub(crate) fn device_depth(rng: &mut Rng) -> DeviceDepth {
+    let mut dice = Dice(rng.clone());
+    let depth = dice.sometimes(2, |dice| dice.magnitude(1, 64) as u32);
+    *rng = dice.0;
+    depth.map_or(DeviceDepth::Device, DeviceDepth::AtMost)
 }
 
 fn nanos(dice: &mut Dice, most: u64) -> Nanos {

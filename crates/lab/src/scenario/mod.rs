@@ -17,8 +17,8 @@ use crate::{Costs, Habits, Plan, PowerCuts, Stamp};
 use blkmq_core::{Instant, Limits, Nanos, Rng};
 use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
 use blkmq_engine::{
-    Access, Burst, Config, GroupSpec, GroupTree, IoMax, KickMode, Modes, NoMerges, PumpMode,
-    StatsMode,
+    Access, Burst, Config, DeviceDepth, GroupSpec, GroupTree, IoMax, KickMode, Modes, NoMerges,
+    PumpMode, StatsMode,
 };
 use blkmq_sched::{Factory, OptionError, Options, Scope};
 
@@ -103,6 +103,8 @@ pub struct Scenario {
     pub pump_late: Nanos,
     /// Scheduler tags per hardware queue; 0 for the default.
     pub nr_requests: u32,
+    /// The most requests that the device may hold; 0: as many as it takes.
+    pub device_depth: u32,
     /// The level of merging.
     pub nomerges: NoMerges,
     /// The number of retries after an error.
@@ -159,6 +161,7 @@ impl Scenario {
             pump: PumpMode::Inline,
             pump_late: Nanos::ZERO,
             nr_requests: 0,
+            device_depth: 0,
             nomerges: NoMerges::All,
             retries: 0,
             device: "null".into(),
@@ -209,6 +212,7 @@ impl Scenario {
             nr_requests: Some(self.nr_requests).filter(|requests| *requests > 0),
             access: self.access,
             modes: self.modes,
+            device_depth: DeviceDepth::of_number(self.device_depth),
             nomerges: self.nomerges,
             retries: self.retries,
             pump: self.pump,

@@ -180,6 +180,16 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     }),
     compare(
+        "device_depth",
+        "N",
+        "the most requests that the device may hold (default 0: as many as it takes)",
+        |d, v| {
+            let depth = v.text.parse();
+            d.device_depth = depth.map_err(|e| UsageError::new(format!("{e}")))?;
+            Ok(())
+        },
+    ),
+    compare(
         "pump",
         "inline or threads",
         "the threads that move requests to the device (default inline)",

@@ -152,6 +152,7 @@ fn disk(mut table: Table<'_>, names: &mut Vec<String>, faults: &mut Faults) -> O
     let name = required(&mut table, "name", faults);
     let device = required(&mut table, "device", faults);
     let scheduler = table.value("scheduler", faults, wanted::scheduler);
+    let device_depth = table.value("device-depth", faults, wanted::device_depth);
     table.end(faults);
     let ((name, at), (device, spec)) = (name?, device?);
     if names.contains(&name) {
@@ -161,7 +162,8 @@ fn disk(mut table: Table<'_>, names: &mut Vec<String>, faults: &mut Faults) -> O
         faults.add(&spec, error);
     }
     names.push(name.clone());
-    Some(DiskChoice { name, device, scheduler })
+    let device_depth = device_depth.unwrap_or_default();
+    Some(DiskChoice { name, device, scheduler, device_depth })
 }
 
 fn read_export(
