@@ -98,6 +98,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-figures", requires: Some("fio"), run: serve::figures },
     Check { name: "serve-latencies", requires: Some("fio"), run: serve::latencies },
     Check { name: "serve-page", requires: Some(browser::CHROMIUM), run: serve::page },
+    Check { name: "beside-linux", requires: Some("nbdfuse"), run: beside_linux },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
 ];
 
@@ -145,6 +146,12 @@ pub(crate) fn screenshots(args: &[String]) -> Result<()> {
     report_page::screenshots(args)?;
     build()?;
     serve::screenshots()
+}
+
+/// A short run of each side of `cargo xtask beside-linux`.
+fn beside_linux() -> Result<Outcome> {
+    let missing = crate::beside_linux::test_size()?;
+    Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
 }
 
 /// Options that fio and blkmq must understand alike: 16384 I/Os, in any mix of directions.

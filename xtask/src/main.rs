@@ -8,6 +8,7 @@
 mod aarch64;
 mod api;
 mod bench;
+mod beside_linux;
 mod ci;
 mod deny;
 mod fuzz;
@@ -131,6 +132,12 @@ const VERBS: &[Verb] = &[
         run: bench::main,
     },
     Verb {
+        name: "beside-linux",
+        usage: "[--help] [OPTION]...",
+        summary: "our schedulers beside those of Linux, on the same modelled device",
+        run: beside_linux::main,
+    },
+    Verb {
         name: "nbd",
         usage: "[PAIRS]",
         summary: "what a read costs the example's server and nbdkit's, in turns",
@@ -251,7 +258,7 @@ mod tests {
             let verb = words.first().map_or("", |word| word.trim_matches(['.', ',', ')', ';']));
             let known = VERBS.iter().find(|known| known.name == verb || verb == "VERB");
             let known = known.unwrap_or_else(|| panic!("{page}: cargo xtask {words:?}"));
-            let usage = [known.usage, soak::HELP, serve::peers::HELP].concat();
+            let usage = [known.usage, soak::HELP, serve::peers::HELP, beside_linux::HELP].concat();
             for option in words.iter().map(|word| word.trim_matches(['[', ']', '.'])) {
                 assert!(!option.starts_with("--") || usage.contains(option), "{page}: {words:?}");
             }

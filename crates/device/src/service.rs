@@ -1,7 +1,7 @@
 //! When a request completes, and the queue of requests until then: shared by devices of constant service time.
 //!
-//! All service times are alike, so requests in service end in the order in which they came, and a ring suffices where
-//! a device with varying times needs a heap.
+//! Service times are alike, or alike in each direction, so requests in service end nearly in the order in which they
+//! came, and a ring suffices where a device with varying times needs a heap.
 
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::Inflight;
@@ -45,9 +45,14 @@ impl<T> Ring<T> {
         Self(VecDeque::with_capacity(most as usize))
     }
 
-    /// Adds a request that ends no earlier than those before it.
+    /// Adds a request, behind those that end no later. O(1) if those are all, else O(n).
     pub(crate) fn push(&mut self, until: Instant, rq: Inflight, then: T) {
-        self.0.push_back(Held { until, rq, then });
+        let held = Held { until, rq, then };
+        if self.last().is_none_or(|last| last <= until) {
+            return self.0.push_back(held);
+        }
+        let at = self.0.partition_point(|other| other.until <= until);
+        self.0.insert(at, held);
     }
 
     /// Takes out the first request if it has ended by `now`.

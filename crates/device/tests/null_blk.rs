@@ -122,6 +122,19 @@ fn s6_2_irqmode_2_throughput_is_depth_over_service_time() {
 }
 
 #[test]
+fn writes_may_take_a_time_of_their_own_and_are_passed_by_reads() {
+    let mut rig = rig(&null("irqmode=2,completion_nsec=1ms,write_nsec=4ms,hw_queue_depth=4"));
+    let write = rig.submit(Op::Write, 0, 8);
+    let read = rig.submit(Op::Read, 64, 8);
+    let last = rig.submit(Op::Write, 128, 8);
+    rig.finish();
+    assert_eq!(rig.ended(read).at, after(Nanos::from_millis(1)));
+    assert_eq!(rig.ended(write).at, after(Nanos::from_millis(4)));
+    assert_eq!(rig.ended(last).at, after(Nanos::from_millis(4)));
+    rig.check_at_rest(1);
+}
+
+#[test]
 fn s6_2_each_hardware_queue_adds_its_own_depth() {
     let device = null("irqmode=2,completion_nsec=10000,hw_queue_depth=4,submit_queues=4");
     let mut rig = Rig::new(unmerged(&device, 4, 128));

@@ -6,25 +6,25 @@ use crate::shell::{Cmd, is_installed};
 use std::fs;
 
 /// The place and the time of a result.
-pub(super) struct Machine {
-    pub(super) cpu: String,
+pub(crate) struct Machine {
+    pub(crate) cpu: String,
     /// The cores that this process may use.
-    pub(super) cores: u32,
-    pub(super) memory: String,
-    pub(super) kernel: String,
-    pub(super) rustc: String,
-    pub(super) fio: String,
+    pub(crate) cores: u32,
+    pub(crate) memory: String,
+    pub(crate) kernel: String,
+    pub(crate) rustc: String,
+    pub(crate) fio: String,
     /// The load of the minute before the first benchmark.
-    pub(super) load: String,
+    pub(crate) load: String,
     /// The commit that was measured.
-    pub(super) commit: String,
+    pub(crate) commit: String,
     /// UTC, `2026-01-31`.
-    pub(super) date: String,
+    pub(crate) date: String,
 }
 
 impl Machine {
     /// Describes this machine; to be called before the first benchmark.
-    pub(super) fn describe() -> Self {
+    pub(crate) fn describe() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             cpu: field("/proc/cpuinfo", "model name"),
@@ -40,7 +40,7 @@ impl Machine {
     }
 
     /// The machine as the beginning of a file name: `amd-epyc-7763-2cpu`.
-    pub(super) fn slug(&self) -> String {
+    pub(crate) fn slug(&self) -> String {
         let cpu = self.cpu.replace("(R)", "").replace("(TM)", "").to_lowercase();
         let words = cpu.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         let words: Vec<&str> = words.filter(|word| !is_noise(word)).take(5).collect();
@@ -48,7 +48,7 @@ impl Machine {
     }
 
     /// The reasons not to believe the figures of this run, if there are any.
-    pub(super) fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.load.parse::<f64>().is_ok_and(|load| load > 0.25 * f64::from(self.cores)) {
             let (load, cores) = (&self.load, self.cores);
@@ -61,7 +61,7 @@ impl Machine {
     }
 
     /// Names and values, for tables.
-    pub(super) fn rows(&self) -> [(&'static str, String); 9] {
+    pub(crate) fn rows(&self) -> [(&'static str, String); 9] {
         [
             ("cpu", self.cpu.clone()),
             ("cores", self.cores.to_string()),

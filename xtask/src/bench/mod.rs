@@ -11,7 +11,7 @@
 
 mod figures;
 mod instructions;
-mod machine;
+pub(crate) mod machine;
 mod plan;
 mod report;
 mod targets;

@@ -6,7 +6,7 @@ use super::faults::FaultPlan;
 use super::times::REQUEST_TIMEOUT;
 use crate::basics;
 use crate::service::IrqMode;
-use blkmq_core::Limits;
+use blkmq_core::{Limits, Nanos};
 use blkmq_engine::{DeviceShape, WriteCache};
 
 /// A virtual boundary is a multiple of this, in bytes.
@@ -20,6 +20,8 @@ pub struct NullParams {
     pub hw_queue_depth: u32,
     /// When a request completes.
     pub irqmode: IrqMode,
+    /// How long a write takes with [`IrqMode::Timer`], if that is another time than that of other requests.
+    pub write_time: Option<Nanos>,
     /// Logical block size in bytes.
     pub blocksize: u32,
     /// Size in MiB.
@@ -61,6 +63,7 @@ impl Default for NullParams {
             submit_queues: 1,
             hw_queue_depth: 64,
             irqmode: IrqMode::Softirq,
+            write_time: None,
             blocksize: 512,
             size: 250 * 1024,
             max_sectors: 0,

@@ -31,6 +31,8 @@ enum Fate {
 
 pub(super) struct NullQueue {
     irqmode: IrqMode,
+    /// The times of writes, if they have their own.
+    write: IrqMode,
     service_limit: Option<u32>,
     timeout_resets: u32,
     bandwidth: Option<Arc<Mutex<Bandwidth>>>,
@@ -57,6 +59,7 @@ impl NullQueue {
         let serving = if params.irqmode == IrqMode::Inline { 0 } else { params.hw_queue_depth };
         Self {
             irqmode: params.irqmode,
+            write: params.write_time.map_or(params.irqmode, IrqMode::Timer),
             service_limit: params.service_limit,
             timeout_resets: params.timeout_resets,
             bandwidth,
@@ -118,7 +121,8 @@ impl NullQueue {
 
     #[inline]
     fn serve(&mut self, now: Instant, rq: Inflight) -> Enqueued {
-        let Some(until) = self.irqmode.end(now) else { return Enqueued::Done(rq, Ok(())) };
+        let mode = if rq.op() == Op::Write { self.write } else { self.irqmode };
+        let Some(until) = mode.end(now) else { return Enqueued::Done(rq, Ok(())) };
         self.serving.push(until, rq, ());
         Enqueued::Accepted
     }

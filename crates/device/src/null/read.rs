@@ -8,7 +8,7 @@ use crate::basics::{Basics, clamp};
 use crate::fault::{self, Fault};
 use crate::service::IrqMode;
 use crate::{MachineShape, ParamError};
-use blkmq_core::{Given, PairError};
+use blkmq_core::{Given, Nanos, PairError, Unit};
 use blkmq_engine::WriteCache;
 
 impl NullParams {
@@ -73,6 +73,7 @@ fn is_not_here(name: &str, value: &str) -> Result<bool, ParamError> {
 struct Raw {
     basics: Basics,
     mbps: u64,
+    write_nsec: Option<u64>,
     write_cache: bool,
     fua: bool,
     seed: Option<u64>,
@@ -86,6 +87,7 @@ impl Default for Raw {
         Self {
             basics: Basics::default(),
             mbps: 0,
+            write_nsec: None,
             write_cache: false,
             fua: true,
             seed: None,
@@ -119,6 +121,7 @@ impl Raw {
     ) -> Result<bool, ParamError> {
         let faults = &mut self.done.faults;
         match given.name {
+            "write_nsec" => self.write_nsec = Some(given.measure(Unit::NS, 0..=u64::MAX)?),
             "mbps" => self.mbps = given.number(0..=u64::MAX)?,
             "service_limit" => self.done.service_limit = Some(given.number(1..=u32::MAX)?),
             "requeue" => faults.requeue = Some(read_fault(given)?),
@@ -157,6 +160,7 @@ impl Raw {
             submit_queues: basics.submit_queues(host, notes),
             hw_queue_depth: basics.hw_queue_depth(notes),
             irqmode: self.finish_irqmode(notes),
+            write_time: self.finish_write_time(notes),
             blocksize: basics.blocksize(notes),
             size: basics.size(),
             max_sectors: basics.max_sectors,
@@ -184,6 +188,14 @@ impl Raw {
             ));
         }
         irqmode
+    }
+
+    fn finish_write_time(&self, notes: &mut Vec<String>) -> Option<Nanos> {
+        let is_timed = matches!(self.basics.irqmode(&mut Vec::new()), IrqMode::Timer(_));
+        if self.write_nsec.is_some() && !is_timed {
+            notes.push("write_nsec has no effect without irqmode=2".into());
+        }
+        self.write_nsec.filter(|_| is_timed).map(Nanos)
     }
 
     fn finish_seed(&self, notes: &mut Vec<String>) -> u64 {

@@ -12,6 +12,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     basics::HW_QUEUE_DEPTH,
     basics::IRQMODE,
     basics::COMPLETION_NSEC_PARAMETER,
+    parameter("write_nsec", "", "service time of a write in ns; completion_nsec unless given"),
     basics::BS,
     basics::BLOCKSIZE,
     parameter("gb", "250", "size in GiB"),

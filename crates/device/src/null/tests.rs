@@ -135,6 +135,7 @@ fn refusals_say_what_would_be_accepted() {
 fn what_would_have_no_effect_is_said() {
     for text in [
         "completion_nsec=5",
+        "write_nsec=5",
         "service_limit=4",
         "log_size=9",
         "home_node=1",

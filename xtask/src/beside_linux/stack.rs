@@ -1,0 +1,237 @@
+//! A model as a block device of Linux: `blkmq serve`, nbdfuse on it, a loop device on that.
+//!
+//! Each device is made once and kept for all of its runs; [`Stack::kernel`] and [`Stack::ours`] give it the settings of a
+//! side before each run.
+
+use super::device::Device;
+use super::guard::Guard;
+use crate::Result;
+use crate::serve::fio::pause;
+use crate::shell::Cmd;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+/// Scheduler tags, on both sides.
+pub(super) const TAGS: u32 = 256;
+/// Groups of Linux' first kind, where bfq's weights are.
+const GROUPS: &str = "/sys/fs/cgroup/blkio";
+/// Tries, 20 ms apart.
+const TRIES: u32 = 500;
+/// Server and nbdfuse are part of the device: they run before everything else.
+const FIRST: &str = "chrt --rr 20";
+
+/// The reason why no device can be made here.
+pub(super) fn missing() -> Option<String> {
+    let tools = ["fio", "nbdfuse", "losetup", "chrt", "nice"];
+    if let Some(tool) = tools.into_iter().find(|tool| !crate::shell::is_installed(tool)) {
+        return Some(format!("{tool} is not installed"));
+    }
+    if Cmd::new("id -u").output().is_ok_and(|id| id.trim() != "0") {
+        return Some("it needs root".into());
+    }
+    let nodes = ["/dev/fuse", "/dev/loop-control"];
+    nodes.into_iter().find(|it| !Path::new(it).exists()).map(|it| format!("there is no {it}"))
+}
+
+/// A device that exists.
+pub(super) struct Stack {
+    /// `loop0`
+    disk: String,
+    depth: u32,
+    folder: PathBuf,
+    children: Vec<Child>,
+    guard: Guard,
+    groups: u32,
+}
+
+impl Stack {
+    /// Makes it; `program` is blkmq.
+    ///
+    /// # Errors
+    /// If a part cannot be started.
+    pub(super) fn new(device: &Device, program: &str) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!(
+            "blkmq-beside-{}-{}",
+            device.name,
+            std::process::id()
+        ));
+        fs::create_dir_all(folder.join("fuse"))?;
+        let mut guard = Guard::new()?;
+        guard.note("folder", &folder.display().to_string())?;
+        let (disk, depth) = (String::new(), device.depth);
+        let mut stack = Self { disk, depth, folder, children: Vec::new(), guard, groups: 0 };
+        stack.serve(device, program)?;
+        stack.mount()?;
+        let file = stack.path("fuse/nbd");
+        let line = format!("losetup --direct-io=on --find --show {}", file.display());
+        let made = Cmd::new(&line).output()?;
+        stack.guard.note("loop", made.trim())?;
+        stack.disk = made.trim().trim_start_matches("/dev/").to_owned();
+        if stack.read("loop/dio")? != "1" {
+            return Err("the loop device does no direct I/O".into());
+        }
+        stack.set("queue/rotational", if device.rotational { "1" } else { "0" })?;
+        // No model loses what it has answered; and schedulers are compared, not what throttles above them.
+        stack.set("queue/write_cache", "write through")?;
+        stack.set("queue/wbt_lat_usec", "0")?;
+        Ok(stack)
+    }
+
+    /// Starts the server: one thread, one connection, no merging of its own.
+    fn serve(&mut self, device: &Device, program: &str) -> Result<()> {
+        let socket = self.path("socket");
+        let line = format!(
+            "{FIRST} {program} serve --listen=unix:{} --device={} --scheduler=none --export= --log=warn --workers=1",
+            socket.display(),
+            device.model
+        );
+        self.start(&line, "server")?;
+        let control = self.path("socket.control");
+        self.wait_for(&control, "server")?;
+        Cmd::new(&format!("{program} ctl --socket={} set queue/nomerges 2", control.display()))
+            .output()?;
+        Ok(())
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        let (at, socket) = (self.path("fuse"), self.path("socket"));
+        self.guard.note("mount", &at.display().to_string())?;
+        let uri = format!("nbd+unix:///?socket={}", socket.display());
+        self.start(&format!("{FIRST} nbdfuse -C 1 {} {uri}", at.display()), "nbdfuse")?;
+        self.wait_for(&self.path("fuse/nbd"), "nbdfuse")
+    }
+
+    fn start(&mut self, line: &str, name: &str) -> Result<()> {
+        let child = Cmd::new(line).start(File::create(self.path(&format!("{name}.log")))?)?;
+        self.guard.note("process", &child.id().to_string())?;
+        self.children.push(child);
+        Ok(())
+    }
+
+    /// Waits until `path` exists, which the child that was started last makes.
+    fn wait_for(&mut self, path: &Path, name: &str) -> Result<()> {
+        for _ in 0..TRIES {
+            if path.exists() {
+                return Ok(());
+            }
+            if let Some(child) = self.children.last_mut()
+                && child.try_wait()?.is_some()
+            {
+                break;
+            }
+            pause(0.02)?;
+        }
+        let log = fs::read_to_string(self.path(&format!("{name}.log")))?;
+        Err(format!("{name} does not start: {}", log.trim()).into())
+    }
+
+    /// Linux schedules: driver tags as of the device, and the scheduler above them.
+    ///
+    /// # Errors
+    /// If the kernel refuses a setting.
+    pub(super) fn kernel(&self, scheduler: &str) -> Result<()> {
+        self.ours()?;
+        if scheduler == "none" {
+            return Ok(());
+        }
+        self.set("queue/scheduler", scheduler)?;
+        self.set("queue/nr_requests", &TAGS.to_string())
+    }
+
+    /// Linux passes everything on: no scheduler, no merging, driver tags as of the device.
+    ///
+    /// # Errors
+    /// As [`kernel`](Self::kernel).
+    pub(super) fn ours(&self) -> Result<()> {
+        self.set("queue/nomerges", "2")?;
+        // Without a scheduler the number is that of driver tags, which stays when a scheduler comes; with it, it is that
+        // of scheduler tags. Leaving a scheduler shows the device's own number again, so that ours is a change.
+        self.set("queue/scheduler", "mq-deadline")?;
+        self.set("queue/scheduler", "none")?;
+        self.set("queue/nr_requests", &self.depth.to_string())
+    }
+
+    /// Allows merging, for the runs of the kernel.
+    ///
+    /// # Errors
+    /// As [`kernel`](Self::kernel).
+    pub(super) fn merging(&self) -> Result<()> {
+        self.set("queue/nomerges", "0")
+    }
+
+    /// A limit of the page cache for this device, so that writes through it are those of the device.
+    ///
+    /// # Errors
+    /// As [`kernel`](Self::kernel).
+    pub(super) fn bound_cache(&self) -> Result<()> {
+        let number = self.read("dev")?;
+        let at = Path::new("/sys/class/bdi").join(number);
+        fs::write(at.join("strict_limit"), "1")?;
+        Ok(fs::write(at.join("max_bytes"), (32 << 20).to_string())?)
+    }
+
+    /// A group with that weight under Linux' bfq: the file into which a process writes its number to be in it.
+    ///
+    /// # Errors
+    /// If the kernel has no such groups.
+    pub(super) fn group(&mut self, weight: u32) -> Result<PathBuf> {
+        self.groups += 1;
+        let name = format!("blkmq-{}-{}", std::process::id(), self.groups);
+        let group = Path::new(GROUPS).join(name);
+        fs::create_dir(&group).map_err(|error| format!("no group in {GROUPS}: {error}"))?;
+        self.guard.note("group", &group.display().to_string())?;
+        fs::write(group.join("blkio.bfq.weight"), weight.to_string())?;
+        Ok(group.join("cgroup.procs"))
+    }
+
+    /// Bytes written to the device so far.
+    ///
+    /// # Errors
+    /// If the kernel does not say so.
+    pub(super) fn written(&self) -> Result<u64> {
+        let stat = self.read("stat")?;
+        let sectors = stat.split_whitespace().nth(6).ok_or("a short stat")?;
+        Ok(sectors.parse::<u64>()? * 512)
+    }
+
+    /// `/dev/loop0`
+    pub(super) fn node(&self) -> String {
+        format!("/dev/{}", self.disk)
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// A path in its folder.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn sys(&self, name: &str) -> PathBuf {
+        Path::new("/sys/block").join(&self.disk).join(name)
+    }
+
+    fn read(&self, name: &str) -> Result<String> {
+        let text = fs::read_to_string(self.sys(name));
+        Ok(text.map_err(|error| format!("{name}: {error}"))?.trim().to_owned())
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<()> {
+        let written = fs::write(self.sys(name), value);
+        Ok(written.map_err(|error| format!("{name} = {value}: {error}"))?)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // The guard ends them; here they are only waited for, so that none is left as a zombie.
+        if let Ok(guard) = Guard::new() {
+            drop(std::mem::replace(&mut self.guard, guard));
+        }
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+    }
+}
