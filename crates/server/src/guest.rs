@@ -38,22 +38,23 @@ pub(crate) fn one_too_many(mut under_way: Vec<UnderWay>) -> Option<u32> {
 }
 
 /// The connections of a server. A mutex, used when a connection comes and goes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Guests(Mutex<Counts>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     total: OfPeer,
     by_peer: BTreeMap<Option<Peer>, OfPeer>,
-    by_worker: Vec<usize>,
 }
 
 /// Connections of a peer, or of all.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 struct OfPeer {
     connections: usize,
     /// Those of them that have not begun.
     handshakes: usize,
+    /// How many of them each worker has.
+    by_worker: Vec<usize>,
 }
 
 /// Handshakes beyond the bound that are on the way to workers, which then close others. With more of them the workers
@@ -74,7 +75,8 @@ pub(crate) struct Guest {
 
 impl Guests {
     pub(crate) fn new(workers: usize) -> Self {
-        Self(Mutex::new(Counts { by_worker: vec![0; workers], ..Counts::default() }))
+        let total = OfPeer::new(workers);
+        Self(Mutex::new(Counts { total, by_peer: BTreeMap::new() }))
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -86,11 +88,14 @@ impl Guests {
         self.counts().total.connections
     }
 
-    /// A place for a connection from `peer`, with the worker that has the fewest; `None` if a bound is reached, or if
-    /// the workers are behind with handshakes because of this peer.
+    /// A place for a connection from `peer`, with the worker that has the fewest, and of several with the one that has
+    /// the fewest of other peers; `None` if a bound is reached, or if the workers are behind with handshakes because of
+    /// this peer.
     pub(crate) fn admit(self: &Arc<Self>, peer: Option<Peer>, bounds: &Bounds) -> Option<Guest> {
         let mut counts = self.counts();
-        let of_peer = counts.by_peer.get(&peer).copied().unwrap_or_default();
+        let workers = counts.total.by_worker.len();
+        let none = OfPeer::new(workers);
+        let of_peer = counts.by_peer.get(&peer).unwrap_or(&none);
         let is_far = matches!(peer, Some(Peer::Address(_)));
         let are_behind = counts.total.handshakes >= bounds.handshakes + WAITING;
         if counts.total.connections >= bounds.connections
@@ -99,20 +104,28 @@ impl Guests {
         {
             return None;
         }
-        let worker = (0..counts.by_worker.len()).min_by_key(|at| counts.by_worker[*at])?;
-        counts.by_worker[worker] += 1;
+        let all = &counts.total.by_worker;
+        let worker = (0..workers).min_by_key(|at| (all[*at], all[*at] - of_peer.by_worker[*at]))?;
         counts.each(peer, |count| {
             count.connections += 1;
             count.handshakes += 1;
+            count.by_worker[worker] += 1;
         });
         Some(Guest { guests: Arc::clone(self), peer, worker, has_begun: false })
+    }
+}
+
+impl OfPeer {
+    fn new(workers: usize) -> Self {
+        Self { connections: 0, handshakes: 0, by_worker: vec![0; workers] }
     }
 }
 
 impl Counts {
     /// Changes the counts of `peer` and of all, and forgets a peer that is gone.
     fn each(&mut self, peer: Option<Peer>, change: impl Fn(&mut OfPeer)) {
-        let of_peer = self.by_peer.entry(peer).or_default();
+        let workers = self.total.by_worker.len();
+        let of_peer = self.by_peer.entry(peer).or_insert_with(|| OfPeer::new(workers));
         change(of_peer);
         if of_peer.connections == 0 {
             self.by_peer.remove(&peer);
@@ -149,9 +162,9 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let mut counts = self.guests.counts();
-        counts.by_worker[self.worker] -= 1;
         counts.each(self.peer, |count| {
             count.connections -= 1;
+            count.by_worker[self.worker] -= 1;
             count.handshakes -= usize::from(!self.has_begun);
         });
     }
@@ -178,6 +191,28 @@ mod tests {
         drop((second, third));
         assert_eq!(guests.total(), 0);
         assert!(guests.counts().by_peer.is_empty(), "nothing is left of a peer that is gone");
+    }
+
+    /// Regression test: a client that closes a connection and begins the next one was counted with both for a moment,
+    /// and so had every other one with the worker of a client that has one all the time.
+    #[test]
+    fn of_two_workers_with_as_many_connections_a_peer_gets_its_own() {
+        let guests = Arc::new(Guests::new(2));
+        let admit = |process| {
+            let peer = Some(Peer::Process(process));
+            guests.admit(peer, &Bounds::default()).expect("no bound is reached")
+        };
+        let steady = admit(1);
+        let mut last = admit(2);
+        for _ in 0..10 {
+            let next = admit(2);
+            assert_ne!(next.worker(), steady.worker());
+            last = next;
+        }
+        let more: Vec<Guest> = (0..6).map(|_| admit(2)).collect();
+        let beside = more.iter().filter(|guest| guest.worker() == steady.worker()).count();
+        assert_eq!(beside, 3, "both workers have four");
+        drop(last);
     }
 
     /// Regression test: a flood of connections took all places, and others were refused with it.
