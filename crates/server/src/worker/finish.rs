@@ -37,7 +37,9 @@ impl Worker {
 
     fn reap(&mut self) {
         let Self { clients, ended, .. } = self;
-        for client in clients {
+        for disk in clients.iter_mut().filter(|disk| disk.has_work()) {
+            disk.is_called = false;
+            let client = &mut disk.client;
             client.flush();
             client.poll();
             client.reap(CREDIT, |done| {

@@ -91,6 +91,20 @@ struct Ended {
     payload: AlignedBuf,
 }
 
+/// The worker's client of a disk. Without I/Os of its own in flight it is left alone: a thread that looks at a disk does
+/// whatever is due there, for other workers too, and these wait while it is kept from that by clients of its own.
+struct DiskClient {
+    client: Client<AlignedBuf>,
+    /// Its descriptor has an event: there may be work that others count on.
+    is_called: bool,
+}
+
+impl DiskClient {
+    fn has_work(&self) -> bool {
+        self.is_called || self.client.outstanding() > 0
+    }
+}
+
 pub(crate) struct Worker {
     /// Its place among the workers.
     number: usize,
@@ -99,7 +113,7 @@ pub(crate) struct Worker {
     epoll: OwnedFd,
     clock: Clock,
     /// By disk.
-    clients: Vec<Client<AlignedBuf>>,
+    clients: Vec<DiskClient>,
     connections: Vec<Place>,
     flights: Flights,
     input: Input,
@@ -153,7 +167,7 @@ impl Worker {
         for (number, disk) in (DISKS..).zip(&shared.disks) {
             let mut client = disk.service().client().map_err(io::Error::other)?;
             watch(&epoll, client.event_fd()?, number)?;
-            clients.push(client);
+            clients.push(DiskClient { client, is_called: false });
         }
         let clock = Clock::start();
         let bounds = &shared.bounds;
@@ -211,8 +225,9 @@ impl Worker {
         for event in events.drain(..) {
             match event.data.u64() {
                 INBOX => has_mail = true,
-                // All clients are reaped in every turn.
-                number if number < CONNECTIONS => {}
+                number if number < CONNECTIONS => {
+                    self.clients[(number - DISKS) as usize].is_called = true;
+                }
                 number => self.hear((number - CONNECTIONS) as u32, event.flags),
             }
         }
@@ -235,7 +250,7 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let tick = self.tick - self.clock.now();
         let mut left = if self.turns.is_empty() { tick } else { Nanos::ZERO };
-        for client in &mut self.clients {
+        for DiskClient { client, .. } in self.clients.iter_mut().filter(|it| it.has_work()) {
             match client.prepare_wait() {
                 Sleep::No => left = Nanos::ZERO,
                 Sleep::Until(Some(at)) => left = left.min(at - client.clock().now()),
@@ -245,7 +260,7 @@ impl Worker {
         let is_exact = Nanos::ZERO < left && left < tick;
         let slept = self.look_and_sleep(left, is_exact, events);
         // Each `prepare_wait` needs its end, even after an error. Most turns are for sockets only.
-        for (number, client) in (DISKS..).zip(&mut self.clients) {
+        for (number, DiskClient { client, .. }) in (DISKS..).zip(&mut self.clients) {
             if slept.is_err() || events.iter().any(|event| event.data.u64() == number) {
                 client.end_wait();
             } else {
@@ -403,6 +418,8 @@ impl Worker {
             return;
         }
         self.tick = now + self.every;
+        // A disk that was given another scheduler has its old one until its clients have looked.
+        self.clients.iter_mut().for_each(|disk| disk.is_called = true);
         // A sign of life, not an order of anything.
         self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
         let bounds = self.shared.bounds;

@@ -253,7 +253,7 @@ impl Worker {
         let io = io.cookie(cookie.into()).owner(Owner(export.number)).group(export.group.id());
         let io = io.ioprio(export.ioprio);
         let disk = export.disk;
-        if let Err(refused) = self.clients[disk].push(io) {
+        if let Err(refused) = self.clients[disk].client.push(io) {
             if matches!(refused.why, Refusal::NoCredit { .. }) {
                 connection.held = Some((cookie, refused.into_io()));
                 self.starved.push(key);

@@ -22,9 +22,18 @@ struct Scene {
 
 impl Scene {
     fn new(device: &str) -> Self {
-        let device = blkmq::open(device).expect("a device");
-        let disks = vec![Disk::start("disk", device, "none", 1).expect("a disk")];
-        let exports = Catalog::new(&[Export::new("", 0)], &disks).expect("an export");
+        Self::on(&[device])
+    }
+
+    /// A worker of a server with these devices, for up to two. The default export is the last one.
+    fn on(devices: &[&str]) -> Self {
+        let start = |device: &&str| {
+            let device = blkmq::open(device).expect("a device");
+            Disk::start("disk", device, "none", 2).expect("a disk")
+        };
+        let disks: Vec<Disk> = devices.iter().map(start).collect();
+        let exports = [Export::new("first", 0), Export::new("", devices.len() - 1)];
+        let exports = Catalog::new(&exports, &disks).expect("exports");
         let shared = Shared {
             disks,
             exports,
@@ -33,10 +42,19 @@ impl Scene {
             handshake: Config::default(),
             tls: None,
             counting: Counting::default(),
-            beats: vec![AtomicU32::new(0)],
+            beats: vec![AtomicU32::new(0), AtomicU32::new(0)],
         };
+        Self::worker(0, Arc::new(shared))
+    }
+
+    /// The second worker of the same server.
+    fn second(&self) -> Self {
+        Self::worker(1, Arc::clone(&self.worker.shared))
+    }
+
+    fn worker(number: usize, shared: Arc<Shared>) -> Self {
         let inbox = Arc::new(Inbox::new().expect("a descriptor"));
-        let worker = Worker::new(0, Arc::new(shared), inbox).expect("a worker");
+        let worker = Worker::new(number, shared, inbox).expect("a worker");
         let guests = Arc::new(Guests::new(1));
         Self { worker, events: Vec::with_capacity(EVENTS), guests }
     }
@@ -52,15 +70,21 @@ impl Scene {
         self.worker.shared.disks[0].service().queue().stats().completed
     }
 
-    /// A client that has asked for nothing yet.
+    /// A client of the default export that has asked for nothing yet.
     fn newcomer(&mut self) -> UnixStream {
+        self.newcomer_of("")
+    }
+
+    fn newcomer_of(&mut self, export: &str) -> UnixStream {
         let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
         client.set_nonblocking(true).expect("a socket");
         let guest = self.guests.admit(None, &self.worker.shared.bounds).expect("a place");
         self.worker.inbox.send(Message::Connection(Stream::from(server), guest));
-        // Flags; EXPORT_NAME without a name.
-        client.write_all(&3_u32.to_be_bytes()).expect("the kernel keeps it");
-        client.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").expect("the kernel keeps it");
+        // Flags; EXPORT_NAME.
+        let len = export.len() as u32;
+        let words = [&3_u32.to_be_bytes(), &b"IHAVEOPT\0\0\0\x01"[..], &len.to_be_bytes()];
+        client.write_all(&words.concat()).expect("the kernel keeps it");
+        client.write_all(export.as_bytes()).expect("the kernel keeps it");
         self.expect(&mut client, 18 + 10);
         client
     }
@@ -130,6 +154,28 @@ fn a_long_read_takes_a_portion_of_each_turn_and_others_go_on() {
         taken += take(&mut long, 16 << 20) as u64;
     }
     assert_eq!(taken, 16 + 8 * MIB);
+}
+
+/// Regression test: each worker looked at all disks in every turn, and so carried out what was due for the others, which
+/// waited while a worker with busy clients was kept from that by them, or by the loss of its processor.
+#[test]
+fn a_worker_leaves_disks_alone_that_it_asks_for_nothing() {
+    const LATER: u64 = 10_000_000;
+    let slow = format!("null,size=64,irqmode=2,completion_nsec={LATER}");
+    let mut scene = Scene::on(&[&slow, "memory,size=64"]);
+    let mut second = scene.second();
+    let (mut client, mut busy) = (scene.newcomer_of("first"), second.client());
+    client.write_all(&read(0, 512)).expect("the kernel keeps it");
+    scene.turn();
+    let clock = Clock::start();
+    while clock.now() < Instant::from_nanos(2 * LATER) {
+        busy.write_all(&read(0, 512)).expect("the kernel keeps it");
+        second.turn();
+        assert_eq!(take(&mut busy, 4096), 16 + 512);
+    }
+    let stats = scene.worker.shared.disks[0].service().queue().stats();
+    assert_eq!((stats.issued, stats.completed_requests), (1, 0), "it is due, for the first worker");
+    scene.expect(&mut client, 16 + 512);
 }
 
 /// Regression test: a range was trimmed or zeroed in one go, however long it was, and all other clients of the worker
