@@ -45,7 +45,7 @@ type Kept = VecDeque<UnixStream>;
 /// No attack: the price of two busy processors.
 const COMPUTING: Attack = Attack { name: "two processes that compute", round: compute };
 
-const ATTACKS: [Attack; 9] = [
+const ATTACKS: [Attack; 10] = [
     Attack { name: "300 connections without a byte, renewed", round: silent },
     Attack { name: "130 half handshakes, renewed", round: half_handshakes },
     Attack { name: "64 options a connection, LIST among them", round: options },
@@ -54,6 +54,7 @@ const ATTACKS: [Attack; 9] = [
     Attack { name: "64 reads of 1 MiB whose replies are not taken", round: deaf },
     Attack { name: "a payload of 64 MiB that is refused", round: refused },
     Attack { name: "64 KiB writes without a pause", round: writes },
+    Attack { name: "connections that write 4 MiB each, without a pause", round: short_writers },
     Attack { name: "64 MiB zeroed and trimmed, 16 times, and gone", round: ranges },
 ];
 
@@ -232,13 +233,25 @@ fn refused(socket: &Path, _: &mut Kept) -> Result<()> {
     Ok(client.end()?)
 }
 
-fn writes(socket: &Path, _: &mut Kept) -> Result<()> {
+fn short_writers(socket: &Path, _: &mut Kept) -> Result<()> {
     let mut client = begin(socket)?;
     let data = vec![7; 64 << 10];
     for at in 0..64 {
         client.begin_write(at << 20, &data)?;
     }
     (0..64).try_for_each(|_| Ok(client.end()?))
+}
+
+/// On one connection: with one for each round it would be a flood of connections, most of them refused.
+fn writes(socket: &Path, kept: &mut Kept) -> Result<()> {
+    let mut client = kept.pop_front().map_or_else(|| begin(socket), |it| Ok(Client::resume(it)))?;
+    let data = vec![7; 64 << 10];
+    for at in 0..16 {
+        client.begin_write(at << 20, &data)?;
+    }
+    (0..16).try_for_each(|_| client.end())?;
+    keep(kept, client.into_stream(), 1);
+    Ok(())
 }
 
 fn ranges(socket: &Path, _: &mut Kept) -> Result<()> {

@@ -47,6 +47,11 @@ impl Client {
         Ok(client)
     }
 
+    /// The client of a connection that has begun.
+    pub(super) fn resume(stream: UnixStream) -> Self {
+        Self(stream)
+    }
+
     /// The connection, which stays open as long as it is kept.
     pub(super) fn into_stream(self) -> UnixStream {
         self.0
