@@ -20,8 +20,8 @@ fuzz_target!(|text: &str| -> Corpus {
         words.push("--".into());
         words.push(path.to_string_lossy().into_owned());
     }
-    // Parsing the description of a file device opens the file and extends it to the given size.
-    if text.contains("uring") {
+    // Parsing the description of a real device opens it: a file, which is extended to the given size, or a connection.
+    if ["uring", "nbd", "rbd"].iter().any(|name| text.contains(name)) {
         return Corpus::Reject;
     }
     blkmq_cli::fuzzing::command_line(&words);

@@ -10,6 +10,16 @@ fuzz_target!(|text: &str| -> Corpus {
     let parts = descriptions(text);
     assert!(!parts.is_empty());
     for part in parts {
+        // Only read: opening an image looks for a cluster.
+        if let Some(image) = blkmq_rbd::description(part) {
+            match blkmq_rbd::Options::parse(image) {
+                // An image is named as it is read.
+                Ok((spec, _)) => {
+                    assert_eq!(blkmq_rbd::ImageSpec::parse(&spec.to_string()), Ok(spec));
+                }
+                Err(error) => assert!(!error.to_string().is_empty()),
+            }
+        }
         match registry::parse(part, &host) {
             // An accepted description has valid limits, so that a queue can be built for the device.
             Ok(device) => assert_eq!(device.shape.limits.validate(), Ok(())),

@@ -5,9 +5,9 @@
 use libfuzzer_sys::{Corpus, fuzz_target};
 
 fuzz_target!(|text: &str| -> Corpus {
-    // Parsing the description of a file device opens the file and extends it to the given size, and parsing an
-    // inclusion reads a file.
-    if text.contains("uring") || text.contains("include") {
+    // Parsing the description of a real device opens it: a file, which is extended to the given size, or a connection.
+    // Parsing an inclusion reads a file.
+    if ["uring", "nbd", "rbd", "include"].iter().any(|name| text.contains(name)) {
         return Corpus::Reject;
     }
     // The job file is in memory: it is rewritten thousands of times, and each time a file system on a disk would wait

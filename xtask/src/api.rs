@@ -23,6 +23,7 @@ const CRATES: &[&str] = &[
     "blkmq-engine",
     "blkmq-device",
     "blkmq-uring",
+    "blkmq-rbd",
     "blkmq-remote",
     "blkmq-runtime",
     "blkmq-nbd",

@@ -52,13 +52,20 @@ const URING: Suite = Suite {
     filter: "contents:: refusals:: tests::",
     left_out: &[],
 };
+const RBD: Suite = Suite {
+    name: "rbd",
+    package: "-p blkmq-rbd --lib",
+    filter: "tests::",
+    // It leaves memory to a librbd that does not answer, for safety.
+    left_out: &[("the_end_does_not_wait_for_ever", "leaks on purpose")],
+};
 const BLKMQ: Suite = Suite {
     name: "blkmq",
     package: "-p blkmq --test all",
     filter: "client:: integrity:: splitting::",
     left_out: &[],
 };
-const SUITES: &[&Suite] = &[&ENGINE, &QUEUES, &RUNTIME, &DEVICE, &BUF, &URING, &BLKMQ];
+const SUITES: &[&Suite] = &[&ENGINE, &QUEUES, &RUNTIME, &DEVICE, &BUF, &URING, &RBD, &BLKMQ];
 
 const THREAD: Sanitizer = Sanitizer {
     name: "thread",

@@ -80,7 +80,7 @@
 //! The lower layers are separate crates, re-exported here as modules: [`core`](mod@core) has the basic types, [`sched`]
 //! the schedulers, [`engine`] the queue and the device interface, [`device`](mod@device) the virtual devices,
 //! [`runtime`] the clocks, threads and clients, [`buf`] the buffers, and, on Linux, `uring` files and block devices and
-//! `remote` the exports of NBD servers.
+//! `remote` the exports of NBD servers, `rbd` the images of Ceph clusters.
 //!
 //! # Features
 //!
@@ -88,6 +88,8 @@
 //! is meant for `[dev-dependencies]`.
 //!
 //! `nbd`, on by default: exports of NBD servers as devices (`NbdDevice`); with `tls`, inside TLS too.
+//!
+//! `rbd`, on by default: images of Ceph clusters as devices (`RbdDevice`), where the machine has librbd.
 //!
 //! `compare`: elevators behind locks, as the kernel has them and as patches proposed them (`Access`, `Modes`), and hooks
 //! that hold a thread up in virtual time. For measurements; a program that does I/O does not need it.
@@ -108,6 +110,9 @@ pub use blkmq_core as core;
 pub use blkmq_device as device;
 #[doc(inline)]
 pub use blkmq_engine as engine;
+#[cfg(all(target_os = "linux", feature = "rbd"))]
+#[doc(inline)]
+pub use blkmq_rbd as rbd;
 #[cfg(all(target_os = "linux", feature = "nbd"))]
 #[doc(inline)]
 pub use blkmq_remote as remote;
@@ -145,6 +150,9 @@ pub use blkmq_engine::{
     Refusal, Refused, SharedTags, SlowIo, StatsMode, Submitter, Trace, TraceError, TraceEvent,
     TraceWhat, Unsubmitted, Verdict, WriteCache,
 };
+#[cfg(all(target_os = "linux", feature = "rbd"))]
+#[doc(inline)]
+pub use blkmq_rbd::RbdDevice;
 #[cfg(all(target_os = "linux", feature = "nbd"))]
 #[doc(inline)]
 pub use blkmq_remote::NbdDevice;

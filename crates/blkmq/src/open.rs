@@ -1,8 +1,8 @@
 //! [`open`]: opens any device by its description, the text that the command line takes after `--device`.
 //!
 //! `blkmq-device` parses the descriptions of virtual devices, `blkmq-uring` those of files and block devices, and
-//! `blkmq-remote` those of exports of NBD servers; fault layers wrap any of them. This module chooses between them and
-//! knows no parameter of any device.
+//! `blkmq-remote` those of exports of NBD servers, and `blkmq-rbd` those of images of Ceph; fault layers wrap any of
+//! them. This module chooses between them and knows no parameter of any device.
 
 #[cfg(target_os = "linux")]
 use crate::layers::{Layers, Wrapped};
@@ -10,6 +10,8 @@ use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, Payload, SECTOR_SIZE};
 use blkmq_device::{DeviceError, MachineShape, registry};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+#[cfg(all(target_os = "linux", feature = "rbd"))]
+use blkmq_rbd::RbdDevice;
 #[cfg(all(target_os = "linux", feature = "nbd"))]
 use blkmq_remote::NbdDevice;
 use blkmq_runtime::{Service, ServiceError, available_cpus, numa_nodes};
@@ -32,6 +34,9 @@ pub enum Device {
     /// An export of an NBD server.
     #[cfg(all(target_os = "linux", feature = "nbd"))]
     Nbd(Layers<NbdDevice>),
+    /// An image of a Ceph cluster.
+    #[cfg(all(target_os = "linux", feature = "rbd"))]
+    Rbd(Layers<RbdDevice>),
 }
 
 /// A file or block device, and the fault layers around it.
@@ -50,6 +55,9 @@ pub enum OpenError {
     /// The export of an NBD server cannot be opened.
     #[cfg(all(target_os = "linux", feature = "nbd"))]
     Nbd(blkmq_remote::OpenError),
+    /// The image of a Ceph cluster cannot be opened.
+    #[cfg(all(target_os = "linux", feature = "rbd"))]
+    Rbd(blkmq_rbd::OpenError),
 }
 
 impl fmt::Display for OpenError {
@@ -60,6 +68,8 @@ impl fmt::Display for OpenError {
             Self::File(e) => e.fmt(f),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(e) => e.fmt(f),
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(e) => e.fmt(f),
         }
     }
 }
@@ -74,6 +84,8 @@ impl OpenError {
             Self::File(e) => e.is_unavailable(),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(_) => false,
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(_) => false,
         }
     }
 
@@ -86,6 +98,8 @@ impl OpenError {
             Self::File(e) => e.is_busy(),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(_) => false,
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(_) => false,
         }
     }
 }
@@ -98,6 +112,8 @@ impl std::error::Error for OpenError {
             Self::File(e) => Some(e),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(e) => Some(e),
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(e) => Some(e),
         }
     }
 }
@@ -109,13 +125,14 @@ impl std::error::Error for OpenError {
 /// | `"uring:/dev/nvme0n1"`, `"uring:disk.img,size=64"` | a block device; a file, made 64 MiB long if it is shorter |
 /// | `"memory,size=1024"` | memory, 1 GiB |
 /// | `"nbd://host/export"`, `"nbd+unix:///export?socket=/run/nbd.sock"` | an export of an NBD server |
+/// | `"rbd:pool/image"` | an image of a Ceph cluster, if this machine has librbd |
 /// | `"null"`, `"disk"`, `"flash"`, `"cloud"` | a counterpart of null_blk; models of a rotating disk, an SSD and a network disk |
 /// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
 /// `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
 ///
 /// # Errors
-/// If there is no such device, the device does not have a given parameter, or the file or export cannot be opened.
+/// If there is no such device, the device does not have a given parameter, or the file, export or image cannot be opened.
 pub fn open(text: &str) -> Result<Device, OpenError> {
     open_on(text, &MachineShape { cpus: available_cpus(), nodes: numa_nodes() })
 }
@@ -147,6 +164,8 @@ pub fn device_names() -> impl Iterator<Item = &'static str> {
     let names = names.chain([blkmq_uring::FACTORY.name]);
     #[cfg(all(target_os = "linux", feature = "nbd"))]
     let names = names.chain([blkmq_remote::FACTORY.name]);
+    #[cfg(all(target_os = "linux", feature = "rbd"))]
+    let names = names.chain([blkmq_rbd::FACTORY.name]);
     names
 }
 
@@ -166,6 +185,11 @@ fn open_real(text: &str) -> Result<Option<Device>, OpenError> {
         let export = NbdDevice::parse(export).map_err(OpenError::Nbd)?;
         return Ok(Some(Device::Nbd(wrapped.around(export))));
     }
+    #[cfg(feature = "rbd")]
+    if let Some(image) = blkmq_rbd::description(inside) {
+        let image = RbdDevice::parse(image).map_err(OpenError::Rbd)?;
+        return Ok(Some(Device::Rbd(wrapped.around(image))));
+    }
     Ok(None)
 }
 
@@ -179,6 +203,8 @@ impl Device {
             Self::File(file) => &file.shape,
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(export) => &export.shape,
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(image) => &image.shape,
         }
     }
 
@@ -203,6 +229,8 @@ impl Device {
             Self::File(file) => file.device.extents(range, most),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(_) => Ok(vec![Extent { end: range.end, is_hole: false }]),
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(_) => Ok(vec![Extent { end: range.end, is_hole: false }]),
         }
     }
 
@@ -216,6 +244,8 @@ impl Device {
             Self::File(_) => true,
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(_) => true,
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(_) => true,
         }
     }
 
@@ -228,6 +258,8 @@ impl Device {
             Self::File(file) => &file.notes,
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(export) => &export.notes,
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(image) => &image.notes,
         }
     }
 
@@ -240,6 +272,8 @@ impl Device {
             Self::File(file) => file.shape.default_scheduler(),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(export) => export.shape.default_scheduler(),
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(image) => image.shape.default_scheduler(),
         }
     }
 
@@ -252,6 +286,8 @@ impl Device {
             Self::File(file) => file.device.register(pool),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(_) => {}
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(_) => {}
         }
     }
 
@@ -280,6 +316,8 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
             Self::File(file) => file.queues(),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(export) => export.queues(),
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(image) => image.queues(),
         }
     }
 
@@ -338,7 +376,8 @@ mod tests {
 
     #[test]
     fn every_device_is_a_name_away() {
-        for name in device_names().filter(|name| !["uring", "nbd", "faults"].contains(name)) {
+        for name in device_names().filter(|name| !["uring", "nbd", "rbd", "faults"].contains(name))
+        {
             let device = open(name).expect(name);
             let config = BlockDevice::<AlignedBuf>::config(&device).expect(name);
             assert_eq!(config.queues.len(), usize::from(device.shape().hw_queues));
@@ -358,6 +397,15 @@ mod tests {
                 refusal("faults,late=0.1:nbd+unix:///?socket=/no").contains("cannot be reached")
             );
             assert!(refusal("nbd:nbd://a,color=1").contains("no parameter 'color'"));
+        }
+        #[cfg(feature = "rbd")]
+        for (text, part) in [
+            ("rbd", "accepted: rbd:POOL/[NAMESPACE/]IMAGE[@SNAP]"),
+            ("rbd:image", "'image' names no image; accepted: POOL/"),
+            ("faults,late=0.1:rbd:p/i,cache=fast", "accepted: none, writethrough"),
+            ("rbd:p/i,color=1", "no parameter 'color'; accepted: image, conf, id"),
+        ] {
+            assert!(refusal(text).contains(part), "{}", refusal(text));
         }
         let missing = refusal("faults,late=0.1:faults,error=0.5:uring:/nowhere/at/all");
         assert!(missing.contains("/nowhere/at/all"), "{missing}");

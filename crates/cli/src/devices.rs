@@ -44,6 +44,9 @@ pub fn offers() -> Vec<Offer> {
         let blkmq::remote::NbdFactory { name, summary, doc, .. } = blkmq::remote::FACTORY;
         let form = format!("{name}:URI[,KEY=VALUE]...");
         offers.push(Offer { name, summary, form, doc, real: true });
+        let blkmq::rbd::RbdFactory { name, summary, doc, .. } = blkmq::rbd::FACTORY;
+        let form = format!("{name}:POOL/IMAGE[@SNAP][,KEY=VALUE]...");
+        offers.push(Offer { name, summary, form, doc, real: true });
     }
     offers
 }
@@ -61,7 +64,7 @@ pub fn kind(device: &Device) -> DeviceKind {
         Device::Virtual(device) if device.is_model() => DeviceKind::Model,
         Device::Virtual(_) => DeviceKind::Null,
         #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) => DeviceKind::File,
+        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => DeviceKind::File,
     }
 }
 
@@ -70,7 +73,7 @@ pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
     match device {
         Device::Virtual(device) => device.occupancy.as_ref(),
         #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) => None,
+        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => None,
     }
 }
 
@@ -221,7 +224,7 @@ mod tests {
                 .contains("no device 'zram'; accepted: null, memory, disk, flash, cloud, faults")
         );
         #[cfg(target_os = "linux")]
-        for text in ["uring:/dev/null", "faults,error=0.1:uring:/dev/null"] {
+        for text in ["uring:/dev/null", "faults,error=0.1:uring:/dev/null", "rbd:pool/image"] {
             let message = message(text);
             assert!(
                 message.contains("accepted by blkmq sim: null, memory, disk, flash, cloud, faults"),

@@ -114,11 +114,12 @@ fn shown() -> BTreeSet<String> {
 }
 
 /// Words of commands that are not run here, and why.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 9] = [
     ("blkmq serve", "does not end by itself; cargo xtask interop serve-documented"),
     ("blkmq ctl", "needs a server; cargo xtask interop serve-documented"),
     ("blkmq top", "needs a server"),
     ("nbd://", "needs a server of NBD; the checks remote-* of cargo xtask interop"),
+    ("--device=rbd:", "needs a cluster of Ceph; the checks rbd-* of cargo xtask interop"),
     ("/usr/local/", "installs a file there"),
     ("~/.local/", "installs a file there"),
     ("~/.zfunc/", "installs a file there"),

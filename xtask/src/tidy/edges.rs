@@ -22,7 +22,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ("lab", &["core", "sched", "engine", "device", "trace"]),
     ("nbd", &[]),
     ("remote", &["core", "buf", "engine", "nbd"]),
-    ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "remote", "runtime"]),
+    ("rbd", &["core", "buf", "engine"]),
+    ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "remote", "rbd", "runtime"]),
     ("server", &["nbd", "blkmq", "trace"]),
     (
         "cli",

@@ -47,7 +47,7 @@ fn virtual_config<P: Payload>(device: &Device) -> Result<Config<P>, UsageError> 
     match device {
         Device::Virtual(device) => Ok(device.config()),
         #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) => {
+        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => {
             unreachable!("real devices are given buffers that the kernel can use")
         }
     }

@@ -41,7 +41,7 @@ pub fn run(
     // If no worker checks contents and the device does not store them, runs without payloads measure the queue alone.
     match device {
         #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) => {
+        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => {
             run_with::<AlignedBuf>(plan, spec, device, (observation, stop))
         }
         Device::Virtual(_) if verifies || spec.device.keeps => {

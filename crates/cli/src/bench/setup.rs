@@ -39,7 +39,9 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     match device {
         Device::Virtual(_) => built::<()>(plan, spec, &device)?,
         #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) => built::<AlignedBuf>(plan, spec, &device)?,
+        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => {
+            built::<AlignedBuf>(plan, spec, &device)?;
+        }
     }
     Ok(notes)
 }

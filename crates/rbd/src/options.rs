@@ -1,0 +1,222 @@
+//! The options of an RBD device, typed, and their parsing from text.
+
+use crate::OpenError;
+use crate::spec::ImageSpec;
+use blkmq_core::{Given, Nanos, Parameter};
+
+/// Librbd serves an image from a few threads; more hardware queues gain nothing.
+const MAX_HW_QUEUES: u16 = 64;
+/// OSDs take as many from a client, and no more are gained from.
+pub(crate) const MAX_DEPTH: u32 = 1024;
+/// A day, in seconds.
+const MAX_SECONDS: u64 = 86_400;
+
+const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
+    Parameter { name, default, help }
+}
+
+/// All parameters, for help and for the parser below.
+pub(crate) const PARAMETERS: &[Parameter] = &[
+    parameter(
+        "image",
+        "",
+        "POOL/[NAMESPACE/]IMAGE[@SNAP]; in rbd:IMAGE[,KEY=VALUE]... the first word",
+    ),
+    parameter(
+        "conf",
+        "",
+        "the cluster's configuration; without it, where Ceph's tools look for it",
+    ),
+    parameter("id", "admin", "the user of the cluster, without 'client.'"),
+    parameter(
+        "cache",
+        "none",
+        "librbd's cache, which answers before the cluster does: none, writethrough, writearound, writeback",
+    ),
+    parameter("hw_queues", "1", "hardware queues onto the one open image, 1 to 64"),
+    parameter("hw_queue_depth", "128", "requests in flight per hardware queue, 1 to 1024"),
+    parameter("readonly", "0", "everything but reads is answered with EROFS, as on a snapshot"),
+    parameter(
+        "connect_timeout",
+        "30",
+        "seconds for which opening waits for the cluster, 1 to 86400; librados's client_mount_timeout",
+    ),
+    parameter(
+        "timeout",
+        "0",
+        "seconds without an answer of the cluster after which an I/O fails with ETIMEDOUT, 1 to 86400; 0: never; \
+         librados's rados_osd_op_timeout",
+    ),
+];
+
+/// Librbd's cache, by the names of `rbd_cache_policy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Cache {
+    /// An I/O is answered when the cluster has answered.
+    #[default]
+    None,
+    /// So are writes; reads may come from memory.
+    Writethrough,
+    /// Writes are answered before the cluster has them; reads do not look at the cache.
+    Writearound,
+    /// As above, with reads from memory.
+    Writeback,
+}
+
+impl Cache {
+    /// The values of `rbd_cache` and `rbd_cache_policy`.
+    pub(crate) fn settings(self) -> (&'static str, &'static str) {
+        match self {
+            Self::None => ("false", "writethrough"),
+            Self::Writethrough => ("true", "writethrough"),
+            Self::Writearound => ("true", "writearound"),
+            Self::Writeback => ("true", "writeback"),
+        }
+    }
+}
+
+/// The options of an RBD device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The configuration of the cluster; `None`: where Ceph's tools look for it.
+    pub conf: Option<String>,
+    /// The user of the cluster, without `client.`.
+    pub id: String,
+    /// Librbd's cache.
+    pub cache: Cache,
+    /// Hardware queues onto the one open image, at least 1.
+    pub hw_queues: u16,
+    /// Requests in flight per hardware queue, at least 1.
+    pub hw_queue_depth: u32,
+    /// Everything but reads is answered with EROFS, whatever the cluster permits.
+    pub readonly: bool,
+    /// How long opening waits for the cluster, in whole seconds, at least 1.
+    pub connect_timeout: Nanos,
+    /// How long an I/O waits for the cluster, in whole seconds; `None`: for ever.
+    pub timeout: Option<Nanos>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            conf: None,
+            id: "admin".into(),
+            cache: Cache::None,
+            hw_queues: 1,
+            hw_queue_depth: 128,
+            readonly: false,
+            connect_timeout: Nanos::from_secs(30),
+            timeout: None,
+        }
+    }
+}
+
+impl Options {
+    /// Parses `POOL/[NAMESPACE/]IMAGE[@SNAP][,KEY=VALUE]...`. Names with a comma can be given by
+    /// [`from_pairs`](Self::from_pairs) only.
+    ///
+    /// # Errors
+    /// For the first word that is not understood; the error says what is accepted.
+    pub fn parse(text: &str) -> Result<(ImageSpec, Self), OpenError> {
+        let (first, rest) = text.split_once(',').unwrap_or((text, ""));
+        let mut pairs = Vec::new();
+        // `image=` may be anywhere instead.
+        if !first.trim().is_empty() {
+            pairs.push(("image".to_owned(), first.trim().to_owned()));
+        }
+        for word in rest.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let (key, value) =
+                word.split_once('=').ok_or_else(|| OpenError::Syntax(word.to_owned()))?;
+            pairs.push((key.trim().to_owned(), value.trim().to_owned()));
+        }
+        Self::from_pairs(&pairs)
+    }
+
+    /// Reads pairs of names and values; of two pairs with one name the later counts.
+    ///
+    /// # Errors
+    /// For the first pair with an unknown name or an invalid value, or if none of them is `image`.
+    pub fn from_pairs(pairs: &[(String, String)]) -> Result<(ImageSpec, Self), OpenError> {
+        let (mut options, mut spec) = (Self::default(), None);
+        for (name, value) in pairs {
+            let given = Given::find(PARAMETERS, name, value)?;
+            let seconds = |least| given.number(least..=MAX_SECONDS).map(Nanos::from_secs);
+            match given.name {
+                "image" => spec = Some(ImageSpec::parse(given.value)?),
+                "conf" => options.conf = Some(given.value.to_owned()).filter(|it| !it.is_empty()),
+                "id" if given.value.is_empty() => Err(given.refuse("a user, such as admin"))?,
+                "id" => options.id = given.value.to_owned(),
+                "cache" => options.cache = cache(&given)?,
+                "hw_queues" => options.hw_queues = given.number(1..=MAX_HW_QUEUES)?,
+                "hw_queue_depth" => options.hw_queue_depth = given.number(1..=MAX_DEPTH)?,
+                "readonly" => options.readonly = given.flag()?,
+                "connect_timeout" => options.connect_timeout = seconds(1)?,
+                "timeout" => options.timeout = Some(seconds(0)?).filter(|time| *time > Nanos(0)),
+                name => unreachable!("{name} is in the table and not read"),
+            }
+        }
+        Ok((spec.ok_or(OpenError::NoImageGiven)?, options))
+    }
+}
+
+fn cache(given: &Given<'_>) -> Result<Cache, OpenError> {
+    match given.value {
+        "none" => Ok(Cache::None),
+        "writethrough" => Ok(Cache::Writethrough),
+        "writearound" => Ok(Cache::Writearound),
+        "writeback" => Ok(Cache::Writeback),
+        _ => Err(given.refuse("none, writethrough, writearound, writeback"))?,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_is_read() {
+        let text = "p/i@s, conf=/c,id=u,cache=writeback,hw_queues=4,hw_queue_depth=32,readonly=y,\
+                    connect_timeout=5,timeout=7";
+        let (spec, options) = Options::parse(text).expect("valid");
+        assert_eq!(spec.to_string(), "p/i@s");
+        let expected = Options {
+            conf: Some("/c".into()),
+            id: "u".into(),
+            cache: Cache::Writeback,
+            hw_queues: 4,
+            hw_queue_depth: 32,
+            readonly: true,
+            connect_timeout: Nanos::from_secs(5),
+            timeout: Some(Nanos::from_secs(7)),
+        };
+        assert_eq!(options, expected);
+        let (spec, _) = Options::parse(",image=p/n/i").expect("valid");
+        assert_eq!(spec.to_string(), "p/n/i");
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_table() {
+        let given = PARAMETERS.iter().filter(|p| !p.default.is_empty());
+        let words = Vec::from_iter(given.map(|p| format!("{}={}", p.name, p.default)));
+        let (_, options) = Options::parse(&format!("p/i,{}", words.join(","))).expect("valid");
+        assert_eq!(options, Options::default());
+    }
+
+    #[test]
+    fn refusals_list_what_is_accepted() {
+        for (text, part) in [
+            ("p/i,depth=1", "no parameter 'depth'; accepted: image, conf, id, cache"),
+            ("p/i,hw_queues=65", "a whole number from 1 to 64"),
+            ("p/i,cache=unsafe", "accepted: none, writethrough, writearound, writeback"),
+            ("p/i,connect_timeout=0", "a whole number from 1 to 86400"),
+            ("p/i,id=", "accepted: a user"),
+            ("p/i,fast", "'fast' is no KEY=VALUE"),
+            ("p", "'p' names no image; accepted: POOL/[NAMESPACE/]IMAGE[@SNAP]"),
+            ("", "accepted: rbd:POOL/[NAMESPACE/]IMAGE[@SNAP]"),
+        ] {
+            let error = Options::parse(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! [`RbdQueue`]: one hardware queue of an image.
+
+use crate::replies::Mine;
+use crate::state::Watched;
+use crate::sys::{Flight, Reply, wait};
+use blkmq_buf::IoBuf;
+use blkmq_core::{Instant, IoError, Op, Tag};
+use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// The answer of a read-only device to every operation that would change it.
+const READ_ONLY: IoError = IoError(libc::EROFS as u16);
+/// Seconds without any reply after which a queue that goes away leaves its requests to librbd.
+const PATIENCE: u32 = if cfg!(test) { 1 } else { 10 };
+
+/// One hardware queue of an image.
+pub struct RbdQueue {
+    flight: Flight,
+    mine: Mine,
+    readonly: bool,
+    watched: Arc<Watched>,
+    /// Empty between calls; keeps its capacity.
+    replies: Vec<Reply>,
+}
+
+impl std::fmt::Debug for RbdQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RbdQueue").field("inside", &self.flight.count()).finish_non_exhaustive()
+    }
+}
+
+impl RbdQueue {
+    pub(crate) fn new(flight: Flight, mine: Mine, readonly: bool, watched: Arc<Watched>) -> Self {
+        Self { flight, mine, readonly, watched, replies: Vec::new() }
+    }
+
+    /// Gives `take` the requests that librbd has answered.
+    fn answered(&mut self, mut take: impl FnMut(Finished)) {
+        self.mine.take(&mut self.replies);
+        for reply in self.replies.drain(..) {
+            take(self.flight.answer(reply));
+        }
+    }
+
+    /// Another client has resized the image, or done something else to it.
+    #[cold]
+    fn look_at_change(&self) {
+        let Some(size) = self.flight.image().size() else { return };
+        self.watched.with(|state| {
+            state.resized += u64::from(state.size != size);
+            state.size = size;
+        });
+    }
+}
+
+impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
+    /// Librbd is handed the request at once: it has no doorbell.
+    fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        if self.readonly && rq.op() != Op::Read && rq.op() != Op::Flush {
+            return Enqueued::Done(rq, Err(READ_ONLY));
+        }
+        if !self.flight.has_room() {
+            // Every place is taken, so a request will complete.
+            return Enqueued::Busy(rq, Busy::DevResource);
+        }
+        match self.flight.issue(bios, rq) {
+            Ok(()) => Enqueued::Accepted,
+            Err((rq, error)) => Enqueued::Done(rq, Err(error)),
+        }
+    }
+
+    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+        self.answered(|finished| out.push(finished));
+        if self.flight.image().take_change() {
+            self.look_at_change();
+        }
+    }
+
+    /// A cluster whose disk or monitor is away answers when it is back, and librbd cannot take a request back: its timer
+    /// begins again. The engine reports the stall.
+    fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
+        debug_assert!(self.flight.has(tag), "the engine asks about what is here");
+        self.watched.with(|state| state.stalled += 1);
+        Expiry::ResetTimer
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.mine.fd())
+    }
+
+    /// Waits for the cluster. If that does not answer, the memory of the requests is left to librbd for ever.
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        loop {
+            self.answered(|finished| out.push(finished.rq));
+            if self.flight.count() == 0 {
+                return;
+            }
+            if !wait(self.mine.fd(), PATIENCE) {
+                self.watched.with(|state| state.given_up += 1);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! [`Flight`]: the requests that librbd has, in their places.
+//!
+//! The number of a place travels through librbd, with an offset that tells the hardware queues of an image apart.
+//!
+//! *Invariant: while librbd has the number of a place, the place is not free, its token stays in it, and its list of
+//! pieces stays as it is.* Librbd reads and writes payloads, and reads the list, from threads of its own.
+
+use super::api::{Api, Completion, Handle};
+use super::image::{Image, Reply};
+use blkmq_buf::IoBuf;
+use blkmq_core::{IoError, IoResult, Op, SECTOR_SIZE, Tag};
+use blkmq_engine::{BioTable, Finished, Inflight, Verdict};
+use libc::{c_int, iovec};
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::Arc;
+
+/// A place for one request.
+#[derive(Default)]
+struct Place {
+    rq: Option<Inflight>,
+    /// The memory of a read or write. Keeps its capacity, so that a steady load allocates nothing here.
+    pieces: Vec<iovec>,
+    /// Bytes that a read must bring; a shorter one leaves old bytes in the payload.
+    expected: i64,
+}
+
+/// The requests of one hardware queue that librbd has.
+pub(crate) struct Flight {
+    image: Arc<Image>,
+    /// Librbd has addresses of the lists' entries, which stay where they are when a place moves.
+    places: Vec<Place>,
+    free: Vec<u32>,
+    depth: u32,
+    /// The ticket of the first place.
+    first: usize,
+}
+
+// SAFETY: the pointers lead to payloads of the I/Os that the tokens stand for, which are `Send`; they are passed to
+// librbd and never read through here.
+unsafe impl Send for Flight {}
+
+/// An errno of librbd, which it gives as a negative number.
+fn error(answer: i64) -> IoError {
+    // Numbers of Linux fit; one that does not is a librbd that is out of order.
+    u16::try_from(-answer).map_or(IoError::IO, IoError)
+}
+
+impl Place {
+    /// Notes the payloads of a read or write.
+    ///
+    /// # Errors
+    /// If one is not as long as its I/O.
+    fn gather<P: IoBuf>(&mut self, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
+        self.pieces.clear();
+        for bio in rq.bios(bios) {
+            let range = bio.payload.io_range();
+            if range.len() as u64 != u64::from(bio.sectors) * u64::from(SECTOR_SIZE) {
+                return Err(IoError::INVALID);
+            }
+            self.pieces.push(iovec { iov_base: range.cast(), iov_len: range.len() });
+        }
+        Ok(())
+    }
+
+    /// Hands the operation over.
+    ///
+    /// # Safety
+    /// The image is open, and nothing else has the completion. The place is as the invariant says until the reply.
+    unsafe fn issue(&self, api: &Api, handle: Handle, rq: &Inflight, c: Completion) -> c_int {
+        let bytes = |sectors: u64| sectors * u64::from(SECTOR_SIZE);
+        let (offset, len) = (bytes(rq.sector()), bytes(rq.sectors().into()));
+        let (list, count) = (self.pieces.as_ptr(), self.pieces.len() as c_int);
+        // SAFETY: by the contract above. The pieces are those of the request, as long as they are said to be.
+        unsafe {
+            match (rq.op(), &self.pieces[..]) {
+                (Op::Read, [one]) => {
+                    (api.rbd_aio_read)(handle, offset, one.iov_len, one.iov_base.cast(), c)
+                }
+                (Op::Read, _) => (api.rbd_aio_readv)(handle, list, count, offset, c),
+                (Op::Write, [one]) => {
+                    (api.rbd_aio_write)(handle, offset, one.iov_len, one.iov_base.cast(), c)
+                }
+                (Op::Write, _) => (api.rbd_aio_writev)(handle, list, count, offset, c),
+                (Op::Flush, _) => (api.rbd_aio_flush)(handle, c),
+                (Op::Discard, _) => (api.rbd_aio_discard)(handle, offset, len, c),
+                (Op::WriteZeroes, _) => {
+                    (api.rbd_aio_write_zeroes)(handle, offset, len as usize, c, 0, 0)
+                }
+            }
+        }
+    }
+}
+
+impl Flight {
+    /// No places at first: they are made when they are needed, at most `depth`. Their tickets begin at `first`.
+    pub(crate) fn new(image: Arc<Image>, depth: u32, first: usize) -> Self {
+        Self { image, places: Vec::new(), free: Vec::new(), depth, first }
+    }
+
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Is there a free place? Makes one if that is allowed.
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.free.is_empty() && self.places.len() < self.depth as usize {
+            self.free.push(self.places.len() as u32);
+            self.places.push(Place::default());
+            // So that giving a place back does not allocate.
+            self.free.reserve(self.places.len());
+        }
+        !self.free.is_empty()
+    }
+
+    /// Hands a request to librbd.
+    ///
+    /// # Errors
+    /// Gives it back if a payload is not as long as its I/O, or librbd refuses.
+    ///
+    /// # Panics
+    /// Without [room](Self::has_room).
+    pub(crate) fn issue<P: IoBuf>(
+        &mut self,
+        bios: &BioTable<P>,
+        rq: Inflight,
+    ) -> Result<(), (Inflight, IoError)> {
+        let at = *self.free.last().expect("there is room");
+        let place = &mut self.places[at as usize];
+        place.pieces.clear();
+        place.expected = 0;
+        if matches!(rq.op(), Op::Read | Op::Write)
+            && let Err(error) = place.gather(bios, &rq)
+        {
+            return Err((rq, error));
+        }
+        if rq.op() == Op::Read {
+            place.expected = i64::from(rq.sectors()) * i64::from(SECTOR_SIZE);
+        }
+        let ticket = self.first + at as usize;
+        let (api, handle, mut completion) = (self.image.api(), self.image.handle(), null_mut());
+        // SAFETY: a ticket is a number that librbd carries and gives back, and no address.
+        let made = unsafe {
+            (api.rbd_aio_create_completion)(without_provenance_mut(ticket), None, &mut completion)
+        };
+        if made < 0 {
+            return Err((rq, error(made.into())));
+        }
+        // SAFETY: the image is shared, so it is open. The place is taken below, before this call of the engine ends,
+        // and is as the invariant says until the reply, or for ever: only `answer` frees it, and `drop` keeps all.
+        // Librbd may answer at once: the reply is taken by a later call.
+        let issued = unsafe { place.issue(api, handle, &rq, completion) };
+        if issued < 0 {
+            // SAFETY: librbd has not taken the completion, and it is released once.
+            unsafe { (api.rbd_aio_release)(completion) };
+            return Err((rq, error(issued.into())));
+        }
+        place.rq = Some(rq);
+        self.free.pop();
+        Ok(())
+    }
+
+    /// Takes the request of a reply back.
+    pub(crate) fn answer(&mut self, reply: Reply) -> Finished {
+        let at = reply.ticket - self.first;
+        let place = &mut self.places[at];
+        let rq = place.rq.take().expect("a place whose number librbd had has a request");
+        self.free.push(at as u32);
+        let result = match reply.result {
+            answer if answer < 0 => Err(error(answer)),
+            // A read that ends early would leave what was in the payload before.
+            bytes if bytes < place.expected => Err(IoError::IO),
+            _ => Ok(()),
+        };
+        Finished { rq, verdict: Verdict::Done(result) }
+    }
+
+    /// The number of requests that librbd has.
+    pub(crate) fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Is there a request with this tag?
+    pub(crate) fn has(&self, tag: Tag) -> bool {
+        self.places.iter().any(|place| place.rq.as_ref().is_some_and(|rq| rq.tag() == tag))
+    }
+}
+
+impl Drop for Flight {
+    /// Librbd may still write to the payloads of requests that it has not answered, and read their lists. These stay
+    /// for ever then, and so does the image.
+    fn drop(&mut self) {
+        if self.count() > 0 {
+            std::mem::forget(std::mem::take(&mut self.places));
+            std::mem::forget(Arc::clone(&self.image));
+        }
+    }
+}
