@@ -312,6 +312,16 @@ fn read_all(bytes: &[u8]) -> Result<(), ReplayError> {
     Ok(())
 }
 
+/// An input that libFuzzer found: bfq panicked on it.
+#[test]
+fn a_log_that_removes_a_group_before_its_child_is_refused() {
+    let log =
+        Log::parse(include_bytes!("logs/parent-before-child.log")).expect("its head is right");
+    let error = log.instances.iter().find_map(|instance| replay(instance).err());
+    let Some(ReplayError::Contract { what, .. }) = &error else { panic!("{error:?}") };
+    assert!(what.contains("Group"), "{what}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 

@@ -9,6 +9,7 @@
 //! which servers use, too.
 
 mod env;
+mod groups;
 mod replay;
 mod rerun;
 mod summary;

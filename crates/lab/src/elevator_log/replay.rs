@@ -1,6 +1,7 @@
 //! Exact replay: the same calls to the same policy, every answer compared.
 
 use super::env::Recorded;
+use super::groups::Groups;
 use super::{Call, Entry, Instance, LogError};
 use blkmq_core::{IoMeta, Op, RequestId};
 use blkmq_sched::{At, Cx, Factory, OptionError, Options, Pick, Requests, Scheduler, registry};
@@ -152,6 +153,7 @@ struct Stage {
     requests: Requests,
     names: Box<[RequestId]>,
     places: Box<[Place]>,
+    groups: Groups,
 }
 
 impl Stage {
@@ -167,6 +169,7 @@ impl Stage {
             requests,
             names,
             places: vec![Place::Nowhere; slots as usize].into(),
+            groups: Groups::default(),
         }
     }
 
@@ -205,11 +208,11 @@ impl Stage {
                     Err(format!("{name}={value} is no attribute of {}", self.factory.name))
                 }
             }
+            Entry::Regroup(change) => self.groups.check(change),
             Entry::Pick { .. }
             | Entry::FrontMerges { .. }
             | Entry::DepthLimits { .. }
             | Entry::Admits { .. }
-            | Entry::Regroup(_)
             | Entry::Left(_)
             | Entry::Heard(_) => Ok(()),
         }
@@ -275,13 +278,14 @@ impl Stage {
         *self.requests.get_mut(rq) = meta;
     }
 
-    /// Updates the places of requests after the call.
+    /// Updates the places of requests, and the groups, after the call.
     fn follow(&mut self, entry: &Entry<'_>) {
         let (rq, place) = match *entry {
             Entry::Insert { rq, .. } => (rq, Place::Held(rq)),
             Entry::Pick { answer: Pick::Issue(rq), .. } => (rq, Place::Issued(rq)),
             Entry::Withdraw { rq } | Entry::Absorbed { gone: rq, .. } => (rq, Place::Nowhere),
             Entry::Completed { done } => (done.rq, Place::Nowhere),
+            Entry::Regroup(change) => return self.groups.follow(change),
             _ => return,
         };
         self.places[rq.index()] = place;
