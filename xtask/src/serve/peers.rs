@@ -2,7 +2,8 @@
 //!
 //! Each serves its memory or a file on tmpfs over a unix socket to the same fio. In every round all servers have each
 //! workload in turn; the table has medians over the rounds. A server that is not installed is skipped by name. The last
-//! row is the example of `blkmq-nbd`, which only copies: what fio on the same processors can take.
+//! row is the example of `blkmq-nbd`, which only copies: what fio on the same processors can take. Below each table are
+//! the ratios of the first row to the others.
 
 use super::fio::{self, Figures, median};
 use crate::Result;
@@ -12,10 +13,11 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 pub(crate) const HELP: &str =
-    "usage: cargo xtask serve-peers [--milliseconds N] [--size MIB] [ROUNDS]
+    "usage: cargo xtask serve-peers [--milliseconds N] [--size MIB] [--load WORDS] [ROUNDS]
 
   --milliseconds N   each workload runs for so long (1000)
   --size MIB         the size of each disk (1024)
+  --load WORDS       only loads that begin so: randread or randwrite, the depth and the connections, as in randread,32,4
   ROUNDS             the table has medians over so many (5)";
 
 /// A server to compare.
@@ -71,6 +73,13 @@ struct Load {
     jobs: u32,
 }
 
+impl Load {
+    fn name(&self) -> String {
+        let Self { rw, depth, jobs } = self;
+        format!("{rw},{depth},{jobs}")
+    }
+}
+
 /// The options of the command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Plan {
@@ -97,9 +106,23 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         println!("{HELP}");
         return Ok(());
     }
-    let plan = Plan::parse(args)?;
+    let (loads, rest) = chosen(args)?;
+    let plan = Plan::parse(&rest)?;
     crate::shell::build()?;
-    measure(plan, &loads())
+    measure(plan, &loads)
+}
+
+/// The loads that are asked for, and the other arguments.
+fn chosen(args: &[String]) -> Result<(Vec<Load>, Vec<String>)> {
+    let mut rest = args.to_vec();
+    let Some(at) = rest.iter().position(|arg| arg == "--load") else { return Ok((loads(), rest)) };
+    let words = rest.drain(at..rest.len().min(at + 2)).nth(1).unwrap_or_default();
+    let mut loads = loads();
+    loads.retain(|load| load.name().starts_with(&words));
+    if words.is_empty() || loads.is_empty() {
+        return Err(format!("no load begins with '{words}'\n{HELP}").into());
+    }
+    Ok((loads, rest))
 }
 
 /// The smallest run that starts every server, so that the command does not rot.
@@ -195,7 +218,53 @@ impl Drop for Running {
     }
 }
 
-/// The table of a workload.
+/// Medians of a server over the rounds.
+struct Medians {
+    iops: f64,
+    /// Microseconds.
+    p50: f64,
+    p99: f64,
+    cost: f64,
+}
+
+impl Medians {
+    fn of(runs: &[Run]) -> Self {
+        let of = |f: fn(&Run) -> f64| median(runs.iter().map(f).collect()).unwrap_or(0.0);
+        let us = |f: fn(&Run) -> f64| of(f) / 1000.0;
+        Self {
+            iops: of(|run| run.figures.iops),
+            p50: us(|run| run.figures.p50 as f64),
+            p99: us(|run| run.figures.p99 as f64),
+            cost: us(|run| run.cost as f64),
+        }
+    }
+}
+
+/// The first server beside the best foreign one by each measure, and the rates of the others of the workspace beside its.
+fn ratios(peers: &[&Peer], medians: &[Medians]) -> String {
+    let Some(ours) = medians.first() else { return String::new() };
+    let all = || peers.iter().zip(medians).skip(1);
+    let foreign: Vec<&Medians> =
+        all().filter(|(peer, _)| peer.requires.is_some()).map(|(_, it)| it).collect();
+    let mut text = String::new();
+    if !foreign.is_empty() {
+        let least =
+            |f: fn(&Medians) -> f64| foreign.iter().map(|it| f(it)).fold(f64::MAX, f64::min);
+        text.push_str(&format!(
+            "\n{} beside the best of the others: {:.2} of its IOPS, {:.2} of its p50, {:.2} of its CPU time an I/O\n",
+            peers[0].name,
+            -ours.iops / least(|it| -it.iops),
+            ours.p50 / least(|it| it.p50),
+            ours.cost / least(|it| it.cost),
+        ));
+    }
+    for (peer, it) in all().filter(|(peer, _)| peer.requires.is_none()) {
+        text.push_str(&format!("{}: {:.3} of its IOPS\n", peer.name, it.iops / ours.iops));
+    }
+    text
+}
+
+/// The table of a workload, with its ratios.
 fn table(load: Load, plan: Plan, peers: &[&Peer], runs: &[Vec<Run>]) -> String {
     let Load { rw, depth, jobs } = load;
     let Plan { milliseconds, size, rounds } = plan;
@@ -203,19 +272,12 @@ fn table(load: Load, plan: Plan, peers: &[&Peer], runs: &[Vec<Run>]) -> String {
         "\n4 KiB {rw}, depth {depth}, {jobs} connections; {size} MiB, {milliseconds} ms each, median of {rounds}\n\n\
          | server | IOPS | p50, us | p99, us | server CPU, us an I/O |\n| --- | --- | --- | --- | --- |\n"
     );
-    for (peer, runs) in peers.iter().zip(runs) {
-        let of = |f: fn(&Run) -> f64| median(runs.iter().map(f).collect()).unwrap_or(0.0);
-        let us = |f: fn(&Run) -> f64| of(f) / 1000.0;
-        text.push_str(&format!(
-            "| {} | {:.0} | {:.0} | {:.0} | {:.1} |\n",
-            peer.name,
-            of(|run| run.figures.iops),
-            us(|run| run.figures.p50 as f64),
-            us(|run| run.figures.p99 as f64),
-            us(|run| run.cost as f64),
-        ));
+    let medians: Vec<Medians> = runs.iter().map(|runs| Medians::of(runs)).collect();
+    for (peer, Medians { iops, p50, p99, cost }) in peers.iter().zip(&medians) {
+        let name = peer.name;
+        text.push_str(&format!("| {name} | {iops:.0} | {p50:.0} | {p99:.0} | {cost:.1} |\n"));
     }
-    text
+    text + &ratios(peers, &medians)
 }
 
 impl Plan {
@@ -259,6 +321,17 @@ mod tests {
     }
 
     #[test]
+    fn loads_are_chosen_by_their_beginning() {
+        let chosen =
+            |line: &str| chosen(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let names = |line| chosen(line).unwrap().0.iter().map(Load::name).collect::<Vec<_>>();
+        assert_eq!(names("3 --load randread,32 --size 64"), ["randread,32,1", "randread,32,4"]);
+        assert_eq!(chosen("3 --load randwrite --size 64").unwrap().1, ["3", "--size", "64"]);
+        assert_eq!(names("").len(), 8);
+        assert!(chosen("--load read").is_err() && chosen("--load").is_err());
+    }
+
+    #[test]
     fn the_table_has_medians() {
         let run = |iops, cost| Run { figures: Figures { iops, ..Figures::default() }, cost };
         let runs = [vec![run(10.0, 3000), run(30.0, 1000), run(20.0, 2000)]];
@@ -266,5 +339,20 @@ mod tests {
         let plan = Plan { milliseconds: 1, size: 16, rounds: 3 };
         let text = table(load, plan, &[&PEERS[0]], &runs);
         assert!(text.ends_with("| blkmq serve, none | 20 | 0 | 0 | 2.0 |\n"), "{text}");
+    }
+
+    #[test]
+    fn ratios_are_to_the_best_of_the_others_by_each_measure() {
+        let medians = |iops, p50, cost| Medians { iops, p50, p99: 0.0, cost };
+        let peers = [&PEERS[0], &PEERS[1], &PEERS[2], &PEERS[4], &PEERS[6]];
+        let all = [(300.0, 10.0, 2.0), (297.0, 11.0, 2.0), (200.0, 20.0, 4.0), (100.0, 8.0, 5.0)];
+        let all = all.into_iter().chain([(330.0, 9.0, 1.0)]);
+        let text = ratios(
+            &peers,
+            &all.map(|(iops, p50, cost)| medians(iops, p50, cost)).collect::<Vec<_>>(),
+        );
+        let expected = "\nblkmq serve, none beside the best of the others: 1.50 of its IOPS, 1.25 of its p50, 0.50 of its CPU time an I/O\n\
+                        blkmq serve, mq-deadline: 0.990 of its IOPS\nram_disk, which only copies: 1.100 of its IOPS\n";
+        assert_eq!(text, expected);
     }
 }
