@@ -10,7 +10,8 @@ pub struct HwQueue(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tag(pub u32);
 
-/// The account of an I/O: a tenant, an export, a process.
+/// The account of an I/O: a tenant, an export, a process; or a [thread](Owner::thread) of an application, which is no
+/// tenant. Tenants are named: I/O that names no owner belongs to one application, thread by thread.
 ///
 /// I/Os of different owners never merge in a plug, and may merge in an elevator where the policy allows it, as those
 /// of different processes may in Linux. When such a request fails, it is taken apart and repeated owner by owner, so
@@ -18,6 +19,40 @@ pub struct Tag(pub u32);
 /// those of different cgroups never do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Owner(pub u32);
+
+impl Owner {
+    /// The owner of I/O that names none.
+    pub const UNNAMED: Self = Self(0);
+    /// Set in the number of a thread.
+    const THREAD: u32 = 1 << 31;
+
+    /// Thread `number` of an application, 31 bits of it: it has an account of its own, and is no tenant. A policy may
+    /// serve threads of applications together, as Linux serves processes that begin together or work side by side.
+    ///
+    /// An I/O of [`UNNAMED`](Self::UNNAMED) has the account of its submitter, which is a thread in this sense.
+    #[must_use]
+    pub const fn thread(number: u32) -> Self {
+        Self(number | Self::THREAD)
+    }
+
+    /// Is it a thread of an application, and no tenant?
+    #[must_use]
+    pub const fn is_thread(self) -> bool {
+        self.0 & Self::THREAD != 0
+    }
+
+    /// Its number, among threads if it is one.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0 & !Self::THREAD
+    }
+
+    /// The owner that I/O of the submitter `by` is accounted to if it names this one.
+    #[must_use]
+    pub const fn or_submitter(self, by: SubmitterId) -> Self {
+        if self.0 == Self::UNNAMED.0 { Self::thread(by.0 as u32) } else { self }
+    }
+}
 
 /// A group of owners, as policies and statistics see it: a node of the tree of groups.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

@@ -49,7 +49,8 @@ pub struct Outstanding {
     pub sector: u64,
     /// Its length in sectors, with all the bios merged into it.
     pub sectors: u32,
-    /// The owner that issued it, or that issued its oldest bio.
+    /// The owner that issued it, or that issued its oldest bio; the [thread](Owner::thread) of its submitter if that named
+    /// none.
     pub owner: Owner,
     /// The group of the owner.
     pub group: GroupId,
@@ -89,7 +90,8 @@ impl fmt::Display for Outstanding {
         if *op != Op::Flush {
             write!(f, " of {sectors} sectors at {sector}")?;
         }
-        write!(f, ", owner {}", owner.0)?;
+        let kind = if owner.is_thread() { "thread" } else { "owner" };
+        write!(f, ", {kind} {}", owner.number())?;
         if *group != GroupId::ROOT {
             write!(f, ", group {}", group.0)?;
         }

@@ -108,8 +108,8 @@ pub fn stream(
     let generator = Generator::new(job, thread.thread, bytes).map_err(refuse)?;
     let mut verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
     state::load(plan, spec, thread, &mut verifier)?;
-    // Each thread is a process of its own.
-    let owner = Owner((thread.job as u32) << 16 | (thread.thread + 1));
+    // Each thread is a process of its own, and none is a tenant: tenants have groups.
+    let owner = Owner::thread((thread.job as u32) << 16 | (thread.thread + 1));
     let group = job.cgroup.as_deref().map_or(Ok(GroupId::ROOT), |name| plan.groups.find(name));
     let group = group.map_err(|e| UsageError::new(e.to_string()))?;
     Ok(Stream { generator, verifier, owner, group, ties })

@@ -22,7 +22,7 @@ pub struct Io<P> {
     pub flags: IoFlags,
     /// The priority.
     pub ioprio: IoPrio,
-    /// The owner that is charged.
+    /// The owner that is charged; [`Owner::UNNAMED`] is the thread that submits.
     pub owner: Owner,
     /// The group of the owner.
     pub group: GroupId,
@@ -128,7 +128,7 @@ impl<P> Io<P> {
         Self { cookie, ..self }
     }
 
-    /// The owner that is charged.
+    /// The owner that is charged, instead of the thread that submits.
     #[must_use]
     pub fn owner(self, owner: Owner) -> Self {
         Self { owner, ..self }

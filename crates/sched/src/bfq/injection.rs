@@ -200,7 +200,9 @@ impl Bfq {
         let waited =
             self.slot.idle.is_some() && self.now >= self.slot.idle_began + self.tunables.slice_idle;
         let Injection { limit, baseline, .. } = queue.injection;
-        let limit = if limit == 0 && baseline == Nanos::ZERO && waited { 1 } else { limit };
+        // Only a request that arrives at an idle device tells the baseline: with others let in before it is known, it
+        // would never be.
+        let limit = if baseline == Nanos::ZERO { u32::from(waited) } else { limit };
         if self.in_driver >= limit {
             return None;
         }

@@ -156,7 +156,7 @@ impl Bfq {
         let since = self.now.since(self.queues[last].created);
         if since > SERIES {
             self.last_created = Some(link);
-        } else if since <= TOGETHER && self.tunables.joining == Joining::Stable {
+        } else if since <= TOGETHER && self.begin_together(q, last) {
             if self.rotational {
                 self.procs.at_mut(p).twin = Some(self.queues.link(last));
             } else {
@@ -167,11 +167,22 @@ impl Bfq {
         q
     }
 
+    /// May queues that are created together share one for good? Threads of an application may; tenants would lose their
+    /// shares, unless they are said to be one.
+    fn begin_together(&self, q: u32, other: u32) -> bool {
+        match self.tunables.joining {
+            Joining::Nobody => false,
+            Joining::Early => self.queues[q].of_threads && self.queues[other].of_threads,
+            Joining::Stable => true,
+        }
+    }
+
     fn are_alike(&self, q: u32, other: u32) -> bool {
         let (a, b) = (&self.queues[q], &self.queues[other]);
         b.sync
             && b.procs > 0
             && a.priority == b.priority
+            && (a.of_threads == b.of_threads || self.tunables.joining == Joining::Stable)
             && self.wf.level(q) == self.wf.level(other)
     }
 
@@ -189,7 +200,7 @@ impl Bfq {
         let wanted = twin != q
             && self.are_alike(q, twin)
             && !self.idling_boosts(q)
-            && self.tunables.joining == Joining::Stable;
+            && self.begin_together(q, twin);
         wanted.then_some(twin)
     }
 

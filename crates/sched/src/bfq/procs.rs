@@ -23,6 +23,11 @@ impl Key {
         Self(owner.0.into())
     }
 
+    /// Is it a thread of an application, and no tenant?
+    pub(super) fn is_thread(self) -> bool {
+        self.0 >> 32 == 0 && Owner(self.0 as u32).is_thread()
+    }
+
     /// Async I/O: one queue for each group and priority. Priorities have numbers below 256.
     pub(super) fn shared(group: GroupId, priority: u8) -> Self {
         Self((1 << 32) + (u64::from(group.0) << 8) + u64::from(priority))

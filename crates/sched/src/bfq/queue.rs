@@ -35,6 +35,8 @@ pub(super) struct Queue {
     pub(super) live: bool,
     pub(super) sync: bool,
     pub(super) senders: Senders,
+    /// Its processes are threads of an application, and no tenants.
+    pub(super) of_threads: bool,
     /// The number of processes that may send to it.
     pub(super) procs: u32,
     /// The wanted priority; its entity has the one in force.
@@ -112,6 +114,7 @@ impl Queue {
             live: true,
             sync: true,
             senders: Senders::Many,
+            of_threads: false,
             procs: 0,
             priority: Priority::DEFAULT,
             lane: NO_LANE,

@@ -100,7 +100,9 @@ impl Bfq {
         let q = self.queues.add(self.now);
         self.wf.attach(q, level, priority.class, priority.weight());
         let max_budget = 2 * self.max_budget() / 3;
+        let of_threads = self.procs.at(p).key.is_thread();
         let queue = &mut self.queues[q];
+        queue.of_threads = of_threads;
         queue.sync = sync;
         queue.senders = Senders::One(p);
         queue.procs = 1;

@@ -77,7 +77,7 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
         Unit::Count,
         1,
         (0, 2),
-        "1: join queues that work side by side; 2: those that begin together as well; 0: neither",
+        "1: join queues that work side by side, and threads that begin together; 2: tenants, too; 0: none",
     ),
     Attribute::new(
         "injection",
@@ -93,9 +93,9 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
 pub enum Joining {
     /// None.
     Nobody,
-    /// Queues with neighbouring requests.
+    /// Queues with neighbouring requests; and those that are created together, of threads of an application.
     Early,
-    /// Also queues that are created together.
+    /// Also those of tenants that are created together.
     Stable,
 }
 

@@ -7,12 +7,12 @@
 //! policies through the same states as long as they decide alike.
 
 use super::Driver;
-use super::step::Step;
+use super::step::{Step, account};
 use super::tenants::Tenants;
 use crate::{At, Attribute, Options, Pick};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, Owner, RequestId, Rng};
+use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, RequestId, Rng};
 
 /// The result of a step, for comparing two policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -193,7 +193,7 @@ impl Script {
             (true, _) => Op::Write,
         };
         let mut meta = IoMeta::new(op, 8 * self.rng.below(self.span), 8);
-        meta.owner = Owner(self.rng.below(self.owners) as u32);
+        meta.owner = account(self.rng.below(self.owners));
         if self.rng.chance(self.classes, 8) {
             let class = match self.rng.below(4) {
                 0 => Class::Realtime,

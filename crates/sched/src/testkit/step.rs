@@ -35,3 +35,9 @@ pub enum Step {
     /// Would this I/O get a slot?
     Admits(IoMeta),
 }
+
+/// Owner `number` of a script: every other one is a thread of an application.
+pub(super) fn account(number: u64) -> Owner {
+    let number = number as u32;
+    if number % 2 == 1 { Owner::thread(number) } else { Owner(number) }
+}

@@ -1,9 +1,9 @@
 //! Owners in groups, for scripts: the owner of an I/O, and changes of the tree of groups.
 
-use super::Step;
+use super::step::{Step, account};
 use crate::{GroupChange, Guarantee, Rate};
 use alloc::vec::Vec;
-use blkmq_core::{Class, GroupId, IoFlags, IoMeta, IoPrio, Op, Owner, Rng};
+use blkmq_core::{Class, GroupId, IoFlags, IoMeta, IoPrio, Op, Rng};
 
 /// Groups at a time, without the root.
 const GROUPS: usize = 5;
@@ -52,7 +52,7 @@ impl Tenants {
     /// Gives `meta` an owner.
     pub(super) fn claim(&mut self, meta: &mut IoMeta) {
         let owner = self.rng.below(self.owners);
-        meta.owner = Owner(owner as u32);
+        meta.owner = account(owner);
         meta.group = self.homes[owner as usize];
         if self.rng.chance(self.odd, 8) {
             meta.flags = if meta.op == Op::Read { IoFlags::NONE } else { IoFlags::SYNC };
@@ -78,7 +78,7 @@ impl Tenants {
             return None;
         }
         match self.rng.below(9) {
-            0 => return Some(Step::Left(Owner(owner as u32))),
+            0 => return Some(Step::Left(account(owner))),
             1 | 2 => {
                 let mut meta = IoMeta::new(Op::Write, 8, 8);
                 self.claim(&mut meta);

@@ -54,7 +54,7 @@ impl<P: Payload> Submitter<P> {
         let meta = IoMeta {
             sector: io.sector,
             sectors: io.sectors,
-            owner: io.owner,
+            owner: io.owner.or_submitter(parts.id),
             group: io.group,
             arrived: now,
             segments,
@@ -108,7 +108,7 @@ impl<P: Payload> Submitter<P> {
             let meta = IoMeta {
                 sector,
                 sectors,
-                owner,
+                owner: owner.or_submitter(parts.id),
                 group,
                 arrived: now,
                 segments: segments(&limits, op, sectors),

@@ -205,7 +205,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             owner,
             group,
             generator,
-            pacer: Pacer::new(job, window.start).seeded(job, owner.0.into()).sharing(flow),
+            pacer: Pacer::new(job, window.start).seeded(job, owner.number().into()).sharing(flow),
             next: None,
             tally: Tally::new(job, window.start),
             stamps: timed.then(|| Stamps::new(depth)),

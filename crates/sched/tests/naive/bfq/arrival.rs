@@ -2,7 +2,7 @@
 
 use super::turns::Reason;
 use super::{Injection, Place, Proc, Queue, Request, Sender, Twin, Waker, is_sync};
-use blkmq_core::{IoMeta, Nanos, RequestId};
+use blkmq_core::{IoMeta, Nanos, Owner, RequestId};
 use blkmq_sched::Used;
 use blkmq_sched::bfq::values::{IoShare, Priority, Seeks, ThinkTime};
 use blkmq_sched::bfq::wf2q::{Class, From};
@@ -55,6 +55,7 @@ impl Twin {
             born,
             created: now,
             sync,
+            is_of_threads: matches!(sender, Sender::Owner(owner) if Owner(owner).is_thread()),
             priority,
             busy: false,
             busy_number: 0,
@@ -126,7 +127,7 @@ impl Twin {
         let far = self.far(self.q(queue).last_end, meta);
         let q = self.q_mut(queue);
         let was_short = q.short_think;
-        if q.sync && !q.busy && in_flight == 0 {
+        if q.sync && nothing {
             q.think.arrived(now, slice);
         }
         if q.sync && !idle_class && slice > Nanos::ZERO && !q.just_split(now) {

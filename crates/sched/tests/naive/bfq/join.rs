@@ -146,7 +146,7 @@ impl Twin {
         if since > ms(600) {
             self.last_created = Some(number);
         }
-        if since > ms(180) || self.tunables.joining != Joining::Stable {
+        if since > ms(180) || !self.begin_together(queue, last) {
             return queue;
         }
         if self.rotational {
@@ -157,11 +157,23 @@ impl Twin {
         self.join(sender, queue, last)
     }
 
+    /// Tenants keep their shares, unless all queues that begin together are to be merged.
+    fn begin_together(&self, queue: usize, other: usize) -> bool {
+        let are_threads = self.q(queue).is_of_threads && self.q(other).is_of_threads;
+        match self.tunables.joining {
+            Joining::Nobody => false,
+            Joining::Early => are_threads,
+            Joining::Stable => true,
+        }
+    }
+
     fn are_alike(&self, queue: usize, other: usize) -> bool {
         let level = |q: usize| self.engine.level(q as u32);
         self.q(other).sync
             && self.has_sender(other)
             && self.q(queue).priority == self.q(other).priority
+            && (self.tunables.joining == Joining::Stable
+                || self.q(queue).is_of_threads == self.q(other).is_of_threads)
             && level(queue) == level(other)
     }
 
@@ -174,7 +186,7 @@ impl Twin {
         }
         self.sender_mut(sender).twin = None;
         let twin = self.born(number)?;
-        let wanted = self.tunables.joining == Joining::Stable
+        let wanted = self.begin_together(queue, twin)
             && twin != queue
             && self.are_alike(queue, twin)
             && !self.boosts(queue);

@@ -112,6 +112,7 @@ struct Queue {
     born: u64,
     created: Instant,
     sync: bool,
+    is_of_threads: bool,
     priority: Priority,
     busy: bool,
     /// Rises with each queue that becomes busy.
