@@ -4,6 +4,8 @@ use crate::Clock;
 use crate::bell::Bell;
 #[cfg(target_os = "linux")]
 use crate::bell::DeviceFds;
+use crate::placement::available_cpus;
+use crate::post::Post;
 use blkmq_core::{HwQueue, SubmitterId};
 use blkmq_engine::{Config, Host, PumpMode};
 use std::io;
@@ -15,6 +17,8 @@ pub(crate) struct Threads {
     submitters: Box<[Bell]>,
     pumps: Box<[Bell]>,
     pump_mode: PumpMode,
+    /// Which of the clients that sleep watch the devices.
+    pub(crate) post: Post,
     #[cfg(target_os = "linux")]
     pub(crate) devices: DeviceFds,
 }
@@ -23,6 +27,7 @@ impl Threads {
     /// For the queue that `config` describes; duplicates the descriptors of its device queues.
     pub(crate) fn new<P>(config: &Config<P>) -> io::Result<Arc<Self>> {
         let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
+        let post = Post::new(submitters, available_cpus());
         #[cfg(target_os = "linux")]
         {
             let devices = DeviceFds::of(&config.queues)?;
@@ -30,13 +35,13 @@ impl Threads {
                 if devices.is_empty() { || Ok(Bell::thread()) } else { Bell::event };
             let bells = |n: u16| (0..n).map(|_| new()).collect::<io::Result<_>>();
             let (submitters, pumps) = (bells(submitters)?, bells(hw_queues)?);
-            Ok(Arc::new(Self { submitters, pumps, pump_mode: config.pump, devices }))
+            Ok(Arc::new(Self { submitters, pumps, pump_mode: config.pump, post, devices }))
         }
         #[cfg(not(target_os = "linux"))]
         {
             let bells = |n: u16| (0..n).map(|_| Bell::thread()).collect();
             let (submitters, pumps) = (bells(submitters), bells(hw_queues));
-            Ok(Arc::new(Self { submitters, pumps, pump_mode: config.pump }))
+            Ok(Arc::new(Self { submitters, pumps, pump_mode: config.pump, post }))
         }
     }
 

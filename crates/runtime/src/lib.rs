@@ -42,6 +42,7 @@ mod control;
 mod group;
 mod host;
 mod placement;
+mod post;
 mod pump_thread;
 mod reactor;
 mod seat;

@@ -38,7 +38,7 @@ impl PumpThreads {
             let (queue, threads, stop) = (queue.clone(), Arc::clone(threads), Arc::clone(&stop));
             let body = move || {
                 placement.apply(hw.0);
-                let seat = Seat::pump(&threads, hw);
+                let mut seat = Seat::pump(&threads, hw);
                 while !stop.load(Ordering::Acquire) {
                     let next = queue.pump(hw, clock.now());
                     if next.is_some_and(|at| at - clock.now() <= AWAKE_FOR) {

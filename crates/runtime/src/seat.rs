@@ -3,6 +3,7 @@
 use crate::Clock;
 use crate::bell::Bell;
 use crate::host::Threads;
+use crate::post::Place;
 use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use std::fmt;
 #[cfg(target_os = "linux")]
@@ -18,6 +19,8 @@ pub(crate) struct Seat {
     who: Who,
     /// The hardware queues of the devices that it watches, if they can be watched.
     watches: Range<u16>,
+    /// Clients that sleep may rely on this one, which watched the devices for them, until it lies down again or leaves.
+    duty: bool,
     /// A descriptor of the bell and all watched devices, if it was asked for.
     #[cfg(target_os = "linux")]
     all: Option<OwnedFd>,
@@ -36,6 +39,7 @@ impl Seat {
             threads: Arc::clone(threads),
             who: Who::Submitter(id),
             watches: threads.watched_by_submitters(),
+            duty: false,
             #[cfg(target_os = "linux")]
             all: None,
         }
@@ -48,6 +52,7 @@ impl Seat {
             threads: Arc::clone(threads),
             who: Who::Pump(hw),
             watches: hw.0..hw.0 + 1,
+            duty: false,
             #[cfg(target_os = "linux")]
             all: None,
         }
@@ -72,12 +77,40 @@ impl Seat {
 
     /// Sleeps until the bell rings, a watched device has something, or `at` comes; sometimes wakes for no reason.
     /// Returns at once if the bell has rung since the last time, or if a watched device has something already.
-    pub(crate) fn park_until(&self, at: Option<Instant>, clock: Clock) {
+    ///
+    /// Of many clients that sleep, few watch the devices; the others are woken by those, who reap for all. A client must
+    /// [`leave`](Self::leave) when it does not park again.
+    pub(crate) fn park_until(&mut self, at: Option<Instant>, clock: Clock) {
         let left = at.map(|at| at - clock.now());
         if left.is_some_and(|left| left.0 == 0) {
             return;
         }
-        self.sleep(self.watches.clone(), left);
+        let watches = self.watches.clone();
+        match self.who {
+            Who::Submitter(id) if self.threads.watch_devices() && !watches.is_empty() => {
+                let place = self.threads.post.lie_down(id);
+                self.sleep(if place == Place::Watching { watches } else { 0..0 }, left);
+                self.duty = self.threads.post.get_up(id, place);
+            }
+            Who::Submitter(_) | Who::Pump(_) => self.sleep(watches, left),
+        }
+    }
+
+    /// May other clients rely on this one?
+    #[inline]
+    pub(crate) fn has_duty(&self) -> bool {
+        self.duty
+    }
+
+    /// The thread turns to something else: if others rely on it, one of them is woken to watch the devices. Costs nothing
+    /// if none does.
+    #[inline]
+    pub(crate) fn leave(&mut self) {
+        if std::mem::take(&mut self.duty)
+            && let Some(next) = self.threads.post.leave()
+        {
+            self.threads.wake_submitter(next);
+        }
     }
 
     /// Sleeps until the bell rings, and watches no device; sometimes wakes for no reason. Returns at once if the bell
@@ -113,6 +146,13 @@ impl Seat {
             #[cfg(target_os = "linux")]
             Bell::Event(fd) => self.threads.devices.sleep(fd, watches, left),
         }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // After a panic in the midst of a wait; otherwise it has left.
+        self.leave();
     }
 }
 

@@ -240,8 +240,8 @@ mod tests {
             first,
             [
                 "submitter 0: 2 outstanding for 10.0 s",
-                "  read of 8 sectors at 4096, owner 0: at the device, for 11.0 s",
-                "  read of 8 sectors at 0, owner 0: in the elevator, for 10.0 s"
+                "  read of 8 sectors at 4096, thread 0: at the device, for 11.0 s",
+                "  read of 8 sectors at 0, thread 0: in the elevator, for 10.0 s"
             ]
         );
         let firsts: Vec<&str> = said.iter().filter_map(|text| text.lines().next()).collect();
