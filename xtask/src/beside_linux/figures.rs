@@ -37,11 +37,12 @@ pub(super) struct Name {
 pub(super) struct Sample(pub(super) Vec<(Name, f64)>);
 
 impl Sample {
-    /// From the reports of the jobs, which fio and bench write alike.
+    /// From the reports of the jobs, which fio and bench write alike, and the bytes that the device read and wrote in a
+    /// second.
     ///
     /// # Errors
     /// If an I/O failed.
-    pub(super) fn of(load: &Load, reports: &[Value]) -> Result<Self> {
+    pub(super) fn of(load: &Load, reports: &[Value], moved: [f64; 2]) -> Result<Self> {
         let mut sample = Self::default();
         let mut cost = 0.0;
         let mut ios = 0.0;
@@ -49,7 +50,10 @@ impl Sample {
             if report["error"] != 0 {
                 return Err(format!("{}: error {}", job.name, report["error"]).into());
             }
-            sample.job(job, report);
+            let alone =
+                load.jobs.iter().filter(|other| other.writes() == job.writes()).count() == 1;
+            let moved = moved[usize::from(job.writes())];
+            sample.job(job, report, alone.then_some(moved));
             let number = |value: &Value| value.as_f64().unwrap_or(0.0);
             let percent = number(&report["usr_cpu"]) + number(&report["sys_cpu"]);
             cost += percent / 100.0 * number(&report["job_runtime"]) * 1e3;
@@ -72,14 +76,12 @@ impl Sample {
         rates.map(|(_, rate)| *rate).collect()
     }
 
-    fn job(&mut self, job: &Job, report: &Value) {
+    /// `moved`: bytes a second, if the device counts them for this job alone.
+    fn job(&mut self, job: &Job, report: &Value, moved: Option<f64>) {
         let direction = &report[if job.writes() { "write" } else { "read" }];
-        let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-        let (unit, rate) = if job.is_stream() {
-            ("MB/s", number(&direction["bw_bytes"]) / 1e6)
-        } else {
-            ("IOPS", number(&direction["iops"]))
-        };
+        let moved = moved.or_else(|| direction["bw_bytes"].as_f64()).unwrap_or(0.0);
+        let (unit, rate) =
+            if job.is_stream() { ("MB/s", moved / 1e6) } else { ("IOPS", moved / job.block()) };
         self.add(format!("{} {unit}", job.name), Kind::Rate, rate);
         // fio calls the time from the call on lat, ours is clat: it begins when the I/O is pushed.
         let percentile = |kind: &str| direction[kind]["percentile"]["99.000000"].as_f64();
@@ -213,9 +215,10 @@ mod tests {
         LOADS.iter().find(|load| load.name == name).unwrap()
     }
 
-    fn report(iops: f64, bytes: u64) -> Value {
+    /// Of a job with so many bytes a second.
+    fn report(bytes: u64) -> Value {
         let direction = json!({
-            "iops": iops, "bw_bytes": bytes, "total_ios": 100,
+            "bw_bytes": bytes, "total_ios": 100,
             "lat_ns": { "percentile": { "99.000000": 7_000_000 } },
             "clat_ns": { "percentile": { "99.000000": 9_000_000 } },
         });
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_run_has_the_rate_and_the_latency_of_each_job() {
-        let sample = Sample::of(load("W2"), &[report(50.0, 1), report(9.0, 60_000_000)]).unwrap();
+        let sample = Sample::of(load("W2"), &[report(1), report(1)], [204_800.0, 6e7]).unwrap();
         let shown: Vec<String> =
             sample.0.iter().map(|(name, value)| format!("{}: {value}", name.text)).collect();
         let cost = "CPU of the client, us an I/O: 1000";
@@ -233,14 +236,16 @@ mod tests {
             shown,
             ["reader IOPS: 50", "reader p99 ms: 7", "writers MB/s: 60", "writers p99 ms: 7", cost]
         );
-        let mut failed = report(1.0, 1);
+        let mut failed = report(1);
         failed["error"] = 5.into();
-        assert!(Sample::of(load("W1"), &[failed]).is_err());
+        assert!(Sample::of(load("W1"), &[failed], [0.0, 0.0]).is_err());
     }
 
     #[test]
     fn shares_are_of_the_last_job_to_the_first() {
-        let sample = Sample::of(load("W3b"), &[report(100.0, 1), report(300.0, 1)]).unwrap();
+        let sample =
+            Sample::of(load("W3b"), &[report(409_600), report(1_228_800)], [9e9, 9e9]).unwrap();
+        assert_eq!(sample.rates(), [100.0, 300.0], "the device counts both together");
         let (name, share) = &sample.0[4];
         assert_eq!((name.text.as_str(), *share), ("share, W3b", 3.0));
         assert_eq!(name.kind, Kind::Other);

@@ -199,6 +199,12 @@ impl Job {
         !self.rw.starts_with("rand") && self.bs != "4k"
     }
 
+    /// Bytes of an I/O.
+    pub(super) fn block(&self) -> f64 {
+        let kib: u32 = self.bs.trim_end_matches('k').parse().expect("blocks are so many k");
+        f64::from(kib * 1024)
+    }
+
     /// What fio and bench spell alike.
     fn options(&self, time: Time) -> String {
         let Self { rw, bs, threads, place: (at, size, step), priority: (class, level), .. } = self;

@@ -7,7 +7,7 @@ use super::stack::{Stack, TAGS};
 use crate::Result;
 use crate::interop::parse;
 use crate::serve::fio::pause;
-use crate::shell::Cmd;
+use crate::shell::{Cmd, timed};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -32,53 +32,43 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs it.
+    /// Runs it. Rates are from the device's own count where only one job has the direction: fio's is wrong for threads
+    /// that waited through the ramp.
     ///
     /// # Errors
     /// If a program cannot be run, or an I/O failed.
     pub(super) fn measure(&self, side: Side, stack: &mut Stack) -> Result<Sample> {
-        let reports = match side {
+        let started = match side {
             Side::Linux => self.linux(stack)?,
-            Side::Ours => self.ours(stack)?,
+            Side::Ours => vec![self.ours(stack)?],
         };
-        Sample::of(self.load, &reports)
+        let moved = self.moved(stack)?;
+        let mut reports = Vec::new();
+        for client in started {
+            reports.extend(client.wait()?);
+        }
+        if reports.len() != self.load.jobs.len() {
+            return Err(format!("{} jobs in the reports", reports.len()).into());
+        }
+        Sample::of(self.load, &reports, moved)
     }
 
     fn limit(&self) -> String {
         format!("timeout --foreground -k 5 {}", self.time.ramp + self.time.counted + PATIENCE)
     }
 
-    /// The report of each job, with the file that its fio writes. Jobs are processes of their own, since a group has
-    /// processes.
-    fn linux(&self, stack: &mut Stack) -> Result<Vec<Value>> {
+    /// Jobs are processes of their own, since a group has processes.
+    fn linux(&self, stack: &mut Stack) -> Result<Vec<Client>> {
         let name = self.scheduler.split(':').next().unwrap_or_default();
         stack.kernel(name)?;
         stack.merging()?;
         if self.load.jobs.iter().any(|job| job.is_async) {
             stack.bound_cache()?;
         }
-        let jobs = self.load.jobs.iter();
-        let started: Result<Vec<(Child, PathBuf)>> = jobs.map(|job| self.fio(job, stack)).collect();
-        let mut started = started?;
-        let written = self.written(stack)?;
-        let mut reports = Vec::new();
-        for ((child, report), job) in started.iter_mut().zip(self.load.jobs) {
-            let status = child.wait()?;
-            let text = fs::read_to_string(&*report).unwrap_or_default();
-            if !status.success() {
-                let log = fs::read_to_string(report.with_extension("log")).unwrap_or_default();
-                return Err(format!("fio, {}: {status}: {}", job.name, log.trim()).into());
-            }
-            let mut report = parse(&text)?["jobs"][0].take();
-            if job.is_async {
-                report["write"]["bw_bytes"] = written.into();
-            }
-            reports.push(report);
-        }
-        Ok(reports)
+        self.load.jobs.iter().map(|job| self.fio(job, stack)).collect()
     }
 
-    fn fio(&self, job: &Job, stack: &mut Stack) -> Result<(Child, PathBuf)> {
+    fn fio(&self, job: &Job, stack: &mut Stack) -> Result<Client> {
         let report = stack.path(&format!("{}.json", job.name));
         let line = format!(
             "{} {SOON} fio --filename={} --thread --allow_mounted_write=1 --lat_percentiles=1 --clat_percentiles=0 \
@@ -96,22 +86,22 @@ impl Run<'_> {
                 Cmd::new("sh -c").arg(format!("echo $$ > {} && exec {line}", procs.display()))
             }
         };
-        Ok((cmd.start(log)?, report))
+        Ok(Client { child: cmd.start(log)?, report })
     }
 
-    /// Bytes a second that the device wrote in the middle of the run, for writes that end in the page cache.
-    fn written(&self, stack: &Stack) -> Result<u64> {
-        if !self.load.jobs.iter().any(|job| job.is_async) {
-            return Ok(0);
-        }
+    /// Bytes a second, read and written, in the middle of the run.
+    fn moved(&self, stack: &Stack) -> Result<[f64; 2]> {
+        // Clients need a moment to begin, and none may have ended.
         let counted = f64::from(self.time.counted) - 0.5;
         pause(f64::from(self.time.ramp))?;
-        let before = stack.written()?;
-        pause(counted)?;
-        Ok(((stack.written()? - before) as f64 / counted) as u64)
+        let before = stack.moved()?;
+        let (paused, took) = timed(|| pause(counted));
+        paused?;
+        let after = stack.moved()?;
+        Ok([0, 1].map(|way| (after[way] - before[way]) as f64 / took.as_secs_f64()))
     }
 
-    fn ours(&self, stack: &Stack) -> Result<Vec<Value>> {
+    fn ours(&self, stack: &Stack) -> Result<Client> {
         stack.ours()?;
         let jobs = self.load.jobs;
         let groups = jobs.iter().filter_map(|job| Some((job.name, job.weight?)));
@@ -119,22 +109,40 @@ impl Run<'_> {
             groups.map(|(name, weight)| format!(" --group={name}:weight={weight}")).collect();
         let lines: Vec<String> =
             (0..).zip(jobs).map(|(at, job)| job.of_bench(self.time, at == 0)).collect();
+        let report = stack.path("bench.json");
         let line = format!(
             "{} {SOON} {} bench --device=uring:{},hw_queue_depth={} --scheduler={} --nr_requests={TAGS} {}{groups} \
-             --output-format=json {}",
+             --output-format=json --output={} {}",
             self.limit(),
             self.program,
             stack.node(),
             stack.depth(),
             self.scheduler,
             self.more,
+            report.display(),
             lines.join(" ")
         );
-        let mut report = parse(&Cmd::new(&line).output()?)?;
-        let found = report["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        if found.len() != jobs.len() {
-            return Err(format!("{} jobs in the report of {line}", found.len()).into());
+        let log = File::create(report.with_extension("log"))?;
+        Ok(Client { child: Cmd::new(&line).start(log)?, report })
+    }
+}
+
+/// A client that runs.
+struct Client {
+    child: Child,
+    report: PathBuf,
+}
+
+impl Client {
+    /// The reports of its jobs, when it has ended.
+    fn wait(mut self) -> Result<Vec<Value>> {
+        let status = self.child.wait()?;
+        let text = fs::read_to_string(&self.report).unwrap_or_default();
+        if !status.success() {
+            let log = fs::read_to_string(self.report.with_extension("log")).unwrap_or_default();
+            return Err(format!("{}: {status}: {}", self.report.display(), log.trim()).into());
         }
-        Ok(found)
+        let mut report = parse(&text)?;
+        Ok(report["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 }

@@ -185,14 +185,16 @@ impl Stack {
         Ok(group.join("cgroup.procs"))
     }
 
-    /// Bytes written to the device so far.
+    /// Bytes read and written so far, by the kernel's count of the device.
     ///
     /// # Errors
     /// If the kernel does not say so.
-    pub(super) fn written(&self) -> Result<u64> {
+    pub(super) fn moved(&self) -> Result<[u64; 2]> {
         let stat = self.read("stat")?;
-        let sectors = stat.split_whitespace().nth(6).ok_or("a short stat")?;
-        Ok(sectors.parse::<u64>()? * 512)
+        let fields: Vec<&str> = stat.split_whitespace().collect();
+        let sectors = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok());
+        let both = sectors(2).zip(sectors(6)).ok_or("the count of the device is not understood")?;
+        Ok([both.0 * 512, both.1 * 512])
     }
 
     /// `/dev/loop0`
