@@ -75,6 +75,8 @@ pub use env::{Common, Governor, NoEnv, PolicyEnv, StatsLevel};
 pub use group_stats::{Flow, GroupIo, GroupStats, Reading, Tallies, Tally};
 pub use groups::{About, Capacity, Direction, Event, GroupChange, Guarantee, Note, Rate};
 pub use options::{Attribute, OptionError, Options, Unit};
-pub use policy::{At, Bypass, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, Used};
+pub use policy::{
+    At, Bypass, Cx, DepthLimits, Done, Factory, Grown, PLUG, Pick, Scheduler, Scope, Used,
+};
 pub use requests::Requests;
 pub use shape::Shape;

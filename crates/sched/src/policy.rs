@@ -64,6 +64,9 @@ impl fmt::Debug for Cx<'_> {
     }
 }
 
+/// The most requests that [`Scheduler::insert_and_pick_all`] is given.
+pub const PLUG: usize = 16;
+
 /// The position at which a request is inserted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
@@ -174,6 +177,30 @@ pub trait Scheduler: Send {
     /// Choose a request for `hw`, which has a tag free. Called repeatedly to fill a batch. A policy with
     /// [`Scope::Queue`] may return a request whose submitter maps to another hardware queue.
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick;
+
+    /// For a policy that holds none: inserts `rq`, which is new, at the tail, and picks. A policy that needs fewer steps
+    /// for both together than for one after the other may have its own way, which decides and leaves everything the
+    /// same: a request that comes alone to an idle queue is the commonest of all, and most of what an insertion sorts is
+    /// undone by the pick.
+    #[inline]
+    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) -> Pick {
+        self.insert(cx, rq, At::Tail);
+        self.pick(cx, hw)
+    }
+
+    /// The same for a whole plug, of up to [`PLUG`] requests: inserts all of `rqs` at the tail, in this order, and then
+    /// picks until none is held. Writes, for each pick, the position of the request in `rqs`. False, and nothing has
+    /// happened, if the policy would not hand out all of them now, or has no way of its own for that. Called only if
+    /// [`picks_plugs`](Self::picks_plugs) says so.
+    fn insert_and_pick_all(&mut self, _cx: &Cx<'_>, _rqs: &[RequestId], _order: &mut [u8]) -> bool {
+        false
+    }
+
+    /// Has the policy a way of its own for whole plugs? Asked when a queue is built and when an observer of its policy
+    /// leaves.
+    fn picks_plugs(&self) -> bool {
+        false
+    }
 
     /// An issued request has finished.
     fn completed(&mut self, cx: &Cx<'_>, done: &Done);

@@ -64,7 +64,7 @@ impl Requests {
     }
 
     /// For the engine: takes a slot; `None` if all are in use. O(1).
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&mut self, meta: IoMeta) -> Option<RequestId> {
         let index = self.free.pop()?;
         let slot = &mut self.slots[index as usize];

@@ -4,9 +4,9 @@
 //! the step; `ONE_SEED` below reruns it alone.
 
 use crate::naive;
-use blkmq_core::Rng;
-use blkmq_sched::testkit::{Driver, Event, LocalEnv, Script};
-use blkmq_sched::{Factory, Options, Pick, Shape, registry};
+use blkmq_core::{IoMeta, Op, Rng};
+use blkmq_sched::testkit::{Driver, Event, LocalEnv, Script, Step};
+use blkmq_sched::{At, Factory, Options, PLUG, Pick, Shape, registry};
 use std::fmt::Debug;
 
 /// Set to a seed to run only that one.
@@ -47,11 +47,27 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     let options = script.options();
     let (mut policy, mut twin) = pair(factory, &shape, &options);
     let (mut issued, mut refused) = (0, 0);
+    // A generator of its own, so that the scripts are those without requests that come alone.
+    let mut alone = Rng::new(seed ^ 0x616c_6f6e);
     for nth in 0..STEPS {
         let draining = nth % DRAINING.0 >= DRAINING.0 - DRAINING.1;
         [&policy, &twin].into_iter().for_each(|driver| driver.env().set_draining(draining));
         let step = script.step();
-        let (got, expected) = (policy.apply(step), twin.apply(step));
+        let (got, expected) = match step {
+            // The policy may have a way of its own for a whole plug.
+            Step::Insert(meta, At::Tail) if policy.held().is_empty() && alone.chance(1, 3) => {
+                let plug = plug_of(meta, &mut alone);
+                let got = policy.insert_and_pick_all(&plug);
+                let expected = twin.insert_and_pick_all(&plug);
+                assert_eq!(got, expected, "{} seed {seed} step {nth}: {plug:?}", factory.name);
+                (Event::Quiet, Event::Quiet)
+            }
+            // The twin inserts and then picks; the policy may have a way of its own for both.
+            Step::Insert(meta, At::Tail) if policy.held().is_empty() && alone.chance(1, 2) => {
+                (at_once(&mut policy, meta), at_once(&mut twin, meta))
+            }
+            step => (policy.apply(step), twin.apply(step)),
+        };
         let at = format!("{} seed {seed} options '{options}' step {nth}: {step:?}", factory.name);
         assert_eq!(got, expected, "{at}");
         assert_eq!(policy.inspect(), twin.inspect(), "{at}");
@@ -71,6 +87,23 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     assert_eq!(policy.front_merges(), twin.front_merges());
     assert_eq!(policy.drain(), twin.drain(), "{} seed {seed}: the order of the rest", factory.name);
     (issued, refused)
+}
+
+/// A plug of requests like `meta`, most of them elsewhere, and some of another kind.
+fn plug_of(meta: IoMeta, rng: &mut Rng) -> Vec<IoMeta> {
+    let mixed = rng.chance(1, 4);
+    let one = |rng: &mut Rng| {
+        let sector = if rng.chance(1, 8) { meta.sector } else { 8 * rng.below(512) };
+        let op = if mixed && rng.chance(1, 2) { Op::Write } else { meta.op };
+        IoMeta { sector, op, ..meta }
+    };
+    let len = rng.below(PLUG as u64 + 1);
+    (0..len).map(|_| one(rng)).collect()
+}
+
+/// Inserts a request that comes alone and picks in the same call.
+fn at_once(driver: &mut Driver, meta: IoMeta) -> Event {
+    driver.insert_and_pick(meta).map_or(Event::Quiet, |(_, pick)| Event::Picked(pick))
 }
 
 /// The policies with a test below; a filter for one of these names compares that policy alone.

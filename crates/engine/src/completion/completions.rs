@@ -25,10 +25,16 @@ impl Completions {
     pub(crate) fn push<P>(&mut self, lasting: &Lasting<P>, bio: Bio, result: IoResult) {
         let to = lasting.table.submitter(&bio);
         if to != self.to || self.batch.is_full() {
-            self.flush(lasting);
-            self.to = to;
+            self.begin_anew(lasting, to);
         }
         self.batch.push(bio, result);
+    }
+
+    /// Sends the batch, and begins one for another submitter, or the next one for the same.
+    #[inline(never)]
+    fn begin_anew<P>(&mut self, lasting: &Lasting<P>, to: SubmitterId) {
+        self.flush(lasting);
+        self.to = to;
     }
 
     /// Sends the batch, at the end of a queue.
@@ -50,7 +56,7 @@ impl Completions {
     }
 
     /// Sends the batch.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flush<P>(&mut self, lasting: &Lasting<P>) {
         if !self.batch.is_empty() && self.batch.send(&lasting.senders[usize::from(self.to.0)]) {
             self.wake.push(self.to);

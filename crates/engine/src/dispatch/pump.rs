@@ -75,6 +75,8 @@ pub(crate) struct Pump<P> {
     completed_since_kick: u64,
     /// A request goes back to the elevator in this turn, which must make a pass for it.
     handed_back: bool,
+    /// The words of the hardware queue say what holds of a pump without requests at its device or refused ones.
+    shows_idle: bool,
     /// Requests that failed and that several owners share, being repeated by owner.
     apart: Apart,
     /// What the turns leave to the thread that made them.
@@ -125,6 +127,7 @@ impl<P: Send> Pump<P> {
             retried: 0,
             repeated: 0,
             handed_back: false,
+            shows_idle: false,
             apart: Apart::default(),
             duties: Duties::default(),
         }
@@ -132,8 +135,15 @@ impl<P: Send> Pump<P> {
 
     /// Issues the requests in the outbox, then takes back finished ones. True if an elevator waits for something that
     /// this turn gave back. The caller also has the [`duties`](Self::duties) to carry out.
+    #[inline]
     pub(crate) fn turn(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
         self.turn_with(hub, hctx, now, |pump| pump.ends.outbox.pop())
+    }
+
+    /// The same behind another turn, which is rare: out of line.
+    #[inline(never)]
+    pub(crate) fn turn_again(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
+        self.turn(hub, hctx, now)
     }
 
     /// The same with requests from another source: the list that a caller of the one-at-a-time modes collected.
@@ -175,8 +185,10 @@ impl<P: Send> Pump<P> {
         let all = issued.accepted + issued.inline;
         if all > 0 || busy > 0 {
             hctx.busy().note(busy > 0);
-            hctx.counters.busy.add(busy);
             hctx.counters.issued.add(all.into());
+        }
+        if busy > 0 {
+            hctx.counters.busy.add(busy);
         }
         self.completed += u64::from(issued.inline);
         self.settle(hub, hctx, now, issued.refused);
@@ -279,20 +291,14 @@ impl<P: Send> Pump<P> {
     }
 
     /// Publishes the results of a turn to elevators, submitters and waiting threads.
+    #[inline(always)]
     fn settle(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant, refused: Option<Busy>) {
         // Elevators first, then the clients: a client may submit again at once.
         self.ends.returns.publish();
-        self.ends.handbacks.publish();
-        let retried = std::mem::take(&mut self.retried);
-        let completed = std::mem::take(&mut self.completed);
-        #[cfg(feature = "compare")]
-        {
-            self.completed_since_kick += completed;
+        if self.handed_back {
+            self.ends.handbacks.publish();
         }
-        hctx.counters.completed.add(completed - retried - std::mem::take(&mut self.repeated));
-        if retried > 0 {
-            hctx.counters.retries.add(retried);
-        }
+        self.count_completed(hctx);
         self.free_tags(hub, hctx);
         self.completions.flush(&hub.lasting);
         self.duties.wake(&mut self.completions.wake);
@@ -304,9 +310,30 @@ impl<P: Send> Pump<P> {
         if self.apart.take_ready() {
             self.duties.arm(now);
         }
-        hctx.set_stuck(!self.stuck.is_empty());
-        hctx.set_signals(self.at_device > 0 && self.has_event_fd);
-        hctx.set_next_event(self.next_event(hub.lasting.control.is_quiesced()));
+        let is_idle = self.at_device == 0 && self.stuck.is_empty();
+        if !(is_idle && self.shows_idle) {
+            hctx.set_stuck(!self.stuck.is_empty());
+            hctx.set_signals(self.at_device > 0 && self.has_event_fd);
+            hctx.set_next_event(self.next_event(hub.lasting.control.is_quiesced()));
+            self.shows_idle = is_idle;
+        }
+    }
+
+    /// Counts the requests that have completed in a turn.
+    #[inline]
+    fn count_completed(&mut self, hctx: &Hctx) {
+        let completed = std::mem::take(&mut self.completed);
+        #[cfg(feature = "compare")]
+        {
+            self.completed_since_kick += completed;
+        }
+        if self.retried + self.repeated == 0 {
+            hctx.counters.completed.add(completed);
+            return;
+        }
+        let retried = std::mem::take(&mut self.retried);
+        hctx.counters.completed.add(completed - retried - std::mem::take(&mut self.repeated));
+        hctx.counters.retries.add(retried);
     }
 
     /// The time of the next look at the device if no thread calls before. The timer of requests there goes this way

@@ -1,7 +1,10 @@
 //! Requests that pass the policy by (decision 0017): they take a slot and nothing else of the elevator.
 
-use super::{Chain, Cx, Elevator, HwQueue, Inflight, IoMeta, Op, PluggedRequest, RequestId, Tag};
-use blkmq_sched::{At, Bypass, Pick};
+use super::{
+    Chain, Cx, Elevator, HwQueue, Inflight, IoMeta, NoMerges, Op, PluggedRequest, RequestId, Tag,
+    merge,
+};
+use blkmq_sched::{Bypass, Pick};
 
 impl Elevator {
     /// May an I/O that comes now take a short way? Not ahead of a request that is held, that waits for a slot by
@@ -21,15 +24,69 @@ impl Elevator {
         self.bypass != Bypass::Never
     }
 
-    /// Gives a slot to an I/O that comes alone, inserts it and asks the policy for it at once.
+    /// Gives a slot to an I/O that comes alone, and has the policy insert it and pick at once.
     #[inline]
     pub(crate) fn ask_at_once(&mut self, io: &PluggedRequest, hw: HwQueue) -> (RequestId, Pick) {
         let id = self.take_slot(&io.meta);
         self.watch_passed(id, io.bios);
         let cx = Cx::new(self.now, &self.requests, &self.env);
-        self.policy.insert(&cx, id, At::Tail);
-        let pick = self.policy.pick(&cx, hw);
+        let policy = &mut self.policy;
+        let pick = self.env.for_one(|| policy.insert_and_pick(&cx, id, hw));
         (id, pick)
+    }
+
+    /// Are whole plugs inserted and picked in one call?
+    #[inline]
+    pub(crate) fn picks_plugs(&self) -> bool {
+        self.picks_plugs
+    }
+
+    /// May all of `ios` pass together? Not without slots for all, nor into a flush sequence, nor past a chance to merge
+    /// with each other.
+    pub(crate) fn lets_all_pass(&self, ios: &[PluggedRequest]) -> bool {
+        let used = &self.used[0];
+        let room = self.requests.capacity() - self.requests.in_use();
+        if self.limits_slots
+            || used.all as usize + ios.len() > self.config.nr_requests as usize
+            || ios.len() > room
+        {
+            return false;
+        }
+        let mut limited = used.limited;
+        let merges = self.config.nomerges != NoMerges::None;
+        for (at, PluggedRequest { meta, .. }) in ios.iter().enumerate() {
+            limited += u32::from(!meta.is_sync_read());
+            let joins = |other: &PluggedRequest| merge::could_join(&other.meta, meta);
+            if !matches!(meta.op, Op::Read | Op::Write)
+                || meta.flags.intersects(self.sequenced)
+                || merges && ios[..at].iter().any(joins)
+            {
+                return false;
+            }
+        }
+        limited <= self.async_depth || limited == used.limited
+    }
+
+    /// Gives slots to I/Os that may pass together, and has the policy insert and pick all of them. False, and nothing
+    /// has happened, if the policy does not.
+    pub(crate) fn insert_and_pick_all(
+        &mut self,
+        ios: &[PluggedRequest],
+        ids: &mut [RequestId],
+        order: &mut [u8],
+    ) -> bool {
+        for (id, io) in ids.iter_mut().zip(ios) {
+            *id = self.take_slot(&io.meta);
+        }
+        let cx = Cx::new(self.now, &self.requests, &self.env);
+        if !self.policy.insert_and_pick_all(&cx, ids, order) {
+            ids.iter().for_each(|id| self.free_slot(*id));
+            return false;
+        }
+        for (id, io) in ids.iter().zip(ios) {
+            self.watch_passed(*id, io.bios);
+        }
+        true
     }
 
     /// Makes that I/O a token for the device, if the policy has picked it.

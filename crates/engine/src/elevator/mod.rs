@@ -128,6 +128,8 @@ pub(crate) struct Elevator {
     is_direct: bool,
     /// May requests pass the policy by?
     bypass: Bypass,
+    /// The policy has a way of its own for whole plugs.
+    picks_plugs: bool,
     /// A request that does is noted: the policy is told of it, or times are counted.
     notes_passing: bool,
     /// The queue's `async_depth` or the policy's, whichever is less.
@@ -171,6 +173,7 @@ impl Elevator {
             watch,
             is_direct: config.bypass && config.hw_queues == 1,
             bypass,
+            picks_plugs: config.bypass && config.hw_queues == 1 && policy.picks_plugs(),
             env,
             async_depth: async_depth(&*policy, config.async_depth),
             policy,
@@ -242,6 +245,7 @@ impl Elevator {
         {
             self.policy = policy;
             self.bypass = bypass(&*self.policy, &self.config);
+            self.picks_plugs = self.is_direct && self.policy.picks_plugs();
         }
         for (name, value) in &tuning.options {
             let known = self.policy.set_attribute(name, *value);
@@ -366,7 +370,7 @@ impl Elevator {
         self.chains[id.index()] = Some(chain);
     }
 
-    #[inline]
+    #[inline(always)]
     fn free_slot(&mut self, id: RequestId) {
         let meta = self.requests.get(id);
         if meta.op != Op::Flush {
@@ -399,7 +403,7 @@ impl Elevator {
     }
 
     /// Takes a slot for a request with data. The caller has seen that one is free.
-    #[inline]
+    #[inline(always)]
     fn take_slot(&mut self, meta: &IoMeta) -> RequestId {
         let id = self.requests.alloc(*meta).expect("a free slot was seen");
         let used = self.used(meta.hw);
@@ -479,7 +483,7 @@ impl Elevator {
     }
 
     /// Tells the policy that a request has finished, and frees its slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn done(&mut self, done: &Done) {
         if self.bypass != Bypass::Untold {
             let cx = Cx::new(self.now, &self.requests, &self.env);

@@ -25,6 +25,9 @@ mod admission;
 mod bypass;
 mod cancel;
 mod dispatch;
+mod sorted;
+
+pub(crate) use bypass::Sent;
 
 /// Driver tags taken at a time.
 const TAG_BATCH: u32 = 32;

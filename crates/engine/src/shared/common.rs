@@ -170,6 +170,8 @@ pub(crate) struct ElevatorEnv {
     stash: Box<[Cell<u32>]>,
     /// There may be tokens in the stash.
     stashed: Cell<bool>,
+    /// The most tokens to take at a time.
+    most: Cell<u32>,
     /// The pool that gave a token to the request that is being picked.
     taken: Cell<Option<u8>>,
     stats: Cell<StatsMode>,
@@ -196,6 +198,7 @@ impl ElevatorEnv {
             shards,
             stash: vec![Cell::new(0); pools].into_boxed_slice(),
             stashed: Cell::new(false),
+            most: Cell::new(MOST_AT_A_TIME),
             taken: Cell::new(None),
             stats: Cell::new(stats),
             draining: Cell::new(false),
@@ -229,6 +232,12 @@ impl ElevatorEnv {
     #[inline]
     pub(crate) fn set_draining(&self, draining: bool) {
         self.draining.set(draining);
+    }
+
+    /// Has the policy noted something that no runner has taken?
+    #[inline]
+    pub(crate) fn has_notes(&mut self) -> bool {
+        !self.notes.get_mut().is_empty()
     }
 
     /// Once in [`PASSES_NOTED`] passes with notes, moves them into `book` if the run has it already, else into the
@@ -286,12 +295,26 @@ impl ElevatorEnv {
         }
     }
 
+    /// Until `pick` returns, at most one request is picked: no more tokens than one are taken for it.
+    #[inline]
+    pub(crate) fn for_one<T>(&self, pick: impl FnOnce() -> T) -> T {
+        self.most.set(1);
+        let picked = pick();
+        self.most.set(MOST_AT_A_TIME);
+        picked
+    }
+
     /// Ends a pass: the tokens that it took and did not use go back.
     #[inline]
     pub(crate) fn end(&self, tell: &mut dyn FnMut(u16)) {
-        if !self.stashed.replace(false) {
-            return;
+        if self.stashed.get() {
+            self.put_stash(tell);
         }
+    }
+
+    #[inline(never)]
+    fn put_stash(&self, tell: &mut dyn FnMut(u16)) {
+        self.stashed.set(false);
         for (pool, stash) in self.stash.iter().enumerate() {
             let left = stash.take();
             if left > 0 {
@@ -346,11 +369,12 @@ impl PolicyEnv for ElevatorEnv {
             let tokens = &self.common().pools[pool];
             // A few at a time, and most of the pool is left to the other elevators.
             let want = tokens.limit() / (4 * u32::from(self.shards));
-            there = tokens.take_or_wait(want.clamp(1, MOST_AT_A_TIME), self.shard);
+            there = tokens.take_or_wait(want.clamp(1, self.most.get()), self.shard);
             if there == 0 {
                 return false;
             }
-            self.stashed.set(true);
+            // A single one is used at once.
+            self.stashed.set(self.stashed.get() || there > 1);
         }
         stash.set(there - 1);
         // There are at most 62 pools.

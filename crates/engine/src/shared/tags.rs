@@ -189,6 +189,15 @@ impl Tags {
         }
     }
 
+    /// Takes a tag. `hint` is where the last one was found.
+    #[inline]
+    pub(crate) fn get(&self, hint: &mut u32) -> Option<Tag> {
+        match &self.among {
+            Among::Nobody | Among::Hctxs => self.set.get(hint),
+            Among::Queues { .. } => self.get_batch(hint, 1)?.pop(),
+        }
+    }
+
     /// Takes up to `want` tags. `hint` is where the last ones were found.
     #[inline]
     pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<TagBatch> {

@@ -71,6 +71,30 @@ impl Plug {
         Some(self.requests.remove(at).bio)
     }
 
+    /// All requests, in the order of submission.
+    #[inline]
+    pub(crate) fn requests(&self) -> &[PluggedRequest] {
+        &self.requests
+    }
+
+    /// Puts the requests into an order of which `order` gives, for each place, the place that the request has now.
+    #[inline]
+    pub(crate) fn rearrange(&mut self, order: &[u8]) {
+        rearrange(&mut self.requests, order);
+    }
+
+    /// The newest request, without taking it.
+    #[inline]
+    pub(crate) fn newest(&self) -> Option<&PluggedRequest> {
+        self.requests.last()
+    }
+
+    /// Takes out the newest request.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<PluggedRequest> {
+        self.requests.pop()
+    }
+
     /// Requests in the plug.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
@@ -145,6 +169,18 @@ impl Drop for Emptied<'_> {
     }
 }
 
+#[inline]
+fn rearrange<T>(list: &mut [T], order: &[u8]) {
+    for (to, from) in order.iter().enumerate() {
+        let mut from = usize::from(*from);
+        // What was in a place ahead has been swapped away, to the place that its successor came from.
+        while from < to {
+            from = usize::from(order[from]);
+        }
+        list.swap(to, from);
+    }
+}
+
 #[inline(never)]
 fn fits(limits: &Limits, nomerges: NoMerges, last: &IoMeta, io: IoMeta) -> Option<Kind> {
     // Policies, which may allow merges of different owners, are not asked here.
@@ -155,5 +191,25 @@ fn fits(limits: &Limits, nomerges: NoMerges, last: &IoMeta, io: IoMeta) -> Optio
     match merge::fit(limits, last, &io) {
         Fit::Merge(kind) => Some(kind),
         Fit::No | Fit::Full => None,
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use blkmq_core::Rng;
+
+    #[test]
+    fn every_order_is_reached() {
+        let mut rng = Rng::new(1);
+        for len in (0..=16).cycle().take(2_000) {
+            let mut order: Vec<u8> = (0..len).collect();
+            for at in (1..order.len()).rev() {
+                order.swap(at, rng.below(at as u64 + 1) as usize);
+            }
+            let mut list: Vec<u8> = (0..len).collect();
+            rearrange(&mut list, &order);
+            assert_eq!(list, order);
+        }
     }
 }

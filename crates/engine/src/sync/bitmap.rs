@@ -152,8 +152,20 @@ impl Bitmap {
     /// Takes a number. `hint` is the caller's: where to begin, and afterwards where the number was found, so that
     /// callers stay with the word in which they succeed.
     #[inline]
-    #[cfg(test)]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<u32> {
+        // As a rule it lies in the word of the hint, which has a free one.
+        let (at, offset) = (*hint >> self.shift, *hint & ((1 << self.shift) - 1));
+        let taken = self.words.get(at as usize).map_or(0, |word| word.try_one(offset));
+        if taken == 0 {
+            return self.get_elsewhere(hint);
+        }
+        *hint = (at << self.shift) + taken.trailing_zeros();
+        Some(*hint)
+    }
+
+    /// The same for a number that is not there.
+    #[inline(never)]
+    fn get_elsewhere(&self, hint: &mut u32) -> Option<u32> {
         self.search(hint, 1, |_| u64::MAX)?.pop()
     }
 
@@ -181,7 +193,6 @@ impl Bitmap {
     /// # Panics
     /// If it is not below the depth; in debug builds also if it is not in use.
     #[inline]
-    #[cfg(test)]
     pub(crate) fn put(&self, bit: u32) {
         self.words[(bit >> self.shift) as usize].put(self.bit(bit));
     }
@@ -316,6 +327,17 @@ impl Word {
             0 => self.get_cleared(offset, want, allowed),
             taken => taken,
         }
+    }
+
+    /// Takes a free number, the first one from `offset` on in turn; 0 if there is none or another thread was quicker.
+    #[inline]
+    fn try_one(&self, offset: u32) -> u64 {
+        let free = self.free.load(Ordering::Relaxed);
+        if free == 0 {
+            return 0;
+        }
+        let chosen = choose(free, offset, 1);
+        self.free.fetch_and(!chosen, Ordering::Acquire) & chosen
     }
 
     #[inline]

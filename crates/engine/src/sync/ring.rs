@@ -150,7 +150,8 @@ impl<T> Producer<T> {
     ///
     /// # Panics
     /// If the ring is full.
-    #[inline]
+    // By force: as a call, the value is made elsewhere after all.
+    #[inline(always)]
     pub(crate) fn put_with(&mut self, make: impl FnOnce() -> T) {
         let capacity = self.shared.capacity();
         if self.tail.wrapping_sub(self.head) == capacity {

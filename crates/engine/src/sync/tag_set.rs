@@ -158,9 +158,9 @@ impl TagSet {
 
     /// Takes a tag, regardless of shares. `hint` as in [`Bitmap::get`].
     #[inline]
-    #[cfg(test)]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<Tag> {
-        self.get_batch(hint, 1)?.pop()
+        debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
+        self.bitmap.get(hint).map(Tag)
     }
 
     /// Takes up to `want` tags, regardless of shares.
@@ -221,6 +221,19 @@ impl TagSet {
         if tags.is_empty() {
             return;
         }
+        if let [tag] = tags
+            && self.shares.is_none()
+        {
+            self.bitmap.put(tag.0);
+            fence_after_rmw();
+            self.after_put(1, woken);
+            return;
+        }
+        self.put_many(tags, woken);
+    }
+
+    #[inline(never)]
+    fn put_many(&self, tags: &[Tag], woken: &mut dyn FnMut(u16)) {
         self.release_shares(tags.iter().map(|tag| tag.0));
         self.bitmap.put_many(tags.iter().map(|tag| tag.0));
         fence_after_rmw();

@@ -5,6 +5,7 @@
 
 mod class;
 mod options;
+mod plug;
 mod select;
 
 use crate::index::{Lists, SectorIndex};
@@ -164,6 +165,24 @@ impl Scheduler for Deadline {
 
     fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
         self.next(cx)
+    }
+
+    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) -> Pick {
+        let meta = cx.requests.get(rq);
+        let lane = Lane::of(meta);
+        if self.others_queue(lane.rank) {
+            self.insert(cx, rq, At::Tail);
+            return self.pick(cx, hw);
+        }
+        self.alone(cx, rq, lane, meta.sector)
+    }
+
+    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, rqs: &[RequestId], order: &mut [u8]) -> bool {
+        self.issue_plug(cx, rqs, order)
+    }
+
+    fn picks_plugs(&self) -> bool {
+        true
     }
 
     fn completed(&mut self, _: &Cx<'_>, done: &Done) {

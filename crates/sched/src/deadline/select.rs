@@ -4,7 +4,7 @@
 //! class with anything queued, where the batch continues or a new one begins.
 
 use super::class::{Dir, Lane, Rank};
-use super::{Deadline, HEAD, HEAD_OF};
+use super::{Deadline, HEAD, HEAD_OF, Item};
 use crate::index::Found;
 use crate::{Cx, Pick};
 use blkmq_core::{Instant, Nanos, RequestId};
@@ -46,6 +46,46 @@ impl Deadline {
     #[inline]
     fn classes_compete(&self) -> bool {
         self.classes.iter().filter(|class| class.queued > 0).count() > 1
+    }
+
+    /// Does a class other than `rank` have requests queued, or does this one hold some? Otherwise a request of `rank` is
+    /// next as soon as it is inserted.
+    #[inline]
+    pub(super) fn others_queue(&self, rank: Rank) -> bool {
+        let [realtime, best_effort, idle] = self.classes.each_ref().map(|class| class.queued);
+        let others = match rank {
+            Rank::Realtime => best_effort | idle,
+            Rank::BestEffort => realtime | idle,
+            Rank::Idle => realtime | best_effort,
+        };
+        others != 0 || self.held != 0
+    }
+
+    /// Issues a request that no other one competes with, without entering it anywhere: it goes on with the batch if that
+    /// lasts and it lies ahead, and begins one otherwise.
+    #[inline]
+    pub(super) fn alone(&mut self, cx: &Cx<'_>, rq: RequestId, lane: Lane, sector: u64) -> Pick {
+        let item = &mut self.items[rq.index()];
+        assert!(!item.issued, "{rq:?} took the slot of {:?}, still issued", item.rq);
+        let deadline = cx.now + self.tunables.expire[lane.dir as usize];
+        *item = Item { rq, lane, issued: true, inserted: cx.now, deadline };
+        let goes_on = self.batching < self.tunables.fifo_batch
+            && self.last_dir == lane.dir
+            && sector >= self.pos(lane);
+        if !goes_on {
+            if lane.dir == Dir::Write {
+                self.starved = 0;
+            }
+            self.last_dir = lane.dir;
+            self.batching = 0;
+        }
+        self.batching += 1;
+        let class = &mut self.classes[lane.rank as usize];
+        class.queued += 1;
+        class.inserted += 1;
+        class.dispatched += 1;
+        class.latest_pos[lane.dir as usize] = sector;
+        Pick::Issue(rq)
     }
 
     /// The answer while a higher class has requests in the device, so that the held requests of lower classes wait:

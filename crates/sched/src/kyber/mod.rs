@@ -159,6 +159,23 @@ impl Kyber {
         }
     }
 
+    /// Takes a token for a request of `domain`, if there is one and the domain may leave now.
+    #[inline]
+    fn take_token(&mut self, cx: &Cx<'_>, domain: Domain) -> bool {
+        let adaptive = self.tunables.adaptive != Adaptive::Off;
+        let gated = adaptive && domain != Domain::Read && !self.gate.is_open(cx, domain);
+        if gated || !cx.env.take(domain as usize) {
+            if adaptive && (domain as usize) < MEASURED {
+                cx.env.count(domain::refused_counter(domain as usize));
+            }
+            return false;
+        }
+        if adaptive {
+            self.gate.passed(cx.now, domain);
+        }
+        true
+    }
+
     /// The next request of `domain`, if there is one and a token for it.
     #[inline]
     fn dispatch(&mut self, cx: &Cx<'_>, domain: Domain) -> Option<RequestId> {
@@ -166,16 +183,8 @@ impl Kyber {
             return None;
         }
         // The token comes first: without one, requests stay where they can be merged with.
-        let adaptive = self.tunables.adaptive != Adaptive::Off;
-        let gated = adaptive && domain != Domain::Read && !self.gate.is_open(cx, domain);
-        if gated || !cx.env.take(domain as usize) {
-            if adaptive && (domain as usize) < MEASURED {
-                cx.env.count(domain::refused_counter(domain as usize));
-            }
+        if !self.take_token(cx, domain) {
             return None;
-        }
-        if adaptive {
-            self.gate.passed(cx.now, domain);
         }
         let lane = &mut self.lanes[domain as usize];
         if lane.waiting[lane.staged()] == 0 {
@@ -189,6 +198,23 @@ impl Kyber {
         self.unlink(rq);
         self.batching += 1;
         Some(rq)
+    }
+
+    /// The first request of the next domain in turn that has one and a token for it.
+    fn take_turns(&mut self, cx: &Cx<'_>) -> Pick {
+        self.batching = 0;
+        for _ in 0..DOMAINS {
+            self.current = self.current.next();
+            if let Some(rq) = self.dispatch(cx, self.current) {
+                return Pick::Issue(rq);
+            }
+        }
+        self.refused()
+    }
+
+    /// The answer when every domain with waiting requests was just refused a token, or has to wait for its time.
+    fn refused(&self) -> Pick {
+        self.gate.opens().map_or(Pick::WaitToken, Pick::WaitUntil)
     }
 
     /// Counts the latencies of a request of a measured domain.
@@ -232,15 +258,34 @@ impl Scheduler for Kyber {
         {
             return Pick::Issue(rq);
         }
-        self.batching = 0;
-        for _ in 0..DOMAINS {
-            self.current = self.current.next();
-            if let Some(rq) = self.dispatch(cx, self.current) {
-                return Pick::Issue(rq);
+        self.take_turns(cx)
+    }
+
+    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, _: HwQueue) -> Pick {
+        debug_assert!(self.is_empty(), "{rq:?} does not come alone");
+        let domain = Domain::of(cx.requests.get(rq).op);
+        self.gate.begin();
+        let goes_on = self.current == domain && self.batching < self.current.batch();
+        if self.take_token(cx, domain) {
+            if !goes_on {
+                self.current = domain;
+                self.batching = 0;
             }
+            self.inserted += 1;
+            self.batching += 1;
+            // It would have been in one bank and then in the other.
+            let lane = &mut self.lanes[domain as usize];
+            lane.gathering = lane.staged();
+            lane.dispatched += 1;
+            return Pick::Issue(rq);
         }
-        // Every domain with waiting requests was just refused a token, or has to wait for its time.
-        self.gate.opens().map_or(Pick::WaitToken, Pick::WaitUntil)
+        self.insert(cx, rq, At::Tail);
+        if goes_on {
+            // All domains have had their turn but this one, which is asked once more.
+            return self.take_turns(cx);
+        }
+        self.batching = 0;
+        self.refused()
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {

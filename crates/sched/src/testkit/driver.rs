@@ -4,7 +4,7 @@ use super::{Checked, LocalEnv};
 use crate::{
     At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Requests, Scheduler,
 };
-use crate::{Shape, Used};
+use crate::{PLUG, Shape, Used};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -131,10 +131,45 @@ impl Driver {
         Some(rq)
     }
 
+    /// Inserts a request into a policy that holds none, and picks in the same call; `None` if no slot is free.
+    pub fn insert_and_pick(&mut self, meta: IoMeta) -> Option<(RequestId, Pick)> {
+        let rq = self.requests.alloc(IoMeta { arrived: self.now, ..meta })?;
+        self.env.review(self.now);
+        let pick = self.policy.insert_and_pick(&cx!(self), rq, HwQueue(0));
+        Some((rq, self.settle(pick)))
+    }
+
+    /// Inserts requests into a policy that holds none, and picks until none is held or the policy waits; all in one
+    /// call if the policy can. Returns the picks. Requests for which no slot is free are left out.
+    pub fn insert_and_pick_all(&mut self, metas: &[IoMeta]) -> Vec<Pick> {
+        let now = self.now;
+        let alloc = |meta: &IoMeta| self.requests.alloc(IoMeta { arrived: now, ..*meta });
+        let rqs: Vec<RequestId> = metas.iter().filter_map(alloc).collect();
+        let mut order = [0; PLUG];
+        if self.policy.picks_plugs()
+            && self.policy.insert_and_pick_all(&cx!(self), &rqs, &mut order[..rqs.len()])
+        {
+            let picked = order[..rqs.len()].iter().map(|at| rqs[usize::from(*at)]);
+            let picked: Vec<RequestId> = picked.collect();
+            self.issued_at.extend(picked.iter().map(|rq| (*rq, now)));
+            return picked.into_iter().map(Pick::Issue).collect();
+        }
+        rqs.iter().for_each(|rq| self.policy.insert(&cx!(self), *rq, At::Tail));
+        let mut picks = Vec::new();
+        for _ in &rqs {
+            picks.push(self.pick());
+        }
+        picks
+    }
+
     /// Calls `pick` for hardware queue 0.
     pub fn pick(&mut self) -> Pick {
         self.env.review(self.now);
         let pick = self.policy.pick(&cx!(self), HwQueue(0));
+        self.settle(pick)
+    }
+
+    fn settle(&mut self, pick: Pick) -> Pick {
         let issued = match pick {
             Pick::Issue(rq) => Some(rq),
             _ => None,

@@ -41,6 +41,27 @@ impl Checked {
         self.now = cx.now;
     }
 
+    /// Judges the answer to a pick.
+    fn check(&mut self, cx: &Cx<'_>, pick: Pick) {
+        let held = self.held.len();
+        match pick {
+            Pick::Issue(rq) => {
+                self.give_up(cx, rq);
+                self.issued.insert(rq);
+            }
+            Pick::Empty => assert!(held == 0, "Empty with {held} held: {:?}", self.held),
+            Pick::WaitUntil(at) => {
+                assert!(held > 0, "WaitUntil with nothing held");
+                assert!(at > cx.now, "WaitUntil {at:?} at {:?}: not in the future", cx.now);
+            }
+            Pick::WaitToken => assert!(held > 0, "WaitToken with nothing held"),
+            Pick::WaitCompletion => {
+                assert!(held > 0, "WaitCompletion with nothing held");
+                assert!(!self.issued.is_empty(), "WaitCompletion with nothing in flight");
+            }
+        }
+    }
+
     fn give_up(&mut self, cx: &Cx<'_>, rq: RequestId) {
         assert!(self.held.remove(&rq), "{rq:?} was given out without being held");
         // Panics if the id is stale.
@@ -61,24 +82,36 @@ impl Scheduler for Checked {
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
         self.tick(cx);
         let pick = self.inner.pick(cx, hw);
-        let held = self.held.len();
-        match pick {
-            Pick::Issue(rq) => {
-                self.give_up(cx, rq);
-                self.issued.insert(rq);
-            }
-            Pick::Empty => assert!(held == 0, "Empty with {held} held: {:?}", self.held),
-            Pick::WaitUntil(at) => {
-                assert!(held > 0, "WaitUntil with nothing held");
-                assert!(at > cx.now, "WaitUntil {at:?} at {:?}: not in the future", cx.now);
-            }
-            Pick::WaitToken => assert!(held > 0, "WaitToken with nothing held"),
-            Pick::WaitCompletion => {
-                assert!(held > 0, "WaitCompletion with nothing held");
-                assert!(!self.issued.is_empty(), "WaitCompletion with nothing in flight");
-            }
-        }
+        self.check(cx, pick);
         pick
+    }
+
+    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) -> Pick {
+        self.tick(cx);
+        let _ = cx.requests.get(rq);
+        assert!(self.held.is_empty(), "the driver says that {rq:?} comes alone");
+        assert!(!self.issued.contains(&rq), "the driver requeued {rq:?} as a new one");
+        self.held.insert(rq);
+        let pick = self.inner.insert_and_pick(cx, rq, hw);
+        self.check(cx, pick);
+        pick
+    }
+    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, rqs: &[RequestId], order: &mut [u8]) -> bool {
+        self.tick(cx);
+        assert!(self.held.is_empty(), "the driver says that the policy holds none");
+        if !self.inner.insert_and_pick_all(cx, rqs, order) {
+            return false;
+        }
+        let mut given = BTreeSet::new();
+        for at in &order[..rqs.len()] {
+            assert!(given.insert(*at), "the policy gave out request {at} of a plug twice");
+            assert!(self.issued.insert(rqs[usize::from(*at)]), "it was issued already");
+        }
+        true
+    }
+
+    fn picks_plugs(&self) -> bool {
+        self.inner.picks_plugs()
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {

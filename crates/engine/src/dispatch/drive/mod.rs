@@ -4,13 +4,16 @@
 //! (decision 0002). Work that is still due then stands in the run states, and the next caller that submits, polls or
 //! waits takes it up. A parked submitter is woken for it.
 //!
-//! Here a plug enters, and the rounds of elevator and pump are made. `poll.rs` has the work of a thread that has nothing
-//! to submit, and `wake.rs` carries out what passes and turns leave.
+//! Here a plug enters, and the rounds of elevator and pump are made. `alone.rs` has the straight way of an I/O that comes
+//! alone, `poll.rs` the work of a thread that has nothing to submit, and `wake.rs` carries out what passes and turns
+//! leave.
 
+mod alone;
 mod poll;
 mod wake;
 
 use super::engine::Engine;
+use super::pump::Pump;
 use super::pump_mode::PumpMode;
 use super::ready::Ready;
 use crate::elevator::runner::Runner;
@@ -29,6 +32,14 @@ const RUN_PASSES: u32 = if cfg!(shuttle) { 2 } else { 4 };
 const PUMP_TURNS: u32 = if cfg!(shuttle) { 2 } else { 4 };
 /// Rounds of elevator and pump that one call makes; a device of depth 1 needs one for each request.
 const DRIVE_ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
+
+/// The turns of one thread at a pump.
+#[derive(Clone, Copy)]
+struct Turns {
+    made: u32,
+    /// Another one is owed.
+    is_owed: bool,
+}
 
 /// The calling thread, and the time.
 #[derive(Clone, Copy)]
@@ -51,8 +62,14 @@ impl<P: Send> Engine<P> {
         }
         let tally = by.tally;
         let leave = follow.should_leave(shard.lead());
-        if !leave && let Some(guard) = self.gate(shard).try_run() {
+        if !leave && let Some(mut guard) = self.gate(shard).try_run() {
             tally.direct.add(1);
+            if own.plug.len() == 1
+                && let Some(sent) = guard.pass_straight(&self.hub, shard, by.now, own.plug)
+            {
+                self.drive_straight(shard, guard, by, sent);
+                return;
+            }
             let ready = self.run(shard, guard, by, Some(own));
             self.drive(shard, ready, by);
             return;
@@ -182,25 +199,54 @@ impl<P: Send> Engine<P> {
             return false;
         };
         tally.kicks_sent.add(1);
-        let (mut restart, mut turns) = (false, 0);
+        let waits = guard.turn(&self.hub, hctx, now);
+        #[cfg(feature = "compare")]
+        self.kick_for_each(hw, guard.take_completed_since_kick(), waits);
+        // As a rule one turn does, and leaves nothing.
+        if !guard.duties.any() {
+            let Some(again) = guard.finish() else {
+                self.call_others();
+                return waits;
+            };
+            guard = again;
+            return self.pump_on(hw, guard, now, Turns { made: 1, is_owed: true }) | waits;
+        }
+        self.pump_on(hw, guard, now, Turns { made: 1, is_owed: false }) | waits
+    }
+
+    /// Carries out what the last turn of a pump left, and makes those that are owed. True if an elevator waited for
+    /// something that the pump gave back.
+    #[inline(never)]
+    fn pump_on(
+        &self,
+        hw: HwQueue,
+        mut guard: RunGuard<'_, Pump<P>>,
+        now: Instant,
+        turns: Turns,
+    ) -> bool {
+        let (gate, hctx) = (self.pump_gate(hw), self.hub.hctx(hw));
+        let Turns { mut made, mut is_owed } = turns;
+        let mut restart = false;
         let mut wakes = Vec::new();
         loop {
-            let waits = guard.turn(&self.hub, hctx, now);
-            #[cfg(feature = "compare")]
-            self.kick_for_each(hw, guard.take_completed_since_kick(), waits);
-            restart |= waits;
+            if is_owed {
+                let waits = guard.turn_again(&self.hub, hctx, now);
+                #[cfg(feature = "compare")]
+                self.kick_for_each(hw, guard.take_completed_since_kick(), waits);
+                restart |= waits;
+                made += 1;
+            }
             if guard.duties.any() {
                 self.carry_out(gate, &mut guard.duties, &mut wakes);
             }
-            turns += 1;
-            if turns == PUMP_TURNS {
+            if made == PUMP_TURNS {
                 guard.hand_over();
                 wakes.extend(self.find_parked(&self.hub.shards[self.hub.shard_of(hw)]));
                 break;
             }
             match guard.finish() {
                 None => break,
-                Some(again) => guard = again,
+                Some(again) => (guard, is_owed) = (again, true),
             }
         }
         self.wake(&wakes);

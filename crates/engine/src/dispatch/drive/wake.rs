@@ -43,6 +43,12 @@ impl<P> Engine<P> {
         for id in submitters {
             self.hub.lasting.host.wake_submitter(*id);
         }
+        self.call_others();
+    }
+
+    /// Calls other queues that wait for tags which came back.
+    #[inline]
+    pub(crate) fn call_others(&self) {
         // If several queues share the tags, so do all hardware queues of this one.
         self.hub.hctxs[0].tags.call_others();
     }

@@ -151,10 +151,16 @@ impl<P: Send> Pump<P> {
             self.tokens.push(pool);
         }
         if self.tags.is_full() {
-            self.free_tags(hub, &hub.hctxs[usize::from(rq.hw.0)]);
+            self.free_full(hub, &hub.hctxs[usize::from(rq.hw.0)]);
         }
     }
 
+    #[inline(never)]
+    fn free_full(&mut self, hub: &Hub<P>, hctx: &Hctx) {
+        self.free_tags(hub, hctx);
+    }
+
+    #[inline(always)]
     pub(super) fn free_tags(&mut self, hub: &Hub<P>, hctx: &Hctx) {
         if self.tags.is_empty() {
             return;
@@ -162,10 +168,12 @@ impl<P: Send> Pump<P> {
         let duties = &mut self.duties;
         let tags = self.tags.values();
         hub.put_budget(tags.len() as u32, duties);
-        for alike in self.tokens.chunk_by(|one, other| one == other) {
-            hub.put_tokens(alike[0].into(), alike.len() as u32, duties);
+        if !self.tokens.is_empty() {
+            for alike in self.tokens.chunk_by(|one, other| one == other) {
+                hub.put_tokens(alike[0].into(), alike.len() as u32, duties);
+            }
+            self.tokens.clear();
         }
-        self.tokens.clear();
         hctx.tags.put(tags, &hub.tag_wait, duties);
         self.tags.clear();
     }

@@ -203,6 +203,12 @@ impl Runner {
             return;
         }
         let mut staged = false;
+        if self.elevator.picks_plugs() && own.plug.len() > 1 && self.is_way_free(hub) {
+            self.pass_sorted(hub, own.plug, ready);
+            if own.plug.is_empty() {
+                return;
+            }
+        }
         let mut rest = own.plug.drain();
         self.pass_by(hub, &mut rest, ready);
         while let Some(next) = rest.peek() {

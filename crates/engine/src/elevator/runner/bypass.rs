@@ -4,57 +4,166 @@
 use super::{Runner, TAG_BATCH};
 use crate::dispatch::ready::Ready;
 use crate::shared::hub::Hub;
-use crate::submission::plug::Emptied;
-use blkmq_core::HwQueue;
+use crate::shared::shard::Shard;
+use crate::submission::plug::{Emptied, Plug};
+use crate::submission::plugged::PluggedRequest;
+use blkmq_core::{HwQueue, Instant, RequestId, Tag};
 use blkmq_sched::Pick;
+
+/// The end of a pass for a request that came alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    /// The request is in the outbox.
+    One,
+    /// The policy holds it.
+    Nothing,
+}
+
+/// A request that came alone and has a slot and a tag.
+#[derive(Clone, Copy)]
+struct Asked {
+    id: RequestId,
+    pick: Pick,
+    tag: Tag,
+}
+
+impl Sent {
+    /// As the hardware queues of `shard` that were given requests.
+    pub(crate) fn ready(self, shard: &Shard) -> Ready {
+        let mut ready = Ready::default();
+        if self == Self::One {
+            ready.add(HwQueue(shard.first_hw));
+        }
+        ready
+    }
+}
 
 impl Runner {
     /// Sends the first requests of the caller's plug to the device, as far as they need not wait: no request waits
     /// ahead of them, and there are slots, tags and a device that takes them.
     #[inline]
     pub(super) fn pass_by<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
-        if !self.elevator.is_open() || !self.blocked.is_empty() || hub.budget.is_limited() {
-            return;
-        }
-        let hctx = hub.hctx(HwQueue(self.first_hw));
-        if hctx.is_stuck() || hctx.busy().get() != 0 {
+        if !self.is_way_free(hub) {
             return;
         }
         if self.elevator.may_bypass() {
             self.pass_all(hub, plug, ready);
         } else if plug.len() == 1 {
-            self.pass_alone(hub, plug, ready);
+            // By a pass with more to do, or the straight way of `drive` would have been taken.
+            self.pass_only(hub, plug, ready);
         }
     }
 
-    /// Inserts the only request of a plug, and asks the policy for it at once. If the policy keeps it, it is held like
-    /// any other, and the policy is not asked again in this pass.
-    fn pass_alone<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
-        let hw = HwQueue(self.first_hw);
-        let hctx = hub.hctx(hw);
-        let Self { elevator, lanes, .. } = self;
-        let lane = &mut lanes[0];
-        let first = plug.peek().filter(|io| elevator.lets_pass(&io.meta));
-        let Some(first) = first else { return };
-        let tags = hctx.tags.get_batch(&mut lane.hint, 1);
-        let Some(tag) = tags.and_then(|mut tags| tags.pop()) else { return };
-        let (id, pick) = elevator.ask_at_once(first, hw);
-        let Some(io) = plug.next() else { return };
-        elevator.counters.inserted.add(1);
-        if let Pick::Issue(picked) = pick {
-            assert!(picked == id, "a policy that held none picked {picked:?} and not {id:?}");
-            lane.outbox.put_with(|| elevator.picked_token(io, id, hw, tag));
-            lane.outbox.publish();
-            elevator.counters.dispatched.add(1);
-            elevator.counters.batches.add(1);
-            ready.add(hw);
-            return;
+    /// Does nothing wait ahead of the caller's plug, here or at the device?
+    #[inline]
+    pub(super) fn is_way_free<P>(&self, hub: &Hub<P>) -> bool {
+        let hctx = hub.hctx(HwQueue(self.first_hw));
+        self.elevator.is_open()
+            && self.blocked.is_empty()
+            && !hub.budget.is_limited()
+            && !hctx.is_stuck()
+            && hctx.busy().get() == 0
+    }
+
+    /// Makes a pass for a plug of one request over an elevator that has nothing else to do: takes back what has
+    /// finished, and sends that request. `None` if there is more to do or the request has to wait: the caller then makes
+    /// a pass of the ordinary kind.
+    #[inline]
+    pub(crate) fn pass_straight<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        now: Instant,
+        plug: &mut Plug,
+    ) -> Option<Sent> {
+        if !self.is_quiet(hub, shard) {
+            return None;
         }
-        elevator.keep(io, id);
+        self.begin(now);
+        let Self { elevator, lanes, .. } = self;
+        if !lanes[0].handbacks.is_empty() {
+            return None;
+        }
+        lanes[0].returns.take_all(|done| elevator.done(done));
+        elevator.time_busy();
+        elevator.env.set_draining(false);
+        // While the policy is asked, the request is in the plug, which is where a panic leaves it.
+        let asked = self.ask_alone(hub, plug.newest()?)?;
+        let sent = self.send_alone(hub, plug.pop()?, asked);
+        self.elevator.counters.passes.add(1);
+        self.elevator.time_busy();
+        self.end();
+        Some(sent)
+    }
+
+    /// Is nothing held, staged, asked for or waiting, here or at the device, so that a pass has nothing to do but to
+    /// take back and to send?
+    #[inline]
+    fn is_quiet<P>(&self, hub: &Hub<P>, shard: &Shard) -> bool {
+        self.is_way_free(hub)
+            && !self.elevator.some_wait()
+            && !(self.retry_blocked | self.retired)
+            && !hub.lasting.control.is_frozen()
+            && !shard.pending.any()
+            && !shard.asked.any()
+    }
+
+    /// Gets a slot and a tag for the only request of a plug, and has it pass the policy if that allows it, otherwise
+    /// inserts it and asks for it at once. `None` if there is no slot or tag.
+    #[inline(always)]
+    fn ask_alone<P>(&mut self, hub: &Hub<P>, io: &PluggedRequest) -> Option<Asked> {
+        let hw = HwQueue(self.first_hw);
+        let Self { elevator, lanes, .. } = self;
+        if !elevator.lets_pass(&io.meta) {
+            return None;
+        }
+        let tag = hub.hctx(hw).tags.get(&mut lanes[0].hint)?;
+        if elevator.may_bypass() {
+            let id = elevator.pass(io, hw);
+            return Some(Asked { id, pick: Pick::Issue(id), tag });
+        }
+        let (id, pick) = elevator.ask_at_once(io, hw);
+        Some(Asked { id, pick, tag })
+    }
+
+    /// Sends that request, if the policy lets it go. If the policy keeps it, it is held like any other.
+    #[inline(always)]
+    fn send_alone<P>(&mut self, hub: &Hub<P>, io: PluggedRequest, asked: Asked) -> Sent {
+        let Self { elevator, lanes, .. } = self;
+        let Asked { id, pick, tag } = asked;
+        elevator.counters.inserted.add(1);
+        let Pick::Issue(picked) = pick else {
+            self.keep_alone(hub, io, asked);
+            return Sent::Nothing;
+        };
+        assert!(picked == id, "a policy that held none picked {picked:?} and not {id:?}");
+        let lane = &mut lanes[0];
+        let hw = HwQueue(self.first_hw);
+        lane.outbox.put_with(|| elevator.picked_token(io, id, hw, tag));
+        lane.outbox.publish();
+        elevator.counters.dispatched.add(1);
+        elevator.counters.batches.add(1);
+        Sent::One
+    }
+
+    #[inline(never)]
+    fn keep_alone<P>(&mut self, hub: &Hub<P>, io: PluggedRequest, asked: Asked) {
+        let Asked { id, pick, tag } = asked;
+        self.elevator.keep(io, id);
         self.unused.push(tag);
-        self.give_back(hub, hctx, 0);
+        self.give_back(hub, hub.hctx(HwQueue(self.first_hw)), 0);
         self.wait_as_told(hub, pick);
-        self.asked_alone = true;
+    }
+
+    /// The same in a pass of the ordinary kind, which does not ask the policy again.
+    #[inline(never)]
+    fn pass_only<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
+        let Some(asked) = plug.peek().and_then(|io| self.ask_alone(hub, io)) else { return };
+        let Some(io) = plug.next() else { return };
+        match self.send_alone(hub, io, asked) {
+            Sent::One => ready.add(HwQueue(self.first_hw)),
+            Sent::Nothing => self.asked_alone = true,
+        }
     }
 
     fn pass_all<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
