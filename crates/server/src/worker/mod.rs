@@ -6,19 +6,23 @@
 //!
 //! | file | step |
 //! |---|---|
+//! | `wait.rs` | sleep until there is an event |
 //! | `hear.rs` | bytes arrive: handshake, or requests |
 //! | `arriving.rs` | payloads of writes come into their buffers |
 //! | `serve.rs` | requests become I/Os |
-//! | `portions.rs` | a portion of a long request, in each turn of its connection |
+//! | `portions.rs` | a portion of a long request, or a step, in each turn of its connection |
 //! | `status.rs` | requests about holes, which need none |
 //! | `turns.rs` | the order among clients with much to do |
 //! | `spin.rs` | whether to look a little longer before sleeping |
 //! | `finish.rs` | completions become replies, and replies are sent |
+//! | `welcome.rs` | connections come, and handshakes too many go |
+//! | `deadlines.rs` | clients that keep the worker waiting are closed |
 //!
 //! Back-pressure is the credit of the clients, and the bounds of connections: a connection without room is not read.
 
 mod arriving;
 mod connection;
+mod deadlines;
 mod finish;
 mod hear;
 mod portions;
@@ -28,6 +32,8 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod wait;
+mod welcome;
 
 use crate::bounds::Bounds;
 use crate::buffers::Buffers;
@@ -35,23 +41,21 @@ use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::Catalog;
 use crate::flight::{Cookie, Flights, Key};
-use crate::guest::{Guest, UnderWay, one_too_many};
-use crate::inbox::{Inbox, Message};
+use crate::inbox::Inbox;
 use crate::input::Input;
 use crate::rarely::Rarely;
-use crate::stream::Stream;
 use crate::tls::Tls;
-use blkmq::{AlignedBuf, Client, Clock, Instant, IoResult, Nanos, Sleep};
-use blkmq_nbd::server::{Config, Handshake};
-use connection::{Connection, Phase};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use blkmq::{AlignedBuf, Clock, Instant, IoResult, Nanos};
+use blkmq_nbd::server::Config;
+use connection::Connection;
+use rustix::event::epoll;
 use spin::Spin;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU32;
 use turns::Turns;
+use wait::DiskClient;
 
 /// The numbers of events: the inbox, then the disks, then connections from [`CONNECTIONS`] on.
 const INBOX: u64 = 0;
@@ -89,20 +93,6 @@ struct Ended {
     cookie: Cookie,
     result: IoResult,
     payload: AlignedBuf,
-}
-
-/// The worker's client of a disk. Without I/Os of its own in flight it is left alone: a thread that looks at a disk does
-/// whatever is due there, for other workers too, and these wait while it is kept from that by clients of its own.
-struct DiskClient {
-    client: Client<AlignedBuf>,
-    /// Its descriptor has an event: there may be work that others count on.
-    is_called: bool,
-}
-
-impl DiskClient {
-    fn has_work(&self) -> bool {
-        self.is_called || self.client.outstanding() > 0
-    }
 }
 
 pub(crate) struct Worker {
@@ -246,152 +236,6 @@ impl Worker {
         self.stopped || drained
     }
 
-    /// Sleeps until there is an event, unless a disk has something to reap.
-    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let tick = self.tick - self.clock.now();
-        let mut left = if self.turns.is_empty() { tick } else { Nanos::ZERO };
-        for DiskClient { client, .. } in self.clients.iter_mut().filter(|it| it.has_work()) {
-            match client.prepare_wait() {
-                Sleep::No => left = Nanos::ZERO,
-                Sleep::Until(Some(at)) => left = left.min(at - client.clock().now()),
-                Sleep::Until(None) => {}
-            }
-        }
-        let is_exact = Nanos::ZERO < left && left < tick;
-        let slept = self.look_and_sleep(left, is_exact, events);
-        // Each `prepare_wait` needs its end, even after an error. Most turns are for sockets only.
-        for (number, DiskClient { client, .. }) in (DISKS..).zip(&mut self.clients) {
-            if slept.is_err() || events.iter().any(|event| event.data.u64() == number) {
-                client.end_wait();
-            } else {
-                client.end_wait_without_event();
-            }
-        }
-        match slept {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Looks for events for a moment, where that pays, and then sleeps.
-    fn look_and_sleep(
-        &mut self,
-        left: Nanos,
-        is_exact: bool,
-        events: &mut Vec<epoll::Event>,
-    ) -> rustix::io::Result<usize> {
-        let wants = !is_exact && left > Nanos::ZERO;
-        let looks = if wants { self.spin.begin(self.clock) } else { None };
-        if let Some(mut looks) = looks {
-            loop {
-                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-                let found =
-                    epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&now))?;
-                if found > 0 {
-                    self.spin.found(&looks);
-                    return Ok(found);
-                }
-                if !self.spin.goes_on(&mut looks) {
-                    break;
-                }
-            }
-        }
-        self.sleep(left, is_exact, events)
-    }
-
-    /// epoll's own timeout has whole milliseconds; the times of disks are waited for by poll, at the price of a further
-    /// system call.
-    fn sleep(
-        &self,
-        left: Nanos,
-        is_exact: bool,
-        events: &mut Vec<epoll::Event>,
-    ) -> rustix::io::Result<usize> {
-        let timeout = Timespec::try_from(Duration::from_nanos(left.0)).ok();
-        let mut left = timeout.as_ref();
-        if is_exact {
-            poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], left)?;
-            left = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
-        }
-        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), left)
-    }
-
-    /// Looks at new connections, and at those in their handshakes, once the others are answered.
-    fn welcome(&mut self, has_mail: bool) {
-        if has_mail {
-            self.read_inbox();
-        }
-        let mut newcomers = std::mem::take(&mut self.newcomers);
-        newcomers.drain(..).for_each(|key| self.read(key));
-        self.newcomers = newcomers;
-        self.finish();
-    }
-
-    fn read_inbox(&mut self) {
-        for message in self.inbox.take() {
-            match message {
-                Message::Connection(stream, guest) => self.accept(stream, guest),
-                Message::Drain => self.draining = self.draining.or(Some(self.clock.now())),
-                Message::HandOver => {
-                    self.hands_over = true;
-                    self.draining = self.draining.or(Some(self.clock.now()));
-                }
-                Message::Stop => self.stopped = true,
-            }
-        }
-    }
-
-    fn accept(&mut self, stream: Stream, guest: Guest) {
-        self.close_a_handshake();
-        let free = self.connections.iter().position(|place| place.connection.is_none());
-        let at = free.unwrap_or_else(|| {
-            self.connections.push(Place { generation: 0, connection: None });
-            self.connections.len() - 1
-        });
-        if stream.prepare().is_err()
-            || watch(&self.epoll, &stream, CONNECTIONS + at as u64).is_err()
-        {
-            tracing::warn!("a connection could not be watched and is closed");
-            return;
-        }
-        let handshake = Handshake::new(self.shared.handshake);
-        let mut greeting = Vec::new();
-        handshake.greeting(&mut greeting);
-        let generation = self.connections[at].generation;
-        let mut connection = Connection::new(stream, guest, handshake, self.clock.now());
-        connection.output.bytes(greeting);
-        self.connections[at].connection = Some(Box::new(connection));
-        self.list(Key { place: at as u32, generation });
-    }
-
-    /// Makes room for another handshake.
-    fn close_a_handshake(&mut self) {
-        let under_way = |(at, place): (u32, &Place)| {
-            let connection = place.connection.as_deref()?;
-            match connection.phase {
-                Phase::Handshake { began, .. } => Some((connection.guest.peer(), began, at)),
-                Phase::Transmission(_) | Phase::Broken { .. } => None,
-            }
-        };
-        let all: Vec<UnderWay> = (0..).zip(&self.connections).filter_map(under_way).collect();
-        if all.len() < self.shared.handshakes {
-            return;
-        }
-        let Some(at) = one_too_many(all) else { return };
-        self.crowds.log(self.clock.now(), |before| {
-            tracing::info!(
-                before,
-                "a handshake too many: the oldest of the peer with the most is closed"
-            );
-        });
-        let place: &mut Place = &mut self.connections[at as usize];
-        let key = Key { place: at, generation: place.generation };
-        if let Some(connection) = &mut place.connection {
-            connection.break_off();
-        }
-        self.settle(key);
-    }
-
     /// The connection of `key`, unless it is gone.
     fn connection(&mut self, key: Key) -> Option<&mut Connection> {
         let place = self.connections.get_mut(key.place as usize)?;
@@ -405,47 +249,6 @@ impl Worker {
         {
             connection.is_listed = true;
             self.listed.push(key);
-        }
-    }
-
-    /// Once a second, and often during a drain: closes connections that keep the worker waiting for too long.
-    fn look_at_the_clock(&mut self) {
-        let now = self.clock.now();
-        if let Some(since) = self.draining {
-            self.close_idle(now, since);
-        }
-        if now < self.tick {
-            return;
-        }
-        self.tick = now + self.every;
-        // A disk that was given another scheduler has its old one until its clients have looked.
-        self.clients.iter_mut().for_each(|disk| disk.is_called = true);
-        // A sign of life, not an order of anything.
-        self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
-        let bounds = self.shared.bounds;
-        for at in 0..self.connections.len() {
-            let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
-            if connection.deadline(&bounds).is_some_and(|at| at <= now) {
-                tracing::info!("a client kept the server waiting for too long and is closed");
-                connection.break_off();
-                let key = Key { place: at as u32, generation: self.connections[at].generation };
-                self.settle(key);
-            }
-        }
-    }
-
-    /// During a drain: closes connections that have nothing in flight.
-    fn close_idle(&mut self, now: Instant, since: Instant) {
-        self.tick = self.tick.min(now + GRACE);
-        for at in 0..self.connections.len() {
-            let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
-            let is_idle = connection.requests == 0 && !connection.has_output();
-            let asks = matches!(connection.phase, Phase::Transmission(_));
-            if is_idle && (!asks || self.hands_over || now >= since + GRACE) {
-                connection.break_off();
-                let key = Key { place: at as u32, generation: self.connections[at].generation };
-                self.settle(key);
-            }
         }
     }
 }

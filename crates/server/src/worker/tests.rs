@@ -4,6 +4,8 @@ use super::*;
 use crate::counting::Counting;
 use crate::export::Export;
 use crate::guest::Guests;
+use crate::inbox::Message;
+use crate::stream::Stream;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicU32;

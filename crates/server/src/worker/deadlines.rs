@@ -1,0 +1,50 @@
+//! A worker looks at the clock: connections that keep it waiting for too long are closed, and idle ones during a drain.
+
+use super::connection::Phase;
+use super::{GRACE, Worker};
+use crate::flight::Key;
+use blkmq::Instant;
+use std::sync::atomic::Ordering;
+
+impl Worker {
+    /// Once a second, and often during a drain: closes connections that keep the worker waiting for too long.
+    pub(super) fn look_at_the_clock(&mut self) {
+        let now = self.clock.now();
+        if let Some(since) = self.draining {
+            self.close_idle(now, since);
+        }
+        if now < self.tick {
+            return;
+        }
+        self.tick = now + self.every;
+        // A disk that was given another scheduler has its old one until its clients have looked.
+        self.clients.iter_mut().for_each(|disk| disk.is_called = true);
+        // A sign of life, not an order of anything.
+        self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
+        let bounds = self.shared.bounds;
+        for at in 0..self.connections.len() {
+            let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
+            if connection.deadline(&bounds).is_some_and(|at| at <= now) {
+                tracing::info!("a client kept the server waiting for too long and is closed");
+                connection.break_off();
+                let key = Key { place: at as u32, generation: self.connections[at].generation };
+                self.settle(key);
+            }
+        }
+    }
+
+    /// During a drain: closes connections that have nothing in flight.
+    fn close_idle(&mut self, now: Instant, since: Instant) {
+        self.tick = self.tick.min(now + GRACE);
+        for at in 0..self.connections.len() {
+            let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
+            let is_idle = connection.requests == 0 && !connection.has_output();
+            let asks = matches!(connection.phase, Phase::Transmission(_));
+            if is_idle && (!asks || self.hands_over || now >= since + GRACE) {
+                connection.break_off();
+                let key = Key { place: at as u32, generation: self.connections[at].generation };
+                self.settle(key);
+            }
+        }
+    }
+}
