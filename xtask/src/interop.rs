@@ -16,6 +16,7 @@ mod log_tools;
 mod measured;
 mod nbd;
 mod python;
+mod rbd;
 mod remote;
 pub(crate) mod report_page;
 mod serve;
@@ -93,6 +94,8 @@ const CHECKS: &[Check] = &[
     Check { name: "remote-filters", requires: Some("nbdkit"), run: remote::filters },
     Check { name: "remote-tls", requires: None, run: remote::tls },
     Check { name: "remote-killed", requires: Some("nbdkit"), run: remote::killed },
+    Check { name: "rbd", requires: None, run: rbd::verified },
+    Check { name: "rbd-killed", requires: None, run: rbd::killed },
     Check { name: "alert-rules", requires: Some("promtool"), run: serve::rules },
     Check { name: "serve-dashboards", requires: Some("promtool"), run: serve::dashboards },
     Check { name: "serve-figures", requires: Some("fio"), run: serve::figures },

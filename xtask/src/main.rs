@@ -9,6 +9,7 @@ mod aarch64;
 mod api;
 mod bench;
 mod beside_linux;
+mod ceph;
 mod ci;
 mod deny;
 mod fuzz;

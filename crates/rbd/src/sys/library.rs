@@ -3,6 +3,7 @@
 use super::api::Api;
 use crate::OpenError;
 use libloading::Library;
+use std::error::Error;
 use std::sync::OnceLock;
 
 /// Where distributions put it; the number has been the same since 2010.
@@ -23,8 +24,11 @@ fn load(name: &str) -> Result<Api, OpenError> {
     // SAFETY: the loader runs the initialisers of the library of this name that the machine is set up with; those of
     // librbd, and of what it is linked to, need nothing but memory.
     let library = unsafe { Library::new(name) };
-    let library = library
-        .map_err(|error| OpenError::NoLibrary { name: name.into(), why: error.to_string() })?;
+    let library = library.map_err(|error| {
+        // The loader's own words are the source of the error.
+        let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        OpenError::NoLibrary { name: name.into(), why }
+    })?;
     // SAFETY: it is librbd by its name, and is never unloaded: see below.
     let api = unsafe { Api::find(&library) };
     // Its threads, and the functions in the table, outlive every image.
@@ -41,7 +45,7 @@ mod tests {
     fn a_machine_without_librbd_is_told_the_package() {
         let Err(error) = load("librbd-absent.so.1") else { panic!("loaded") };
         let text = error.to_string();
-        assert!(text.contains("librbd-absent.so.1") && text.contains("package librbd1"), "{text}");
+        assert!(text.contains("package librbd1") && text.contains("No such file"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,198 @@
+//! Images of Ceph as devices, on a cluster of this host: blkmq reads back what it wrote, and Ceph's and QEMU's own
+//! clients find the same bytes; while daemons of the cluster are killed, and when images go away.
+
+use super::Outcome;
+use super::folder::Folder;
+use crate::Result;
+use crate::ceph::{Cluster, missing};
+use crate::nbd::Server;
+use crate::serve::fio::pause;
+use crate::shell::{BLKMQ, Cmd, is_installed};
+use std::fs::{self, File};
+use std::process::Child;
+
+/// Every scheduler there is.
+const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq,mclock";
+/// Mixed reads and writes of several sizes, with every block checked.
+const VERIFIED: &str =
+    "--rw=randrw --bssplit=4k/60:16k/30:128k/10 --size=16m --iodepth=32 --verify=crc32c";
+/// Seconds without a daemon, unless this variable says otherwise.
+const GAP: &str = "BLKMQ_RBD_GAP";
+const SHORT_GAP: f64 = 4.0;
+/// Seconds that a run may take to end after the last event.
+const LIMIT: u32 = 120;
+
+fn bench(device: &str, options: &str) -> Cmd {
+    Cmd::new(&format!("{BLKMQ} bench --name=rbd {options}")).arg(format!("--device={device}"))
+}
+
+/// Every block is what was written last, under each scheduler, with one hardware queue and with four; and other clients
+/// of the cluster read what came through an export.
+pub(super) fn verified() -> Result<Outcome> {
+    if let Some(program) = missing() {
+        return Ok(Outcome::Skipped(format!("{program} is not installed")));
+    }
+    without_librbd()?;
+    let cluster = Cluster::start("verified")?;
+    cluster.create("rbd/t", 64)?;
+    let device = cluster.device("rbd/t");
+    bench(&device, &format!("{VERIFIED} --scheduler={SCHEDULERS}")).output()?;
+    let queues = format!("{device},hw_queues=4,cache=writeback");
+    bench(
+        &queues,
+        &format!("{VERIFIED} --scheduler=none,mq-deadline --numjobs=2 --offset_increment=16m"),
+    )
+    .output()?;
+    exported(&cluster)
+}
+
+/// A machine without librbd is told the package, and everything else works there.
+fn without_librbd() -> Result<()> {
+    let folder = Folder::new("rbd-library")?;
+    // No library: the loader takes the first file of this name.
+    File::create(folder.path().join("librbd.so.1"))?;
+    let alone = |cmd: Cmd| cmd.env("LD_LIBRARY_PATH", folder.path().display().to_string());
+    alone(bench("memory,size=16", "--rw=randwrite --size=4m")).output()?;
+    let refusal = match alone(bench("rbd:rbd/t", "--runtime=1")).output() {
+        Ok(_) => return Err("an image was opened without librbd".into()),
+        Err(error) => error.to_string(),
+    };
+    if refusal.contains("package librbd1") {
+        Ok(())
+    } else {
+        Err(format!("without librbd: {refusal}").into())
+    }
+}
+
+/// A file copied to our export of an image is what `rbd export` and QEMU's own client read.
+fn exported(cluster: &Cluster) -> Result<Outcome> {
+    for program in ["nbdcopy", "qemu-img"] {
+        if !is_installed(program) {
+            return Ok(Outcome::Skipped(format!("{program} is not installed")));
+        }
+    }
+    let server = Server::blkmq("rbd", &cluster.device("rbd/t"), "mq-deadline", "--export=")?;
+    let (written, read) = (cluster.path("written"), cluster.path("read"));
+    Cmd::new(&format!("dd if=/dev/urandom of={} bs=1M count=64", written.display()))
+        .quiet_code()?;
+    Cmd::new(&format!("nbdcopy {} {}", written.display(), server.uri(""))).output()?;
+    // The second MiB is zeroes, the third is discarded, and a stretch of the fourth has a pattern.
+    let qemu =
+        |command: &str| Cmd::new("qemu-io -f raw").arg("-c").arg(command).arg(server.uri(""));
+    for command in ["write -z 1M 1M", "discard 2M 1M", "write -P 90 3M 128k", "flush"] {
+        qemu(command).output()?;
+    }
+    let image = format!("rbd:rbd/t:conf={}", cluster.path("ceph.conf").display());
+    let compared = Cmd::new(&format!("qemu-img compare -f raw -F raw {} {image}", server.uri("")));
+    match compared.output() {
+        Err(error) if error.to_string().contains("Unknown protocol 'rbd'") => {
+            return Ok(Outcome::Skipped("qemu-block-extra is not installed".into()));
+        }
+        compared => compared?,
+    };
+    cluster.cmd(&format!("rbd export --no-progress rbd/t {}", read.display())).output()?;
+    let (mut written, read) = (fs::read(written)?, fs::read(read)?);
+    written[1 << 20..3 << 20].fill(0);
+    written[3 << 20..(3 << 20) + (128 << 10)].fill(90);
+    if written == read {
+        println!("qemu-img and rbd export read what was written through the export");
+        Ok(Outcome::Passed)
+    } else {
+        let at = written.iter().zip(&read).position(|(a, b)| a != b);
+        Err(format!("rbd export has other bytes, first at {at:?}").into())
+    }
+}
+
+/// The OSD and the monitor are killed under verified load and come back: nothing is lost, and no I/O fails. A pool that
+/// is deleted ends its I/O with errors, and nothing else's.
+pub(super) fn killed() -> Result<Outcome> {
+    if let Some(program) = missing() {
+        return Ok(Outcome::Skipped(format!("{program} is not installed")));
+    }
+    let gap = std::env::var(GAP).ok().and_then(|gap| gap.parse().ok()).unwrap_or(SHORT_GAP);
+    let mut cluster = Cluster::start("killed")?;
+    cluster.create("rbd/t", 256)?;
+    let options = "--rw=randwrite --bs=4k --size=64m --iodepth=16 --rate_iops=400 --io_size=24m --verify=crc32c \
+                   --scheduler=mq-deadline";
+    let log = cluster.path("bench");
+    let mut run = bench(&cluster.device("rbd/t"), options).start(File::create(&log)?)?;
+    pause(2.0)?;
+    cluster.kill_osd();
+    pause(gap)?;
+    goes_on(&mut run, "the OSD was away")?;
+    cluster.start_osd()?;
+    pause(2.0)?;
+    cluster.kill_mon();
+    pause(gap)?;
+    goes_on(&mut run, "the monitor was away")?;
+    cluster.start_mon()?;
+    let code = ended(&mut run)?;
+    let said = fs::read_to_string(&log)?;
+    if code != Some(0) {
+        return Err(format!("the run ended with {code:?}: {said}").into());
+    }
+    println!(
+        "{gap} s without the OSD and without the monitor; every block is what was written last"
+    );
+    deleted(&cluster)?;
+    Ok(Outcome::Passed)
+}
+
+/// An error if the run has ended.
+fn goes_on(run: &mut Child, when: &str) -> Result<()> {
+    match run.try_wait()? {
+        None => Ok(()),
+        Some(status) => Err(format!("the run ended while {when}: {status}").into()),
+    }
+}
+
+/// Waits for the end; after [`LIMIT`] kills the run.
+fn ended(run: &mut Child) -> Result<Option<i32>> {
+    for _ in 0..LIMIT * 5 {
+        if let Some(status) = run.try_wait()? {
+            return Ok(status.code());
+        }
+        pause(0.2)?;
+    }
+    run.kill()?;
+    run.wait()?;
+    Err(format!("the run did not end within {LIMIT} s").into())
+}
+
+/// The pool of an image under load goes away: that run ends with errors of its own, and one on another image does not
+/// notice.
+fn deleted(cluster: &Cluster) -> Result<()> {
+    cluster.cmd("ceph osd pool create doomed 8").output()?;
+    cluster.cmd("rbd pool init doomed").output()?;
+    cluster.create("doomed/d", 64)?;
+    let load =
+        "--rw=randwrite --bs=4k --iodepth=16 --scheduler=none --runtime=60 --time_based --size=32m";
+    let log = cluster.path("doomed");
+    let mut doomed = bench(&cluster.device("doomed/d"), load).start(File::create(&log)?)?;
+    let sound = format!("{VERIFIED} --scheduler=none");
+    let mut sound =
+        bench(&cluster.device("rbd/t"), &sound).start(File::create(cluster.path("sound"))?)?;
+    pause(2.0)?;
+    let delete = "ceph osd pool rm doomed doomed --yes-i-really-really-mean-it";
+    cluster.cmd(delete).output()?;
+    let (code, other) = (ended(&mut doomed)?, ended(&mut sound)?);
+    let said = fs::read_to_string(&log)?;
+    // ENOENT, or EPERM if the OSD learns of it first: a user has no rights in a pool that does not exist.
+    let is_typed = said
+        .lines()
+        .any(|line| ["errno 1", "errno 2"].iter().any(|end| line.trim_end().ends_with(end)));
+    if code != Some(1) || !is_typed {
+        return Err(format!("a run on a deleted image ended with {code:?}: {said}").into());
+    }
+    if other != Some(0) {
+        return Err(format!("the loss of an image ended a run on another with {other:?}").into());
+    }
+    let refusal =
+        bench(&cluster.device("doomed/d"), load).output().expect_err("deleted").to_string();
+    if refusal.contains("the cluster has no pool 'doomed'") {
+        println!("a deleted image gave errors of its own, and another went on");
+        Ok(())
+    } else {
+        Err(refusal.into())
+    }
+}
