@@ -69,7 +69,8 @@ impl ThinkTime {
     pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
         let took = now.since(self.last_end).0.min(slice_idle.0.saturating_mul(2));
         self.samples = (7 * self.samples + 256) / 8;
-        self.total = (7 * self.total + took.saturating_mul(256)) / 8;
+        // No longer idle than the clock can tell, so an eighth of its range is the most that this can be.
+        self.total = (7 * self.total).saturating_add(took.saturating_mul(256)) / 8;
         self.mean = Nanos((self.total + 128) / self.samples);
     }
 
@@ -100,7 +101,8 @@ impl IoShare {
 
     /// A request has arrived. `idle` is the time for which none was waiting or in the device.
     pub fn arrived(&mut self, now: Instant, idle: Nanos) {
-        self.idle = Nanos(self.idle.0 + idle.0);
+        // A request that is taken back ends no idleness, so the same time may be counted more than once.
+        self.idle = Nanos(self.idle.0.saturating_add(idle.0));
         let window = now.since(self.since);
         self.bound = self.idle.0.saturating_mul(5) <= window.0;
         if window > Self::WINDOW {
@@ -168,6 +170,17 @@ mod tests {
         assert!(!share.is_bound());
         (0..6).for_each(|i| share.arrived(at(300 + 200 * i), Nanos::ZERO));
         assert!(share.is_bound());
+    }
+
+    #[test]
+    fn no_idleness_is_too_long_to_be_counted() {
+        let (late, age) = (Instant::from_nanos(u64::MAX), Nanos(u64::MAX));
+        let mut think = ThinkTime::new(Instant::ZERO);
+        (0..100).for_each(|_| think.arrived(late, age));
+        assert!(think.exceeds(Nanos::from_secs(3600)));
+        let mut share = IoShare::new(Instant::ZERO);
+        (0..3).for_each(|_| share.arrived(late, age));
+        assert!(!share.is_bound());
     }
 
     #[test]
