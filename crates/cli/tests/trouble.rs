@@ -127,7 +127,7 @@ fn a_stall_is_told_of_with_what_waits_and_where() {
     assert_eq!(lines.next(), Some("blkmq: none: submitter 0: 1 outstanding for 10.0 s"));
     let request = lines.next().expect("what waits");
     assert!(request.starts_with("  read of 8 sectors at "), "{request}");
-    assert!(request.ends_with(", owner 1: at the device, for 10.0 s"), "{request}");
+    assert!(request.ends_with(", thread 1: at the device, for 10.0 s"), "{request}");
 }
 
 /// An I/O that a program submits after its sleep has not waited during the sleep.

@@ -10,7 +10,7 @@
 
 use crate::common;
 
-use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SubmitterId, Tag};
+use blkmq_core::{HwQueue, Instant, Nanos, Op, Owner, Rng, SubmitterId, Tag};
 use blkmq_device::null::DEV_RESOURCE_DELAY;
 use blkmq_engine::{
     Access, BioTable, Busy, Config, DeviceQueue, DispatchMode, Enqueued, Expiry, Finished, Host,
@@ -255,6 +255,8 @@ impl Client<'_> {
     /// Submits `each` I/Os in small plugs, some of them neighbours, and parks whenever the queue allows it.
     fn run(mut self) {
         let id = u64::from(self.submitter.id().0);
+        // A tenant for each thread: for one application bfq keeps the device idle for longer than any timer of the engine.
+        let owner = Owner(id as u32 + 1);
         let mut rng = Rng::new(id);
         let mut ended = vec![false; self.each as usize];
         let (mut pushed, mut reaped, mut sector) = (0, 0, 0);
@@ -266,7 +268,7 @@ impl Client<'_> {
                 sector = if neighbour { sector + 8 } else { rng.below(1 << 24) * 8 };
                 let cookie = id << 32 | pushed;
                 let op = if rng.chance(1, 2) { Op::Read } else { Op::Write };
-                let io = Io::new(op, sector, 8, cookie, !cookie);
+                let io = Io::new(op, sector, 8, cookie, !cookie).owner(owner);
                 self.submitter.push(now, io).expect("there is credit for it");
                 pushed += 1;
             }

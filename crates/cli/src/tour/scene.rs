@@ -18,7 +18,7 @@ pub struct Scene {
 /// The workloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A reader of small random blocks beside four writers of large ones.
+    /// A reader of small random blocks beside four writers of large ones, which were there before.
     Beside,
     /// Eight sequential readers of small blocks.
     Streams,
@@ -52,9 +52,11 @@ pub const SCENES: [Scene; 4] = [
     },
 ];
 
-/// One reader, which waits for each block, and writers that keep 64 large requests each in flight.
-const BESIDE: &str = "--direct=1 --time_based --group_reporting --name=reader --rw=randread --bs=4k --size=1g \
-    --name=writers --new_group --rw=write --bs=128k --iodepth=64 --numjobs=4 --offset=2g --offset_increment=1g --size=1g";
+/// Writers that keep 64 large requests each in flight, and a reader, which comes later and waits for each block. To bfq,
+/// threads that begin together are one application (decision 0021).
+const BESIDE: &str = "--direct=1 --time_based --group_reporting --name=reader --startdelay=300ms --rw=randread --bs=4k \
+    --size=1g --name=writers --startdelay=0 --new_group --rw=write --bs=128k --iodepth=64 --numjobs=4 --offset=2g \
+    --offset_increment=1g --size=1g";
 /// Readers far from each other.
 const STREAMS: &str = "--direct=1 --time_based --group_reporting --name=streams --rw=read --bs=4k --iodepth=8 \
     --numjobs=8 --size=1g --offset_increment=1g";
