@@ -226,8 +226,8 @@ fn s6_9_threads_that_share_a_device_read_what_they_wrote() {
 
 /// Writes and reads back every `step`-th block from `thread` on, so that neighbouring blocks belong to other threads.
 fn write_and_read(mut submitter: blkmq_engine::Submitter<Buffer>, thread: u64, step: u64) {
-    // The clock stands still, so no policy may keep the device idle for the others of an application.
-    let (now, owner) = (Instant::ZERO, Owner(thread as u32 + 1));
+    // The clock stands still, so no policy may keep the device idle for one thread: all are one tenant.
+    let (now, tenant) = (Instant::ZERO, Owner(1));
     let blocks: Vec<u64> = (thread..256).step_by(step as usize).collect();
     for version in 1..=20 {
         for op in [Op::Write, Op::Read] {
@@ -239,7 +239,7 @@ fn write_and_read(mut submitter: blkmq_engine::Submitter<Buffer>, thread: u64, s
                         stamp(*block, version, &mut bytes);
                     }
                     let buffer = Buffer::new(bytes);
-                    let io = Io::new(op, block * 8, 8, *block, buffer).owner(owner);
+                    let io = Io::new(op, block * 8, 8, *block, buffer).owner(tenant);
                     submitter.push(now, io).expect("there is credit for all");
                 }
                 submitter.flush(now);

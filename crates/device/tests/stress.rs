@@ -34,6 +34,8 @@ const FEW_THREADS: u16 = 4;
 const OWN: Modes = Modes { dispatch: None, insert: None, merge: None, kick: None };
 /// The engine's longest timer, the one for RESOURCE.
 const LONGEST: Nanos = Nanos::from_millis(3);
+/// All threads are one tenant: between several, bfq keeps the device idle for longer than any timer of the engine.
+const TENANT: Owner = Owner(1);
 /// The longest service time of a request.
 const SERVICE: Nanos = Nanos(10_000);
 
@@ -255,8 +257,6 @@ impl Client<'_> {
     /// Submits `each` I/Os in small plugs, some of them neighbours, and parks whenever the queue allows it.
     fn run(mut self) {
         let id = u64::from(self.submitter.id().0);
-        // A tenant for each thread: for one application bfq keeps the device idle for longer than any timer of the engine.
-        let owner = Owner(id as u32 + 1);
         let mut rng = Rng::new(id);
         let mut ended = vec![false; self.each as usize];
         let (mut pushed, mut reaped, mut sector) = (0, 0, 0);
@@ -268,7 +268,7 @@ impl Client<'_> {
                 sector = if neighbour { sector + 8 } else { rng.below(1 << 24) * 8 };
                 let cookie = id << 32 | pushed;
                 let op = if rng.chance(1, 2) { Op::Read } else { Op::Write };
-                let io = Io::new(op, sector, 8, cookie, !cookie).owner(owner);
+                let io = Io::new(op, sector, 8, cookie, !cookie).owner(TENANT);
                 self.submitter.push(now, io).expect("there is credit for it");
                 pushed += 1;
             }

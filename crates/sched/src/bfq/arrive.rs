@@ -58,9 +58,10 @@ impl Bfq {
         let (now, slice_idle) = (self.now, self.tunables.slice_idle);
         let idle_class = self.is_idle_class(q);
         let queue = &mut self.queues[q];
-        // Also if the device was kept idle for it: or a queue that is always waited for would keep the think time of a
-        // moment in which the machine stalled.
-        if queue.is_empty() && queue.dispatched == 0 {
+        // Of a queue that thinks for long also if the device was kept idle for it: or one that is always waited for would
+        // keep the think time of a moment in which the machine stalled.
+        let counts = !queue.busy || (queue.is_empty() && !queue.short_think);
+        if counts && queue.dispatched == 0 {
             queue.think.arrived(now, slice_idle);
         }
         let just_split = queue.split.is_some_and(|at| now <= at + raising::LONG_IDLE);

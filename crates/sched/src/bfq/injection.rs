@@ -200,9 +200,7 @@ impl Bfq {
         let waited =
             self.slot.idle.is_some() && self.now >= self.slot.idle_began + self.tunables.slice_idle;
         let Injection { limit, baseline, .. } = queue.injection;
-        // Only a request that arrives at an idle device tells the baseline: with others let in before it is known, it
-        // would never be.
-        let limit = if baseline == Nanos::ZERO { u32::from(waited) } else { limit };
+        let limit = if limit == 0 && baseline == Nanos::ZERO && waited { 1 } else { limit };
         if self.in_driver >= limit {
             return None;
         }

@@ -127,7 +127,7 @@ impl Twin {
         let far = self.far(self.q(queue).last_end, meta);
         let q = self.q_mut(queue);
         let was_short = q.short_think;
-        if q.sync && nothing {
+        if q.sync && in_flight == 0 && (!q.busy || (nothing && !was_short)) {
             q.think.arrived(now, slice);
         }
         if q.sync && !idle_class && slice > Nanos::ZERO && !q.just_split(now) {

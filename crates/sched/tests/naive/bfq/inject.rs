@@ -183,11 +183,8 @@ impl Twin {
         let learned = self.q(queue).injection;
         let waited =
             self.idle_until.is_some() && self.now >= self.idle_began + self.tunables.slice_idle;
-        let limit = match learned.baseline {
-            None if waited => 1,
-            None => 0,
-            Some(_) => learned.limit,
-        };
+        let unknown = learned.limit == 0 && learned.baseline.is_none();
+        let limit = if unknown && waited { 1 } else { learned.limit };
         if self.in_driver() >= limit {
             return None;
         }
