@@ -62,9 +62,9 @@ fn a_device_holds_no_more_than_its_depth() {
         let mut change = queue.set_attribute("blkmq/device_depth", "1").expect("possible");
         let mut now = T0;
         while !change.step(now) {
-            now = now + Nanos(1);
+            now += Nanos(1);
             device.finish(1);
-            subs.iter_mut().for_each(|sub| drop(sub.poll(now)));
+            subs.iter_mut().for_each(|sub| sub.poll(now));
         }
         assert_eq!((device.with(|c| c.most_inside), queue.budgets()), (3, Some(1)));
         device.with(|c| c.service = Some(Nanos(1)));
