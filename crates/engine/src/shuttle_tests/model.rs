@@ -11,7 +11,7 @@ use crate::{
     Access, Config, DeviceQueue, DeviceShape, Io, Modes, NoMerges, PumpMode, Queue, Submitter,
     WriteCache,
 };
-use blkmq_core::{HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op};
+use blkmq_core::{HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op, Owner};
 use blkmq_sched::{Factory, Scope, none};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
@@ -271,7 +271,8 @@ impl Client {
                     cookies[pushed as usize] = free.pop().expect("as many as may be in flight");
                 }
                 let cookie = cookies[pushed as usize];
-                let io = Io::new(Op::Write, sector, 8, cookie, !name(pushed));
+                // One tenant: for each of several bfq would keep the device idle, longer than any timer of the engine.
+                let io = Io::new(Op::Write, sector, 8, cookie, !name(pushed)).owner(Owner(1));
                 let io = Io { flags: self.flags, ..io };
                 durable::pushed(sector, io.flags);
                 submitter.push(now, io).expect("there is credit for it");

@@ -155,7 +155,8 @@ impl Bitmap {
     pub(crate) fn get(&self, hint: &mut u32) -> Option<u32> {
         // As a rule it lies in the word of the hint, which has a free one.
         let (at, offset) = (*hint >> self.shift, *hint & ((1 << self.shift) - 1));
-        let taken = self.words.get(at as usize).map_or(0, |word| word.try_one(offset));
+        let taken =
+            self.words.get(at as usize).map_or(0, |word| word.get_free(offset, 1, u64::MAX));
         if taken == 0 {
             return self.get_elsewhere(hint);
         }
@@ -327,17 +328,6 @@ impl Word {
             0 => self.get_cleared(offset, want, allowed),
             taken => taken,
         }
-    }
-
-    /// Takes a free number, the first one from `offset` on in turn; 0 if there is none or another thread was quicker.
-    #[inline]
-    fn try_one(&self, offset: u32) -> u64 {
-        let free = self.free.load(Ordering::Relaxed);
-        if free == 0 {
-            return 0;
-        }
-        let chosen = choose(free, offset, 1);
-        self.free.fetch_and(!chosen, Ordering::Acquire) & chosen
     }
 
     #[inline]

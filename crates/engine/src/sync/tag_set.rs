@@ -225,19 +225,17 @@ impl TagSet {
             && self.shares.is_none()
         {
             self.bitmap.put(tag.0);
-            fence_after_rmw();
-            self.after_put(1, woken);
-            return;
+        } else {
+            self.give_back(tags);
         }
-        self.put_many(tags, woken);
+        fence_after_rmw();
+        self.after_put(tags.len() as u32, woken);
     }
 
     #[inline(never)]
-    fn put_many(&self, tags: &[Tag], woken: &mut dyn FnMut(u16)) {
+    fn give_back(&self, tags: &[Tag]) {
         self.release_shares(tags.iter().map(|tag| tag.0));
         self.bitmap.put_many(tags.iter().map(|tag| tag.0));
-        fence_after_rmw();
-        self.after_put(tags.len() as u32, woken);
     }
 
     /// Returns the unused tags of a batch, and names the waiters to wake: they may have tried meanwhile.

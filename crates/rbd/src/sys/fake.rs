@@ -179,8 +179,10 @@ impl Store {
         let (image, io) =
             unsafe { (&*work.image.0.cast::<OpenImage>(), &*work.completion.0.cast::<Io>()) };
         *io.result.lock().expect("no panic") = result;
+        // Held until the end of it: an image is closed by the thread that takes the last reply.
+        let bell = image.bell.lock().expect("no panic");
         image.ended.lock().expect("no panic").push_back(work.completion);
-        ring(*image.bell.lock().expect("no panic"));
+        ring(*bell);
     }
 
     fn carry_out(&self, work: &Work) -> ssize_t {
@@ -381,6 +383,7 @@ unsafe extern "C" fn rbd_aio_close(image: Handle, completion: Completion) -> c_i
     // SAFETY: the caller's last use of the image; the completion is called once.
     unsafe {
         let image = end::<OpenImage>(image);
+        drop(image.bell.lock().expect("no panic"));
         assert!(image.ended.lock().expect("no panic").is_empty(), "every reply was taken");
         image.store.state().open[2] -= 1;
         let io = at::<Io>(completion);
