@@ -170,7 +170,7 @@ impl Cluster {
 
 fn end(daemon: Option<Child>) {
     if let Some(mut daemon) = daemon {
-        // It may have ended by itself.
+        // The daemon may have ended by itself.
         let _ = daemon.kill();
         let _ = daemon.wait();
     }

@@ -56,7 +56,7 @@ const RBD: Suite = Suite {
     name: "rbd",
     package: "-p blkmq-rbd --lib",
     filter: "tests::",
-    // It leaves memory to a librbd that does not answer, for safety.
+    // The test leaves memory to a librbd that does not answer, for safety.
     left_out: &[("the_end_does_not_wait_for_ever", "leaks on purpose")],
 };
 const BLKMQ: Suite = Suite {

@@ -16,7 +16,7 @@ pub enum OpenError {
     Syntax(String),
     /// A parameter is unknown, or has an impossible value.
     Parameter(PairError),
-    /// This machine has no librados or librbd.
+    /// The machine has no librados or librbd.
     NoLibrary {
         /// The file that the loader looked for.
         name: String,

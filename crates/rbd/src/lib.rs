@@ -4,7 +4,7 @@
 //! one or several hardware queues. Librbd is loaded when the first image is opened; on a machine without it programs
 //! start, and opening says which package is missing.
 //!
-//! This crate has no thread and no clock of its own; librados has both. `doc/rbd.md` has the parameters and the promises.
+//! The crate has no thread and no clock of its own; librados has both. `doc/rbd.md` has the parameters and the promises.
 //!
 //! # Why the memory is safe
 //!

@@ -76,7 +76,7 @@ impl Inbox {
 }
 
 fn ring(bell: &OwnedFd) {
-    // It counts to more than there are replies, so there is room.
+    // The counter holds more than there are replies, so there is room.
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn of(
     let sectors = |bytes: u64| (bytes / sector) as u32;
     let granularity = facts.discard_granularity.min(facts.object_size);
     let limits = Limits {
-        // What an OSD writes without reading first, on drives in use.
+        // The unit that an OSD writes without reading first, on drives in use.
         physical_block_size: 4096,
         max_sectors: sectors(set.min(LONGEST)),
         max_discard_sectors: sectors(set.min(LONGEST_RANGE)),

@@ -245,7 +245,7 @@ impl<P: Payload> Client<P> {
             self.submitter.flush(now);
             self.submitter.poll(now);
             if self.seat.has_duty() && self.submitter.has_completions(1) {
-                // What the caller does with them may take any time, and others may rely on this thread.
+                // The caller may take any time over them, and others may rely on this thread.
                 self.seat.leave();
             }
             let more = self.submitter.reap(most - got, &mut take);

@@ -26,7 +26,7 @@ fn nanos() -> u64 {
     // Through libc: rustix looks for the kernel's function by itself, which valgrind hides from it.
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .expect("every Linux has this clock");
-    // It counts from the start of the machine, so that neither part is negative and the sum fits for 584 years.
+    // The clock counts from the start of the machine, so that neither part is negative and the sum fits for 584 years.
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 

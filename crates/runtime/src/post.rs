@@ -41,7 +41,7 @@ impl Post {
         self.places().lie_down(id)
     }
 
-    /// It has slept in that place. True if it has the duty now.
+    /// The client has slept in that place. True if it has the duty now.
     pub(crate) fn get_up(&self, id: SubmitterId, place: Place) -> bool {
         self.places().get_up(id, place)
     }
@@ -159,9 +159,9 @@ mod tests {
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     enum At {
         Awake,
-        /// It has parked, and looks a last time.
+        /// The client has parked, and looks a last time.
         Looking,
-        /// It found nothing, and is about to lie down.
+        /// The client found nothing, and is about to lie down.
         Tired,
         Down(Place),
         Gone,

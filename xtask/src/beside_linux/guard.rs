@@ -1,4 +1,4 @@
-//! What is undone at the end, however the chore ends: by itself, by an error, by Ctrl-C or by SIGKILL.
+//! The undoing at the end, however the chore ends: by itself, by an error, by Ctrl-C or by SIGKILL.
 //!
 //! A shell that ignores signals reads, line by line, what there is to undo. When the other end of the pipe is gone, it
 //! undoes all of it. There is no other code that does that.

@@ -1,7 +1,7 @@
 //! Stalls of the machine: a thread that asks to be woken each millisecond, and notes how late that is.
 //!
-//! It has no special priority, like the workers of a loop device, so it waits where they wait. A run in which it was very
-//! late says nothing about a scheduler.
+//! The thread has no special priority, like the workers of a loop device, so it waits where they wait. A run in which it
+//! was very late says nothing about a scheduler.
 
 use crate::shell::timed;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

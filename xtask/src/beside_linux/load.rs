@@ -205,7 +205,7 @@ impl Job {
         f64::from(kib * 1024)
     }
 
-    /// What fio and bench spell alike.
+    /// The options that fio and bench spell alike.
     fn options(&self, time: Time) -> String {
         let Self { rw, bs, threads, place: (at, size, step), priority: (class, level), .. } = self;
         let Time { ramp, counted } = time;

@@ -18,7 +18,7 @@ const SOON: &str = "nice -n -20";
 /// A run that takes so much longer than it should has hung.
 const PATIENCE: u32 = 60;
 
-/// What both sides of a run need to know.
+/// The facts of a run that both sides need.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) load: &'a Load,

@@ -180,7 +180,7 @@ impl Target {
     /// Takes the file away if it is of this recording.
     fn remove(self) {
         if (self.is_new || self.has_begun) && self.path.metadata().is_ok_and(|it| it.is_file()) {
-            // It is reported that there is no recording.
+            // The caller reports that there is no recording.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -159,7 +159,7 @@ pub(crate) struct Tags {
 #[derive(Clone)]
 enum Among {
     /// None.
-    Nobody,
+    Undivided,
     /// The other hardware queues of the queue; elevators register by their numbers.
     Hctxs,
     /// Other queues; the number of this queue is `user`.
@@ -170,7 +170,7 @@ impl Tags {
     /// Tags of one hardware queue, or of all if they share them.
     pub(crate) fn new(depth: u32, shards: u16, shared: bool) -> Self {
         let set = Arc::new(TagSet::new(&TagSetShape::new(depth, shards)));
-        Self { set, among: if shared { Among::Hctxs } else { Among::Nobody } }
+        Self { set, among: if shared { Among::Hctxs } else { Among::Undivided } }
     }
 
     /// Tags of a set that other queues use too.
@@ -182,7 +182,7 @@ impl Tags {
     /// this queue holds.
     pub(crate) fn in_use(&self) -> u32 {
         match &self.among {
-            Among::Nobody | Among::Hctxs => self.set.in_use(),
+            Among::Undivided | Among::Hctxs => self.set.in_use(),
             Among::Queues { user, .. } => {
                 self.set.fair_share().expect("they are divided").held(*user)
             }
@@ -193,7 +193,7 @@ impl Tags {
     #[inline]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<Tag> {
         match &self.among {
-            Among::Nobody | Among::Hctxs => self.set.get(hint),
+            Among::Undivided | Among::Hctxs => self.set.get(hint),
             Among::Queues { .. } => self.get_batch(hint, 1)?.pop(),
         }
     }
@@ -202,7 +202,7 @@ impl Tags {
     #[inline]
     pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<TagBatch> {
         match &self.among {
-            Among::Nobody | Among::Hctxs => self.set.get_batch(hint, want),
+            Among::Undivided | Among::Hctxs => self.set.get_batch(hint, want),
             Among::Queues { user, .. } => self.set.get_batch_for(*user, hint, want),
         }
     }
@@ -212,7 +212,7 @@ impl Tags {
     #[cold]
     pub(crate) fn wait(&self, shard: u16, waiting: &Pending, now: Instant) {
         match &self.among {
-            Among::Nobody => {}
+            Among::Undivided => {}
             Among::Hctxs => self.set.wait(shard),
             Among::Queues { tags, user } => {
                 waiting.set(shard);
@@ -227,7 +227,7 @@ impl Tags {
     #[inline]
     pub(crate) fn put(&self, back: &[Tag], waiting: &Pending, duties: &mut Duties) {
         match &self.among {
-            Among::Nobody | Among::Hctxs => self.set.put(back, &mut |shard| duties.kick(shard)),
+            Among::Undivided | Among::Hctxs => self.set.put(back, &mut |shard| duties.kick(shard)),
             Among::Queues { tags, user } => self.set.put(back, &mut |other| {
                 if other == *user {
                     waiting.take(|shard| duties.kick(shard));

@@ -173,7 +173,7 @@ impl Drop for Emptied<'_> {
 fn rearrange<T>(list: &mut [T], order: &[u8]) {
     for (to, from) in order.iter().enumerate() {
         let mut from = usize::from(*from);
-        // What was in a place ahead has been swapped away, to the place that its successor came from.
+        // The request of a place ahead has been swapped away, to the place that its successor came from.
         while from < to {
             from = usize::from(order[from]);
         }

@@ -159,14 +159,14 @@ impl TagSet {
     /// Takes a tag, regardless of shares. `hint` as in [`Bitmap::get`].
     #[inline]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<Tag> {
-        debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
+        debug_assert!(self.shares.is_none(), "tags that are divided are taken for a user");
         self.bitmap.get(hint).map(Tag)
     }
 
     /// Takes up to `want` tags, regardless of shares.
     #[inline]
     pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<TagBatch> {
-        debug_assert!(self.shares.is_none(), "tags that are divided are taken for somebody");
+        debug_assert!(self.shares.is_none(), "tags that are divided are taken for a user");
         self.bitmap.get_batch(hint, want).map(TagBatch)
     }
 

@@ -47,7 +47,7 @@ pub(crate) static FAKE: Api = Api {
 /// Bytes of an object.
 pub(crate) const OBJECT: u64 = 1 << 20;
 
-/// What a test sees and sets.
+/// The state that a test sees and sets.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) bytes: Vec<u8>,
@@ -59,7 +59,7 @@ pub(crate) struct State {
     pub(crate) refuses: Option<i32>,
     /// Settings in force, of the client that came last.
     pub(crate) settings: Vec<(String, String)>,
-    /// What is open: clients, pools, images, completions.
+    /// The numbers of open clients, pools, images and completions.
     pub(crate) open: [u32; 4],
     pub(crate) flushes: u32,
     waiting: Vec<Work>,
@@ -239,7 +239,7 @@ impl Pieces {
 }
 
 fn ring(fd: c_int) {
-    // SAFETY: whoever gave the number keeps it open until the image is closed.
+    // SAFETY: the caller that gave the number keeps it open until the image is closed.
     let bell = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
     rustix::io::write(bell, &1_u64.to_ne_bytes()).expect("it counts far");
 }

@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 /// Seconds for which the end of an image waits for a cluster that does not answer.
 pub(super) const PATIENCE: u32 = 10;
 
-/// What librbd answered to the request of a place.
+/// The answer of librbd to the request of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
     /// The number that was given to [`Flight`](super::Flight) with the request.
@@ -60,13 +60,13 @@ pub(crate) struct Image {
     watch: Option<u64>,
 }
 
-/// What an open image needs as long as librbd has it.
+/// The parts of an open image that stay as long as librbd has it.
 struct Open {
     pool: OpenPool,
     contact: Box<Contact>,
 }
 
-/// What librbd reaches by itself, at an address that stays.
+/// The memory that librbd reaches by itself, at an address that stays.
 struct Contact {
     /// Set when the image has been changed, by a thread of librbd.
     changed: AtomicBool,

@@ -35,7 +35,7 @@ impl Positions {
 impl Bfq {
     /// The queue for the I/O `meta` of process `p`, which sends to `q`: usually `q` itself.
     pub(super) fn cooperate(&mut self, cx: &Cx<'_>, p: u32, q: u32, meta: &IoMeta) -> u32 {
-        if self.tunables.joining == Joining::Nobody {
+        if self.tunables.joining == Joining::Off {
             return q;
         }
         if let Some(twin) = self.due_twin(p, q) {
@@ -171,7 +171,7 @@ impl Bfq {
     /// shares, unless they are said to be one.
     fn begin_together(&self, q: u32, other: u32) -> bool {
         match self.tunables.joining {
-            Joining::Nobody => false,
+            Joining::Off => false,
             Joining::Early => self.queues[q].of_threads && self.queues[other].of_threads,
             Joining::Stable => true,
         }

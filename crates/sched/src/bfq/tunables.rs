@@ -92,7 +92,7 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Joining {
     /// None.
-    Nobody,
+    Off,
     /// Queues with neighbouring requests; and those that are created together, of threads of an application.
     Early,
     /// Also those of tenants that are created together.
@@ -137,7 +137,7 @@ impl Tunables {
             timeout: Nanos::ZERO,
             strict: false,
             low_latency: false,
-            joining: Joining::Nobody,
+            joining: Joining::Off,
             injection: false,
         };
         options.apply(|name, value| tunables.set(name, value));
@@ -187,7 +187,7 @@ impl Tunables {
             "low_latency" => self.low_latency = value != 0,
             "queue_merge" => {
                 self.joining = match value {
-                    ..=0 => Joining::Nobody,
+                    ..=0 => Joining::Off,
                     1 => Joining::Early,
                     _ => Joining::Stable,
                 }

@@ -273,7 +273,7 @@ impl Scheduler for Kyber {
             }
             self.inserted += 1;
             self.batching += 1;
-            // It would have been in one bank and then in the other.
+            // The request would have been in one bank and then in the other.
             let lane = &mut self.lanes[domain as usize];
             lane.gathering = lane.staged();
             lane.dispatched += 1;

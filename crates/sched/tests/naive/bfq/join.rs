@@ -22,7 +22,7 @@ pub(super) struct Filed {
 impl Twin {
     /// The queue that an I/O goes to: that of its sender, or one that its sender shares from now on.
     pub(super) fn cooperate(&mut self, sender: Sender, queue: usize, io: &IoMeta) -> usize {
-        if self.tunables.joining == Joining::Nobody {
+        if self.tunables.joining == Joining::Off {
             return queue;
         }
         if let Some(twin) = self.due_twin(sender, queue) {
@@ -161,7 +161,7 @@ impl Twin {
     fn begin_together(&self, queue: usize, other: usize) -> bool {
         let are_threads = self.q(queue).is_of_threads && self.q(other).is_of_threads;
         match self.tunables.joining {
-            Joining::Nobody => false,
+            Joining::Off => false,
             Joining::Early => are_threads,
             Joining::Stable => true,
         }
