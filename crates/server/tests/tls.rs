@@ -216,7 +216,7 @@ fn read_a_sector(talk: &mut Talk<Secure>) {
 /// taken: such a client was closed, though it owed nothing, when it had nothing to ask for a minute.
 #[test]
 fn a_client_that_took_its_replies_late_may_be_silent() {
-    let silence = blkmq::Nanos::from_millis(500);
+    let silence = blkmq::Nanos::from_millis(1500);
     let scene = scene(false, Bounds { silence, ..Bounds::default() });
     let mut late = Late::new(&scene);
     late.take();

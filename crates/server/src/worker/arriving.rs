@@ -1,7 +1,7 @@
 //! [`Arriving`]: the payload of a write, on its way from the socket into its buffers.
 //!
-//! It has a buffer for each portion, taken when the bytes before it are there: a client that announces much and sends
-//! little takes little memory.
+//! Each portion has a buffer, which is taken when the bytes before it have arrived: a client that announces much and
+//! sends little takes little memory.
 
 use crate::buffers::Buffers;
 use blkmq::AlignedBuf;

@@ -14,7 +14,7 @@ use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
 
-/// Bytes that a connection may have in flight when nothing is known of its client: enough to keep a fast disk at work.
+/// Bytes that a new connection may have in flight: enough to keep a fast disk busy.
 const FIRST: usize = 4 << 20;
 
 /// A connection, from its first byte to its last.
@@ -37,21 +37,21 @@ pub(crate) struct Connection {
     pub(crate) long: Option<u32>,
     /// The places of requests in steps whose next step is still to begin, longest wait first.
     pub(crate) steps: VecDeque<u32>,
-    /// The client sends nothing more, or nothing more is wanted of it.
+    /// The connection ends: the client has sent its last byte, or the server reads no more.
     pub(crate) is_over: bool,
     /// The client has closed both directions: no reply reaches it.
     pub(crate) is_cut: bool,
     /// The last time that a byte came or went.
     pub(crate) moved: Instant,
-    /// Since when the client has taken nothing of the replies that wait for it.
+    /// The time since which the client has taken none of the replies that wait for it.
     pub(crate) deaf: Option<Instant>,
     /// The next request waits until the worker has room for it.
     pub(crate) is_crowded: bool,
-    /// Bytes that wait here and are counted with those of the worker.
+    /// Bytes that wait here, as counted with those of the worker.
     pub(crate) counted: usize,
     /// Bytes that it has spent in a turn, and the number of that turn.
     pub(crate) begun: (u32, usize),
-    /// It is on the list of connections to be looked at.
+    /// It is on the worker's list for `finish`.
     pub(crate) is_listed: bool,
     /// It waits in the line of greedy connections (`turns.rs`).
     pub(crate) is_in_line: bool,
@@ -124,7 +124,7 @@ pub(crate) enum Payload {
     None,
     /// Bytes of a write on their way into its buffers.
     Filling { request: Writing, arriving: Arriving },
-    /// Bytes that nothing wants, and the error to answer with behind them.
+    /// Bytes of a refused request, and the error to answer with behind them.
     Dropping { left: usize, to: ReplyTo, error: ErrorCode },
 }
 
@@ -167,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// May another request be taken?
+    /// Whether another request may be taken.
     pub(crate) fn has_room(&self, bounds: &Bounds) -> bool {
         let bytes = self.bytes + self.output.waiting();
         // A client that takes no replies comes to this bound and stays there.
@@ -180,23 +180,23 @@ impl Connection {
             && bytes < most
     }
 
-    /// Bytes that it may have in flight: a few, and as many more as have gone to and come from the client.
+    /// Bytes that it may have in flight: [`FIRST`], and as many more as have gone to and come from the client.
     fn allowance(&self, bounds: &Bounds) -> usize {
         bounds.bytes.min(FIRST.saturating_add(self.earned))
     }
 
-    /// May a portion of its long request begin?
+    /// Whether a portion of its long request may begin.
     pub(crate) fn may_go_on(&self, bounds: &Bounds) -> bool {
         let is_taken = self.deaf.is_none() || self.output.waiting() < bounds.bytes_per_turn;
         self.held.is_none() && is_taken
     }
 
-    /// Has it spent in this turn as many bytes as a connection may spend in one? The rest waits for the next.
+    /// Whether it has spent the bytes of a turn in this one. Its other requests wait for the next.
     pub(crate) fn has_had_its_turn(&self, turn: u32, bounds: &Bounds) -> bool {
         self.begun_in(turn) >= bounds.bytes_per_turn
     }
 
-    /// Did it have its whole turn in the last one in which it began anything? Then it waits in line for the next.
+    /// Whether it used up its last turn. Then it waits in line for the next one.
     pub(crate) fn is_greedy(&self, bounds: &Bounds) -> bool {
         self.begun.1 >= bounds.bytes_per_turn
     }
@@ -217,7 +217,7 @@ impl Connection {
         self.bytes += bytes;
     }
 
-    /// Is a payload on its way that is longer than a portion, or that nothing wants?
+    /// Whether a payload arrives that is longer than a portion, or that is dropped.
     pub(crate) fn takes_much(&self, portion: usize) -> bool {
         let Phase::Transmission(transmission) = &self.phase else { return false };
         match &transmission.payload {
@@ -239,7 +239,7 @@ impl Connection {
         self.output.waiting() + payload
     }
 
-    /// Do bytes wait for the socket, in TLS or before it?
+    /// Whether bytes wait for the socket, in TLS or before it.
     pub(crate) fn has_output(&self) -> bool {
         self.output.waiting() > 0 || self.stream.wants_write()
     }
@@ -253,7 +253,7 @@ impl Connection {
         }
     }
 
-    /// Is there nothing more to do for it?
+    /// Whether the connection may be closed: it is over, and has neither requests nor output.
     pub(crate) fn is_finished(&self) -> bool {
         let silent = !self.has_output() || matches!(self.phase, Phase::Broken { .. });
         self.is_over && self.requests == 0 && silent
@@ -266,7 +266,7 @@ impl Connection {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// The socket is of no use any more.
+    /// Drops the output and the rest: the socket is broken.
     pub(crate) fn break_off(&mut self) {
         self.is_over = true;
         self.output = Output::default();
@@ -280,7 +280,7 @@ impl Connection {
         };
     }
 
-    /// The time at which the connection has kept the worker waiting for too long, if it does keep it waiting.
+    /// The time at which the connection has kept the worker waiting for too long; `None` while it does not.
     pub(crate) fn deadline(&self, bounds: &Bounds) -> Option<Instant> {
         match &self.phase {
             Phase::Handshake { began, .. } => Some(*began + bounds.handshake),

@@ -9,7 +9,7 @@ use blkmq::{AlignedBuf, IoResult};
 use blkmq_nbd::ErrorCode;
 use rustix::event::epoll::{self, EventFlags};
 
-/// A client whose connection ends half-way is told nothing, and its requests run to their end.
+/// Requests of a connection that breaks run to their end, and have no reply.
 impl Worker {
     /// Flushes the plugs, takes completions, and looks at every connection on the list, until there is nothing left.
     pub(super) fn finish(&mut self) {

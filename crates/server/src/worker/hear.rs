@@ -5,7 +5,7 @@ use super::{LITTLE, TOGETHER, Worker};
 use crate::export::Seat;
 use crate::flight::Key;
 use blkmq_nbd::TransmissionFlags;
-use blkmq_nbd::server::{Next, Replies, Requests};
+use blkmq_nbd::server::{Closing, Next, Replies, Requests};
 use rustix::event::epoll::EventFlags;
 use std::io::{ErrorKind, IoSliceMut};
 
@@ -212,7 +212,7 @@ impl Worker {
         if connection.is_over { bytes.len() } else { at }
     }
 
-    /// A place at the export called `name`, unless it has too many connections.
+    /// A seat at the export called `name`, unless the export has too many connections.
     fn seat(&self, name: &str) -> Option<Seat> {
         let exports = self.shared.exports.now();
         let seat = Seat::take(exports.get(name)?, self.shared.bounds.connections_per_export);
@@ -251,8 +251,12 @@ impl Worker {
                 }
                 None => connection.is_over = true,
             },
-            // Bytes behind the option are dropped: a man in the middle may have put them there.
+            // Bytes behind the option are dropped: an attacker on the way may have put them there.
             Next::StartTls => connection.begins_tls = true,
+            Next::Close(Closing::Aborted) => {
+                tracing::debug!("{}", Closing::Aborted);
+                connection.is_over = true;
+            }
             Next::Close(why) => {
                 self.faults.log(self.clock.now(), |before| {
                     let peer = connection.guest.name();

@@ -63,17 +63,18 @@ const DISKS: u64 = 1;
 const CONNECTIONS: u64 = 1 << 32;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 128;
-/// How many times the bytes of a turn all connections with an event may spend: many clients with small requests are not
-/// slowed by the bound. And the bytes that each may spend beyond.
+/// All connections with an event may spend this many times the bytes of a turn together, so that the bound does not slow
+/// many clients with small requests.
 const TOGETHER: usize = 2;
+/// Beyond that bound each connection may still spend these bytes.
 const LITTLE: usize = 16 << 10;
-/// How often connections that keep the worker waiting are looked at, at least.
+/// The longest time between two looks at the connections that keep the worker waiting.
 const TICK: Nanos = Nanos::from_millis(1000);
 /// After a drain has begun, idle connections stay open for this long, so that clients learn of it from the answer to
 /// their next request.
 const GRACE: Nanos = Nanos::from_millis(100);
 
-/// What all workers of a server share.
+/// The state that all workers of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) disks: Vec<Disk>,
@@ -84,7 +85,7 @@ pub(crate) struct Shared {
     pub(crate) handshake: Config,
     pub(crate) tls: Option<Tls>,
     pub(crate) counting: Counting,
-    /// By worker: how often it has looked at the clock. A worker that does nothing else looks every second.
+    /// For each worker, the number of its looks at the clock. An idle worker looks every second.
     pub(crate) beats: Vec<AtomicU32>,
 }
 
@@ -108,26 +109,26 @@ pub(crate) struct Worker {
     flights: Flights,
     input: Input,
     buffers: Buffers,
-    /// Bytes in flight for all connections, and those that wait in them.
+    /// Bytes in flight for all connections, and bytes that wait in their outputs and payloads.
     bytes: usize,
     ended: Vec<Ended>,
-    /// Connections to be looked at in this turn: they have output, may go on, or are over.
+    /// Connections for `finish`: they have output, may go on, or are over.
     listed: Vec<Key>,
     /// Connections with an I/O that found no credit, oldest first.
     starved: Vec<Key>,
-    /// Bytes that connections have spent in this turn, of which those in line have their own count.
+    /// Bytes that connections have spent in this turn; [`Turns`] counts those of connections in line.
     spent: usize,
     /// Connections that wait for their turn. For some of their bytes there will be no event.
     turns: Turns,
     /// Connections in their handshakes that have an event. They come behind those that are served.
     newcomers: Vec<Key>,
-    /// Connections that have room, and had to stop because the worker had none.
+    /// Connections that have room, and stopped because the worker had none.
     crowded: Vec<Key>,
-    /// When the connections that keep the worker waiting are looked at next.
+    /// The time of the next look at connections that keep the worker waiting.
     tick: Instant,
     /// The time between two of these looks.
     every: Nanos,
-    /// Since when the worker refuses requests, if it does.
+    /// The beginning of the drain, if there is one: the worker refuses requests from then on.
     draining: Option<Instant>,
     /// While it drains it takes no requests, so that clients send them to the server that follows.
     hands_over: bool,

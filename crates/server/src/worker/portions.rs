@@ -80,7 +80,7 @@ impl Worker {
         }
     }
 
-    /// The client is gone: no portion of its long request begins any more, and no step.
+    /// Ends the long request and the steps of a broken connection: no further portion or step begins.
     pub(super) fn give_up(&mut self, connection: &mut Connection) {
         if !matches!(connection.phase, Phase::Broken { .. }) {
             return;
@@ -98,7 +98,7 @@ impl Worker {
         }
     }
 
-    /// Counts a request no more.
+    /// Takes the request out of the counts of the worker and of the connection.
     pub(super) fn forget(&mut self, connection: &mut Connection, flight: &Flight) {
         self.bytes -= flight.bytes;
         connection.requests -= 1;

@@ -4,7 +4,7 @@ use super::super::Outcome;
 use super::super::folder::Folder;
 use crate::Result;
 use crate::serve::fio::pause;
-use crate::shell::{BLKMQ, Cmd, root, target_dir};
+use crate::shell::{BLKMQ, Cmd, is_installed, root, target_dir};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ fn journal(log: &str) -> Result<Outcome> {
 }
 
 /// The server on a file is restarted five times, by a drain and a start on the same socket, below a client of QEMU that
-/// reads back each block that it writes. No command fails, and all data is there.
+/// reads back each block that it writes. No command fails, all data is there, and nbdcopy begins on the same socket.
 pub(in crate::interop) fn restarts() -> Result<Outcome> {
     let folder = Folder::new("restarts")?;
     let [disk, stop, log] = ["disk", "stop", "client"].map(|it| folder.path().join(it));
@@ -144,5 +144,13 @@ pub(in crate::interop) fn restarts() -> Result<Outcome> {
     client.wait()?;
     let blocks = super::super::serve::all_succeeded(&fs::read_to_string(&log)?)?;
     println!("{RESTARTS} restarts; {blocks} blocks were written and read back");
+    if is_installed("nbdcopy") {
+        let copy = folder.path().join("copy");
+        let uri = format!("nbd+unix:///?socket={}", supervisor.socket.display());
+        Cmd::new(&format!("nbdcopy {uri} {}", copy.display())).run()?;
+        if fs::read(&copy)? != fs::read(&disk)? {
+            return Err("nbdcopy has other bytes than the file of the disk".into());
+        }
+    }
     Ok(Outcome::Passed)
 }
