@@ -68,6 +68,7 @@ mod policy;
 pub mod registry;
 mod requests;
 mod shape;
+mod sorted;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
@@ -77,6 +78,7 @@ pub use groups::{About, Capacity, Direction, Event, GroupChange, Guarantee, Note
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use policy::{
     At, Bypass, Cx, DepthLimits, Done, Factory, Grown, PLUG, Pick, Scheduler, Scope, Used,
+    WholePlug,
 };
 pub use requests::Requests;
 pub use shape::Shape;

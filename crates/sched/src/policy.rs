@@ -67,6 +67,17 @@ impl fmt::Debug for Cx<'_> {
 /// The most requests that [`Scheduler::insert_and_pick_all`] is given.
 pub const PLUG: usize = 16;
 
+/// Requests that come together to a policy that holds none, for [`Scheduler::insert_and_pick_all`].
+#[derive(Clone, Copy, Debug)]
+pub struct WholePlug<'a> {
+    /// The requests, in the order of submission: at least one, at most [`PLUG`], all new, and all reads or all writes.
+    pub rqs: &'a [RequestId],
+    /// The hardware queue that they leave by.
+    pub hw: HwQueue,
+    /// Scheduler tags in use before these requests had theirs.
+    pub used: Used,
+}
+
 /// The position at which a request is inserted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
@@ -188,16 +199,23 @@ pub trait Scheduler: Send {
         self.pick(cx, hw)
     }
 
-    /// The same for a whole plug, of up to [`PLUG`] requests: inserts all of `rqs` at the tail, in this order, and then
-    /// picks until none is held. Writes, for each pick, the position of the request in `rqs`. False, and nothing has
-    /// happened, if the policy would not hand out all of them now, or has no way of its own for that. Called only if
+    /// The same for a whole plug: inserts all of its requests at the tail, in this order, and then picks until none is
+    /// held. Writes, for each pick, the position of the request in the plug. A policy that [limits
+    /// slots](Self::limits_slots) also decides here whether the requests may have theirs; [`admits`](Self::admits) is not
+    /// asked. Tokens come from [`take_all`](PolicyEnv::take_all). False, and nothing has happened, if the policy would not
+    /// admit or not hand out all of them now, or has no way of its own for that. Called only if
     /// [`picks_plugs`](Self::picks_plugs) says so.
-    fn insert_and_pick_all(&mut self, _cx: &Cx<'_>, _rqs: &[RequestId], _order: &mut [u8]) -> bool {
+    fn insert_and_pick_all(
+        &mut self,
+        _cx: &Cx<'_>,
+        _plug: &WholePlug<'_>,
+        _order: &mut [u8],
+    ) -> bool {
         false
     }
 
-    /// Has the policy a way of its own for whole plugs? Asked when a queue is built and when an observer of its policy
-    /// leaves.
+    /// Has the policy a way of its own for whole plugs, with the attributes that it has now? Asked when a queue is built,
+    /// when an attribute has changed, and when an observer of its policy leaves.
     fn picks_plugs(&self) -> bool {
         false
     }

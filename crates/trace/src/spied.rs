@@ -60,6 +60,15 @@ impl PolicyEnv for Spied<'_> {
         there
     }
 
+    fn take_all(&self, pool: usize, n: u32) -> bool {
+        let there = self.env.take_all(pool, n);
+        if there {
+            let one = Heard::Token { pool: pool as u32, there };
+            self.memory.heard.borrow_mut().extend((0..n).map(|_| one));
+        }
+        there
+    }
+
     fn count(&self, counter: usize) {
         self.env.count(counter);
     }

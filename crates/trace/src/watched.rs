@@ -4,6 +4,7 @@ use crate::spied::{Heard, Memory, Spied};
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{
     At, Bypass, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used,
+    WholePlug,
 };
 use std::cell::RefCell;
 
@@ -87,6 +88,21 @@ impl Watched {
     fn tell(&self, what: impl Fn(&mut dyn PolicyWatch)) {
         self.watches.borrow_mut().iter_mut().for_each(|watch| what(&mut **watch));
     }
+
+    /// Tells of a plug that was inserted and picked in one call, as of the calls that it stands for.
+    fn tell_plug(&self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &[u8], tokens: Vec<Heard>) {
+        for rq in plug.rqs {
+            self.tell(|watch| watch.inserted(cx, *rq, At::Tail));
+        }
+        let mut tokens = tokens.into_iter();
+        for at in &order[..plug.rqs.len()] {
+            if let Some(token) = tokens.next() {
+                self.tell(|watch| watch.heard(cx.now, token));
+            }
+            let rq = plug.rqs[usize::from(*at)];
+            self.tell(|watch| watch.asked(cx, plug.hw, Pick::Issue(rq)));
+        }
+    }
 }
 
 impl Scheduler for Watched {
@@ -99,6 +115,24 @@ impl Scheduler for Watched {
         let pick = spied!(self, cx, pick(hw));
         self.tell(|watch| watch.asked(cx, hw, pick));
         pick
+    }
+
+    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
+        let env = Spied { env: cx.env, memory: &self.memory };
+        let picked = self.inner.insert_and_pick_all(&cx.through(&env), plug, order);
+        let mut tokens = Vec::new();
+        self.memory.take_all(|heard| match heard {
+            Heard::Token { .. } => tokens.push(heard),
+            state => self.tell(|watch| watch.heard(cx.now, state)),
+        });
+        if picked {
+            self.tell_plug(cx, plug, order, tokens);
+        }
+        picked
+    }
+
+    fn picks_plugs(&self) -> bool {
+        self.inner.picks_plugs()
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
@@ -230,4 +264,60 @@ impl Scheduler for Gone {
     }
 
     fn inspect(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::Op;
+    use blkmq_sched::testkit::{Driver, LocalEnv};
+    use blkmq_sched::{Options, PLUG, Requests, registry};
+    use std::sync::{Arc, Mutex};
+
+    /// The calls, as words.
+    struct Words(Arc<Mutex<Vec<String>>>);
+
+    impl PolicyWatch for Words {
+        fn heard(&mut self, _: Instant, what: Heard) {
+            let Heard::Token { pool, there } = what else { return };
+            self.0.lock().unwrap().push(format!("token {pool} {there}"));
+        }
+        fn inserted(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+            self.0.lock().unwrap().push(format!("{at:?} {}", cx.requests.get(rq).sector));
+        }
+        fn asked(&mut self, cx: &Cx<'_>, hw: HwQueue, answer: Pick) {
+            let Pick::Issue(rq) = answer else { panic!("{answer:?}") };
+            let sector = cx.requests.get(rq).sector;
+            self.0.lock().unwrap().push(format!("queue {} {sector}", hw.0));
+        }
+    }
+
+    /// The calls that an observer is told of when a plug of reads of these sectors leaves at once.
+    fn told(scheduler: &str, sectors: &[u64]) -> Vec<String> {
+        let factory = registry::find(scheduler).unwrap();
+        let (shape, options) = (Driver::shape(8), Options::defaults(factory.attributes));
+        let env = LocalEnv::of(factory, &shape, &options);
+        let words = Arc::new(Mutex::new(Vec::new()));
+        let watches: Vec<Box<dyn PolicyWatch>> = vec![Box::new(Words(Arc::clone(&words)))];
+        let mut policy = watched((factory.build)(&shape, &options), watches);
+        assert!(policy.picks_plugs());
+        let mut requests = Requests::new(8);
+        let alloc = |sector: &u64| requests.alloc(IoMeta::new(Op::Read, *sector, 8)).unwrap();
+        let rqs: Vec<RequestId> = sectors.iter().map(alloc).collect();
+        let used = Used { of: 8, all: 0, limited: 0, unsynced: 0 };
+        let plug = WholePlug { rqs: &rqs, hw: HwQueue(3), used };
+        let cx = Cx::new(Instant::ZERO, &requests, &env);
+        assert!(policy.insert_and_pick_all(&cx, &plug, &mut [0; PLUG]));
+        words.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn a_plug_that_leaves_at_once_is_told_as_insertions_and_picks() {
+        let inserted = ["Tail 64", "Tail 8", "Tail 32"];
+        let sorted = ["queue 3 8", "queue 3 32", "queue 3 64"];
+        assert_eq!(told("mq-deadline", &[64, 8, 32]), [inserted, sorted].concat());
+        let tokens = ["token 0 true", "queue 3 64", "token 0 true", "queue 3 8", "token 0 true"];
+        let expected = [&inserted[..], &tokens[..], &["queue 3 32"]].concat();
+        assert_eq!(told("kyber", &[64, 8, 32]), expected);
+    }
 }

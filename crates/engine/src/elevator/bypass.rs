@@ -4,7 +4,7 @@ use super::{
     Chain, Cx, Elevator, HwQueue, Inflight, IoMeta, NoMerges, Op, PluggedRequest, RequestId, Tag,
     merge,
 };
-use blkmq_sched::{Bypass, Pick};
+use blkmq_sched::{Bypass, Pick, WholePlug};
 
 impl Elevator {
     /// May an I/O that comes now take a short way? Not ahead of a request that is held, that waits for a slot by
@@ -42,13 +42,14 @@ impl Elevator {
     }
 
     /// May all of `ios` pass together? Not without slots for all, nor into a flush sequence, nor past a chance to merge
-    /// with each other.
+    /// with each other; and they are all reads or all writes. A policy that limits slots is not asked yet.
     pub(crate) fn lets_all_pass(&self, ios: &[PluggedRequest]) -> bool {
         let used = &self.used[0];
         let room = self.requests.capacity() - self.requests.in_use();
-        if self.limits_slots
-            || used.all as usize + ios.len() > self.config.nr_requests as usize
+        let Some(PluggedRequest { meta: first, .. }) = ios.first() else { return false };
+        if used.all as usize + ios.len() > self.config.nr_requests as usize
             || ios.len() > room
+            || !matches!(first.op, Op::Read | Op::Write)
         {
             return false;
         }
@@ -57,7 +58,7 @@ impl Elevator {
         for (at, PluggedRequest { meta, .. }) in ios.iter().enumerate() {
             limited += u32::from(!meta.is_sync_read());
             let joins = |other: &PluggedRequest| merge::could_join(&other.meta, meta);
-            if !matches!(meta.op, Op::Read | Op::Write)
+            if meta.op != first.op
                 || meta.flags.intersects(self.sequenced)
                 || merges && ios[..at].iter().any(joins)
             {
@@ -67,19 +68,21 @@ impl Elevator {
         limited <= self.async_depth || limited == used.limited
     }
 
-    /// Gives slots to I/Os that may pass together, and has the policy insert and pick all of them. False, and nothing
-    /// has happened, if the policy does not.
+    /// Gives slots to I/Os that may pass together, and has the policy insert and pick all of them, to leave by `hw`.
+    /// False, and nothing has happened, if the policy does not.
     pub(crate) fn insert_and_pick_all(
         &mut self,
         ios: &[PluggedRequest],
+        hw: HwQueue,
         ids: &mut [RequestId],
         order: &mut [u8],
     ) -> bool {
+        let used = self.used[0];
         for (id, io) in ids.iter_mut().zip(ios) {
             *id = self.take_slot(&io.meta);
         }
         let cx = Cx::new(self.now, &self.requests, &self.env);
-        if !self.policy.insert_and_pick_all(&cx, ids, order) {
+        if !self.policy.insert_and_pick_all(&cx, &WholePlug { rqs: ids, hw, used }, order) {
             ids.iter().for_each(|id| self.free_slot(*id));
             return false;
         }
@@ -98,9 +101,7 @@ impl Elevator {
         hw: HwQueue,
         tag: Tag,
     ) -> Inflight {
-        let PluggedRequest { meta, bio, bios } = io;
-        let pool = self.env.picked();
-        Inflight::new(Chain { head: bio, bios, retries: 0 }, id, tag, hw, self.now, &meta, pool)
+        self.token_of(io, id, hw, tag, self.env.picked())
     }
 
     /// Keeps that I/O as one that is held, if the policy has not picked it.
@@ -148,7 +149,20 @@ impl Elevator {
         hw: HwQueue,
         tag: Tag,
     ) -> Inflight {
+        self.token_of(io, id, hw, tag, None)
+    }
+
+    /// The same, of an I/O that has a token of `pool`.
+    #[inline(always)]
+    pub(crate) fn token_of(
+        &self,
+        io: PluggedRequest,
+        id: RequestId,
+        hw: HwQueue,
+        tag: Tag,
+        pool: Option<u8>,
+    ) -> Inflight {
         let PluggedRequest { meta, bio, bios } = io;
-        Inflight::new(Chain { head: bio, bios, retries: 0 }, id, tag, hw, self.now, &meta, None)
+        Inflight::new(Chain { head: bio, bios, retries: 0 }, id, tag, hw, self.now, &meta, pool)
     }
 }

@@ -245,12 +245,12 @@ impl Elevator {
         {
             self.policy = policy;
             self.bypass = bypass(&*self.policy, &self.config);
-            self.picks_plugs = self.is_direct && self.policy.picks_plugs();
         }
         for (name, value) in &tuning.options {
             let known = self.policy.set_attribute(name, *value);
             assert!(known, "the policy has no attribute '{name}' although its table says so");
         }
+        self.picks_plugs = self.is_direct && self.policy.picks_plugs();
         self.env.set_stats(tuning.stats);
         self.counts_groups = counting::counts(&*self.policy, tuning.stats.level);
         self.regroup(&tuning.regroup);

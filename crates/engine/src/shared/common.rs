@@ -383,6 +383,26 @@ impl PolicyEnv for ElevatorEnv {
     }
 
     #[inline]
+    fn take_all(&self, pool: usize, n: u32) -> bool {
+        assert!(self.taken.get().is_none(), "a plug takes from one pool, once");
+        let stash = &self.stash[pool];
+        let there = stash.get();
+        // All of them are used at once, so none is kept from the other elevators.
+        let missing = n.saturating_sub(there);
+        let got = if missing == 0 { 0 } else { self.common().pools[pool].take(missing) };
+        let there = there + got;
+        if got < missing {
+            stash.set(there);
+            self.stashed.set(self.stashed.get() || there > 0);
+            return false;
+        }
+        stash.set(there - n);
+        // There are at most 62 pools.
+        self.taken.set(Some(pool as u8));
+        true
+    }
+
+    #[inline]
     fn count(&self, counter: usize) {
         let counter = &self.common().counters[usize::from(self.shard)][counter];
         // There is one writer at a time, and the run that guarantees this also orders the writes.

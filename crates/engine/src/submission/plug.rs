@@ -177,7 +177,10 @@ fn rearrange<T>(list: &mut [T], order: &[u8]) {
         while from < to {
             from = usize::from(order[from]);
         }
-        list.swap(to, from);
+        // In an order that is kept, none moves.
+        if from != to {
+            list.swap(to, from);
+        }
     }
 }
 

@@ -11,6 +11,11 @@ use blkmq_core::{IoMeta, Nanos, RequestId};
 /// A single request below this many sectors may still grow if the device waits a little longer.
 const SMALL: u32 = 32;
 
+/// Might a single request of this many sectors still grow?
+pub(super) fn may_grow(sectors: u32) -> bool {
+    sectors < SMALL
+}
+
 impl Bfq {
     /// Files a request in the order of its queue.
     pub(super) fn arrive(&mut self, cx: &Cx<'_>, rq: RequestId) {
@@ -54,7 +59,7 @@ impl Bfq {
 
     /// Updates the habits of the process on an arrival.
     #[inline]
-    fn learn_habits(&mut self, q: u32) {
+    pub(super) fn learn_habits(&mut self, q: u32) {
         let (now, slice_idle) = (self.now, self.tunables.slice_idle);
         let idle_class = self.is_idle_class(q);
         let queue = &mut self.queues[q];
@@ -117,6 +122,12 @@ impl Bfq {
         if self.queues[q].lane == NO_LANE {
             self.queues[q].lane = self.lanes.pop().expect("there is a lane for each request");
         }
+        self.sample_first(q);
+    }
+
+    /// A queue that had no request waiting gets one: what its arrival says about wakers and injection.
+    #[inline]
+    pub(super) fn sample_first(&mut self, q: u32) {
         if self.queues[q].sync && self.tunables.injection {
             self.look_for_waker(q);
             self.sample_arrival(q);
@@ -212,7 +223,7 @@ impl Bfq {
     /// A request has arrived for which the device was kept idle.
     fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
         let late = self.is_timed_out();
-        let may_grow = self.queues[q].queued == 1 && sectors < SMALL;
+        let may_grow = self.queues[q].queued == 1 && may_grow(sectors);
         if may_grow && !late && self.idling_boosts(q) {
             return;
         }

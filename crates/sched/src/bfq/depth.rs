@@ -25,6 +25,15 @@ fn cap(io: &IoMeta, of: u32, raised: bool) -> u32 {
     (u64::from(of) * u64::from(sixteenths) / 16).max(1) as u32
 }
 
+/// The tags in use that count against the cap of this kind of I/O.
+fn taken(io: &IoMeta, used: Used) -> u32 {
+    match (io.is_sync_read(), is_sync(io)) {
+        (true, _) => used.all,
+        (false, true) => used.limited,
+        (false, false) => used.unsynced,
+    }
+}
+
 /// `limit * part / whole`, rounded to the nearest.
 fn share(limit: u64, part: u64, whole: u64) -> u64 {
     (limit * part + whole / 2).checked_div(whole).unwrap_or(limit)
@@ -34,27 +43,33 @@ impl Bfq {
     /// May `io` have a tag?
     pub(super) fn admits_io(&self, io: &IoMeta, used: Used) -> bool {
         let cap = cap(io, used.of, self.raised_busy > 0);
-        let taken = match (io.is_sync_read(), is_sync(io)) {
-            (true, _) => used.all,
-            (false, true) => used.limited,
-            (false, false) => used.unsynced,
-        };
-        if taken >= cap {
+        if taken(io, used) >= cap {
             return false;
         }
-        // A queue without tags may always have one.
-        let queue = self.queue_for(io).filter(|q| self.queues[*q].allocated > 0);
-        queue.is_none_or(|q| !self.is_over_share(q, cap.into()))
+        let queue = self.queue_for(io);
+        queue.is_none_or(|q| self.has_share(q, self.queues[q].allocated, cap.into()))
     }
 
-    /// Has the queue reached its share of `cap`, by weight among the queues of its group?
-    fn is_over_share(&self, q: u32, cap: u64) -> bool {
+    /// May `n` I/Os like `io`, which go to `q`, each have a tag after the ones before?
+    pub(super) fn admits_together(&self, q: u32, io: &IoMeta, used: Used, n: u32) -> bool {
+        let cap = cap(io, used.of, self.raised_busy > 0);
+        let before = n - 1;
+        taken(io, used) + before < cap
+            && self.has_share(q, self.queues[q].allocated + before, cap.into())
+    }
+
+    /// May the queue, which has this many tags, have another one of `cap`: by weight among the queues of its group?
+    fn has_share(&self, q: u32, allocated: u32, cap: u64) -> bool {
+        if allocated == 0 {
+            // A queue without tags may always have one.
+            return true;
+        }
         let (level, class) = (self.wf.level(q), self.wf.class(q));
         // The weights of a class count eight times as much as those of the next lower one.
         let upto = &Class::ALL[..=class as usize];
         let sum = upto.iter().fold(0, |sum, class| sum * 8 + self.wf.wsum(level, *class));
         let limit = share(cap, self.wf.weight(q).into(), sum);
-        u64::from(self.queues[q].allocated) >= limit.max(1)
+        u64::from(allocated) < limit.max(1)
     }
 }
 

@@ -111,6 +111,20 @@ impl IoShare {
         }
     }
 
+    /// `n` requests have arrived at one time, at least one; `idle` as above, before the first of them.
+    pub fn arrived_together(&mut self, now: Instant, idle: Nanos, n: u32) {
+        let mut since = self.since;
+        self.arrived(now, idle);
+        for _ in 1..n {
+            if self.since == since {
+                // The window was not halved: another request at the same time finds and leaves the same.
+                return;
+            }
+            since = self.since;
+            self.arrived(now, Nanos::ZERO);
+        }
+    }
+
     /// Idle for at most a fifth of the time.
     #[must_use]
     pub fn is_bound(&self) -> bool {

@@ -6,6 +6,7 @@
 //! - `senders.rs` finds the request's queue, `arrive.rs` adds it, `order.rs` selects the next request of a queue;
 //! - [`wf2q`] selects the next queue, `select.rs` serves it, `expire.rs` ends its slot, `budget.rs` sets the length
 //!   of the next one;
+//! - `plug.rs` takes plugs for the queue in service through both in one step;
 //! - `finish.rs` handles requests that come back from the device, `idling.rs` decides whether to wait for more;
 //! - heuristics: `raising.rs`, `burst.rs`, `merging.rs`, `injection.rs`, `wakers.rs`, fed by `habits.rs` and `rate.rs`;
 //! - `groups.rs`, `depth.rs` and `notes.rs` handle groups, tags and statistics.
@@ -24,6 +25,7 @@ mod links;
 mod merging;
 mod notes;
 mod order;
+mod plug;
 mod priority;
 mod procs;
 mod queue;

@@ -43,7 +43,7 @@ impl Ways {
 
 impl Bfq {
     #[inline]
-    fn ways(&self) -> Ways {
+    pub(super) fn ways(&self) -> Ways {
         Ways { back_max: self.tunables.back_seek_max, penalty: self.tunables.back_seek_penalty }
     }
 

@@ -211,6 +211,13 @@ impl Procs {
         }
     }
 
+    /// The process has `n` more requests under way, at least one.
+    #[inline]
+    pub(super) fn begin_together(&mut self, proc: u32, n: u32) {
+        self.begin(proc);
+        self.slab[proc as usize].requests += n - 1;
+    }
+
     /// The process has one request less under way.
     #[inline]
     pub(super) fn end(&mut self, proc: u32) {

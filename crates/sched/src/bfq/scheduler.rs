@@ -3,7 +3,7 @@
 use super::notes::Kind;
 use super::tunables::Tunables;
 use super::{Bfq, State};
-use crate::{At, Cx, Done, Event, GroupChange, Grown, Pick, Scheduler, Used};
+use crate::{At, Cx, Done, Event, GroupChange, Grown, Pick, Scheduler, Used, WholePlug};
 use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
 
 impl Bfq {
@@ -63,6 +63,22 @@ impl Scheduler for Bfq {
     fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
         self.enter(cx);
         self.choose(cx)
+    }
+
+    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) -> Pick {
+        if self.issue_plug(cx, &[rq], None, &mut [0]) {
+            return Pick::Issue(rq);
+        }
+        self.insert(cx, rq, At::Tail);
+        self.pick(cx, hw)
+    }
+
+    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
+        self.issue_plug(cx, plug.rqs, Some(plug.used), order)
+    }
+
+    fn picks_plugs(&self) -> bool {
+        true
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {

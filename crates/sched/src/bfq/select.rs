@@ -5,7 +5,7 @@ use super::notes::Kind;
 use super::wf2q::Class;
 use super::{Bfq, HEAD, NOBODY, State, habits};
 use crate::{Cx, Pick};
-use blkmq_core::{Nanos, RequestId};
+use blkmq_core::{IoMeta, Nanos, RequestId};
 
 /// The factor by which async I/O is charged, where that harms no queue, because no submitter waits for it.
 const ASYNC_COSTS: u64 = 3;
@@ -145,6 +145,21 @@ impl Bfq {
     fn dispatch(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId) {
         let meta = *cx.requests.get(rq);
         self.queues[q].dispatched += 1;
+        self.measure_dispatch(&meta);
+        if self.is_serving(q) {
+            self.serving_position = meta.end();
+        }
+        self.in_driver += 1;
+        self.items[rq.index()].state = State::Issued;
+        let level = self.wf.level(q);
+        self.take_out(q, rq, meta.sector);
+        self.note_served(cx, level, Kind::of(&meta), meta.sectors);
+        self.left_empty(cx, q);
+    }
+
+    /// A request goes to the device, which is counted there afterwards: what that says about the device's rate.
+    #[inline]
+    pub(super) fn measure_dispatch(&mut self, meta: &IoMeta) {
         let far = habits::is_far(self.last_position, meta.sector, meta.sectors, self.rotational);
         let changed = self.rate.dispatched(&super::rate::Dispatch {
             now: self.now,
@@ -157,15 +172,6 @@ impl Bfq {
             self.adapt_budget();
         }
         self.last_position = meta.end();
-        if self.is_serving(q) {
-            self.serving_position = meta.end();
-        }
-        self.in_driver += 1;
-        self.items[rq.index()].state = State::Issued;
-        let level = self.wf.level(q);
-        self.take_out(q, rq, meta.sector);
-        self.note_served(cx, level, Kind::of(&meta), meta.sectors);
-        self.left_empty(cx, q);
     }
 
     /// Issues a requeued request, or one that goes ahead of everything.

@@ -9,7 +9,9 @@ mod plug;
 mod select;
 
 use crate::index::{Lists, SectorIndex};
-use crate::{At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Scheduler, Scope, Shape};
+use crate::{
+    At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Scheduler, Scope, Shape, WholePlug,
+};
 use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
@@ -177,8 +179,8 @@ impl Scheduler for Deadline {
         self.alone(cx, rq, lane, meta.sector)
     }
 
-    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, rqs: &[RequestId], order: &mut [u8]) -> bool {
-        self.issue_plug(cx, rqs, order)
+    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
+        self.issue_plug(cx, plug.rqs, order)
     }
 
     fn picks_plugs(&self) -> bool {

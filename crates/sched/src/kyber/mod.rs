@@ -3,7 +3,7 @@
 //! The behaviour is that of `spec/kyber.md`; `doc/kyber.md` lists the differences. This file is the [`Scheduler`], of
 //! which every hardware queue has an instance: waiting requests, turns of the domains, and taking tokens.
 //! `governor.rs` decides how many tokens there are, for all instances together, with `adaptive` by `learner.rs` and
-//! `bursts.rs`. `gate.rs` holds back the domains that leave in bursts.
+//! `bursts.rs`. `gate.rs` holds back the domains that leave in bursts. `plug.rs` issues a plug in one step.
 
 mod bursts;
 mod domain;
@@ -13,10 +13,12 @@ mod governor;
 mod latency;
 mod learner;
 mod options;
+mod plug;
 
 use crate::index::Lists;
 use crate::{
     At, Common, Cx, Done, Factory, Options, Pick, PolicyEnv, Scheduler, Scope, Shape, Used,
+    WholePlug,
 };
 use alloc::boxed::Box;
 use alloc::vec;
@@ -286,6 +288,14 @@ impl Scheduler for Kyber {
         }
         self.batching = 0;
         self.refused()
+    }
+
+    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
+        self.issue_plug(cx, plug, order)
+    }
+
+    fn picks_plugs(&self) -> bool {
+        self.takes_plugs()
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {

@@ -4,7 +4,7 @@ use super::{Checked, LocalEnv};
 use crate::{
     At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Requests, Scheduler,
 };
-use crate::{PLUG, Shape, Used};
+use crate::{PLUG, Shape, Used, WholePlug};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -145,13 +145,20 @@ impl Driver {
         let now = self.now;
         let alloc = |meta: &IoMeta| self.requests.alloc(IoMeta { arrived: now, ..*meta });
         let rqs: Vec<RequestId> = metas.iter().filter_map(alloc).collect();
+        self.env.review(now);
         let mut order = [0; PLUG];
-        if self.policy.picks_plugs()
-            && self.policy.insert_and_pick_all(&cx!(self), &rqs, &mut order[..rqs.len()])
+        let order = &mut order[..rqs.len()];
+        // As of a policy with twice as many tags as there are slots: admission is asked about elsewhere.
+        let of = 2 * self.requests.capacity() as u32;
+        let used = Used { of, all: 0, limited: 0, unsynced: 0 };
+        let plug = WholePlug { rqs: &rqs, hw: HwQueue(0), used };
+        if self.is_whole(&rqs)
+            && self.policy.picks_plugs()
+            && self.policy.insert_and_pick_all(&cx!(self), &plug, order)
         {
-            let picked = order[..rqs.len()].iter().map(|at| rqs[usize::from(*at)]);
-            let picked: Vec<RequestId> = picked.collect();
+            let picked: Vec<RequestId> = order.iter().map(|at| rqs[usize::from(*at)]).collect();
             self.issued_at.extend(picked.iter().map(|rq| (*rq, now)));
+            self.env.settle_all(&picked);
             return picked.into_iter().map(Pick::Issue).collect();
         }
         rqs.iter().for_each(|rq| self.policy.insert(&cx!(self), *rq, At::Tail));
@@ -160,6 +167,13 @@ impl Driver {
             picks.push(self.pick());
         }
         picks
+    }
+
+    /// Are these requests such as the engine inserts in one call?
+    fn is_whole(&self, rqs: &[RequestId]) -> bool {
+        let Some(first) = rqs.first() else { return false };
+        let op = self.meta(*first).op;
+        matches!(op, Op::Read | Op::Write) && rqs.iter().all(|rq| self.meta(*rq).op == op)
     }
 
     /// Calls `pick` for hardware queue 0.

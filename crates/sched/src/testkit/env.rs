@@ -14,6 +14,8 @@ pub struct LocalEnv {
     inner: RefCell<Inner>,
     /// The pool that the current `pick` took a token from.
     taken: Cell<Option<usize>>,
+    /// The pool that the current plug took tokens from, and how many.
+    taken_all: Cell<Option<(usize, u32)>>,
     due: Cell<Option<Instant>>,
     level: Cell<StatsLevel>,
     draining: Cell<bool>,
@@ -95,6 +97,19 @@ impl LocalEnv {
                 assert!(inner.held.insert(rq, pool).is_none(), "{rq:?} has a token already");
             }
             None => inner.out[pool] -= 1,
+        }
+    }
+
+    /// A plug has been issued: each of its requests has one of the tokens that were taken for it.
+    ///
+    /// # Panics
+    /// If there are more or fewer tokens than requests, or one of them holds a token already.
+    pub fn settle_all(&self, issued: &[RequestId]) {
+        let Some((pool, n)) = self.taken_all.take() else { return };
+        assert_eq!(issued.len(), n as usize, "a token for each request of the plug");
+        let inner = &mut *self.inner.borrow_mut();
+        for rq in issued {
+            assert!(inner.held.insert(*rq, pool).is_none(), "{rq:?} has a token already");
         }
     }
 
@@ -187,6 +202,17 @@ impl PolicyEnv for LocalEnv {
         if there {
             inner.out[pool] += 1;
             self.taken.set(Some(pool));
+        }
+        there
+    }
+
+    fn take_all(&self, pool: usize, n: u32) -> bool {
+        assert!(self.taken_all.get().is_none(), "a plug takes from one pool, once");
+        let inner = &mut *self.inner.borrow_mut();
+        let there = inner.out[pool] + n <= inner.tokens[pool];
+        if there {
+            inner.out[pool] += n;
+            self.taken_all.set(Some((pool, n)));
         }
         there
     }

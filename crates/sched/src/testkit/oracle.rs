@@ -4,7 +4,9 @@
 //! to wait for is in the future, and a request is in flight when the policy waits for a completion. That every held
 //! request is picked *eventually* needs a driver that keeps asking: [`Driver::drain`](super::Driver::drain).
 
-use crate::{At, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used};
+use crate::{
+    At, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used, WholePlug,
+};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
@@ -96,16 +98,17 @@ impl Scheduler for Checked {
         self.check(cx, pick);
         pick
     }
-    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, rqs: &[RequestId], order: &mut [u8]) -> bool {
+
+    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
         self.tick(cx);
         assert!(self.held.is_empty(), "the driver says that the policy holds none");
-        if !self.inner.insert_and_pick_all(cx, rqs, order) {
+        if !self.inner.insert_and_pick_all(cx, plug, order) {
             return false;
         }
         let mut given = BTreeSet::new();
-        for at in &order[..rqs.len()] {
+        for at in &order[..plug.rqs.len()] {
             assert!(given.insert(*at), "the policy gave out request {at} of a plug twice");
-            assert!(self.issued.insert(rqs[usize::from(*at)]), "it was issued already");
+            assert!(self.issued.insert(plug.rqs[usize::from(*at)]), "it was issued already");
         }
         true
     }

@@ -7,5 +7,6 @@ mod bursts;
 mod common;
 mod governor;
 mod load;
+mod plugs;
 mod section8;
 mod twins;

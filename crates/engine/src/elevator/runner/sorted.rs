@@ -24,7 +24,7 @@ impl Runner {
         let mut ids = [RequestId::new(0, 0); PLUG];
         let mut order = [0; PLUG];
         let (ids, order) = (&mut ids[..n], &mut order[..n]);
-        if tags.len() < n as u32 || !elevator.insert_and_pick_all(plug.requests(), ids, order) {
+        if tags.len() < n as u32 || !elevator.insert_and_pick_all(plug.requests(), hw, ids, order) {
             while let Some(tag) = tags.pop() {
                 unused.push(tag);
             }
@@ -32,12 +32,13 @@ impl Runner {
             unused.clear();
             return;
         }
+        let pool = elevator.env.picked();
         plug.rearrange(order);
         let mut plug = plug.drain();
         for at in order {
             let (Some(tag), Some(io)) = (tags.pop(), plug.next()) else { break };
             // An outbox has room for a request with every tag.
-            lane.outbox.put_with(|| elevator.token(io, ids[usize::from(*at)], hw, tag));
+            lane.outbox.put_with(|| elevator.token_of(io, ids[usize::from(*at)], hw, tag, pool));
         }
         plug.end();
         lane.outbox.publish();

@@ -1,0 +1,331 @@
+//! A plug, or a request by itself, that comes to the queue in service while none is held: its requests leave in the order
+//! in which they would if they were inserted and then picked one by one, without being entered anywhere.
+//!
+//! Habits are learned, service is charged and the rate of the device is measured for each request, as in `arrive.rs` and
+//! `select.rs`. The lists, the order by sector and the checks of the slot are not needed for requests that come and go in
+//! one call. Whatever might make a difference between two requests of the plug sends all of them the long way.
+
+use super::notes::Kind;
+use super::tunables::Joining;
+use super::{Bfq, Item, NOBODY, State, arrive, habits, is_sync, raising};
+use crate::sorted::Sorted;
+use crate::{Cx, Used};
+use blkmq_core::{IoMeta, Nanos, RequestId};
+
+/// The queue in service, the process that sends to it, and the sectors of all of the plug.
+#[derive(Clone, Copy)]
+struct Straight {
+    p: u32,
+    q: u32,
+    sectors: u64,
+}
+
+impl Bfq {
+    /// Issues all of `rqs`, and writes their order. False, and nothing has happened but that time has passed, if they are
+    /// not all for the queue in service, if its slot might end before the last one, or if they may not all have tags;
+    /// about which `used` is asked, if it is given.
+    pub(super) fn issue_plug(
+        &mut self,
+        cx: &Cx<'_>,
+        rqs: &[RequestId],
+        used: Option<Used>,
+        order: &mut [u8],
+    ) -> bool {
+        self.enter(cx);
+        let Some(way) = self.straight(cx, rqs, used) else { return false };
+        let next = self.arrive_together(cx, way, rqs);
+        self.serve_together(cx, way, rqs, next, order);
+        true
+    }
+
+    /// The way of `rqs` to the device, if they have one through the queue in service.
+    fn straight(&self, cx: &Cx<'_>, rqs: &[RequestId], used: Option<Used>) -> Option<Straight> {
+        let q = self.serving;
+        if q == NOBODY || self.tunables.strict || self.is_timed_out() {
+            return None;
+        }
+        let queue = &self.queues[q];
+        debug_assert!(queue.is_empty(), "the plug does not come alone");
+        if !queue.sync || queue.to_split || self.is_idle_class(q) {
+            return None;
+        }
+        let (first, rest) = rqs.split_first()?;
+        let first = cx.requests.get(*first);
+        let p = self.sender_to(q, first)?;
+        let mut sectors = u64::from(first.sectors);
+        for rq in rest {
+            let meta = cx.requests.get(*rq);
+            let alike = meta.owner == first.owner
+                && meta.group == first.group
+                && meta.ioprio == first.ioprio
+                && meta.flags == first.flags;
+            if !alike {
+                return None;
+            }
+            sectors += u64::from(meta.sectors);
+        }
+        let stays = sectors <= self.budget_left(q) && self.stays_raised(q, sectors);
+        let admitted =
+            used.is_none_or(|used| self.admits_together(q, first, used, rqs.len() as u32));
+        (stays && admitted).then_some(Straight { p, q, sectors })
+    }
+
+    /// The process of `io`, if it is known, sends to `q`, and would not be moved or merged now.
+    fn sender_to(&self, q: u32, io: &IoMeta) -> Option<u32> {
+        if !is_sync(io) {
+            return None;
+        }
+        let p = self.procs.find(self.key_of(io))?;
+        let proc = self.procs.at(p);
+        let known =
+            proc.queue == Some(q) && proc.ioprio == io.ioprio && proc.group == Some(io.group);
+        let joins = self.tunables.joining != Joining::Off
+            && (proc.twin.is_some() || (self.rotational && self.others_are_busy()));
+        (known && !joins).then_some(p)
+    }
+
+    /// Does serving `sectors` more change nothing about the raising of `q`?
+    fn stays_raised(&self, q: u32, sectors: u64) -> bool {
+        let queue = &self.queues[q];
+        let raising = &queue.raising;
+        !raising.is_raised()
+            || (raising.factor == raising::INTERACTIVE
+                && !queue.in_burst
+                && !raising.is_over(self.now)
+                && raising.served + sectors <= raising::MOST_SERVICE)
+    }
+
+    /// The arrival of all of `rqs`. Returns the one that is served first, by its position.
+    fn arrive_together(&mut self, cx: &Cx<'_>, way: Straight, rqs: &[RequestId]) -> u8 {
+        let Straight { p, q, .. } = way;
+        let (now, n) = (self.now, rqs.len() as u32);
+        self.procs.remember(p);
+        self.procs.begin_together(p, n);
+        self.learn_habits(q);
+        self.sample_first(q);
+        let queue = &mut self.queues[q];
+        queue.allocated += n;
+        let idle = queue.dispatched == 0;
+        let idle = if idle { now.since(queue.think.last_end) } else { Nanos::ZERO };
+        queue.share.arrived_together(now, idle, n);
+        if self.tunables.low_latency && !queue.raising.is_raised() {
+            queue.raising.started = now;
+        }
+        let level = self.wf.level(q);
+        let due = now + self.tunables.fifo_expire[1];
+        let owner = self.procs.at(p).key;
+        let mut last_end = queue.last_end;
+        let (mut next, mut next_sector) = (0, 0);
+        for (nth, rq) in rqs.iter().enumerate() {
+            let meta = cx.requests.get(*rq);
+            let far = habits::is_far(last_end, meta.sector, meta.sectors, self.rotational);
+            self.queues[q].seeks.push(far);
+            last_end = meta.end();
+            let (sectors, state) = (meta.sectors, State::Issued);
+            let item = &mut self.items[rq.index()];
+            assert!(item.state == State::Free, "{rq:?} took the slot of {:?}, in use", item.rq);
+            *item = Item { rq: *rq, queue: q, proc: p, owner, sectors, state, since: now, due };
+            if nth == 0 || !self.ways().prefer_first(self.last_position, next_sector, meta.sector) {
+                (next, next_sector) = (nth as u8, meta.sector);
+            }
+            self.note_queued(cx, level, Kind::of(meta));
+            let waits = nth == 0 && arrive::may_grow(sectors);
+            if self.slot.idle.is_some() && !(waits && self.idling_boosts(q)) {
+                self.stop_idling(cx);
+            }
+        }
+        self.queues[q].last_end = last_end;
+        // If there is only one, the device may still be kept idle for more; but it leaves at once.
+        self.stop_idling(cx);
+        next
+    }
+
+    /// Serves all of `rqs`, which have just arrived, beginning with `next`.
+    fn serve_together(
+        &mut self,
+        cx: &Cx<'_>,
+        way: Straight,
+        rqs: &[RequestId],
+        next: u8,
+        order: &mut [u8],
+    ) {
+        let Straight { q, sectors, .. } = way;
+        let (now, n) = (self.now, rqs.len() as u32);
+        let queue = &mut self.queues[q];
+        if queue.served == 0 {
+            queue.first_io = now;
+        }
+        queue.served += sectors;
+        if queue.raising.is_raised() {
+            queue.raising.served += sectors;
+        }
+        queue.dispatched += n;
+        // The age of the oldest is looked at when another one is left. None is due: requests expire after a millisecond
+        // at the earliest.
+        queue.fifo_checked |= n > 1;
+        let level = self.wf.level(q);
+        self.sample_dispatch(rqs[usize::from(next)]);
+        let mut sorted = Sorted::of(rqs.iter().map(|rq| cx.requests.get(*rq).sector));
+        let mut at = sorted.position_of(next);
+        for place in order.iter_mut().take(rqs.len()) {
+            let (sector, nth) = sorted.pick(at);
+            *place = nth;
+            let meta = cx.requests.get(rqs[usize::from(nth)]);
+            self.wf.serve(q, meta.sectors.into());
+            self.measure_dispatch(meta);
+            self.in_driver += 1;
+            self.note_served(cx, level, Kind::of(meta), meta.sectors);
+            let Some(ahead) = sorted.ahead().or_else(|| sorted.first()) else { break };
+            at = match sorted.behind() {
+                Some(behind) if !self.prefers(sector, &sorted, ahead, behind) => behind,
+                _ => ahead,
+            };
+        }
+        self.serving_position = self.last_position;
+    }
+
+    /// Is the request at `ahead` preferred to the one at `behind`, with the head at `sector`?
+    fn prefers(&self, sector: u64, sorted: &Sorted, ahead: u32, behind: u32) -> bool {
+        self.ways().prefer_first(sector, sorted.sector(ahead), sorted.sector(behind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FACTORY;
+    use super::*;
+    use crate::testkit::Driver;
+    use crate::{At, Done, NoEnv, Options, PLUG, Pick, Requests, Scheduler, Shape};
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+    use blkmq_core::{HwQueue, Instant, Op, Rng};
+
+    /// A policy with its requests.
+    struct World {
+        bfq: Bfq,
+        requests: Requests,
+        now: Instant,
+        /// Issued requests, and when.
+        issued: Vec<(RequestId, Instant)>,
+        /// Plugs that went straight.
+        straight: u32,
+    }
+
+    impl World {
+        fn new(options: &str, rotational: bool) -> Self {
+            let options = Options::parse(FACTORY.attributes, options).expect("they are options");
+            let shape = Shape { rotational, ..Driver::shape(64) };
+            Self {
+                bfq: Bfq::new(&shape, &options),
+                requests: Requests::new(64),
+                now: Instant::ZERO,
+                issued: Vec::new(),
+                straight: 0,
+            }
+        }
+
+        /// A plug comes, and as much as may leave does: in one step if it can and `at_once`. Returns the order.
+        fn plug(&mut self, sectors: &[(u64, u32)], at_once: bool) -> Vec<u8> {
+            let meta = |(sector, sectors): &(u64, u32)| IoMeta {
+                arrived: self.now,
+                ..IoMeta::new(Op::Read, *sector, *sectors)
+            };
+            let alloc = |io: &(u64, u32)| self.requests.alloc(meta(io)).expect("slots suffice");
+            let rqs: Vec<RequestId> = sectors.iter().map(alloc).collect();
+            let cx = Cx::new(self.now, &self.requests, &NoEnv);
+            let mut order = [0; PLUG];
+            if at_once && self.bfq.issue_plug(&cx, &rqs, None, &mut order) {
+                self.straight += 1;
+                let order = &order[..rqs.len()];
+                self.issued.extend(order.iter().map(|at| (rqs[usize::from(*at)], self.now)));
+                return order.to_vec();
+            }
+            rqs.iter().for_each(|rq| self.bfq.insert(&cx, *rq, At::Tail));
+            let mut order = Vec::new();
+            while let Pick::Issue(rq) = self.bfq.pick(&cx, HwQueue(0)) {
+                let at = rqs.iter().position(|other| *other == rq);
+                order.push(at.map_or(u8::MAX, |at| at as u8));
+                self.issued.push((rq, self.now));
+            }
+            order
+        }
+
+        fn complete(&mut self, at: usize) {
+            let (rq, issued) = self.issued.swap_remove(at);
+            let cx = Cx::new(self.now, &self.requests, &NoEnv);
+            self.bfq.completed(&cx, &Done { rq, result: Ok(()), issued, completed: self.now });
+            self.requests.free(rq);
+        }
+
+        fn holds_none(&self) -> bool {
+            self.bfq.queued == 0
+        }
+
+        /// All that a plug may leave behind in the queue, the requests and the policy.
+        fn left(&self) -> String {
+            let Bfq { queues, serving, slot, in_driver, rate, sampling, .. } = &self.bfq;
+            let mut text = format!("{serving} {:?} {in_driver} {rate:?} {sampling:?}", slot.idle);
+            text += &format!("{} {}", self.bfq.last_position, self.bfq.serving_position);
+            for (rq, _) in &self.issued {
+                let Item { queue, proc, owner, sectors, state, since, due, .. } =
+                    self.bfq.items[rq.index()];
+                text +=
+                    &format!("\n{queue} {proc} {owner:?} {sectors} {state:?} {since:?} {due:?}");
+            }
+            for q in (0..queues.capacity()).filter(|q| queues[*q].live) {
+                let queue = &queues[q];
+                text += &format!("\n{:?} {:?} {:?}", queue.seeks, queue.think, queue.share);
+                text += &format!("{:?} {:?} {:?}", queue.raising, queue.injection, queue.waker);
+                text += &format!(
+                    "\n{} {} {} {} {}",
+                    queue.queued, queue.dispatched, queue.allocated, queue.served, queue.last_end
+                );
+                text += &format!("{} {:?} {:?}", queue.fifo_checked, queue.next, queue.first_io);
+                text += &format!("{:?} {}", self.bfq.wf.view(q), queue.next_is_due);
+            }
+            text
+        }
+    }
+
+    /// The comparison with the twin shows decisions; what a plug leaves behind may decide much later.
+    #[test]
+    fn a_plug_that_goes_straight_leaves_all_as_one_request_after_the_other_does() {
+        let cases = [
+            ("", false),
+            ("", true),
+            ("low_latency=0", false),
+            ("low_latency=0,slice_idle=1", true),
+            ("max_budget=400", false),
+        ];
+        for (options, rotational) in cases {
+            let mut rng = Rng::new(22);
+            let mut worlds = [true, false].map(|_| World::new(options, rotational));
+            for step in 0..20_000 {
+                let at = format!("{options} {rotational} step {step}");
+                let longest = if rng.chance(1, 64) { 28 } else { 18 + 5 * rng.below(2) };
+                let span = Nanos(1 << rng.below(longest));
+                worlds.iter_mut().for_each(|world| world.now += span);
+                let free = 64 - worlds[0].issued.len() as u64;
+                let n = (1 + rng.below(PLUG as u64)).min(free);
+                if worlds[0].holds_none() && n > 0 && rng.chance(1, 2) {
+                    let near = rng.chance(1, 3);
+                    let one = |_| {
+                        let sector = 8 * rng.below(if near { 8 } else { 1 << 20 });
+                        (sector, 8 << rng.below(2))
+                    };
+                    let plug: Vec<(u64, u32)> = (0..n).map(one).collect();
+                    let [straight, other] = &mut worlds;
+                    assert_eq!(straight.plug(&plug, true), other.plug(&plug, false), "{at}");
+                } else {
+                    for _ in 0..rng.below(9).min(worlds[0].issued.len() as u64) {
+                        let nth = rng.below(worlds[0].issued.len() as u64) as usize;
+                        worlds.iter_mut().for_each(|world| world.complete(nth));
+                    }
+                }
+                assert_eq!(worlds[0].left(), worlds[1].left(), "{at}");
+            }
+            assert!(worlds[0].straight > 1_000, "{options}: {}", worlds[0].straight);
+        }
+    }
+}
