@@ -128,8 +128,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        usage: "[--test-size] [--out DIR] | --instructions [--bless]",
-        summary: "the comparison set, against fio and against the locks; or instructions for an I/O",
+        usage: "[--test-size] [--out DIR] | --pairs [--rounds N] [--before BLKMQ] | --instructions [--bless]",
+        summary: "the comparison set, against fio and the locks; pairs of runs; or instructions for an I/O",
         run: bench::main,
     },
     Verb {

@@ -159,7 +159,7 @@ fn check(job: &Value) -> Result<()> {
 }
 
 /// The middle value, or the mean of the two in the middle.
-fn median(values: &[f64]) -> Option<f64> {
+pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;

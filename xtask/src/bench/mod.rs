@@ -12,6 +12,7 @@
 mod figures;
 mod instructions;
 pub(crate) mod machine;
+mod pairs;
 mod plan;
 mod report;
 mod targets;
@@ -23,7 +24,8 @@ use machine::Machine;
 use plan::Plan;
 use std::path::PathBuf;
 
-/// `cargo xtask bench [--test-size] [--out DIR]`, or `cargo xtask bench --instructions [--bless]`
+/// `cargo xtask bench [--test-size] [--out DIR]`, `cargo xtask bench --pairs [--rounds N] [--before BLKMQ]`, or
+/// `cargo xtask bench --instructions [--bless]`
 ///
 /// # Errors
 /// If a benchmark cannot be run or read, or the results cannot be written.
@@ -33,12 +35,16 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         return instructions::main(bless);
     }
     build()?;
+    if let Some(size) = &options.pairs {
+        return pairs::main(size);
+    }
     let machine = Machine::describe();
     let plan = if options.test_size { Plan::test_size() } else { Plan::full(machine.cores) };
     let figures = measure(&plan)?;
     let markdown = report::markdown(&machine, &plan, &figures);
     println!("\n{markdown}");
     if options.test_size {
+        pairs::main(&pairs::Size::test_size())?;
         println!("bench: every benchmark ran (test size, nothing written)");
         return Ok(());
     }
@@ -87,23 +93,40 @@ struct Options {
     out: PathBuf,
     /// Instructions are counted instead; and whether they are written down.
     instructions: Option<bool>,
+    /// Pairs of runs are taken instead.
+    pairs: Option<pairs::Size>,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let out = crate::shell::root().join("bench/results");
-        let mut options = Self { test_size: false, out, instructions: None };
+        let mut options = Self { test_size: false, out, instructions: None, pairs: None };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--test-size" => options.test_size = true,
                 "--instructions" => options.instructions = Some(false),
                 "--bless" if options.instructions.is_some() => options.instructions = Some(true),
+                "--pairs" => options.pairs = Some(pairs::Size::full()),
+                "--rounds" | "--before" => options.of_pairs(arg, args.next())?,
                 "--out" => options.out = args.next().ok_or("--out needs a folder")?.into(),
                 other => return Err(format!("bench does not know {other}").into()),
             }
         }
         Ok(options)
+    }
+
+    /// Takes an option of [`pairs`](Self::pairs).
+    fn of_pairs(&mut self, name: &str, word: Option<&String>) -> Result<()> {
+        let size = self.pairs.as_mut().ok_or_else(|| format!("{name} belongs behind --pairs"))?;
+        let word = word.ok_or_else(|| format!("{name} needs a word"))?;
+        if name == "--before" {
+            size.before = Some(word.clone());
+            return Ok(());
+        }
+        let rounds = word.parse().ok().filter(|rounds| *rounds > 0);
+        size.rounds = rounds.ok_or_else(|| format!("--rounds {word}: not a number from 1"))?;
+        Ok(())
     }
 }
 
@@ -122,6 +145,12 @@ mod tests {
         assert!(
             parse(&["--instructions", "--bless"]).is_ok_and(|it| it.instructions == Some(true))
         );
+        let pairs = |args: &[&str]| parse(args).unwrap().pairs.unwrap();
+        assert_eq!(pairs(&["--pairs"]), pairs::Size::full());
+        let given = pairs(&["--pairs", "--rounds", "3", "--before", "old"]);
+        assert_eq!((given.rounds, given.before.as_deref()), (3, Some("old")));
+        assert!(parse(&["--pairs", "--rounds", "0"]).is_err());
+        assert!(parse(&["--rounds", "3"]).is_err(), "of nothing else");
         assert!(parse(&["--bless"]).is_err(), "nothing is written down of a benchmark");
         assert!(parse(&["--out"]).is_err());
         assert!(parse(&["--fast"]).is_err());
