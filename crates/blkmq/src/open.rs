@@ -161,11 +161,11 @@ pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> 
 pub fn device_names() -> impl Iterator<Item = &'static str> {
     let names = registry::ALL.iter().map(|factory| factory.name);
     #[cfg(target_os = "linux")]
-    let names = names.chain([blkmq_uring::FACTORY.name]);
+    let names = names.chain([blkmq_uring::URING.name]);
     #[cfg(all(target_os = "linux", feature = "nbd"))]
-    let names = names.chain([blkmq_remote::FACTORY.name]);
+    let names = names.chain([blkmq_remote::NBD.name]);
     #[cfg(all(target_os = "linux", feature = "rbd"))]
-    let names = names.chain([blkmq_rbd::FACTORY.name]);
+    let names = names.chain([blkmq_rbd::RBD.name]);
     names
 }
 
@@ -174,10 +174,8 @@ pub fn device_names() -> impl Iterator<Item = &'static str> {
 fn open_real(text: &str) -> Result<Option<Device>, OpenError> {
     let wrapped = Wrapped::parse(text).map_err(OpenError::Description)?;
     let inside = wrapped.inside;
-    if let Some(rest) = inside.strip_prefix(blkmq_uring::FACTORY.name)
-        && (rest.is_empty() || rest.starts_with([':', ',']))
-    {
-        let file = UringDevice::parse(rest.strip_prefix(':').unwrap_or_default());
+    if let Some(file) = blkmq_uring::URING.description(inside) {
+        let file = UringDevice::parse(file);
         return Ok(Some(Device::File(wrapped.around(file.map_err(OpenError::File)?))));
     }
     #[cfg(feature = "nbd")]
@@ -186,7 +184,7 @@ fn open_real(text: &str) -> Result<Option<Device>, OpenError> {
         return Ok(Some(Device::Nbd(wrapped.around(export))));
     }
     #[cfg(feature = "rbd")]
-    if let Some(image) = blkmq_rbd::description(inside) {
+    if let Some(image) = blkmq_rbd::RBD.description(inside) {
         let image = RbdDevice::parse(image).map_err(OpenError::Rbd)?;
         return Ok(Some(Device::Rbd(wrapped.around(image))));
     }
@@ -214,6 +212,27 @@ impl Device {
         self.shape().limits.capacity.saturating_mul(SECTOR_SIZE.into())
     }
 
+    /// Returns the size in bytes by now, as far as it is known: another client may resize an image of a cluster. Queues
+    /// keep the size that they began with. Waits for the cluster if the image has been changed since the last call.
+    #[must_use]
+    pub fn bytes_now(&self) -> u64 {
+        match self {
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(image) => image.device.state().size,
+            _ => self.bytes(),
+        }
+    }
+
+    /// Returns the connections to the server that were lost and made anew so far, if the device is an export of one.
+    #[cfg(all(target_os = "linux", feature = "nbd"))]
+    #[must_use]
+    pub fn outages(&self) -> Option<blkmq_remote::Outages> {
+        match self {
+            Self::Nbd(export) => Some(export.device.outages()),
+            _ => None,
+        }
+    }
+
     /// Returns the stored and unstored stretches of `range`, which is in bytes and in the device: at least one, at
     /// most `most`, and so perhaps not all of it. A device that cannot tell says that all of it is stored.
     ///
@@ -228,10 +247,19 @@ impl Device {
             #[cfg(target_os = "linux")]
             Self::File(file) => file.device.extents(range, most),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
-            Self::Nbd(_) => Ok(vec![Extent { end: range.end, is_hole: false }]),
+            Self::Nbd(export) => Ok(export.device.extents(range, most)),
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(_) => Ok(vec![Extent { end: range.end, is_hole: false }]),
         }
+    }
+
+    /// Does [`extents`](Self::extents) ask a server, and wait for its answer? If not, it takes microseconds.
+    #[must_use]
+    pub fn asks_for_extents(&self) -> bool {
+        #[cfg(all(target_os = "linux", feature = "nbd"))]
+        return matches!(self, Self::Nbd(_));
+        #[cfg(not(all(target_os = "linux", feature = "nbd")))]
+        false
     }
 
     /// Does the device move the bytes of I/Os? The models of drives do not: what is read from them is what was in the

@@ -5,6 +5,8 @@ use crate::error::UsageError;
 use crate::plan::PlacedFile;
 use crate::plan::{DeviceChoice, Time};
 use crate::report::model::DeviceKind;
+#[cfg(target_os = "linux")]
+use blkmq::core::RealDevice;
 use blkmq::{Device, open_on};
 use blkmq_device::{DeviceError, OccupancyLog, descriptions, registry};
 #[cfg(target_os = "linux")]
@@ -38,15 +40,11 @@ pub fn offers() -> Vec<Offer> {
     let mut offers = Vec::from_iter(registry::ALL.iter().map(offer));
     #[cfg(target_os = "linux")]
     {
-        let blkmq_uring::UringFactory { name, summary, doc, .. } = blkmq_uring::FACTORY;
-        let form = format!("{name}:PATH[,KEY=VALUE]...");
-        offers.push(Offer { name, summary, form, doc, real: true });
-        let blkmq::remote::NbdFactory { name, summary, doc, .. } = blkmq::remote::FACTORY;
-        let form = format!("{name}:URI[,KEY=VALUE]...");
-        offers.push(Offer { name, summary, form, doc, real: true });
-        let blkmq::rbd::RbdFactory { name, summary, doc, .. } = blkmq::rbd::FACTORY;
-        let form = format!("{name}:POOL/IMAGE[@SNAP][,KEY=VALUE]...");
-        offers.push(Offer { name, summary, form, doc, real: true });
+        let real = [blkmq_uring::URING, blkmq::remote::NBD, blkmq::rbd::RBD];
+        offers.extend(real.iter().map(|kind| {
+            let RealDevice { name, summary, doc, .. } = *kind;
+            Offer { name, summary, form: kind.form(), doc, real: true }
+        }));
     }
     offers
 }

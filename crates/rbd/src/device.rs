@@ -83,7 +83,8 @@ impl RbdDevice {
         &self.notes
     }
 
-    /// Changes and stalls of the image since it was opened, as the hardware queues have seen it.
+    /// Changes and stalls of the image since it was opened. Where librbd has noted a change, it is asked for the new size,
+    /// which may wait for the cluster; a hardware queue never waits for that.
     #[must_use]
     pub fn state(&self) -> ImageState {
         self.watched.read()
@@ -101,6 +102,7 @@ impl RbdDevice {
             return Err(io::Error::other(OpenError::Unfit(text)));
         }
         let image = Arc::new(image);
+        self.watched.add(&image);
         let replies = Replies::new(Arc::clone(&image), self.shape.hw_queues)?;
         let queue = |number: u16| -> io::Result<Box<dyn DeviceQueue<P>>> {
             let number = usize::from(number);

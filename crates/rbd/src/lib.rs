@@ -18,7 +18,7 @@
 
 mod device;
 mod error;
-mod factory;
+mod kind;
 mod options;
 mod queue;
 mod replies;
@@ -31,7 +31,7 @@ mod tests;
 
 pub use device::RbdDevice;
 pub use error::OpenError;
-pub use factory::{FACTORY, RbdFactory, description};
+pub use kind::RBD;
 pub use options::{Cache, Options};
 pub use queue::RbdQueue;
 pub use spec::ImageSpec;

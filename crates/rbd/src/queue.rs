@@ -42,16 +42,6 @@ impl RbdQueue {
             take(self.flight.answer(reply));
         }
     }
-
-    /// Another client has resized the image, or done something else to it.
-    #[cold]
-    fn look_at_change(&self) {
-        let Some(size) = self.flight.image().size() else { return };
-        self.watched.with(|state| {
-            state.resized += u64::from(state.size != size);
-            state.size = size;
-        });
-    }
 }
 
 impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
@@ -72,9 +62,6 @@ impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
 
     fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
         self.answered(|finished| out.push(finished));
-        if self.flight.image().take_change() {
-            self.look_at_change();
-        }
     }
 
     /// A cluster whose disk or monitor is away answers when it is back, and librbd cannot take a request back: its timer

@@ -157,6 +157,7 @@ fn a_resize_is_noticed_and_the_new_end_is_one() {
     let mut read = |at| disk.call(Io::read(at, AlignedBuf::new(BLOCK))).expect("taken").0;
     assert_eq!((read(last), device.state().resized), (Ok(()), 0));
     store.resize(SIZE / 2);
+    assert_eq!(device.state().resized, 1, "no I/O is needed for that");
     assert_eq!((read(Bytes(0)), read(last)), (Ok(()), Err(IoError::INVALID)));
     let state = device.state();
     assert_eq!((state.size, state.resized), (SIZE as u64 / 2, 1));

@@ -23,7 +23,7 @@ mod nbd;
 
 pub use nbd::device::NbdDevice;
 pub use nbd::error::OpenError;
-pub use nbd::factory::{FACTORY, NbdFactory, description};
+pub use nbd::kind::{NBD, description};
 pub use nbd::options::Options;
 pub use nbd::outages::Outages;
 pub use nbd::queue::NbdQueue;

@@ -2,8 +2,8 @@
 
 use blkmq_nbd::server::{self, Config, Handshake, Next, Parsed, Replies, Requests};
 use blkmq_nbd::{
-    BlockSizes, Command, ErrorCode, ExportInfo, Exports, HeaderStyle, Limits, Request,
-    TransmissionFlags,
+    BASE_ALLOCATION, BlockSizes, Command, CommandFlags, ErrorCode, ExportInfo, Exports, Extent,
+    ExtentCount, HOLE, HeaderStyle, Limits, Request, TransmissionFlags, ZERO,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -27,6 +27,8 @@ pub struct Plan {
     pub writes_fail: Option<ErrorCode>,
     /// Reads of zeroes are answered by a hole, if the form of headers has holes.
     pub holes: bool,
+    /// Blocks of zeroes are told as holes by block status.
+    pub tells_holes: bool,
     /// The last answer is no reply at all.
     pub ends_with_garbage: bool,
     /// The connection is closed before the first byte, as by a server that has enough clients.
@@ -47,6 +49,7 @@ impl Default for Plan {
             reversed: 1,
             writes_fail: None,
             holes: false,
+            tells_holes: false,
             ends_with_garbage: false,
             is_refused: false,
         }
@@ -87,7 +90,10 @@ struct One(Plan);
 impl Exports for One {
     fn find(&self, _: &str) -> Option<ExportInfo> {
         let blocks = BlockSizes::DEFAULT.with_min(512).ok()?.with_max_payload(1 << 20).ok()?;
-        Some(ExportInfo { size: self.0.size, flags: self.0.flags, blocks, ..ExportInfo::default() })
+        let contexts =
+            if self.0.tells_holes { vec![BASE_ALLOCATION.to_owned()] } else { Vec::new() };
+        let Plan { size, flags, .. } = self.0;
+        Some(ExportInfo { size, flags, blocks, contexts, ..ExportInfo::default() })
     }
 
     fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
@@ -200,9 +206,29 @@ fn carry_out(
             }
             return [&replies.read(to, len as u32)[..], bytes].concat();
         }
+        Ok(Command::BlockStatus) if plan.tells_holes => {
+            let mut answer = Vec::new();
+            replies.block_status(to, &[(1, &extents(request, &data))], &mut answer);
+            return answer;
+        }
         _ => {}
     }
     replies.done(to).to_vec()
+}
+
+/// The blocks of zeroes and the others, in the range of the request.
+fn extents(request: &Request, data: &[u8]) -> server::Extents {
+    let is_one = request.flags.contains(CommandFlags::REQ_ONE);
+    let count = if is_one { ExtentCount::One } else { ExtentCount::Many };
+    let mut extents = server::Extents::new(request.span, count, &Limits::default());
+    let (from, len) = (request.span.offset as usize, request.span.length as usize);
+    for block in data[from..from + len].chunks(4096) {
+        let flags = if block.iter().all(|byte| *byte == 0) { HOLE | ZERO } else { 0 };
+        if extents.push(Extent { length: block.len() as u64, flags }) == server::Room::Full {
+            break;
+        }
+    }
+    extents
 }
 
 fn hole(mut pieces: server::Pieces, len: u32) -> Vec<u8> {

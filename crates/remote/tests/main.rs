@@ -4,5 +4,6 @@
 
 mod contents;
 mod fake;
+mod holes;
 mod losses;
 mod refusals;

@@ -33,6 +33,7 @@ mod recording;
 mod rights;
 mod server;
 mod steps;
+mod store;
 mod stream;
 mod tls;
 mod watch;

@@ -1,9 +1,10 @@
-//! The watch over a running server: I/Os that took long are logged with their stages, and I/Os that do not come back
-//! while they do not.
+//! The watch over a running server: I/Os that took long are logged with their stages, I/Os that do not come back while they
+//! do not, and changes of the stores behind disks.
 //!
 //! A thread of its own looks once a second. It writes few lines, however much is slow.
 
 use crate::export::Table;
+use crate::store::Store;
 use crate::worker::Shared;
 use blkmq::{Instant, Nanos, QueueStats, SlowIo};
 use std::io;
@@ -35,12 +36,16 @@ impl Watch {
         let stopped = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stopped);
         let mut reported = vec![OLD; shared.disks.len()];
+        let mut stores = Vec::from_iter(shared.disks.iter().map(Store::new));
         let run = move || {
             while !is_stopped.load(Ordering::Relaxed) {
                 std::thread::park_timeout(PERIOD);
                 for (disk, next) in (0..).zip(&mut reported) {
                     log_slow(&shared, disk);
                     log_old(&shared, disk, next);
+                }
+                for (disk, store) in shared.disks.iter().zip(&mut stores) {
+                    store.look(disk);
                 }
             }
         };

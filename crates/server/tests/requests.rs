@@ -106,6 +106,38 @@ fn holes_are_where_nothing_was_written() {
     assert_eq!(without.call(Command::BlockStatus, NONE, 0, 4096, &[]), Err(ErrorCode::Invalid));
 }
 
+/// Regression test: ESHUTDOWN of a device, as librbd answers on the cluster's blocklist, was told as that of the server. A
+/// client that connects again for it, as ours does, went on until its patience was over.
+#[test]
+fn a_device_that_is_shut_down_is_no_server_that_is() {
+    let rig = serve_on(
+        "faults,error=1,errno=108:memory,size=16",
+        &[Export::new("disk", 0)],
+        Bounds::default(),
+    );
+    let mut client = rig.client("disk");
+    assert_eq!(client.read(0, 4096), Err(ErrorCode::Io));
+    assert_eq!(client.write(0, &[7; 4096]), Err(ErrorCode::Io));
+}
+
+/// A server in front of another one tells the other one's holes.
+#[test]
+fn holes_behind_a_gateway_are_holes() {
+    let store = serve_on("memory,size=16,discard=1", &[Export::new("store", 0)], Bounds::default());
+    let device = format!("nbd+unix:///store?socket={}", store.socket.display());
+    let gateway = serve_on(&device, &[Export::new("disk", 0)], Bounds::default());
+    let (kib, all) = (1 << 10, 16 << 20);
+    for style in [HeaderStyle::Structured, HeaderStyle::Extended] {
+        let mut client = Client::connect_for_status(&gateway.socket, "disk", style);
+        client.write(64 * kib, &[7; 4 << 10]).expect("it fits");
+        let expected = [(64 * kib, 3), (4 * kib, 0), (all - 68 * kib, 3)];
+        assert_eq!(client.status(0, all, NONE), Ok(expected.to_vec()), "{style:?}");
+        let mut bytes = vec![0; 128 << 10];
+        bytes[64 << 10..68 << 10].fill(7);
+        assert!(client.read(0, 128 * kib) == Ok(bytes), "{style:?}");
+    }
+}
+
 #[test]
 fn large_reads_of_holes_move_no_bytes() {
     let rig = serve_on("memory,size=16,discard=1", &[Export::new("disk", 0)], Bounds::default());

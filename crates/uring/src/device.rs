@@ -90,12 +90,12 @@ impl UringDevice {
         joined
     }
 
-    /// Opens the device that `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`FACTORY`].
+    /// Opens the device that `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`URING`].
     ///
     /// # Errors
     /// If `text` is not understood, then as [`open`](Self::open).
     ///
-    /// [`FACTORY`]: crate::FACTORY
+    /// [`URING`]: crate::URING
     pub fn parse(text: &str) -> Result<Self, OpenError> {
         let (path, options) = Options::parse(text)?;
         Self::open(path, &options)

@@ -66,7 +66,7 @@
 mod device;
 mod error;
 mod extents;
-mod factory;
+mod kind;
 mod layout;
 mod lock;
 mod options;
@@ -81,7 +81,7 @@ mod target;
 
 pub use device::UringDevice;
 pub use error::OpenError;
-pub use factory::{FACTORY, Open, UringFactory};
+pub use kind::URING;
 pub use lock::{Conflict, Permission};
 pub use options::Options;
 pub use param::ParamError;

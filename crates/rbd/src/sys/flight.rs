@@ -97,10 +97,6 @@ impl Flight {
         Self { image, places: Vec::new(), free: Vec::new(), depth, first }
     }
 
-    pub(crate) fn image(&self) -> &Image {
-        &self.image
-    }
-
     /// Is there a free place? Makes one if that is allowed.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.free.is_empty() && self.places.len() < self.depth as usize {

@@ -1,6 +1,7 @@
 //! [`NbdDevice`]: an export of a server, from which hardware queues are made.
 
 use super::error::OpenError;
+use super::holes::Holes;
 use super::link::Link;
 use super::options::Options;
 use super::outages::Outages;
@@ -9,9 +10,11 @@ use super::shape;
 use super::target::Target;
 use super::uri::Uri;
 use blkmq_buf::IoBuf;
+use blkmq_core::Extent;
 use blkmq_engine::{BlockDevice, DeviceQueue, DeviceQueues, DeviceShape};
 use blkmq_nbd::TransmissionFlags;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An export of an NBD server.
@@ -21,6 +24,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct NbdDevice {
     target: Arc<Target>,
+    holes: Arc<Holes>,
     options: Options,
     shape: DeviceShape,
     notes: Vec<String>,
@@ -49,7 +53,7 @@ impl NbdDevice {
         let (shape, notes) = shape::of(&target.agreed, options)?;
         let mut options = options.clone();
         options.readonly |= target.agreed.details.flags.contains(TransmissionFlags::READ_ONLY);
-        Ok(Self { target: Arc::new(target), options, shape, notes })
+        Ok(Self { target: Arc::new(target), holes: Arc::default(), options, shape, notes })
     }
 
     /// The properties of the export that the engine must know.
@@ -70,13 +74,23 @@ impl NbdDevice {
         self.target.outages.read()
     }
 
+    /// The stored and unstored stretches of `range`, which is in bytes and in the export: at least one, at most `most`, and
+    /// so perhaps not all of it. The first question makes a connection for those to come. Blocks until the server has
+    /// answered, or has been silent for a second; all of the range is stored if it does not tell, or if another
+    /// connection's writes might be unknown to the one that is asked (no multi-conn).
+    #[must_use]
+    pub fn extents(&self, range: Range<u64>, most: usize) -> Vec<Extent> {
+        let stored = || vec![Extent { end: range.end, is_hole: false }];
+        self.holes.find(&self.target, range.clone(), most).unwrap_or_else(stored)
+    }
+
     /// A connection for each hardware queue.
     ///
     /// # Errors
     /// If the server cannot be reached, refuses, or no longer has the export that was opened.
     pub fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>> {
         let queue = |_| -> Result<Box<dyn DeviceQueue<P>>, OpenError> {
-            let welcome = self.target.connect()?;
+            let welcome = self.target.connect(&[])?;
             shape::check_same(&self.target.agreed, &welcome.agreed)?;
             let style = welcome.agreed.style;
             let link = Link::new(Arc::clone(&self.target), welcome)?;

@@ -42,13 +42,15 @@ pub(crate) enum Greeted {
 }
 
 impl Greeting {
-    /// A handshake at its beginning, for the most able headers: they have holes that are not sent.
+    /// A handshake at its beginning, for these contexts and the most able headers: they have holes that are not sent.
     pub(crate) fn new(
         stream: Stream,
         export: &str,
+        contexts: &[&str],
         #[cfg(feature = "tls")] tls: Option<&Tls>,
     ) -> Self {
-        let plan = Plan::new(Goal::Go(export.to_owned()));
+        let contexts = contexts.iter().map(|&name| name.to_owned()).collect();
+        let plan = Plan { contexts, ..Plan::new(Goal::Go(export.to_owned())) };
         #[cfg(feature = "tls")]
         let plan = match tls {
             Some(_) => Plan { tls: blkmq_nbd::client::Tls::Required, ..plan },

@@ -167,7 +167,7 @@ impl Link {
             return Ok(State::Connecting { socket, until });
         }
         address::outcome(&socket)?;
-        let greeting = self.target.greeting(Stream::new(socket));
+        let greeting = self.target.greeting(Stream::new(socket), &[]);
         self.greet(greeting, until)
     }
 

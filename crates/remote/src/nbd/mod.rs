@@ -2,19 +2,21 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `uri.rs`, `options.rs`, `factory.rs` | the description of a device |
+//! | `uri.rs`, `options.rs`, `kind.rs` | the description of a device |
 //! | `address.rs`, `socket.rs`, `stream.rs`, `tls.rs` | sockets that never block |
 //! | `greeting.rs` | from a connected socket to an agreement on the export |
 //! | `target.rs`, `device.rs`, `shape.rs` | the agreement, and what the engine must know of it |
 //! | `link.rs`, `outages.rs` | a connection, its loss and the next one |
+//! | `holes.rs` | what is stored, over a connection of its own |
 //! | `place.rs`, `send.rs`, `receive.rs` | requests in flight, their bytes out and in |
 //! | `queue.rs` | one hardware queue out of these |
 
 mod address;
 pub(crate) mod device;
 pub(crate) mod error;
-pub(crate) mod factory;
 mod greeting;
+mod holes;
+pub(crate) mod kind;
 mod link;
 pub(crate) mod options;
 pub(crate) mod outages;

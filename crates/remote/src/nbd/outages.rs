@@ -31,6 +31,11 @@ impl Log {
         self.lock().restored += 1;
     }
 
+    /// Connections made anew.
+    pub(crate) fn restored(&self) -> u64 {
+        self.lock().restored
+    }
+
     pub(crate) fn read(&self) -> Outages {
         self.lock().clone()
     }

@@ -181,7 +181,7 @@ fn take(
             let data = Data { place: at, at: from, left, is_last: reply.is_last };
             return Ok((reply.header_len, Some(data)));
         }
-        Content::Extents { .. } => unreachable!("no context is chosen"),
+        Content::Extents { .. } => unreachable!("no context is chosen for I/O"),
     }
     if reply.is_last {
         flight.answered(at, out);

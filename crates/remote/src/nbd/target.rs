@@ -8,8 +8,8 @@ use super::stream::Stream;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use super::uri::Uri;
-use blkmq_nbd::HeaderStyle;
 use blkmq_nbd::client::{Agreed, Details};
+use blkmq_nbd::{BASE_ALLOCATION, HeaderStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,7 +48,7 @@ impl Target {
             },
             outages: Log::default(),
         };
-        target.agreed = target.connect()?.agreed;
+        target.agreed = target.connect(&[BASE_ALLOCATION])?.agreed;
         Ok(target)
     }
 
@@ -57,21 +57,40 @@ impl Target {
         &self.addresses[attempt as usize % self.addresses.len()]
     }
 
-    /// A handshake on a socket that has arrived.
-    pub(crate) fn greeting(&self, stream: Stream) -> Box<Greeting> {
+    /// A handshake on a socket that has arrived, which asks for these contexts.
+    pub(crate) fn greeting(&self, stream: Stream, contexts: &[&str]) -> Box<Greeting> {
         Box::new(Greeting::new(
             stream,
             &self.export,
+            contexts,
             #[cfg(feature = "tls")]
             self.tls.as_ref(),
         ))
     }
 
-    /// Connects and agrees on the export, and blocks meanwhile. The first address that answers counts.
-    pub(crate) fn connect(&self) -> Result<Welcome, OpenError> {
+    /// Connects and agrees on the export and on these contexts, and blocks meanwhile. The first address that answers
+    /// counts.
+    pub(crate) fn connect(&self, contexts: &[&str]) -> Result<Welcome, OpenError> {
+        self.first(|address| self.connect_in_turn(address, contexts))
+    }
+
+    /// The same, without a second try, and with so many seconds for each answer of the server.
+    pub(crate) fn connect_once(
+        &self,
+        contexts: &[&str],
+        patience: i64,
+    ) -> Result<Welcome, OpenError> {
+        self.first(|address| self.connect_to(address, contexts, patience))
+    }
+
+    /// The answer of the first address that has one.
+    fn first(
+        &self,
+        connect: impl Fn(&Address) -> Result<Welcome, OpenError>,
+    ) -> Result<Welcome, OpenError> {
         let mut last = OpenError::Silent;
         for address in &self.addresses {
-            match self.connect_in_turn(address) {
+            match connect(address) {
                 Err(error @ (OpenError::Server(_) | OpenError::Silent)) => last = error,
                 answer => return answer,
             }
@@ -81,10 +100,10 @@ impl Target {
 
     /// Tries again for a while if the server closes the connection: a server that takes one client, or some, may not have
     /// noticed yet that the last one is gone.
-    fn connect_in_turn(&self, address: &Address) -> Result<Welcome, OpenError> {
+    fn connect_in_turn(&self, address: &Address, contexts: &[&str]) -> Result<Welcome, OpenError> {
         let mut tries = 0;
         loop {
-            match self.connect_to(address) {
+            match self.connect_to(address, contexts, PATIENCE) {
                 Err(OpenError::Server(error)) if is_closed(&error) && tries < TRIES => tries += 1,
                 answer => return answer,
             }
@@ -93,18 +112,23 @@ impl Target {
         }
     }
 
-    fn connect_to(&self, address: &Address) -> Result<Welcome, OpenError> {
+    fn connect_to(
+        &self,
+        address: &Address,
+        contexts: &[&str],
+        patience: i64,
+    ) -> Result<Welcome, OpenError> {
         let socket = address.connect()?;
-        wait(socket.as_fd(), PollFlags::OUT)?;
+        wait(socket.as_fd(), PollFlags::OUT, patience)?;
         address::outcome(&socket)?;
-        let mut greeting = self.greeting(Stream::new(socket));
+        let mut greeting = self.greeting(Stream::new(socket), contexts);
         loop {
             match greeting.step()? {
                 Greeted::Agreed(welcome) => return Ok(welcome),
                 Greeted::Waiting(waiting) => greeting = waiting,
             }
             let room = if greeting.wants_write() { PollFlags::OUT } else { PollFlags::empty() };
-            wait(greeting.stream().as_fd(), PollFlags::IN | room)?;
+            wait(greeting.stream().as_fd(), PollFlags::IN | room, patience)?;
         }
     }
 }
@@ -114,9 +138,14 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
-fn wait(socket: BorrowedFd<'_>, events: PollFlags) -> Result<(), OpenError> {
+/// Waits for events of a socket, for so many seconds.
+pub(crate) fn wait(
+    socket: BorrowedFd<'_>,
+    events: PollFlags,
+    patience: i64,
+) -> Result<(), OpenError> {
     let mut polled = [PollFd::new(&socket, events)];
-    let patience = Timespec { tv_sec: PATIENCE, tv_nsec: 0 };
+    let patience = Timespec { tv_sec: patience, tv_nsec: 0 };
     let ready = rustix::io::retry_on_intr(|| poll(&mut polled, Some(&patience)));
     if ready.map_err(io::Error::from)? == 0 { Err(OpenError::Silent) } else { Ok(()) }
 }

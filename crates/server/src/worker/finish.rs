@@ -237,14 +237,18 @@ fn reply(connection: &mut Connection, flight: Flight, result: IoResult, payload:
     let (replies, output) = (transmission.replies, &mut connection.output);
     match (result, flight.work) {
         (Err(error), work) => {
-            let code = ErrorCode::from_linux(error.0.into());
             // A read beyond the end was refused before it was submitted.
             let is_read = match work {
                 Work::Read(_) => true,
                 Work::Long(long) => long.is_read(),
                 Work::Write(_) | Work::Plain | Work::Steps(_) => false,
             };
-            let code = if is_read && code == ErrorCode::NoSpace { ErrorCode::Io } else { code };
+            let code = match ErrorCode::from_linux(error.0.into()) {
+                ErrorCode::NoSpace if is_read => ErrorCode::Io,
+                // The device's, and not that of the server, for which a client would connect again.
+                ErrorCode::Shutdown => ErrorCode::Io,
+                code => code,
+            };
             output.header(replies.error(flight.to, code));
         }
         (Ok(()), Work::Read(length)) => {

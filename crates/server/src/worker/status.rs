@@ -10,14 +10,15 @@ use blkmq_nbd::{ErrorCode, Extent, ExtentCount, HOLE, Header, Limits, ReplyTo, S
 const SPARSE: u64 = 64 << 10;
 
 /// The reply to a large read of a hole, which then costs neither bandwidth nor an I/O; `None` if there is data, if the
-/// client has no structured replies, or if the disk does not know. A write that was answered before is seen.
+/// client has no structured replies, or if the disk does not know or has to ask a server, which then sends no bytes of
+/// holes itself. A write that was answered before is seen.
 pub(super) fn read_of_hole(
     transmission: &Transmission,
     disk: &Disk,
     to: ReplyTo,
     span: Span,
 ) -> Option<Header> {
-    if span.length < SPARSE {
+    if span.length < SPARSE || disk.device().asks_for_extents() {
         return None;
     }
     let length = u32::try_from(span.length).ok()?;
@@ -29,7 +30,8 @@ pub(super) fn read_of_hole(
     is_hole.then(|| pieces.hole(length))
 }
 
-/// Appends the reply. One system call or two for each extent, up to the bound of the specification.
+/// Appends the reply, up to the bound of the specification. One system call or two for each extent of a file; the worker
+/// waits for an export of another server.
 pub(super) fn answer(
     transmission: &Transmission,
     disk: &Disk,

@@ -1,0 +1,235 @@
+//! [`Holes`]: which stretches of an export are stored, as its server tells by block status.
+//!
+//! It is asked on a connection of its own, and the answer is waited for: connections of hardware queues carry I/O only.
+//! A server that does not answer costs [`PATIENCE`] once, and is not asked again before a hardware queue has found it alive.
+//! Nothing is remembered: a hole of a moment ago may be written by now.
+
+use super::error::OpenError;
+use super::greeting::Welcome;
+use super::stream::Stream;
+use super::target::{Target, wait};
+use blkmq_core::Extent;
+use blkmq_nbd::client::{BrokenReply, Content, Extents, Parsed, Pending, Replies, Reply, Requests};
+use blkmq_nbd::{
+    BASE_ALLOCATION, Command, CommandFlags, Cookie, HOLE, HeaderStyle, Limits, Request, Span,
+    TransmissionFlags, ZERO,
+};
+use rustix::event::PollFlags;
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+/// Seconds of silence after which the server is given up.
+pub(crate) const PATIENCE: i64 = 1;
+/// Waits for one answer after which it is, too: a server must not hold its client by a byte now and then.
+const WAITS: u32 = 64;
+/// Bytes that a question is about, at most. Longer ones than 32 bits need extended headers, and an answer must be bounded.
+const LONGEST: u64 = 1 << 30;
+/// Bytes of an answer: an extent for each 4 KiB of the longest question has a quarter of them.
+const ANSWER: u32 = 16 << 20;
+/// Bytes read at once.
+const BUFFER: usize = 64 << 10;
+
+/// The holes of an export.
+#[derive(Debug, Default)]
+pub(crate) struct Holes(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    /// Not asked yet.
+    #[default]
+    New,
+    Open(Connection),
+    /// The server did not answer when so many connections of hardware queues had been made anew.
+    GivenUp(u64),
+}
+
+/// A connection for block status.
+#[derive(Debug)]
+struct Connection {
+    stream: Stream,
+    style: HeaderStyle,
+    /// The id of [`BASE_ALLOCATION`].
+    context: u32,
+    input: Vec<u8>,
+    serial: u64,
+}
+
+/// Can block status be asked, and does an answer on one connection know what was written on another?
+///
+/// The second is what multi-conn promises. Without it, a block that was just written could be told as a hole.
+fn is_told(target: &Target) -> bool {
+    let agreed = &target.agreed;
+    agreed.details.flags.contains(TransmissionFlags::CAN_MULTI_CONN)
+        && agreed.contexts.iter().any(|context| context.name == BASE_ALLOCATION)
+}
+
+impl Holes {
+    /// The stretches of `range` from its beginning on, at most `most`; `None` if the server does not tell.
+    pub(crate) fn find(
+        &self,
+        target: &Target,
+        range: Range<u64>,
+        most: usize,
+    ) -> Option<Vec<Extent>> {
+        if !is_told(target) {
+            return None;
+        }
+        // A panic would leave a connection in the middle of an answer, and its next answer would not fit.
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let restored = target.outages.restored();
+        let answer = match std::mem::take(&mut *state) {
+            State::GivenUp(before) if before == restored => {
+                *state = State::GivenUp(before);
+                return None;
+            }
+            State::GivenUp(_) | State::New => ask_anew(target, range, most),
+            State::Open(connection) => match connection.ask(range.clone(), most) {
+                // A server that has come back, or one that ends idle connections, has closed it.
+                Err(OpenError::Server(_)) => ask_anew(target, range, most),
+                answer => answer,
+            },
+        };
+        let (next, found) = match answer {
+            Ok((connection, found)) => (State::Open(connection), found),
+            Err(_) => (State::GivenUp(restored), None),
+        };
+        *state = next;
+        found
+    }
+}
+
+/// The answer of a server, and the connection for the next question. The answer is `None` if the server has refused.
+type Answer = Result<(Connection, Option<Vec<Extent>>), OpenError>;
+
+fn ask_anew(target: &Target, range: Range<u64>, most: usize) -> Answer {
+    Connection::open(target)?.ask(range, most)
+}
+
+impl Connection {
+    fn open(target: &Target) -> Result<Self, OpenError> {
+        let Welcome { stream, agreed, early } =
+            target.connect_once(&[BASE_ALLOCATION], PATIENCE)?;
+        let context = agreed.contexts.iter().find(|context| context.name == BASE_ALLOCATION);
+        let context = context.map(|context| context.id).ok_or(OpenError::Silent)?;
+        Ok(Self { stream, style: agreed.style, context, input: early, serial: 0 })
+    }
+
+    /// Asks, and waits for the answer. A connection that fails is of no more use, and ends here.
+    fn ask(mut self, range: Range<u64>, most: usize) -> Answer {
+        let end = range.end.min(range.start.saturating_add(LONGEST));
+        self.serial += 1;
+        let request = Request {
+            command: Ok(Command::BlockStatus),
+            flags: if most <= 1 { CommandFlags::REQ_ONE } else { CommandFlags::NONE },
+            cookie: Cookie(self.serial),
+            span: Span { offset: range.start, length: end - range.start },
+        };
+        self.send(&request)?;
+        let mut waits = 0;
+        let found = self.receive(&request, most, &mut waits)?;
+        Ok((self, found))
+    }
+
+    fn send(&mut self, request: &Request) -> Result<(), OpenError> {
+        let header = Requests::new(self.style).header(request);
+        let header = header.expect("a length of 30 bits fits every form of headers");
+        let mut rest = &header[..];
+        while !rest.is_empty() {
+            match self.stream.write(&[IoSlice::new(rest)]) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait(self.stream.as_fd(), PollFlags::OUT, PATIENCE)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while !self.stream.send_rest()? {
+            wait(self.stream.as_fd(), PollFlags::OUT, PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the chunks of the answer to `request`.
+    fn receive(
+        &mut self,
+        request: &Request,
+        most: usize,
+        waits: &mut u32,
+    ) -> Result<Option<Vec<Extent>>, OpenError> {
+        let limits = Limits { payload_dropped: ANSWER, ..Limits::default() };
+        let replies = Replies::new(self.style, &limits);
+        let pending = Pending::of(request).expect("block status has a reply");
+        let mut in_flight = BTreeMap::from([(request.cookie, pending)]);
+        let mut found = None;
+        loop {
+            let (used, is_last) = match replies.next(&self.input, &mut in_flight) {
+                Parsed::NeedMore => {
+                    self.more(waits)?;
+                    continue;
+                }
+                Parsed::Broken(broken) => return Err(is_broken(&broken)),
+                Parsed::Reply(Reply { content, header_len, payload_len, is_last, .. }) => {
+                    let is_ours =
+                        matches!(content, Content::Extents { context } if context == self.context);
+                    let end = header_len + payload_len as usize;
+                    while self.input.len() < end {
+                        self.more(waits)?;
+                    }
+                    let payload = &self.input[header_len..end];
+                    if is_ours {
+                        let extents = Extents::read(payload, self.style, &pending);
+                        let extents = extents.map_err(|broken| is_broken(&broken))?;
+                        found = stretches(extents, request.span, most);
+                    }
+                    (end, is_last)
+                }
+            };
+            self.input.drain(..used);
+            if is_last {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Waits for more bytes, and takes them.
+    fn more(&mut self, waits: &mut u32) -> Result<(), OpenError> {
+        let here = self.input.len();
+        self.input.resize(here + BUFFER, 0);
+        loop {
+            match self.stream.read(&mut [IoSliceMut::new(&mut self.input[here..])]) {
+                Ok(read) => {
+                    self.input.truncate(here + read);
+                    return Ok(());
+                }
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
+                Err(_) if *waits == WAITS => return Err(OpenError::Silent),
+                Err(_) => *waits += 1,
+            }
+            wait(self.stream.as_fd(), PollFlags::IN, PATIENCE)?;
+        }
+    }
+}
+
+fn is_broken(broken: &BrokenReply) -> OpenError {
+    io::Error::new(io::ErrorKind::InvalidData, broken.to_string()).into()
+}
+
+/// The stretches of `span` that the extents make. Bytes that are not allocated and may read as anything are no hole here,
+/// and zeroes that are allocated are stored.
+fn stretches(extents: Extents<'_>, span: Span, most: usize) -> Option<Vec<Extent>> {
+    let (mut at, end) = (span.offset, span.offset + span.length);
+    let mut all = Vec::new();
+    for extent in extents {
+        at = at.saturating_add(extent.length).min(end);
+        let next = Extent { end: at, is_hole: extent.flags & (HOLE | ZERO) == HOLE | ZERO };
+        Extent::append(&mut all, next);
+        if all.len() > most.max(1) {
+            all.pop();
+            break;
+        }
+    }
+    (!all.is_empty()).then_some(all)
+}
