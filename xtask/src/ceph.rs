@@ -24,7 +24,8 @@ pub(crate) fn missing() -> Option<&'static str> {
     ["ceph-mon", "ceph-osd", "ceph", "rbd"].into_iter().find(|program| !is_installed(program))
 }
 
-/// The configuration: one OSD is enough, and everything is in the folder.
+/// The configuration: one OSD is enough, and everything is in the folder. Clients have no cache: that of librbd answers
+/// before the cluster does.
 fn conf(folder: &Path, fsid: &str, [v2, v1]: [u16; 2]) -> String {
     let d = folder.display();
     format!(
@@ -40,7 +41,7 @@ fn conf(folder: &Path, fsid: &str, [v2, v1]: [u16; 2]) -> String {
          [osd]\nosd data = {d}/osd$id\nosd objectstore = bluestore\n\
          bluestore block size = 4294967296\nbluestore block create = true\n\
          osd memory target = 939524096\n\
-         [client]\nadmin socket =\nlog file =\n"
+         [client]\nadmin socket =\nlog file =\nrbd cache = false\n"
     )
 }
 

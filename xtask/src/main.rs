@@ -23,6 +23,7 @@ mod orderings;
 mod outside;
 mod planted;
 mod publish;
+mod rbd;
 mod sanitize;
 mod serve;
 mod shell;
@@ -175,6 +176,30 @@ const VERBS: &[Verb] = &[
         run: serve::crash::main,
     },
     Verb {
+        name: "nbd-kills",
+        usage: "[TIMES]",
+        summary: "NBD servers are killed under a verified load of ours, 100 times each",
+        run: interop::remote::kills,
+    },
+    Verb {
+        name: "rbd-kills",
+        usage: "[SECONDS]",
+        summary: "an OSD and a monitor are killed under verified load, and come back after 20 s",
+        run: interop::rbd::kills,
+    },
+    Verb {
+        name: "rbd-costs",
+        usage: "[ROUNDS [SECONDS]]",
+        summary: "what an I/O to an image of Ceph costs, of blkmq bench and of fio's own engine",
+        run: rbd::costs::main,
+    },
+    Verb {
+        name: "rbd-tenants",
+        usage: "[--help] [OPTION]... [ROUNDS [SECONDS]]",
+        summary: "a reader beside a flood on a cluster of Ceph: alone, throttled, and behind blkmq serve",
+        run: rbd::tenants::main,
+    },
+    Verb {
         name: "mutants",
         usage: "[--named TEXT] [--missed] [--read] [MODULE]...",
         summary: "which changes of a line no test notices",
@@ -259,7 +284,14 @@ mod tests {
             let verb = words.first().map_or("", |word| word.trim_matches(['.', ',', ')', ';']));
             let known = VERBS.iter().find(|known| known.name == verb || verb == "VERB");
             let known = known.unwrap_or_else(|| panic!("{page}: cargo xtask {words:?}"));
-            let usage = [known.usage, soak::HELP, serve::peers::HELP, beside_linux::HELP].concat();
+            let usage = [
+                known.usage,
+                soak::HELP,
+                serve::peers::HELP,
+                beside_linux::HELP,
+                rbd::tenants::HELP,
+            ]
+            .concat();
             for option in words.iter().map(|word| word.trim_matches(['[', ']', '.'])) {
                 assert!(!option.starts_with("--") || usage.contains(option), "{page}: {words:?}");
             }

@@ -99,6 +99,21 @@ impl Server {
         Ok(serde_json::from_str(&Cmd::new(&line).output()?)?)
     }
 
+    /// Has `blkmq serve` end as SIGTERM does. Returns its exit code, and its log.
+    ///
+    /// # Errors
+    /// If it refuses, or does not end within half a minute.
+    pub(crate) fn drain(mut self) -> Result<(Option<i32>, String)> {
+        self.ctl("drain")?;
+        for _ in 0..300 {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok((status.code(), fs::read_to_string(self.path("log"))?));
+            }
+            Cmd::new("sleep 0.1").output()?;
+        }
+        Err("the server does not end".into())
+    }
+
     /// CPU time of all its threads so far, in ticks of the kernel's accounts: 10 ms each on Linux.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! Images of Ceph as devices, on a cluster of this host: blkmq reads back what it wrote, and Ceph's and QEMU's own
 //! clients find the same bytes; while daemons of the cluster are killed, and when images go away.
 
+mod deleted;
+
 use super::Outcome;
 use super::folder::Folder;
 use crate::Result;
@@ -16,9 +18,12 @@ const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq,mclock";
 /// Mixed reads and writes of several sizes, with every block checked.
 const VERIFIED: &str =
     "--rw=randrw --bssplit=4k/60:16k/30:128k/10 --size=16m --iodepth=32 --verify=crc32c";
-/// Seconds without a daemon, unless this variable says otherwise.
-const GAP: &str = "BLKMQ_RBD_GAP";
-const SHORT_GAP: f64 = 4.0;
+/// Seconds without a daemon in the check.
+const GAP: u32 = 4;
+/// Seconds of load before a daemon is killed.
+const BEFORE: u32 = 2;
+/// I/Os in a second, of 4 KiB.
+const RATE: u32 = 400;
 /// Seconds that a run may take to end after the last event.
 const LIMIT: u32 = 120;
 
@@ -103,27 +108,53 @@ fn exported(cluster: &Cluster) -> Result<Outcome> {
     }
 }
 
-/// The OSD and the monitor are killed under verified load and come back: nothing is lost, and no I/O fails. A pool that
-/// is deleted ends its I/O with errors, and nothing else's.
+/// The daemons of [`kills`], for a short while.
 pub(super) fn killed() -> Result<Outcome> {
     if let Some(program) = missing() {
         return Ok(Outcome::Skipped(format!("{program} is not installed")));
     }
-    let gap = std::env::var(GAP).ok().and_then(|gap| gap.parse().ok()).unwrap_or(SHORT_GAP);
+    kill_all(GAP).map(|()| Outcome::Passed)
+}
+
+/// `cargo xtask rbd-kills [SECONDS]`: a daemon is away for so long, 20 s by default.
+///
+/// # Errors
+/// If an I/O fails, or a block is not what was written last.
+pub(crate) fn kills(args: &[String]) -> Result<()> {
+    let seconds = match args {
+        [] => 20,
+        [seconds] => seconds.parse().map_err(|_| format!("'{seconds}' is no number of seconds"))?,
+        _ => return Err("usage: cargo xtask rbd-kills [SECONDS]".into()),
+    };
+    if let Some(program) = missing() {
+        return Err(format!("{program} is not installed").into());
+    }
+    crate::shell::build()?;
+    kill_all(seconds)
+}
+
+/// The OSD and the monitor are killed under verified load and come back: nothing is lost, and no I/O fails. An image that
+/// is deleted, or whose pool is, ends its I/O with errors, and nothing else's.
+fn kill_all(gap: u32) -> Result<()> {
     let mut cluster = Cluster::start("killed")?;
     cluster.create("rbd/t", 256)?;
-    let options = "--rw=randwrite --bs=4k --size=64m --iodepth=16 --rate_iops=400 --io_size=24m --verify=crc32c \
-                   --scheduler=mq-deadline";
+    // A load that is not over when the monitor has come back: a stalled one makes up for the time.
+    let io_size = RATE * 4 * (2 * (BEFORE + gap) + 8);
+    let options = format!(
+        "--rw=randwrite --bs=4k --size=128m --iodepth=16 --rate_iops={RATE} --io_size={io_size}k --verify=crc32c \
+         --scheduler=mq-deadline"
+    );
     let log = cluster.path("bench");
-    let mut run = bench(&cluster.device("rbd/t"), options).start(File::create(&log)?)?;
-    pause(2.0)?;
+    let mut run = bench(&cluster.device("rbd/t"), &options).start(File::create(&log)?)?;
+    let (before, away) = (f64::from(BEFORE), f64::from(gap));
+    pause(before)?;
     cluster.kill_osd();
-    pause(gap)?;
+    pause(away)?;
     goes_on(&mut run, "the OSD was away")?;
     cluster.start_osd()?;
-    pause(2.0)?;
+    pause(before)?;
     cluster.kill_mon();
-    pause(gap)?;
+    pause(away)?;
     goes_on(&mut run, "the monitor was away")?;
     cluster.start_mon()?;
     let code = ended(&mut run)?;
@@ -134,8 +165,8 @@ pub(super) fn killed() -> Result<Outcome> {
     println!(
         "{gap} s without the OSD and without the monitor; every block is what was written last"
     );
-    deleted(&cluster)?;
-    Ok(Outcome::Passed)
+    deleted::pool(&cluster)?;
+    deleted::image(&cluster)
 }
 
 /// An error if the run has ended.
@@ -157,42 +188,4 @@ fn ended(run: &mut Child) -> Result<Option<i32>> {
     run.kill()?;
     run.wait()?;
     Err(format!("the run did not end within {LIMIT} s").into())
-}
-
-/// The pool of an image under load goes away: that run ends with errors of its own, and one on another image does not
-/// notice.
-fn deleted(cluster: &Cluster) -> Result<()> {
-    cluster.cmd("ceph osd pool create doomed 8").output()?;
-    cluster.cmd("rbd pool init doomed").output()?;
-    cluster.create("doomed/d", 64)?;
-    let load =
-        "--rw=randwrite --bs=4k --iodepth=16 --scheduler=none --runtime=60 --time_based --size=32m";
-    let log = cluster.path("doomed");
-    let mut doomed = bench(&cluster.device("doomed/d"), load).start(File::create(&log)?)?;
-    let sound = format!("{VERIFIED} --scheduler=none");
-    let mut sound =
-        bench(&cluster.device("rbd/t"), &sound).start(File::create(cluster.path("sound"))?)?;
-    pause(2.0)?;
-    let delete = "ceph osd pool rm doomed doomed --yes-i-really-really-mean-it";
-    cluster.cmd(delete).output()?;
-    let (code, other) = (ended(&mut doomed)?, ended(&mut sound)?);
-    let said = fs::read_to_string(&log)?;
-    // ENOENT, or EPERM if the OSD learns of it first: a user has no rights in a pool that does not exist.
-    let is_typed = said
-        .lines()
-        .any(|line| ["errno 1", "errno 2"].iter().any(|end| line.trim_end().ends_with(end)));
-    if code != Some(1) || !is_typed {
-        return Err(format!("a run on a deleted image ended with {code:?}: {said}").into());
-    }
-    if other != Some(0) {
-        return Err(format!("the loss of an image ended a run on another with {other:?}").into());
-    }
-    let refusal =
-        bench(&cluster.device("doomed/d"), load).output().expect_err("deleted").to_string();
-    if refusal.contains("the cluster has no pool 'doomed'") {
-        println!("a deleted image gave errors of its own, and another went on");
-        Ok(())
-    } else {
-        Err(refusal.into())
-    }
 }

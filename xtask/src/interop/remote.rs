@@ -11,8 +11,8 @@ use crate::shell::{BLKMQ, Cmd, is_installed};
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Kills of each server.
-const KILLS: u32 = 50;
+/// Kills of each server in the check.
+const KILLS: u32 = 34;
 /// Seconds that a run may take beyond the kills.
 const LIMIT: u32 = 60;
 const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq";
@@ -109,33 +109,72 @@ pub(super) fn tls() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The server is killed again and again under load, and started on the same file: no I/O fails, and every block is what
-/// was written last.
+/// The servers of [`kills`], a short while.
 pub(super) fn killed() -> Result<Outcome> {
-    let folder = Folder::new("remote-killed")?;
-    for line in [
-        "nbdkit -f -U SOCKET file DISK".to_owned(),
-        format!("{BLKMQ} serve --listen=unix:SOCKET --device=uring:DISK --export= --log=error"),
-    ] {
-        let line = line.replace("DISK", &disk(&folder, 64)?);
-        kill(folder.path(), || Server::start("remote-killed", &line))?;
-    }
-    Ok(Outcome::Passed)
+    kill_all(KILLS).map(|()| Outcome::Passed)
 }
 
-fn kill(folder: &Path, start: impl Fn() -> Result<Server>) -> Result<()> {
+/// `cargo xtask nbd-kills [TIMES]`: each server is killed so often, 100 times by default.
+///
+/// # Errors
+/// If an I/O fails, or a block is not what was written last.
+pub(crate) fn kills(args: &[String]) -> Result<()> {
+    let times = match args {
+        [] => 100,
+        [times] => times.parse().map_err(|_| format!("'{times}' is no number of kills"))?,
+        _ => return Err("usage: cargo xtask nbd-kills [TIMES]".into()),
+    };
+    crate::shell::build()?;
+    kill_all(times)
+}
+
+/// nbdkit, qemu-nbd and our own server are killed again and again under load, and started on the same file: no I/O fails,
+/// and every block is what was written last.
+fn kill_all(times: u32) -> Result<()> {
+    let folder = Folder::new("remote-killed")?;
+    for (program, line) in [
+        ("nbdkit", "nbdkit -f -U SOCKET file DISK".to_owned()),
+        ("qemu-nbd", "qemu-nbd -t -e 8 -f raw -k SOCKET DISK".to_owned()),
+        (
+            "blkmq serve",
+            format!("{BLKMQ} serve --listen=unix:SOCKET --device=uring:DISK --export= --log=error"),
+        ),
+    ] {
+        if program != "blkmq serve" && !is_installed(program) {
+            println!("{program}: SKIPPED, it is not installed");
+            continue;
+        }
+        // A kill has a fifth of a second of the load's time.
+        let mib = u64::from(times).max(16);
+        let line = line.replace("DISK", &disk(&folder, mib)?);
+        let (mut kills, mut runs) = (0, 0);
+        while kills < times {
+            let start = || Server::start("remote-killed", &line);
+            kills += kill(folder.path(), mib, times - kills, start)?;
+            runs += 1;
+        }
+        println!(
+            "{program}: killed {kills} times in {runs} runs; every block is what was written last"
+        );
+    }
+    Ok(())
+}
+
+/// A verified load during which the server is killed, at most so often; returns how often.
+fn kill(folder: &Path, mib: u64, most: u32, start: impl Fn() -> Result<Server>) -> Result<u32> {
     let mut server = start()?;
     let log = folder.join("log");
-    let options = "--rw=randwrite --bs=4k --size=64m --iodepth=16 --rate_iops=1200 --verify=crc32c \
-                   --scheduler=mq-deadline";
-    let mut run = bench(&server.uri(""), options).start(File::create(&log)?)?;
+    let options = format!(
+        "--rw=randwrite --bs=4k --size={mib}m --iodepth=16 --rate_iops=1200 --verify=crc32c --scheduler=mq-deadline"
+    );
+    let mut run = bench(&server.uri(""), &options).start(File::create(&log)?)?;
     let (mut kills, mut waits) = (0, 0);
     let code = loop {
         if let Some(status) = run.try_wait()? {
             break status.code();
         }
-        pause(0.2)?;
-        if kills < KILLS {
+        pause(0.15)?;
+        if kills < most {
             // Its socket goes as well.
             drop(server);
             pause(0.02)?;
@@ -143,15 +182,16 @@ fn kill(folder: &Path, start: impl Fn() -> Result<Server>) -> Result<()> {
             kills += 1;
         } else {
             waits += 1;
-            if waits > LIMIT * 5 {
+            if waits > LIMIT * 6 {
                 run.kill()?;
             }
         }
     };
-    let said = fs::read_to_string(&log)?;
-    if code != Some(0) || kills < KILLS / 2 {
-        return Err(format!("after {kills} kills the run ended with {code:?}: {said}").into());
+    match code {
+        Some(0) if kills > 0 => Ok(kills),
+        code => {
+            let said = fs::read_to_string(&log)?;
+            Err(format!("after {kills} kills the run ended with {code:?}: {said}").into())
+        }
     }
-    println!("killed {kills} times; every block is what was written last");
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! A client: fio with its NBD engine, in the background, and the figures of its report.
+//! A client: fio, most often with its NBD engine, in the background, and the figures of its report.
 
 use crate::Result;
 use crate::interop::parse;
@@ -35,10 +35,18 @@ impl Fio {
     /// # Errors
     /// If it cannot be started.
     pub(crate) fn start(uri: &str, path: &Path, options: &str) -> Result<Self> {
+        Self::of(Cmd::new(&format!("fio --name=nbd --ioengine=nbd --uri={uri} {options}")), path)
+    }
+
+    /// As [`start`](Self::start), with a command line of any engine.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn of(load: Cmd, path: &Path) -> Result<Self> {
         let report = path.with_extension("json");
-        let line = format!("fio --name=nbd --ioengine=nbd --uri={uri} --thread --group_reporting");
-        let to = format!("--output-format=json --output={}", report.display());
-        let cmd = Cmd::new(&format!("{line} {to} {options}"));
+        let words = ["--thread", "--group_reporting", "--output-format=json"];
+        let cmd = words.into_iter().fold(load, Cmd::arg);
+        let cmd = cmd.arg(format!("--output={}", report.display()));
         let child = cmd.start(File::create(path.with_extension("log"))?)?;
         Ok(Self { child, cmd, report })
     }

@@ -95,15 +95,23 @@ pub(super) fn fio() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Holes are where nothing was written, for libnbd and QEMU alike, on memory and on a file; and the contents are those
-/// of a file that was copied in.
+/// Holes are where nothing was written, for libnbd and QEMU alike, on memory, on a file, and on a file of qemu-nbd behind
+/// us; and the contents are those of a file that was copied in.
 pub(super) fn map() -> Result<Outcome> {
-    for device in [DEVICE, "uring:FILE"] {
+    for device in [DEVICE, "uring:FILE", "nbd:URI"] {
         let folder = std::env::temp_dir().join(format!("blkmq-map-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         let file = folder.join("disk");
         fs::File::create(&file)?.set_len(256 * MIB)?;
-        let device = device.replace("FILE", &file.display().to_string());
+        let store = match device {
+            "nbd:URI" => {
+                let line = format!("qemu-nbd -t -e 8 -f raw -k SOCKET {}", file.display());
+                Some(Server::start("serve-map-store", &line)?)
+            }
+            _ => None,
+        };
+        let uri = store.as_ref().map_or_else(String::new, |store| store.uri(""));
+        let device = device.replace("FILE", &file.display().to_string()).replace("URI", &uri);
         let server = Server::blkmq("serve-map", &device, "mq-deadline", "--export=")?;
         let uri = server.uri("");
         let write = Cmd::new(&format!("qemu-io -f raw {uri}"));
