@@ -15,6 +15,7 @@ mod deny;
 mod fuzz;
 mod interop;
 mod loom;
+mod lost_cpu;
 mod miri;
 mod mutants;
 mod nbd;
@@ -138,6 +139,12 @@ const VERBS: &[Verb] = &[
         usage: "[--help] [OPTION]...",
         summary: "our schedulers beside those of Linux, on the same modelled device",
         run: beside_linux::main,
+    },
+    Verb {
+        name: "lost-cpu",
+        usage: "[SECONDS [OPTION=VALUE]...]",
+        summary: "how long I/Os lie idle where a runner has no CPU",
+        run: lost_cpu::main,
     },
     Verb {
         name: "nbd",

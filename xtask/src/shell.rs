@@ -27,6 +27,9 @@ pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 /// The example that serves memory over NBD without a queue, likewise.
 pub(crate) const RAM_DISK: &str = "target/dist/examples/ram_disk";
 
+/// The example that measures runners without a CPU, likewise.
+pub(crate) const LOST_CPU: &str = "target/release/examples/lost_cpu";
+
 /// Options of cargo for models: the checkers are dependencies, and most of the time of a model is theirs and the
 /// engine's; the test profile builds both to compile quickly.
 pub(crate) const FAST_MODELS: &str = "--config profile.test.package.'*'.opt-level=2 \
@@ -72,6 +75,7 @@ impl Cmd {
             BLKMQ => target_dir().join("dist/blkmq"),
             NBD_SERVER => target_dir().join("dist/examples/nbd_server"),
             RAM_DISK => target_dir().join("dist/examples/ram_disk"),
+            LOST_CPU => target_dir().join("release/examples/lost_cpu"),
             other => other.into(),
         }
     }

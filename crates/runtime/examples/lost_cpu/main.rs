@@ -1,0 +1,214 @@
+//! Twice as many busy threads as CPUs on one queue: how long do requests lie in the engine while the device has nothing
+//! to do, and a thread of the queue has a CPU?
+//!
+//! A thread computes for a while, sends a few writes, takes back what has finished, and computes again; so its CPU is
+//! taken from it at any place, also where it runs the elevator for others. `cargo xtask lost-cpu` runs it for all schedulers
+//! and ways of access; its page is `docs/decisions/0025-a-runner-without-a-cpu.md`.
+
+mod account;
+mod device;
+
+use account::{Account, Span};
+use blkmq_core::{Instant, Limits, Nanos, Op, Rng};
+use blkmq_engine::{Access, Config, DeviceQueue, DeviceShape, Io, WriteCache};
+use blkmq_runtime::{Client, Service, available_cpus};
+use blkmq_sched::registry;
+use device::{Log, ME, Meter, STRIDE};
+use std::error::Error;
+use std::sync::Arc;
+use std::thread;
+
+const USAGE: &str = "options, as NAME=VALUE: scheduler=mq-deadline access=combining|spin|mutex end=poll|wait \
+                     seconds=5 threads=(twice the CPUs) compute=50 (us, on average) device=20 (us) depth=8";
+/// A thread that does not get round to look at the clock for so long has no CPU.
+const GONE: Nanos = Nanos::from_micros(100);
+
+/// What a thread does when it may send no more.
+#[derive(Clone, Copy)]
+enum End {
+    /// Computes on, and looks again and again.
+    Poll,
+    /// Waits, and sleeps if that takes long.
+    Wait,
+}
+
+#[derive(Clone)]
+struct Options {
+    scheduler: String,
+    access: Access,
+    end: End,
+    seconds: u64,
+    threads: u16,
+    compute: Nanos,
+    device: Nanos,
+    depth: u32,
+}
+
+impl Options {
+    fn parse(args: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
+        let mut options = Self {
+            scheduler: "mq-deadline".into(),
+            access: Access::Combining,
+            end: End::Poll,
+            seconds: 5,
+            threads: 2 * available_cpus(),
+            compute: Nanos::from_micros(50),
+            device: Nanos::from_micros(20),
+            depth: 8,
+        };
+        for arg in args {
+            match arg.split_once('=').ok_or(USAGE)? {
+                ("scheduler", name) => options.scheduler = name.into(),
+                ("access", name) => options.access = Access::from_name(name).ok_or(USAGE)?,
+                ("end", "poll") => options.end = End::Poll,
+                ("end", "wait") => options.end = End::Wait,
+                ("seconds", n) => options.seconds = n.parse()?,
+                ("threads", n) => options.threads = n.parse()?,
+                ("compute", us) => options.compute = Nanos::from_micros(us.parse()?),
+                ("device", us) => options.device = Nanos::from_micros(us.parse()?),
+                ("depth", n) => options.depth = n.parse()?,
+                _ => return Err(USAGE.into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// A thread of the load.
+struct Worker {
+    client: Client<u64>,
+    log: Arc<Log>,
+    rng: Rng,
+    first: u64,
+    /// Numbers that no I/O in flight has.
+    free: Vec<u64>,
+    gone: Vec<Span>,
+    last: Instant,
+}
+
+impl Worker {
+    /// Reads the clock, and notes whether the thread was without a CPU since the last time.
+    fn beat(&mut self) -> Instant {
+        let now = self.client.clock().now();
+        if now - self.last > GONE {
+            self.gone.push((self.last, now));
+        }
+        self.last = now;
+        now
+    }
+
+    fn compute(&mut self, mean: Nanos) {
+        let mut left = self.rng.below(2 * mean.0.max(1));
+        let mut last = self.beat();
+        while left > 0 {
+            let now = self.beat();
+            // Time without a CPU is not spent computing.
+            left = left.saturating_sub((now - last).0.min(1_000));
+            last = now;
+        }
+    }
+
+    fn send(&mut self) {
+        for _ in 0..1 + self.rng.below(4) {
+            let Some(io) = self.free.pop() else { break };
+            let now = self.beat();
+            self.log.send(self.first + io, now);
+            let sector = (self.first + io) * STRIDE;
+            self.client
+                .push_at(now, Io::new(Op::Write, sector, 8, io, 0))
+                .expect("there is credit");
+        }
+        self.client.flush();
+        self.beat();
+    }
+
+    fn run(mut self, options: &Options, end: Instant) -> Vec<Span> {
+        while self.beat() < end {
+            self.compute(options.compute);
+            self.send();
+            let Self { client, free, .. } = &mut self;
+            match options.end {
+                End::Wait if free.is_empty() => {
+                    _ = client.wait(1, u32::MAX, |done| free.push(done.cookie))
+                }
+                _ => {
+                    client.poll();
+                    client.reap(u32::MAX, |done| free.push(done.cookie));
+                }
+            }
+        }
+        let Self { client, free, .. } = &mut self;
+        client.wait(u32::MAX, u32::MAX, |done| free.push(done.cookie));
+        self.gone
+    }
+}
+
+fn measure(options: &Options) -> Result<Account, Box<dyn Error>> {
+    let (threads, credit) = (options.threads, u64::from(options.depth));
+    let log = Log::new(threads, credit);
+    let device = DeviceShape {
+        hw_queues: 1,
+        hw_queue_depth: 256,
+        shared_tags: false,
+        budget: None,
+        limits: Limits { capacity: u64::from(threads) * credit * STRIDE, ..Limits::default() },
+        cache: WriteCache::Through,
+        timeout: blkmq_engine::DEFAULT_TIMEOUT,
+    };
+    let queues: Vec<Box<dyn DeviceQueue<u64>>> = vec![Box::new(Meter::new(&log, options.device))];
+    let factory = registry::find(&options.scheduler).ok_or("no such scheduler")?;
+    let config = Config::new(device, queues).scheduler(factory);
+    let config =
+        Config { submitters: threads, depth: options.depth, access: options.access, ..config };
+    let service = Service::start(config)?;
+    let clock = service.clock();
+    log.set_clock(clock);
+    let end = clock.now() + Nanos::from_secs(options.seconds);
+    let gone: Vec<Vec<Span>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|at| {
+                let (client, log) = (service.client(), Arc::clone(&log));
+                scope.spawn(move || {
+                    ME.set(at);
+                    let client = client.expect("one for each thread");
+                    let last = client.clock().now();
+                    let first = u64::from(at) * credit;
+                    let free = (0..credit).collect();
+                    Worker {
+                        client,
+                        log,
+                        rng: Rng::new(at.into()),
+                        first,
+                        free,
+                        gone: Vec::new(),
+                        last,
+                    }
+                    .run(options, end)
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("no thread panics")).collect()
+    });
+    drop(service);
+    Ok(Account::of(&log.take(), &gone, (Instant::ZERO, end)))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse(std::env::args().skip(1))?;
+    let account = measure(&options)?;
+    let ms = |share: f64| account.quantile(share).0 as f64 / 1e6;
+    println!(
+        "{:<12} {:<10} {:>8} {:>9.4} {:>8.4} {:>8.3} {:>8.3} {:>6} {:>6} {:>6}",
+        options.scheduler,
+        options.access,
+        account.requests() as u64 / options.seconds,
+        ms(0.5),
+        ms(0.99),
+        ms(0.999),
+        ms(1.0),
+        account.own,
+        account.others,
+        account.unattended,
+    );
+    Ok(())
+}
