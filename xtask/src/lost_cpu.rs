@@ -13,9 +13,12 @@ const HELP: &str = "usage: cargo xtask lost-cpu [SECONDS [OPTION=VALUE]...]
 
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 const ACCESS: [&str; 3] = ["combining", "mutex", "spin"];
-const HEAD: &str =
-    "                             a second   median, ms   p99  p99.9  longest   above 1 ms: held by
-scheduler    access     requests                                            itself others  none";
+const HEAD: &str = "
+Milliseconds for which an I/O lay in the engine while the device was idle and a thread of the queue ran, and the number of
+those above 1: with a thread that had no CPU, or with none; with a thread whose CPU another process had (not among the
+times, but for their longest); with one whose CPU the host had.
+
+                          a second    median      p99    p99.9  longest   held   none  process longest   host";
 
 /// `cargo xtask lost-cpu`, see [`HELP`].
 ///

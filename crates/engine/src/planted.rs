@@ -18,6 +18,10 @@ pub(crate) enum Planted {
     ForgetsStaged,
     /// A submitter stages bios and does not check whether the queue is still current.
     ForgetsVersion,
+    /// A thread that may run a pump does not look for requests that a runner has left for it.
+    LeavesOutboxes,
+    /// A pump gives back what an elevator waits for, and only the thread that knows it runs the elevator.
+    LeavesPasses,
     /// A submitter leaves and wakes no other one for the work that it alone would have come back for.
     ForgetsToWakeSuccessor,
     /// A flush under way also serves requests that became pending after it began.
@@ -42,6 +46,20 @@ pub(crate) enum Planted {
     ForgetsSentAway,
 }
 
+/// A place at which a thread may lose its CPU, between two steps that no lock holds together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// A runner has filled outboxes and let go of the elevator; it will run the pumps next.
+    BeforePump,
+    /// A thread has let go of a pump; it will wake submitters, and run the elevator if that is due.
+    BeforePass,
+}
+
+/// The calling thread is at this place.
+#[cfg(not(all(test, shuttle)))]
+#[inline(always)]
+pub(crate) const fn stop(_: Stop) {}
+
 /// Is this bug planted?
 #[cfg(not(all(test, shuttle)))]
 #[inline(always)]
@@ -50,16 +68,32 @@ pub(crate) const fn is(_: Planted) -> bool {
 }
 
 #[cfg(all(test, shuttle))]
-pub(crate) use models::{is, plant};
+pub(crate) use models::{is, plant, stop, stop_with};
 
 #[cfg(all(test, shuttle))]
 mod models {
-    use super::Planted;
-    use std::cell::Cell;
+    use super::{Planted, Stop};
+    use std::cell::{Cell, RefCell};
 
     thread_local! {
         // All threads of a model are coroutines on the thread of its test.
         static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+        static STOP: RefCell<Option<Stopped>> = const { RefCell::new(None) };
+    }
+
+    /// What a thread does at the place.
+    type Stopped = (Stop, std::rc::Rc<dyn Fn()>);
+
+    /// Has the first thread that comes to `place` do `then` there, or none.
+    pub(crate) fn stop_with(at: Option<Stopped>) {
+        STOP.set(at);
+    }
+
+    pub(crate) fn stop(place: Stop) {
+        let found = STOP.with_borrow_mut(|stop| stop.take_if(|(at, _)| *at == place));
+        if let Some((_, then)) = found {
+            then();
+        }
     }
 
     pub(crate) fn is(bug: Planted) -> bool {

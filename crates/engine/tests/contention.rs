@@ -62,6 +62,29 @@ fn s8_11_whoever_loses_the_race_is_served_when_the_winner_lets_go() {
     assert_at_rest(&queue, 1);
 }
 
+/// A runner that lost its CPU was not told from one that works, and a thread on the same CPU kept it from going on for
+/// as long as the kernel let it (decision 0025).
+#[test]
+fn a_submitter_learns_that_the_runner_it_depends_on_gets_no_further() {
+    let (queue, device, [mut sub]) = queue_for(deadline());
+    let at = |us: u64| T0 + Nanos::from_micros(us);
+    let mut runner = queue.begin_run(HW).expect("nobody has it");
+    assert!(!sub.is_held_up(at(0)) && !sub.is_held_up(at(60)), "it waits for nothing");
+    submit_each(&mut sub, at(60), [write(0, 8)]);
+    sub.poll(at(60));
+    let told = [60, 109, 110, 111, 160].map(|us| sub.is_held_up(at(us)));
+    assert_eq!(told, [false, false, true, false, true]);
+    runner.step(at(170));
+    assert!(!sub.is_held_up(at(210)), "it has made a pass");
+    runner.finish(at(220));
+    assert_eq!(device.sectors(), [0]);
+    let told = [300, 400].map(|us| sub.is_held_up(at(us)));
+    assert_eq!(told, [false; 2], "the device has it, and no thread runs");
+    device.finish(1);
+    drain(&mut sub, &mut { at(400) }, 1);
+    assert_at_rest(&queue, 1);
+}
+
 /// mq-deadline that notices when two threads are in it.
 struct Exclusive {
     inner: Box<dyn Scheduler>,

@@ -20,6 +20,9 @@ pub use blocking::{Blocking, CallError, Canceller};
 /// How often a client of a poisoned queue checks whether its I/Os have come back.
 const POISONED_LOOK: Nanos = Nanos::from_millis(1);
 
+/// How long a client leaves its CPU to a thread that has none; the kernel adds some 50 us. A pass takes a few.
+const GIVE_WAY: Nanos = Nanos::from_micros(10);
+
 /// Another source of work for a client that waits.
 ///
 /// A thread that makes it ring after [`listen`](Self::listen) returned false must wake the client's thread, as
@@ -163,8 +166,16 @@ impl<P: Payload> Client<P> {
     }
 
     /// Does the work that is due, so that I/Os make progress, without waiting.
+    ///
+    /// If its I/Os depend on a thread that has lost its CPU, it sleeps for less than 0.1 ms: that thread may be waiting for
+    /// this CPU (decision 0025).
     pub fn poll(&mut self) {
-        self.submitter.poll(self.clock.now());
+        let now = self.clock.now();
+        self.submitter.poll(now);
+        if self.submitter.is_held_up(now) {
+            // Yielding would do less: the kernel may well choose this thread again.
+            self.clock.sleep_until(now + GIVE_WAY);
+        }
     }
 
     /// Has this client found that a policy or a device of its queue panicked? Then the queue takes no more I/Os. The

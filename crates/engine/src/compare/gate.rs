@@ -228,6 +228,15 @@ impl<T> Gate<T> {
         }
     }
 
+    /// Makes a pass due that the caller is about to begin, or the runner makes: another thread begins it if the caller
+    /// loses its CPU before. A work item like the kernel's has no such mark: there
+    /// it would count as a kick.
+    pub(crate) fn owe(&self) {
+        if let Self::Run(cell) = self {
+            let _ = cell.kick();
+        }
+    }
+
     /// Asks for a pass no later than `at`.
     pub(crate) fn arm(&self, at: Instant) {
         match self {
@@ -266,6 +275,16 @@ impl<T> Gate<T> {
                 cell.due(now) || work.due(now) && !cell.is_running()
             }
             Self::LockWork(_, due, work) => due.due(now) || work.due(now),
+        }
+    }
+
+    /// Is there a runner? A hint.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        match self {
+            Self::Run(cell) | Self::RunWork(cell, _) => cell.is_running(),
+            // A thread that finds a lock taken waits for it.
+            Self::Lock(..) | Self::LockWork(..) => false,
         }
     }
 

@@ -84,6 +84,12 @@ impl<T> Gate<T> {
         self.0.kick()
     }
 
+    /// Makes a pass due that the caller is about to begin, or the runner makes: another thread begins it if the caller
+    /// loses its CPU before.
+    pub(crate) fn owe(&self) {
+        let _ = self.0.kick();
+    }
+
     /// Asks for a pass no later than `at`.
     pub(crate) fn arm(&self, at: Instant) {
         self.0.arm(at);
@@ -98,6 +104,12 @@ impl<T> Gate<T> {
     #[inline]
     pub(crate) fn due(&self, now: Instant) -> bool {
         self.0.due(now)
+    }
+
+    /// Is there a runner? A hint.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.0.is_running()
     }
 
     /// Makes an active runner owe another pass if a timer has expired; that pass serves the timer. A thread that is

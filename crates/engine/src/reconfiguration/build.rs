@@ -22,8 +22,8 @@ use crate::shared::stats::ElevatorCounters;
 use crate::shared::tags::{Membership, Tags};
 use crate::submission::plugged::PluggedRequest;
 use crate::submission::staging::Staging;
-use crate::sync::{AlarmRef, Arc, Budget, Pending, Sleepers, ring};
-use crate::{DeviceShape, GroupTree, WriteCache};
+use crate::sync::{AlarmRef, Arc, Budget, Level, Pending, Sleepers, ring};
+use crate::{DeviceShape, GroupTree, Inflight, WriteCache};
 use blkmq_core::SubmitterId;
 use blkmq_sched::Shape;
 use crossbeam_utils::CachePadded;
@@ -55,7 +55,7 @@ impl<P: Send + 'static> Engine<P> {
             alarm: alarm(&lasting),
         };
         let common = build_common(plan);
-        let Built { shards, runners, ends } =
+        let Built { shards, runners, ends, levels } =
             build_shards((plan, watchers), &lasting, common.as_ref());
         let limits = PumpLimits {
             tags: plan.device.hw_queue_depth,
@@ -82,7 +82,7 @@ impl<P: Send + 'static> Engine<P> {
                 budget: Budget::new(plan.device_depth.budget(&plan.device)),
                 budget_wait: Pending::new(shards.len() as u16),
                 tag_wait: Pending::new(shards.len() as u16),
-                hctxs: build_hctxs(&plan.device, shards.len(), lasting.membership.as_ref()),
+                hctxs: build_hctxs(&plan.device, levels, shards.len(), lasting.membership.as_ref()),
                 common,
                 shards: shards.into_boxed_slice(),
                 version,
@@ -118,11 +118,14 @@ impl<P: Send + 'static> Engine<P> {
 }
 
 /// The elevators of a queue, and their ends of the rings to the pumps.
+#[derive(Default)]
 struct Built {
     shards: Vec<Shard>,
     runners: Vec<Runner>,
     /// By hardware queue.
     ends: Vec<Ends>,
+    /// Of the outboxes, likewise.
+    levels: Vec<Level<Inflight>>,
 }
 
 /// The modes of a valid plan.
@@ -188,7 +191,7 @@ fn build_shards<P>(
     let count = plan.shards();
     let per_shard = plan.device.hw_queues / count;
     let nr_requests = plan.effective_nr_requests();
-    let mut built = Built { shards: Vec::new(), runners: Vec::new(), ends: Vec::new() };
+    let mut built = Built::default();
     for index in 0..count {
         let first_hw = index * per_shard;
         let elevator_config = elevator::Config {
@@ -216,6 +219,7 @@ fn build_shards<P>(
         let lanes = (0..per_shard).map(|_| {
             let (lane, ends) = build_lane(hw_depth, slots);
             built.ends.push(ends);
+            built.levels.push(lane.outbox.level());
             lane
         });
         let tap = watchers.tap(index);
@@ -256,15 +260,20 @@ fn build_lane(hw_depth: u32, slots: u32) -> (Lane, Ends) {
     (Lane { outbox, returns, handbacks, hint: 0 }, ends)
 }
 
-fn build_hctxs(device: &DeviceShape, shards: usize, shared: Option<&Membership>) -> Box<[Hctx]> {
+fn build_hctxs(
+    device: &DeviceShape,
+    levels: Vec<Level<Inflight>>,
+    shards: usize,
+    shared: Option<&Membership>,
+) -> Box<[Hctx]> {
     let new_tags = || Tags::new(device.hw_queue_depth, shards as u16, device.shared_tags);
     let all = match shared {
         Some(Membership { tags, user }) => Some(Tags::of(tags, *user)),
         None => device.shared_tags.then(new_tags),
     };
-    let hctxs = (0..device.hw_queues).map(|_| {
+    let hctxs = levels.into_iter().map(|level| {
         let tags = all.clone().unwrap_or_else(new_tags);
-        Hctx::new(tags, Arc::default())
+        Hctx::new(tags, level, Arc::default())
     });
     hctxs.collect()
 }

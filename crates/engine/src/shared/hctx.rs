@@ -3,9 +3,10 @@
 //!
 //! The pump owns the device side (`dispatch/pump.rs`).
 
+use crate::Inflight;
 use crate::shared::stats::PumpCounters;
 use crate::shared::tags::Tags;
-use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Ordering, Restart};
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Level, Ordering, Restart};
 use blkmq_core::Instant;
 use crossbeam_utils::CachePadded;
 
@@ -17,6 +18,8 @@ const EWMA_FACTOR: u8 = 16;
 pub(crate) struct Hctx {
     pub(crate) tags: Tags,
     pub(crate) restart: CachePadded<Restart>,
+    /// Of the outbox.
+    level: Level<Inflight>,
     status: CachePadded<PumpStatus>,
     pub(crate) counters: Arc<CachePadded<PumpCounters>>,
 }
@@ -53,9 +56,14 @@ impl DispatchBusy {
 }
 
 impl Hctx {
-    pub(crate) fn new(tags: Tags, counters: Arc<CachePadded<PumpCounters>>) -> Self {
+    pub(crate) fn new(
+        tags: Tags,
+        level: Level<Inflight>,
+        counters: Arc<CachePadded<PumpCounters>>,
+    ) -> Self {
         Self {
             tags,
+            level,
             restart: CachePadded::new(Restart::new()),
             status: CachePadded::new(PumpStatus {
                 busy: DispatchBusy::default(),
@@ -81,6 +89,12 @@ impl Hctx {
         if self.is_stuck() != stuck {
             self.status.stuck.store(stuck, Ordering::Release);
         }
+    }
+
+    /// Do requests wait in the outbox? A hint: a pump may be about to take them.
+    #[inline]
+    pub(crate) fn has_sent(&self) -> bool {
+        self.level.waits()
     }
 
     /// Does the device hold requests, so that a look may find some finished, while no thread needs to stay awake for

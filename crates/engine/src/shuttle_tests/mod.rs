@@ -22,6 +22,7 @@ mod durable;
 mod flush;
 mod leader;
 mod locked;
+mod lost_cpu;
 mod model;
 mod order;
 mod park;

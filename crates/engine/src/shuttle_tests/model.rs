@@ -5,7 +5,7 @@ use super::durable;
 use super::world::{Bell, Bells, World};
 use crate::dispatch::pump::RESOURCE_DELAY;
 use crate::elevator::flush::PENDING_AGE;
-use crate::planted::{self, Planted};
+use crate::planted::{self, Planted, Stop};
 use crate::sync::{Arc, yield_now};
 use crate::{
     Access, Config, DeviceQueue, DeviceShape, Io, Modes, NoMerges, PumpMode, Queue, Submitter,
@@ -15,11 +15,15 @@ use blkmq_core::{HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op, Owner};
 use blkmq_sched::{Factory, Scope, none};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
+use std::rc::Rc;
 
 /// A schedule with more steps than this counts as a livelock. The longest real ones take a tenth.
 const MOST_STEPS: usize = 200_000;
 /// Changes of priority in a schedule of [`PctScheduler`]: it finds bugs that need one less.
 const PCT_DEPTH: usize = 4;
+
+/// Looks of the only thread that has a CPU, before which it must have found something: a few times a follower's patience.
+const IN_VAIN: u32 = 100;
 
 /// Changes that another thread makes to the queue while it is used.
 pub(super) type Meddle = fn(&Queue<u64>, &World);
@@ -54,6 +58,9 @@ pub(super) struct Model {
     /// with another purpose.
     pub(super) most_time: Nanos,
     pub(super) planted: Option<Planted>,
+    /// The first thread at this place has no CPU until all others have left. No client sleeps then, and none may wait for
+    /// that thread.
+    pub(super) stop: Option<Stop>,
     /// Run by one more thread meanwhile.
     pub(super) meddle: Option<Meddle>,
 }
@@ -132,6 +139,7 @@ impl Model {
             drift: false,
             most_time: Nanos(0),
             planted: None,
+            stop: None,
             meddle: None,
         }
     }
@@ -200,6 +208,10 @@ impl Model {
         };
         let others = pumps + u16::from(self.meddle.is_some());
         let world = World::new(self.clients.len() as u16, others, self.bell, self.drift, timer);
+        let lost = Arc::clone(&world);
+        planted::stop_with(
+            self.stop.map(|at| (at, Rc::new(move || lost.lose_cpu()) as Rc<dyn Fn()>)),
+        );
         let queue = Queue::new(self.config(&world, arrivals)).expect("the model is a valid queue");
         let submitters: Vec<_> = (self.clients.iter())
             .map(|_| queue.submitter().expect("the queue was built for as many"))
@@ -218,7 +230,8 @@ impl Model {
         }
         for (client, submitter) in self.clients.iter().zip(submitters) {
             let world = Arc::clone(&world);
-            threads.push(thread::spawn(move || client.run(submitter, &world)));
+            let sleeps = self.stop.is_none();
+            threads.push(thread::spawn(move || client.run(submitter, &world, sleeps)));
         }
         threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the schedule"));
         self.check_at_rest(&queue, &world);
@@ -254,8 +267,10 @@ impl Client {
     }
 
     /// Submits, polls, reaps, and sleeps whenever the queue agrees.
-    fn run(&self, mut submitter: Submitter<u64>, world: &World) {
+    fn run(&self, mut submitter: Submitter<u64>, world: &World, sleeps: bool) {
         let id = submitter.id().0;
+        world.sit(id.into());
+        let mut in_vain = 0;
         // Cookies and payloads name client and I/O, so that a misdirected completion is seen.
         let name = |io: u64| u64::from(id) << 32 | io;
         let mut cookies: Vec<u64> = (0..self.ios).map(name).collect();
@@ -311,8 +326,12 @@ impl Client {
                 }
             });
             reaped += u64::from(got);
-            if got == 0 {
+            in_vain = if got == 0 && world.has_stopped() { in_vain + 1 } else { 0 };
+            assert!(in_vain < IN_VAIN, "an I/O lies with a thread that has no CPU");
+            if got == 0 && sleeps {
                 wait(&mut submitter, world, now);
+            } else if got == 0 {
+                yield_now();
             }
         }
         if self.leaves == Leaves::AfterAPoll {

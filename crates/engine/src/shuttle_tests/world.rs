@@ -10,6 +10,7 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use shuttle::rand::Rng;
 use shuttle::sync::Condvar;
+use shuttle::thread::{self, ThreadId};
 
 /// How a host treats a wake-up for a thread that is still awake, because it has not gone to sleep yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +26,8 @@ pub(super) enum Bell {
 enum Seat {
     Awake,
     Asleep(Option<Instant>),
+    /// Without a CPU until all other submitters have left.
+    Stopped,
     Gone,
 }
 
@@ -32,6 +35,8 @@ struct State {
     now: Instant,
     seats: Vec<Seat>,
     rung: Vec<bool>,
+    /// The threads of submitters.
+    threads: Vec<Option<ThreadId>>,
 }
 
 /// Sleepers and clock of one schedule. The first seats are those of submitters; those of pump threads follow.
@@ -60,6 +65,7 @@ impl World {
                 now: Instant::ZERO,
                 seats: vec![Seat::Awake; seats],
                 rung: vec![false; seats],
+                threads: vec![None; submitters.into()],
             }),
             bells: (0..seats).map(|_| Condvar::new()).collect(),
             submitters: submitters.into(),
@@ -110,10 +116,38 @@ impl World {
         state.seats[seat] = Seat::Awake;
     }
 
+    /// The calling thread is that of this submitter.
+    pub(super) fn sit(&self, seat: usize) {
+        self.state().threads[seat] = Some(thread::current().id());
+    }
+
+    /// The calling submitter loses its CPU, and gets it back when all others have left.
+    pub(super) fn lose_cpu(&self) {
+        let mut state = self.state();
+        let me = Some(thread::current().id());
+        let seat = state.threads.iter().position(|thread| *thread == me);
+        let seat = seat.expect("a submitter's thread");
+        while !state.others_gone(seat) {
+            state.seats[seat] = Seat::Stopped;
+            state = self.bells[seat].wait(state).expect("a panic ends the schedule");
+        }
+        state.seats[seat] = Seat::Awake;
+    }
+
+    /// Is a thread without a CPU?
+    pub(super) fn has_stopped(&self) -> bool {
+        self.state().seats.contains(&Seat::Stopped)
+    }
+
     /// The thread with this seat will not come back.
     pub(super) fn leave(&self, seat: usize) {
         let mut state = self.state();
         state.seats[seat] = Seat::Gone;
+        for (seat, bell) in state.seats.iter().zip(&self.bells) {
+            if *seat == Seat::Stopped {
+                bell.notify_one();
+            }
+        }
         self.settle(&mut state);
     }
 
@@ -140,7 +174,7 @@ impl World {
 
     /// Lets time pass if no thread is awake.
     fn settle(&self, state: &mut State) {
-        if state.seats.contains(&Seat::Awake) {
+        if state.seats.contains(&Seat::Awake) || state.seats.contains(&Seat::Stopped) {
             return;
         }
         if state.submitters_gone(self.submitters) {
@@ -163,6 +197,11 @@ impl World {
 }
 
 impl State {
+    fn others_gone(&self, seat: usize) -> bool {
+        let gone = |(at, other): (usize, &Seat)| at == seat || *other == Seat::Gone;
+        self.seats[..self.threads.len()].iter().enumerate().all(gone)
+    }
+
     fn submitters_gone(&self, submitters: usize) -> bool {
         self.seats[..submitters].iter().all(|seat| *seat == Seat::Gone)
     }

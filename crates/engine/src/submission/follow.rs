@@ -9,11 +9,14 @@
 //! elevator itself. Progress does not depend on anything here; the run state says what is due.
 
 use crate::sync::{AtomicU64, Ordering};
-use blkmq_core::SubmitterId;
+use blkmq_core::{Instant, Nanos, SubmitterId};
 
 /// Submissions and polls that a follower lets pass before it looks again at the leader's word, since looking takes
 /// the lines that the leader is about to write. Some 4 us where a client spins between polls.
 const PATIENCE: u32 = 8;
+/// The most time for which a follower relies on a leader that makes no pass, however seldom it comes by. A leader that
+/// has lost its CPU is away for longer than any pass takes.
+const LONGEST: Nanos = Nanos::from_micros(50);
 const ID_BITS: u32 = 16;
 
 /// The leader, and how many passes submitters have made: `passes << 16 | submitter`. Written by the runner only. A
@@ -44,6 +47,8 @@ pub(crate) struct Follow {
     seen: u64,
     /// Submissions and polls to let pass.
     patience: u32,
+    /// Not after this.
+    until: Instant,
     /// Polls let pass since the last look. A leader that makes passes slowly resets the patience again and again, and
     /// devices do not wait.
     skipped: u32,
@@ -51,7 +56,7 @@ pub(crate) struct Follow {
 
 impl Follow {
     pub(crate) fn new(id: SubmitterId, lead: &Lead) -> Self {
-        Self { id, seen: lead.get().1, patience: 0, skipped: 0 }
+        Self { id, seen: lead.get().1, patience: 0, until: Instant::ZERO, skipped: 0 }
     }
 
     /// Has another submitter run the elevator since this one last looked?
@@ -65,20 +70,21 @@ impl Follow {
 
     /// For a submitter that has work to submit: should it leave that to the leader?
     #[inline]
-    pub(crate) fn should_leave(&mut self, lead: &Lead) -> bool {
+    pub(crate) fn should_leave(&mut self, lead: &Lead, now: Instant) -> bool {
         if self.is_led(lead) {
             self.patience = PATIENCE;
+            self.until = now + LONGEST;
             return true;
         }
         // Several plugs may fit between two passes of the leader.
         self.patience = if lead.get().0 == self.id { 0 } else { self.patience.saturating_sub(1) };
-        self.patience > 0
+        self.patience > 0 && now < self.until
     }
 
     /// For a submitter that has nothing else to do: should it look for work that is due?
     #[inline]
-    pub(crate) fn should_look(&mut self) -> bool {
-        if self.patience == 0 || self.skipped == PATIENCE {
+    pub(crate) fn should_look(&mut self, now: Instant) -> bool {
+        if self.patience == 0 || self.skipped == PATIENCE || now >= self.until {
             self.skipped = 0;
             return true;
         }
@@ -88,9 +94,10 @@ impl Follow {
     }
 
     /// For a submitter that finds a pass due: should it run it? Not if the leader has made one meanwhile.
-    pub(crate) fn should_run(&mut self, lead: &Lead) -> bool {
+    pub(crate) fn should_run(&mut self, lead: &Lead, now: Instant) -> bool {
         let led = self.is_led(lead);
         self.patience = if led { PATIENCE } else { 0 };
+        self.until = now + LONGEST;
         !led
     }
 }
@@ -99,17 +106,19 @@ impl Follow {
 mod tests {
     use super::*;
 
+    const NOW: Instant = Instant::from_nanos(1_000);
+
     #[test]
     fn a_follower_leaves_its_work_only_while_the_leader_keeps_at_it() {
         let lead = Lead::default();
         let mut me = Follow::new(SubmitterId(1), &lead);
-        assert!(!me.should_leave(&lead), "nobody has run");
+        assert!(!me.should_leave(&lead, NOW), "nobody has run");
         lead.note_pass(SubmitterId(2));
-        assert!(me.should_leave(&lead));
-        let left = (0..).take_while(|_| me.should_leave(&lead)).count();
+        assert!(me.should_leave(&lead, NOW));
+        let left = (0..).take_while(|_| me.should_leave(&lead, NOW)).count();
         assert_eq!(left, PATIENCE as usize - 1, "nobody has run since");
         lead.note_pass(SubmitterId(1));
-        assert!(!me.should_leave(&lead), "that was this one itself");
+        assert!(!me.should_leave(&lead, NOW), "that was this one itself");
     }
 
     #[test]
@@ -118,8 +127,8 @@ mod tests {
         let mut me = Follow::new(SubmitterId(1), &lead);
         let turn = |_: &u32| {
             lead.note_pass(SubmitterId(2));
-            assert!(me.should_leave(&lead));
-            !me.should_look()
+            assert!(me.should_leave(&lead, NOW));
+            !me.should_look(NOW)
         };
         assert_eq!((0..100).take_while(turn).count(), PATIENCE as usize);
     }
@@ -129,13 +138,26 @@ mod tests {
         let lead = Lead::default();
         let mut me = Follow::new(SubmitterId(1), &lead);
         lead.note_pass(SubmitterId(2));
-        assert!(me.should_leave(&lead));
-        let polls = (0..).take_while(|_| !me.should_look()).count();
+        assert!(me.should_leave(&lead, NOW));
+        let polls = (0..).take_while(|_| !me.should_look(NOW)).count();
         assert_eq!(polls, PATIENCE as usize);
         lead.note_pass(SubmitterId(2));
-        assert!(!me.should_run(&lead), "the leader was back meanwhile");
-        assert!(!me.should_look());
-        (1..PATIENCE).for_each(|_| assert!(!me.should_look()));
-        assert!(me.should_look() && me.should_run(&lead), "and now it was not");
+        assert!(!me.should_run(&lead, NOW), "the leader was back meanwhile");
+        assert!(!me.should_look(NOW));
+        (1..PATIENCE).for_each(|_| assert!(!me.should_look(NOW)));
+        assert!(me.should_look(NOW) && me.should_run(&lead, NOW), "and now it was not");
+    }
+
+    /// A thread that came by every 100 us let a leader without a CPU have its patience, which is 800 us then.
+    #[test]
+    fn a_follower_that_comes_by_seldom_waits_no_longer_than_one_that_spins() {
+        let lead = Lead::default();
+        let mut me = Follow::new(SubmitterId(1), &lead);
+        lead.note_pass(SubmitterId(2));
+        assert!(me.should_leave(&lead, NOW));
+        let soon = NOW + Nanos(LONGEST.0 - 1);
+        assert!(!me.should_look(soon) && me.should_leave(&lead, soon));
+        assert!(me.should_look(NOW + LONGEST));
+        assert!(!me.should_leave(&lead, NOW + LONGEST));
     }
 }

@@ -1,6 +1,7 @@
 //! From a program to an elevator: the plug, and the rings behind it.
 
 pub(crate) mod follow;
+pub(crate) mod holdup;
 pub(crate) mod io;
 pub(crate) mod parts;
 pub(crate) mod plug;

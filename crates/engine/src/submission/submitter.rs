@@ -12,6 +12,7 @@ use crate::reconfiguration::root::Root;
 use crate::shared::shard::Shard;
 use crate::shared::stats::SubmitterCounters;
 use crate::submission::follow::Follow;
+use crate::submission::holdup::Holdup;
 use crate::sync::Arc;
 use blkmq_core::{HwQueue, SubmitterId};
 use crossbeam_utils::CachePadded;
@@ -60,6 +61,7 @@ pub struct Submitter<P> {
     shard: usize,
     depth: u32,
     follow: Follow,
+    holdup: Holdup,
     /// By operation: the most sectors that are taken whole, as one segment. 0 for a flush, which has no sectors and
     /// takes the rare path.
     plain: [u32; 5],
@@ -93,6 +95,7 @@ impl<P: Send> Submitter<P> {
             shard,
             depth,
             follow,
+            holdup: Holdup::default(),
             plain,
             splits: Splits::new(),
             is_counted: false,

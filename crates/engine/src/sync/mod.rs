@@ -91,7 +91,7 @@ pub(crate) use poison::{Alarm, AlarmRef};
 #[cfg(feature = "compare")]
 pub(crate) use queued_lock::QueuedLock;
 pub(crate) use restart::Restart;
-pub(crate) use ring::{Consumer, Mark, Producer, ring};
+pub(crate) use ring::{Consumer, Level, Mark, Producer, ring};
 #[cfg(feature = "compare")]
 pub(crate) use run_cell::Detached;
 pub(crate) use run_cell::{RunCell, RunGuard};

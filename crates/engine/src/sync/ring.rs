@@ -18,6 +18,9 @@
 //! The consumer may also take a published entry out of order ([`remove_before`](Consumer::remove_before)): it moves
 //! the entries ahead, which are its own, up by one, and then returns the first one as a `pop` does.
 //!
+//! A [`Level`] tells any other thread whether published entries wait. It is a hint by two plain loads, and no entry changes
+//! hands by it.
+//!
 //! # Why the orderings are enough
 //!
 //! The producer writes an entry, then stores `tail` with release; the consumer loads it with acquire, then reads the
@@ -52,6 +55,9 @@ pub(crate) struct Consumer<T> {
     /// The producer's counter as last seen.
     tail: u32,
 }
+
+/// Tells whether published values wait in a ring, to threads that have neither end.
+pub(crate) struct Level<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
     head: CachePadded<AtomicU32>,
@@ -172,6 +178,11 @@ impl<T> Producer<T> {
             self.shared.tail.store(self.tail, Ordering::Release);
             self.published = self.tail;
         }
+    }
+
+    /// For threads that have neither end.
+    pub(crate) fn level(&self) -> Level<T> {
+        Level(Arc::clone(&self.shared))
     }
 
     /// The place behind everything published so far.
@@ -326,6 +337,18 @@ impl<T> Consumer<T> {
             self.tail = self.shared.tail.load(Ordering::Acquire);
         }
         self.head == self.tail
+    }
+}
+
+impl<T> Level<T> {
+    /// Do published values wait that the consumer has not taken? A hint; a thread that lost its CPU behind its
+    /// publication has published by the time at which another thread has that CPU.
+    #[inline]
+    #[must_use]
+    pub(crate) fn waits(&self) -> bool {
+        // Both may be late. The counters are equal whenever the consumer has taken everything, as seen from here.
+        let tail = self.0.tail.load(Ordering::Relaxed);
+        tail != self.0.head.load(Ordering::Relaxed)
     }
 }
 

@@ -9,14 +9,28 @@ pub(crate) type Span = (Instant, Instant);
 /// A request that lay for so long in vain is counted by its reason.
 const LONG: Nanos = Nanos::from_millis(1);
 
+/// When a thread did not run.
+#[derive(Default)]
+pub(crate) struct Absence {
+    /// Other threads had its CPU, or it slept.
+    pub(crate) gone: Vec<Span>,
+    /// It had its CPU as far as the kernel knows: the host of the virtual machine had it, or an interrupt.
+    pub(crate) stolen: Vec<Span>,
+}
+
 /// The result of one run.
+#[derive(Default)]
 pub(crate) struct Account {
-    /// Of all requests, sorted.
+    /// Of all requests but those below, sorted.
     lay: Vec<Nanos>,
-    /// Of the long ones: those that a thread without a CPU held for itself, for others, and those that no thread held.
-    pub(crate) own: usize,
-    pub(crate) others: usize,
+    /// Long ones with a thread that did not run because another thread of the queue did.
+    pub(crate) held: usize,
+    /// Long ones that were with no thread.
     pub(crate) unattended: usize,
+    /// Long ones while fewer threads of the queue ran than there are CPUs: another process had one.
+    foreign: Vec<Nanos>,
+    /// Long ones with a thread from which the host had taken the CPU. No thread can help there, and none is to blame.
+    pub(crate) host: usize,
 }
 
 /// Sorted spans that do not overlap, with sums.
@@ -60,32 +74,105 @@ fn outside(mut spans: Vec<Span>, all: Span) -> Vec<Span> {
     gaps
 }
 
-impl Account {
-    /// `gone` has, by thread, when it had no CPU; all of it happened in `all`.
-    pub(crate) fn of(arrivals: &[Arrival], gone: &[Vec<Span>], all: Span) -> Self {
-        let served = arrivals.iter().map(|it| (it.arrived, it.served)).collect();
-        let ran = gone.iter().flat_map(|spans| outside(spans.clone(), all)).collect();
+/// What is known of a run.
+struct Evidence<'a> {
+    arrivals: &'a [Arrival],
+    /// By thread.
+    absences: &'a [Absence],
+    gone: Vec<Sums>,
+    stolen: Vec<Sums>,
+    /// When the device had nothing to do and a thread of the queue ran.
+    vain: Sums,
+    /// When as many of the threads ran as there are CPUs for them.
+    full: Sums,
+}
+
+/// For how long a submitter may be at its flush, unless it loses its CPU.
+const FLUSH: Nanos = Nanos::from_micros(50);
+
+impl<'a> Evidence<'a> {
+    fn new(arrivals: &'a [Arrival], absences: &'a [Absence], (all, cpus): (Span, usize)) -> Self {
+        let served = arrivals.iter().map(|it| (it.arrived, it.served));
+        let away = |it: &Absence| [&it.gone[..], &it.stolen].concat();
+        let ran: Vec<Span> = absences.iter().flat_map(|it| outside(away(it), all)).collect();
         // Neither served nor without a thread.
-        let mut blocked: Vec<Span> = served;
-        blocked.extend(outside(ran, all));
-        let vain = Sums::new(&outside(blocked, all));
-        let gone: Vec<Sums> = gone.iter().map(|spans| Sums::new(spans)).collect();
-        let mut account = Self { lay: Vec::new(), own: 0, others: 0, unattended: 0 };
-        for it in arrivals.iter().filter(|it| it.sent >= all.0 && it.arrived <= all.1) {
-            let lay = vain.within((it.sent, it.arrived));
-            account.lay.push(lay);
-            if lay > LONG {
-                let held = gone[usize::from(it.by)].within((it.sent, it.arrived));
-                let reason = match held.0 * 2 > lay.0 {
-                    true if it.by == it.submitter => &mut account.own,
-                    true => &mut account.others,
-                    false => &mut account.unattended,
-                };
-                *reason += 1;
+        let blocked = served.chain(outside(ran.clone(), all)).collect();
+        Self {
+            arrivals,
+            absences,
+            gone: absences.iter().map(|it| Sums::new(&it.gone)).collect(),
+            stolen: absences.iter().map(|it| Sums::new(&it.stolen)).collect(),
+            vain: Sums::new(&outside(blocked, all)),
+            full: Sums::new(&at_least(cpus.min(absences.len()), &ran)),
+        }
+    }
+
+    /// When the engine had the I/O: when its flush began, or later if its thread lost its CPU before it got there. That is
+    /// so if other threads reached the device meanwhile, since a thread that is in the engine keeps them from it.
+    fn had(&self, it: &Arrival) -> Instant {
+        let gone = &self.absences[usize::from(it.submitter)].gone;
+        let next = gone.partition_point(|(from, _)| *from < it.sent);
+        let Some((from, until)) = gone.get(next).filter(|(from, _)| *from - it.sent < FLUSH) else {
+            return it.sent;
+        };
+        let first = self.arrivals.partition_point(|other| other.arrived < *from + FLUSH);
+        let meanwhile = self.arrivals[first..].iter().take_while(|other| other.arrived < *until);
+        if meanwhile.clone().any(|other| other.by != it.submitter) { *until } else { it.sent }
+    }
+}
+
+/// When at least `least` of these spans are.
+fn at_least(least: usize, spans: &[Span]) -> Vec<Span> {
+    let ends = spans.iter().flat_map(|(from, until)| [(*from, true), (*until, false)]);
+    let mut ends: Vec<_> = ends.collect();
+    ends.sort_unstable();
+    let (mut inside, mut since, mut found) = (0, Instant::ZERO, Vec::new());
+    for (at, begins) in ends {
+        if begins {
+            inside += 1;
+            since = if inside == least { at } else { since };
+        } else {
+            if inside == least {
+                found.push((since, at));
             }
+            inside -= 1;
+        }
+    }
+    found
+}
+
+impl Account {
+    /// `absences` are those of the threads, on so many CPUs; all of it happened in a span.
+    pub(crate) fn of(arrivals: &[Arrival], absences: &[Absence], all: (Span, usize)) -> Self {
+        let evidence = Evidence::new(arrivals, absences, all);
+        let mut account = Self::default();
+        for it in arrivals.iter().filter(|it| it.sent >= all.0.0 && it.arrived <= all.0.1) {
+            account.add(&evidence, it);
         }
         account.lay.sort_unstable();
         account
+    }
+
+    fn add(&mut self, evidence: &Evidence<'_>, it: &Arrival) {
+        let span = (evidence.had(it).min(it.arrived), it.arrived);
+        let lay = evidence.vain.within(span);
+        let most = |sums: &Sums| sums.within(span).0 * 2 > lay.0;
+        let by = usize::from(it.by);
+        if lay <= LONG {
+            self.lay.push(lay);
+        } else if most(&evidence.stolen[by]) {
+            self.host += 1;
+        } else if !most(&evidence.full) {
+            self.foreign.push(lay);
+        } else {
+            self.lay.push(lay);
+            *(if most(&evidence.gone[by]) { &mut self.held } else { &mut self.unattended }) += 1;
+        }
+    }
+
+    /// The longest time that an I/O lay with a thread whose CPU another process had.
+    pub(crate) fn foreign(&self) -> (usize, Nanos) {
+        (self.foreign.len(), self.foreign.iter().copied().max().unwrap_or_default())
     }
 
     pub(crate) fn requests(&self) -> usize {

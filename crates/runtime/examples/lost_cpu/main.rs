@@ -8,7 +8,7 @@
 mod account;
 mod device;
 
-use account::{Account, Span};
+use account::{Absence, Account};
 use blkmq_core::{Instant, Limits, Nanos, Op, Rng};
 use blkmq_engine::{Access, Config, DeviceQueue, DeviceShape, Io, WriteCache};
 use blkmq_runtime::{Client, Service, available_cpus};
@@ -82,8 +82,16 @@ struct Worker {
     first: u64,
     /// Numbers that no I/O in flight has.
     free: Vec<u64>,
-    gone: Vec<Span>,
+    absence: Absence,
     last: Instant,
+    switches: i64,
+}
+
+/// How often the thread has left its CPU, of itself or not.
+fn switches() -> i64 {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("every Linux has it");
+    usage.involuntary_context_switches() + usage.voluntary_context_switches()
 }
 
 impl Worker {
@@ -91,7 +99,13 @@ impl Worker {
     fn beat(&mut self) -> Instant {
         let now = self.client.clock().now();
         if now - self.last > GONE {
-            self.gone.push((self.last, now));
+            let before = std::mem::replace(&mut self.switches, switches());
+            let span = (self.last, now);
+            if before == self.switches {
+                self.absence.stolen.push(span);
+            } else {
+                self.absence.gone.push(span);
+            }
         }
         self.last = now;
         now
@@ -122,14 +136,14 @@ impl Worker {
         self.beat();
     }
 
-    fn run(mut self, options: &Options, end: Instant) -> Vec<Span> {
+    fn run(mut self, options: &Options, end: Instant) -> Absence {
         while self.beat() < end {
             self.compute(options.compute);
             self.send();
             let Self { client, free, .. } = &mut self;
             match options.end {
                 End::Wait if free.is_empty() => {
-                    _ = client.wait(1, u32::MAX, |done| free.push(done.cookie))
+                    _ = client.wait(1, u32::MAX, |done| free.push(done.cookie));
                 }
                 _ => {
                     client.poll();
@@ -139,7 +153,7 @@ impl Worker {
         }
         let Self { client, free, .. } = &mut self;
         client.wait(u32::MAX, u32::MAX, |done| free.push(done.cookie));
-        self.gone
+        self.absence
     }
 }
 
@@ -164,7 +178,7 @@ fn measure(options: &Options) -> Result<Account, Box<dyn Error>> {
     let clock = service.clock();
     log.set_clock(clock);
     let end = clock.now() + Nanos::from_secs(options.seconds);
-    let gone: Vec<Vec<Span>> = thread::scope(|scope| {
+    let absences: Vec<Absence> = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|at| {
                 let (client, log) = (service.client(), Arc::clone(&log));
@@ -180,8 +194,9 @@ fn measure(options: &Options) -> Result<Account, Box<dyn Error>> {
                         rng: Rng::new(at.into()),
                         first,
                         free,
-                        gone: Vec::new(),
+                        absence: Absence::default(),
                         last,
+                        switches: switches(),
                     }
                     .run(options, end)
                 })
@@ -190,15 +205,16 @@ fn measure(options: &Options) -> Result<Account, Box<dyn Error>> {
         workers.into_iter().map(|worker| worker.join().expect("no thread panics")).collect()
     });
     drop(service);
-    Ok(Account::of(&log.take(), &gone, (Instant::ZERO, end)))
+    Ok(Account::of(&log.take(), &absences, ((Instant::ZERO, end), available_cpus().into())))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse(std::env::args().skip(1))?;
     let account = measure(&options)?;
     let ms = |share: f64| account.quantile(share).0 as f64 / 1e6;
+    let (foreign, longest) = account.foreign();
     println!(
-        "{:<12} {:<10} {:>8} {:>9.4} {:>8.4} {:>8.3} {:>8.3} {:>6} {:>6} {:>6}",
+        "{:<12} {:<10} {:>8} {:>9.4} {:>8.4} {:>8.3} {:>8.3} {:>6} {:>6} {:>8} {:>7.3} {:>6}",
         options.scheduler,
         options.access,
         account.requests() as u64 / options.seconds,
@@ -206,9 +222,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         ms(0.99),
         ms(0.999),
         ms(1.0),
-        account.own,
-        account.others,
+        account.held,
         account.unattended,
+        foreign,
+        longest.0 as f64 / 1e6,
+        account.host,
     );
     Ok(())
 }

@@ -5,6 +5,7 @@
 use super::{Caller, Engine};
 use crate::dispatch::pump_mode::PumpMode;
 use crate::elevator::runner::{Runner, Sent};
+use crate::planted::{self, Stop};
 use crate::shared::shard::Shard;
 use crate::sync::RunGuard;
 use blkmq_core::HwQueue;
@@ -31,6 +32,7 @@ impl<P: Send> Engine<P> {
             self.go_on(shard, owed, by, sent);
             return;
         }
+        planted::stop(Stop::BeforePump);
         let hw = HwQueue(shard.first_hw);
         let restart = match sent {
             Sent::One if self.hub.lasting.pump_mode == PumpMode::Inline => {

@@ -17,6 +17,7 @@ use super::pump::Pump;
 use super::pump_mode::PumpMode;
 use super::ready::Ready;
 use crate::elevator::runner::Runner;
+use crate::planted::{self, Planted, Stop};
 use crate::shared::shard::Shard;
 use crate::shared::stats::SubmitterCounters;
 use crate::submission::follow::Follow;
@@ -61,7 +62,7 @@ impl<P: Send> Engine<P> {
             return self.locked_submit(shard, by.now, by.home, own);
         }
         let tally = by.tally;
-        let leave = follow.should_leave(shard.lead());
+        let leave = follow.should_leave(shard.lead(), by.now);
         if !leave && let Some(mut guard) = self.gate(shard).try_run() {
             tally.direct.add(1);
             if own.plug.len() == 1
@@ -126,7 +127,9 @@ impl<P: Send> Engine<P> {
         // The requests of the last run still need their pumps, and more may be waiting behind them.
         for hw in ready.iter(shard.hws()) {
             if self.pump_or_call(hw, by) {
-                let parked = self.kick_shard(shard.index);
+                // The pump has kicked the elevator, and expected this thread to run it.
+                let _ = self.gate(shard).kick();
+                let parked = self.find_parked(shard);
                 self.wake(parked.as_slice());
             }
         }
@@ -167,6 +170,7 @@ impl<P: Send> Engine<P> {
                 Some(again) => guard = again,
             }
         }
+        planted::stop(Stop::BeforePump);
         self.wake(&wakes);
         // The elevator is released by now, so no thread waits for this.
         if let Some(mut book) = book {
@@ -202,9 +206,13 @@ impl<P: Send> Engine<P> {
         let waits = guard.turn(&self.hub, hctx, now);
         #[cfg(feature = "compare")]
         self.kick_for_each(hw, guard.take_completed_since_kick(), waits);
+        if waits {
+            self.owe_pass(hw);
+        }
         // As a rule one turn does, and leaves nothing.
         if !guard.duties.any() {
             let Some(again) = guard.finish() else {
+                planted::stop(Stop::BeforePass);
                 self.call_others();
                 return waits;
             };
@@ -212,6 +220,15 @@ impl<P: Send> Engine<P> {
             return self.pump_on(hw, guard, now, Turns { made: 1, is_owed: true }) | waits;
         }
         self.pump_on(hw, guard, now, Turns { made: 1, is_owed: false }) | waits
+    }
+
+    /// An elevator waits for something that a pump gives back, and this thread will run it. To be called before the pump
+    /// is released: if the thread loses its CPU after that, another one finds the pass due (decision 0025).
+    #[inline]
+    fn owe_pass(&self, hw: HwQueue) {
+        if !planted::is(Planted::LeavesPasses) {
+            self.gate(&self.hub.shards[self.hub.shard_of(hw)]).owe();
+        }
     }
 
     /// Carries out what the last turn of a pump left, and makes those that are owed. True if an elevator waited for
@@ -233,6 +250,9 @@ impl<P: Send> Engine<P> {
                 let waits = guard.turn_again(&self.hub, hctx, now);
                 #[cfg(feature = "compare")]
                 self.kick_for_each(hw, guard.take_completed_since_kick(), waits);
+                if waits {
+                    self.owe_pass(hw);
+                }
                 restart |= waits;
                 made += 1;
             }
@@ -249,6 +269,7 @@ impl<P: Send> Engine<P> {
                 Some(again) => (guard, is_owed) = (again, true),
             }
         }
+        planted::stop(Stop::BeforePass);
         self.wake(&wakes);
         restart
     }

@@ -5,6 +5,7 @@ use super::{Caller, Engine};
 use crate::compare::By;
 use crate::dispatch::pump_mode::PumpMode;
 use crate::dispatch::ready::Ready;
+use crate::planted::{self, Planted};
 use crate::shared::shard::Shard;
 use crate::submission::follow::Follow;
 use blkmq_core::{HwQueue, Instant};
@@ -16,10 +17,10 @@ impl<P: Send> Engine<P> {
         if self.is_locked() {
             return self.locked_poll(shard, by.locker(), by.home);
         }
-        if !follow.should_look() {
+        let now = by.now;
+        if !follow.should_look(now) {
             return false;
         }
-        let now = by.now;
         let mut ready = Ready::default();
         for hw in shard.hws().map(HwQueue) {
             if self.hub.lasting.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
@@ -29,7 +30,7 @@ impl<P: Send> Engine<P> {
         // Not without a pump to run: the code below decides whether to run the elevator.
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
         if self.gate(shard).due(now)
-            && follow.should_run(shard.lead())
+            && follow.should_run(shard.lead(), now)
             && let Some(guard) = self.gate(shard).try_run()
         {
             let ready = self.run(shard, guard, by, None);
@@ -90,6 +91,16 @@ impl<P: Send> Engine<P> {
         }
     }
 
+    /// How far the threads have come that run the elevator of `shard` and its pumps; `None` if there are none. A hint.
+    pub(crate) fn progress(&self, shard: &Shard) -> Option<u64> {
+        let run = self.gate(shard).is_running().then(|| shard.counters.passes.get());
+        let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
+        let taken = |hw: &HwQueue| inline && self.pump_gate(*hw).is_running();
+        let turns =
+            shard.hws().map(HwQueue).filter(taken).map(|hw| self.hub.hctx(hw).counters.turns.get());
+        run.into_iter().chain(turns).reduce(u64::wrapping_add)
+    }
+
     /// Is work due by now, so that a submitter of `shard` must not sleep?
     pub(crate) fn is_due(&self, shard: &Shard, now: Instant) -> bool {
         let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
@@ -104,6 +115,16 @@ impl<P: Send> Engine<P> {
 
     /// Must a thread run the pump of `hw` by now?
     fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
-        self.pump_gate(hw).due(now) || self.hub.hctx(hw).next_event().is_some_and(|at| at <= now)
+        self.pump_gate(hw).due(now)
+            || self.hub.hctx(hw).next_event().is_some_and(|at| at <= now)
+            || self.is_left(hw)
+    }
+
+    /// Are there requests in the outbox of `hw`, and no thread at its pump? Then a runner has let go of the elevator and
+    /// has not come to the pump yet; that takes it long if it has lost its CPU in between (decision 0025).
+    fn is_left(&self, hw: HwQueue) -> bool {
+        self.hub.hctx(hw).has_sent()
+            && !self.pump_gate(hw).is_running()
+            && !planted::is(Planted::LeavesOutboxes)
     }
 }

@@ -272,3 +272,47 @@ fn loom_planted_remove_that_remembers_a_relaxed_look() {
         rx.pop()
     });
 }
+
+type Waits = fn(&Level<u32>) -> bool;
+type Show = fn(&mut Producer<u32>, &AtomicU32);
+
+/// A producer publishes and then has done so, while the consumer takes: a third thread.
+fn what_waits_is_seen(show: Show, waits: Waits) {
+    loom::model(move || {
+        let (mut tx, mut rx) = ring(2);
+        let (level, done) = (tx.level(), Arc::new(AtomicU32::new(0)));
+        let producer = {
+            let done = Arc::clone(&done);
+            thread::spawn(move || {
+                assert!(tx.stage(7).is_ok());
+                show(&mut tx, &done);
+            })
+        };
+        if done.load(Ordering::Acquire) == 1 {
+            assert!(waits(&level), "published, and nobody sees it");
+        }
+        producer.join().expect("the producer does not panic");
+        assert!(waits(&level), "published, and nobody sees it");
+        assert_eq!(rx.pop(), Some(7));
+        assert!(!waits(&level), "it was taken");
+    });
+}
+
+#[test]
+fn loom_what_waits_is_seen() {
+    let show: Show = |tx, done| {
+        tx.publish();
+        done.store(1, Ordering::Release);
+    };
+    what_waits_is_seen(show, Level::waits);
+}
+
+#[test]
+#[should_panic(expected = "nobody sees it")]
+fn loom_planted_published_after_the_announcement() {
+    let show: Show = |tx, done| {
+        done.store(1, Ordering::Release);
+        tx.publish();
+    };
+    what_waits_is_seen(show, Level::waits);
+}
