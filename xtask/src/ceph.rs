@@ -9,6 +9,9 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
+/// Bytes of the OSD's file, which has holes where nothing was written. An OSD whose file is full of data and of its own
+/// tables ends, and clients then wait for it.
+const BLOCK: u64 = 12 << 30;
 /// Tries, five in a second, for which a daemon has to come up.
 const TRIES: u32 = 300;
 
@@ -39,7 +42,7 @@ fn conf(folder: &Path, fsid: &str, [v2, v1]: [u16; 2]) -> String {
          log file = {d}/$name.log\nkeyring = {d}/keyring\n\
          [mon]\nmon data = {d}/mon\n\
          [osd]\nosd data = {d}/osd$id\nosd objectstore = bluestore\n\
-         bluestore block size = 4294967296\nbluestore block create = true\n\
+         bluestore block size = {BLOCK}\nbluestore block create = true\n\
          osd memory target = 939524096\n\
          [client]\nadmin socket =\nlog file =\nrbd cache = false\n"
     )
@@ -158,6 +161,16 @@ impl Cluster {
         Err(format!("the OSD does not come up: {log}").into())
     }
 
+    /// Fails if the OSD has ended by itself: loads that wait for it never end.
+    ///
+    /// # Errors
+    /// If it has.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Some(osd) = &self.osd else { return Ok(()) };
+        let status = fs::read_to_string(format!("/proc/{}/status", osd.id())).unwrap_or_default();
+        if has_ended(&status) { Err("the OSD has ended by itself".into()) } else { Ok(()) }
+    }
+
     /// `kill -9` of the monitor.
     pub(crate) fn kill_mon(&mut self) {
         end(self.mon.take());
@@ -167,6 +180,11 @@ impl Cluster {
     pub(crate) fn kill_osd(&mut self) {
         end(self.osd.take());
     }
+}
+
+/// Whether the state of a child, as in `/proc/PID/status`, is that of one that has ended.
+fn has_ended(status: &str) -> bool {
+    status.is_empty() || status.lines().any(|line| line.starts_with("State:") && line.contains('Z'))
 }
 
 fn end(daemon: Option<Child>) {
@@ -183,5 +201,18 @@ impl Drop for Cluster {
         self.kill_mon();
         // A folder that is left over does no harm.
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_has_ended_is_told_from_one_that_runs() {
+        let own = fs::read_to_string("/proc/self/status").unwrap();
+        assert!(!has_ended(&own));
+        assert!(has_ended("Name:\tceph-osd\nState:\tZ (zombie)\n"));
+        assert!(has_ended(""), "there is no such process");
     }
 }

@@ -10,7 +10,7 @@ pub(crate) mod tenants;
 
 use crate::Result;
 use crate::ceph::{Cluster, missing};
-use crate::serve::fio::{Figures, Fio};
+use crate::serve::fio::{Figures, Fio, pause};
 use crate::shell::{Cmd, is_installed};
 
 /// Fails if a program that every measurement needs is not installed, or fio has no engine for images.
@@ -39,14 +39,23 @@ fn engine(cluster: &Cluster, image: &str, options: &str) -> Cmd {
 
 /// Runs a load to its end.
 fn alone(cluster: &Cluster, load: Cmd) -> Result<Figures> {
-    Fio::of(load, &cluster.path("alone"))?.wait()
+    finish(cluster, Fio::of(load, &cluster.path("alone"))?)
 }
 
 /// Runs two loads at the same time.
 fn both(cluster: &Cluster, first: Cmd, second: Cmd) -> Result<[Figures; 2]> {
     let first = Fio::of(first, &cluster.path("first"))?;
     let second = Fio::of(second, &cluster.path("second"))?;
-    Ok([first.wait()?, second.wait()?])
+    Ok([finish(cluster, first)?, finish(cluster, second)?])
+}
+
+/// Waits for the end of a load, or of the OSD: a load would then wait for ever.
+fn finish(cluster: &Cluster, mut load: Fio) -> Result<Figures> {
+    while !load.is_over()? {
+        cluster.check()?;
+        pause(0.1)?;
+    }
+    load.wait()
 }
 
 /// Makes an image that has its bytes: reads of what was never written do not reach the OSD's disk.
