@@ -10,7 +10,7 @@ use alloc::string::String;
 pub struct RealDevice {
     /// Its name, as used with `--device`.
     pub name: &'static str,
-    /// What stands behind the name and a colon, for help: `PATH`.
+    /// The form of what follows the name and a colon, for help: `PATH`.
     pub target: &'static str,
     /// One line for a list.
     pub summary: &'static str,
@@ -75,9 +75,8 @@ mod tests {
 
     #[test]
     fn a_parameter_that_the_page_lacks_is_found() {
-        let names = [PARAMETER, Parameter { name: "id", ..PARAMETER }];
+        const ID: Parameter = Parameter { name: "id", ..PARAMETER };
         assert_eq!(RBD.undocumented(), None);
-        let parameters = alloc::boxed::Box::leak(alloc::boxed::Box::new(names));
-        assert_eq!(RealDevice { parameters, ..RBD }.undocumented(), Some("id"));
+        assert_eq!(RealDevice { parameters: &[PARAMETER, ID], ..RBD }.undocumented(), Some("id"));
     }
 }

@@ -81,7 +81,7 @@ mod models {
         static STOP: RefCell<Option<Stopped>> = const { RefCell::new(None) };
     }
 
-    /// What a thread does at the place.
+    /// The action of a thread at the place.
     type Stopped = (Stop, std::rc::Rc<dyn Fn()>);
 
     /// Has the first thread that comes to `place` do `then` there, or none.

@@ -10,7 +10,7 @@ use blkmq_core::{Instant, Nanos};
 /// takes, and a twentieth of what an I/O may lie (decision 0025).
 const HELD_UP: Nanos = Nanos::from_micros(50);
 
-/// What one submitter has seen of the threads that run its elevator and the pumps.
+/// One submitter's view of the threads that run its elevator and the pumps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holdup {
     /// How far they had come, and since when they had come no further.

@@ -74,7 +74,7 @@ fn outside(mut spans: Vec<Span>, all: Span) -> Vec<Span> {
     gaps
 }
 
-/// What is known of a run.
+/// The account of a run.
 struct Evidence<'a> {
     arrivals: &'a [Arrival],
     /// By thread.

@@ -23,7 +23,7 @@ const USAGE: &str = "options, as NAME=VALUE: scheduler=mq-deadline access=combin
 /// A thread that does not get round to look at the clock for so long has no CPU.
 const GONE: Nanos = Nanos::from_micros(100);
 
-/// What a thread does when it may send no more.
+/// The duty of a thread that may send no more.
 #[derive(Clone, Copy)]
 enum End {
     /// Computes on, and looks again and again.
