@@ -11,7 +11,7 @@ fuzz_target!(|text: &str| -> Corpus {
     assert!(!parts.is_empty());
     for part in parts {
         // Only read: opening an image looks for a cluster.
-        if let Some(image) = blkmq_rbd::description(part) {
+        if let Some(image) = blkmq_rbd::RBD.description(part) {
             match blkmq_rbd::Options::parse(image) {
                 // An image is named as it is read.
                 Ok((spec, _)) => {
