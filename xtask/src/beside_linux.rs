@@ -9,7 +9,7 @@
 
 mod device;
 mod figures;
-mod guard;
+pub(crate) mod guard;
 mod lateness;
 mod load;
 mod page;

@@ -171,6 +171,12 @@ const VERBS: &[Verb] = &[
         run: serve::isolation::main,
     },
     Verb {
+        name: "ceilings",
+        usage: "[ROUNDS [SECONDS]]",
+        summary: "a client under a ceiling of blkmq serve, of QEMU's throttle group, and of Linux' blkio controller",
+        run: serve::ceilings::main,
+    },
+    Verb {
         name: "serve-soak",
         usage: "[MINUTES]",
         summary: "64 connections that come, go and are killed; nothing of them may be left",

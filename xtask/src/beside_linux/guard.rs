@@ -39,14 +39,14 @@ exit 0
 "#;
 
 /// The shell; dropping it undoes everything.
-pub(super) struct Guard {
+pub(crate) struct Guard {
     child: Child,
 }
 
 impl Guard {
     /// # Errors
     /// If there is no shell.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let child = Cmd::new("sh -c").arg(SCRIPT).piped(File::create("/dev/null")?)?;
         Ok(Self { child })
     }
@@ -55,7 +55,7 @@ impl Guard {
     ///
     /// # Errors
     /// If the shell has ended.
-    pub(super) fn note(&mut self, what: &str, it: &str) -> Result<()> {
+    pub(crate) fn note(&mut self, what: &str, it: &str) -> Result<()> {
         let pipe = self.child.stdin.as_mut().ok_or("the shell that cleans up has no pipe")?;
         Ok(writeln!(pipe, "{what} {it}")?)
     }

@@ -5,6 +5,7 @@
 //! `interop`; some of them are short runs of these.
 
 pub(crate) mod attacks;
+pub(crate) mod ceilings;
 pub(crate) mod crash;
 pub(crate) mod fio;
 pub(crate) mod isolation;

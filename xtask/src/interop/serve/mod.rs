@@ -17,7 +17,7 @@ mod trace;
 use super::{Outcome, nbd, parse};
 use crate::Result;
 use crate::nbd::Server;
-use crate::serve::{attacks, crash, isolation, peers, soak};
+use crate::serve::{attacks, ceilings, crash, isolation, peers, soak};
 use crate::shell::Cmd;
 use serde_json::Value;
 use std::fs;
@@ -158,6 +158,11 @@ fn compare(server: &Server, uri: &str) -> Result<()> {
 /// Every server that is installed is measured once, briefly.
 pub(super) fn peers() -> Result<Outcome> {
     peers::test_size().map(|()| Outcome::Passed)
+}
+
+/// A ceiling of an export beside those of QEMU and Linux, in test size.
+pub(super) fn ceilings() -> Result<Outcome> {
+    ceilings::test_size().map(|()| Outcome::Passed)
 }
 
 /// Three clients share a device by weight, briefly.
