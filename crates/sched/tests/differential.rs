@@ -4,7 +4,7 @@
 //! the step; `ONE_SEED` below reruns it alone.
 
 use crate::naive;
-use blkmq_core::{IoMeta, Op, Owner, Rng};
+use blkmq_core::{Class, IoMeta, IoPrio, Op, Owner, Rng};
 use blkmq_sched::testkit::{Driver, Event, LocalEnv, Script, Step};
 use blkmq_sched::{At, Factory, Options, PLUG, Pick, Shape, registry};
 use std::fmt::Debug;
@@ -96,7 +96,9 @@ fn plug_of(meta: IoMeta, rng: &mut Rng) -> Vec<IoMeta> {
         let sector = if rng.chance(1, 8) { meta.sector } else { 8 * rng.below(512) };
         let op = if mixed && rng.chance(1, 2) { Op::Write } else { meta.op };
         let owner = if mixed && rng.chance(1, 8) { Owner(meta.owner.0 + 1) } else { meta.owner };
-        IoMeta { sector, op, owner, ..meta }
+        let other = mixed && rng.chance(1, 8);
+        let ioprio = if other { IoPrio::new(Class::Idle, 4) } else { Some(meta.ioprio) };
+        IoMeta { sector, op, owner, ioprio: ioprio.expect("4 is a level"), ..meta }
     };
     let len = rng.below(PLUG as u64 + 1);
     (0..len).map(|_| one(rng)).collect()

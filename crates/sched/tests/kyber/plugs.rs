@@ -70,6 +70,8 @@ fn a_plug_stays_that_has_two_kinds_two_software_queues_or_no_time() {
     assert!(!Alone::new("").leaves(&owners, 0));
     owners[1].owner = Owner(64);
     assert!(Alone::new("").leaves(&owners, 0), "64 owners later it is the same software queue");
+    owners.iter_mut().for_each(|meta| meta.owner = Owner(2));
+    assert!(Alone::new("").leaves(&owners, 0), "one owner has one software queue");
     let adaptive = Alone::new("adaptive=1");
     assert!(!adaptive.policy.picks_plugs());
     assert!(Alone::new("").policy.picks_plugs());
