@@ -38,14 +38,18 @@ impl Fio {
         Self::of(Cmd::new(&format!("fio --name=nbd --ioengine=nbd --uri={uri} {options}")), path)
     }
 
-    /// As [`start`](Self::start), with a command line of any engine.
+    /// As [`start`](Self::start), with a command line of any engine. Its report is JSON in fio's short form, unless the line
+    /// names another.
     ///
     /// # Errors
     /// If it cannot be started.
     pub(crate) fn of(load: Cmd, path: &Path) -> Result<Self> {
         let report = path.with_extension("json");
-        let words = ["--thread", "--group_reporting", "--output-format=json"];
-        let cmd = words.into_iter().fold(load, Cmd::arg);
+        // Of two forms fio takes the last one.
+        let form =
+            (!load.to_string().contains("--output-format=")).then_some("--output-format=json");
+        let words = ["--thread", "--group_reporting"].into_iter().chain(form);
+        let cmd = words.fold(load, Cmd::arg);
         let cmd = cmd.arg(format!("--output={}", report.display()));
         let child = cmd.start(File::create(path.with_extension("log"))?)?;
         Ok(Self { child, cmd, report })
