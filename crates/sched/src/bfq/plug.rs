@@ -193,9 +193,10 @@ impl Bfq {
 #[cfg(test)]
 mod tests {
     use super::super::FACTORY;
+    use super::super::links::Senders;
     use super::*;
-    use crate::testkit::Driver;
-    use crate::{At, Done, NoEnv, Options, PLUG, Pick, Requests, Scheduler, Shape};
+    use crate::testkit::{Driver, LocalEnv};
+    use crate::{At, Done, Options, PLUG, Pick, Requests, Scheduler, Shape, StatsLevel};
     use alloc::format;
     use alloc::string::String;
     use alloc::vec::Vec;
@@ -205,6 +206,7 @@ mod tests {
     struct World {
         bfq: Bfq,
         requests: Requests,
+        env: LocalEnv,
         now: Instant,
         /// Issued requests, and when.
         issued: Vec<(RequestId, Instant)>,
@@ -216,9 +218,12 @@ mod tests {
         fn new(options: &str, rotational: bool) -> Self {
             let options = Options::parse(FACTORY.attributes, options).expect("they are options");
             let shape = Shape { rotational, ..Driver::shape(64) };
+            let env = LocalEnv::default();
+            env.set_stats(StatsLevel::Full);
             Self {
                 bfq: Bfq::new(&shape, &options),
                 requests: Requests::new(64),
+                env,
                 now: Instant::ZERO,
                 issued: Vec::new(),
                 straight: 0,
@@ -233,7 +238,7 @@ mod tests {
             };
             let alloc = |io: &(u64, u32)| self.requests.alloc(meta(io)).expect("slots suffice");
             let rqs: Vec<RequestId> = sectors.iter().map(alloc).collect();
-            let cx = Cx::new(self.now, &self.requests, &NoEnv);
+            let cx = Cx::new(self.now, &self.requests, &self.env);
             let mut order = [0; PLUG];
             if at_once && self.bfq.issue_plug(&cx, &rqs, None, &mut order) {
                 self.straight += 1;
@@ -253,7 +258,7 @@ mod tests {
 
         fn complete(&mut self, at: usize) {
             let (rq, issued) = self.issued.swap_remove(at);
-            let cx = Cx::new(self.now, &self.requests, &NoEnv);
+            let cx = Cx::new(self.now, &self.requests, &self.env);
             self.bfq.completed(&cx, &Done { rq, result: Ok(()), issued, completed: self.now });
             self.requests.free(rq);
         }
@@ -262,10 +267,11 @@ mod tests {
             self.bfq.queued == 0
         }
 
-        /// All that a plug may leave behind in the queue, the requests and the policy.
+        /// All that a plug may leave behind in the queue, the requests, the policy and the notes.
         fn left(&self) -> String {
             let Bfq { queues, serving, slot, in_driver, rate, sampling, .. } = &self.bfq;
-            let mut text = format!("{serving} {:?} {in_driver} {rate:?} {sampling:?}", slot.idle);
+            let mut text = format!("{:?}\n", self.env.take_notes());
+            text += &format!("{serving} {:?} {in_driver} {rate:?} {sampling:?}", slot.idle);
             text += &format!("{} {}", self.bfq.last_position, self.bfq.serving_position);
             for (rq, _) in &self.issued {
                 let Item { queue, proc, owner, sectors, state, since, due, .. } =
@@ -295,13 +301,14 @@ mod tests {
             ("", false),
             ("", true),
             ("low_latency=0", false),
+            ("low_latency=0", true),
             ("low_latency=0,slice_idle=1", true),
             ("max_budget=400", false),
         ];
         for (options, rotational) in cases {
             let mut rng = Rng::new(22);
             let mut worlds = [true, false].map(|_| World::new(options, rotational));
-            for step in 0..20_000 {
+            for step in 0..10_000 {
                 let at = format!("{options} {rotational} step {step}");
                 let longest = if rng.chance(1, 64) { 28 } else { 18 + 5 * rng.below(2) };
                 let span = Nanos(1 << rng.below(longest));
@@ -312,7 +319,7 @@ mod tests {
                     let near = rng.chance(1, 3);
                     let one = |_| {
                         let sector = 8 * rng.below(if near { 8 } else { 1 << 20 });
-                        (sector, 8 << rng.below(2))
+                        (sector, 8 << rng.below(3))
                     };
                     let plug: Vec<(u64, u32)> = (0..n).map(one).collect();
                     let [straight, other] = &mut worlds;
@@ -327,5 +334,42 @@ mod tests {
             }
             assert!(worlds[0].straight > 1_000, "{options}: {}", worlds[0].straight);
         }
+    }
+    /// Does a plug of 16 sectors go straight after this change to the queue in service, which is alone?
+    fn goes_after(options: &str, change: impl Fn(&mut Bfq, u32)) -> bool {
+        let mut world = World::new(options, false);
+        assert_eq!(world.plug(&[(0, 8)], false), [0]);
+        let q = world.bfq.serving;
+        change(&mut world.bfq, q);
+        let alloc = |sector| world.requests.alloc(IoMeta::new(Op::Read, sector, 8));
+        let rqs = [8, 16].map(alloc).map(|rq| rq.expect("slots suffice"));
+        let cx = Cx::new(world.now, &world.requests, &world.env);
+        world.bfq.issue_plug(&cx, &rqs, None, &mut [0; PLUG])
+    }
+
+    #[test]
+    fn a_process_that_is_about_to_leave_its_queue_goes_the_long_way() {
+        assert!(goes_after("", |_, _| ()));
+        assert!(!goes_after("", |bfq, q| bfq.queues[q].to_split = true));
+        let has_a_twin = |bfq: &mut Bfq, q: u32| {
+            let Senders::One(p) = bfq.queues[q].senders else { panic!("it has one sender") };
+            bfq.procs.at_mut(p).twin = Some(bfq.queues.link(q));
+        };
+        assert!(!goes_after("", has_a_twin));
+        assert!(goes_after("queue_merge=0", has_a_twin), "then it does not join its twin");
+    }
+
+    #[test]
+    fn a_queue_that_stays_interactive_goes_straight_up_to_the_last_sector() {
+        let raised = |change: fn(&mut Bfq, u32)| {
+            goes_after("", |bfq, q| {
+                assert_eq!(bfq.queues[q].raising.factor, raising::INTERACTIVE);
+                change(bfq, q);
+            })
+        };
+        assert!(raised(|bfq, q| bfq.queues[q].raising.served = raising::MOST_SERVICE - 16));
+        assert!(!raised(|bfq, q| bfq.queues[q].raising.served = raising::MOST_SERVICE - 15));
+        assert!(!raised(|bfq, q| bfq.queues[q].in_burst = true));
+        assert!(!raised(|bfq, q| bfq.queues[q].raising.factor = raising::SOFT_RT));
     }
 }
