@@ -101,6 +101,7 @@ pub use dispatch::{
     pump_mode::PumpMode,
     verdict::Verdict,
 };
+pub use elevator::goals::GoalsStatus;
 pub use elevator::merge::NoMerges;
 pub use groups::{
     Burst, FloorsError, Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS,

@@ -4,6 +4,8 @@
 //! `submission`, `elevator`, `dispatch`, `completion`. `shared` has the words that the threads of a queue share, and
 //! `reconfiguration` builds, changes and ends a queue.
 
+use crate::GoalsStatus;
+use crate::elevator::goals::Board;
 use crate::reconfiguration::root::Root;
 use crate::reconfiguration::salvage::SALVAGE_AGAIN;
 use crate::shared::stats::QueueStats;
@@ -146,6 +148,13 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn budgets(&self) -> Option<u32> {
         self.root.current().hub.budget.limit()
+    }
+
+    /// How the latency goals of groups stand, as of the last look of their controller, ten times a second while there is
+    /// I/O; `None` if no group has any.
+    #[must_use]
+    pub fn goals(&self) -> Option<GoalsStatus> {
+        self.root.current().hub.board.as_ref().map(Board::read)
     }
 
     /// For each token pool of the scheduler, the tokens in use and the size of the pool.

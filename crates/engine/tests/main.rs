@@ -12,6 +12,7 @@ mod departed;
 mod dispatch;
 mod event_fd;
 mod flush;
+mod goals;
 mod group_stats;
 mod groups;
 mod interleavings;

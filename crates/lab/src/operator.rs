@@ -9,7 +9,7 @@ use crate::oracle::{Evidence, Oracle};
 use crate::planted::Bug;
 use crate::policies;
 use crate::recording;
-use crate::scenario::{Meddling, STATS, group_name, some_limits};
+use crate::scenario::{Meddling, STATS, group_name, some_goal, some_limits};
 use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_engine::{
     Access, Change, Freeze, GroupError, GroupTree, Modes, NoMerges, Plan, Queue, Quiesce,
@@ -72,7 +72,8 @@ impl Operator {
                     self.doing = Doing::Changing(change);
                     return Some(soon);
                 }
-                oracle.with(|oracle| oracle.rebuilt(elevators(&queue.plan()), queue.budgets()));
+                oracle
+                    .with(|oracle| oracle.rebuilt(elevators(&queue.plan()), queue.plan().budget()));
             }
             Doing::Freezing(mut freeze) => {
                 let frozen = freeze.step(now);
@@ -178,6 +179,9 @@ impl Operator {
             let text = draw::options(&mut self.rng, attributes);
             plan.options = Options::parse(attributes, &text).expect("options are the policy's");
         }
+        if plan.groups.has_goals() {
+            plan.scope = None;
+        }
         if self.rng.chance(1, 4) {
             (_, plan.stats) = STATS[self.rng.below(4) as usize];
         }
@@ -191,10 +195,11 @@ impl Operator {
         let number = groups.iter().count() as u64;
         let some = groups.iter().nth(self.rng.below(number) as usize);
         let name = some.map(|group| group.name.clone()).unwrap_or_default();
-        let done = match self.rng.below(4) {
+        let done = match self.rng.below(5) {
             0 => groups.set_weight(&name, 1 + self.rng.below(1000) as u32),
             1 => groups.set_max(&name, some_limits(&mut self.rng, 2)),
-            2 => groups.add(&group_name(1 + self.rng.below(100) as u16), &name).map(|_| ()),
+            2 => groups.set_promise(&name, some_goal(&mut self.rng, 2)),
+            3 => groups.add(&group_name(1 + self.rng.below(100) as u16), &name).map(|_| ()),
             // One group stays, so that there is something to change.
             _ if number > 1 => groups.remove(&name),
             _ => Ok(()),

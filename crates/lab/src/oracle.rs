@@ -177,6 +177,11 @@ impl Evidence {
         self.asking = self.asking.anew(elevators);
     }
 
+    /// The most requests that may have left the elevators.
+    pub(crate) fn budget(&self) -> Option<u32> {
+        self.budget
+    }
+
     /// The limits of groups are being changed.
     pub(crate) fn regrouped(&mut self) {
         self.rates.forget();

@@ -32,7 +32,9 @@ impl Subject {
     /// If its scheduler is neither in the registry nor one of the laboratory's own.
     pub fn new(config: Config<Stamp>, slack: Nanos, bug: Option<Bug>) -> Result<Self, ConfigError> {
         let (shape, pump) = (config.device, config.pump);
-        let elevators = match config.scope.unwrap_or(config.scheduler.scope) {
+        let preferred =
+            if config.groups.has_goals() { Scope::Queue } else { config.scheduler.scope };
+        let elevators = match config.scope.unwrap_or(preferred) {
             Scope::Queue => 1,
             Scope::HwQueue => shape.hw_queues,
         };
@@ -89,11 +91,17 @@ impl Subject {
                 oracle.check_use("driver tags", used, self.shape.hw_queue_depth);
             }
             oracle.check_tokens(&self.queue.tokens());
-            if let Some(budget) = self.queue.budgets() {
+            if let Some(budget) = oracle.budget() {
                 oracle.check_use("budgets", self.queue.budgets_in_use(), budget);
             }
             oracle.check()
         })
+    }
+
+    /// The queue.
+    #[must_use]
+    pub fn queue(&self) -> &Queue<Stamp> {
+        &self.queue
     }
 
     /// Checks the conditions that hold when every I/O has ended: nothing is in use, and the counters agree with each

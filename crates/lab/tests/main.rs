@@ -5,6 +5,7 @@ mod canary;
 mod cloud;
 mod elevator_log;
 mod fairness;
+mod goals;
 mod merging;
 mod order;
 mod simulation;

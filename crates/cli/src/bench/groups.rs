@@ -85,6 +85,12 @@ fn stats<P: Send + 'static>(
     names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
 }
 
+/// How the latency goals of groups stood at the end of a run, a line for each.
+pub fn goals<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<String> {
+    let lines = queue.goals().map(|goals| goals.lines(&plan.groups)).unwrap_or_default();
+    lines.into_iter().map(|line| format!("latency goal: {line} (times in us)")).collect()
+}
+
 /// The operations, in the order of the counts.
 const OPS: [&str; 4] = ["read", "write", "discard", "flush"];
 

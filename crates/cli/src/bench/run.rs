@@ -90,6 +90,8 @@ fn run_with<P: BenchPayload>(
     if stop.is_set() {
         parts.retain(|(_, part)| part.counted);
     }
+    let mut notes = notes;
+    notes.extend(groups::goals(plan, service.queue()));
     let counted = Counted {
         notes,
         parts: &parts,

@@ -86,6 +86,8 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     if stop.is_set() {
         parts.retain(|(_, part)| part.counted);
     }
+    let mut notes = notes;
+    notes.extend(groups::goals(plan, simulation.queue()));
     let counted = Counted {
         notes,
         parts: &parts,

@@ -2,14 +2,15 @@
 
 use crate::error::UsageError;
 use crate::limits;
-use crate::units::{self, KbBase};
+use crate::units::{self, KbBase, TimeUnit};
 use blkmq_engine::{GroupSpec, GroupTree, IoMax, Promise, weight_of_io_weight};
 use blkmq_lab::workload::Job;
 
 /// The keys that a group accepts.
 const KEYS: &str = "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops, bps, iops=N or max, \
      burst=1-1000, burst_length=TIME, \
-     reserve_iops, reserve_bps, reserve_percent, limit_iops, limit_bps, limit_percent=N, overcommit";
+     reserve_iops, reserve_bps, reserve_percent, limit_iops, limit_bps, limit_percent=N, \
+     p99_read, p99_write=TIME, overcommit";
 /// The default weight of a group.
 const WEIGHT: u32 = 100;
 
@@ -24,10 +25,8 @@ pub fn parse(text: &str) -> Result<GroupSpec, UsageError> {
         let pair = if pair == "overcommit" { "overcommit=1" } else { pair };
         let (key, value) = pair.split_once('=').ok_or_else(|| unknown(pair))?;
         match key {
-            promised if Promise::WORDS.contains(&promised) => {
-                let number = units::bytes(value, KbBase::Binary)?;
-                let promise = group.promise.set(&format!("{key}={number}"));
-                group.promise = promise.map_err(|e| UsageError::new(e.to_string()))?;
+            word if Promise::WORDS.contains(&word) => {
+                group.promise = promised(group.promise, key, value)?;
             }
             "weight" => group.weight = number(pair, value)?,
             "io.weight" => {
@@ -43,6 +42,19 @@ pub fn parse(text: &str) -> Result<GroupSpec, UsageError> {
         }
     }
     Ok(group)
+}
+
+/// `promise` with this word of its vocabulary set to a value with a unit.
+///
+/// # Errors
+/// If the value is not possible.
+pub fn promised(promise: Promise, word: &str, value: &str) -> Result<Promise, UsageError> {
+    let number = if Promise::is_time(word) {
+        units::time(value, TimeUnit::Micros)?.0.div_ceil(1_000)
+    } else {
+        units::bytes(value, KbBase::Binary)?
+    };
+    promise.set(&format!("{word}={number}")).map_err(|e| UsageError::new(e.to_string()))
 }
 
 fn unknown(pair: &str) -> UsageError {
@@ -111,6 +123,8 @@ mod tests {
         let floor = parse("a:reserve_iops=2k,limit_percent=50,overcommit").expect("right").promise;
         assert_eq!((floor.guarantee.reserve.iops, floor.guarantee.limit.percent), (2_048, 50));
         assert!(floor.overcommit);
+        let goal = parse("a:p99_read=2ms,p99_write=900").expect("right").promise;
+        assert!(goal.to_string().contains("p99_read=2000 p99_write=900 "), "{goal}");
         assert_eq!(parse("a:io.weight=10000").expect("right").weight, 1000);
         assert_eq!(parse("a").expect("right").weight, 100);
     }

@@ -2,13 +2,14 @@
 
 use crate::error::UsageError;
 use crate::limits;
+use crate::plan::groups;
 use crate::units::{self, KbBase};
 use blkmq_core::Class;
 use blkmq_engine::{IoMax, Promise};
 use blkmq_server::{Cache, Export, Region};
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 23] = [
+pub const KEYS: [&str; 25] = [
     "device",
     "offset",
     "size",
@@ -28,6 +29,8 @@ pub const KEYS: [&str; 23] = [
     "limit_iops",
     "limit_bps",
     "limit_percent",
+    "p99_read",
+    "p99_write",
     "overcommit",
     "class",
     "cache",
@@ -71,10 +74,7 @@ impl Draft {
                 limits::set(export.max, word, text).map(|max| export.max = max)
             }
             promised if Promise::WORDS.contains(&promised) => {
-                let number = bytes()?;
-                let promise = export.promise.set(&format!("{key}={number}"));
-                export.promise = promise.map_err(|e| UsageError::new(e.to_string()))?;
-                Ok(())
+                groups::promised(export.promise, key, text).map(|promise| export.promise = promise)
             }
             "class" => one_of(text, &CLASSES).map(|class| export.class = class),
             "cache" => one_of(text, &CACHES).map(|cache| export.cache = cache),

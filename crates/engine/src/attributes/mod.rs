@@ -28,6 +28,7 @@ mod value;
 pub use error::{Accepted, AttributeError, SetAttributeError};
 pub use page::table;
 
+use crate::GoalsStatus;
 use crate::dispatch::pump_mode::PumpMode;
 use crate::reconfiguration::plan::Plan;
 use blkmq_core::HwQueue;
@@ -102,6 +103,8 @@ pub struct Snapshot {
     pub plan: Plan,
     /// Which threads pump.
     pub pump: PumpMode,
+    /// How latency goals stand; `None` if no group has any.
+    pub goals: Option<GoalsStatus>,
     /// Its hardware queues.
     pub hctxs: Vec<HctxSnapshot>,
 }
@@ -209,6 +212,6 @@ impl Snapshot {
     #[must_use]
     pub fn idle(plan: Plan) -> Self {
         let hctxs = vec![HctxSnapshot::default(); plan.device.hw_queues.into()];
-        Self { plan, pump: PumpMode::default(), hctxs }
+        Self { plan, pump: PumpMode::default(), goals: None, hctxs }
     }
 }

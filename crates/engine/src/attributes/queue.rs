@@ -2,6 +2,7 @@
 
 use super::error::{AttributeError, SetAttributeError};
 use super::{HctxSnapshot, Snapshot, read, write};
+use crate::elevator::goals::Board;
 use crate::queue::Queue;
 use crate::reconfiguration::change::Change;
 
@@ -17,7 +18,12 @@ impl<P: Send + 'static> Queue<P> {
             active: hctx.tags.in_use(),
             dispatch_busy: hctx.busy().get(),
         });
-        Snapshot { plan: state.plan.clone(), pump: q.hub.lasting.pump_mode, hctxs: hctxs.collect() }
+        Snapshot {
+            plan: state.plan.clone(),
+            pump: q.hub.lasting.pump_mode,
+            goals: q.hub.board.as_ref().map(Board::read),
+            hctxs: hctxs.collect(),
+        }
     }
 
     /// The attribute at `path`, as text.

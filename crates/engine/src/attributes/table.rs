@@ -186,6 +186,15 @@ pub(super) const QUEUE: &[Row] = &[
         plan
     }),
     Row {
+        path: "blkmq/goals",
+        unit: Unit::Word,
+        help: "blkmq's own: the latency goals of groups, how they stand, and what is taken for them; 'none' without any",
+        form: Form::Said(|snapshot| match &snapshot.goals {
+            None => "none".into(),
+            Some(goals) => goals.lines(&snapshot.plan.groups).join("; "),
+        }),
+    },
+    Row {
         path: "blkmq/pump",
         unit: Unit::Word,
         help: "blkmq's own: who pumps: 'inline', whoever submits or waits, or a 'thread' per hardware queue",

@@ -31,7 +31,7 @@ impl Runner {
         let before = self.parked.line.len();
         while let Some(first) = self.parked.line.front() {
             let Some(place) = self.elevator.place(&first.meta) else {
-                self.wait_for_completion(hub);
+                self.wait_for_slot(hub);
                 break;
             };
             let proto = self.parked.line.pop_front().expect("it was seen just now");

@@ -10,6 +10,7 @@
 
 use crate::dispatch::inflight::Chain;
 use crate::elevator::flush::{FlushQueues, Way};
+use crate::elevator::goals::Keeper;
 use crate::elevator::lobby::Lobby;
 use crate::elevator::merge::{Kind, NoMerges};
 use crate::elevator::merge_index::MergeIndex;
@@ -22,6 +23,7 @@ use crate::sync::Arc;
 use crate::trace::Tap;
 use crate::{BioTable, Inflight, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
+use blkmq_sched::goals::Member;
 use blkmq_sched::{At, Bypass, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
@@ -29,6 +31,7 @@ use std::collections::VecDeque;
 mod bypass;
 mod counting;
 pub(crate) mod flush;
+pub(crate) mod goals;
 mod live;
 pub(crate) mod lobby;
 pub(crate) mod merge;
@@ -90,6 +93,8 @@ pub(crate) struct Tuning {
     pub(crate) async_depth: u32,
     /// Changes to the tree of groups.
     pub(crate) regroup: Vec<GroupChange>,
+    /// All groups, for the controller of latency goals.
+    pub(crate) members: Vec<Member>,
     /// The statistics to keep about groups.
     pub(crate) stats: StatsMode,
     /// The fates of traces, by elevator from the last one on.
@@ -118,7 +123,7 @@ pub(crate) struct Elevator {
     policy: Box<dyn Scheduler>,
     pub(crate) env: ElevatorEnv,
     front_merges: bool,
-    /// The policy wants to be asked about each slot.
+    /// The policy, or the controller of latency goals, wants to be asked about each slot.
     limits_slots: bool,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
@@ -159,15 +164,16 @@ impl Elevator {
         policy: Box<dyn Scheduler>,
         env: ElevatorEnv,
         counters: Arc<CachePadded<ElevatorCounters>>,
-        trace: Option<Tap>,
+        (trace, goals): (Option<Tap>, Option<Keeper>),
     ) -> Self {
         let slots = config.slots();
-        let watch = watch::wanted(env.stats_mode(), slots, trace);
+        let limits_slots = policy.limits_slots() || goals.is_some();
+        let watch = watch::wanted(env.stats_mode(), slots, (trace, goals));
         // With several hardware queues, the policy chooses the one that an I/O leaves by.
         let bypass = bypass(&*policy, &config);
         Self {
             front_merges: policy.front_merges(),
-            limits_slots: policy.limits_slots(),
+            limits_slots,
             counts_groups: counting::counts(&*policy, env.level()),
             notes_passing: watch::notes_passing(bypass, watch.as_deref()),
             watch,
@@ -254,6 +260,7 @@ impl Elevator {
         self.env.set_stats(tuning.stats);
         self.counts_groups = counting::counts(&*self.policy, tuning.stats.level);
         self.regroup(&tuning.regroup);
+        self.tune_goals(&tuning.members);
         self.env.count_notes();
         self.count_times();
         self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(watch::Tapping::Keep));
@@ -359,8 +366,15 @@ impl Elevator {
         let used = &self.used[usize::from(io.hw.0 - self.config.first_hw)];
         let below = used.all < self.config.nr_requests
             && (io.is_sync_read() || used.limited < self.async_depth)
-            && (!self.limits_slots || self.policy.admits(&self.cx(), io, *used));
+            && (!self.limits_slots || self.admits(io, *used));
         (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
+    }
+
+    /// Do the policy and the controller of latency goals let `io` have a slot?
+    #[inline(never)]
+    fn admits(&self, io: &IoMeta, used: Used) -> bool {
+        let asks = self.policy.limits_slots();
+        (!asks || self.policy.admits(&self.cx(), io, used)) && self.paces(io)
     }
 
     /// Stores the bios of a slot that has none.

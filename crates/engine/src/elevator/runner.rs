@@ -149,7 +149,7 @@ impl Runner {
         if !std::mem::take(&mut self.asked_alone) {
             self.dispatch_all(hub, shard, home, &mut ready);
         }
-        self.elevator.time_busy();
+        let _ = self.elevator.time_busy();
         self.end();
         ready
     }
@@ -200,7 +200,7 @@ impl Runner {
                     elevator.take_back(back, |bio, result| completions.push(lasting, bio, result));
             }
         }
-        elevator.time_busy();
+        freed |= elevator.time_busy();
         completions.flush(lasting);
         duties.wake(&mut completions.wake);
         freed
@@ -210,6 +210,15 @@ impl Runner {
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Inflight> + '_ {
         let pop = |lane: &mut Lane| lane.handbacks.pop().map(|back| back.rq);
         self.lanes.iter_mut().flat_map(move |lane| std::iter::from_fn(move || pop(lane)))
+    }
+
+    /// Asks for a pass when an I/O that waits for a slot may have one: after the next completion, and when a latency goal
+    /// of others lets its group go on, which no completion may precede.
+    pub(crate) fn wait_for_slot<P>(&mut self, hub: &Hub<P>) {
+        self.wait_for_completion(hub);
+        if let Some(at) = self.elevator.next_admission() {
+            self.duties.arm(at);
+        }
     }
 
     /// Asks for a pass after the next completion: an I/O waits for a slot, or the policy holds requests back.

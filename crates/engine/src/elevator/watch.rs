@@ -1,7 +1,9 @@
-//! The watches over the requests of an elevator: the counts of their times, and a trace. Without either, each call here is
+//! The watches over the requests of an elevator: the counts of their times, a trace, and the controller of latency goals
+//! (`goals.rs`). Without any, each call here is
 //! a branch; the work behind it is out of line, where it costs the path of an I/O nothing. All of it is touched by the
 //! runner alone.
 
+use super::goals::Keeper;
 use super::timing::Timing;
 use super::{Done, Elevator, PluggedRequest};
 use crate::elevator::flush::Way;
@@ -17,6 +19,7 @@ use blkmq_sched::Bypass;
 pub(crate) struct Watch {
     times: Option<Timing>,
     trace: Option<Tap>,
+    pub(super) goals: Option<Keeper>,
 }
 
 /// The fate of an elevator's trace when its settings change.
@@ -30,8 +33,12 @@ pub(crate) enum Tapping {
 }
 
 /// For an elevator with this many slots; `None` if nothing watches.
-pub(super) fn wanted(mode: StatsMode, slots: u32, trace: Option<Tap>) -> Option<Box<Watch>> {
-    Watch::of(mode.times.then(|| Timing::new(slots, mode.slow)), trace)
+pub(super) fn wanted(
+    mode: StatsMode,
+    slots: u32,
+    (trace, goals): (Option<Tap>, Option<Keeper>),
+) -> Option<Box<Watch>> {
+    Watch::of(mode.times.then(|| Timing::new(slots, mode.slow)), trace, goals)
 }
 
 /// Is anything to be done for a request that passes, beyond giving it a slot?
@@ -40,9 +47,9 @@ pub(super) fn notes_passing(bypass: Bypass, watch: Option<&Watch>) -> bool {
 }
 
 impl Watch {
-    fn of(times: Option<Timing>, trace: Option<Tap>) -> Option<Box<Self>> {
-        let watches = times.is_some() || trace.is_some();
-        watches.then(|| Box::new(Self { times, trace }))
+    fn of(times: Option<Timing>, trace: Option<Tap>, goals: Option<Keeper>) -> Option<Box<Self>> {
+        let watches = times.is_some() || trace.is_some() || goals.is_some();
+        watches.then(|| Box::new(Self { times, trace, goals }))
     }
 
     /// The I/Os that became a request: the first has it, the others joined it in their plug.
@@ -95,7 +102,7 @@ impl Elevator {
 
     /// Watches as `mode` and `tapping` say from now on.
     pub(super) fn tune_watch(&mut self, mode: StatsMode, tapping: Tapping) {
-        let Watch { times, trace } = *self.watch.take().unwrap_or_default();
+        let Watch { times, trace, goals } = *self.watch.take().unwrap_or_default();
         let trace = match tapping {
             Tapping::Keep => trace,
             Tapping::End => None,
@@ -109,7 +116,7 @@ impl Elevator {
             }
             None => Some(Timing::new(self.config.slots(), mode.slow)),
         };
-        self.watch = Watch::of(times, trace);
+        self.watch = Watch::of(times, trace, goals);
         self.notes_passing = notes_passing(self.bypass, self.watch.as_deref());
     }
 
@@ -142,6 +149,9 @@ impl Elevator {
         let io = self.requests.get(id);
         if let Some(times) = &mut watch.times {
             times.inserted(self.now, id, io, chain.bios);
+        }
+        if let Some(goals) = &mut watch.goals {
+            goals.inserted(self.now, io);
         }
         watch.began(self.now, table, io, &chain.head);
     }
@@ -203,6 +213,9 @@ impl Elevator {
         if let Some(times) = &mut watch.times {
             times.merged(&proto.meta, proto.bios);
         }
+        if let Some(goals) = &mut watch.goals {
+            goals.joined(self.now, &proto.meta);
+        }
         watch.joined(self.now, table, (&proto.meta, kind), &proto.bio);
     }
 
@@ -231,6 +244,9 @@ impl Elevator {
         let io = self.requests.get(done.rq);
         if let Some(times) = &mut watch.times {
             times.completed(io, done);
+        }
+        if let Some(goals) = &mut watch.goals {
+            goals.completed(io, done.completed);
         }
         if let Some(tap) = &mut watch.trace {
             tap.note(done.completed, Kind::Completed, io, done.result);
@@ -284,11 +300,17 @@ impl Elevator {
         }
     }
 
-    /// Requests have come back, or a pass has ended.
+    /// Requests have come back, or a pass has ended. True if groups that had to wait may have slots now.
     #[inline]
-    pub(super) fn time_busy(&mut self) {
+    pub(super) fn time_busy(&mut self) -> bool {
+        self.watch.is_some() && self.look_up()
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self) -> bool {
         if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
             times.look(self.now, self.requests.in_use() > self.held as usize);
         }
+        self.look_at_goals()
     }
 }

@@ -86,7 +86,7 @@ mod tests {
             parent: parent.into(),
             promise: Promise {
                 guarantee: Guarantee { reserve, ..Guarantee::default() },
-                overcommit: false,
+                ..Promise::default()
             },
             ..GroupSpec::default()
         };

@@ -1,13 +1,17 @@
-//! [`Promise`]: the floor and the ceiling of a group that a scheduler keeps, as words.
+//! [`Promise`]: the floor and the ceiling of a group that a scheduler keeps, and its latency goals, as words.
 
-use blkmq_sched::Guarantee;
+use blkmq_core::Nanos;
+use blkmq_sched::{Goal, Guarantee};
 use std::fmt;
 
-/// The promise to a group, in the device time that the scheduler `mclock` counts.
+/// The promise to a group: a floor and a ceiling in the device time that the scheduler `mclock` counts, and latency goals,
+/// which are kept beside every scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Promise {
     /// The floor and the ceiling.
     pub guarantee: Guarantee,
+    /// The latencies that are kept, as far as that is possible.
+    pub goal: Goal,
     /// Floors may exceed what the scheduler can keep: said for one group, it holds for the whole tree, because all
     /// floors fall short then.
     pub overcommit: bool,
@@ -25,7 +29,8 @@ impl fmt::Display for PromiseError {
         write!(
             f,
             "promise: '{}' is not possible; accepted: reserve_iops=N, reserve_bps=N, reserve_percent=N, limit_iops=N, \
-             limit_bps=N, limit_percent=N, N a number and 0 for none, overcommit=0, overcommit=1",
+             limit_bps=N, limit_percent=N, p99_read=N, p99_write=N (microseconds), N a number and 0 for none, overcommit=0, \
+             overcommit=1",
             self.word
         )
     }
@@ -39,21 +44,35 @@ impl fmt::Display for Promise {
             let (iops, bps, percent) = (rate.iops, rate.bps, rate.percent);
             write!(f, "{name}_iops={iops} {name}_bps={bps} {name}_percent={percent} ")?;
         }
+        for (name, goal) in [("read", self.goal.p99_read), ("write", self.goal.p99_write)] {
+            write!(f, "p99_{name}={} ", goal.0 / MICRO.0)?;
+        }
         write!(f, "overcommit={}", u8::from(self.overcommit))
     }
 }
 
+/// The unit of goals.
+const MICRO: Nanos = Nanos::from_micros(1);
+
 impl Promise {
     /// The words, without values.
-    pub const WORDS: [&str; 7] = [
+    pub const WORDS: [&str; 9] = [
         "reserve_iops",
         "reserve_bps",
         "reserve_percent",
         "limit_iops",
         "limit_bps",
         "limit_percent",
+        "p99_read",
+        "p99_write",
         "overcommit",
     ];
+
+    /// Is the value of this word a time? It is a number of microseconds, as that of Linux' `io.latency`.
+    #[must_use]
+    pub fn is_time(word: &str) -> bool {
+        word.starts_with("p99_")
+    }
 
     /// This promise with the changes in `text`: pairs like `reserve_iops=200 limit_bps=1048576`, separated by spaces. 0 is
     /// none.
@@ -71,6 +90,14 @@ impl Promise {
                     1 => true,
                     _ => return Err(refused()),
                 };
+                continue;
+            }
+            if let Some(goal) = match name {
+                "p99_read" => Some(&mut self.goal.p99_read),
+                "p99_write" => Some(&mut self.goal.p99_write),
+                _ => None,
+            } {
+                *goal = Nanos(number.checked_mul(MICRO.0).ok_or_else(refused)?);
                 continue;
             }
             let (which, unit) = name.split_once('_').ok_or_else(refused)?;
@@ -96,14 +123,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let promise = Promise::default().set("reserve_iops=200 limit_percent=40 overcommit=1");
+        let promise =
+            Promise::default().set("reserve_iops=200 limit_percent=40 p99_read=2000 overcommit=1");
         let promise = promise.expect("right");
         assert_eq!(
             promise.to_string(),
-            "reserve_iops=200 reserve_bps=0 reserve_percent=0 limit_iops=0 limit_bps=0 limit_percent=40 overcommit=1"
+            "reserve_iops=200 reserve_bps=0 reserve_percent=0 limit_iops=0 limit_bps=0 limit_percent=40 p99_read=2000 p99_write=0 overcommit=1"
         );
         assert_eq!(Promise::default().set(&promise.to_string()), Ok(promise));
-        let gone = promise.set("reserve_iops=0 limit_percent=0 overcommit=0");
+        let gone = promise.set("reserve_iops=0 limit_percent=0 p99_read=0 overcommit=0");
         assert_eq!(gone, Ok(Promise::default()));
         for word in Promise::WORDS {
             assert_ne!(Promise::default().set(&format!("{word}=1")), Ok(Promise::default()));

@@ -6,6 +6,7 @@ use super::limits::IoMax;
 use super::promise::Promise;
 use blkmq_core::GroupId;
 use blkmq_sched::GroupChange;
+use blkmq_sched::goals::Member;
 
 /// The weight of a group unless it is set.
 pub(crate) const DEFAULT_WEIGHT: u32 = 100;
@@ -239,6 +240,23 @@ impl GroupTree {
         }
         self.groups.retain(|group| group.id != id);
         Ok(())
+    }
+
+    /// Does a group have a latency goal?
+    #[must_use]
+    pub fn has_goals(&self) -> bool {
+        self.groups.iter().any(|group| !group.promise.goal.is_none())
+    }
+
+    /// The groups as the controller of latency goals knows them.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let member = |group: &Group| Member {
+            group: group.id,
+            parent: group.parent,
+            weight: group.weight,
+            goal: group.promise.goal,
+        };
+        self.groups.iter().map(member).collect()
     }
 
     /// The changes that turn a scheduler's picture of this tree into one of `to`, in order.

@@ -11,6 +11,7 @@ use crate::completion::completions::Completions;
 use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::{Gate, GateShape};
 use crate::dispatch::pump::{Ends, Installed, Pump, PumpLimits, Vacant};
+use crate::elevator::goals::{Board, Keeper};
 use crate::elevator::runner::{Lane, Runner};
 use crate::elevator::{self, Elevator};
 use crate::shared::common::{Common, ElevatorEnv};
@@ -55,8 +56,11 @@ impl<P: Send + 'static> Engine<P> {
             alarm: alarm(&lasting),
         };
         let common = build_common(plan);
+        let budget = Budget::new(plan.budget());
+        let board = plan.groups.has_goals().then(Board::new);
+        let keeper = board.as_ref().and_then(|board| keeper(plan, &budget, board));
         let Built { shards, runners, ends, levels } =
-            build_shards((plan, watchers), &lasting, common.as_ref());
+            build_shards((plan, watchers), &lasting, (common.as_ref(), keeper));
         let limits = PumpLimits {
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
@@ -79,7 +83,8 @@ impl<P: Send + 'static> Engine<P> {
                 #[cfg(feature = "compare")]
                 nr_requests: plan.effective_nr_requests(),
                 nomerges: plan.nomerges,
-                budget: Budget::new(plan.device_depth.budget(&plan.device)),
+                budget,
+                board,
                 budget_wait: Pending::new(shards.len() as u16),
                 tag_wait: Pending::new(shards.len() as u16),
                 hctxs: build_hctxs(&plan.device, levels, shards.len(), lasting.membership.as_ref()),
@@ -176,6 +181,12 @@ fn shape(plan: &Plan, slots: u32) -> Shape {
     }
 }
 
+/// The controller of latency goals, which has all I/O of its queue to itself: there is one elevator then.
+fn keeper(plan: &Plan, budget: &Budget, board: &Board) -> Option<Keeper> {
+    let (lever, most) = budget.lever().zip(budget.limit())?;
+    Some(Keeper::new((lever, most), &plan.groups.members(), board))
+}
+
 /// The state that the instances of the policy share. A governor holds no requests, so it has no slots.
 fn build_common(plan: &Plan) -> Option<Arc<Common>> {
     Common::new(plan.scheduler, &shape(plan, 0), &plan.options, plan.shards())
@@ -184,7 +195,7 @@ fn build_common(plan: &Plan) -> Option<Arc<Common>> {
 fn build_shards<P>(
     (plan, watchers): (&Plan, &Watchers),
     lasting: &Lasting<P>,
-    common: Option<&Arc<Common>>,
+    (common, mut keeper): (Option<&Arc<Common>>, Option<Keeper>),
 ) -> Built {
     let Lasting { table, ledger, senders, .. } = lasting;
     let submitters = senders.len() as u16;
@@ -222,8 +233,9 @@ fn build_shards<P>(
             built.levels.push(lane.outbox.level());
             lane
         });
-        let tap = watchers.tap(index);
-        let mut elevator = Elevator::new(elevator_config, policy, env, Arc::clone(&counters), tap);
+        let beside = (watchers.tap(index), keeper.take());
+        let mut elevator =
+            Elevator::new(elevator_config, policy, env, Arc::clone(&counters), beside);
         elevator.regroup(&GroupTree::default().changes(&plan.groups));
         let (lanes, completions) = (lanes.collect(), Completions::new(table));
         built.runners.push(Runner::new(

@@ -243,6 +243,7 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
         && from.nomerges == to.nomerges
         && from.retries == to.retries
         && from.device_depth == to.device_depth
+        && from.groups.has_goals() == to.groups.has_goals()
         && from.device == to.device;
     let names = to.scheduler.attributes.iter().map(|attribute| attribute.name);
     let values = names.map(|name| (name, from.options.get(name), to.options.get(name)));
@@ -253,6 +254,7 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
             .collect(),
         async_depth: to.effective_async_depth(),
         regroup: from.groups.changes(&to.groups),
+        members: to.groups.members(),
         stats: to.stats,
         tapping: Vec::new(),
         unobserved: false,

@@ -45,6 +45,8 @@ pub enum ConfigError {
     Budget,
     /// `device_depth` is no possible bound.
     DeviceDepth(u32),
+    /// Groups have latency goals, and there is an elevator for each of several hardware queues.
+    GoalsScope,
     /// A limit of the plan is larger than the device's own.
     BeyondDevice {
         /// The name, as in [`Limits`](blkmq_core::Limits).
@@ -110,6 +112,9 @@ impl fmt::Display for ConfigError {
             Self::DeviceDepth(n) => write!(
                 f,
                 "device_depth is {n}; accepted are 1 to {MAX_DEVICE_DEPTH}, or the device's own"
+            ),
+            Self::GoalsScope => f.write_str(
+                "latency goals (p99_read, p99_write) take one elevator for the queue; accepted: scope queue, or auto",
             ),
             Self::BeyondDevice { name, asked, most } => {
                 write!(f, "{name} is {asked}; the device takes at most {most}")

@@ -97,10 +97,26 @@ impl Plan {
         self.async_depth.map_or(nr_requests, |depth| depth.min(nr_requests))
     }
 
-    /// The effective scope: one elevator for the queue or one per hardware queue.
+    /// The effective scope: one elevator for the queue or one per hardware queue. Where groups have latency goals there is
+    /// one, since their controller has to see all I/O.
     #[must_use]
     pub fn effective_scope(&self) -> Scope {
-        self.scope.unwrap_or(self.scheduler.scope)
+        let preferred = if self.groups.has_goals() { Scope::Queue } else { self.scheduler.scope };
+        self.scope.unwrap_or(preferred)
+    }
+
+    /// The most requests that may have left the elevators; `None`: any number. Where groups have latency goals there is
+    /// always a number, which their controller lowers.
+    #[must_use]
+    pub fn budget(&self) -> Option<u32> {
+        let budget = self.device_depth.budget(&self.device);
+        budget.or_else(|| self.groups.has_goals().then(|| self.device_tags()))
+    }
+
+    /// The driver tags of all hardware queues.
+    fn device_tags(&self) -> u32 {
+        let sets = if self.device.shared_tags { 1 } else { u32::from(self.device.hw_queues) };
+        self.device.hw_queue_depth * sets
     }
 
     /// The effective modes: how elevators are reached.
@@ -156,6 +172,12 @@ impl Plan {
         }
         if !self.device_depth.is_valid() {
             return Err(ConfigError::DeviceDepth(self.device_depth.number()));
+        }
+        if self.groups.has_goals()
+            && self.effective_scope() == Scope::HwQueue
+            && self.device.hw_queues > 1
+        {
+            return Err(ConfigError::GoalsScope);
         }
         if self.device.timeout == Nanos::ZERO {
             return Err(ConfigError::Timeout);

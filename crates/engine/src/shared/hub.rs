@@ -6,6 +6,7 @@
 
 use crate::NoMerges;
 use crate::dispatch::duties::Duties;
+use crate::elevator::goals::Board;
 use crate::planted::{self, Planted};
 use crate::shared::common::Common;
 use crate::shared::hctx::Hctx;
@@ -32,6 +33,8 @@ pub(crate) struct Hub<P> {
     pub(crate) shards: Box<[Shard]>,
     pub(crate) hctxs: Box<[Hctx]>,
     pub(crate) budget: Budget,
+    /// The state of latency goals, if groups have any.
+    pub(crate) board: Option<Board>,
     /// Shards that wait for a budget.
     pub(crate) budget_wait: Pending,
     /// Shards that wait for tags that other queues share.

@@ -1,33 +1,49 @@
 //! How many requests may have left the elevators at once, over all hardware queues (`spec/framework.md` section 8.3).
+//! The limit may be moved while permissions are out ([`Lever`]).
 //!
 //! | in use | `take(want)` | `put(n)` |
 //! |---|---|---|
 //! | limit | 0: *you* register (`Pending`) and try again | in use - n: *you* call those registered |
 //! | below | `want` or the rest, if less: *yours* | likewise |
+//! | above: the limit was lowered | 0, as at the limit | likewise |
 //!
-//! Invariant: in use never exceeds the limit, and is the sum of the permissions taken and not put back.
+//! Invariant: no take brings the number in use above the limit that it reads, and the number is the sum of the permissions taken and not put back.
 //!
 //! Taking is a compare-and-exchange and not an optimistic addition. An addition that overshoots and is taken back
 //! makes other callers fail, in the meantime, to take free permissions, and no thread would call them. Put releases
 //! and take acquires, so a taker sees the writes of the permission's last holder. Without a limit there is no shared
 //! word at all.
 
-use super::{AtomicU32, Ordering};
+use super::{Arc, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
 
 /// A counter of permissions.
 pub(crate) struct Budget(Option<Limited>);
 
 struct Limited {
-    limit: u32,
+    /// Relaxed throughout: it guards nothing, and each taker reads one value or another.
+    limit: Arc<AtomicU32>,
     in_use: CachePadded<AtomicU32>,
+}
+
+/// Moves the limit of a budget. Lowered, it lets nothing out until enough has come back; raised, it calls nobody: the
+/// caller goes on to take, or kicks the elevators itself.
+pub(crate) struct Lever(Arc<AtomicU32>);
+
+impl Lever {
+    /// Moves the limit. At least 1, so that a permission comes back to call those that wait.
+    pub(crate) fn set(&self, limit: u32) {
+        self.0.store(limit.max(1), Ordering::Relaxed);
+    }
 }
 
 impl Budget {
     /// `limit` permissions, or without a limit any number.
     pub(crate) fn new(limit: Option<u32>) -> Self {
         let in_use = || CachePadded::new(AtomicU32::new(0));
-        Self(limit.map(|limit| Limited { limit, in_use: in_use() }))
+        Self(
+            limit.map(|limit| Limited { limit: Arc::new(AtomicU32::new(limit)), in_use: in_use() }),
+        )
     }
 
     /// Takes up to `want`, and returns how many. One read-modify-write; none if no permission is left, or without a
@@ -38,7 +54,7 @@ impl Budget {
         let Some(Limited { limit, in_use }) = &self.0 else { return want };
         let mut seen = in_use.load(Ordering::Relaxed);
         loop {
-            let got = want.min(limit - seen);
+            let got = want.min(limit.load(Ordering::Relaxed).saturating_sub(seen));
             if got == 0 {
                 return 0;
             }
@@ -67,7 +83,12 @@ impl Budget {
     #[inline]
     #[must_use]
     pub(crate) fn limit(&self) -> Option<u32> {
-        self.0.as_ref().map(|limited| limited.limit)
+        self.0.as_ref().map(|limited| limited.limit.load(Ordering::Relaxed))
+    }
+
+    /// What moves the limit, if there is one.
+    pub(crate) fn lever(&self) -> Option<Lever> {
+        self.0.as_ref().map(|limited| Lever(Arc::clone(&limited.limit)))
     }
 
     /// Is there a limit?
@@ -95,6 +116,22 @@ mod tests {
         assert_eq!(budget.in_use(), 10);
         budget.put(3);
         assert_eq!((budget.take(1), budget.in_use()), (1, 8));
+    }
+
+    #[test]
+    fn a_limit_that_is_moved_holds_for_what_is_taken_from_then_on() {
+        let budget = Budget::new(Some(10));
+        let lever = budget.lever().expect("it has a limit");
+        assert_eq!(budget.take(8), 8);
+        lever.set(4);
+        assert_eq!((budget.take(1), budget.limit()), (0, Some(4)));
+        budget.put(5);
+        assert_eq!((budget.take(3), budget.in_use()), (1, 4));
+        lever.set(6);
+        assert_eq!(budget.take(9), 2);
+        lever.set(0);
+        assert_eq!(budget.limit(), Some(1), "else nothing would ever come back");
+        assert!(Budget::new(None).lever().is_none());
     }
 
     #[test]
@@ -148,7 +185,7 @@ mod model {
         the_limit_holds(|budget, want| {
             let Some(Limited { limit, in_use }) = &budget.0 else { return want };
             let seen = in_use.load(Ordering::Acquire);
-            let got = want.min(limit - seen);
+            let got = want.min(limit.load(Ordering::Relaxed) - seen);
             in_use.store(seen + got, Ordering::Release);
             got
         });
@@ -213,7 +250,7 @@ mod model {
         what_is_there_is_not_refused(|budget, want| {
             let Some(Limited { limit, in_use }) = &budget.0 else { return want };
             let before = in_use.fetch_add(want, Ordering::AcqRel);
-            let got = want.min(limit.saturating_sub(before));
+            let got = want.min(limit.load(Ordering::Relaxed).saturating_sub(before));
             in_use.fetch_sub(want - got, Ordering::AcqRel);
             got
         });

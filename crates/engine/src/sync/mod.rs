@@ -72,7 +72,7 @@ pub(crate) mod tag_set;
 pub(crate) mod tokens;
 
 pub(crate) use bitmap::{BitBatch, Bitmap};
-pub(crate) use budget::Budget;
+pub(crate) use budget::{Budget, Lever};
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};
 pub(crate) use control::Control;
 pub(crate) use counter::Counter;

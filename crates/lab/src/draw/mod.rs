@@ -76,6 +76,7 @@ impl Scenario {
             bounds: bounds(dice),
             groups,
             stats: StatsMode::default(),
+            goals: 0,
             limited: if groups > 0 { dice.among(&[0, 1, 3]) } else { 0 },
             cpus,
             credit: dice.magnitude(1, 64) as u32,
@@ -93,7 +94,8 @@ impl Scenario {
         let begin = dice.among(&BEGINS);
         let depth = dice.sometimes(4, |dice| dice.magnitude(1, 64) as u32);
         let device_depth = depth.unwrap_or(0);
-        let scenario = Self { modes, stats, begin, device_depth, ..scenario };
+        let goals = if groups > 0 { dice.among(&[0, 0, 1, 3]) } else { 0 };
+        let scenario = Self { modes, stats, begin, device_depth, goals, ..scenario };
         if dice.one_in(2) { scenario.with_shared_failures() } else { scenario }
     }
 }

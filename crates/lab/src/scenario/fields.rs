@@ -206,6 +206,7 @@ pub(crate) const FIELDS: &[Field] = &[
         },
     },
     number!("nr_requests", 0, 2048, s => s.nr_requests),
+    number!("goals", 0, 65535, s => s.goals),
     number!("device_depth", 0, 10240, s => s.device_depth),
     Field {
         key: "nomerges",

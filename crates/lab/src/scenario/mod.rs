@@ -18,7 +18,7 @@ use blkmq_core::{Instant, Limits, Nanos, Rng};
 use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
 use blkmq_engine::{
     Access, Burst, Config, DeviceDepth, GroupSpec, GroupTree, IoMax, KickMode, Modes, NoMerges,
-    PumpMode, StatsMode,
+    Promise, PumpMode, StatsMode,
 };
 use blkmq_sched::{Factory, OptionError, Options, Scope};
 
@@ -119,6 +119,8 @@ pub struct Scenario {
     pub stats: StatsMode,
     /// One in `limited` groups has limits; 0 for none.
     pub limited: u16,
+    /// One in `goals` groups has a latency goal; 0 for none.
+    pub goals: u16,
     /// Virtual CPUs, a submitter each.
     pub cpus: u16,
     /// The most I/Os that each may have in flight.
@@ -169,6 +171,7 @@ impl Scenario {
             groups: 0,
             stats: StatsMode::default(),
             limited: 0,
+            goals: 0,
             cpus: 1,
             credit: 64,
             ios: 1,
@@ -205,10 +208,12 @@ impl Scenario {
     /// If the scenario was put together by hand and its options do not exist.
     #[must_use]
     pub fn config(&self, device: &Device) -> Config<Stamp> {
+        let groups = self.group_tree();
         Config {
             scheduler: self.scheduler,
             options: self.options().expect("the options are the policy's"),
-            scope: self.scope,
+            // Goals take one elevator.
+            scope: self.scope.filter(|_| !groups.has_goals()),
             nr_requests: Some(self.nr_requests).filter(|requests| *requests > 0),
             access: self.access,
             modes: self.modes,
@@ -218,7 +223,7 @@ impl Scenario {
             pump: self.pump,
             submitters: self.cpus,
             depth: self.credit,
-            groups: self.group_tree(),
+            groups,
             stats: self.stats,
             ..device.config()
         }
@@ -235,7 +240,7 @@ impl Scenario {
             },
             weight: 1 + rng.below(1000) as u32,
             max: some_limits(&mut rng, self.limited),
-            ..GroupSpec::default()
+            promise: some_goal(&mut rng, self.goals),
         };
         GroupTree::of((1..=self.groups).map(group).collect()).expect("each is below an earlier one")
     }
@@ -276,6 +281,17 @@ impl Scenario {
 /// The name of group `number`, from 1 on.
 pub(crate) fn group_name(number: u16) -> String {
     format!("g{number}")
+}
+
+/// A latency goal for one group in `one_in`, from some that are impossible to some that cost nothing.
+pub(crate) fn some_goal(rng: &mut Rng, one_in: u16) -> Promise {
+    let promise = Promise::default();
+    if one_in == 0 || !rng.chance(1, one_in.into()) {
+        return promise;
+    }
+    let mut some = || if rng.chance(1, 2) { 1 << rng.below(20) } else { 0 };
+    let words = format!("p99_read={} p99_write={}", some(), some());
+    promise.set(&words).expect("any number is possible")
 }
 
 /// Limits for one group in `one_in`; each kind of limit for every other of these.

@@ -81,7 +81,7 @@ pub const OPTIONS: &[Opt] = &[
     compare(
         "group",
         "NAME[:KEY=VALUE,...]",
-        "a group: weight, parent, limits (rbps, iops, burst...), floors (reserve_iops...); repeatable",
+        "a group: weight, parent, limits (rbps, iops, burst...), floors (reserve_iops...), goals (p99_read...); repeatable",
         |d, v| {
             d.groups.push(groups::parse(v.text)?);
             Ok(())

@@ -88,7 +88,7 @@ impl Runner {
         }
         self.begin_flushes();
         if !self.blocked.is_empty() || self.elevator.some_wait() {
-            self.wait_for_completion(hub);
+            self.wait_for_slot(hub);
         }
         self.owe_unfinished(shard);
     }

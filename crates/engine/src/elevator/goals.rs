@@ -1,0 +1,166 @@
+//! Latency goals: connects the controller of `blkmq_sched::goals` with an elevator, whose runner alone touches it.
+//!
+//! What the controller wants takes effect in two places: the limit of the queue's budget, and the slots of groups, which it
+//! may hold back. What it has seen is published for readers, who never make the runner wait.
+
+use super::Elevator;
+use crate::GroupTree;
+use crate::sync::{Arc, Lever, Mutex, PoisonError};
+use blkmq_core::{GroupId, Instant, IoMeta, Op, RequestId};
+use blkmq_sched::goals::{Member, Sight};
+use blkmq_sched::{GoalReport, Goals, Requests, Taken};
+
+/// The latency goals of a queue, how they stand, and what has been taken for them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GoalsStatus {
+    /// The goals, in the order of their groups, reads first.
+    pub goals: Vec<GoalReport>,
+    /// What has been taken from the groups without goals.
+    pub taken: Taken,
+    /// When the controller looked last.
+    pub at: Instant,
+}
+
+impl GoalsStatus {
+    /// A line for each goal, and one for what has been taken, with the names of `groups`.
+    #[must_use]
+    pub fn lines(&self, groups: &GroupTree) -> Vec<String> {
+        let name = |id: GroupId| groups.get(id).map_or("/", |group| &group.name);
+        let line = |it: &GoalReport| {
+            format!(
+                "{} p99_{}={} state={} p99={} windows={} missed={} best={}",
+                name(it.group),
+                if it.reads { "read" } else { "write" },
+                it.goal.0 / 1_000,
+                it.state.name(),
+                it.p99.0 / 1_000,
+                it.windows,
+                it.missed,
+                it.best.0 / 1_000,
+            )
+        };
+        let mut lines = Vec::from_iter(self.goals.iter().map(line));
+        let shown = |rate: Option<u64>| rate.map_or("max".into(), |rate| rate.to_string());
+        let [lighter, equal, heavier] = self.taken.rates.map(shown);
+        let depth = shown(self.taken.device_depth.map(u64::from));
+        lines.push(format!(
+            "taken device_depth={depth} lighter={lighter} equal={equal} heavier={heavier}"
+        ));
+        lines
+    }
+}
+
+/// Where the state of a queue's goals is published.
+#[derive(Clone)]
+pub(crate) struct Board(Arc<Mutex<GoalsStatus>>);
+
+impl Board {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(GoalsStatus::default())))
+    }
+
+    pub(crate) fn read(&self) -> GoalsStatus {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Publishes, unless a reader is at it just now: the next look is soon.
+    fn publish(&self, now: Instant, goals: &Goals) {
+        if let Ok(mut status) = self.0.try_lock() {
+            status.goals.clear();
+            status.goals.extend(goals.reports());
+            status.taken = goals.taken();
+            status.at = now;
+        }
+    }
+}
+
+/// The controller of an elevator, and where its decisions go.
+pub(crate) struct Keeper {
+    goals: Goals,
+    /// The limit of the queue's budget, and its value without the controller.
+    lever: (Lever, u32),
+    board: Board,
+}
+
+/// The requests that have slots.
+struct InElevator<'a> {
+    requests: &'a Requests,
+    at_device: u32,
+}
+
+impl Sight for InElevator<'_> {
+    fn waiting(&self, show: &mut dyn FnMut(&IoMeta)) {
+        let data = |id: &RequestId| self.requests.get(*id).op != Op::Flush;
+        self.requests.live().filter(data).for_each(|id| show(self.requests.get(id)));
+    }
+
+    fn at_device(&self) -> u32 {
+        self.at_device
+    }
+}
+
+impl Keeper {
+    /// For a queue with a budget of `most`, which `lever` moves.
+    pub(crate) fn new((lever, most): (Lever, u32), members: &[Member], board: &Board) -> Self {
+        Self { goals: Goals::new(most, members), lever: (lever, most), board: board.clone() }
+    }
+
+    pub(super) fn inserted(&mut self, now: Instant, io: &IoMeta) {
+        self.goals.inserted(now, io);
+    }
+
+    pub(super) fn joined(&mut self, now: Instant, io: &IoMeta) {
+        self.goals.joined(now, io);
+    }
+
+    pub(super) fn completed(&mut self, io: &IoMeta, at: Instant) {
+        self.goals.completed(io, at);
+    }
+
+    fn look(&mut self, now: Instant, sight: &InElevator<'_>) {
+        self.goals.look(now, sight);
+        let (lever, most) = &self.lever;
+        lever.set(self.goals.taken().device_depth.unwrap_or(*most));
+        self.board.publish(now, &self.goals);
+    }
+}
+
+impl Elevator {
+    fn keeper(&self) -> Option<&Keeper> {
+        self.watch.as_ref().and_then(|watch| watch.goals.as_ref())
+    }
+
+    /// Does a group have a latency goal?
+    pub(super) fn has_goals(&self) -> bool {
+        self.keeper().is_some()
+    }
+
+    /// May the group of `io` have a slot, as far as latency goals go?
+    pub(super) fn paces(&self, io: &IoMeta) -> bool {
+        self.keeper().is_none_or(|keeper| keeper.goals.admits(io.group, self.now))
+    }
+
+    /// When a group that has to wait may have a slot.
+    pub(crate) fn next_admission(&self) -> Option<Instant> {
+        self.keeper().and_then(|keeper| keeper.goals.next_admission(self.now))
+    }
+
+    /// Lets the controller look, if that is due. True if there is one.
+    pub(super) fn look_at_goals(&mut self) -> bool {
+        let at_device = (self.requests.in_use() as u32).saturating_sub(self.held);
+        let (now, requests) = (self.now, &self.requests);
+        let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
+        let Some(keeper) = keeper else { return false };
+        if keeper.goals.due() <= now {
+            keeper.look(now, &InElevator { requests, at_device });
+        }
+        true
+    }
+
+    /// Tells the controller of the groups as they are from now on.
+    pub(super) fn tune_goals(&mut self, members: &[Member]) {
+        if let Some(keeper) = self.watch.as_mut().and_then(|watch| watch.goals.as_mut()) {
+            keeper.goals.set(members);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Latency goals on modelled devices: one tenant reads 4 KiB at a time, at random; two others write 128 KiB, at random,
+//! 32 at a time each.
+//!
+//! For each device there is a goal that it can keep beside some writes. The first ten seconds are those in which the
+//! controller finds out; after that the goal holds in 95 of 100 windows of a second. A window in which no read ends is
+//! one in which it was missed.
+
+use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
+use blkmq_device::{MachineShape, registry as devices};
+use blkmq_engine::{Completion, Config, GoalsStatus, GroupSpec, GroupTree, Io, Promise};
+use blkmq_lab::{Client, Costs, Habits, Payload, Plan, Subject, Want, World};
+use blkmq_sched::{GoalState, Taken, registry};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const SCHEDULERS: [&str; 4] = ["mq-deadline", "kyber", "mclock", "bfq"];
+const MS: u64 = 1_000_000;
+/// What comes before is not counted.
+const BEGINS: u64 = 10_000 * MS;
+const WINDOW: u64 = 1_000 * MS;
+
+/// A device, the goal on it in microseconds, and the seconds of a run.
+#[derive(Clone, Copy)]
+struct Cell {
+    device: &'static str,
+    goal: u64,
+    seconds: u64,
+}
+
+const DISK: Cell = Cell { device: "disk", goal: 80_000, seconds: 100 };
+const SATA: Cell = Cell { device: "flash,preset=sata", goal: 1_500, seconds: 40 };
+const NVME: Cell = Cell { device: "flash,preset=nvme-client", goal: 1_000, seconds: 30 };
+const CLOUD: Cell = Cell { device: "cloud", goal: 6_000, seconds: 70 };
+
+/// I/Os that have ended: when, and how long they took.
+type Ended = Rc<RefCell<Vec<(u64, u64)>>>;
+
+struct Tenant {
+    group: GroupId,
+    op: Op,
+    sectors: u32,
+    depth: u32,
+    blocks: u64,
+    until: u64,
+    begun: Vec<(u64, Instant)>,
+    rng: Rng,
+    ended: Ended,
+}
+
+impl Client for Tenant {
+    fn next(&mut self, now: Instant, in_flight: u32) -> Want {
+        if now.as_nanos() >= self.until {
+            return Want::Nothing;
+        }
+        if in_flight >= self.depth {
+            return Want::Completion;
+        }
+        let sector = self.rng.below(self.blocks) * u64::from(self.sectors);
+        let io = Io::new(self.op, sector, self.sectors, 0, 0);
+        Want::Io(Io { group: self.group, owner: Owner(self.group.0.into()), ..io })
+    }
+
+    fn submitted(&mut self, now: Instant, io: &Io<Payload>) {
+        self.begun.push((io.cookie, now));
+    }
+
+    fn ended(&mut self, now: Instant, completion: &Completion<Payload>) {
+        assert_eq!(completion.result, Ok(()), "nothing fails here");
+        let at = self.begun.iter().position(|(cookie, _)| *cookie == completion.cookie);
+        let (_, begun) = self.begun.swap_remove(at.expect("it is in flight"));
+        self.ended.borrow_mut().push((now.as_nanos(), now.since(begun).0));
+    }
+}
+
+#[derive(Debug)]
+struct Measured {
+    /// Of the reads, in microseconds.
+    p99: u64,
+    /// Windows in which the goal was met, and all.
+    met: (usize, usize),
+    /// Bytes written in a second.
+    written: u64,
+    status: Option<GoalsStatus>,
+}
+
+fn p99(latencies: &mut [u64]) -> u64 {
+    latencies.sort_unstable();
+    latencies.get(latencies.len() * 99 / 100).map_or(0, |ns| ns / 1_000)
+}
+
+/// The windows of the reads from [`BEGINS`] on, by whether the 99th percentile in it was within `goal`.
+fn windows(reads: &[(u64, u64)], goal: u64, until: u64) -> (usize, usize) {
+    let begins = Vec::from_iter((BEGINS..until).step_by(WINDOW as usize));
+    let is_met = |begin: &&u64| {
+        let within = |(at, _): &&(u64, u64)| (**begin..**begin + WINDOW).contains(at);
+        let mut window = Vec::from_iter(reads.iter().filter(within).map(|(_, it)| *it));
+        !window.is_empty() && p99(&mut window) <= goal
+    };
+    (begins.iter().filter(is_met).count(), begins.len())
+}
+
+/// A run of so many seconds, with the goal that is said, and with writers or without.
+fn run(cell: Cell, scheduler: &str, goal: Option<u64>, writers: u16) -> Measured {
+    let machine = MachineShape { cpus: 3, nodes: 1 };
+    let device = devices::parse(cell.device, &machine).expect("a device");
+    let words = goal.map_or(String::new(), |goal| format!("p99_read={goal}"));
+    let promise = Promise::default().set(&words).expect("right");
+    let spec =
+        |name: &str, promise| GroupSpec { name: name.into(), promise, ..GroupSpec::default() };
+    let tree = GroupTree::of(vec![spec("victim", promise), spec("flood", Promise::default())]);
+    let tree = tree.expect("a tree");
+    let [victim, flood] = ["victim", "flood"].map(|name| tree.find(name).expect("there"));
+    let factory = registry::find(scheduler).expect("it is registered");
+    let config = Config { submitters: 1 + writers, groups: tree, depth: 64, ..device.config() };
+    let subject = Subject::new(config.scheduler(factory), Nanos::from_secs(1), None);
+    let subject = subject.expect("a possible queue");
+    let ended = [Ended::default(), Ended::default()];
+    let until = cell.seconds * 1_000 * MS;
+    let tenant = |at: u16| {
+        let (group, op, sectors, depth) =
+            if at == 0 { (victim, Op::Read, 8, 1) } else { (flood, Op::Write, 256, 32) };
+        let blocks = device.shape.limits.capacity / u64::from(sectors);
+        let (begun, rng) = (Vec::new(), Rng::new(u64::from(at) + 1));
+        let ended = Rc::clone(&ended[usize::from(at > 0)]);
+        let client = Tenant { group, op, sectors, depth, blocks, until, begun, rng, ended };
+        Plan { client: Box::new(client), habits: Habits::diligent(16), seed: at.into() }
+    };
+    let plans = (0..=writers).map(tenant).collect();
+    let mut world = World::new(&subject, Costs::TYPICAL, plans);
+    world.finish(u64::MAX / 2).expect("nothing is broken");
+    subject.check_at_rest().expect("nothing is broken");
+    let [reads, writes] = ended.map(|all| all.take());
+    let seconds = cell.seconds.saturating_sub(BEGINS / 1_000 / MS).max(1);
+    let counted = |ended: &[(u64, u64)]| ended.iter().filter(|(at, _)| *at >= BEGINS).count();
+    let mut latencies: Vec<u64> =
+        reads.iter().filter(|(at, _)| *at >= BEGINS).map(|(_, it)| *it).collect();
+    Measured {
+        p99: p99(&mut latencies),
+        met: windows(&reads, cell.goal, until),
+        written: (counted(&writes) as u64 * (128 << 10)) / seconds,
+        status: subject.queue().goals(),
+    }
+}
+
+fn is_kept(cell: Cell, schedulers: &[&str]) {
+    for scheduler in schedulers {
+        let got = run(cell, scheduler, Some(cell.goal), 2);
+        let (met, all) = got.met;
+        println!("{} {scheduler}: {got:?}", cell.device);
+        assert!(all >= 4 && met * 100 >= all * 95, "{} {scheduler}: {got:?}", cell.device);
+        assert!(got.written > 0, "{} {scheduler}: {got:?}", cell.device);
+    }
+}
+
+#[test]
+fn a_goal_is_kept_on_a_disk() {
+    is_kept(DISK, &SCHEDULERS);
+}
+
+#[test]
+fn a_goal_is_kept_on_a_disk_of_a_cloud() {
+    is_kept(CLOUD, &SCHEDULERS);
+}
+
+#[test]
+fn a_goal_is_kept_on_flash_behind_sata() {
+    is_kept(SATA, &SCHEDULERS);
+}
+
+#[test]
+fn a_goal_is_kept_on_flash_behind_nvme() {
+    is_kept(NVME, &SCHEDULERS);
+}
+
+/// Half of what a read takes with the device to itself is not possible. It is called so within five seconds, and the
+/// writers have what they would have without a goal.
+#[test]
+fn an_infeasible_goal_is_called_so_and_costs_the_writers_nothing() {
+    for (cell, goal) in [(DISK, 3_000), (CLOUD, 500), (SATA, 30)] {
+        for scheduler in SCHEDULERS {
+            let early = run(Cell { seconds: 5, ..cell }, scheduler, Some(goal), 2);
+            let status = early.status.expect("there is a goal");
+            let report = status.goals[0];
+            assert_eq!(
+                report.state,
+                GoalState::Infeasible,
+                "{} {scheduler}: {report:?}",
+                cell.device
+            );
+            assert!(report.best.0 > goal * 1_000, "{report:?}");
+            assert_eq!(status.taken, Taken::default(), "{} {scheduler}", cell.device);
+            let cell = Cell { seconds: 30, ..cell };
+            let (with, without) =
+                (run(cell, scheduler, Some(goal), 2), run(cell, scheduler, None, 2));
+            let (with, without) = (with.written, without.written);
+            println!("{} {scheduler}: {report:?} {with} {without}", cell.device);
+            assert!(with * 100 >= without * 95, "{} {scheduler}: {with}, {without}", cell.device);
+        }
+    }
+}
+
+/// The table of `docs/guarantees.md`.
+#[test]
+#[ignore = "a table for people, not a check: cargo test -p blkmq-lab --test all goals:: -- --ignored --nocapture"]
+fn table() {
+    println!(
+        "| device, goal | scheduler | alone, p99 | no goal: p99, writes | goal: p99, windows, writes |"
+    );
+    for cell in [DISK, SATA, NVME, CLOUD] {
+        for scheduler in SCHEDULERS {
+            let (alone, free) = (run(cell, scheduler, None, 0), run(cell, scheduler, None, 2));
+            let kept = run(cell, scheduler, Some(cell.goal), 2);
+            let percent = 100 * kept.met.0 / kept.met.1.max(1);
+            let mb = |bytes: u64| bytes / 1_000_000;
+            println!(
+                "| {}, {} us | {scheduler} | {} us | {} us, {} MB/s | {} us, {percent} %, {} MB/s |",
+                cell.device,
+                cell.goal,
+                alone.p99,
+                free.p99,
+                mb(free.written),
+                kept.p99,
+                mb(kept.written)
+            );
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The pace of the groups without a goal: how many bytes a second those of a tier may begin, together.
+//!
+//! A rate is finer than a depth. A drive with a write cache is as fast at a depth of one as at 32 and as busy behind its
+//! cache, so a bound below one request at a time is needed (decision 0024).
+
+use blkmq_core::{Instant, IoMeta, Nanos, SECTOR_SIZE};
+
+/// Groups that are lighter than those with goals, as heavy as the lightest of these, and heavier.
+pub(super) const TIERS: usize = 3;
+/// A request counts as so many bytes more than it has.
+const OF_A_REQUEST: u64 = 16 << 10;
+/// Unused time that may be made up for: a pass may come late.
+const LATE: Nanos = Nanos::from_millis(5);
+/// A tier may have its next request after this time at the latest: nothing waits for ever.
+const LONGEST: Nanos = Nanos::from_millis(250);
+/// A tier is left this part of what it had before anything was taken.
+const LEFT: u64 = 64;
+
+/// The bytes of a request or an I/O.
+pub(super) fn bytes(io: &IoMeta) -> u64 {
+    u64::from(io.sectors) * u64::from(SECTOR_SIZE)
+}
+
+/// The cost of a request.
+pub(super) fn cost(io: &IoMeta) -> u64 {
+    OF_A_REQUEST + bytes(io)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Tier {
+    /// Bytes a second; `None`: any number.
+    rate: Option<u64>,
+    /// What it used before anything was taken.
+    had: u64,
+    /// The cost of the requests of this window.
+    used: u64,
+    /// The cost a second in the last window.
+    lately: u64,
+    /// A goal was missed at this rate, so until then it is not tried again.
+    ceiling: (u64, Instant),
+    /// When it may have its next request.
+    next: Instant,
+}
+
+/// The rates of all tiers.
+#[derive(Default)]
+pub(super) struct Pace {
+    tiers: [Tier; TIERS],
+    began: Instant,
+}
+
+/// A rate at which a goal was missed is not tried again for so long.
+const REMEMBERED: Nanos = Nanos::from_secs(60);
+
+/// How something was given back.
+pub(super) enum Raise {
+    /// To this tier, whose rate was that before.
+    Raised((usize, Option<u64>)),
+    /// A tier lacks something, and more was too much lately.
+    Held,
+    /// No tier lacks anything.
+    Free,
+}
+
+/// How a rate is lowered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// To three quarters.
+    Little,
+    /// To a quarter.
+    Much,
+}
+
+impl Pace {
+    fn tier(&self, tier: u16) -> Option<&Tier> {
+        self.tiers.get(usize::from(tier))
+    }
+
+    pub(super) fn charge(&mut self, tier: u16, now: Instant, cost: u64) {
+        let Some(tier) = self.tiers.get_mut(usize::from(tier)) else { return };
+        tier.used += cost;
+        if let Some(rate) = tier.rate {
+            let from = tier.next.max(Instant::from_nanos(now.as_nanos().saturating_sub(LATE.0)));
+            let next = from + Nanos(cost.saturating_mul(1_000_000_000) / rate.max(1));
+            tier.next = next.min(now + LONGEST);
+        }
+    }
+
+    pub(super) fn admits(&self, tier: u16, now: Instant) -> bool {
+        self.tier(tier).is_none_or(|tier| tier.rate.is_none() || tier.next <= now)
+    }
+
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let limited = self.tiers.iter().filter(|tier| tier.rate.is_some());
+        limited.map(|tier| tier.next).filter(|next| *next > now).min()
+    }
+
+    pub(super) fn rates(&self) -> [Option<u64>; TIERS] {
+        self.tiers.map(|tier| tier.rate)
+    }
+
+    /// The window is over: notes the rates of the tiers in it.
+    pub(super) fn measure(&mut self, now: Instant) {
+        let elapsed = now.since(self.began).0.max(1);
+        for tier in &mut self.tiers {
+            let lately = u128::from(tier.used) * 1_000_000_000 / u128::from(elapsed);
+            tier.lately = u64::try_from(lately).unwrap_or(u64::MAX);
+        }
+    }
+
+    /// The number of tiers that have something.
+    pub(super) fn busy(&self) -> u64 {
+        self.tiers.iter().filter(|tier| tier.lately > 0 || tier.rate.is_some()).count() as u64
+    }
+
+    /// The next window begins.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.began = now;
+        self.tiers.iter_mut().for_each(|tier| tier.used = 0);
+    }
+
+    /// Takes from the lightest tier that has something left. False if nothing is left.
+    pub(super) fn cut(&mut self, at: Instant, how: Cut) -> bool {
+        for tier in &mut self.tiers {
+            if tier.rate.is_none() {
+                tier.had = tier.lately;
+            }
+            let now = tier.rate.map_or(tier.lately, |rate| rate.min(tier.lately.max(1)));
+            let least = (tier.had / LEFT).max(1);
+            if now > least {
+                if let (Some(rate), Cut::Little) = (tier.rate, how) {
+                    tier.ceiling = (rate, at + REMEMBERED);
+                }
+                let lower = if how == Cut::Little { now / 4 * 3 } else { now / 4 };
+                tier.rate = Some(lower.max(least));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives back to the heaviest tier that lacks something, more `with_ease`.
+    pub(super) fn raise(&mut self, now: Instant, with_ease: bool) -> Raise {
+        let lacks = |place: &usize| self.tiers[*place].rate.is_some();
+        let Some(place) = (0..TIERS).rev().find(lacks) else { return Raise::Free };
+        let tier = &mut self.tiers[place];
+        let before = tier.rate;
+        let rate = before.unwrap_or(0);
+        let (missed, until) = tier.ceiling;
+        let most = if now < until { missed / 8 * 7 } else { u64::MAX };
+        let more = if with_ease { rate / 2 * 3 } else { rate / 8 * 9 } + 1;
+        if more.min(most) <= rate + rate / 32 {
+            return Raise::Held;
+        }
+        tier.rate = Some(more.min(most)).filter(|rate| *rate < 2 * tier.had);
+        Raise::Raised((place, before))
+    }
+
+    /// Takes back what was given to a tier: it was too much.
+    pub(super) fn put_back(&mut self, now: Instant, (place, rate): (usize, Option<u64>)) {
+        let tier = &mut self.tiers[place];
+        tier.ceiling = (tier.rate.unwrap_or(tier.lately), now + REMEMBERED);
+        tier.rate = rate;
+    }
+
+    /// Gives everything back.
+    pub(super) fn release(&mut self) {
+        self.tiers.iter_mut().for_each(|tier| tier.rate = None);
+    }
+}

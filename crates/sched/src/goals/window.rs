@@ -1,0 +1,154 @@
+//! The window of a goal: counts of the latencies of one direction of a group, since the controller's last step.
+
+use blkmq_core::{Instant, Nanos};
+
+/// With fewer I/Os than this, a window goes on until [`ENOUGH_TIME`].
+const ENOUGH: u32 = 100;
+const ENOUGH_TIME: Nanos = Nanos::from_secs(1);
+/// One late I/O may be chance, unless it is so many times as late as it may be. Where there are so few, it counts after
+/// this time.
+const FAR: u64 = 4;
+const FEW_TIME: Nanos = Nanos::from_millis(500);
+/// Four buckets for each power of two of microseconds, up to two minutes.
+const BUCKETS: usize = 4 * 27;
+
+/// The judgement on a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// It goes on.
+    Open,
+    /// It goes on; I/Os wait and none has ended.
+    Unknown,
+    /// No I/O came.
+    Idle,
+    /// At most 1 % took longer than the goal.
+    Met,
+    /// More than 1 % took longer, or one waits for longer.
+    Missed,
+}
+
+/// Counts of latencies.
+pub(super) struct Window {
+    ios: u32,
+    over: u32,
+    /// One of them far longer.
+    far: bool,
+    /// Nanoseconds.
+    sum: u64,
+    buckets: [u32; BUCKETS],
+    /// The longest wait of an I/O that has not ended, when it was judged.
+    waits: Nanos,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { ios: 0, over: 0, far: false, sum: 0, buckets: [0; BUCKETS], waits: Nanos::ZERO }
+    }
+}
+
+/// The bucket of a latency.
+fn bucket(latency: Nanos) -> usize {
+    let quarters = (latency.0 / 250).max(4);
+    let power = quarters.ilog2();
+    let fine = (quarters >> (power - 2)) as usize & 3;
+    ((power as usize - 2) * 4 + fine).min(BUCKETS - 1)
+}
+
+/// The upper end of a bucket.
+fn upper(bucket: usize) -> Nanos {
+    let (power, fine) = (bucket / 4, bucket as u64 % 4);
+    Nanos(((4 + fine + 1) << power) * 250)
+}
+
+impl Window {
+    /// Counts an I/O that ended `at`. Of those that came before the window began, only the time in it counts, and only
+    /// if that is longer than the goal: for the rest of it, other steps are responsible.
+    pub(super) fn count(&mut self, came: Instant, at: Instant, began: Instant, goal: Nanos) {
+        let latency = at.since(came.max(began));
+        if came < began && latency <= goal {
+            return;
+        }
+        self.ios += 1;
+        self.over += u32::from(latency > goal);
+        self.far |= latency.0 / FAR > goal.0;
+        self.sum += latency.0;
+        self.buckets[bucket(latency)] += 1;
+    }
+
+    /// Judges the window after `elapsed`, with the longest wait of an I/O that has not ended.
+    pub(super) fn verdict(&mut self, elapsed: Nanos, waits: Option<Nanos>, goal: Nanos) -> Verdict {
+        self.waits = waits.unwrap_or_default();
+        let late = u64::from(self.over) + u64::from(self.waits > goal);
+        let too_many = late * 100 > u64::from(self.ios);
+        let far = self.far || self.waits.0 / FAR > goal.0;
+        if too_many && (late > 1 || far || self.ios < ENOUGH / 2 && elapsed >= FEW_TIME) {
+            return Verdict::Missed;
+        }
+        match (self.ios, waits) {
+            (0, None) => Verdict::Idle,
+            (0, Some(_)) => Verdict::Unknown,
+            (ios, _) if ios >= ENOUGH || elapsed >= ENOUGH_TIME => Verdict::Met,
+            _ => Verdict::Open,
+        }
+    }
+
+    /// The mean latency in nanoseconds; without I/Os that ended, how long the oldest has waited.
+    pub(super) fn mean(&self) -> u64 {
+        if self.ios == 0 { self.waits.0 } else { self.sum / u64::from(self.ios) }
+    }
+
+    /// The 99th percentile, rounded up to a bucket's end. An I/O that waits for longer counts as one that has ended.
+    pub(super) fn p99(&self) -> Nanos {
+        let mut beyond = self.ios / 100;
+        for place in (0..BUCKETS).rev() {
+            let here = self.buckets[place];
+            if here > beyond {
+                return upper(place).max(self.waits);
+            }
+            beyond -= here;
+        }
+        self.waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_at_most_a_quarter_wide() {
+        for ns in [1, 999, 1_000, 1_250, 77_777, 1_000_000, 9_999_999, 60_000_000_000] {
+            let end = upper(bucket(Nanos(ns))).0;
+            assert!(end > ns && (end <= ns + ns / 4 || end <= 1_250), "{ns}: {end}");
+        }
+    }
+
+    #[test]
+    fn one_in_a_hundred_may_take_longer() {
+        let mut window = Window::default();
+        let (began, goal) = (Instant::ZERO, Nanos::from_millis(2));
+        for n in 0..100 {
+            let latency = if n == 7 { Nanos::from_millis(9) } else { Nanos::from_millis(1) };
+            window.count(began, began + latency, began, goal);
+        }
+        assert_eq!(window.verdict(Nanos::from_millis(100), None, goal), Verdict::Met);
+        assert!(window.p99() < goal, "{:?}", window.p99());
+        window.count(began, began + Nanos::from_millis(3), began, goal);
+        window.count(began, began + Nanos::from_millis(3), began, goal);
+        assert_eq!(window.verdict(Nanos::from_millis(100), None, goal), Verdict::Missed);
+        assert!(window.p99() >= Nanos::from_millis(3));
+    }
+
+    #[test]
+    fn no_completions_while_some_wait_is_never_good() {
+        let goal = Nanos::from_millis(2);
+        let mut window = Window::default();
+        let second = Nanos::from_secs(1);
+        assert_eq!(window.verdict(second, None, goal), Verdict::Idle);
+        assert_eq!(window.verdict(second, Some(goal), goal), Verdict::Unknown);
+        assert_eq!(window.verdict(second, Some(Nanos(goal.0 + 1)), goal), Verdict::Missed);
+        assert_eq!(window.verdict(Nanos(0), Some(Nanos(5 * goal.0)), goal), Verdict::Missed);
+        let soon = Nanos::from_millis(400);
+        assert_eq!(window.verdict(soon, Some(Nanos(goal.0 + 1)), goal), Verdict::Unknown);
+    }
+}
