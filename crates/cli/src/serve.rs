@@ -13,6 +13,7 @@ mod reload;
 mod rights;
 mod sockets;
 mod supervisor;
+pub mod tenants;
 pub mod wanted;
 
 use crate::error::{Failure, UsageError};

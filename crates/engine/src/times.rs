@@ -15,6 +15,9 @@ pub struct QueueTimes {
     /// By group: reads, writes, discards and bare flushes. Groups without any are left out, and numbers of groups below
     /// are not in those of a group. A removed group leaves its numbers to the one above it.
     pub groups: Vec<(GroupId, [IoTimes; KINDS])>,
+    /// Groups whose floors were not kept while they had requests, under a scheduler that keeps floors, and for how many
+    /// nanoseconds: half of a floor for a second is half a second. A debt of up to a second is still owed and not counted.
+    pub shortfalls: Vec<(GroupId, u64)>,
     /// Flushes of the device that ended; one of them may serve many requests.
     pub flushes: u64,
     /// Nanoseconds that these were at the device, summed.
@@ -38,6 +41,13 @@ impl QueueTimes {
     pub fn group(&self, group: GroupId) -> [IoTimes; KINDS] {
         let found = self.groups.iter().find(|(id, _)| *id == group);
         found.map(|(_, times)| times.clone()).unwrap_or_default()
+    }
+
+    /// Nanoseconds for which the floor of a group was not kept.
+    #[must_use]
+    pub fn shortfall(&self, group: GroupId) -> u64 {
+        let found = self.shortfalls.iter().find(|(id, _)| *id == group);
+        found.map_or(0, |(_, short)| *short)
     }
 
     /// The sum over all groups.
@@ -69,6 +79,7 @@ impl<P: Send + 'static> Queue<P> {
         (now.flushes, now.flush_time) = book.account.flushes();
         now.busy = book.account.busy();
         now.groups = book.account.all();
+        now.shortfalls = book.account.shortfalls();
         now
     }
 

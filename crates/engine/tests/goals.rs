@@ -71,11 +71,11 @@ impl Fixture {
         }
         assert!(self.rate().is_some(), "{:?}", self.queue.goals());
         for _ in 0..10 {
+            self.now += LONGEST;
+            self.finish();
             if self.submitter.in_flight() == 0 {
                 return;
             }
-            self.now += LONGEST;
-            self.finish();
         }
         panic!("some I/O is lost");
     }

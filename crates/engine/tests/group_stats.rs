@@ -4,7 +4,7 @@
 use crate::common;
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
-use blkmq_engine::{Config, GroupTree, Io, Plan, Queue, StatsMode, Submitter};
+use blkmq_engine::{Config, GroupTree, Io, Plan, Promise, Queue, StatsMode, Submitter};
 use blkmq_sched::{Options, Reading, StatsLevel, registry};
 use common::{assert_at_rest, config, replan, shape, ways};
 
@@ -229,4 +229,63 @@ fn merges_are_counted_for_the_group_whose_they_are() {
         assert_eq!(io.ios.write + io.merged.write, 10, "{scheduler}: {io:?}");
         assert!(io.merged.write >= 8, "{scheduler}: {io:?}");
     }
+}
+
+/// Two floors of 100 I/Os a second on a device that does 100: each has half of its own, and lacks half. Up to a second of
+/// it is still owed. The numbers outlive a queue that is rebuilt, and those of a group that goes are its parent's.
+#[test]
+fn floors_that_are_not_kept_are_counted_by_group() {
+    let (base, device) = config(shape(1, 1));
+    let mut groups = GroupTree::default();
+    for name in ["a", "b"] {
+        groups.add(name, "/").expect("free");
+        let promise = Promise::default().set("reserve_iops=100 overcommit=1").expect("right");
+        groups.set_promise(name, promise).expect("there");
+    }
+    let mclock = registry::find("mclock").expect("registered");
+    let options = Options::parse(mclock.attributes, "rrandiops=100,rbps=1000000000");
+    let base = Config { groups, depth: 32, nr_requests: Some(16), ..base.scheduler(mclock) };
+    let queue = Queue::new(Config { options: options.expect("right"), ..base }).expect("valid");
+    let mut submitter = queue.submitter().expect("there is one");
+    let [a, b] = ["a", "b"].map(|name| id(&queue, name));
+    let (mut now, mut pushed) = (Instant::ZERO, 0_u64);
+    let mut run = |hundredths: u32| {
+        for _ in 0..hundredths {
+            while submitter.in_flight() < 16 {
+                let group = if pushed.is_multiple_of(2) { a } else { b };
+                let io = Io::new(Op::Read, pushed * 64 % (1 << 20), 8, pushed, 0);
+                submitter.push(now, Io { group, ..io }).expect("there is credit");
+                pushed += 1;
+            }
+            submitter.flush(now);
+            now += Nanos::from_millis(10);
+            device.finish(1);
+            submitter.poll(now);
+            submitter.reap(u32::MAX, |done| assert_eq!(done.result, Ok(())));
+        }
+        now
+    };
+    run(300);
+    let before = queue.times();
+    let now = run(1_000);
+    let times = queue.times();
+    for group in [a, b] {
+        let lacks = times.shortfall(group) - before.shortfall(group);
+        assert!(lacks.abs_diff(5_000_000_000) < 200_000_000, "{group:?} lacks {lacks}");
+    }
+    assert_eq!(times.shortfalls.len(), 2);
+    let mut plan = queue.plan();
+    plan.nr_requests = Some(5);
+    plan.groups.remove("b").expect("there");
+    let mut change = replan(&queue, plan).expect("possible");
+    while !change.step(now) {
+        device.finish(1);
+        queue.poll(now);
+        submitter.poll(now);
+        submitter.reap(u32::MAX, |_| {});
+    }
+    let after = queue.times();
+    assert_eq!(after.shortfall(b), 0);
+    assert!(after.shortfall(GroupId::ROOT) >= times.shortfall(b), "{after:?}");
+    assert!(after.shortfall(a) >= times.shortfall(a), "{after:?}");
 }

@@ -8,6 +8,7 @@ mod fairness;
 mod goals;
 mod merging;
 mod order;
+mod reservations;
 mod simulation;
 mod soak;
 mod streams_on_disk;

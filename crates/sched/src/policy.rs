@@ -5,7 +5,7 @@ use crate::{
     Shape, StatsLevel, Tallies,
 };
 use alloc::boxed::Box;
-use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Owner, RequestId};
+use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, IoResult, Nanos, Owner, RequestId};
 use core::cell::RefCell;
 use core::fmt;
 
@@ -284,6 +284,11 @@ pub trait Scheduler: Send {
     fn capacity(&self) -> Option<Capacity> {
         None
     }
+
+    /// Tells, for each group whose floor was not kept while it had requests, for how much time it was not since the last
+    /// call, in nanoseconds: a group that has half of its floor for a second lacks half a second of it. Each is told once.
+    /// Called when statistics are read, and before groups change.
+    fn take_shortfalls(&mut self, _tell: &mut dyn FnMut(GroupId, Nanos)) {}
 
     /// May requests pass the policy by while it holds none? For a policy that hands out requests in the order in which
     /// they are inserted, and does nothing else. Such a request counts as issued, and may be inserted with [`At::Head`].

@@ -7,7 +7,7 @@ use crate::plan::{Plan, StatsChoice};
 use crate::report::group::{GroupResult, Groups};
 use crate::report::model::{OpTimes, Shared};
 use blkmq_core::GroupId;
-use blkmq_engine::{GroupTree, Queue};
+use blkmq_engine::{GroupTree, Queue, QueueTimes};
 use blkmq_sched::{GroupStats, Reading};
 
 /// The counters of the level `basic`; each also has a variant that includes all groups below.
@@ -36,6 +36,7 @@ pub fn results<P: Send + 'static>(
     let root = GroupResult { name: "/".into(), ..GroupResult::default() };
     let mut found = vec![(GroupId::ROOT, root)];
     add_below(&plan.groups, 0, &mut found);
+    let shortfalls = queue.times();
     for (id, group) in &mut found {
         for (thread, part) in parts {
             let name = plan.jobs[thread.job].cgroup.as_deref().unwrap_or("/");
@@ -45,6 +46,7 @@ pub fn results<P: Send + 'static>(
             }
         }
         group.stats = stats(level, *id, queue);
+        group.stats.extend(shortfall(&plan.groups, *id, &shortfalls));
     }
     let all = found.into_iter().map(|(_, group)| group).collect();
     Groups { level: plan.group_stats.to_string(), all }
@@ -83,6 +85,13 @@ fn stats<P: Send + 'static>(
         },
     );
     names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
+}
+
+/// The nanoseconds for which the floor of a group was not kept, if it has one.
+fn shortfall(groups: &GroupTree, id: GroupId, times: &QueueTimes) -> Option<(String, Reading)> {
+    let reserve = groups.get(id)?.promise.guarantee.reserve;
+    let short = Reading::Number(times.shortfall(id));
+    (!reserve.is_none()).then(|| ("floor_short_time".into(), short))
 }
 
 /// How the latency goals of groups stood at the end of a run, a line for each.

@@ -8,6 +8,7 @@
 //! | r_await, w_await | milliseconds from arrival to completion, for a request |
 //! | r_wait, w_wait | the part of it before the device |
 //! | aqu-sz | requests that were waiting or served, on average |
+//! | %short | the part of its floor that an export lacked |
 
 use super::text::table;
 use blkmq_server::control::{DeviceStat, ExportStat, Figures, Stat};
@@ -41,6 +42,8 @@ pub struct Row {
     pub wait_ms: [f64; 3],
     /// Requests that were waiting or served, on average.
     pub queue: f64,
+    /// Percent of its floor that an export lacked while it had requests. Up to a second of debt is not in it.
+    pub short: f64,
 }
 
 /// The rates between two counts.
@@ -48,8 +51,10 @@ pub fn between(before: &Stat, now: &Stat) -> Rates {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
     let export = |it: &ExportStat| {
         let before = before.exports.iter().find(|old| old.name == it.name);
-        let before = before.map(|old| old.figures).unwrap_or_default();
-        row("export", &it.name, &before, &it.figures, seconds)
+        let figures = before.map(|old| old.figures).unwrap_or_default();
+        let short = it.short_time.saturating_sub(before.map_or(0, |old| old.short_time));
+        let short = if seconds > 0.0 { short as f64 / 1e7 / seconds } else { 0.0 };
+        Row { short, ..row("export", &it.name, &figures, &it.figures, seconds) }
     };
     let device = |(it, before): (&DeviceStat, &DeviceStat)| {
         row("device", &it.name, &before.figures, &it.figures, seconds)
@@ -78,6 +83,7 @@ fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds:
         await_ms: each(&|at| over(all(at) / 1e6, ios(at))),
         wait_ms: each(&|at| over(wait(at) / 1e6, ios(at))),
         queue: over((0..3).map(all).sum::<f64>() / 1e9, seconds),
+        short: 0.0,
     }
 }
 
@@ -96,6 +102,7 @@ const COLUMNS: &[(&str, bool)] = &[
     ("w_await", true),
     ("w_wait", true),
     ("aqu-sz", true),
+    ("%short", true),
 ];
 
 /// The rates as a table, no line wider than `width`.
@@ -108,7 +115,7 @@ pub fn text(rates: &Rates, width: usize) -> String {
                 [row.ios[at], row.kib[at], row.merged[at], row.await_ms[at], row.wait_ms[at]];
             cells.extend(figures.map(|figure| format!("{figure:.2}")));
         }
-        cells.push(format!("{:.2}", row.queue));
+        cells.extend([row.queue, row.short].map(|figure| format!("{figure:.2}")));
         out.row(&cells);
     }
     out.render_within(width) + "\n"
@@ -129,7 +136,12 @@ mod tests {
         };
         let stat = |at, figures| Stat {
             at,
-            exports: vec![ExportStat { name: "a".into(), figures, ..ExportStat::default() }],
+            exports: vec![ExportStat {
+                name: "a".into(),
+                figures,
+                short_time: figures.ios[0] * 5_000_000,
+                ..ExportStat::default()
+            }],
             devices: vec![],
         };
         let rates = between(&stat(5, Figures::default()), &stat(2_000_000_005, figures));
@@ -138,6 +150,7 @@ mod tests {
         assert_eq!((row.ios, row.kib), ([50.0, 25.0, 0.0], [200.0, 25.0, 0.0]));
         assert_eq!((row.merged, row.await_ms), ([0.0, 75.0, 0.0], [4.0, 10.0, 0.0]));
         assert_eq!((row.wait_ms, row.queue), ([1.0, 0.0, 0.0], 0.45));
+        assert!((row.short - 25.0).abs() < 1e-9, "half a second of two: {row:?}");
         let wide = text(&rates, 200);
         assert!(wide.lines().next().is_some_and(|line| line.contains("r_await")), "{wide}");
         let narrow = text(&rates, 60);

@@ -65,6 +65,7 @@ pub const COLUMNS: &[Column] = &[
     column("%util", 9, util),
     column("share%", 5, |row| shares(row).0),
     column("due%", 6, |row| shares(row).1),
+    column("short%", 28, short),
     column("weight", 12, weight),
     column("conn", 15, connections),
     column("flight", 13, |row| held(row).0),
@@ -210,6 +211,16 @@ fn shares(row: &Row) -> (Value, Value) {
     match row.of {
         Of::Export { share, due, .. } => (Value::Number(100.0 * share), Value::Number(100.0 * due)),
         Of::Device { .. } => (Value::None, Value::None),
+    }
+}
+
+/// The part of its floor that an export lacked.
+fn short(row: &Row) -> Value {
+    match row.of {
+        Of::Export { short, .. } if row.seconds > 0.0 => {
+            Value::Number(short as f64 / 1e7 / row.seconds)
+        }
+        Of::Export { .. } | Of::Device { .. } => Value::None,
     }
 }
 

@@ -42,6 +42,8 @@ pub enum Of {
     Export {
         weight: u32,
         connections: usize,
+        /// Nanoseconds for which its floor was not kept.
+        short: u64,
         /// Its part of the bytes of the device, and its part by weight among the exports whose I/O moves.
         share: f64,
         due: f64,
@@ -93,7 +95,13 @@ fn export(now: &ExportStat, before: &ExportStat, seconds: f64) -> Row {
         seconds,
         figures: grown(&now.figures, &before.figures),
         times: times(&now.stages, &before.stages),
-        of: Of::Export { weight, connections, share: 0.0, due: 0.0 },
+        of: Of::Export {
+            weight,
+            connections,
+            short: now.short_time.saturating_sub(before.short_time),
+            share: 0.0,
+            due: 0.0,
+        },
     }
 }
 
@@ -174,6 +182,7 @@ pub mod tests {
         };
         let gold = ExportStat {
             errors: [0; 4],
+            short_time: 0,
             name: "gold".into(),
             device: 1,
             weight: 300,

@@ -246,6 +246,8 @@ impl Elevator {
 
     /// Changes the settings that may change while requests are held.
     pub(crate) fn tune(&mut self, tuning: &mut Tuning) {
+        // The groups may be others in a moment.
+        self.count_times();
         if tuning.unobserved
             && let Some(policy) = self.policy.release()
         {
@@ -262,7 +264,6 @@ impl Elevator {
         self.regroup(&tuning.regroup);
         self.tune_goals(&tuning.members);
         self.env.count_notes();
-        self.count_times();
         self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(watch::Tapping::Keep));
         self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;

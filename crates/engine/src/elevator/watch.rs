@@ -129,6 +129,7 @@ impl Elevator {
 
     /// Moves the counts to the ledger, after waiting for another thread that counts.
     pub(crate) fn count_times(&mut self) {
+        self.env.count_shortfalls(&mut *self.policy);
         if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
             self.env.count_times(times.settled(self.now));
         }

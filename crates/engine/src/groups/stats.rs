@@ -9,7 +9,9 @@
 use super::times::{Account, Counted};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use blkmq_core::{GroupId, Nanos};
-use blkmq_sched::{GroupChange, GroupIo, GroupStats, Note, Reading, StatsLevel, Tallies, Tally};
+use blkmq_sched::{
+    GroupChange, GroupIo, GroupStats, Note, Reading, Scheduler, StatsLevel, Tallies, Tally,
+};
 
 /// How much is counted about groups, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -66,6 +68,12 @@ impl Ledger {
     /// Takes the times that elevator number `shard` has counted.
     pub(crate) fn count_times(&self, shard: u16, counted: &mut Counted) {
         self.book().account.take(shard, counted);
+    }
+
+    /// Adds what the policy tells of floors that were not kept.
+    pub(crate) fn count_shortfalls(&self, policy: &mut dyn Scheduler) {
+        let account = &mut self.book().account;
+        policy.take_shortfalls(&mut |group, short| account.add_short(group, short));
     }
 
     /// Counts one note at once.

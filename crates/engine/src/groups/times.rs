@@ -196,6 +196,8 @@ pub(crate) struct Account {
     heirs: Vec<Option<GroupId>>,
     /// By group: the group above it.
     parents: Vec<GroupId>,
+    /// By group: nanoseconds for which its floor was not kept.
+    short: Vec<u64>,
     slow: Vec<SlowIo>,
     slow_lost: u64,
     flushes: (u64, u64),
@@ -227,11 +229,14 @@ impl Account {
                         self.of(heir, kind).take(&mut times);
                     }
                 }
+                let short = self.short.get_mut(at).map_or(0, std::mem::take);
+                self.add_short(heir, Nanos(short));
             }
         }
     }
 
-    fn of(&mut self, group: GroupId, kind: usize) -> &mut IoTimes {
+    /// The group that has the numbers of `group`.
+    fn heir(&self, group: GroupId) -> GroupId {
         let mut group = group;
         // A removed group is below another, so this ends.
         for _ in 0..=self.heirs.len() {
@@ -240,11 +245,30 @@ impl Account {
                 _ => break,
             }
         }
-        let at = usize::from(group.0) * KINDS + kind;
+        group
+    }
+
+    fn of(&mut self, group: GroupId, kind: usize) -> &mut IoTimes {
+        let at = usize::from(self.heir(group).0) * KINDS + kind;
         if self.by_kind.len() <= at {
             self.by_kind.resize_with(at + 1, || None);
         }
         self.by_kind[at].get_or_insert_default()
+    }
+
+    /// The floor of a group was not kept for this long.
+    pub(crate) fn add_short(&mut self, group: GroupId, short: Nanos) {
+        if short > Nanos::ZERO {
+            let at = usize::from(self.heir(group).0);
+            self.short.resize(self.short.len().max(at + 1), 0);
+            self.short[at] += short.0;
+        }
+    }
+
+    /// The groups whose floors were not kept, and for how many nanoseconds.
+    pub(crate) fn shortfalls(&self) -> Vec<(GroupId, u64)> {
+        let groups = (0..).map(GroupId).zip(self.short.iter().copied());
+        groups.filter(|(_, short)| *short > 0).collect()
     }
 
     /// Moves the counts of elevator number `shard` here.

@@ -27,7 +27,7 @@ pub(super) struct Seen {
     pub(super) mean: u64,
     /// All percentiles are below half of their goals.
     pub(super) ease: bool,
-    /// All are below 7/8 of them: there is something to give back.
+    /// All are below three quarters of them: there is something to give back.
     pub(super) room: bool,
     pub(super) at_device: u32,
 }

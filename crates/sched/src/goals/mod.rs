@@ -307,7 +307,7 @@ impl Goals {
         let tried = self.watched.iter().filter(|it| it.state != GoalState::Infeasible);
         let mean = tried.clone().map(|it| it.window.mean()).max().unwrap_or(0);
         let ease = tried.clone().all(|it| it.p99.0 <= it.goal.0 / 2);
-        let room = tried.clone().all(|it| it.p99.0 <= it.goal.0 / 8 * 7);
+        let room = tried.clone().all(|it| it.p99.0 <= it.goal.0 / 4 * 3);
         let at_device = sight.at_device();
         let seen = control::Seen { now, missed, mean, ease, room, at_device };
         if self.control.decide(&seen, &mut self.pace) == control::Answer::Infeasible {

@@ -147,18 +147,24 @@ impl Pace {
         let before = tier.rate;
         let rate = before.unwrap_or(0);
         let (missed, until) = tier.ceiling;
-        let most = if now < until { missed / 8 * 7 } else { u64::MAX };
-        let more = if with_ease { rate / 2 * 3 } else { rate / 8 * 9 } + 1;
+        let is_held = now < until;
+        let most = if is_held { missed / 8 * 7 } else { u64::MAX };
+        // Large steps end where it was too much before, however long ago that was.
+        let large = rate / 2 * 3;
+        let more =
+            if with_ease && (missed == 0 || large <= missed) { large } else { rate / 8 * 9 } + 1;
         if more.min(most) <= rate + rate / 32 {
             return Raise::Held;
         }
-        tier.rate = Some(more.min(most)).filter(|rate| *rate < 2 * tier.had);
+        // Nothing is given back as a whole while it is known that less was too much.
+        tier.rate = Some(more.min(most)).filter(|rate| is_held || *rate < 2 * tier.had);
         Raise::Raised((place, before))
     }
 
     /// Takes back what was given to a tier: it was too much.
     pub(super) fn put_back(&mut self, now: Instant, (place, rate): (usize, Option<u64>)) {
         let tier = &mut self.tiers[place];
+        tier.had = tier.had.max(tier.lately);
         tier.ceiling = (tier.rate.unwrap_or(tier.lately), now + REMEMBERED);
         tier.rate = rate;
     }

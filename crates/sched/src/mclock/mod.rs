@@ -13,7 +13,7 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::vec;
-use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
+use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Nanos, RequestId};
 use cost::Costs;
 use options::{ATTRIBUTES, Tunables};
 use queues::Queues;
@@ -311,6 +311,10 @@ impl Scheduler for Mclock {
     fn capacity(&self) -> Option<Capacity> {
         let [[bps, _, iops], _] = self.tunables.capacity();
         Some(Capacity { iops, bps, safe_percent: self.tunables.safe_percent() })
+    }
+
+    fn take_shortfalls(&mut self, tell: &mut dyn FnMut(GroupId, Nanos)) {
+        self.tree.tell_shortfalls(tell);
     }
 
     fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {

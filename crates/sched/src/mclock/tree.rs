@@ -7,7 +7,7 @@ use super::cost::{Costs, Share};
 use crate::index::Heap;
 use crate::{Guarantee, Rate};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant};
+use blkmq_core::{GroupId, Instant, Nanos};
 
 /// The group of all groups.
 pub(super) const ROOT: u32 = 0;
@@ -45,6 +45,8 @@ struct Node {
     ready_at: u64,
     /// Time for which its floor was not kept, over its ready periods that have ended.
     short: u64,
+    /// The part of it, and of the period that has not ended, that was told.
+    told: u64,
     /// Nodes below it, by member; [`NOBODY`] where one was removed.
     members: Vec<u32>,
     /// Members that are ready and within their limits.
@@ -102,6 +104,7 @@ impl Node {
             ready: false,
             ready_at: 0,
             short: 0,
+            told: 0,
             members: Vec::new(),
             standing: Heap::new(),
         }
@@ -219,7 +222,7 @@ impl Tree {
         self.names.iter_mut().filter(|name| **name == node).for_each(|name| *name = parent);
         self.at_mut(parent).members[member as usize] = NOBODY;
         self.at_mut(node).guarantee = Guarantee::default();
-        self.at_mut(node).short = 0;
+        (self.at_mut(node).short, self.at_mut(node).told) = (0, 0);
         self.free.push(node);
     }
 
@@ -520,6 +523,19 @@ impl Tree {
         let of = self.at(node);
         let open = if self.floors.contains(node) { self.slip - of.ready_at } else { 0 };
         of.short + open
+    }
+
+    /// Tells of each group the time for which its floor was not kept, as far as that was not told before.
+    pub(super) fn tell_shortfalls(&mut self, tell: &mut dyn FnMut(GroupId, Nanos)) {
+        for node in (0..self.nodes.len() as u32).step_by(2) {
+            let short = self.short_of(node);
+            let of = self.at_mut(node);
+            let more = short - of.told;
+            of.told = short;
+            if more > 0 {
+                tell(of.id, Nanos(more));
+            }
+        }
     }
 
     pub(super) fn held_back(&self) -> usize {

@@ -9,7 +9,7 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
+use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
 
 /// A policy under observation; itself a policy, so that it can be used in place of one.
 pub struct Checked {
@@ -175,6 +175,10 @@ impl Scheduler for Checked {
 
     fn capacity(&self) -> Option<Capacity> {
         self.inner.capacity()
+    }
+
+    fn take_shortfalls(&mut self, tell: &mut dyn FnMut(GroupId, Nanos)) {
+        self.inner.take_shortfalls(tell);
     }
 
     fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {

@@ -104,6 +104,15 @@ fn a_shortfall_is_shared_in_proportion_and_counted() {
     // Half of the floors is not kept, but for the second that is still owed.
     let short = world.driver.shown("short_nsec");
     assert!(short.abs_diff(2 * 6_500_000_000) < 600_000_000, "{short}");
+    // By group, and each once.
+    let told = world.driver.take_shortfalls();
+    let groups = Vec::from_iter(told.iter().map(|(group, _)| group.0));
+    assert_eq!((groups, told.iter().map(|(_, lacks)| lacks.0).sum()), (vec![1, 2], short));
+    world.run(SECOND);
+    for (group, lacks) in world.driver.take_shortfalls() {
+        assert!(lacks.0.abs_diff(500_000_000) < 20_000_000, "{group:?}: {lacks:?} of a second");
+    }
+    assert_eq!(world.driver.take_shortfalls(), []);
 }
 
 #[test]

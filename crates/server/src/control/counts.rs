@@ -48,6 +48,7 @@ pub(crate) fn counts(shared: &Shared) -> Stat {
             figures: figures(&of),
             stages: stages(&of),
             errors: of.each_ref().map(|times| times.errors),
+            short_time: times.shortfall(export.group.id()),
         });
     }
     stat

@@ -33,6 +33,8 @@ pub struct ExportStat {
     pub stages: Stages,
     /// Failed requests: reads, writes, discards and flushes.
     pub errors: [u64; 4],
+    /// Nanoseconds for which its floor was not kept while it had requests: half of a floor for a second is half a second.
+    pub short_time: u64,
 }
 
 /// Counts of a device: those of all its exports, and what only the device knows.

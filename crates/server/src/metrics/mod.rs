@@ -151,6 +151,14 @@ fn exports(out: &mut Writer, exports: &[ExportStat]) {
     for export in exports {
         out.sample(&[("export", &export.name)], Value::Count(export.weight.into()));
     }
+    out.family(
+        "blkmq_export_floor_short_seconds",
+        Kind::Counter,
+        "Time for which the floor of an export was not kept.",
+    );
+    for export in exports {
+        out.sample(&[("export", &export.name)], Value::Nanos(export.short_time));
+    }
     out.family("blkmq_connections", Kind::Gauge, "Connections to an export.");
     for export in exports {
         let labels = [("export", export.name.as_str()), ("protocol", "nbd")];

@@ -6,6 +6,7 @@ use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
 use crate::report::Format;
+use blkmq_engine::GroupSpec;
 use std::path::PathBuf;
 
 const fn compare(
@@ -84,6 +85,15 @@ pub const OPTIONS: &[Opt] = &[
         "a group: weight, parent, limits (rbps, iops, burst...), floors (reserve_iops...), goals (p99_read...); repeatable",
         |d, v| {
             d.groups.push(groups::parse(v.text)?);
+            Ok(())
+        },
+    ),
+    compare(
+        "tenants",
+        "FILE[:DEVICE]",
+        "groups: the exports of a configuration of 'blkmq serve', or those of one of its devices",
+        |d, v| {
+            d.groups.extend(tenants(v.text)?);
             Ok(())
         },
     ),
@@ -321,3 +331,13 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
 ];
+
+#[cfg(target_os = "linux")]
+fn tenants(text: &str) -> Result<Vec<GroupSpec>, UsageError> {
+    crate::serve::tenants::read(text)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn tenants(_: &str) -> Result<Vec<GroupSpec>, UsageError> {
+    Err(UsageError::new("the server, and so its configuration, is for Linux; accepted: --group"))
+}
