@@ -6,6 +6,7 @@ use blkmq_core::{GroupId, HwQueue, Instant, Nanos, Op};
 use blkmq_engine::{
     Access, Config, ConfigError, GroupSpec, GroupTree, Io, Modes, Promise, Queue, Submitter,
 };
+use blkmq_sched::goals::STEP;
 use blkmq_sched::{GoalState, Scope};
 use common::{Handle, assert_at_rest, config, deadline, replan, shape, ways};
 
@@ -13,7 +14,10 @@ const HW: HwQueue = HwQueue(0);
 /// The longest time for which a group is held back.
 const LONGEST: Nanos = Nanos::from_millis(250);
 
-/// A queue in which `victim` has a goal that no device can keep, beside `flood`.
+/// A goal that no device can keep, in microseconds.
+const IMPOSSIBLE: u64 = 1;
+
+/// A queue in which `victim` has a goal, beside `flood`.
 struct Fixture {
     queue: Queue<u32>,
     submitter: Submitter<u32>,
@@ -24,17 +28,17 @@ struct Fixture {
     cookie: u64,
 }
 
-fn tree() -> GroupTree {
-    let promise = Promise::default().set("p99_read=1").expect("right");
+fn tree(goal: u64) -> GroupTree {
+    let promise = Promise::default().set(&format!("p99_read={goal}")).expect("right");
     let spec =
         |name: &str, promise| GroupSpec { name: name.into(), promise, ..GroupSpec::default() };
     GroupTree::of(vec![spec("victim", promise), spec("flood", Promise::default())]).expect("a tree")
 }
 
 impl Fixture {
-    fn new(access: Access, modes: Modes) -> Self {
+    fn new((access, modes): (Access, Modes), goal: u64) -> Self {
         let (config, device) = config(shape(1, 8));
-        let groups = tree();
+        let groups = tree(goal);
         let [victim, flood] = ["victim", "flood"].map(|name| groups.find(name).expect("there"));
         let config = Config { access, modes, groups, depth: 64, ..config.scheduler(deadline()) };
         device.with(|c| c.interrupts = true);
@@ -92,7 +96,7 @@ impl Fixture {
 fn what_is_held_back_for_a_goal_is_let_go_when_its_time_has_come() {
     for (access, modes) in ways() {
         for while_busy in [false, true] {
-            let mut it = Fixture::new(access, modes);
+            let mut it = Fixture::new((access, modes), IMPOSSIBLE);
             it.until_slowed();
             let run = if while_busy { it.queue.begin_run(HW) } else { None };
             if while_busy && run.is_none() {
@@ -106,14 +110,49 @@ fn what_is_held_back_for_a_goal_is_let_go_when_its_time_has_come() {
             }
             let ended = it.finish();
             assert_eq!((ended, it.submitter.in_flight()), (1, 1), "{access:?} {modes:?}");
-            let at = it.submitter.next_deadline();
-            let at = at.unwrap_or_else(|| panic!("{access:?} {modes:?}: it waits for ever"));
-            assert!(at > it.now && at <= it.now + LONGEST, "{access:?} {modes:?}: {at:?}");
-            it.now = at;
-            it.submitter.poll(at);
-            assert_eq!(it.finish(), 1, "{access:?} {modes:?}");
+            // Some of these times are those of looks.
+            let latest = it.now + LONGEST;
+            while it.submitter.in_flight() > 0 {
+                let at = it.submitter.next_deadline();
+                let at = at.unwrap_or_else(|| panic!("{access:?} {modes:?}: it waits for ever"));
+                assert!(at > it.now && at <= latest, "{access:?} {modes:?}: {at:?}");
+                it.now = at;
+                it.submitter.poll(at);
+                it.finish();
+            }
             assert_at_rest(&it.queue, 1);
         }
+    }
+}
+
+/// A device that ends nothing calls for no pass. Without looks of its own the controller went on to say what it had said
+/// last, that the goal is met.
+#[test]
+fn a_device_that_is_stuck_is_not_taken_for_a_good_one() {
+    for way in ways() {
+        let mut it = Fixture::new(way, 500_000);
+        for _ in 0..12 {
+            it.submit(Op::Read, it.victim);
+            it.now += STEP;
+            it.finish();
+        }
+        let state = |it: &Fixture| it.queue.goals().expect("there is a goal").goals[0].state;
+        assert_eq!(state(&it), GoalState::Met, "{way:?}");
+        it.submit(Op::Read, it.victim);
+        let (begun, mut states) = (it.now, vec![]);
+        for steps in [1, 3, 7, 15] {
+            let at = it.submitter.next_deadline().unwrap_or_else(|| panic!("{way:?}: no look"));
+            assert_eq!(at, begun + Nanos(steps * STEP.0), "{way:?}");
+            it.now = at;
+            it.submitter.poll(at);
+            states.push(state(&it));
+        }
+        let changed = states.iter().position(|state| *state != GoalState::Met).expect("it changes");
+        let after = &states[changed..];
+        assert!(after.contains(&GoalState::Missed), "{way:?}: {states:?}");
+        assert!(!after.contains(&GoalState::Met), "{way:?}: {states:?}");
+        assert_eq!(it.finish(), 1);
+        assert_at_rest(&it.queue, 1);
     }
 }
 
@@ -121,7 +160,7 @@ fn what_is_held_back_for_a_goal_is_let_go_when_its_time_has_come() {
 /// nothing is taken any more.
 #[test]
 fn a_goal_that_no_device_keeps_is_called_infeasible() {
-    let mut it = Fixture::new(Access::Combining, Modes::default());
+    let mut it = Fixture::new((Access::Combining, Modes::default()), IMPOSSIBLE);
     it.until_slowed();
     for _ in 0..300 {
         it.submit(Op::Read, it.victim);
@@ -140,9 +179,10 @@ fn a_goal_that_no_device_keeps_is_called_infeasible() {
 fn goals_take_one_elevator_and_go_with_their_groups() {
     let (base, _device) = config(shape(2, 8));
     let scope = Some(Scope::HwQueue);
-    let refused = Queue::new(Config { groups: tree(), scope, ..base.scheduler(deadline()) });
+    let refused =
+        Queue::new(Config { groups: tree(IMPOSSIBLE), scope, ..base.scheduler(deadline()) });
     assert_eq!(refused.err(), Some(ConfigError::GoalsScope));
-    let mut it = Fixture::new(Access::Combining, Modes::default());
+    let mut it = Fixture::new((Access::Combining, Modes::default()), IMPOSSIBLE);
     assert_eq!(it.queue.budgets(), Some(8));
     let mut plan = it.queue.plan();
     plan.groups.set_promise("victim", Promise::default()).expect("there");

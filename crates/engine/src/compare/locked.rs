@@ -110,6 +110,7 @@ impl<P: Send> Engine<P> {
 
     /// Releases the lock, wakes parked submitters, and counts the policy's notes.
     fn let_go(&self, gate: &Gate<Runner>, mut runner: LockGuard<'_, Runner>) {
+        runner.look_again();
         runner.end();
         let mut wakes = Vec::new();
         self.carry_out(gate, &mut runner.duties, &mut wakes);

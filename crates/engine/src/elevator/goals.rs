@@ -6,8 +6,8 @@
 use super::Elevator;
 use crate::GroupTree;
 use crate::sync::{Arc, Lever, Mutex, PoisonError};
-use blkmq_core::{GroupId, Instant, IoMeta, Op, RequestId};
-use blkmq_sched::goals::{Member, Sight};
+use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op, RequestId};
+use blkmq_sched::goals::{Member, STEP, Sight};
 use blkmq_sched::{GoalReport, Goals, Requests, Taken};
 
 /// The latency goals of a queue, how they stand, and what has been taken for them.
@@ -80,7 +80,14 @@ pub(crate) struct Keeper {
     /// The limit of the queue's budget, and its value without the controller.
     lever: (Lever, u32),
     board: Board,
+    /// A request has ended since the last look.
+    some_ended: bool,
+    /// Looks in a row before which none had.
+    unanswered: u32,
 }
+
+/// The longest time from one look to the next where nothing ends is 2^20 of the shortest, more than a day.
+const MOST_DOUBLINGS: u32 = 20;
 
 /// The requests that have slots.
 struct InElevator<'a> {
@@ -102,7 +109,8 @@ impl Sight for InElevator<'_> {
 impl Keeper {
     /// For a queue with a budget of `most`, which `lever` moves.
     pub(crate) fn new((lever, most): (Lever, u32), members: &[Member], board: &Board) -> Self {
-        Self { goals: Goals::new(most, members), lever: (lever, most), board: board.clone() }
+        let goals = Goals::new(most, members);
+        Self { goals, lever: (lever, most), board: board.clone(), some_ended: false, unanswered: 0 }
     }
 
     pub(super) fn inserted(&mut self, now: Instant, io: &IoMeta) {
@@ -115,10 +123,23 @@ impl Keeper {
 
     pub(super) fn completed(&mut self, io: &IoMeta, at: Instant) {
         self.goals.completed(io, at);
+        self.some_ended = true;
+    }
+
+    /// When to look although no pass is made: as soon as the controller wants to, and where nothing ends after twice the
+    /// time each, so that a device that is stuck is no work.
+    fn next_look(&self) -> Instant {
+        let steps = (1 << self.unanswered.min(MOST_DOUBLINGS)) - 1;
+        self.goals.due() + Nanos(STEP.0 * steps)
     }
 
     fn look(&mut self, now: Instant, sight: &InElevator<'_>) {
         self.goals.look(now, sight);
+        self.unanswered = if std::mem::take(&mut self.some_ended) {
+            0
+        } else {
+            self.unanswered.saturating_add(1)
+        };
         let (lever, most) = &self.lever;
         lever.set(self.goals.taken().device_depth.unwrap_or(*most));
         self.board.publish(now, &self.goals);
@@ -155,6 +176,11 @@ impl Elevator {
             keeper.look(now, &InElevator { requests, at_device });
         }
         true
+    }
+
+    /// When the controller has to look although no pass is made; `None` without one, or while no request has a slot.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.keeper().filter(|_| self.requests.in_use() > 0).map(Keeper::next_look)
     }
 
     /// Tells the controller of the groups as they are from now on.

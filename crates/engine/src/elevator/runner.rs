@@ -149,7 +149,9 @@ impl Runner {
         if !std::mem::take(&mut self.asked_alone) {
             self.dispatch_all(hub, shard, home, &mut ready);
         }
-        let _ = self.elevator.time_busy();
+        if self.elevator.time_busy() {
+            self.look_again();
+        }
         self.end();
         ready
     }
@@ -217,6 +219,14 @@ impl Runner {
     pub(crate) fn wait_for_slot<P>(&mut self, hub: &Hub<P>) {
         self.wait_for_completion(hub);
         if let Some(at) = self.elevator.next_admission() {
+            self.duties.arm(at);
+        }
+    }
+
+    /// Asks for a pass at the next look of the controller of latency goals: a device that ends nothing calls for none,
+    /// and would be taken for a good one.
+    pub(crate) fn look_again(&mut self) {
+        if let Some(at) = self.elevator.next_look() {
             self.duties.arm(at);
         }
     }

@@ -1,7 +1,6 @@
 //! The watches over the requests of an elevator: the counts of their times, a trace, and the controller of latency goals
-//! (`goals.rs`). Without any, each call here is
-//! a branch; the work behind it is out of line, where it costs the path of an I/O nothing. All of it is touched by the
-//! runner alone.
+//! (`goals.rs`). Without any, each call here is a branch; the work behind it is out of line, where it costs the path of
+//! an I/O nothing. All of it is touched by the runner alone.
 
 use super::goals::Keeper;
 use super::timing::Timing;
@@ -301,7 +300,8 @@ impl Elevator {
         }
     }
 
-    /// Requests have come back, or a pass has ended. True if groups that had to wait may have slots now.
+    /// Requests have come back, or a pass has ended. True if there are latency goals, so that groups that had to wait may
+    /// have slots now.
     #[inline]
     pub(super) fn time_busy(&mut self) -> bool {
         self.watch.is_some() && self.look_up()

@@ -7,7 +7,8 @@
 //! | below | `want` or the rest, if less: *yours* | likewise |
 //! | above: the limit was lowered | 0, as at the limit | likewise |
 //!
-//! Invariant: no take brings the number in use above the limit that it reads, and the number is the sum of the permissions taken and not put back.
+//! Invariant: no take brings the number in use above the limit that it reads, and the number is the sum of the
+//! permissions taken and not put back.
 //!
 //! Taking is a compare-and-exchange and not an optimistic addition. An addition that overshoots and is taken back
 //! makes other callers fail, in the meantime, to take free permissions, and no thread would call them. Put releases

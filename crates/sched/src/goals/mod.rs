@@ -129,7 +129,7 @@ pub trait Sight {
 }
 
 /// The time from one look to the next.
-const STEP: Nanos = Nanos::from_millis(100);
+pub const STEP: Nanos = Nanos::from_millis(100);
 /// No goal, and no tier.
 const NONE: u16 = u16::MAX;
 
