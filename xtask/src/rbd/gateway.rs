@@ -24,17 +24,20 @@ pub(crate) struct Rates {
     pub(crate) writes: f64,
     /// `FLOOR`: six tenths of the reader's rate alone.
     pub(crate) floor: f64,
+    /// `GOAL`: three times the reader's p99 alone, in microseconds.
+    pub(crate) goal: f64,
 }
 
 /// The settings that are compared: SCHEDULER/DEPTH/READER/FLOOD.
 ///
-/// mclock is told what the cluster can do, and has everything else by default.
+/// mclock is told what the cluster can do, and how much of that may be in it.
 pub(crate) const COMPARED: &[&str] = &[
     "none",
-    "bfq:low_latency=0/8/weight=1000",
-    "mclock:rrandiops=READ,wrandiops=WRITE/8/reserve_iops=FLOOR,overcommit=1",
-    "mq-deadline:fifo_batch=1/4",
+    "none/8",
     "mq-deadline:fifo_batch=1/8",
+    "bfq:low_latency=0/8/weight=1000",
+    "mclock:rrandiops=READ,wrandiops=WRITE,inflight_usec=4000/0/reserve_iops=FLOOR,overcommit=1",
+    "none/0/p99_read=GOAL",
 ];
 
 impl Settings {
@@ -55,10 +58,11 @@ impl Settings {
 
     /// With the rates in the place of their words.
     pub(crate) fn with(&self, rates: Rates) -> Self {
-        let Rates { reads, writes, floor } = rates;
+        let Rates { reads, writes, floor, goal } = rates;
         let fill = |text: &String| {
             let text = text.replace("READ", &format!("{reads:.0}"));
-            text.replace("WRITE", &format!("{writes:.0}")).replace("FLOOR", &format!("{floor:.0}"))
+            let text = text.replace("WRITE", &format!("{writes:.0}"));
+            text.replace("FLOOR", &format!("{floor:.0}")).replace("GOAL", &format!("{goal:.0}"))
         };
         Self {
             scheduler: fill(&self.scheduler),
@@ -104,11 +108,13 @@ mod tests {
 
     #[test]
     fn settings_are_read_filled_and_named() {
-        let settings = Settings::parse("mclock:rrandiops=READ/8/reserve_iops=FLOOR/weight=10");
-        let filled = settings.unwrap().with(Rates { reads: 900.4, writes: 1.0, floor: 55.5 });
+        let settings =
+            Settings::parse("mclock:rrandiops=READ/8/reserve_iops=FLOOR,p99_read=GOAL/weight=10");
+        let rates = Rates { reads: 900.4, writes: 1.0, floor: 55.5, goal: 1200.0 };
+        let filled = settings.unwrap().with(rates);
         assert_eq!(
             filled.name(),
-            "blkmq serve, `mclock:rrandiops=900`, `device-depth` 8, reader `reserve_iops=56`, flood `weight=10`"
+            "blkmq serve, `mclock:rrandiops=900`, `device-depth` 8, reader `reserve_iops=56,p99_read=1200`, flood `weight=10`"
         );
         assert_eq!(Settings::parse("none").unwrap().depth, 0);
         for text in ["", "none/x", "none/1/a/b/c"] {

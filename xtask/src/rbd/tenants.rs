@@ -16,8 +16,9 @@ pub(crate) const HELP: &str = "usage: cargo xtask rbd-tenants [--gateway SETTING
 
   --gateway SCHEDULER[/DEPTH[/READER[/FLOOD]]]
               in place of the settings that are compared: a scheduler as --scheduler takes it, a device-depth, and the
-              settings of the reader's export and of the flood's; READ, WRITE and FLOOR stand for the measured rates of
-              random reads and of the flood, and for six tenths of the reader's rate
+              settings of the reader's export and of the flood's; READ, WRITE, FLOOR and GOAL stand for the measured rates
+              of random reads and of the flood, for six tenths of the reader's rate, and for three times its p99 in
+              microseconds
   ROUNDS      medians are over so many rounds (5)
   SECONDS     each run takes so long, and a second before it counts (5)";
 
@@ -130,6 +131,7 @@ impl Bench {
         let flood = || engine(cluster, "u", &self.flood);
         let by_itself = [alone(cluster, reader())?, alone(cluster, flood())?];
         let [read, written] = by_itself.map(|figures| figures.iops);
+        let goal = by_itself[0].p99 as f64 * 3.0 / 1000.0;
         let mut rows = vec![("alone".to_owned(), by_itself)];
         rows.push(("beside each other".to_owned(), both(cluster, reader(), flood())?));
         let ceiling = (written * KEPT) as u64;
@@ -143,7 +145,7 @@ impl Bench {
                 self.throttled(ceiling)?,
             ));
         }
-        let rates = Rates { reads, writes: written, floor: read * 0.6 };
+        let rates = Rates { reads, writes: written, floor: read * 0.6, goal };
         for settings in gateways {
             rows.push((settings.name(), self.served(&settings.with(rates))?));
         }
