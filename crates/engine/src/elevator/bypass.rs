@@ -54,18 +54,15 @@ impl Elevator {
             return false;
         }
         let mut limited = used.limited;
-        let merges = self.config.nomerges != NoMerges::None;
-        for (at, PluggedRequest { meta, .. }) in ios.iter().enumerate() {
+        for PluggedRequest { meta, .. } in ios {
             limited += u32::from(!meta.is_sync_read());
-            let joins = |other: &PluggedRequest| merge::could_join(&other.meta, meta);
-            if meta.op != first.op
-                || meta.flags.intersects(self.sequenced)
-                || merges && ios[..at].iter().any(joins)
-            {
+            if meta.op != first.op || meta.flags.intersects(self.sequenced) {
                 return false;
             }
         }
-        limited <= self.async_depth || limited == used.limited
+        (limited <= self.async_depth || limited == used.limited)
+            && (self.config.nomerges == NoMerges::None
+                || merge::are_apart(ios.iter().map(|io| &io.meta)))
     }
 
     /// Gives slots to I/Os that may pass together, and has the policy insert and pick all of them, to leave by `hw`.

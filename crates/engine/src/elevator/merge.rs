@@ -3,6 +3,10 @@
 //! This file asks pure questions about metadata. `merge_index.rs` finds candidates, and `elevator/merging.rs` merges.
 
 use blkmq_core::{IoFlags, IoMeta, Limits, Op};
+use blkmq_sched::PLUG;
+
+/// Sectors that are compared at once.
+const LANES: usize = 4;
 
 /// Which kinds of merging are allowed; sysfs `nomerges`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,6 +56,35 @@ fn alike(a: &IoMeta, b: &IoMeta) -> bool {
 #[inline]
 pub(crate) fn could_join(rq: &IoMeta, io: &IoMeta) -> bool {
     rq.end() == io.sector || io.end() == rq.sector || rq.op == Op::Discard
+}
+
+/// Could none of at most [`PLUG`] reads or writes join another of them, judged by position?
+#[inline]
+pub(crate) fn are_apart<'a>(ios: impl ExactSizeIterator<Item = &'a IoMeta> + Clone) -> bool {
+    // The edges are gathered first, and only their lower halves, so that one comparison is of four of them. Where two
+    // halves are equal, as those of a plug of random I/Os hardly ever are, the edges themselves are compared.
+    let len = ios.len();
+    let mut starts = [[0; LANES]; PLUG / LANES];
+    let mut ends = [0; PLUG];
+    let edges = starts.as_flattened_mut().iter_mut().zip(&mut ends);
+    for ((start, end), io) in edges.zip(ios.clone()) {
+        (*start, *end) = (io.sector as u32, io.end() as u32);
+    }
+    let mut meet = [false; LANES];
+    for end in &ends[..len] {
+        for four in &starts[..len.div_ceil(LANES)] {
+            for (meet, start) in meet.iter_mut().zip(four) {
+                *meet |= start == end;
+            }
+        }
+    }
+    meet == [false; LANES] || !any_could_join(ios)
+}
+
+#[cold]
+fn any_could_join<'a>(ios: impl Iterator<Item = &'a IoMeta> + Clone) -> bool {
+    let others = ios.clone();
+    ios.enumerate().any(|(at, io)| others.clone().take(at).any(|other| could_join(other, io)))
 }
 
 fn kind(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Option<Kind> {
@@ -115,7 +148,7 @@ pub(crate) fn joined(rq: &IoMeta, io: &IoMeta, kind: Kind) -> IoMeta {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use blkmq_core::{Class, GroupId, Instant, IoPrio};
+    use blkmq_core::{Class, GroupId, Instant, IoPrio, Rng};
 
     fn io(sector: u64, sectors: u32) -> IoMeta {
         IoMeta::new(Op::Write, sector, sectors)
@@ -200,6 +233,22 @@ mod tests {
         let gathers = Limits { max_discard_segments: 2, ..limits };
         assert_eq!(fit(&gathers, &one, &next), Fit::Merge(Kind::Discard));
         assert_eq!(joined(&one, &next, Kind::Discard).segments, 2, "two ranges");
+    }
+
+    /// With edges whose lower halves are equal though they are far apart.
+    #[test]
+    fn a_plug_is_apart_if_no_two_of_its_ios_could_join() {
+        let mut rng = Rng::new(1);
+        let mut apart = 0;
+        for len in (0..=PLUG).cycle().take(4_000) {
+            let mut draw = || io(rng.below(40) << 30 | rng.below(40) << 3, 8);
+            let ios: Vec<_> = (0..len).map(|_| draw()).collect();
+            let joins = |at: usize| ios[..at].iter().any(|other| could_join(other, &ios[at]));
+            let expected = !(0..len).any(joins);
+            assert_eq!(are_apart(ios.iter()), expected, "{ios:?}");
+            apart += u32::from(expected);
+        }
+        assert!((1_000..3_900).contains(&apart), "{apart} of 4000 are apart");
     }
 
     #[test]

@@ -163,6 +163,13 @@ impl Places {
 
     #[inline]
     pub(super) fn next(&mut self, rng: &mut Rng) -> u64 {
+        // First by itself: a jump to one of all kinds takes three times as many instructions.
+        if let Self::Uniform { blocks } = self { rng.below(*blocks) } else { self.next_uneven(rng) }
+    }
+
+    /// [`next`](Self::next), where draws depend on each other or not all blocks are equally likely.
+    #[inline(never)]
+    fn next_uneven(&mut self, rng: &mut Rng) -> u64 {
         match self {
             Self::Uniform { blocks } => rng.below(*blocks),
             Self::EachOnce { order, drawn } => {

@@ -17,8 +17,16 @@ impl Deadline {
         let Some(first) = rqs.first() else { return false };
         let lane = Lane::of(cx.requests.get(*first));
         let deadline = cx.now + self.tunables.expire[lane.dir as usize];
-        let alike = |rq: &RequestId| Lane::of(cx.requests.get(*rq)) == lane;
-        if self.others_queue(lane.rank) || deadline <= cx.now || !rqs[1..].iter().all(alike) {
+        if self.others_queue(lane.rank) || deadline <= cx.now {
+            return false;
+        }
+        let mut alike = true;
+        let mut sorted = Sorted::of(rqs.iter().map(|rq| {
+            let meta = cx.requests.get(*rq);
+            alike &= Lane::of(meta) == lane;
+            meta.sector
+        }));
+        if !alike {
             return false;
         }
         for rq in rqs {
@@ -26,7 +34,6 @@ impl Deadline {
             assert!(!item.issued, "{rq:?} took the slot of {:?}, still issued", item.rq);
             *item = Item { rq: *rq, lane, issued: true, inserted: cx.now, deadline };
         }
-        let mut sorted = Sorted::of(rqs.iter().map(|rq| cx.requests.get(*rq).sector));
         self.pick_sorted(lane, &mut sorted, order);
         let class = &mut self.classes[lane.rank as usize];
         class.queued += rqs.len() as u32;

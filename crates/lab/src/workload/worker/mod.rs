@@ -555,26 +555,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     pub fn take<C: Fn() -> Instant>(
         &mut self,
         clock: C,
-        from: impl FnOnce(&mut Taking<'_, P, B, C>) -> u32,
+        from: impl FnOnce(&mut Taking<'_, 'a, P, B, C>) -> u32,
     ) {
-        let mut taking = Taking {
-            tally: &mut self.tally,
-            stamps: &mut self.stamps,
-            verify: &mut self.verify,
-            buffers: &mut self.buffers,
-            clock,
-            now: None,
-            phase: self.phase,
-            journal: self.journal.as_deref_mut().filter(|_| self.measuring),
-            failed: false,
-            full: self.job.fill_device.then_some(false),
-            goal: &mut self.goal,
-            payload: PhantomData,
-        };
-        let got = from(&mut taking);
-        let (failed, full) = (taking.failed, taking.full);
-        self.stopped |= failed;
-        self.full |= full == Some(true);
+        let got = from(&mut Taking { worker: self, clock, now: None });
         self.tally.completes.record(got);
     }
 }

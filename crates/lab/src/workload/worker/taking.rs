@@ -1,35 +1,22 @@
 //! The completions of one thread: counted, timed and checked; their places and payloads are free again.
 
-use super::Phase;
-use super::flight::{Cookie, FLUSH, Stamps};
+use super::flight::{Cookie, FLUSH};
 use super::port::Buffers;
-use super::verifying::{Purpose, Verifying};
-use crate::workload::goal::Goal;
-use crate::workload::{Completed, Direction, Journal, Tally, Times};
+use super::verifying::Purpose;
+use super::{Phase, Worker};
+use crate::workload::{Completed, Direction, Times};
 use blkmq_core::{Histogram, Instant, IoError, IoPrio, Nanos, SECTOR_SIZE};
 use blkmq_engine::Completion;
 
 /// Takes the completions of one portion.
-pub struct Taking<'a, P, B, C> {
-    pub(super) tally: &'a mut Tally,
-    pub(super) stamps: &'a mut Option<Stamps>,
-    pub(super) verify: &'a mut Option<Verifying>,
-    pub(super) buffers: &'a mut B,
+pub struct Taking<'t, 'job, P, B, C> {
+    pub(super) worker: &'t mut Worker<'job, P, B>,
     pub(super) clock: C,
     /// The time, read once for completions that are taken together.
     pub(super) now: Option<Instant>,
-    pub(super) phase: Phase,
-    /// The log of completions, if there is one and the thread counts.
-    pub(super) journal: Option<&'a mut (dyn Journal + 'static)>,
-    /// The thread has to end.
-    pub(super) failed: bool,
-    /// Has a write found no space? `None` if that is an error, as it is without `fill_device`.
-    pub(super) full: Option<bool>,
-    pub(super) goal: &'a mut Option<Goal>,
-    pub(super) payload: std::marker::PhantomData<P>,
 }
 
-impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
+impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, '_, P, B, C> {
     /// Takes one completion. A thread that does not measure latencies never reads the clock.
     #[inline]
     pub fn take(&mut self, mut io: Completion<P>) {
@@ -40,11 +27,11 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
             self.note(cookie, error);
         }
         let purpose = self.check(&mut io);
-        self.buffers.give(io.payload);
+        self.worker.buffers.give(io.payload);
         if ended.is_ok() {
             self.count(cookie, purpose);
         }
-        if let Some(stamps) = self.stamps {
+        if let Some(stamps) = &mut self.worker.stamps {
             let slot = cookie.slot();
             stamps.free.push(slot);
             if ended.is_ok() {
@@ -54,7 +41,7 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
                 match Direction::ALL.get(direction as usize) {
                     Some(direction) => {
                         let io = Completed {
-                            at: now - self.tally.started,
+                            at: now - self.worker.tally.started,
                             direction: *direction,
                             bytes: cookie.sectors() * u64::from(SECTOR_SIZE),
                             offset: what.sector * u64::from(SECTOR_SIZE),
@@ -73,29 +60,31 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
 
     #[inline]
     fn time(&mut self, io: &Completed, purpose: Purpose, start: Instant, now: Instant) {
-        let counts = &mut self.tally.counts[io.direction as usize];
+        let counts = &mut self.worker.tally.counts[io.direction as usize];
         record(&mut counts.times, io.slat, io.clat);
         if !counts.prios.is_empty() {
             record_prio(&mut counts.prios, io);
         }
         if purpose == Purpose::Work
-            && let Some(goal) = self.goal
+            && let Some(goal) = &mut self.worker.goal
         {
             goal.count(start, now - start);
         }
         if purpose == Purpose::Work
-            && let Some(course) = &mut self.tally.course
+            && let Some(course) = &mut self.worker.tally.course
         {
             course.record(now, (now - start).0);
         }
-        if let Some(journal) = &mut self.journal {
+        if self.worker.measuring
+            && let Some(journal) = &mut self.worker.journal
+        {
             journal.completed(io);
         }
     }
 
     fn time_flush(&mut self, span: Nanos) {
-        if self.phase != Phase::Closing
-            && let Some(sync) = &mut self.tally.sync
+        if self.worker.phase != Phase::Closing
+            && let Some(sync) = &mut self.worker.tally.sync
         {
             sync.record(span.0);
         }
@@ -104,11 +93,11 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
     #[inline]
     fn check(&mut self, io: &mut Completion<P>) -> Purpose {
         if B::CARRIES
-            && let Some(verify) = self.verify
+            && let Some(verify) = &mut self.worker.verify
         {
             let bytes = B::bytes(&mut io.payload);
             let purpose = verify.end(Cookie(io.cookie).slot(), io.result, bytes);
-            self.failed |= verify.verifier().is_fatal();
+            self.worker.stopped |= verify.verifier().is_fatal();
             return purpose;
         }
         Purpose::Work
@@ -117,40 +106,38 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, P, B, C> {
     /// An I/O that was cancelled because the time is over is no error.
     #[cold]
     fn note(&mut self, cookie: Cookie, error: IoError) {
-        if self.tally.unfinished.outstanding > 0 && error == IoError::CANCELLED {
-            self.tally.unfinished.cancelled += 1;
+        if self.worker.tally.unfinished.outstanding > 0 && error == IoError::CANCELLED {
+            self.worker.tally.unfinished.cancelled += 1;
             return;
         }
-        if let Some(full) = &mut self.full
-            && error == IoError::NO_SPACE
-        {
-            *full = true;
+        if self.worker.job.fill_device && error == IoError::NO_SPACE {
+            self.worker.full = true;
             return;
         }
-        self.failed = true;
-        if self.tally.error == 0 {
-            self.tally.error = error.0;
+        self.worker.stopped = true;
+        if self.worker.tally.error == 0 {
+            self.worker.tally.error = error.0;
         }
-        let what = self.stamps.as_ref().map(|stamps| stamps.what[cookie.slot() as usize]);
-        self.tally.failures.note(cookie.failed(what.map(|what| what.sector), error));
+        let what = self.worker.stamps.as_ref().map(|stamps| stamps.what[cookie.slot() as usize]);
+        self.worker.tally.failures.note(cookie.failed(what.map(|what| what.sector), error));
     }
 
     #[inline]
     fn count(&mut self, cookie: Cookie, purpose: Purpose) {
         let direction = cookie.direction();
         if direction == FLUSH {
-            self.tally.flushes += u64::from(self.phase != Phase::Closing);
+            self.worker.tally.flushes += u64::from(self.worker.phase != Phase::Closing);
             return;
         }
         let bytes = cookie.sectors() * u64::from(SECTOR_SIZE);
-        let counts = &mut self.tally.counts[direction as usize];
+        let counts = &mut self.worker.tally.counts[direction as usize];
         counts.ios += 1;
         counts.bytes += bytes;
         if purpose == Purpose::Check {
-            let checks = &mut self.tally.checks;
+            let checks = &mut self.worker.tally.checks;
             checks.ios += 1;
             checks.bytes += bytes;
-            checks.at_end += u64::from(self.phase == Phase::Checking);
+            checks.at_end += u64::from(self.worker.phase == Phase::Checking);
         }
     }
 }
