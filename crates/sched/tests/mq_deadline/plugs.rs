@@ -4,7 +4,9 @@
 use super::common::SLOTS;
 use blkmq_core::{Class, HwQueue, Instant, IoMeta, IoPrio, Op, RequestId};
 use blkmq_sched::testkit::{Checked, Driver};
-use blkmq_sched::{Cx, NoEnv, Options, PLUG, Requests, Scheduler, Used, WholePlug, registry};
+use blkmq_sched::{
+    At, Cx, NoEnv, Options, PLUG, Pick, Requests, Scheduler, Used, WholePlug, registry,
+};
 
 /// An instance and its requests.
 struct Alone {
@@ -30,6 +32,14 @@ impl Alone {
         let cx = Cx::new(Instant::ZERO, &self.requests, &NoEnv);
         let left = self.policy.insert_and_pick_all(&cx, &plug, &mut order);
         left.then(|| order[..ids.len()].to_vec())
+    }
+
+    /// Inserts a request, and issues it.
+    fn issue(&mut self, meta: IoMeta) {
+        let rq = self.requests.alloc(meta).expect("a slot is free");
+        let cx = Cx::new(Instant::ZERO, &self.requests, &NoEnv);
+        self.policy.insert(&cx, rq, At::Tail);
+        assert_eq!(self.policy.pick(&cx, HwQueue(0)), Pick::Issue(rq));
     }
 }
 
@@ -57,11 +67,31 @@ fn a_plug_whose_deadline_comes_at_once_stays() {
     assert_eq!(Alone::new("read_expire=0").leave(&reads(&[80, 160])), None);
 }
 
+fn read_of(class: Class) -> Vec<IoMeta> {
+    let ioprio = IoPrio::new(class, 4).expect("4 is a level");
+    vec![IoMeta { ioprio, ..IoMeta::new(Op::Read, 80, 8) }]
+}
+
 #[test]
-fn a_plug_stays_while_another_class_has_requests() {
-    let mut alone = Alone::new("");
-    let mut realtime = reads(&[80]);
-    realtime[0].ioprio = IoPrio::new(Class::Realtime, 4).expect("4 is a level");
-    assert!(alone.leave(&realtime).is_some());
-    assert_eq!(alone.leave(&reads(&[80, 160])), None, "one of them is in the device");
+fn a_plug_stays_while_one_or_both_of_the_other_classes_have_a_request_in_the_device() {
+    let classes = [Class::Realtime, Class::BestEffort, Class::Idle];
+    for (nth, class) in classes.into_iter().enumerate() {
+        let others = [classes[(nth + 1) % 3], classes[(nth + 2) % 3]];
+        for busy in [&others[..1], &others[1..], &others[..]] {
+            // No request waits for those of higher classes.
+            let mut alone = Alone::new("prio_aging_expire=0");
+            for other in busy {
+                alone.issue(read_of(*other)[0]);
+            }
+            assert_eq!(alone.leave(&read_of(class)), None, "{class:?} beside {busy:?}");
+        }
+        let mut alone = Alone::new("");
+        alone.issue(read_of(class)[0]);
+        assert!(alone.leave(&read_of(class)).is_some(), "of {class:?} as well");
+    }
+}
+
+#[test]
+fn the_engine_is_told_of_the_way_for_plugs() {
+    assert!(Alone::new("").policy.picks_plugs());
 }

@@ -155,3 +155,14 @@ fn of_several_with_one_cookie_the_oldest_is_given_up() {
     assert_eq!(b.throttle.deadline(), Some(ms(BEGIN + 90)), "nine is where it was");
     assert_eq!(b.next_due(BEGIN + 90), Some(9));
 }
+
+#[test]
+fn a_submitter_that_leaves_takes_all_that_waits_with_it() {
+    let mut b = Bench::new();
+    assert!(b.push(BEGIN, SLOW, 0, 8) && b.push(BEGIN, FAST, 1, 8));
+    assert!(!b.push(BEGIN, SLOW, 2, 8) && !b.push(BEGIN, FAST, 3, 8) && !b.push(BEGIN, SLOW, 4, 8));
+    let waiting: Vec<PluggedRequest> = b.throttle.drain().collect();
+    let cookies: Vec<u64> = waiting.iter().map(|proto| b.cookie(&proto.bio)).collect();
+    assert_eq!(cookies, [2, 4, 3], "line by line");
+    assert!(b.throttle.is_empty());
+}
