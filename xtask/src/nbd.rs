@@ -105,9 +105,24 @@ impl Server {
     /// If it refuses, or does not end within half a minute.
     pub(crate) fn drain(mut self) -> Result<(Option<i32>, String)> {
         self.ctl("drain")?;
+        let code = self.ended()?;
+        Ok((code, fs::read_to_string(self.path("log"))?))
+    }
+
+    /// Ends any server by SIGTERM, so that it closes its devices: a drop kills it.
+    ///
+    /// # Errors
+    /// If it does not end within half a minute.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        Cmd::new(&format!("kill {}", self.pid())).output()?;
+        self.ended().map(drop)
+    }
+
+    /// Its exit code, once it has ended.
+    fn ended(&mut self) -> Result<Option<i32>> {
         for _ in 0..300 {
             if let Some(status) = self.child.try_wait()? {
-                return Ok((status.code(), fs::read_to_string(self.path("log"))?));
+                return Ok(status.code());
             }
             Cmd::new("sleep 0.1").output()?;
         }

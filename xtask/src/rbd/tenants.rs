@@ -162,7 +162,10 @@ impl Bench {
     fn served(&self, settings: &Settings) -> Result<Pair> {
         let server = settings.serve(&self.cluster, "rbd/g", MIB)?;
         let fio = |export: &str, load: &str| over_nbd(&server, export, load);
-        both(&self.cluster, fio("reader", &self.reader), fio("flood", &self.flood))
+        let figures = both(&self.cluster, fio("reader", &self.reader), fio("flood", &self.flood));
+        // The exclusive lock of a client that was killed would keep the next one from writing for half a minute.
+        server.stop()?;
+        figures
     }
 
     /// The flood behind QEMU's server, with a throttle.
@@ -177,7 +180,9 @@ impl Bench {
         );
         let server = Server::start("throttle", &line)?;
         let reader = engine(&self.cluster, "t", &self.reader);
-        both(&self.cluster, reader, over_nbd(&server, "u", &self.flood))
+        let figures = both(&self.cluster, reader, over_nbd(&server, "u", &self.flood));
+        server.stop()?;
+        figures
     }
 }
 
