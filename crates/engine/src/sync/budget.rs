@@ -256,4 +256,38 @@ mod model {
             got
         });
     }
+
+    /// The limit is lowered while another caller has permissions, or takes some.
+    fn a_limit_is_lowered(lower: fn(&Budget, &Lever, u32)) {
+        loom::model(move || {
+            let budget = Arc::new(Budget::new(Some(2)));
+            let other = {
+                let budget = Arc::clone(&budget);
+                thread::spawn(move || budget.put(budget.take(2)))
+            };
+            let lever = budget.lever().expect("it has a limit");
+            lower(&budget, &lever, 1);
+            assert_eq!(budget.limit(), Some(1));
+            let got = budget.take(2);
+            assert!(got <= 1, "{got} of a budget of 1");
+            budget.put(got);
+            other.join().expect("nobody panics");
+            assert_eq!(budget.in_use(), 0, "all came back");
+        });
+    }
+
+    #[test]
+    fn loom_a_limit_is_lowered_and_nothing_is_lost() {
+        a_limit_is_lowered(|_, lever, limit| lever.set(limit));
+    }
+
+    #[test]
+    #[should_panic(expected = "put back, 1 taken")]
+    fn loom_planted_lever_that_cuts_what_is_out() {
+        a_limit_is_lowered(|budget, lever, limit| {
+            lever.set(limit);
+            let Some(Limited { in_use, .. }) = &budget.0 else { return };
+            in_use.fetch_min(limit, Ordering::Relaxed);
+        });
+    }
 }
