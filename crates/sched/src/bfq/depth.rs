@@ -75,8 +75,12 @@ impl Bfq {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FACTORY;
     use super::*;
-    use blkmq_core::{IoFlags, Op};
+    use crate::testkit::Driver;
+    use crate::{At, Cx, NoEnv, Options, Requests, Scheduler};
+    use alloc::format;
+    use blkmq_core::{Instant, IoFlags, Op, Owner};
 
     #[test]
     fn s19_15_async_has_half_or_three_sixteenths() {
@@ -94,5 +98,60 @@ mod tests {
         assert_eq!(share(100, 1, 3), 33);
         assert_eq!(share(100, 2, 3), 67);
         assert_eq!(share(100, 5, 0), 100);
+    }
+
+    /// A policy in which two owners have I/Os like `io`, and the queue of the first one.
+    fn two_queues(io: IoMeta) -> (Bfq, u32) {
+        let options = Options::parse(FACTORY.attributes, "low_latency=0").expect("it is an option");
+        let mut bfq = Bfq::new(&Driver::shape(64), &options);
+        let mut requests = Requests::new(64);
+        let metas =
+            [(1, 0), (2, 8000)].map(|(owner, sector)| IoMeta { owner: Owner(owner), sector, ..io });
+        for meta in metas {
+            let rq = requests.alloc(meta).expect("a slot is free");
+            bfq.insert(&Cx::new(Instant::ZERO, &requests, &NoEnv), rq, At::Tail);
+        }
+        let q = bfq.queue_for(&metas[0]).expect("it has an I/O");
+        (bfq, q)
+    }
+
+    #[test]
+    fn several_are_admitted_together_exactly_if_each_is_after_the_ones_before() {
+        let read = IoMeta::new(Op::Read, 0, 8);
+        let write = IoMeta::new(Op::Write, 0, 8);
+        let sync = IoMeta { flags: IoFlags::SYNC, ..write };
+        for (io, raised) in [read, sync, write].into_iter().flat_map(|io| [(io, 0), (io, 1)]) {
+            let (mut bfq, q) = two_queues(io);
+            bfq.raised_busy = raised;
+            let mut answers = [0, 0];
+            for (of, all, n, allocated) in cases() {
+                bfq.queues[q].allocated = allocated;
+                let used = |more| {
+                    let all = all + more;
+                    Used { of, all, limited: all, unsynced: all }
+                };
+                let cap = cap(&io, of, raised > 0);
+                let one = |before| {
+                    taken(&io, used(before)) < cap
+                        && bfq.has_share(q, allocated + before, cap.into())
+                };
+                let got = bfq.admits_together(q, &io, used(0), n);
+                let at =
+                    format!("{n} of {io:?} with {all} of {of} in use, {allocated} by the queue");
+                assert_eq!(got, (0..n).all(one), "{at}");
+                answers[usize::from(got)] += 1;
+            }
+            assert!(answers[0] > 50 && answers[1] > 20, "{answers:?}");
+        }
+    }
+
+    /// Tags, tags in use, I/Os that come together, and tags of the queue.
+    fn cases() -> impl Iterator<Item = (u32, u32, u32, u32)> {
+        let tags = [4_u32, 16, 32].into_iter();
+        tags.flat_map(|of| {
+            (0..=of).flat_map(move |all| {
+                (1..=8).flat_map(move |n| (0..=all.min(9)).map(move |own| (of, all, n, own)))
+            })
+        })
     }
 }

@@ -142,6 +142,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn requests_that_arrive_together_count_as_one_after_the_other() {
+        for (ms, n) in
+            [100, 300, 500, 3000].into_iter().flat_map(|ms| (1..=8).map(move |n| (ms, n)))
+        {
+            let now = Instant::ZERO + Nanos::from_millis(ms);
+            let mut together = IoShare::new(Instant::ZERO);
+            let mut apart = together;
+            together.arrived_together(now, Nanos::from_millis(90), n);
+            apart.arrived(now, Nanos::from_millis(90));
+            (1..n).for_each(|_| apart.arrived(now, Nanos::ZERO));
+            assert_eq!(together, apart, "{n} after {ms} ms");
+        }
+    }
+
+    #[test]
     fn twenty_far_requests_of_32_are_seeky() {
         let mut seeks = Seeks::NEW;
         (0..18).for_each(|_| seeks.push(true));
