@@ -25,6 +25,7 @@ mod outside;
 mod planted;
 mod publish;
 mod rbd;
+mod rounds;
 mod sanitize;
 mod serve;
 mod shell;

@@ -72,8 +72,8 @@ impl Operator {
                     self.doing = Doing::Changing(change);
                     return Some(soon);
                 }
-                oracle
-                    .with(|oracle| oracle.rebuilt(elevators(&queue.plan()), queue.plan().budget()));
+                let plan = queue.plan();
+                oracle.with(|oracle| oracle.rebuilt(plan.shards(), plan.budget()));
             }
             Doing::Freezing(mut freeze) => {
                 let frozen = freeze.step(now);
@@ -212,13 +212,5 @@ impl Operator {
     /// Changes and holds so far.
     pub(crate) fn done(&self) -> u32 {
         self.done
-    }
-}
-
-/// The number of elevators of a queue with this plan.
-pub(crate) fn elevators(plan: &Plan) -> u16 {
-    match plan.effective_scope() {
-        Scope::Queue => 1,
-        Scope::HwQueue => plan.device.hw_queues,
     }
 }

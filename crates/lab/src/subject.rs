@@ -10,7 +10,6 @@ use crate::{FlushFates, Stamp, Violation};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_device::contract::Checked;
 use blkmq_engine::{Config, ConfigError, DeviceShape, FlushStats, PumpMode, Queue, QueueStats};
-use blkmq_sched::Scope;
 
 /// A queue with its witnesses. A [`World`](crate::World) drives it.
 pub struct Subject {
@@ -32,14 +31,8 @@ impl Subject {
     /// If its scheduler is neither in the registry nor one of the laboratory's own.
     pub fn new(config: Config<Stamp>, slack: Nanos, bug: Option<Bug>) -> Result<Self, ConfigError> {
         let (shape, pump) = (config.device, config.pump);
-        let preferred =
-            if config.groups.has_goals() { Scope::Queue } else { config.scheduler.scope };
-        let elevators = match config.scope.unwrap_or(preferred) {
-            Scope::Queue => 1,
-            Scope::HwQueue => shape.hw_queues,
-        };
-        let budget = config.device_depth.budget(&shape);
-        let oracle = Oracle::new((shape, budget), &config.groups, elevators, slack);
+        let plan = config.plan();
+        let oracle = Oracle::new((shape, plan.budget()), &config.groups, plan.shards(), slack);
         let wakes = Wakes::default();
         let (checked, _) = Checked::wrap(&shape, planted::inside(bug, config.queues));
         let watched = witnessed(checked, &shape, config.retries, &oracle);

@@ -4,9 +4,10 @@
 //! The limits of the test are the figures of the repaired kernel. They are met with a floor for B and a bound on what
 //! the disk holds; without the bound, no order of a scheduler reaches what waits inside the disk.
 
+use crate::tenants::{Flights, pair};
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
-use blkmq_engine::{Completion, Config, GroupSpec, GroupTree, Io, Promise};
+use blkmq_engine::{Completion, Config, Io};
 use blkmq_lab::{Client, Costs, Habits, Payload, Plan, Subject, Want, World};
 use blkmq_sched::{Options, registry};
 use std::cell::RefCell;
@@ -28,8 +29,7 @@ struct Tenant {
     every: u64,
     blocks: u64,
     pushed: u64,
-    /// Submission times by cookie, of the I/Os in flight.
-    begun: Vec<(u64, Instant)>,
+    flights: Flights,
     rng: Rng,
     latencies: Latencies,
 }
@@ -54,15 +54,13 @@ impl Client for Tenant {
     }
 
     fn submitted(&mut self, now: Instant, io: &Io<Payload>) {
-        self.begun.push((io.cookie, now));
+        self.flights.begin(now, io);
     }
 
     fn ended(&mut self, now: Instant, completion: &Completion<Payload>) {
-        assert_eq!(completion.result, Ok(()), "nothing fails here");
-        let at = self.begun.iter().position(|(cookie, _)| *cookie == completion.cookie);
-        let (_, begun) = self.begun.swap_remove(at.expect("it is in flight"));
+        let latency = self.flights.end(now, completion);
         if COUNTED.contains(&now.as_nanos()) {
-            self.latencies.borrow_mut().push(now.since(begun).0);
+            self.latencies.borrow_mut().push(latency.0);
         }
     }
 }
@@ -78,12 +76,7 @@ struct Measured {
 
 fn run(scheduler: &str, options: &str, floor: &str, bytes: u32) -> Measured {
     let device = devices::parse("cloud", &MachineShape { cpus: 2, nodes: 1 }).expect("a device");
-    let promise = Promise::default().set(floor).expect("right");
-    let spec =
-        |name: &str, promise| GroupSpec { name: name.into(), promise, ..GroupSpec::default() };
-    let tree = GroupTree::of(vec![spec("a", Promise::default()), spec("b", promise)]);
-    let tree = tree.expect("a tree");
-    let groups = ["a", "b"].map(|name| tree.find(name).expect("there"));
+    let (tree, groups) = pair([("a", ""), ("b", floor)]);
     let factory = registry::find(scheduler).expect("it is registered");
     let options = Options::parse(factory.attributes, options).expect("right");
     let config = Config { submitters: 2, groups: tree, depth: 256, ..device.config() };
@@ -101,7 +94,7 @@ fn run(scheduler: &str, options: &str, floor: &str, bytes: u32) -> Measured {
             every,
             blocks: device.shape.limits.capacity / u64::from(sectors),
             pushed: 0,
-            begun: Vec::new(),
+            flights: Flights::default(),
             rng: Rng::new(at as u64),
             latencies: Rc::clone(&latencies[at]),
         };

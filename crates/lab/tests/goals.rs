@@ -7,9 +7,10 @@
 //!
 //! `cargo test -p blkmq-lab --test all goals:: -- --include-ignored --nocapture` prints the tables of `docs/guarantees.md`.
 
+use crate::tenants::{Flights, pair};
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
-use blkmq_engine::{Completion, Config, GoalsStatus, GroupSpec, GroupTree, Io, Promise};
+use blkmq_engine::{Completion, Config, GoalsStatus, Io};
 use blkmq_lab::{Client, Costs, Habits, Payload, Plan, Subject, Want, World};
 use blkmq_sched::{GoalState, Taken, registry};
 use std::cell::RefCell;
@@ -17,7 +18,7 @@ use std::rc::Rc;
 
 const SCHEDULERS: [&str; 4] = ["mq-deadline", "kyber", "mclock", "bfq"];
 const MS: u64 = 1_000_000;
-/// What comes before is not counted.
+/// Earlier I/Os are not counted.
 const BEGINS: u64 = 10_000 * MS;
 const WINDOW: u64 = 1_000 * MS;
 
@@ -44,7 +45,7 @@ struct Tenant {
     depth: u32,
     blocks: u64,
     until: u64,
-    begun: Vec<(u64, Instant)>,
+    flights: Flights,
     rng: Rng,
     ended: Ended,
 }
@@ -63,14 +64,12 @@ impl Client for Tenant {
     }
 
     fn submitted(&mut self, now: Instant, io: &Io<Payload>) {
-        self.begun.push((io.cookie, now));
+        self.flights.begin(now, io);
     }
 
     fn ended(&mut self, now: Instant, completion: &Completion<Payload>) {
-        assert_eq!(completion.result, Ok(()), "nothing fails here");
-        let at = self.begun.iter().position(|(cookie, _)| *cookie == completion.cookie);
-        let (_, begun) = self.begun.swap_remove(at.expect("it is in flight"));
-        self.ended.borrow_mut().push((now.as_nanos(), now.since(begun).0));
+        let latency = self.flights.end(now, completion);
+        self.ended.borrow_mut().push((now.as_nanos(), latency.0));
     }
 }
 
@@ -106,12 +105,7 @@ fn run(cell: Cell, scheduler: &str, goal: Option<u64>, writers: u16) -> Measured
     let machine = MachineShape { cpus: 3, nodes: 1 };
     let device = devices::parse(cell.device, &machine).expect("a device");
     let words = goal.map_or(String::new(), |goal| format!("p99_read={goal}"));
-    let promise = Promise::default().set(&words).expect("right");
-    let spec =
-        |name: &str, promise| GroupSpec { name: name.into(), promise, ..GroupSpec::default() };
-    let tree = GroupTree::of(vec![spec("victim", promise), spec("flood", Promise::default())]);
-    let tree = tree.expect("a tree");
-    let [victim, flood] = ["victim", "flood"].map(|name| tree.find(name).expect("there"));
+    let (tree, [victim, flood]) = pair([("victim", &words), ("flood", "")]);
     let factory = registry::find(scheduler).expect("it is registered");
     let config = Config { submitters: 1 + writers, groups: tree, depth: 64, ..device.config() };
     let subject = Subject::new(config.scheduler(factory), Nanos::from_secs(1), None);
@@ -122,9 +116,9 @@ fn run(cell: Cell, scheduler: &str, goal: Option<u64>, writers: u16) -> Measured
         let (group, op, sectors, depth) =
             if at == 0 { (victim, Op::Read, 8, 1) } else { (flood, Op::Write, 256, 32) };
         let blocks = device.shape.limits.capacity / u64::from(sectors);
-        let (begun, rng) = (Vec::new(), Rng::new(u64::from(at) + 1));
+        let (flights, rng) = (Flights::default(), Rng::new(u64::from(at) + 1));
         let ended = Rc::clone(&ended[usize::from(at > 0)]);
-        let client = Tenant { group, op, sectors, depth, blocks, until, begun, rng, ended };
+        let client = Tenant { group, op, sectors, depth, blocks, until, flights, rng, ended };
         Plan { client: Box::new(client), habits: Habits::diligent(16), seed: at.into() }
     };
     let plans = (0..=writers).map(tenant).collect();
@@ -193,8 +187,8 @@ fn a_goal_is_kept_on_flash_behind_nvme() {
     is_kept(NVME);
 }
 
-/// Half of what a read takes with the device to itself is not possible. It is called so within five seconds, and the
-/// writers have what they would have without a goal.
+/// A goal of less than a read takes with the device to itself is called infeasible within five seconds, and the writers
+/// have the rate that they have without a goal.
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn an_infeasible_goal_is_called_so_and_costs_the_writers_nothing() {

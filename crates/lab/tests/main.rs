@@ -12,4 +12,5 @@ mod reservations;
 mod simulation;
 mod soak;
 mod streams_on_disk;
+mod tenants;
 mod weights;

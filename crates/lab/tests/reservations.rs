@@ -4,7 +4,7 @@
 //!
 //! The disk is measured first, under that mix and without floors, as an operator would measure it; the others have figures
 //! of their makers. All floors together are 75 % of the mean of the disk, whose seconds differ, and 85 % of the others.
-//! They are kept in every second; the largest tenant's device time is lent to the others within 10 ms after it goes, and
+//! Floors are kept in every second; the largest tenant's device time is lent to the others within 10 ms after it goes, and
 //! is back within 10 ms after it comes.
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
@@ -88,7 +88,7 @@ struct Tenants {
     groups: Vec<GroupId>,
     /// Those that lack an I/O in flight, once for each.
     lacking: VecDeque<usize>,
-    /// They have nothing to do in every other second.
+    /// Its tenants have nothing to do in every other second.
     comes_and_goes: bool,
     /// Tenants by the cookies of their I/Os.
     in_flight: BTreeMap<u64, usize>,

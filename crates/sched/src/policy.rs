@@ -286,7 +286,7 @@ pub trait Scheduler: Send {
     }
 
     /// Tells, for each group whose floor was not kept while it had requests, for how much time it was not since the last
-    /// call, in nanoseconds: a group that has half of its floor for a second lacks half a second of it. Each is told once.
+    /// call, in nanoseconds: a group that has half of its floor for a second lacks half a second of it. No time is told twice.
     /// Called when statistics are read, and before groups change.
     fn take_shortfalls(&mut self, _tell: &mut dyn FnMut(GroupId, Nanos)) {}
 

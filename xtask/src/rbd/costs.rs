@@ -5,10 +5,11 @@
 //! kernel's, of whole programs, less those of a run of the same program with a single I/O: opening an image is none of an
 //! I/O's costs.
 
-use super::{alone, check_programs, engine, filled, number};
+use super::{alone, check_programs, engine, filled};
 use crate::Result;
 use crate::ceph::Cluster;
 use crate::interop::parse;
+use crate::rounds::Rounds;
 use crate::serve::fio::median;
 use crate::shell::{BLKMQ, Cmd, build, cpu_of_programs};
 
@@ -46,15 +47,8 @@ type Program = fn(&Cluster, &str) -> Result<(f64, u64)>;
 /// # Errors
 /// If a program does not run. Figures are printed, and none of them is an error.
 pub(crate) fn main(args: &[String]) -> Result<()> {
-    let (rounds, seconds) = match args {
-        [] => (5, 6),
-        [help] if help == "--help" => {
-            println!("{HELP}");
-            return Ok(());
-        }
-        [rounds] => (number(rounds)?, 6),
-        [rounds, seconds] => (number(rounds)?, number(seconds)?),
-        _ => return Err(HELP.into()),
+    let Some(Rounds { rounds, seconds }) = Rounds { rounds: 5, seconds: 6 }.or(args, HELP)? else {
+        return Ok(());
     };
     check_programs()?;
     build()?;

@@ -25,12 +25,6 @@ fn check_programs() -> Result<()> {
     }
 }
 
-/// A number of rounds or seconds, at least 1.
-fn number(text: &str) -> Result<u32> {
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("'{text}' is no number from 1 on").into())
-}
-
 /// fio's own engine for images, with `options`.
 fn engine(cluster: &Cluster, image: &str, options: &str) -> Cmd {
     let engine = "--ioengine=rbd --clientname=admin --pool=rbd";

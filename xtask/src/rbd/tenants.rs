@@ -6,10 +6,11 @@
 
 use super::gateway::{COMPARED, Rates, Settings};
 use super::table::{Pair, Row, table};
-use super::{alone, both, check_programs, engine, filled, number};
+use super::{alone, both, check_programs, engine, filled};
 use crate::Result;
 use crate::ceph::Cluster;
 use crate::nbd::Server;
+use crate::rounds::number;
 use crate::shell::{Cmd, build, is_installed};
 
 pub(crate) const HELP: &str = "usage: cargo xtask rbd-tenants [--gateway SETTINGS]... [ROUNDS [SECONDS]]

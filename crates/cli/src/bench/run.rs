@@ -62,7 +62,7 @@ fn run_with<P: BenchPayload>(
     let in_flight = jobs().map(|job| job.depth.iodepth).sum();
     let source = P::source(&mut device, in_flight, jobs().map(longest).max().unwrap_or(0));
     let config = setup::config::<P>(plan, spec, &device)?;
-    let notes = setup::notes(&config);
+    let mut notes = setup::notes(&config);
     let start = |config| Service::start(config);
     let mut service = observation.of(config, start).map_err(setup::impossible)?;
     let scheduler = spec.scheduler.text.clone();
@@ -90,7 +90,6 @@ fn run_with<P: BenchPayload>(
     if stop.is_set() {
         parts.retain(|(_, part)| part.counted);
     }
-    let mut notes = notes;
     notes.extend(groups::goals(plan, service.queue()));
     let counted = Counted {
         notes,

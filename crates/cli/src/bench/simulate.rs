@@ -48,7 +48,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     (seed, observation, stop): (u64, &Observation, &Stop),
 ) -> Result<Outcome, Failure> {
     let config = setup::config::<P>(plan, spec, device)?;
-    let notes = setup::notes(&config);
+    let mut notes = setup::notes(&config);
     let settings = Settings::new(spec.seed_of(seed));
     let simulation = Simulation::observed(config, settings, observation);
     let mut simulation = simulation.map_err(setup::impossible)?;
@@ -86,7 +86,6 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     if stop.is_set() {
         parts.retain(|(_, part)| part.counted);
     }
-    let mut notes = notes;
     notes.extend(groups::goals(plan, simulation.queue()));
     let counted = Counted {
         notes,

@@ -1,7 +1,7 @@
 //! Latency goals: connects the controller of `blkmq_sched::goals` with an elevator, whose runner alone touches it.
 //!
-//! What the controller wants takes effect in two places: the limit of the queue's budget, and the slots of groups, which it
-//! may hold back. What it has seen is published for readers, who never make the runner wait.
+//! Decisions of the controller take effect in two places: the limit of the queue's budget, and the slots of groups, which
+//! may be held back. The state of the goals is published for readers, who never make the runner wait.
 
 use super::Elevator;
 use crate::GroupTree;
@@ -10,19 +10,19 @@ use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op, RequestId};
 use blkmq_sched::goals::{Member, STEP, Sight};
 use blkmq_sched::{GoalReport, Goals, Requests, Taken};
 
-/// The latency goals of a queue, how they stand, and what has been taken for them.
+/// The latency goals of a queue, their states, and the bounds on groups without goals.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GoalsStatus {
     /// The goals, in the order of their groups, reads first.
     pub goals: Vec<GoalReport>,
-    /// What has been taken from the groups without goals.
+    /// The bounds on the groups without goals.
     pub taken: Taken,
     /// When the controller looked last.
     pub at: Instant,
 }
 
 impl GoalsStatus {
-    /// A line for each goal, and one for what has been taken, with the names of `groups`.
+    /// A line for each goal, and one for the bounds, with the names of `groups`.
     #[must_use]
     pub fn lines(&self, groups: &GroupTree) -> Vec<String> {
         let name = |id: GroupId| groups.get(id).map_or("/", |group| &group.name);

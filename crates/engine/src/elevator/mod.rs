@@ -123,7 +123,9 @@ pub(crate) struct Elevator {
     policy: Box<dyn Scheduler>,
     pub(crate) env: ElevatorEnv,
     front_merges: bool,
-    /// The policy, or the controller of latency goals, wants to be asked about each slot.
+    /// The policy wants to be asked about each slot.
+    asks_policy: bool,
+    /// The policy, or the controller of latency goals, wants to be.
     limits_slots: bool,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
@@ -167,12 +169,14 @@ impl Elevator {
         (trace, goals): (Option<Tap>, Option<Keeper>),
     ) -> Self {
         let slots = config.slots();
-        let limits_slots = policy.limits_slots() || goals.is_some();
+        let asks_policy = policy.limits_slots();
+        let limits_slots = asks_policy || goals.is_some();
         let watch = watch::wanted(env.stats_mode(), slots, (trace, goals));
         // With several hardware queues, the policy chooses the one that an I/O leaves by.
         let bypass = bypass(&*policy, &config);
         Self {
             front_merges: policy.front_merges(),
+            asks_policy,
             limits_slots,
             counts_groups: counting::counts(&*policy, env.level()),
             notes_passing: watch::notes_passing(bypass, watch.as_deref()),
@@ -374,8 +378,7 @@ impl Elevator {
     /// Do the policy and the controller of latency goals let `io` have a slot?
     #[inline(never)]
     fn admits(&self, io: &IoMeta, used: Used) -> bool {
-        let asks = self.policy.limits_slots();
-        (!asks || self.policy.admits(&self.cx(), io, used)) && self.paces(io)
+        (!self.asks_policy || self.policy.admits(&self.cx(), io, used)) && self.paces(io)
     }
 
     /// Stores the bios of a slot that has none.

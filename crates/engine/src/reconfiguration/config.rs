@@ -96,7 +96,8 @@ impl<P> Config<P> {
     }
 
     /// The part that can be changed later.
-    pub(crate) fn plan(&self) -> Plan {
+    #[must_use]
+    pub fn plan(&self) -> Plan {
         Plan {
             scheduler: self.scheduler,
             options: self.options.clone(),

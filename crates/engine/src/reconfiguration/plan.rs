@@ -129,7 +129,8 @@ impl Plan {
     }
 
     /// The effective number of elevators.
-    pub(crate) fn shards(&self) -> u16 {
+    #[must_use]
+    pub fn shards(&self) -> u16 {
         match self.effective_scope() {
             Scope::Queue => 1,
             Scope::HwQueue => self.device.hw_queues,

@@ -27,8 +27,8 @@ struct Limited {
     in_use: CachePadded<AtomicU32>,
 }
 
-/// Moves the limit of a budget. Lowered, it lets nothing out until enough has come back; raised, it calls nobody: the
-/// caller goes on to take, or kicks the elevators itself.
+/// Moves the limit of a budget. A lowered limit lets nothing out until enough has come back. A raised limit wakes no
+/// elevator: the caller goes on to take, or kicks the elevators itself.
 pub(crate) struct Lever(Arc<AtomicU32>);
 
 impl Lever {
@@ -87,7 +87,7 @@ impl Budget {
         self.0.as_ref().map(|limited| limited.limit.load(Ordering::Relaxed))
     }
 
-    /// What moves the limit, if there is one.
+    /// The lever of the limit, if there is one.
     pub(crate) fn lever(&self) -> Option<Lever> {
         self.0.as_ref().map(|limited| Lever(Arc::clone(&limited.limit)))
     }
@@ -271,7 +271,7 @@ mod model {
             let got = budget.take(2);
             assert!(got <= 1, "{got} of a budget of 1");
             budget.put(got);
-            other.join().expect("nobody panics");
+            other.join().expect("the other thread does not panic");
             assert_eq!(budget.in_use(), 0, "all came back");
         });
     }

@@ -335,6 +335,7 @@ mod tests {
             assert!(worlds[0].straight > 1_000, "{options}: {}", worlds[0].straight);
         }
     }
+
     /// Does a plug of 16 sectors go straight after this change to the queue in service, which is alone?
     fn goes_after(options: &str, change: impl Fn(&mut Bfq, u32)) -> bool {
         let mut world = World::new(options, false);

@@ -1,4 +1,4 @@
-//! The steps of the controller: what it takes after a missed window, and when it gives back.
+//! The steps of the controller: taking after a missed window, and giving back.
 //!
 //! The order of taking: what the device holds, as long as that helps; then the rates of the tiers, lightest first. The
 //! order of giving back is the reverse.
@@ -11,23 +11,23 @@ const PATIENCE: u32 = 2;
 const MOST_PATIENCE: u32 = 8;
 /// A depth at which a goal was missed is not tried again for so long.
 const REMEMBERED: Nanos = Nanos::from_secs(60);
-/// How long a goal is missed with nothing left to take before it is infeasible: what a drive still has in its cache
-/// goes on for a while.
+/// How long a goal is missed with nothing left to take before it is infeasible: a drive goes on for a while with the
+/// writes in its cache.
 const NOTHING_LEFT: Nanos = Nanos::from_millis(2000);
-/// What has been taken shows after this time: what is in the device or behind a cache ends first. Where several tiers
-/// have something left, it is divided by their number, so that the end is known within five seconds.
+/// A step shows its effect after this time: requests in the device or behind a cache end first. Where several tiers have
+/// something left, the time is divided by their number, so that the end is known within five seconds.
 const SHOWS: Nanos = Nanos::from_millis(300);
 
-/// What the windows have shown.
+/// The outcome of the windows.
 pub(super) struct Seen {
     pub(super) now: Instant,
     /// A goal was missed.
     pub(super) missed: bool,
     /// The largest mean latency of a goal's I/Os, in nanoseconds.
     pub(super) mean: u64,
-    /// All percentiles are below half of their goals.
+    /// Every percentile is below half of its goal.
     pub(super) ease: bool,
-    /// All are below three quarters of them: there is something to give back.
+    /// Every percentile is below three quarters of its goal: there is something to give back.
     pub(super) room: bool,
     pub(super) at_device: u32,
 }
@@ -58,7 +58,7 @@ pub(super) struct Control {
     depth: Option<u32>,
     /// A lower depth did not help.
     depth_is_useless: bool,
-    /// It is not raised before this.
+    /// The depth is not raised before this.
     depth_rests: Instant,
     last: Last,
     good: u32,

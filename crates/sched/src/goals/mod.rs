@@ -1,9 +1,9 @@
 //! Latency goals: a controller beside the policies that keeps the 99th percentile of a group's latency below a target, by
 //! taking from the groups without a goal.
 //!
-//! It is told every request and the time, and answers two questions: how many requests the device may hold, and whether
-//! a group may have another request now. It has no clock, orders no request, and knows no policy; it does not know the
-//! device either, and only tries. `doc/goals.md` has the rules in full.
+//! The controller is told every request and the time, and answers two questions: how many requests the device may hold, and
+//! whether a group may have another request now. It has no clock, orders no request, and knows neither policy nor device:
+//! it tries. `doc/goals.md` has the rules in full.
 //!
 //! | state of a goal | in a window | the controller |
 //! |---|---|---|
@@ -28,7 +28,7 @@ use control::Control;
 use pace::{Pace, TIERS};
 use window::{Verdict, Window};
 
-/// The targets of a group; zero for none. They hold for the group and the groups below it that have none of their own.
+/// The targets of a group; zero for none. Targets hold for the group and the groups below it that have none of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Goal {
     /// 99 of 100 reads end within this time, from their arrival at the queue.
@@ -70,7 +70,7 @@ pub enum GoalState {
     Met,
     /// More than 1 % took longer.
     Missed,
-    /// It was missed although nothing was left to take.
+    /// Missed although nothing was left to take.
     Infeasible,
 }
 
@@ -103,14 +103,14 @@ pub struct GoalReport {
     pub p99: Nanos,
     /// Windows judged so far, without those in which nothing came.
     pub windows: u64,
-    /// Those of them in which it was missed.
+    /// Windows in which the goal was missed.
     pub missed: u64,
     /// The 99th percentile when there was nothing left to take: the evidence of an infeasible goal. Zero if the goal was
     /// never found infeasible.
     pub best: Nanos,
 }
 
-/// What the controller has taken from the groups without a goal.
+/// The bounds that the controller has put on the groups without a goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Taken {
     /// The most requests at the device; `None`: as many as it takes.
@@ -120,7 +120,7 @@ pub struct Taken {
     pub rates: [Option<u64>; TIERS],
 }
 
-/// What the caller sees when the controller looks up.
+/// The requests of a queue, as the controller sees them when it looks.
 pub trait Sight {
     /// Shows every request that has not ended, in any order.
     fn waiting(&self, show: &mut dyn FnMut(&IoMeta));
@@ -187,7 +187,7 @@ impl Goals {
         goals
     }
 
-    /// Follows a change of the groups. Goals that are as before keep their counts. O(groups).
+    /// Follows a change of the groups. Goals that are as before keep their counts. O(groups), and of the goals the square.
     pub fn set(&mut self, members: &[Member]) {
         let last = members.iter().map(|member| usize::from(member.group.0)).max().unwrap_or(0);
         let known = core::mem::take(&mut self.watched);
@@ -263,7 +263,7 @@ impl Goals {
         self.due
     }
 
-    /// What has been taken.
+    /// The bounds in force.
     #[must_use]
     pub fn taken(&self) -> Taken {
         Taken { device_depth: self.control.depth(), rates: self.pace.rates() }

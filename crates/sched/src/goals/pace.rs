@@ -30,7 +30,7 @@ pub(super) fn cost(io: &IoMeta) -> u64 {
 struct Tier {
     /// Bytes a second; `None`: any number.
     rate: Option<u64>,
-    /// What it used before anything was taken.
+    /// The rate in use before anything was taken.
     had: u64,
     /// The cost of the requests of this window.
     used: u64,
@@ -38,7 +38,7 @@ struct Tier {
     lately: u64,
     /// A goal was missed at this rate, so until then it is not tried again.
     ceiling: (u64, Instant),
-    /// When it may have its next request.
+    /// The time of its next request, at the earliest.
     next: Instant,
 }
 

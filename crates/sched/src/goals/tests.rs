@@ -140,7 +140,7 @@ fn an_infeasible_goal_is_called_so_within_five_seconds_and_costs_the_others_noth
         assert_eq!(plant.goals.taken(), Taken::default());
         plant.run(15);
         assert_eq!(plant.rate(), 200, "nothing is taken any more");
-        // It is tried again, and gives up again.
+        // The goal is tried again, and given up again.
         let report = plant.run(60);
         assert_eq!((report.state, plant.goals.taken()), (GoalState::Infeasible, Taken::default()));
         assert!(plant.rate() < 200 || report.windows > 100);

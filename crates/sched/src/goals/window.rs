@@ -15,9 +15,9 @@ const BUCKETS: usize = 4 * 27;
 /// The judgement on a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// It goes on.
+    /// The window goes on.
     Open,
-    /// It goes on; I/Os wait and none has ended.
+    /// The window goes on; I/Os wait and none has ended.
     Unknown,
     /// No I/O came.
     Idle,

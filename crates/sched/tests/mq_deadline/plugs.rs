@@ -1,5 +1,4 @@
-//! Plugs that leave in one step: which ones do. That they leave as they would one by one is shown by the comparison with
-//! the twin.
+//! The plugs that leave in one step. The comparison with the twin shows that their requests leave as they would one by one.
 
 use super::common::SLOTS;
 use blkmq_core::{Class, HwQueue, Instant, IoMeta, IoPrio, Op, RequestId};
