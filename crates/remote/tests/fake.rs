@@ -134,6 +134,11 @@ fn serve(mut socket: UnixStream, plan: &Plan, store: &Mutex<Vec<u8>>) -> std::io
             if left == 0 {
                 if plan.ends_with_garbage {
                     socket.write_all(&[0xaa; 64])?;
+                    // The client ends the connection. If this side did, a request that the client is sending would tell
+                    // it of the end before it has read the garbage.
+                    while more(&mut socket, &mut input).is_ok() {
+                        input.clear();
+                    }
                 }
                 return Ok(());
             }
