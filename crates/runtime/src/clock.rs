@@ -44,11 +44,11 @@ impl Clock {
         Self { epoch: nanos() }
     }
 
-    /// A clock that seems to have been started that many seconds ago.
+    /// A clock that seems to have been started that many seconds ago, which must be fewer than the machine runs.
     #[cfg(all(test, target_os = "linux"))]
     pub(crate) fn started_ago(seconds: u64) -> Self {
         let epoch = nanos().checked_sub(seconds * 1_000_000_000);
-        Self { epoch: epoch.expect("the machine runs for longer") }
+        Self { epoch: epoch.expect("the machine has run for longer") }
     }
 
     /// The time since the epoch.
