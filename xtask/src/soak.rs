@@ -18,7 +18,7 @@ const CANARY: u64 = 1_000;
 /// Simulations, and commands as they are documented, that `cargo test` leaves out because they take a minute.
 const LONG: [&str; 3] = [
     "-p blkmq-cli --test all -- scenarios::",
-    "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations::",
+    "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas::",
     "-p blkmq-cli --test all -- documented::",
 ];
 /// I/Os of each combination that is stressed.

@@ -1,6 +1,6 @@
 //! One I/O as policies see it: no buffers, no completion route, no tag.
 
-use crate::{GroupId, HwQueue, Instant, IoPrio, Owner};
+use crate::{Deadline, GroupId, HwQueue, Instant, IoPrio, Owner};
 use core::fmt;
 use core::ops::BitOr;
 
@@ -104,6 +104,8 @@ pub struct IoMeta {
     pub flags: IoFlags,
     /// Expected lifetime of written data, as Linux numbers write hints; 0 is "not set".
     pub write_hint: u8,
+    /// The time that it may take; of a request made of several I/Os, that of the first.
+    pub deadline: Deadline,
 }
 
 impl IoMeta {
@@ -123,6 +125,7 @@ impl IoMeta {
             op,
             flags,
             write_hint: 0,
+            deadline: Deadline::NONE,
         }
     }
 
@@ -148,6 +151,8 @@ impl IoError {
     pub const IO: Self = Self(5);
     /// `EAGAIN`: the I/O would have had to wait, which its flags exclude.
     pub const AGAIN: Self = Self(11);
+    /// `EBUSY`: the I/O would have ended after its deadline.
+    pub const BUSY: Self = Self(16);
     /// `EINVAL`: the device cannot do this I/O.
     pub const INVALID: Self = Self(22);
     /// `ENOSPC`: beyond the end, or no room.
@@ -181,6 +186,7 @@ impl fmt::Display for IoError {
         match *self {
             Self::IO => f.write_str("I/O error"),
             Self::AGAIN => f.write_str("would have to wait"),
+            Self::BUSY => f.write_str("would end after its deadline"),
             Self::INVALID => f.write_str("invalid request"),
             Self::NO_SPACE => f.write_str("no space"),
             Self::NOT_SUPPORTED => f.write_str("operation not supported"),

@@ -32,6 +32,7 @@
 extern crate alloc;
 
 mod cut;
+mod deadline;
 mod extent;
 mod histogram;
 mod ids;
@@ -47,6 +48,7 @@ mod unit;
 mod units;
 
 pub use cut::Parts;
+pub use deadline::Deadline;
 pub use extent::Extent;
 pub use histogram::Histogram;
 pub use ids::{GroupId, HwQueue, Owner, RequestId, SubmitterId, Tag};

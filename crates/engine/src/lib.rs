@@ -125,7 +125,7 @@ pub use reconfiguration::{
 };
 pub use shared::{
     slots::{BioRef, BioTable},
-    stats::{CancelStats, FlushStats, LockStats, MergeStats, QueueStats},
+    stats::{CancelStats, DeadlineStats, FlushStats, LockStats, MergeStats, QueueStats},
     tags::{MAX_TAG_USERS, SharedTags},
     write_cache::WriteCache,
 };

@@ -8,6 +8,7 @@ mod cancel;
 mod change;
 mod common;
 mod contention;
+mod deadlines;
 mod departed;
 mod dispatch;
 mod event_fd;

@@ -10,7 +10,7 @@ use crate::habits::Habits;
 use crate::oracle::Oracle;
 use crate::violation::Violation;
 use crate::{Client, Payload, Stamp, Want};
-use blkmq_core::{Instant, Nanos};
+use blkmq_core::{Deadline, Instant, Nanos};
 use blkmq_engine::{Completion, Io, Queue, Refusal, Submitter};
 
 /// The description of a virtual CPU.
@@ -178,6 +178,13 @@ impl Cpu {
                 assert_eq!(back, io, "a refused I/O comes back unchanged");
                 turn.oracle.with(|oracle| oracle.refused(&io));
                 Ok(false)
+            }
+            Err(refused) if matches!(refused.why, Refusal::Late { .. }) => {
+                let back = Stamp::off(refused.into_io());
+                assert_eq!(back, io, "a refused I/O comes back unchanged");
+                assert!(io.deadline.rejects(), "no other I/O is refused for its deadline");
+                turn.oracle.with(|oracle| oracle.refused(&io));
+                self.push(turn, io.deadline(Deadline::NONE))
             }
             Err(refused) => Err(Violation::Refused(refused.why)),
         }

@@ -5,7 +5,7 @@
 
 use crate::{Client, Permille, Want};
 use blkmq_core::{
-    Class, GroupId, Instant, IoFlags, IoPrio, Limits, Nanos, Op, Owner, Rng, SECTOR_SIZE,
+    Class, Deadline, GroupId, Instant, IoFlags, IoPrio, Limits, Nanos, Op, Owner, Rng, SECTOR_SIZE,
 };
 use blkmq_engine::Io;
 
@@ -56,6 +56,8 @@ pub struct Load {
     pub prios: bool,
     /// The chance that an I/O has flags that bar merging.
     pub flags: Permille,
+    /// The chance that an I/O has a deadline. If any has, the queue forecasts.
+    pub deadlines: Permille,
     /// The chance that a CPU pauses before an I/O.
     pub pause: Permille,
     /// The longest pause.
@@ -72,6 +74,7 @@ impl Load {
         owners: 1,
         prios: false,
         flags: Permille(0),
+        deadlines: Permille(0),
         pause: Permille(0),
         pauses: Nanos::ZERO,
     };
@@ -206,6 +209,12 @@ impl LoadClient {
         }
         if io.flags.contains(IoFlags::NOWAIT) {
             io.sectors = self.limits.first_part(op, sector, io.sectors);
+        }
+        if self.load.deadlines.strikes(&mut self.rng) {
+            // From a microsecond to a second.
+            let within = Nanos::from_micros(1 << self.rng.below(21));
+            let serves = self.rng.chance(1, 4);
+            io.deadline = if serves { Deadline::serve(within) } else { Deadline::reject(within) };
         }
         io
     }

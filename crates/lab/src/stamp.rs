@@ -88,9 +88,21 @@ impl Stamp {
 
 /// `io` with another payload.
 fn exchange<P, Q>(io: Io<P>, with: impl FnOnce(P) -> Q) -> Io<Q> {
-    let Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, cookie, payload } = io;
+    let Io {
+        op,
+        sector,
+        sectors,
+        flags,
+        ioprio,
+        owner,
+        group,
+        write_hint,
+        deadline,
+        cookie,
+        payload,
+    } = io;
     let payload = with(payload);
-    Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, cookie, payload }
+    Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, deadline, cookie, payload }
 }
 
 /// The contents of sector number `sector`, given its bytes.

@@ -8,6 +8,7 @@ mod fairness;
 mod goals;
 mod merging;
 mod order;
+mod replicas;
 mod reservations;
 mod simulation;
 mod soak;

@@ -57,6 +57,7 @@ extern crate alloc;
 pub mod bfq;
 pub mod deadline;
 mod env;
+pub mod forecast;
 pub mod goals;
 pub mod group_stats;
 mod groups;
@@ -74,6 +75,7 @@ mod sorted;
 pub mod testkit;
 
 pub use env::{Common, Governor, NoEnv, PolicyEnv, StatsLevel};
+pub use forecast::{Forecast, Outlook};
 pub use goals::{Goal, GoalReport, GoalState, Goals, Taken};
 pub use group_stats::{Flow, GroupIo, GroupStats, Reading, Tallies, Tally};
 pub use groups::{About, Capacity, Direction, Event, GroupChange, Guarantee, Note, Rate};

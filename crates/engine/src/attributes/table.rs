@@ -165,6 +165,13 @@ pub(super) const QUEUE: &[Row] = &[
         plan.stats.slow = Nanos::from_millis(n);
         plan
     }),
+    number(
+        "blkmq/forecast",
+        Unit::COUNT,
+        "blkmq's own: 1: the time of each I/O is predicted, for those with a deadline; 0: it is not",
+        |plan| plan.forecast.into(),
+    )
+    .set(|_| Ok(0..=1), Edges::Strict, |plan, n| Plan { forecast: n == 1, ..plan }),
     words(
         "blkmq/scope",
         "blkmq's own: one elevator for the 'queue', one per 'hwqueue', or 'auto', as the policy prefers",

@@ -173,7 +173,7 @@ impl Elevator {
         self.last_merge = Some(into);
         self.counters.request.add(1);
         self.count_merged(&other);
-        self.watch_fused(&other);
+        self.watch_fused(gone, &other);
         self.release(gone);
         self.free_slot(gone);
     }

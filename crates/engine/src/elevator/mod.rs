@@ -10,7 +10,6 @@
 
 use crate::dispatch::inflight::Chain;
 use crate::elevator::flush::{FlushQueues, Way};
-use crate::elevator::goals::Keeper;
 use crate::elevator::lobby::Lobby;
 use crate::elevator::merge::{Kind, NoMerges};
 use crate::elevator::merge_index::MergeIndex;
@@ -20,7 +19,6 @@ use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
 use crate::submission::plugged::PluggedRequest;
 use crate::sync::Arc;
-use crate::trace::Tap;
 use crate::{BioTable, Inflight, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::goals::Member;
@@ -31,6 +29,7 @@ use std::collections::VecDeque;
 mod bypass;
 mod counting;
 pub(crate) mod flush;
+pub(crate) mod forecaster;
 pub(crate) mod goals;
 mod live;
 pub(crate) mod lobby;
@@ -166,12 +165,12 @@ impl Elevator {
         policy: Box<dyn Scheduler>,
         env: ElevatorEnv,
         counters: Arc<CachePadded<ElevatorCounters>>,
-        (trace, goals): (Option<Tap>, Option<Keeper>),
+        watches: watch::Watches,
     ) -> Self {
         let slots = config.slots();
         let asks_policy = policy.limits_slots();
-        let limits_slots = asks_policy || goals.is_some();
-        let watch = watch::wanted(env.stats_mode(), slots, (trace, goals));
+        let limits_slots = asks_policy || watches.goals.is_some();
+        let watch = watch::wanted(env.stats_mode(), slots, watches);
         // With several hardware queues, the policy chooses the one that an I/O leaves by.
         let bypass = bypass(&*policy, &config);
         Self {
@@ -340,6 +339,7 @@ impl Elevator {
             self.policy.withdraw(&cx, id);
         }
         self.counters.cancelled_held.add(1);
+        self.watch_given_up(id);
         self.free_slot(id);
         self.chains[id.index()].take().map(|chain| chain.head)
     }

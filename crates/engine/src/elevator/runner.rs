@@ -152,8 +152,19 @@ impl Runner {
         if self.elevator.time_busy() {
             self.look_again();
         }
+        self.publish_forecast();
         self.end();
         ready
+    }
+
+    /// Publishes the forecast, if there is one, with the I/Os that wait in staging for a slot.
+    #[inline]
+    fn publish_forecast(&mut self) {
+        if self.elevator.forecasts() {
+            let Self { elevator, staging, blocked, .. } = self;
+            let rings = blocked.iter().filter_map(|id| staging[usize::from(id.0)].as_ref());
+            elevator.publish_forecast(rings.map(|rings| rings.protos.len()).sum());
+        }
     }
 
     /// Begins a pass, or other work on the elevator: tells it the time, and lets the policy's governor decide if that

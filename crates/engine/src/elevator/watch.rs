@@ -1,7 +1,8 @@
-//! The watches over the requests of an elevator: the counts of their times, a trace, and the controller of latency goals
-//! (`goals.rs`). Without any, each call here is a branch; the work behind it is out of line, where it costs the path of
+//! The watches over the requests of an elevator: the counts of their times, a trace, the controller of latency goals
+//! (`goals.rs`), and a forecast (`forecaster.rs`). Without any, each call here is a branch; the work behind it is out of line, where it costs the path of
 //! an I/O nothing. The runner alone touches them.
 
+use super::forecaster::Forecaster;
 use super::goals::Keeper;
 use super::timing::Timing;
 use super::{Done, Elevator, PluggedRequest};
@@ -19,6 +20,15 @@ pub(crate) struct Watch {
     times: Option<Timing>,
     trace: Option<Tap>,
     pub(super) goals: Option<Keeper>,
+    pub(super) forecaster: Option<Forecaster>,
+}
+
+/// The watches that an elevator is built with, besides the times.
+#[derive(Default)]
+pub(crate) struct Watches {
+    pub(crate) trace: Option<Tap>,
+    pub(crate) goals: Option<Keeper>,
+    pub(crate) forecaster: Option<Forecaster>,
 }
 
 /// The fate of an elevator's trace when its settings change.
@@ -32,12 +42,8 @@ pub(crate) enum Tapping {
 }
 
 /// For an elevator with this many slots; `None` if nothing watches.
-pub(super) fn wanted(
-    mode: StatsMode,
-    slots: u32,
-    (trace, goals): (Option<Tap>, Option<Keeper>),
-) -> Option<Box<Watch>> {
-    Watch::of(mode.times.then(|| Timing::new(slots, mode.slow)), trace, goals)
+pub(super) fn wanted(mode: StatsMode, slots: u32, watches: Watches) -> Option<Box<Watch>> {
+    Watch::of(mode.times.then(|| Timing::new(slots, mode.slow)), watches)
 }
 
 /// Is anything to be done for a request that passes, beyond giving it a slot?
@@ -46,9 +52,10 @@ pub(super) fn notes_passing(bypass: Bypass, watch: Option<&Watch>) -> bool {
 }
 
 impl Watch {
-    fn of(times: Option<Timing>, trace: Option<Tap>, goals: Option<Keeper>) -> Option<Box<Self>> {
-        let watches = times.is_some() || trace.is_some() || goals.is_some();
-        watches.then(|| Box::new(Self { times, trace, goals }))
+    fn of(times: Option<Timing>, watches: Watches) -> Option<Box<Self>> {
+        let Watches { trace, goals, forecaster } = watches;
+        let some = times.is_some() || trace.is_some() || goals.is_some() || forecaster.is_some();
+        some.then(|| Box::new(Self { times, trace, goals, forecaster }))
     }
 
     /// The I/Os that became a request: the first has it, the others joined it in their plug.
@@ -101,7 +108,7 @@ impl Elevator {
 
     /// Watches as `mode` and `tapping` say from now on.
     pub(super) fn tune_watch(&mut self, mode: StatsMode, tapping: Tapping) {
-        let Watch { times, trace, goals } = *self.watch.take().unwrap_or_default();
+        let Watch { times, trace, goals, forecaster } = *self.watch.take().unwrap_or_default();
         let trace = match tapping {
             Tapping::Keep => trace,
             Tapping::End => None,
@@ -115,7 +122,7 @@ impl Elevator {
             }
             None => Some(Timing::new(self.config.slots(), mode.slow)),
         };
-        self.watch = Watch::of(times, trace, goals);
+        self.watch = Watch::of(times, Watches { trace, goals, forecaster });
         self.notes_passing = notes_passing(self.bypass, self.watch.as_deref());
     }
 
@@ -153,6 +160,9 @@ impl Elevator {
         if let Some(goals) = &mut watch.goals {
             goals.inserted(self.now, io);
         }
+        if let Some(forecaster) = &mut watch.forecaster {
+            forecaster.inserted(self.now, id, io);
+        }
         watch.began(self.now, table, io, &chain.head);
     }
 
@@ -166,9 +176,15 @@ impl Elevator {
 
     #[inline(never)]
     fn note_passed(&mut self, id: RequestId, bios: u32) {
-        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+        let Some(watch) = &mut self.watch else { return };
+        let io = self.requests.get(id);
+        if let Some(times) = &mut watch.times {
             times.is_supplied(self.now);
-            times.inserted(self.now, id, self.requests.get(id), bios);
+            times.inserted(self.now, id, io, bios);
+        }
+        if let Some(forecaster) = &mut watch.forecaster {
+            forecaster.inserted(self.now, id, io);
+            forecaster.issued(self.now, id, io);
         }
     }
 
@@ -185,6 +201,9 @@ impl Elevator {
         let Some(watch) = &mut self.watch else { return };
         if let Some(times) = &mut watch.times {
             times.issued(self.now, id);
+        }
+        if let Some(forecaster) = &mut watch.forecaster {
+            forecaster.issued(self.now, id, self.requests.get(id));
         }
         if let Some(tap) = &mut watch.trace {
             let io = self.requests.get(id);
@@ -219,9 +238,12 @@ impl Elevator {
         watch.joined(self.now, table, (&proto.meta, kind), &proto.bio);
     }
 
-    /// The request `gone` was fused into another.
-    pub(super) fn watch_fused(&mut self, gone: &IoMeta) {
+    /// The request `id`, which was `gone`, was fused into another.
+    pub(super) fn watch_fused(&mut self, id: RequestId, gone: &IoMeta) {
         let Some(watch) = &mut self.watch else { return };
+        if let Some(forecaster) = &mut watch.forecaster {
+            forecaster.gone(self.now, id);
+        }
         if let Some(times) = &mut watch.times {
             times.merged(gone, 1);
         }
@@ -248,6 +270,9 @@ impl Elevator {
         if let Some(goals) = &mut watch.goals {
             goals.completed(io, done.completed);
         }
+        if let Some(forecaster) = &mut watch.forecaster {
+            forecaster.completed(io, done, &self.counters);
+        }
         if let Some(tap) = &mut watch.trace {
             tap.note(done.completed, Kind::Completed, io, done.result);
         }
@@ -255,10 +280,21 @@ impl Elevator {
 
     /// The request goes back, to be issued again.
     pub(super) fn watch_requeued(&mut self, id: RequestId, way: Way) {
-        if let Some(Watch { trace: Some(tap), .. }) = self.watch.as_deref_mut() {
+        let Some(watch) = &mut self.watch else { return };
+        if let Some(forecaster) = &mut watch.forecaster {
+            forecaster.requeued(self.now, id);
+        }
+        if let Some(tap) = &mut watch.trace {
             let io = self.requests.get(id);
             let io = if way == Way::Flush { &flush(io) } else { io };
             tap.note(self.now, Kind::Requeued, io, Ok(()));
+        }
+    }
+
+    /// The request is given up while the policy holds it.
+    pub(super) fn watch_given_up(&mut self, id: RequestId) {
+        if let Some(Watch { forecaster: Some(forecaster), .. }) = self.watch.as_deref_mut() {
+            forecaster.gone(self.now, id);
         }
     }
 
@@ -267,6 +303,10 @@ impl Elevator {
         let Some(watch) = &mut self.watch else { return };
         if let Some(times) = &mut watch.times {
             times.flushed(done);
+        }
+        if let Some(forecaster) = &mut watch.forecaster {
+            // The device has done a step. The request has others to come, or is served by it.
+            forecaster.gone(done.completed, done.rq);
         }
         if let Some(tap) = &mut watch.trace {
             let io = flush(self.requests.get(done.rq));
@@ -277,10 +317,14 @@ impl Elevator {
     /// The request `id` ends at the flush `by`. If it is a bare flush, it is counted; data was counted by itself.
     pub(super) fn watch_served(&mut self, id: RequestId, by: &Done) {
         let io = self.requests.get(id);
-        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut()
+        let Some(watch) = &mut self.watch else { return };
+        if let Some(times) = &mut watch.times
             && io.op == Op::Flush
         {
             times.completed(io, &Done { rq: id, ..*by });
+        }
+        if let Some(forecaster) = &mut watch.forecaster {
+            forecaster.gone(by.completed, id);
         }
     }
 

@@ -11,23 +11,27 @@ use crate::completion::completions::Completions;
 use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::{Gate, GateShape};
 use crate::dispatch::pump::{Ends, Installed, Pump, PumpLimits, Vacant};
+use crate::elevator::forecaster::Forecaster;
 use crate::elevator::goals::{Board, Keeper};
 use crate::elevator::runner::{Lane, Runner};
+use crate::elevator::watch::Watches;
 use crate::elevator::{self, Elevator};
 use crate::shared::common::{Common, ElevatorEnv};
 use crate::shared::hctx::Hctx;
 use crate::shared::hub::Hub;
 use crate::shared::lasting::Lasting;
+use crate::shared::prospect::Prospect;
 use crate::shared::shard::Shard;
 use crate::shared::stats::ElevatorCounters;
 use crate::shared::tags::{Membership, Tags};
 use crate::submission::plugged::PluggedRequest;
 use crate::submission::staging::Staging;
 use crate::sync::{AlarmRef, Arc, Budget, Level, Pending, Sleepers, ring};
-use crate::{DeviceShape, GroupTree, Inflight, WriteCache};
+use crate::{DeviceShape, GroupTree, Inflight, MAX_GROUPS, WriteCache};
 use blkmq_core::SubmitterId;
 use blkmq_sched::Shape;
 use crossbeam_utils::CachePadded;
+use std::ops::Range;
 
 /// The parts that a queue does not build from its plan, but gets from its configuration or from its predecessor.
 pub(crate) struct Handover<P> {
@@ -192,6 +196,29 @@ fn build_common(plan: &Plan) -> Option<Arc<Common>> {
     Common::new(plan.scheduler, &shape(plan, 0), &plan.options, plan.shards())
 }
 
+/// The configuration of the elevator that serves `hws`.
+fn elevator_config(
+    plan: &Plan,
+    hws: Range<u16>,
+    submitters: u16,
+    credit: usize,
+) -> elevator::Config {
+    elevator::Config {
+        limits: plan.device.limits,
+        cache: plan.flushed_cache(),
+        nomerges: plan.nomerges,
+        first_hw: hws.start,
+        hw_queues: hws.end - hws.start,
+        nr_requests: plan.effective_nr_requests(),
+        hw_queue_depth: plan.device.hw_queue_depth,
+        async_depth: plan.effective_async_depth(),
+        slots_first: slots_first(plan),
+        bypass: bypass(plan),
+        submitters,
+        credit,
+    }
+}
+
 fn build_shards<P>(
     (plan, watchers): (&Plan, &Watchers),
     lasting: &Lasting<P>,
@@ -201,24 +228,13 @@ fn build_shards<P>(
     let submitters = senders.len() as u16;
     let count = plan.shards();
     let per_shard = plan.device.hw_queues / count;
+    #[cfg(feature = "compare")]
     let nr_requests = plan.effective_nr_requests();
     let mut built = Built::default();
     for index in 0..count {
         let first_hw = index * per_shard;
-        let elevator_config = elevator::Config {
-            limits: plan.device.limits,
-            cache: plan.flushed_cache(),
-            nomerges: plan.nomerges,
-            first_hw,
-            hw_queues: per_shard,
-            nr_requests,
-            hw_queue_depth: plan.device.hw_queue_depth,
-            async_depth: plan.effective_async_depth(),
-            slots_first: slots_first(plan),
-            bypass: bypass(plan),
-            submitters,
-            credit: table.capacity(),
-        };
+        let hws = first_hw..first_hw + per_shard;
+        let elevator_config = elevator_config(plan, hws, submitters, table.capacity());
         let slots = elevator_config.slots();
         let hw_depth = plan.device.hw_queue_depth;
         let shape = shape(plan, slots);
@@ -233,9 +249,11 @@ fn build_shards<P>(
             built.levels.push(lane.outbox.level());
             lane
         });
-        let beside = (watchers.tap(index), keeper.take());
+        let prospect = plan.forecast.then(|| Arc::new(Prospect::new(MAX_GROUPS + 1)));
+        let forecaster = prospect.clone().map(|it| Forecaster::new(slots, MAX_GROUPS + 1, it));
+        let watches = Watches { trace: watchers.tap(index), goals: keeper.take(), forecaster };
         let mut elevator =
-            Elevator::new(elevator_config, policy, env, Arc::clone(&counters), beside);
+            Elevator::new(elevator_config, policy, env, Arc::clone(&counters), watches);
         elevator.regroup(&GroupTree::default().changes(&plan.groups));
         let (lanes, completions) = (lanes.collect(), Completions::new(table));
         built.runners.push(Runner::new(
@@ -258,6 +276,7 @@ fn build_shards<P>(
             first_hw,
             hw_queues: per_shard,
             counters,
+            prospect,
         });
     }
     built

@@ -243,6 +243,7 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
         && from.nomerges == to.nomerges
         && from.retries == to.retries
         && from.device_depth == to.device_depth
+        && from.forecast == to.forecast
         && from.groups.has_goals() == to.groups.has_goals()
         && from.device == to.device;
     let names = to.scheduler.attributes.iter().map(|attribute| attribute.name);

@@ -43,6 +43,8 @@ pub struct Config<P> {
     pub groups: GroupTree,
     /// How much is counted about groups, and when.
     pub stats: StatsMode,
+    /// Forecast how long each I/O takes, for those with a [`Deadline`](blkmq_core::Deadline).
+    pub forecast: bool,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// Which threads pump.
@@ -74,6 +76,7 @@ impl<P> Config<P> {
             retries: 0,
             groups: GroupTree::default(),
             stats: StatsMode::default(),
+            forecast: false,
             #[cfg(feature = "compare")]
             access: Access::default(),
             #[cfg(feature = "compare")]
@@ -111,6 +114,7 @@ impl<P> Config<P> {
             modes: self.modes,
             groups: self.groups.clone(),
             stats: self.stats,
+            forecast: self.forecast,
             nomerges: self.nomerges,
             retries: self.retries,
             device: self.device,

@@ -37,6 +37,8 @@ pub struct Plan {
     pub groups: GroupTree,
     /// How much is counted about groups, and when.
     pub stats: StatsMode,
+    /// Forecast how long each I/O takes, for those with a [`Deadline`](blkmq_core::Deadline).
+    pub forecast: bool,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// The number of retries for a request that failed in a way that may pass.

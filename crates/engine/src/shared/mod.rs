@@ -6,6 +6,7 @@ pub(crate) mod hctx;
 pub(crate) mod hub;
 pub(crate) mod lasting;
 pub(crate) mod lines;
+pub(crate) mod prospect;
 pub(crate) mod shard;
 pub(crate) mod slots;
 pub(crate) mod stats;

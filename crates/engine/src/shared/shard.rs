@@ -2,6 +2,7 @@
 
 #[cfg(feature = "compare")]
 use crate::compare::words::ShardModes;
+use crate::shared::prospect::Prospect;
 use crate::shared::stats::ElevatorCounters;
 use crate::submission::follow::Lead;
 use crate::sync::{Arc, Pending, Sleepers};
@@ -26,6 +27,8 @@ pub(crate) struct Shard {
     pub(crate) first_hw: u16,
     pub(crate) hw_queues: u16,
     pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
+    /// The forecast for new I/Os, if there is one.
+    pub(crate) prospect: Option<Arc<Prospect>>,
 }
 
 impl Shard {

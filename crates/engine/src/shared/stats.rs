@@ -25,6 +25,10 @@ pub(crate) struct ElevatorCounters {
     pub(crate) dataless: Counter,
     pub(crate) cancelled_staged: Counter,
     pub(crate) cancelled_held: Counter,
+    pub(crate) in_time: Counter,
+    pub(crate) missed: Counter,
+    pub(crate) late: Counter,
+    pub(crate) false_alarms: Counter,
 }
 
 /// Written by the pump of one hardware queue.
@@ -63,6 +67,7 @@ pub(crate) struct SubmitterCounters {
     pub(crate) merges_skipped: Counter,
     pub(crate) parked: Counter,
     pub(crate) left: Counter,
+    pub(crate) refused_late: Counter,
 }
 
 /// Merges by where they happened.
@@ -141,6 +146,32 @@ pub struct LockStats {
     pub left: u64,
 }
 
+/// I/Os with deadlines: predictions and the truth. A prediction is judged that was made when the request got its slot. A
+/// request has the deadline of its first I/O, and is judged without the flushes that it asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeadlineStats {
+    /// I/Os that were refused because they were expected to be late.
+    pub refused: u64,
+    /// Requests that ended in time, as predicted.
+    pub in_time: u64,
+    /// Requests that were predicted to end in time, and were late.
+    pub missed: u64,
+    /// Requests that were late, as predicted.
+    pub late: u64,
+    /// Requests that were predicted to be late, and ended in time.
+    pub false_alarms: u64,
+}
+
+impl DeadlineStats {
+    /// The part of the judged predictions that were wrong, from 0 to 1; 0 if there were none.
+    #[must_use]
+    pub fn wrong(&self) -> f64 {
+        let wrong = self.missed + self.false_alarms;
+        let all = wrong + self.in_time + self.late;
+        if all == 0 { 0.0 } else { wrong as f64 / all as f64 }
+    }
+}
+
 /// A queue's counters since it was built.
 ///
 /// At rest, `submitted == completed`, and
@@ -163,6 +194,8 @@ pub struct QueueStats {
     pub flushes: FlushStats,
     /// I/Os given up.
     pub cancelled: CancelStats,
+    /// I/Os with deadlines.
+    pub deadlines: DeadlineStats,
     /// Requests that took a scheduler tag.
     pub inserted: u64,
     /// Requests that left an elevator for a hardware queue, flushes included; a requeued one counts again.
@@ -239,6 +272,10 @@ impl QueueStats {
         self.flushes.dataless += c.dataless.get();
         self.cancelled.staged += c.cancelled_staged.get();
         self.cancelled.held += c.cancelled_held.get();
+        self.deadlines.in_time += c.in_time.get();
+        self.deadlines.missed += c.missed.get();
+        self.deadlines.late += c.late.get();
+        self.deadlines.false_alarms += c.false_alarms.get();
     }
 
     pub(crate) fn add_pump(&mut self, c: &PumpCounters) {
@@ -272,5 +309,6 @@ impl QueueStats {
         self.locks.merges_skipped += c.merges_skipped.get();
         self.locks.parked += c.parked.get();
         self.locks.left += c.left.get();
+        self.deadlines.refused += c.refused_late.get();
     }
 }

@@ -3,7 +3,8 @@
 //! Types only; `submitter.rs` and `split.rs` decide when an I/O is refused.
 
 use blkmq_core::{
-    Bytes, GroupId, InSectors, IoError, IoFlags, IoPrio, IoResult, Op, Owner, Payload,
+    Bytes, Deadline, GroupId, InSectors, IoError, IoFlags, IoPrio, IoResult, Nanos, Op, Owner,
+    Payload,
 };
 use std::fmt;
 use std::ops::Range;
@@ -28,6 +29,8 @@ pub struct Io<P> {
     pub group: GroupId,
     /// Expected lifetime of the data written; 0 for unknown.
     pub write_hint: u8,
+    /// The time that it may take.
+    pub deadline: Deadline,
     /// Returned with the completion.
     pub cookie: u64,
     /// What the device needs to find the bytes; returned with the completion.
@@ -48,6 +51,7 @@ impl<P> Io<P> {
             owner: Owner(0),
             group: GroupId::ROOT,
             write_hint: 0,
+            deadline: Deadline::NONE,
             cookie,
             payload,
         }
@@ -146,6 +150,13 @@ impl<P> Io<P> {
         Self { ioprio, ..self }
     }
 
+    /// The time that it may take, and what becomes of it if the queue expects that it takes longer. Without a forecast
+    /// ([`Plan::forecast`](crate::Plan::forecast)) the I/O is refused.
+    #[must_use]
+    pub fn deadline(self, deadline: Deadline) -> Self {
+        Self { deadline, ..self }
+    }
+
     /// A write that is durable when it completes (`FUA`).
     #[must_use]
     pub fn fua(self) -> Self {
@@ -210,6 +221,13 @@ pub enum Refusal {
     Unsupported(Op),
     /// A read of a payload that cannot be read into ([`Payload::WRITE_ONLY`]).
     WriteOnly,
+    /// The I/O is expected to end after its deadline (`EBUSY`).
+    Late {
+        /// How long it would take, as far as the queue can say.
+        expected: Nanos,
+    },
+    /// The I/O has a deadline, and the queue forecasts nothing.
+    NoForecast,
     /// A policy or a device of the queue panicked: it takes no more I/Os.
     Poisoned,
 }
@@ -238,6 +256,12 @@ impl fmt::Display for Refusal {
             Self::WriteOnly => f.write_str(
                 "the payload cannot be read into; use an AlignedBuf, or implement Payload::read_from",
             ),
+            Self::Late { expected } => {
+                write!(f, "expected to take {expected}, which is longer than its deadline allows")
+            }
+            Self::NoForecast => {
+                f.write_str("a deadline needs a forecast; set blkmq/forecast to 1, or leave it out")
+            }
             Self::Poisoned => {
                 f.write_str("a policy or a device of the queue panicked; build another one")
             }
@@ -257,7 +281,8 @@ impl From<Refusal> for IoError {
                 Self::INVALID
             }
             Refusal::OutOfRange { .. } => Self::NO_SPACE,
-            Refusal::Unsupported(_) => Self::NOT_SUPPORTED,
+            Refusal::Unsupported(_) | Refusal::NoForecast => Self::NOT_SUPPORTED,
+            Refusal::Late { .. } => Self::BUSY,
             Refusal::Poisoned => Self::POISONED,
         }
     }
@@ -347,6 +372,8 @@ mod tests {
             (Refusal::OutOfRange { capacity: 8 }, IoError::NO_SPACE),
             (Refusal::Unsupported(Op::Discard), IoError::NOT_SUPPORTED),
             (Refusal::WriteOnly, IoError::INVALID),
+            (Refusal::Late { expected: Nanos::from_millis(30) }, IoError::BUSY),
+            (Refusal::NoForecast, IoError::NOT_SUPPORTED),
             (Refusal::Poisoned, IoError::POISONED),
         ] {
             assert_eq!(IoError::from(why), number, "{why}");

@@ -19,6 +19,7 @@ use crossbeam_utils::CachePadded;
 use std::fmt;
 
 mod cancel;
+mod deadline;
 mod departure;
 mod distress;
 mod flush;

@@ -329,6 +329,12 @@ impl<T> Consumer<T> {
         }
     }
 
+    /// Published values that are left, or a few fewer. They are not looked at for it.
+    #[must_use]
+    pub(crate) fn len(&self) -> u32 {
+        self.shared.tail.load(Ordering::Relaxed).wrapping_sub(self.head)
+    }
+
     /// Is no published value left? Reloads the producer's counter only if every value seen so far is taken.
     #[inline]
     #[must_use]

@@ -95,7 +95,9 @@ impl Scenario {
         let depth = dice.sometimes(4, |dice| dice.magnitude(1, 64) as u32);
         let device_depth = depth.unwrap_or(0);
         let goals = if groups > 0 { dice.among(&[0, 0, 1, 3]) } else { 0 };
-        let scenario = Self { modes, stats, begin, device_depth, goals, ..scenario };
+        let deadlines = dice.among(&[0, 0, 0, 300]);
+        let load = Load { deadlines: Permille(deadlines), ..scenario.load };
+        let scenario = Self { modes, stats, begin, device_depth, goals, load, ..scenario };
         if dice.one_in(2) { scenario.with_shared_failures() } else { scenario }
     }
 }
@@ -244,6 +246,7 @@ fn load(dice: &mut Dice, stores: bool) -> Load {
         owners: dice.among(&[1, 1, 3]),
         prios: dice.one_in(4),
         flags: dice.permille(),
+        deadlines: Permille(0),
         pause: dice.permille(),
         pauses: nanos(dice, 1_000_000),
     }

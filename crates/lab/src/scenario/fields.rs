@@ -246,6 +246,7 @@ pub(crate) const FIELDS: &[Field] = &[
     number!("owners", 1, 1000, s => s.load.owners),
     flag!("prios", s => s.load.prios),
     permille!("flags", s => s.load.flags),
+    permille!("deadlines", s => s.load.deadlines),
     permille!("pauses", s => s.load.pause),
     nanos!("pause", s => s.load.pauses),
     number!("batch", 1, 4096, s => s.habits.batch),

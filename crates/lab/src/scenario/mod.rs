@@ -225,6 +225,7 @@ impl Scenario {
             depth: self.credit,
             groups,
             stats: self.stats,
+            forecast: self.load.deadlines.0 > 0,
             ..device.config()
         }
     }

@@ -92,6 +92,7 @@ impl Runner {
         let sent = self.send_alone(hub, plug.pop()?, asked);
         self.elevator.counters.passes.add(1);
         self.elevator.time_busy();
+        self.publish_forecast();
         self.end();
         Some(sent)
     }

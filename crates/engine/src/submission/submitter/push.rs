@@ -24,12 +24,18 @@ impl<P: Payload> Submitter<P> {
     /// which only the last may merge. A bare flush that the device does not need is not plugged but completed.
     ///
     /// # Errors
-    /// Returns the I/O, and has taken nothing of it, if there is no credit for it or the device could not take it.
+    /// Returns the I/O, and has taken nothing of it, if there is no credit for it, the device could not take it, or it is
+    /// expected to end after its [deadline](Io::deadline).
     // By force: as a call it takes 40 instructions more, since the I/O then travels through memory.
     #[inline(always)]
     pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         if P::WRITE_ONLY && io.op == Op::Read {
             return Err(Refused::new(io, Refusal::WriteOnly));
+        }
+        if io.deadline.is_some()
+            && let Err(why) = self.check_deadline(now, &io)
+        {
+            return Err(Refused::new(io, why));
         }
         if self.is_plain(io.op, io.sector, io.sectors) {
             self.push_whole(now, io, 1)
@@ -63,6 +69,7 @@ impl<P: Payload> Submitter<P> {
             op: io.op,
             flags: io.flags.without(self.q.hub.meaningless),
             write_hint: io.write_hint,
+            deadline: io.deadline,
         };
         self.enqueue(now, meta, bio);
         Ok(())
@@ -92,7 +99,7 @@ impl<P: Payload> Submitter<P> {
             let segments = segments(&limits, io.op, io.sectors);
             return self.push_whole(now, io, segments);
         }
-        let Io { op, flags, owner, group, ioprio, write_hint, cookie, .. } = io;
+        let Io { op, flags, owner, group, ioprio, write_hint, deadline, cookie, .. } = io;
         let credit = (self.depth, self.depth - self.in_flight());
         let count = self.splits.divide(&limits, io, credit)?;
         self.tally.splits.add(u64::from(count - 1));
@@ -119,6 +126,7 @@ impl<P: Payload> Submitter<P> {
                 // before the I/O completes, and each must wait for the flush, which it would otherwise overtake.
                 flags: flags.without(q.hub.meaningless) | part.flags,
                 write_hint,
+                deadline,
             };
             self.enqueue(now, meta, bio);
         }

@@ -3,7 +3,8 @@
 use super::{Call, Entry, FLAGS, Instance, Log, LogError, MAGIC, MOST_SLOTS, OPS, VERSION};
 use crate::spied::Heard;
 use blkmq_core::{
-    GroupId, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner, RequestId,
+    Deadline, GroupId, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner,
+    RequestId,
 };
 use blkmq_sched::index::LAST_SECTOR;
 use blkmq_sched::{
@@ -115,6 +116,7 @@ impl<'a> Input<'a> {
             op,
             flags,
             write_hint: self.byte()?,
+            deadline: Deadline::NONE,
         })
     }
 
