@@ -148,7 +148,7 @@ pub use blkmq_engine::{
     IoMaxError, IoTimes, Latencies, MAX_TRACE_NOTES, NoMerges, NoSubmitterLeft, Outstanding, Place,
     Plan, PolicyObserver, Promise, PromiseError, PumpMode, Queue, QueueStats, QueueTimes, Quiesce,
     Refusal, Refused, SharedTags, SlowIo, StatsMode, Submitter, Trace, TraceError, TraceEvent,
-    TraceWhat, Unsubmitted, Verdict, WriteCache,
+    TraceWhat, Unsubmitted, Verdict, Wait, WriteCache,
 };
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 #[doc(inline)]

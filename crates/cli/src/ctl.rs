@@ -6,12 +6,14 @@ mod recording;
 pub mod stat;
 pub mod sys;
 mod text;
+mod waits;
 
 use crate::error::Failure;
 use crate::terminal;
 use args::{Asked, KernelForm, Wanted};
 use biolatency::Choice;
-use blkmq_server::control::{Answer, Request, Stat, call};
+use blkmq_server::control::{Answer, Request, Stat, Waits, call};
+use serde::Serialize;
 use std::time::Duration;
 
 /// Asks the server, and shows its answer. What goes on ends when `say` returns false: there is no reader any more.
@@ -23,10 +25,20 @@ pub fn run(wanted: &Wanted, say: impl Fn(&str) -> Result<bool, Failure>) -> Resu
         Asked::One(request) => say(&shown(wanted, &ask(wanted, request)?)).map(drop),
         Asked::Kernel(form) => say(&in_kernel_form(wanted, *form)?).map(drop),
         Asked::Biolatency { every, count, choice } => {
-            biolatency(wanted, (*every, *count), *choice, say)
+            let shown = |before: &_, now: &_| biolatency(wanted, *choice, before, now);
+            each_interval((*every, *count), || counts(wanted), shown, say)
         }
         Asked::Recording(recorded) => recording::run(&wanted.socket, recorded, wanted.json, say),
-        Asked::Stat { every, count } => stat(wanted, *every, *count, say),
+        Asked::Stat { every, count } => {
+            let shown =
+                |before: &_, now: &_| tabled(wanted, &stat::between(before, now), stat::text);
+            each_interval((*every, *count), || counts(wanted), shown, say)
+        }
+        Asked::Waits { every, count } => {
+            let shown =
+                |before: &_, now: &_| tabled(wanted, &waits::between(before, now), waits::text);
+            each_interval((*every, *count), || waits(wanted), shown, say)
+        }
     }
 }
 
@@ -72,22 +84,26 @@ fn in_kernel_form(wanted: &Wanted, form: KernelForm) -> Result<String, Failure> 
     Ok(lines.collect())
 }
 
-/// Histograms of devices for each interval.
-fn biolatency(
-    wanted: &Wanted,
+/// Which export waited behind which so far.
+fn waits(wanted: &Wanted) -> Result<Waits, Failure> {
+    match ask(wanted, &Request::Waits)? {
+        Answer::Waits(waits) => Ok(waits),
+        other => Err(Failure::Serve(format!("the server is of another version: {other:?}"))),
+    }
+}
+
+/// For each interval, shows what lies between the counts at its ends.
+fn each_interval<T>(
     (every, count): (Duration, u32),
-    choice: Choice,
+    counts: impl Fn() -> Result<T, Failure>,
+    shown: impl Fn(&T, &T) -> String,
     say: impl Fn(&str) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let mut before = counts(wanted)?;
+    let mut before = counts()?;
     for _ in 0..count {
         std::thread::park_timeout(every);
-        let now = counts(wanted)?;
-        let pairs = before.devices.iter().zip(&now.devices);
-        let all: Vec<_> = pairs
-            .flat_map(|(old, new)| biolatency::between(&new.name, &old.stages, &new.stages, choice))
-            .collect();
-        if !say(&if wanted.json { text::json(&all) } else { biolatency::text(&all) })? {
+        let now = counts()?;
+        if !say(&shown(&before, &now))? {
             break;
         }
         before = now;
@@ -95,27 +111,20 @@ fn biolatency(
     Ok(())
 }
 
-/// A table for each interval, from the counts at its ends.
-fn stat(
-    wanted: &Wanted,
-    every: Duration,
-    count: u32,
-    say: impl Fn(&str) -> Result<bool, Failure>,
-) -> Result<(), Failure> {
-    let mut before = counts(wanted)?;
-    for _ in 0..count {
-        std::thread::park_timeout(every);
-        let now = counts(wanted)?;
-        let rates = stat::between(&before, &now);
-        let text = if wanted.json {
-            text::json(&rates)
-        } else {
-            terminal::shown(&stat::text(&rates, terminal::width())).into_owned()
-        };
-        if !say(&text)? {
-            break;
-        }
-        before = now;
+/// Histograms of devices.
+fn biolatency(wanted: &Wanted, choice: Choice, before: &Stat, now: &Stat) -> String {
+    let pairs = before.devices.iter().zip(&now.devices);
+    let all: Vec<_> = pairs
+        .flat_map(|(old, new)| biolatency::between(&new.name, &old.stages, &new.stages, choice))
+        .collect();
+    if wanted.json { text::json(&all) } else { biolatency::text(&all) }
+}
+
+/// A table of figures, which has a form in JSON as well.
+fn tabled<T: Serialize>(wanted: &Wanted, figures: &T, text: fn(&T, usize) -> String) -> String {
+    if wanted.json {
+        text::json(figures)
+    } else {
+        terminal::shown(&text(figures, terminal::width())).into_owned()
     }
-    Ok(())
 }

@@ -178,7 +178,12 @@ fn a_closed_pipe_ends_every_command_quietly() {
 #[test]
 fn a_closed_pipe_ends_what_goes_on_for_ever() {
     let server = Server::start();
-    for words in ["stat --interval=1", "stat --interval=1 --json", "biolatency --interval=1"] {
+    for words in [
+        "stat --interval=1",
+        "stat --interval=1 --json",
+        "stat --interval=1 --waits",
+        "biolatency --interval=1",
+    ] {
         let line = format!("{} {words}", server.ctl);
         let mut command = Command::new(BIN);
         command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());

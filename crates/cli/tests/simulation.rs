@@ -153,6 +153,53 @@ fn groups_get_what_their_weights_say_and_every_output_shows_it() {
 }
 
 #[test]
+fn a_tenant_beside_a_flood_waits_behind_the_flood_and_the_flood_behind_itself() {
+    // A device that takes one request at a time, 2 ms for each: no time is sampled.
+    let line = "--device null,irqmode=2,completion_nsec=2000000,submit_queues=1,hw_queue_depth=1 --nr_requests=64 \
+                --group flood --group victim --bs=4k --rw=randread --norandommap --size=1g --runtime=5s --time_based \
+                --name=flood --cgroup=flood --iodepth=16 --name=victim --cgroup=victim --iodepth=1";
+    for scheduler in ["none", "mq-deadline", "bfq:low_latency=0"] {
+        let all = queues(&format!("{line} --iostats --scheduler {scheduler}"));
+        let groups = all[0]["groups"].as_array().expect("a list");
+        let waited = |group: usize, behind: Value| {
+            let all = groups[group]["waited_for"].as_array().expect("a list");
+            let found = all.iter().find(|waited| waited["group"] == behind);
+            found.map_or(0, |waited| waited["time_ns"].as_u64().expect("a number"))
+        };
+        assert_eq!([&groups[1]["name"], &groups[2]["name"]], ["flood", "victim"]);
+        let victim = ["flood".into(), "victim".into(), Value::Null].map(|of| waited(2, of));
+        let flood = ["flood".into(), "victim".into(), Value::Null].map(|of| waited(1, of));
+        let at = format!("{scheduler}: {victim:?}, {flood:?}");
+        let sums = [victim, flood].map(|of| of.iter().sum::<u64>());
+        // The last I/Os end after the five seconds.
+        assert!(sums.iter().all(|sum| *sum <= 5_100_000_000), "{at}");
+        assert_eq!(victim[1], 0, "its only I/O is no cause: {at}");
+        assert!(victim[0] > sums[0] * 99 / 100, "{at}");
+        // The flood always has I/Os that wait: behind its own, or under a fair scheduler for the victim's turns as well.
+        assert!(sums[1] > 4_990_000_000, "{at}");
+        let most = if scheduler.starts_with("bfq") { 55 } else { 7 };
+        assert!(flood[1] < sums[1] / 100 * most, "{at}");
+    }
+    let text = blkmq(&format!("sim {line} --iostats --scheduler none"));
+    let table = text.split("\nwaited before the device, behind requests of:\n").nth(1);
+    let mut rows = table.expect("a table").lines();
+    let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        rows.next().map(cells),
+        Some(["group", "waited", "flood", "victim"].map(str::to_owned).to_vec())
+    );
+    let victim = cells(rows.nth(2).expect("a row"));
+    assert_eq!([&victim[0], &victim[3], &victim[4]], ["victim", "100.0", "%"]);
+    let off = queues(&format!("{line} --scheduler none"));
+    assert_eq!(
+        off[0]["groups"][2].get("waited_for"),
+        None,
+        "nothing is said of what is not counted"
+    );
+    assert!(!blkmq(&format!("sim {line} --scheduler none")).contains("waited before"));
+}
+
+#[test]
 fn what_kyber_lets_through_is_shown() {
     let found = queues("--scheduler kyber,none --rw=randread --runtime=1ms --time_based");
     assert_eq!(found.len(), 1);

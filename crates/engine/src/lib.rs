@@ -105,7 +105,7 @@ pub use elevator::goals::GoalsStatus;
 pub use elevator::merge::NoMerges;
 pub use groups::{
     Burst, FloorsError, Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS,
-    Latencies, MAX_GROUPS, MAX_WEIGHT, Promise, PromiseError, SlowIo, StatsMode,
+    Latencies, MAX_GROUPS, MAX_WEIGHT, Promise, PromiseError, SlowIo, StatsMode, Wait,
     weight_of_io_weight,
 };
 pub use host::{Host, NoHost};

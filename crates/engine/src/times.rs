@@ -3,7 +3,7 @@
 use crate::Queue;
 use crate::dispatch::engine::Engine;
 use crate::elevator::runner::Runner;
-use crate::groups::{IoTimes, KINDS, SlowIo};
+use crate::groups::{IoTimes, KINDS, SlowIo, Wait};
 use crate::outstanding::TRIES;
 use crate::shared::shard::Shard;
 use crate::sync::yield_now;
@@ -66,6 +66,18 @@ impl<P: Send + 'static> Queue<P> {
     /// on, under every scheduler. The numbers never decrease; they stay when the queue is changed. O(groups + slots).
     #[must_use]
     pub fn times(&self) -> QueueTimes {
+        let mut now = self.gather();
+        let q = self.root.current();
+        let book = q.hub.lasting.ledger.book();
+        (now.flushes, now.flush_time) = book.account.flushes();
+        now.busy = book.account.busy();
+        now.groups = book.account.all();
+        now.shortfalls = book.account.shortfalls();
+        now
+    }
+
+    /// Moves the counts of elevators to the ledger. The result has what they hold.
+    fn gather(&self) -> QueueTimes {
         // Held because elevators are entered here under the number of the thread that changes the queue.
         let _state = self.root.change_state();
         let q = self.root.current();
@@ -75,12 +87,29 @@ impl<P: Send + 'static> Queue<P> {
                 now.busy_elevators += 1;
             }
         }
-        let book = q.hub.lasting.ledger.book();
-        (now.flushes, now.flush_time) = book.account.flushes();
-        now.busy = book.account.busy();
-        now.groups = book.account.all();
-        now.shortfalls = book.account.shortfalls();
         now
+    }
+
+    /// Which group waited behind which, and for how long, while [`StatsMode::times`](crate::StatsMode::times) was on,
+    /// under every scheduler: the evidence of a tenant that is slowed down, and of the cause.
+    ///
+    /// A group waits while an I/O of it has come to the queue and is not at the device: it waits for a slot, or in the
+    /// scheduler. Time in a submitter is not counted: that is where ceilings hold I/Os back. However many of its I/Os wait,
+    /// a second is a second; where there is an elevator for each hardware queue, each counts its own. The time is divided
+    /// between the groups with requests at the device, in proportion to their requests there, and the waiting group may be
+    /// one of them. [`Wait::behind`] is `None` while no request is there, so that the scheduler idles or keeps to a limit.
+    ///
+    /// The sum for a waiting group is exact if stretches from one pass of a runner to the next are at least a millisecond
+    /// long, as on a disk. Shorter ones are sampled, each as likely as it is long: about one in as many as there are
+    /// requests with slots, and a hundred in a second of waiting at least. Of I/Os that wait for a slot outside of the
+    /// elevator, under a scheduler that does not share by group, the first of each submitter is seen.
+    ///
+    /// Pairs are in the order of their groups, without those that have no time. No number ever decreases, but a removed
+    /// group leaves its own to the one above it. O(pairs + slots).
+    #[must_use]
+    pub fn waits(&self) -> Vec<Wait> {
+        self.gather();
+        self.root.current().hub.lasting.ledger.book().account.waits()
     }
 
     /// Takes the slow requests that [`times`](Self::times) has found by now, oldest first, and the number of those for

@@ -29,4 +29,5 @@ mod times;
 mod tokens;
 mod trace;
 mod waiting;
+mod waits;
 mod wakeups;

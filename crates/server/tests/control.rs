@@ -92,6 +92,43 @@ fn counts_begin_with_the_first_question() {
 }
 
 #[test]
+fn an_export_waits_behind_the_export_that_has_the_device() {
+    // One request at a time, 2 ms for each.
+    let device = "null,irqmode=2,completion_nsec=2000000,submit_queues=1,hw_queue_depth=1";
+    let exports = [Export::new("flood", 0), Export::new("victim", 0)];
+    let rig = Rig::start(device, &exports, &Settings::default());
+    let handle = rig.server.handle();
+    let ask = || match handle.ask(Request::Waits) {
+        Answer::Waits(waits) => waits,
+        other => panic!("no times: {other:?}"),
+    };
+    let before = ask();
+    assert_eq!(before.waits, []);
+    std::thread::scope(|threads| {
+        for at in 0..5 {
+            let mut client = rig.client(if at == 4 { "victim" } else { "flood" });
+            threads.spawn(move || {
+                (0..20).for_each(|n| drop(client.read((n * 8 + at) << 16, 4096)));
+            });
+        }
+    });
+    let after = ask();
+    let of = |export: &str| {
+        let all = after.waits.iter().filter(|wait| wait.export == export);
+        let named = all.map(|wait| (wait.behind.as_deref(), wait.time)).collect::<Vec<_>>();
+        let sum: u64 = named.iter().map(|(_, time)| time).sum();
+        let longest = named.into_iter().max_by_key(|(_, time)| *time).expect("it waited");
+        (longest.0.map(str::to_owned), sum)
+    };
+    assert!(after.waits.iter().all(|wait| wait.device == 1 && wait.time > 0), "{after:?}");
+    for export in ["flood", "victim"] {
+        let (behind, sum) = of(export);
+        assert_eq!(behind.as_deref(), Some("flood"), "{after:?}");
+        assert!(sum <= after.at - before.at, "{after:?}");
+    }
+}
+
+#[test]
 fn what_is_not_understood_is_refused_and_the_next_one_is_served() {
     let mut rig = serve(&[Export::new("a", 0)]);
     let socket = rig.socket.with_extension("control");
@@ -141,6 +178,7 @@ fn a_server_that_must_not_count_says_how_it_could() {
     };
     let handle = rig.server.handle();
     assert!(refused(handle.ask(Request::Stat)).contains("queue/iostats 1"));
+    assert!(refused(handle.ask(Request::Waits)).contains("queue/iostats 1"));
     assert!(handle.metrics(Format::Prometheus).is_err_and(|why| why.contains("stats=never")));
 }
 

@@ -4,11 +4,12 @@
 use super::tally::Part;
 use crate::plan::runs::ThreadSpec;
 use crate::plan::{Plan, StatsChoice};
-use crate::report::group::{GroupResult, Groups};
+use crate::report::group::{GroupResult, Groups, Waited};
 use crate::report::model::{OpTimes, Shared};
 use blkmq_core::GroupId;
-use blkmq_engine::{GroupTree, Queue, QueueTimes};
+use blkmq_engine::{GroupTree, Queue, QueueTimes, Wait};
 use blkmq_sched::{GroupStats, Reading};
+use std::collections::BTreeMap;
 
 /// The counters of the level `basic`; each also has a variant that includes all groups below.
 const BASIC: [&str; 6] =
@@ -48,6 +49,9 @@ pub fn results<P: Send + 'static>(
         group.stats = stats(level, *id, queue);
         group.stats.extend(shortfall(&plan.groups, *id, &shortfalls));
     }
+    if plan.iostats {
+        add_waits(&queue.waits(), &mut found);
+    }
     let all = found.into_iter().map(|(_, group)| group).collect();
     Groups { level: plan.group_stats.to_string(), all }
 }
@@ -64,6 +68,19 @@ fn add_below(tree: &GroupTree, parent: usize, found: &mut Vec<(GroupId, GroupRes
         };
         found.push((group.id, result));
         add_below(tree, found.len() - 1, found);
+    }
+}
+
+/// Gives each group the times for which it waited.
+fn add_waits(waits: &[Wait], found: &mut [(GroupId, GroupResult)]) {
+    let places: BTreeMap<GroupId, usize> =
+        found.iter().enumerate().map(|(at, (id, _))| (*id, at)).collect();
+    for Wait { waiting, behind, time } in waits {
+        // No group is removed in a run.
+        let behind = behind.and_then(|id| places.get(&id).copied());
+        if let Some(at) = places.get(waiting) {
+            found[*at].1.waited.push(Waited { behind, ns: time.0 });
+        }
     }
 }
 

@@ -20,6 +20,7 @@ no connection notices more than a pause.",
         "blkmq ctl set queue/nr_requests 64",
         "blkmq ctl export gold --weight=300 --max='wbps=52428800 riops=max'",
         "blkmq ctl stat --interval=2",
+        "blkmq ctl stat --waits --interval=10 --count=1",
         "blkmq ctl biolatency -Q -F --count=1",
         "blkmq ctl trace -w 10 -o - | blkparse -i -",
         "blkmq ctl elevator-log -w 10 -o run.log",
@@ -56,6 +57,13 @@ pub enum Asked {
     },
     /// The counts at the ends of intervals.
     Stat {
+        /// The length of an interval.
+        every: Duration,
+        /// How many intervals.
+        count: u32,
+    },
+    /// Which export waited behind which in intervals.
+    Waits {
         /// The length of an interval.
         every: Duration,
         /// How many intervals.
@@ -207,8 +215,9 @@ pub fn definition() -> Command {
                     flag("sys", "the 17 fields of /sys/block/X/stat, a line for each device"),
                     flag("diskstats", "lines of /proc/diskstats"),
                     flag("inflight", "reads and writes in flight, as /sys/block/X/inflight"),
+                    flag("waits", "which export waited behind which, and for how long"),
                 ])
-                .group(ArgGroup::new("form").args(["sys", "diskstats", "inflight"])),
+                .group(ArgGroup::new("form").args(["sys", "diskstats", "inflight", "waits"])),
             command("biolatency", "histograms of latencies, as biolatency prints them")
                 .args(intervals())
                 .args([
@@ -285,6 +294,9 @@ impl Asked {
             let choice = Choice { queued: of.get_flag("queued"), by_op: of.get_flag("flags") };
             return Self::Biolatency { every, count, choice };
         }
+        if of.get_flag("waits") {
+            return Self::Waits { every, count };
+        }
         let forms = [
             ("sys", KernelForm::Stat),
             ("diskstats", KernelForm::Diskstats),
@@ -344,6 +356,8 @@ mod tests {
         assert!(matches!(asked("ctl stat --sys"), Ok(Asked::Kernel(KernelForm::Stat))));
         assert!(matches!(asked("ctl stat --inflight"), Ok(Asked::Kernel(KernelForm::Inflight))));
         assert!(asked("ctl stat --sys --diskstats").is_err(), "one of them");
+        assert!(matches!(asked("ctl stat --waits --count=2"), Ok(Asked::Waits { count: 2, .. })));
+        assert!(asked("ctl stat --sys --waits").is_err(), "one of them");
         let choice = Choice { queued: true, by_op: true };
         let found = asked("ctl biolatency -QF --count=1");
         assert!(

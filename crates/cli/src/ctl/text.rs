@@ -62,7 +62,7 @@ pub fn of(answer: &Answer, width: usize) -> String {
         Answer::Draining => "the server ends when the requests in flight are answered\n".to_owned(),
         Answer::Refused(why) => format!("{why}\n"),
         Answer::Recording => unreachable!("recordings are asked for on connections of their own"),
-        Answer::Stat(_) => unreachable!("counts are shown as rates"),
+        Answer::Stat(_) | Answer::Waits(_) => unreachable!("counts are shown as rates"),
     }
 }
 

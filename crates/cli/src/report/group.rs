@@ -32,6 +32,17 @@ pub struct GroupResult {
     /// The counts, by their names in cgroup v1 without the prefix, `io_wait_time_recursive`; times are in
     /// nanoseconds. Empty if the scheduler counts nothing.
     pub stats: Vec<(String, Reading)>,
+    /// For how long I/Os in it, and in no group below, waited, ramp included; empty if that was not counted, or none did.
+    pub waited: Vec<Waited>,
+}
+
+/// The time for which I/Os of a group waited behind those of another, or of the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waited {
+    /// The place in [`Groups::all`] of the group with requests at the device; none if there were none.
+    pub behind: Option<usize>,
+    /// Nanoseconds.
+    pub ns: u64,
 }
 
 impl Groups {

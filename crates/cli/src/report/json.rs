@@ -22,6 +22,8 @@
 //! `times`, by operation: completed `requests`, I/Os `merged` into others, and the sums in nanoseconds of the times that
 //! the requests waited for a slot, in the policy and for a tag, and were at the device; and its `groups`, the root first, with `parent`, `weight`, the `ios` and `bytes` of jobs in it alone, the `share` of all bytes that it
 //! and those below it had, and the share that is `due` by weight (null where that does not follow from weights).
+//! With `iostats`, `waited_for` has the nanoseconds for which I/Os in it alone waited while requests of a `group` were at
+//! the device; `group` is null while none were.
 //! `stats` has the scheduler's counts, over the whole life of the queue, by the names of cgroup v1: by direction, or
 //! a number; times in nanoseconds. `group_stats` is the level of counting. A figure that was not counted has no key.
 //!

@@ -31,6 +31,7 @@ pub mod svg;
 pub mod table;
 mod terse;
 pub mod text_table;
+mod waits;
 
 use std::fmt;
 use std::path::Path;

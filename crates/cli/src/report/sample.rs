@@ -1,6 +1,6 @@
 //! Small made-up reports for the tests of this module: fixed figures, nothing measured.
 
-use super::group::{GroupResult, Groups};
+use super::group::{GroupResult, Groups, Waited};
 use super::job::{Batches, Direction, JobResult, Latency, Levels, Samples};
 use super::machine::Machine;
 use super::model::{
@@ -165,6 +165,7 @@ pub fn groups() -> Groups {
         ios,
         bytes: ios << 12,
         stats: Vec::new(),
+        waited: Vec::new(),
     };
     let mut all = vec![
         group("/", None, 0, 0),
@@ -186,6 +187,10 @@ pub fn groups() -> Groups {
             ("dequeue".into(), Reading::Number(dequeue)),
         ];
     }
+    // Seconds.
+    for (at, behind, time) in [(2, None, 2), (2, Some(2), 6), (4, Some(2), 4), (4, Some(4), 1)] {
+        all[at].waited.push(Waited { behind, ns: time * 1_000_000_000 });
+    }
     Groups { level: "full".into(), all }
 }
 
@@ -202,6 +207,7 @@ pub fn shared() -> Report {
     }
     for group in &mut runs[1].groups.all {
         group.stats.clear();
+        group.waited.clear();
     }
     report(runs)
 }

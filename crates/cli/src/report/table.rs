@@ -12,6 +12,7 @@ use super::paper::{Paper, paragraph, push_line};
 use super::percentile::PERCENTILES;
 use super::ratio::ratio;
 use super::text_table::TextTable;
+use super::waits;
 use super::warnings::{limits_of, warnings};
 
 /// The report as lines of text, no line wider than `width`.
@@ -268,6 +269,14 @@ fn groups(out: &mut Paper, heading: &str, run: &Run) {
     push_line(out, 0, heading);
     out.table(&table);
     out.push('\n');
+    if let Some(waits::Table { columns, rows }) = waits::table(&run.groups) {
+        let columns = columns.into_iter().map(|(name, _, align)| (name, align));
+        let mut table = TextTable::new(columns.collect());
+        rows.iter().for_each(|row| table.row(row));
+        push_line(out, 0, "waited before the device, behind requests of:");
+        out.table(&table);
+        out.push('\n');
+    }
 }
 
 #[cfg(test)]
@@ -330,6 +339,7 @@ mod tests {
         assert!(text.contains("\ngroups:\ngroup       weight"), "{text}");
         for group in &mut report.runs[0].groups.all {
             group.stats.clear();
+            group.waited.clear();
         }
         assert!(!render(&report).contains("wait"), "nobody counted");
     }

@@ -90,6 +90,7 @@ impl<P: Send> Engine<P> {
         }
         tally.locked.add(1);
         tally.contended.add(1);
+        runner.account_waits(by.now);
         runner.begin(by.now);
         Some(runner)
     }
@@ -98,6 +99,7 @@ impl<P: Send> Engine<P> {
     fn try_enter<'a>(&'a self, shard: &'a Shard, by: By) -> Option<LockGuard<'a, Runner>> {
         let mut runner = self.gate(shard).try_lock(by.who)?;
         self.tally(by.who).locked.add(1);
+        runner.account_waits(by.now);
         runner.begin(by.now);
         Some(runner)
     }

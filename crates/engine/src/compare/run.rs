@@ -64,6 +64,7 @@ impl<P: Send> Run<P> {
         let ready = match &mut entered {
             Entered::Run(guard) => guard.pass(&q.hub, shard, now, home, None),
             Entered::Lock(runner) => {
+                runner.account_waits(now);
                 runner.begin(now);
                 runner.take_in(&q.hub, shard, false, None);
                 runner.end();
@@ -96,6 +97,7 @@ impl<P: Send> Run<P> {
                 q.drive(shard, ready, by);
             }
             Entered::Lock(mut runner) => {
+                runner.account_waits(now);
                 runner.begin(now);
                 q.leave(shard, runner);
                 let _ = shard.has_dispatched();

@@ -40,6 +40,7 @@ pub(crate) mod runner;
 mod sequence;
 pub(crate) mod timing;
 mod waiting;
+pub(crate) mod waits;
 pub(crate) mod watch;
 
 /// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may

@@ -26,6 +26,7 @@ mod bypass;
 mod cancel;
 mod dispatch;
 mod sorted;
+mod waits;
 
 pub(crate) use bypass::Sent;
 
@@ -141,6 +142,7 @@ impl Runner {
         home: HwQueue,
         own: Option<Own<'_>>,
     ) -> Ready {
+        self.account_waits(now);
         self.begin(now);
         self.elevator.counters.passes.add(1);
         let freed = self.take_returns(&hub.lasting) | self.answer_asks(hub, shard);

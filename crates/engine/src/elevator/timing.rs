@@ -7,7 +7,8 @@
 //! room at the device, the elevator is *short*, and the requests that it holds then wait for that.
 
 use super::Done;
-use crate::groups::{Counted, Spent};
+use super::waits::Waits;
+use crate::groups::{Counted, Spent, WaitSums};
 use blkmq_core::{Instant, IoMeta, Nanos, RequestId, SECTOR_SIZE};
 
 /// The stamps of a request that has a slot.
@@ -35,6 +36,7 @@ pub(crate) struct Timing {
     busy_since: Option<Instant>,
     /// The latest completion.
     last: Instant,
+    waits: Waits,
     counted: Counted,
 }
 
@@ -47,6 +49,7 @@ impl Timing {
             slow,
             busy_since: None,
             last: Instant::ZERO,
+            waits: Waits::default(),
             counted: Counted::default(),
         }
     }
@@ -113,6 +116,11 @@ impl Timing {
             *since = now.max(*since);
         }
         &mut self.counted
+    }
+
+    /// The account of the groups that wait, and its sums.
+    pub(super) fn waits(&mut self) -> (&mut Waits, &mut WaitSums) {
+        (&mut self.waits, &mut self.counted.waits)
     }
 
     /// Lists the requests that take longer from now on.

@@ -17,7 +17,7 @@ use blkmq_sched::Bypass;
 /// The watches of an elevator that has at least one.
 #[derive(Default)]
 pub(crate) struct Watch {
-    times: Option<Timing>,
+    pub(super) times: Option<Timing>,
     trace: Option<Tap>,
     pub(super) goals: Option<Keeper>,
     pub(super) forecaster: Option<Forecaster>,

@@ -15,6 +15,7 @@ mod promise;
 mod stats;
 mod times;
 mod tree;
+mod waits;
 
 pub use bounds::{MAX_GROUPS, MAX_WEIGHT};
 pub use burst::Burst;
@@ -30,3 +31,5 @@ pub(crate) use times::{Counted, Spent};
 pub use times::{IoTimes, KINDS, SlowIo};
 pub(crate) use tree::DEFAULT_WEIGHT;
 pub use tree::{Group, GroupSpec, GroupTree, weight_of_io_weight};
+pub use waits::Wait;
+pub(crate) use waits::WaitSums;

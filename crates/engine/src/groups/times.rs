@@ -5,6 +5,7 @@
 //! of the same moment.
 
 use super::latency::Latencies;
+use super::waits::{Wait, WaitSums};
 use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op};
 use blkmq_sched::GroupChange;
 
@@ -122,6 +123,8 @@ pub(crate) struct Counted {
     pub(crate) flushes: (u64, u64),
     /// Nanoseconds in which at least one request was in flight.
     pub(crate) busy: u64,
+    /// Which group waited behind which.
+    pub(crate) waits: WaitSums,
 }
 
 impl Counted {
@@ -203,6 +206,7 @@ pub(crate) struct Account {
     flushes: (u64, u64),
     /// By elevator: as [`Counted::busy`].
     busy: Vec<u64>,
+    waits: WaitSums,
 }
 
 impl Account {
@@ -231,6 +235,7 @@ impl Account {
                 }
                 let short = self.short.get_mut(at).map_or(0, std::mem::take);
                 self.add_short(heir, Nanos(short));
+                self.waits.inherit(group, self.heir(heir));
             }
         }
     }
@@ -289,6 +294,10 @@ impl Account {
         let shard = usize::from(shard);
         self.busy.resize(self.busy.len().max(shard + 1), 0);
         self.busy[shard] += std::mem::take(&mut counted.busy);
+        counted.waits.drain(&mut |wait| {
+            let behind = wait.behind.map(|group| self.heir(group));
+            self.waits.add(self.heir(wait.waiting), behind, wait.time.0);
+        });
     }
 
     /// The numbers of each group that has any, without those of the groups below it.
@@ -310,6 +319,11 @@ impl Account {
     /// Nanoseconds in which at least one request was in flight; of several elevators, those of the busiest.
     pub(crate) fn busy(&self) -> u64 {
         self.busy.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Which group waited behind which, without the groups below them.
+    pub(crate) fn waits(&self) -> Vec<Wait> {
+        self.waits.all().collect()
     }
 
     /// Takes the slow I/Os, and the number of those that were not kept.
@@ -365,6 +379,26 @@ mod tests {
         one(&mut account, 2, Op::Read);
         let all = account.all();
         assert_eq!((all.len(), all[0].0, all[0].1[0].ios), (1, GroupId::ROOT, 3));
+    }
+
+    #[test]
+    fn waits_of_a_removed_group_and_those_that_come_late_are_those_of_the_group_above() {
+        let mut account = Account::default();
+        (1..4).for_each(|group| account.regroup(added(group, (group == 2).into())));
+        let wait = |account: &mut Account, waiting: u16, behind: u16| {
+            let mut counted = Counted::default();
+            counted.waits.add(GroupId(waiting), Some(GroupId(behind)), 10);
+            account.take(0, &mut counted);
+            account.take(0, &mut counted);
+        };
+        wait(&mut account, 2, 3);
+        wait(&mut account, 3, 2);
+        account.regroup(GroupChange::Removed { group: GroupId(2) });
+        wait(&mut account, 2, 3);
+        wait(&mut account, 3, 2);
+        let all = account.waits().into_iter();
+        let all = all.map(|wait| (wait.waiting.0, wait.behind.map(|group| group.0), wait.time.0));
+        assert_eq!(all.collect::<Vec<_>>(), [(1, Some(3), 20), (3, Some(1), 20)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Program;
 use super::counts::{begin, counts};
 use super::message::{Answer, DeviceState, ExportSettings, ExportState, Request};
+use super::waits::waits;
 use crate::disk::Disk;
 use crate::export::{Cache, Served};
 use crate::worker::Shared;
@@ -20,7 +21,8 @@ pub(crate) fn to(request: Request, shared: &Shared, program: Option<&dyn Program
             took.map(|took| Answer::Done(took.0)).map_err(|error| error.to_string())
         }),
         Request::Export { name, settings } => change(shared, &name, &settings),
-        Request::Stat => stat(shared),
+        Request::Stat => begin(shared).map(|()| Answer::Stat(counts(shared))),
+        Request::Waits => begin(shared).map(|()| Answer::Waits(waits(shared))),
         Request::Trace { .. } | Request::ElevatorLog { .. } => {
             Err("a recording takes a connection of its own to the socket of control".to_owned())
         }
@@ -123,9 +125,4 @@ fn change(shared: &Shared, name: &str, settings: &ExportSettings) -> Result<Answ
         export.group.set_promise(promise).map_err(|error| error.to_string())?;
     }
     Ok(Answer::Done((clock.now() - begun).0))
-}
-
-fn stat(shared: &Shared) -> Result<Answer, String> {
-    begin(shared)?;
-    Ok(Answer::Stat(counts(shared)))
 }

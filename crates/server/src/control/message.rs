@@ -1,6 +1,7 @@
 //! The messages of control, and the call of a client.
 
 use super::figures::Stat;
+use super::waits::Waits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -39,6 +40,8 @@ pub enum Request {
     /// The counts of devices and exports so far. Counting begins with the first such request, if the server's
     /// [`Counting`](crate::Counting) does not say otherwise.
     Stat,
+    /// Which export waited behind which so far. Counting begins as with [`Request::Stat`].
+    Waits,
     /// A trace of a device, as blktrace's records, on this connection; another one of the device is refused meanwhile.
     Trace {
         /// The number of the device, from 1.
@@ -98,6 +101,8 @@ pub enum Answer {
     Done(u64),
     /// To [`Request::Stat`].
     Stat(Stat),
+    /// To [`Request::Waits`].
+    Waits(Waits),
     /// To [`Request::Reload`]: what was done and what needs a restart, a line each.
     Reloaded(Vec<String>),
     /// To [`Request::Trace`] and [`Request::ElevatorLog`]: it has begun, and its bytes follow in frames.

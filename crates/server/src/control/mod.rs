@@ -13,6 +13,7 @@ mod figures;
 mod message;
 mod program;
 mod socket;
+mod waits;
 
 pub use crate::recording::{Ended, RecordError, Why, record};
 pub(crate) use answer::to as respond;
@@ -21,3 +22,4 @@ pub use figures::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
 pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::Program;
 pub(crate) use socket::Control;
+pub use waits::{ExportWait, Waits};

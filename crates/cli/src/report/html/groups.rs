@@ -7,6 +7,7 @@ use super::super::markup::Markup;
 use super::super::model::{Report, Run};
 use super::super::svg::{self, look::Looks};
 use super::super::text_table::Align;
+use super::super::waits;
 use super::table;
 
 /// The shares that groups had, beside the shares that are due to their weights.
@@ -33,6 +34,13 @@ pub(super) fn figures(m: &mut Markup, report: &Report) {
                     scheduler's own, if it counted them, over the whole life of the queue.";
         m.leaf("p", &[("class", &"soft")], says);
         table(m, &columns(&run.groups), &rows(run));
+        if let Some(waits::Table { columns, rows }) = waits::table(&run.groups) {
+            let says = "How long groups waited before the device, ramp included, and behind whose requests there.";
+            m.leaf("p", &[("class", &"soft")], says);
+            let columns: Vec<_> =
+                columns.iter().map(|(name, says, align)| (name.as_str(), *says, *align)).collect();
+            table(m, &columns, &rows);
+        }
     }
 }
 

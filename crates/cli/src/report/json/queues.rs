@@ -1,6 +1,6 @@
 //! The figures of queues as such: their groups, and the state that the instances of their scheduler share.
 
-use super::super::group::Groups;
+use super::super::group::{Groups, Waited};
 use super::super::model::{OpTimes, Report, STAGES};
 use super::map::Map;
 use blkmq_sched::Reading;
@@ -40,6 +40,14 @@ struct Group<'a> {
     due: Option<f64>,
     #[serde(skip_serializing_if = "Map::is_empty")]
     stats: Map<&'a str, Statistic>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waited_for: Vec<WaitedFor<'a>>,
+}
+
+#[derive(Serialize)]
+struct WaitedFor<'a> {
+    group: Option<&'a str>,
+    time_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -81,6 +89,10 @@ impl<'a> Group<'a> {
             Reading::Flow(flow) => Statistic::Flow(Map(flow.rows().to_vec())),
             Reading::Number(number) => Statistic::Number(*number),
         };
+        let waited = |waited: &Waited| WaitedFor {
+            group: waited.behind.map(|at| groups.all[at].name.as_str()),
+            time_ns: waited.ns,
+        };
         let stats = group.stats.iter().map(|(name, reading)| (name.as_str(), statistic(reading)));
         Self {
             name: &group.name,
@@ -91,6 +103,7 @@ impl<'a> Group<'a> {
             share: groups.share(at),
             due: groups.due(at),
             stats: Map(stats.collect()),
+            waited_for: group.waited.iter().map(waited).collect(),
         }
     }
 }

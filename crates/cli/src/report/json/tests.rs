@@ -201,8 +201,14 @@ fn groups_are_told_once_for_each_queue_that_has_some() {
                 "Read": 20_000_000, "Write": 0, "Sync": 20_000_000, "Async": 0, "Discard": 0, "Total": 20_000_000
             },
             "dequeue": 7
-        }
+        },
+        "waited_for": [
+            { "group": "shop", "time_ns": 4_000_000_000_u64 },
+            { "group": "backup", "time_ns": 1_000_000_000 }
+        ]
     });
+    let shop = &groups[2]["waited_for"];
+    assert_eq!(shop[0], serde_json::json!({ "group": null, "time_ns": 2_000_000_000 }));
     assert_eq!(groups[4], expected);
     assert_eq!((&groups[0]["parent"], &groups[0]["weight"]), (&Value::Null, &Value::Null));
     assert_eq!((&groups[5]["due"], groups[5].get("stats")), (&Value::Null, None));

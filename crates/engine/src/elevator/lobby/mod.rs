@@ -126,6 +126,20 @@ impl Lobby {
         self.waiting as usize
     }
 
+    /// Shows the groups of which I/Os wait. O(groups).
+    pub(crate) fn show_waiting(&self, mut show: impl FnMut(GroupId)) {
+        if self.is_empty() {
+            return;
+        }
+        for (node, lines) in (0..).zip(&self.nodes) {
+            if let Some(submitter) = lines.turns.front()
+                && let Some(first) = self.first(Turn { node, submitter: *submitter })
+            {
+                show(first.group);
+            }
+        }
+    }
+
     /// Does a bare flush wait?
     #[inline]
     pub(crate) fn has_flush(&self) -> bool {

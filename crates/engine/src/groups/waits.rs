@@ -1,0 +1,154 @@
+//! For how long groups waited behind which others: sums for each pair of groups that had to do with each other.
+//!
+//! It knows nothing of requests: `elevator/waits.rs` finds out which groups wait, and for which.
+
+use blkmq_core::{GroupId, Nanos};
+
+/// The time for which I/Os of one group waited behind those of another, or of the same one. It never decreases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// The group that waited.
+    pub waiting: GroupId,
+    /// The group that had requests at the device meanwhile; `None` if there were none at the device.
+    pub behind: Option<GroupId>,
+    /// For how long.
+    pub time: Nanos,
+}
+
+/// The sums of a group that has waited.
+#[derive(Default)]
+struct Row {
+    /// Nanoseconds in which nothing was at the device.
+    alone: u64,
+    /// Nanoseconds behind each group, in the order of their numbers.
+    behind: Vec<(GroupId, u64)>,
+}
+
+/// Sums in nanoseconds. Memory is allocated for a pair when it first appears: 16 bytes, for at most 1024 x 1024 of them.
+#[derive(Default)]
+pub(crate) struct WaitSums {
+    /// By waiting group.
+    rows: Vec<Row>,
+}
+
+impl WaitSums {
+    /// `waiting` has waited behind `behind` for so many nanoseconds more. O(log groups).
+    pub(crate) fn add(&mut self, waiting: GroupId, behind: Option<GroupId>, time: u64) {
+        let at = usize::from(waiting.0);
+        if self.rows.len() <= at {
+            self.grow(at + 1);
+        }
+        let row = &mut self.rows[at];
+        let Some(group) = behind else {
+            row.alone += time;
+            return;
+        };
+        match row.behind.binary_search_by_key(&group, |(id, _)| *id) {
+            Ok(at) => row.behind[at].1 += time,
+            Err(at) => row.begin(at, group, time),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, rows: usize) {
+        self.rows.resize_with(rows, Row::default);
+    }
+
+    /// All sums that are not zero, by waiting group; the time behind nothing first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Wait> + '_ {
+        let rows = (0..).map(GroupId).zip(&self.rows);
+        let waits = rows.flat_map(|(waiting, row)| {
+            let wait = move |(behind, time)| Wait { waiting, behind, time: Nanos(time) };
+            row.sums().map(wait)
+        });
+        waits.filter(|wait| wait.time > Nanos::ZERO)
+    }
+
+    /// Passes all sums that are not zero to `to`, and begins again with zeros. The memory stays.
+    pub(crate) fn drain(&mut self, to: &mut dyn FnMut(Wait)) {
+        self.all().for_each(to);
+        for row in &mut self.rows {
+            row.alone = 0;
+            row.behind.iter_mut().for_each(|(_, time)| *time = 0);
+        }
+    }
+
+    /// The sums of the group `removed`, in either place, are those of `heir` from now on.
+    pub(crate) fn inherit(&mut self, removed: GroupId, heir: GroupId) {
+        let mut moved = Vec::new();
+        if let Some(row) = self.rows.get_mut(usize::from(removed.0)) {
+            let row = std::mem::take(row);
+            moved.extend(row.sums().map(|(behind, time)| (heir, behind, time)));
+        }
+        for (waiting, row) in (0..).map(GroupId).zip(&mut self.rows) {
+            if let Ok(at) = row.behind.binary_search_by_key(&removed, |(id, _)| *id) {
+                moved.push((waiting, Some(removed), row.behind.remove(at).1));
+            }
+        }
+        for (waiting, behind, time) in moved {
+            let behind = behind.map(|group| if group == removed { heir } else { group });
+            self.add(waiting, behind, time);
+        }
+    }
+}
+
+impl Row {
+    fn sums(&self) -> impl Iterator<Item = (Option<GroupId>, u64)> {
+        let behind = self.behind.iter().map(|(group, time)| (Some(*group), *time));
+        [(None, self.alone)].into_iter().chain(behind)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, at: usize, group: GroupId, time: u64) {
+        self.behind.insert(at, (group, time));
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn all(sums: &WaitSums) -> Vec<(u16, Option<u16>, u64)> {
+        let one = |wait: Wait| (wait.waiting.0, wait.behind.map(|group| group.0), wait.time.0);
+        sums.all().map(one).collect()
+    }
+
+    fn sums(of: &[(u16, Option<u16>, u64)]) -> WaitSums {
+        let mut sums = WaitSums::default();
+        for (waiting, behind, time) in of {
+            sums.add(GroupId(*waiting), behind.map(GroupId), *time);
+        }
+        sums
+    }
+
+    #[test]
+    fn each_pair_has_a_sum_of_its_own() {
+        let mut sums = sums(&[(2, Some(7), 1), (2, Some(1), 10), (0, None, 100), (2, Some(7), 5)]);
+        let expected = [(0, None, 100), (2, Some(1), 10), (2, Some(7), 6)];
+        assert_eq!(all(&sums), expected);
+        let mut drained = WaitSums::default();
+        for _ in 0..2 {
+            sums.drain(&mut |wait| drained.add(wait.waiting, wait.behind, wait.time.0));
+        }
+        assert_eq!((all(&drained), all(&sums)), (expected.to_vec(), vec![]));
+    }
+
+    #[test]
+    fn a_removed_group_leaves_its_sums_to_its_heir_as_one_that_waits_and_as_one_ahead() {
+        let mut sums = sums(&[
+            (1, None, 1),
+            (1, Some(1), 2),
+            (1, Some(2), 4),
+            (2, Some(1), 8),
+            (2, Some(3), 16),
+            (3, Some(1), 32),
+            (3, Some(2), 64),
+        ]);
+        sums.inherit(GroupId(2), GroupId(1));
+        let expected =
+            [(1, None, 1), (1, Some(1), 2 + 4 + 8), (1, Some(3), 16), (3, Some(1), 32 + 64)];
+        assert_eq!(all(&sums), expected);
+    }
+}
