@@ -78,6 +78,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-peers", requires: Some("fio"), run: serve::peers },
     Check { name: "serve-attacks", requires: Some("fio"), run: serve::attacks },
     Check { name: "serve-isolation", requires: Some("fio"), run: serve::isolation },
+    Check { name: "serve-floors", requires: Some("fio"), run: serve::floors },
     Check { name: "serve-ceilings", requires: Some("fio"), run: serve::ceilings },
     Check { name: "serve-soak", requires: Some("fio"), run: serve::soak },
     Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },

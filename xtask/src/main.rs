@@ -172,6 +172,12 @@ const VERBS: &[Verb] = &[
         run: serve::isolation::main,
     },
     Verb {
+        name: "serve-floors",
+        usage: "[SECONDS]",
+        summary: "a tenant with a floor beside one that floods the model of a cloud disk",
+        run: serve::floors::main,
+    },
+    Verb {
         name: "ceilings",
         usage: "[ROUNDS [SECONDS]]",
         summary: "a client under a ceiling of blkmq serve, of QEMU's throttle group, and of Linux' blkio controller",

@@ -1,5 +1,5 @@
-//! Measurements of `blkmq serve`, each a verb: beside other servers, of shares, beside hostile clients, for long, and
-//! through crashes.
+//! Measurements of `blkmq serve`, each a verb: beside other servers, of shares, of floors, beside hostile clients, for
+//! long, and through crashes.
 //!
 //! The clients are fio's NBD engine and, for crashes and attacks, [`wire`]. Checks that pass or fail within seconds are in
 //! `interop`; some of them are short runs of these.
@@ -8,6 +8,7 @@ pub(crate) mod attacks;
 pub(crate) mod ceilings;
 pub(crate) mod crash;
 pub(crate) mod fio;
+pub(crate) mod floors;
 pub(crate) mod isolation;
 pub(crate) mod peers;
 pub(crate) mod soak;

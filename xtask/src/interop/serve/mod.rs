@@ -17,7 +17,7 @@ mod trace;
 use super::{Outcome, nbd, parse};
 use crate::Result;
 use crate::nbd::Server;
-use crate::serve::{attacks, ceilings, crash, isolation, peers, soak};
+use crate::serve::{attacks, ceilings, crash, floors, isolation, peers, soak};
 use crate::shell::Cmd;
 use serde_json::Value;
 use std::fs;
@@ -168,6 +168,11 @@ pub(super) fn ceilings() -> Result<Outcome> {
 /// Three clients share a device by weight, briefly.
 pub(super) fn isolation() -> Result<Outcome> {
     isolation::test_size().map(|()| Outcome::Passed)
+}
+
+/// A tenant with a floor beside one that floods a device, briefly.
+pub(super) fn floors() -> Result<Outcome> {
+    floors::test_size().map(|()| Outcome::Passed)
 }
 
 /// A client beside each attack, briefly.
