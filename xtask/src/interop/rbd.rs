@@ -89,23 +89,29 @@ fn exported(cluster: &Cluster) -> Result<Outcome> {
     }
     let image = format!("rbd:rbd/t:conf={}", cluster.path("ceph.conf").display());
     let compared = Cmd::new(&format!("qemu-img compare -f raw -F raw {} {image}", server.uri("")));
-    match compared.output() {
-        Err(error) if error.to_string().contains("Unknown protocol 'rbd'") => {
-            return Ok(Outcome::Skipped("qemu-block-extra is not installed".into()));
-        }
-        compared => compared?,
+    let by_qemu = match compared.output() {
+        Err(error) if lacks_rbd(&error.to_string()) => false,
+        compared => compared.map(|_| true)?,
     };
     cluster.cmd(&format!("rbd export --no-progress rbd/t {}", read.display())).output()?;
     let (mut written, read) = (fs::read(written)?, fs::read(read)?);
     written[1 << 20..3 << 20].fill(0);
     written[3 << 20..(3 << 20) + (128 << 10)].fill(90);
-    if written == read {
-        println!("qemu-img and rbd export read what was written through the export");
-        Ok(Outcome::Passed)
-    } else {
+    if written != read {
         let at = written.iter().zip(&read).position(|(a, b)| a != b);
-        Err(format!("rbd export has other bytes, first at {at:?}").into())
+        return Err(format!("rbd export has other bytes, first at {at:?}").into());
     }
+    println!("rbd export reads what was written through the export");
+    Ok(if by_qemu {
+        Outcome::Passed
+    } else {
+        Outcome::Skipped("qemu-block-extra is not installed; rbd export was compared".into())
+    })
+}
+
+/// Does QEMU say that its client of images is not there? Its versions say it differently.
+fn lacks_rbd(error: &str) -> bool {
+    error.contains("Unknown protocol 'rbd'") || error.contains("Unable to load module rbd")
 }
 
 /// The daemons of [`kills`], for a short while.

@@ -100,8 +100,13 @@ pub(in crate::interop) fn page() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The page shows the rates that `blkmq ctl stat` counts in the same seconds.
+/// The page shows the rates that `blkmq ctl stat` counts in the same seconds, or almost: where the machine is busy, a second
+/// of one may not be that of the other, so there are three tries.
 fn agrees(scene: &mut Scene) -> Result<()> {
+    agrees_now(scene).or_else(|_| agrees_now(scene)).or_else(|_| agrees_now(scene))
+}
+
+fn agrees_now(scene: &mut Scene) -> Result<()> {
     let before = scene.server.ctl("stat --count=1 --interval=3")?;
     let shown = scene.browser.eval(
         "[...document.querySelectorAll('.export')].map((card) => [card.dataset.key, \
