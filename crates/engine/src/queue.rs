@@ -87,8 +87,8 @@ impl<P: Send + 'static> Queue<P> {
             return (!q.salvage(now)).then_some(now + SALVAGE_AGAIN);
         }
         q.serve(hw, now);
-        let elevator = q.gate(&q.hub.shards[q.hub.shard_of(hw)]).deadline();
-        q.pump_deadlines(hw).into_iter().chain([elevator]).flatten().min()
+        let elevator = q.pass_deadlines(&q.hub.shards[q.hub.shard_of(hw)]);
+        q.pump_deadlines(hw).into_iter().chain(elevator).flatten().min()
     }
 
     /// Does the work that is due anywhere in the queue, for I/Os of submitters that were dropped: no submitter waits

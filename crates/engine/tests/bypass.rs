@@ -1,9 +1,11 @@
 //! The short ways of a plug (decision 0017): past a policy that only keeps the order, and in and out at once for a
 //! request that comes alone.
 
-use crate::common::{assert_at_rest, config, drain, shape, write};
-use blkmq_core::{HwQueue, Instant, Nanos, RequestId};
-use blkmq_engine::{Busy, Config, IoTimes, Queue, StatsMode, Submitter};
+use crate::common::{Handle, assert_at_rest, config, drain, shape, write};
+use blkmq_core::{GroupId, HwQueue, Instant, Nanos, Op, RequestId};
+use blkmq_engine::{
+    Busy, Config, GroupSpec, GroupTree, Io, IoTimes, Promise, Queue, StatsMode, Submitter,
+};
 use blkmq_sched::{At, Bypass, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
 use std::cell::{Cell, RefCell};
 
@@ -244,5 +246,81 @@ fn a_request_that_comes_alone_waits_for_no_tag_that_an_earlier_one_missed() {
     sub.flush(now);
     assert_eq!(ends(&mut sub, &mut now), [900]);
     assert_eq!(stages(&queue.times().all()[1]), [0, 1, 0, 4], "the policy kept the last one");
+    KEPT_UNTIL.set(None);
+}
+
+/// A queue with that policy, in which the first group has a goal of a millisecond for reads and the second has none, in
+/// front of a device that has eight tags.
+fn with_goal() -> (Queue<u32>, Handle, [GroupId; 2]) {
+    let (config, device) = config(shape(1, 8));
+    let goal = Promise::default().set("p99_read=1000").expect("right");
+    let spec =
+        |name: &str, promise| GroupSpec { name: name.into(), promise, ..GroupSpec::default() };
+    let groups = vec![spec("victim", goal), spec("flood", Promise::default())];
+    let groups = GroupTree::of(groups).expect("a tree");
+    let ids = ["victim", "flood"].map(|name| groups.find(name).expect("there"));
+    let queue = Queue::new(Config { groups, ..config.scheduler(&FACTORY) }).expect("valid");
+    (queue, device, ids)
+}
+
+/// The controller of latency goals looks at requests as they end. Until it takes something, they pass as without it, and
+/// each has a budget.
+#[test]
+fn with_a_latency_goal_requests_pass_until_something_is_taken() {
+    let (queue, device, [victim, flood]) = with_goal();
+    let mut sub = queue.submitter().expect("one is free");
+    SEEN.set([0; 5]);
+    let mut now = T0;
+    let io = |group, op, at| Io { group, ..Io::new(op, at, 8, at, at as u32) };
+    sub.push(now, io(victim, Op::Read, 100)).expect("there is credit");
+    sub.flush(now);
+    assert_eq!((seen(), queue.budgets_in_use()), ([0, 0, 0, 1, 0], 1), "one that comes alone");
+    for at in [500, 300] {
+        sub.push(now, io(flood, Op::Write, at)).expect("there is credit");
+    }
+    sub.flush(now);
+    assert_eq!((seen(), queue.budgets_in_use()), ([0, 0, 0, 3, 0], 3), "a plug");
+    for at in (1000..1600).step_by(100) {
+        sub.push(now, io(flood, Op::Write, at)).expect("there is credit");
+    }
+    sub.flush(now);
+    let [tail, _, picked, passed, _] = seen();
+    assert_eq!((tail, picked, passed), (6, 5, 3), "without a budget for each they wait in line");
+    assert_eq!(queue.budgets_in_use(), 8);
+    for _ in 0..3 {
+        now += Nanos::from_millis(100);
+        device.finish(100);
+        sub.poll(now);
+        sub.reap(u32::MAX, |_| {});
+        sub.push(now, io(victim, Op::Read, now.as_nanos() / 1_000_000)).expect("there is credit");
+        sub.push(now, io(flood, Op::Write, now.as_nanos() / 100_000)).expect("there is credit");
+        sub.flush(now);
+    }
+    assert_ne!(queue.goals().expect("there is one").taken, Default::default(), "reads were late");
+    let (_, [tail, .., passed, _]) = (device.finish(100), seen());
+    sub.poll(now);
+    sub.push(now, io(victim, Op::Read, 7000)).expect("there is credit");
+    sub.flush(now);
+    assert_eq!((seen()[0], seen()[3]), (tail + 1, passed), "the long way");
+    device.finish(100);
+    drain(&mut sub, &mut now, 100);
+    assert_at_rest(&queue, 1);
+}
+
+/// A policy may keep a request that came alone: the budget that it had goes back.
+#[test]
+fn a_request_that_is_kept_has_no_budget() {
+    let at = T0 + MS;
+    KEPT_UNTIL.set(Some(at));
+    let (queue, device, [victim, _]) = with_goal();
+    let mut sub = queue.submitter().expect("one is free");
+    SEEN.set([0; 5]);
+    sub.push(T0, Io { group: victim, ..write(100, 8) }).expect("there is credit");
+    sub.flush(T0);
+    assert_eq!((seen(), queue.budgets_in_use()), ([1, 0, 1, 0, 0], 0));
+    device.with(|c| c.inline = true);
+    drain(&mut sub, &mut { at }, 10);
+    assert_eq!(device.sectors(), [100]);
+    assert_at_rest(&queue, 1);
     KEPT_UNTIL.set(None);
 }

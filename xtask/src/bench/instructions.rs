@@ -30,6 +30,7 @@ enum Case {
         plug: u32,
         taken: Taken,
         submitters: u32,
+        goal: Goal,
     },
     /// fio's null engine, which has no block layer.
     Fio {
@@ -47,16 +48,51 @@ enum Taken {
     Iostats,
 }
 
+/// The group of the I/Os, and the latency goal in the queue: one that is always met, so that nothing is taken for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Goal {
+    /// There are no groups.
+    NoGroup,
+    /// There is a group, and no goal.
+    None,
+    /// The I/Os are of a group with a goal.
+    Own,
+    /// The I/Os are of a group without one, and another has one.
+    OfOthers,
+}
+
+impl Goal {
+    /// Behind the name of a case.
+    fn name(self) -> &'static str {
+        match self {
+            Self::NoGroup => "",
+            Self::None => ", a group",
+            Self::Own => ", a goal",
+            Self::OfOthers => ", a goal of others",
+        }
+    }
+
+    fn options(self) -> &'static str {
+        match self {
+            Self::NoGroup => "",
+            Self::None => "--group=a --group=b --cgroup=a",
+            Self::Own => "--group=a:p99_read=1s --group=b --cgroup=a",
+            Self::OfOthers => "--group=a --group=b:p99_read=1s --cgroup=a",
+        }
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ours { scheduler, plug, taken, submitters } => {
+            Self::Ours { scheduler, plug, taken, submitters, goal } => {
                 let times = match taken {
                     Taken::Nothing => "no latencies",
                     Taken::Latencies => "latencies",
                     Taken::Iostats => "iostats",
                 };
-                write!(f, "{scheduler}, plugs of {plug}, {times}, submitters {submitters}")
+                let goal = goal.name();
+                write!(f, "{scheduler}, plugs of {plug}, {times}, submitters {submitters}{goal}")
             }
             Self::Fio { batch } => write!(f, "fio, batches of {batch}"),
         }
@@ -71,13 +107,28 @@ impl Case {
                 for (taken, submitters) in
                     [(Taken::Nothing, 1), (Taken::Latencies, 1), (Taken::Nothing, 2)]
                 {
-                    all.push(Self::Ours { scheduler, plug, taken, submitters });
+                    all.push(Self::Ours {
+                        scheduler,
+                        plug,
+                        taken,
+                        submitters,
+                        goal: Goal::NoGroup,
+                    });
                 }
             }
         }
         // On the short way and on the long one.
         for scheduler in ["none", "mq-deadline"] {
-            all.push(Self::Ours { scheduler, plug: 8, taken: Taken::Iostats, submitters: 1 });
+            let (plug, taken, submitters) = (8, Taken::Iostats, 1);
+            all.push(Self::Ours { scheduler, plug, taken, submitters, goal: Goal::NoGroup });
+        }
+        for scheduler in ["none", "mq-deadline"] {
+            for plug in PLUGS {
+                for goal in [Goal::None, Goal::Own, Goal::OfOthers] {
+                    let (taken, submitters) = (Taken::Nothing, 1);
+                    all.push(Self::Ours { scheduler, plug, taken, submitters, goal });
+                }
+            }
         }
         if is_installed("fio") {
             all.extend(PLUGS.map(|batch| Self::Fio { batch }));
@@ -101,14 +152,15 @@ impl Case {
     fn cmd(self, ios: u64) -> Cmd {
         let work = "--rw=randread --bs=4k --iodepth=32 --size=1g --norandommap";
         match self {
-            Self::Ours { scheduler, plug, taken, submitters } => {
+            Self::Ours { scheduler, plug, taken, submitters, goal } => {
+                let groups = goal.options();
                 let times = match taken {
                     Taken::Nothing => "--gtod_reduce",
                     Taken::Latencies => "",
                     Taken::Iostats => "--gtod_reduce --iostats",
                 };
                 Cmd::new(&format!(
-                    "{BLKMQ} bench --device null,submit_queues=1,irqmode=0 --scheduler {scheduler} {work} {times} \
+                    "{BLKMQ} bench --device null,submit_queues=1,irqmode=0 --scheduler {scheduler} {work} {times} {groups} \
                      --iodepth_batch_submit={plug} --iodepth_batch_complete_min={plug} --number_ios={ios} \
                      --numjobs={submitters} --threads {submitters} --repeat 1"
                 ))
@@ -219,8 +271,13 @@ fn report(figures: &[(Case, f64)], written: &Value) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const CASE: Case =
-        Case::Ours { scheduler: "none", plug: 8, taken: Taken::Nothing, submitters: 1 };
+    const CASE: Case = Case::Ours {
+        scheduler: "none",
+        plug: 8,
+        taken: Taken::Nothing,
+        submitters: 1,
+        goal: Goal::NoGroup,
+    };
 
     #[test]
     fn a_count_is_read_from_what_callgrind_says() {
@@ -250,6 +307,6 @@ mod tests {
         let all = names.len();
         names.sort();
         names.dedup();
-        assert!(names.len() == all && all >= 26, "{all}");
+        assert!(names.len() == all && all >= 38, "{all}");
     }
 }

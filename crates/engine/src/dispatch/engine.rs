@@ -6,6 +6,7 @@
 use super::gate::Gate;
 use super::pump::Pump;
 use super::pump_mode::PumpMode;
+use crate::elevator::goals::Board;
 use crate::elevator::runner::Runner;
 use crate::shared::hub::Hub;
 use crate::shared::shard::Shard;
@@ -40,7 +41,19 @@ impl<P> Engine<P> {
         let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
         let hws = shard.hws().filter(|_| inline).map(HwQueue);
         let pumps = hws.flat_map(|hw| self.pump_deadlines(hw));
-        pumps.flatten().chain(self.gate(shard).deadline()).min()
+        pumps.flatten().chain(self.pass_deadlines(shard).into_iter().flatten()).min()
+    }
+
+    /// When a pass over the elevator of `shard` has to be made: for a kick or a timer, and for a look of the controller of
+    /// latency goals.
+    pub(crate) fn pass_deadlines(&self, shard: &Shard) -> [Option<Instant>; 2] {
+        [self.gate(shard).deadline(), self.hub.board.as_ref().and_then(Board::next_look)]
+    }
+
+    /// Is a look of the controller of latency goals due by now?
+    pub(crate) fn is_look_due(&self, now: Instant) -> bool {
+        let at = self.hub.board.as_ref().and_then(Board::next_look);
+        at.is_some_and(|at| at <= now)
     }
 
     /// When the pump of `hw` has to run: for a kick or a timer, and for the device.

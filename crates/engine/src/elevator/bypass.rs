@@ -18,6 +18,13 @@ impl Elevator {
             && !self.lobby.is_open()
     }
 
+    /// The same where groups have latency goals, which open the lobby: while nothing is taken for them, and no I/O waits
+    /// there. Each request needs a budget then.
+    #[inline]
+    pub(crate) fn is_open_to_counted(&self) -> bool {
+        self.is_only_watched && self.held == 0 && self.flushes.is_empty() && self.lobby.is_empty()
+    }
+
     /// May all I/Os of a plug pass, or only one that comes alone?
     #[inline]
     pub(crate) fn may_bypass(&self) -> bool {

@@ -28,11 +28,10 @@ impl Elevator {
 
     /// Counts a request that has finished, all at once: its pick is not counted by itself.
     #[inline]
-    pub(super) fn count_completed(&mut self, done: &Done) {
+    pub(super) fn count_done(&mut self, done: &Done) {
         if self.counts_groups {
             self.count_whole(done);
         }
-        self.watch_completed(done);
     }
 
     #[inline(never)]

@@ -5,7 +5,7 @@
 
 use super::Elevator;
 use crate::GroupTree;
-use crate::sync::{Arc, Lever, Mutex, PoisonError};
+use crate::sync::{Arc, AtomicU64, Lever, Mutex, Ordering, PoisonError};
 use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op, RequestId};
 use blkmq_sched::goals::{Member, STEP, Sight};
 use blkmq_sched::{GoalReport, Goals, Requests, Taken};
@@ -50,22 +50,42 @@ impl GoalsStatus {
     }
 }
 
-/// Where the state of a queue's goals is published.
+/// Where the state of a queue's goals is published, and the time of the next look.
 #[derive(Clone)]
-pub(crate) struct Board(Arc<Mutex<GoalsStatus>>);
+pub(crate) struct Board(Arc<Published>);
+
+struct Published {
+    status: Mutex<GoalsStatus>,
+    /// When a pass has to be made for a look, if none is made before; nanoseconds, `u64::MAX` for never. A timer of the
+    /// gate would have to be set in every pass, since each pass serves it.
+    next_look: AtomicU64,
+}
 
 impl Board {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(GoalsStatus::default())))
+        let (status, next_look) = (Mutex::new(GoalsStatus::default()), AtomicU64::new(u64::MAX));
+        Self(Arc::new(Published { status, next_look }))
     }
 
     pub(crate) fn read(&self) -> GoalsStatus {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When a pass has to be made for a look. A hint, as the deadline of a gate.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        match self.0.next_look.load(Ordering::Acquire) {
+            u64::MAX => None,
+            ns => Some(Instant::from_nanos(ns)),
+        }
+    }
+
+    fn set_next_look(&self, at: Option<Instant>) {
+        self.0.next_look.store(at.map_or(u64::MAX, Instant::as_nanos), Ordering::Release);
     }
 
     /// Publishes, unless a reader is at it just now: the next look is soon.
     fn publish(&self, now: Instant, goals: &Goals) {
-        if let Ok(mut status) = self.0.try_lock() {
+        if let Ok(mut status) = self.0.status.try_lock() {
             status.goals.clear();
             status.goals.extend(goals.reports());
             status.taken = goals.taken();
@@ -84,6 +104,10 @@ pub(crate) struct Keeper {
     some_ended: bool,
     /// Looks in a row before which none had.
     unanswered: u32,
+    /// Something is taken from groups without a goal.
+    takes: bool,
+    /// The board has the time of the next look.
+    is_told: bool,
 }
 
 /// The longest time from one look to the next where nothing ends is 2^20 of the shortest, more than a day.
@@ -109,21 +133,56 @@ impl Sight for InElevator<'_> {
 impl Keeper {
     /// For a queue with a budget of `most`, which `lever` moves.
     pub(crate) fn new((lever, most): (Lever, u32), members: &[Member], board: &Board) -> Self {
-        let goals = Goals::new(most, members);
-        Self { goals, lever: (lever, most), board: board.clone(), some_ended: false, unanswered: 0 }
+        Self {
+            goals: Goals::new(most, members),
+            lever: (lever, most),
+            board: board.clone(),
+            some_ended: false,
+            unanswered: 0,
+            takes: false,
+            is_told: false,
+        }
     }
 
+    // While nothing is taken, a request is charged for at its end: that is one call for it instead of two, and none where
+    // it takes a short way.
+
     pub(super) fn inserted(&mut self, now: Instant, io: &IoMeta) {
-        self.goals.inserted(now, io);
+        if self.takes {
+            self.goals.inserted(now, io);
+        }
     }
 
     pub(super) fn joined(&mut self, now: Instant, io: &IoMeta) {
-        self.goals.joined(now, io);
+        if self.takes {
+            self.goals.joined(now, io);
+        }
     }
 
     pub(super) fn completed(&mut self, io: &IoMeta, at: Instant) {
-        self.goals.completed(io, at);
+        if self.takes {
+            self.goals.completed(io, at);
+            self.some_ended = true;
+        } else {
+            self.passed(io, at);
+        }
+    }
+
+    /// The same while nothing is taken.
+    #[inline(always)]
+    pub(super) fn passed(&mut self, io: &IoMeta, at: Instant) {
+        self.goals.passed(io, at);
         self.some_ended = true;
+    }
+
+    /// Is anything taken?
+    pub(super) fn takes(&self) -> bool {
+        self.takes
+    }
+
+    /// When the controller wants to look; time zero if the threads that wait are not told that.
+    pub(super) fn due(&self) -> Instant {
+        if self.is_told { self.goals.due() } else { Instant::ZERO }
     }
 
     /// When to look although no pass is made: as soon as the controller wants to, and where nothing ends after twice the
@@ -140,9 +199,17 @@ impl Keeper {
         } else {
             self.unanswered.saturating_add(1)
         };
-        let (lever, most) = &self.lever;
-        lever.set(self.goals.taken().device_depth.unwrap_or(*most));
+        let (taken, (lever, most)) = (self.goals.taken(), &self.lever);
+        self.takes = taken != Taken::default();
+        lever.set(taken.device_depth.unwrap_or(*most));
         self.board.publish(now, &self.goals);
+        self.tell(false);
+    }
+
+    /// Tells the threads that wait when the next look is, or that none has to be made.
+    fn tell(&mut self, is_busy: bool) {
+        self.is_told = is_busy;
+        self.board.set_next_look(is_busy.then(|| self.next_look()));
     }
 }
 
@@ -174,11 +241,24 @@ impl Elevator {
         let Some(keeper) = keeper else { return false };
         if keeper.goals.due() <= now {
             keeper.look(now, &InElevator { requests, at_device });
+            self.settle_watch();
         }
         true
     }
 
+    /// Tells the threads that wait when the controller has to look although no pass is made: a device that ends nothing
+    /// calls for none, and would be taken for a good one.
+    pub(super) fn tell_look(&mut self) {
+        let is_busy = self.requests.in_use() > 0;
+        let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
+        if let Some(keeper) = keeper.filter(|keeper| is_busy && !keeper.is_told) {
+            keeper.tell(true);
+            self.settle_watch();
+        }
+    }
+
     /// When the controller has to look although no pass is made; `None` without one, or while no request has a slot.
+    #[cfg(feature = "compare")]
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.keeper().filter(|_| self.requests.in_use() > 0).map(Keeper::next_look)
     }

@@ -18,7 +18,7 @@ use crate::shared::common::ElevatorEnv;
 use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
 use crate::submission::plugged::PluggedRequest;
-use crate::sync::Arc;
+use crate::sync::{Arc, Consumer};
 use crate::{BioTable, Inflight, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::goals::Member;
@@ -125,7 +125,7 @@ pub(crate) struct Elevator {
     front_merges: bool,
     /// The policy wants to be asked about each slot.
     asks_policy: bool,
-    /// The policy, or the controller of latency goals, wants to be.
+    /// The policy wants to be, or the controller of latency goals takes something.
     limits_slots: bool,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
@@ -139,6 +139,13 @@ pub(crate) struct Elevator {
     picks_plugs: bool,
     /// A request that does is noted: the policy is told of it, or times are counted.
     notes_passing: bool,
+    /// Each request is noted: times are counted, or there is a forecast.
+    notes_requests: bool,
+    /// Groups have latency goals, nothing is taken for them, requests are not traced, and the policy does not share by
+    /// group: I/Os may take the short ways.
+    is_only_watched: bool,
+    /// From this time on, the watches have work in every pass.
+    looks_at: Instant,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
     requests: Requests,
@@ -170,16 +177,18 @@ impl Elevator {
     ) -> Self {
         let slots = config.slots();
         let asks_policy = policy.limits_slots();
-        let limits_slots = asks_policy || watches.goals.is_some();
         let watch = watch::wanted(env.stats_mode(), slots, watches);
         // With several hardware queues, the policy chooses the one that an I/O leaves by.
         let bypass = bypass(&*policy, &config);
-        Self {
+        let mut elevator = Self {
             front_merges: policy.front_merges(),
             asks_policy,
-            limits_slots,
+            limits_slots: asks_policy,
             counts_groups: counting::counts(&*policy, env.level()),
-            notes_passing: watch::notes_passing(bypass, watch.as_deref()),
+            notes_passing: false,
+            notes_requests: false,
+            is_only_watched: false,
+            looks_at: Instant::ZERO,
             watch,
             is_direct: config.bypass && config.hw_queues == 1,
             bypass,
@@ -210,7 +219,9 @@ impl Elevator {
             now: Instant::ZERO,
             config,
             counters,
-        }
+        };
+        elevator.settle_watch();
+        elevator
     }
 
     /// Sets the time. Callers read clocks on their own, so an earlier time than before is ignored: a policy never
@@ -501,15 +512,41 @@ impl Elevator {
         Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id), pool)
     }
 
-    /// Tells the policy that a request has finished, and frees its slot.
+    /// Takes back finished requests: tells the policy of each, and frees its slot. Returns how many there were.
     #[inline(always)]
-    pub(crate) fn done(&mut self, done: &Done) {
+    pub(crate) fn take_done(&mut self, returns: &mut Consumer<Done>) -> u32 {
+        if self.is_watched() {
+            return self.take_watched(returns);
+        }
+        returns.take_all(|done| {
+            self.tell_done(done);
+            self.free_slot(done.rq);
+        })
+    }
+
+    #[inline(never)]
+    fn take_watched(&mut self, returns: &mut Consumer<Done>) -> u32 {
+        if self.is_only_watched && !self.notes_requests {
+            return returns.take_all(|done| {
+                self.tell_done(done);
+                self.watch_only_completed(done);
+                self.free_slot(done.rq);
+            });
+        }
+        returns.take_all(|done| {
+            self.tell_done(done);
+            self.watch_completed(done);
+            self.free_slot(done.rq);
+        })
+    }
+
+    #[inline(always)]
+    fn tell_done(&mut self, done: &Done) {
         if self.bypass != Bypass::Untold {
             let cx = Cx::new(self.now, &self.requests, &self.env);
             self.policy.completed(&cx, done);
         }
-        self.count_completed(done);
-        self.free_slot(done.rq);
+        self.count_done(done);
     }
 
     /// Takes back `rq`, which is to be issued again later. It goes to the head, and nothing merges with it there.

@@ -24,6 +24,7 @@ use blkmq_sched::Done;
 mod admission;
 mod bypass;
 mod cancel;
+mod counted;
 mod dispatch;
 mod sorted;
 mod waits;
@@ -151,8 +152,8 @@ impl Runner {
         if !std::mem::take(&mut self.asked_alone) {
             self.dispatch_all(hub, shard, home, &mut ready);
         }
-        if self.elevator.time_busy() {
-            self.look_again();
+        if self.elevator.is_look_due() {
+            self.end_watched();
         }
         self.publish_forecast();
         self.end();
@@ -167,6 +168,14 @@ impl Runner {
             let rings = blocked.iter().filter_map(|id| staging[usize::from(id.0)].as_ref());
             elevator.publish_forecast(rings.map(|rings| rings.protos.len()).sum());
         }
+    }
+
+    /// The last look of the watches in a pass.
+    #[inline(never)]
+    fn end_watched(&mut self) {
+        // Without what was taken until now, those that wait may have slots in the next pass.
+        self.retry_blocked |= self.elevator.time_busy();
+        self.elevator.tell_look();
     }
 
     /// Begins a pass, or other work on the elevator: tells it the time, and lets the policy's governor decide if that
@@ -209,7 +218,7 @@ impl Runner {
         let Self { elevator, lanes, completions, duties, .. } = self;
         let mut freed = false;
         for lane in lanes {
-            freed |= lane.returns.take_all(|done| elevator.done(done)) > 0;
+            freed |= elevator.take_done(&mut lane.returns) > 0;
             while let Some(back) = lane.handbacks.pop() {
                 freed |=
                     elevator.take_back(back, |bio, result| completions.push(lasting, bio, result));
@@ -236,8 +245,8 @@ impl Runner {
         }
     }
 
-    /// Asks for a pass at the next look of the controller of latency goals: a device that ends nothing calls for none,
-    /// and would be taken for a good one.
+    /// Asks for a pass at the next look of the controller of latency goals, where passes are not made by a runner.
+    #[cfg(feature = "compare")]
     pub(crate) fn look_again(&mut self) {
         if let Some(at) = self.elevator.next_look() {
             self.duties.arm(at);

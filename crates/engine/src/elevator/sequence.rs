@@ -86,7 +86,8 @@ impl Elevator {
         let id = done.rq;
         let cx = Cx::new(self.now, &self.requests, &self.env);
         self.policy.completed(&cx, done);
-        self.count_completed(done);
+        self.count_done(done);
+        self.watch_completed(done);
         let hw = self.requests.get(id).hw;
         if let Some(result) = self.flushes.data_done(self.now, hw, id, done.result) {
             self.end(id, result, end);

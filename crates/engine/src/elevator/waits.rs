@@ -174,12 +174,6 @@ impl Waits {
 }
 
 impl Elevator {
-    /// Does anything watch over the requests, so that waiting may be accounted for?
-    #[inline]
-    pub(super) fn is_watched(&self) -> bool {
-        self.watch.is_some()
-    }
-
     /// Accounts for the time from the last pass to `now`, when nothing has changed yet. `staged` shows the groups of I/Os
     /// that wait for a slot outside, of which there are some or not. O(1); every so often O(slots + groups + pairs of
     /// groups that are here).

@@ -46,11 +46,6 @@ pub(super) fn wanted(mode: StatsMode, slots: u32, watches: Watches) -> Option<Bo
     Watch::of(mode.times.then(|| Timing::new(slots, mode.slow)), watches)
 }
 
-/// Is anything to be done for a request that passes, beyond giving it a slot?
-pub(super) fn notes_passing(bypass: Bypass, watch: Option<&Watch>) -> bool {
-    bypass == Bypass::Told || watch.is_some()
-}
-
 impl Watch {
     fn of(times: Option<Timing>, watches: Watches) -> Option<Box<Self>> {
         let Watches { trace, goals, forecaster } = watches;
@@ -123,7 +118,40 @@ impl Elevator {
             None => Some(Timing::new(self.config.slots(), mode.slow)),
         };
         self.watch = Watch::of(times, Watches { trace, goals, forecaster });
-        self.notes_passing = notes_passing(self.bypass, self.watch.as_deref());
+        self.settle_watch();
+    }
+
+    /// Follows a change of the watches, or of what the controller of latency goals takes: sets the words that the path
+    /// of an I/O looks at instead.
+    pub(super) fn settle_watch(&mut self) {
+        let watch = self.watch.as_deref();
+        let goals = watch.and_then(|watch| watch.goals.as_ref());
+        let takes = goals.is_some_and(Keeper::takes);
+        self.notes_requests =
+            watch.is_some_and(|watch| watch.times.is_some() || watch.forecaster.is_some());
+        self.notes_passing = self.bypass == Bypass::Told || self.notes_requests;
+        self.limits_slots = self.asks_policy || takes;
+        self.is_only_watched = self.is_direct
+            && goals.is_some()
+            && !takes
+            && !self.is_traced()
+            && !self.policy.shares_by_group();
+        self.looks_at = match goals {
+            Some(keeper) if !takes && !self.notes_requests => keeper.due(),
+            _ => Instant::ZERO,
+        };
+    }
+
+    /// Is there any watch?
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// Has a watch work now, beyond the requests that end?
+    #[inline]
+    pub(super) fn is_look_due(&self) -> bool {
+        self.watch.is_some() && self.now >= self.looks_at
     }
 
     /// Ends this elevator's part of a trace: its queue is replaced by another.
@@ -131,6 +159,7 @@ impl Elevator {
         if let Some(watch) = &mut self.watch {
             watch.trace = None;
         }
+        self.settle_watch();
     }
 
     /// Moves the counts to the ledger, after waiting for another thread that counts.
@@ -169,7 +198,7 @@ impl Elevator {
     /// The request, which has this many bios, has a slot and a tag, and leaves at once.
     #[inline]
     pub(super) fn watch_passed(&mut self, id: RequestId, bios: u32) {
-        if self.watch.is_some() {
+        if self.notes_requests {
             self.note_passed(id, bios);
         }
     }
@@ -260,6 +289,14 @@ impl Elevator {
         }
     }
 
+    /// The same where the controller of latency goals alone watches, and takes nothing.
+    #[inline(always)]
+    pub(super) fn watch_only_completed(&mut self, done: &Done) {
+        if let Some(Watch { goals: Some(goals), .. }) = self.watch.as_deref_mut() {
+            goals.passed(self.requests.get(done.rq), done.completed);
+        }
+    }
+
     #[inline(never)]
     fn note_completed(&mut self, done: &Done) {
         let Some(watch) = &mut self.watch else { return };
@@ -344,11 +381,11 @@ impl Elevator {
         }
     }
 
-    /// Requests have come back, or a pass has ended. True if there are latency goals, so that groups that had to wait may
-    /// have slots now.
+    /// Requests have come back, or a pass has ended. True if the controller of latency goals has looked or takes something,
+    /// so that groups that had to wait may have slots now.
     #[inline]
     pub(super) fn time_busy(&mut self) -> bool {
-        self.watch.is_some() && self.look_up()
+        self.is_look_due() && self.look_up()
     }
 
     #[inline(never)]

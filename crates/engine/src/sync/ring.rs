@@ -247,7 +247,7 @@ impl<T> Consumer<T> {
 
     /// Shows all published values to `look`, the oldest first, and takes them, with one store. Returns how many. If
     /// `look` panics, those that it has seen are not seen again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_all(&mut self, mut look: impl FnMut(&T)) -> u32
     where
         T: Copy,

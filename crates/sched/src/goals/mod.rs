@@ -222,6 +222,7 @@ impl Goals {
         }
     }
 
+    #[inline(always)]
     fn treated(&self, group: GroupId) -> Treated {
         let found = self.treated.get(usize::from(group.0));
         found.copied().unwrap_or(self.treated[0])
@@ -242,6 +243,19 @@ impl Goals {
         let place = self.treated(io.group).watched[usize::from(io.op != Op::Read)];
         if let Some(watched) = self.watched.get_mut(usize::from(place)) {
             watched.window.count(io.arrived, at, self.since, watched.goal);
+        }
+    }
+
+    /// A request has ended that was not told when it came in: as [`inserted`](Self::inserted) and
+    /// [`completed`](Self::completed) at once.
+    #[inline(always)]
+    pub fn passed(&mut self, io: &IoMeta, at: Instant) {
+        let treated = self.treated(io.group);
+        let place = treated.watched[usize::from(io.op != Op::Read)];
+        match self.watched.get_mut(usize::from(place)) {
+            // Nothing is taken from a group with a goal.
+            Some(watched) => watched.window.count(io.arrived, at, self.since, watched.goal),
+            None => self.pace.charge(treated.tier, at, pace::cost(io)),
         }
     }
 

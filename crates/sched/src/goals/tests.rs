@@ -215,3 +215,30 @@ fn a_goal_holds_for_the_groups_below() {
     goals.set(&[member(GroupId(1), GroupId::ROOT, Goal::default())]);
     assert_eq!(goals.reports().count(), 0);
 }
+
+/// One call at a request's end does what one at its beginning and one at its end do.
+#[test]
+fn a_request_that_is_told_at_its_end_counts_like_any_other() {
+    let came = Instant::ZERO + ms(1);
+    let all = [
+        io(Op::Read, VICTIM, 8, came),
+        io(Op::Write, VICTIM, 8, came),
+        io(Op::Write, FLOOD, 2048, came),
+    ];
+    let [mut told, mut passed] = [0, 1].map(|_| Goals::new(1, &members(ms(1))));
+    for n in 0..20 {
+        let (begin, end) = (came + ms(100 * n), came + ms(100 * n + 50));
+        for io in all {
+            let io = IoMeta { arrived: begin, ..io };
+            told.inserted(begin, &io);
+            told.completed(&io, end);
+            passed.passed(&io, end);
+        }
+        for goals in [&mut told, &mut passed] {
+            goals.look(end, &Waiting(Vec::new(), 1));
+        }
+        assert_eq!(told.taken(), passed.taken(), "look {n}");
+        assert!(told.reports().eq(passed.reports()), "look {n}");
+    }
+    assert_ne!(told.taken(), Taken::default());
+}

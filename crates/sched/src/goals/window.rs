@@ -47,11 +47,13 @@ impl Default for Window {
 }
 
 /// The bucket of a latency.
+#[inline(always)]
 fn bucket(latency: Nanos) -> usize {
     let quarters = (latency.0 / 250).max(4);
     let power = quarters.ilog2();
-    let fine = (quarters >> (power - 2)) as usize & 3;
-    ((power as usize - 2) * 4 + fine).min(BUCKETS - 1)
+    // From 4 to 7.
+    let fine = (quarters >> (power - 2)) as usize;
+    (power as usize * 4 + fine - 12).min(BUCKETS - 1)
 }
 
 /// The upper end of a bucket.
@@ -63,16 +65,23 @@ fn upper(bucket: usize) -> Nanos {
 impl Window {
     /// Counts an I/O that ended `at`. Of those that came before the window began, only the time in it counts, and only
     /// if that is longer than the goal: for the rest of it, other steps are responsible.
+    #[inline(always)]
     pub(super) fn count(&mut self, came: Instant, at: Instant, began: Instant, goal: Nanos) {
         let latency = at.since(came.max(began));
-        if came < began && latency <= goal {
+        if latency > goal {
+            self.count_late(latency, goal);
+        } else if came < began {
             return;
         }
         self.ios += 1;
-        self.over += u32::from(latency > goal);
-        self.far |= latency.0 / FAR > goal.0;
         self.sum += latency.0;
         self.buckets[bucket(latency)] += 1;
+    }
+
+    #[cold]
+    fn count_late(&mut self, latency: Nanos, goal: Nanos) {
+        self.over += 1;
+        self.far |= latency.0 / FAR > goal.0;
     }
 
     /// Judges the window after `elapsed`, with the longest wait of an I/O that has not ended.

@@ -197,9 +197,7 @@ impl Runner {
         let at = usize::from(own.id.0);
         let was_blocked = self.is_blocked[at];
         if self.elevator.has_lobby() && !was_blocked {
-            for proto in own.plug.drain() {
-                self.elevator.take_in(&hub.lasting.table, own.id, proto);
-            }
+            self.take_plug(hub, own.id, own.plug, ready);
             return;
         }
         let mut staged = false;
