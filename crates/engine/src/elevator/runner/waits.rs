@@ -10,14 +10,22 @@ impl Runner {
     #[inline]
     pub(crate) fn account_waits(&mut self, now: Instant) {
         if self.elevator.is_watched() {
-            self.account_some(now);
+            self.account_stretch(now);
         }
     }
 
     #[inline(never)]
-    fn account_some(&mut self, now: Instant) {
+    fn account_stretch(&mut self, now: Instant) {
+        if let Some(time) = self.elevator.stretch(now, !self.blocked.is_empty()) {
+            self.look_at_groups(time);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_groups(&mut self, time: u64) {
         let Self { elevator, blocked, staging, .. } = self;
-        elevator.account_waits(now, !blocked.is_empty(), |show| {
+        elevator.account_waits(time, |show| {
             // Of those that wait in staging, only the first of each submitter is looked at.
             for id in blocked {
                 let ring = staging[usize::from(id.0)].as_mut();
