@@ -100,9 +100,9 @@ impl<P: Send + 'static> Queue<P> {
     /// one of them. [`Wait::behind`] is `None` while no request is there, so that the scheduler idles or keeps to a limit.
     ///
     /// The sum for a waiting group is exact if stretches from one pass of a runner to the next are at least a millisecond
-    /// long, as on a disk. Shorter ones are sampled, each as likely as it is long: about one in twice as many as there
-    /// are requests with slots, and a hundred in a second of waiting at least. Of I/Os that wait for a slot outside of the
-    /// elevator, under a scheduler that does not share by group, the first of each submitter is seen.
+    /// long, as on a disk. Shorter ones are sampled, each as likely as it is long: about one in four times as many as
+    /// there are requests with slots, and a hundred in a second of waiting at least. Of I/Os that wait for a slot outside of
+    /// the elevator, under a scheduler that does not share by group, the first of each submitter is seen.
     ///
     /// Pairs are in the order of their groups, without those that have no time. No number ever decreases, but a removed
     /// group leaves its own to the one above it. O(pairs + slots).

@@ -165,10 +165,10 @@ impl Waits {
         self.bound = stretch;
     }
 
-    /// A look took work for so many requests and pairs of groups. Twice as many passes are made before the next one: a
-    /// pass with an I/O costs a hundred times what a request costs here.
+    /// A look took work for so many requests and pairs of groups. Four times as many passes are made before the next one:
+    /// a pass with an I/O costs a hundred times what a request costs here, and many passes have none.
     fn worked(&mut self, work: u64) {
-        let mean = self.bound.saturating_mul((2 * work).max(FEWEST)).min(MOST.0);
+        let mean = self.bound.saturating_mul((4 * work).max(FEWEST)).min(MOST.0);
         // Half of the mean to one and a half.
         self.bound = mean / 2 + self.rng.below(mean.max(1));
     }
@@ -294,6 +294,6 @@ mod tests {
         let all = times[0] + times[1];
         assert_eq!(all + waits.pending, stretches as u64 / 2 * 4_000, "all of it is somewhere");
         assert!((730..=770).contains(&(times[0] * 1000 / all)), "{times:?}");
-        assert!((stretches / 220..stretches / 180).contains(&looks), "{looks} looks");
+        assert!((stretches / 440..stretches / 360).contains(&looks), "{looks} looks");
     }
 }
