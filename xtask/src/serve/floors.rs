@@ -104,10 +104,11 @@ impl Case {
         };
         let load = format!("{TENANT} --bs={}", self.bs);
         let alone = client("b", &load, seconds)?.wait()?;
-        let flood = client("a", FLOOD, 3600)?;
-        server.connected(1)?;
-        // A second more, so that A is counted beside it all the time.
+        // A second more, so that A is counted beside it all the time. It is there first: a pace that is above the rate of
+        // the disk lets no tenant of large I/Os in that comes late (`cloud.rs`).
         let tenant = client("b", &load, seconds + 1)?;
+        server.connected(1)?;
+        let flood = client("a", FLOOD, 3600)?;
         pause(RAMP.into())?;
         // The server's own counts: fio has waited for its last I/Os when it says its rate.
         let counted = server.ctl(&format!("stat --interval={seconds} --count=1"))?;
