@@ -316,3 +316,21 @@ fn loom_planted_published_after_the_announcement() {
     };
     what_waits_is_seen(show, Level::waits);
 }
+
+/// A length counts published values only, and none that it has counted is lost.
+#[test]
+fn loom_a_length_is_what_was_published_or_a_few_fewer() {
+    loom::model(|| {
+        let (mut tx, mut rx) = ring(2);
+        let producer = thread::spawn(move || {
+            assert!(tx.stage(0).is_ok() && tx.push(1).is_ok());
+        });
+        let seen = rx.len();
+        assert!(seen == 0 || seen == 2, "{seen}: they are published together");
+        let popped = u32::from(rx.pop().is_some());
+        let left = rx.len();
+        assert!(seen <= left + popped && left + popped <= 2, "{seen}, then {popped} and {left}");
+        producer.join().expect("the producer does not panic");
+        assert_eq!(rx.len() + popped, 2);
+    });
+}
