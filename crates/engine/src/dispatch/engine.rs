@@ -47,13 +47,19 @@ impl<P> Engine<P> {
     /// When a pass over the elevator of `shard` has to be made: for a kick or a timer, and for a look of the controller of
     /// latency goals.
     pub(crate) fn pass_deadlines(&self, shard: &Shard) -> [Option<Instant>; 2] {
-        [self.gate(shard).deadline(), self.hub.board.as_ref().and_then(Board::next_look)]
+        [self.gate(shard).deadline(), self.next_look(shard)]
     }
 
-    /// Is a look of the controller of latency goals due by now?
-    pub(crate) fn is_look_due(&self, now: Instant) -> bool {
-        let at = self.hub.board.as_ref().and_then(Board::next_look);
-        at.is_some_and(|at| at <= now)
+    /// When the controller of latency goals has to look. Not while there is a runner, which looks by itself: others would be
+    /// told a time in the past for as long as it takes, and would not sleep.
+    fn next_look(&self, shard: &Shard) -> Option<Instant> {
+        let at = self.hub.board.as_ref().and_then(Board::next_look)?;
+        (!self.gate(shard).is_running()).then_some(at)
+    }
+
+    /// Is such a look due by now?
+    pub(crate) fn is_look_due(&self, shard: &Shard, now: Instant) -> bool {
+        self.next_look(shard).is_some_and(|at| at <= now)
     }
 
     /// When the pump of `hw` has to run: for a kick or a timer, and for the device.

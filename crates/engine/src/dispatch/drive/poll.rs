@@ -30,7 +30,7 @@ impl<P: Send> Engine<P> {
         // Not without a pump to run: the code below decides whether to run the elevator.
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
         // A pass that was made has looked.
-        if (self.gate(shard).due(now) || !ran && self.is_look_due(now))
+        if (self.gate(shard).due(now) || !ran && self.is_look_due(shard, now))
             && follow.should_run(shard.lead(), now)
             && let Some(guard) = self.gate(shard).try_run()
         {
@@ -58,7 +58,7 @@ impl<P: Send> Engine<P> {
         if may_run && self.pump(hw, now, tally) {
             self.kick_and_drive(shard, by);
         }
-        if self.gate(shard).due(now) || self.is_look_due(now) {
+        if self.gate(shard).due(now) || self.is_look_due(shard, now) {
             self.kick_and_drive(shard, by);
         }
     }
@@ -106,7 +106,7 @@ impl<P: Send> Engine<P> {
     pub(crate) fn is_due(&self, shard: &Shard, now: Instant) -> bool {
         let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
         self.gate(shard).due(now)
-            || self.is_look_due(now)
+            || self.is_look_due(shard, now)
             || inline && shard.hws().any(|hw| self.pump_owed(HwQueue(hw), now))
     }
 
