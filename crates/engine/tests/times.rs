@@ -3,31 +3,11 @@
 use crate::common;
 
 use blkmq_core::{GroupId, Instant, IoFlags, Nanos, Op, Owner};
-use blkmq_engine::{Config, GroupTree, Io, IoTimes, Plan, Queue, StatsMode, Submitter, WriteCache};
+use blkmq_engine::{Io, IoTimes, Plan, Submitter, WriteCache};
 use blkmq_sched::registry;
-use common::{assert_at_rest, config, replan, shape, ways};
+use common::{assert_at_rest, replan, ways};
 
 const SERVICE: Nanos = Nanos::from_micros(100);
-
-/// A queue with the groups `a` and `b`, whose device takes 100 us for each of at most `depth` requests.
-fn grouped(
-    scheduler: &str,
-    depth: u32,
-    change: impl Fn(&mut Config<u32>),
-) -> (Queue<u32>, Vec<Submitter<u32>>) {
-    let (config, device) = config(shape(1, depth));
-    device.with(|c| c.service = Some(SERVICE));
-    let mut groups = GroupTree::default();
-    groups.add("a", "/").expect("free");
-    groups.add("b", "/").expect("free");
-    let stats = StatsMode { times: true, ..StatsMode::default() };
-    let policy = registry::find(scheduler).expect("registered");
-    let mut config = Config { submitters: 2, depth: 64, groups, stats, ..config }.scheduler(policy);
-    change(&mut config);
-    let queue = Queue::new(config).expect("valid");
-    let submitters = (0..2).map(|_| queue.submitter().expect("there are two")).collect();
-    (queue, submitters)
-}
 
 fn push(submitter: &mut Submitter<u32>, now: Instant, group: u16, n: u64) {
     let op = if n.is_multiple_of(4) { Op::Write } else { Op::Read };
@@ -81,7 +61,7 @@ fn assert_adds_up(of: &[IoTimes; 4], at: &str) {
 fn every_request_counts_once_however_the_elevator_is_reached() {
     for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
         for (access, modes) in ways() {
-            let (queue, mut submitters) = grouped(scheduler, 8, |c| {
+            let (queue, mut submitters) = common::grouped(SERVICE, scheduler, 8, |c| {
                 (c.access, c.modes) = (access, modes);
             });
             let mut now = Instant::ZERO;
@@ -112,7 +92,7 @@ fn each_io_is_a_request_or_merged_into_one_wherever_that_happens() {
     for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
         for (access, modes) in ways() {
             // The device takes two requests, so that later ones meet in the elevator.
-            let (queue, mut submitters) = grouped(scheduler, 2, |c| {
+            let (queue, mut submitters) = common::grouped(SERVICE, scheduler, 2, |c| {
                 (c.access, c.modes) = (access, modes);
             });
             let mut now = Instant::ZERO;
@@ -153,7 +133,8 @@ fn each_io_is_a_request_or_merged_into_one_wherever_that_happens() {
 #[test]
 fn time_is_counted_where_it_passes() {
     // Eight I/Os at once, a device that takes one, and four slots: 100 us each, one behind the other.
-    let (queue, mut submitters) = grouped("mq-deadline", 1, |c| c.nr_requests = Some(4));
+    let (queue, mut submitters) =
+        common::grouped(SERVICE, "mq-deadline", 1, |c| c.nr_requests = Some(4));
     let mut now = Instant::from_nanos(1_000_000);
     (0..8).for_each(|n| push(&mut submitters[0], now, 1, 4 * n + 1));
     let held = queue.times();
@@ -175,7 +156,7 @@ fn time_is_counted_where_it_passes() {
 
 #[test]
 fn an_idle_time_is_not_busy() {
-    let (queue, mut submitters) = grouped("none", 8, |_| {});
+    let (queue, mut submitters) = common::grouped(SERVICE, "none", 8, |_| {});
     let mut now = Instant::ZERO;
     for n in 0..10 {
         push(&mut submitters[0], now, 1, n);
@@ -189,7 +170,7 @@ fn an_idle_time_is_not_busy() {
 
 #[test]
 fn numbers_stay_when_the_scheduler_is_switched_and_when_counting_ends() {
-    let (queue, mut submitters) = grouped("mq-deadline", 8, |_| {});
+    let (queue, mut submitters) = common::grouped(SERVICE, "mq-deadline", 8, |_| {});
     let mut now = Instant::ZERO;
     let change =
         |edit: &dyn Fn(&mut Plan), submitters: &mut [Submitter<u32>], now: &mut Instant| {
@@ -220,7 +201,7 @@ fn numbers_stay_when_the_scheduler_is_switched_and_when_counting_ends() {
 
 #[test]
 fn slow_requests_are_listed_with_their_stages() {
-    let (queue, mut submitters) = grouped("mq-deadline", 1, |c| {
+    let (queue, mut submitters) = common::grouped(SERVICE, "mq-deadline", 1, |c| {
         c.stats.slow = Nanos::from_micros(250);
     });
     let mut now = Instant::ZERO;
@@ -239,7 +220,7 @@ fn slow_requests_are_listed_with_their_stages() {
 
 #[test]
 fn flushes_of_clients_and_of_the_device_are_counted_apart() {
-    let (queue, mut submitters) = grouped("mq-deadline", 8, |c| {
+    let (queue, mut submitters) = common::grouped(SERVICE, "mq-deadline", 8, |c| {
         c.device.cache = WriteCache::Back { fua: false };
     });
     let mut now = Instant::ZERO;

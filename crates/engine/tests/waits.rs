@@ -3,34 +3,12 @@
 use crate::common;
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
-use blkmq_engine::{Config, GroupTree, Io, Queue, StatsMode, Submitter};
-use blkmq_sched::registry;
-use common::{assert_at_rest, config, replan, shape};
+use blkmq_engine::{Io, Queue, Submitter};
+use common::{assert_at_rest, replan};
 
 const SERVICE: Nanos = Nanos::from_millis(10);
 const A: u16 = 1;
 const B: u16 = 2;
-
-/// A queue with the groups `a` and `b`, a submitter for each, and a device that takes 10 ms for each of at most `depth`
-/// requests.
-fn grouped(
-    scheduler: &str,
-    depth: u32,
-    change: impl Fn(&mut Config<u32>),
-) -> (Queue<u32>, Vec<Submitter<u32>>) {
-    let (config, device) = config(shape(1, depth));
-    device.with(|c| c.service = Some(SERVICE));
-    let mut groups = GroupTree::default();
-    groups.add("a", "/").expect("free");
-    groups.add("b", "/").expect("free");
-    let stats = StatsMode { times: true, ..StatsMode::default() };
-    let policy = registry::find(scheduler).expect("registered");
-    let mut config = Config { submitters: 2, depth: 64, groups, stats, ..config }.scheduler(policy);
-    change(&mut config);
-    let queue = Queue::new(config).expect("valid");
-    let submitters = (0..2).map(|_| queue.submitter().expect("there are two")).collect();
-    (queue, submitters)
-}
 
 /// Group `group` reads 4 KiB at a place of its own, through its own submitter.
 fn read(submitters: &mut [Submitter<u32>], now: Instant, group: u16, n: u64) {
@@ -75,7 +53,7 @@ fn before_device(queue: &Queue<u32>, group: u16) -> u64 {
 
 #[test]
 fn a_group_waits_behind_the_group_at_the_device_and_behind_itself() {
-    let (queue, mut submitters) = grouped("mq-deadline", 1, |_| {});
+    let (queue, mut submitters) = common::grouped(SERVICE, "mq-deadline", 1, |_| {});
     let mut now = Instant::from_nanos(5);
     read(&mut submitters, now, A, 0);
     read(&mut submitters, now, B, 0);
@@ -94,7 +72,7 @@ fn a_group_waits_behind_the_group_at_the_device_and_behind_itself() {
 
 #[test]
 fn time_is_divided_by_the_requests_at_the_device() {
-    let (queue, mut submitters) = grouped("none", 4, |_| {});
+    let (queue, mut submitters) = common::grouped(SERVICE, "none", 4, |_| {});
     let mut now = Instant::ZERO;
     (0..3).for_each(|n| read(&mut submitters, now, A, n));
     (0..2).for_each(|n| read(&mut submitters, now, B, n));
@@ -114,7 +92,7 @@ fn the_time_of_a_group_is_that_in_which_its_io_waited() {
     for nr_requests in [64, 4] {
         for scheduler in ["none", "mq-deadline", "kyber", "bfq", "mclock"] {
             let (queue, mut submitters) =
-                grouped(scheduler, 2, |c| c.nr_requests = Some(nr_requests));
+                common::grouped(SERVICE, scheduler, 2, |c| c.nr_requests = Some(nr_requests));
             let mut now = Instant::ZERO;
             let (mut flood, mut one) = (0, 0);
             while one < 40 {
@@ -152,7 +130,7 @@ fn the_time_of_a_group_is_that_in_which_its_io_waited() {
 #[test]
 fn a_policy_that_keeps_the_device_idle_is_no_group() {
     // bfq waits for the next I/O of a process in whose turn it is, and keeps those of others back.
-    let (queue, mut submitters) = grouped("bfq", 1, |_| {});
+    let (queue, mut submitters) = common::grouped(SERVICE, "bfq", 1, |_| {});
     let mut now = Instant::ZERO;
     for n in 0..20 {
         read(&mut submitters, now, A, n);
@@ -165,7 +143,7 @@ fn a_policy_that_keeps_the_device_idle_is_no_group() {
 
 #[test]
 fn nothing_is_accounted_for_while_nothing_is_counted_and_what_was_stays() {
-    let (queue, mut submitters) = grouped("mq-deadline", 1, |_| {});
+    let (queue, mut submitters) = common::grouped(SERVICE, "mq-deadline", 1, |_| {});
     let mut now = Instant::ZERO;
     let both = |submitters: &mut [Submitter<u32>], now: &mut Instant| {
         read(submitters, *now, A, 0);

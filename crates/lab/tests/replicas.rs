@@ -1,6 +1,6 @@
 //! Three replicas, one of which is busy: a client reads from one replica after the other, and a neighbour floods another
 //! replica each second with writes. A read that is expected to end after its deadline is refused at once and goes to the
-//! next replica; the last one takes it in any case. That is the experiment of MittOS (SOSP 2017), on whole queues.
+//! next replica; the last one takes it in any case. The experiment is that of MittOS (SOSP 2017), on whole queues.
 //!
 //! `cargo test -p blkmq-lab --test all replicas:: -- --include-ignored --nocapture` prints the rows of the table in
 //! `docs/guarantees.md`.

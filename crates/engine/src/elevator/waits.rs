@@ -24,7 +24,7 @@ const MOST: Nanos = Nanos::from_millis(10);
 /// The fewest stretches between two looks where they are short, as a mean.
 const FEWEST: u64 = 32;
 
-/// What a group has here in a stretch.
+/// The presence of a group in a stretch.
 #[derive(Clone, Copy, Default)]
 struct Present {
     /// At least one I/O of it waits.
@@ -146,7 +146,7 @@ impl Waits {
     #[inline]
     fn passed(&mut self, stretch: u64) -> Option<u64> {
         if stretch >= self.bound.min(LONG.0) {
-            // It has its own time, and the sum stays for one of the others.
+            // A long stretch has its own time, and the sum stays for a short one.
             self.aim(stretch);
             return Some(stretch);
         }

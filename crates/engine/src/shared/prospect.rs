@@ -8,7 +8,7 @@ use blkmq_core::{GroupId, Instant, Nanos, Op};
 use blkmq_sched::Outlook;
 use blkmq_sched::forecast::{CLASSES, Share};
 
-/// What a runner has published.
+/// The forecast as published last.
 pub(crate) struct Prospect {
     held: AtomicU64,
     at_device: AtomicU32,

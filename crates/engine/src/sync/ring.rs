@@ -329,7 +329,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Published values that are left, or a few fewer. They are not looked at for it.
+    /// The number of published values that are left, or a few fewer. No value is touched.
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
         self.shared.tail.load(Ordering::Relaxed).wrapping_sub(self.head)

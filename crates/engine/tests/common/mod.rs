@@ -8,8 +8,8 @@ use blkmq_core::{
 };
 use blkmq_engine::{
     Access, BioTable, Busy, Change, ChangeError, Config, DeviceQueue, DeviceShape, EditError,
-    Enqueued, Finished, Host, Inflight, Io, KickMode, Modes, Plan, Queue, Submitter, Verdict,
-    WriteCache,
+    Enqueued, Finished, GroupTree, Host, Inflight, Io, KickMode, Modes, Plan, Queue, StatsMode,
+    Submitter, Verdict, WriteCache,
 };
 use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Shape, registry};
 use std::collections::VecDeque;
@@ -380,4 +380,26 @@ pub fn replan<P: Send + 'static>(queue: &Queue<P>, to: Plan) -> Result<Change<P>
         EditError::Change(error) => error,
         EditError::Edit(never) => match never {},
     })
+}
+
+/// A queue that counts times, with the groups `a` and `b` and two submitters, whose device takes `service` for each of at
+/// most `depth` requests.
+pub fn grouped(
+    service: Nanos,
+    scheduler: &str,
+    depth: u32,
+    change: impl Fn(&mut Config<u32>),
+) -> (Queue<u32>, Vec<Submitter<u32>>) {
+    let (config, device) = config(shape(1, depth));
+    device.with(|c| c.service = Some(service));
+    let mut groups = GroupTree::default();
+    groups.add("a", "/").expect("free");
+    groups.add("b", "/").expect("free");
+    let stats = StatsMode { times: true, ..StatsMode::default() };
+    let policy = registry::find(scheduler).expect("registered");
+    let mut config = Config { submitters: 2, depth: 64, groups, stats, ..config }.scheduler(policy);
+    change(&mut config);
+    let queue = Queue::new(config).expect("valid");
+    let submitters = (0..2).map(|_| queue.submitter().expect("there are two")).collect();
+    (queue, submitters)
 }

@@ -53,7 +53,7 @@ struct Slot {
 
 /// The device as a server of one unit of work a nanosecond, which it divides evenly among its requests.
 ///
-/// Its *virtual time* is the work that each request has got since the beginning. What a request has got from its issue to
+/// Its *virtual time* is the work that each request has got since the beginning. The work that a request got from its issue to
 /// its end is its cost; the costs of all requests add up to the time in which the device was busy.
 #[derive(Default)]
 struct Device {
@@ -102,7 +102,7 @@ impl Device {
     }
 }
 
-/// What is known of an elevator's requests.
+/// The requests of an elevator, and the costs and shares learnt from them.
 pub struct Forecast {
     slots: Box<[Slot]>,
     /// Held requests by class.
@@ -132,7 +132,7 @@ impl Forecast {
         let at_device = self.device.requests;
         let held = self.costs.of_all(&self.held, at_device);
         let device = self.costs.of_all(&self.device.by_class, at_device);
-        // Those outside are taken to be like those inside.
+        // I/Os outside are taken to be like the requests inside.
         let requests = u64::from(self.held.iter().sum::<u32>() + at_device);
         let mean = (held + device).checked_div(requests).unwrap_or(0);
         Outlook {
@@ -177,7 +177,7 @@ impl Forecast {
     /// The request goes to the device.
     pub fn issued(&mut self, now: Instant, id: RequestId, io: &IoMeta) {
         if self.stage(id) == Stage::Unknown {
-            // It came before the forecast did. Nothing can be learnt of its wait.
+            // The request came before the forecast began, so its wait teaches nothing.
             self.inserted(now, id, io);
             self.slots[id.index()].ahead = 0;
         }
@@ -187,7 +187,7 @@ impl Forecast {
             return;
         }
         held[slot.class] -= 1;
-        // It may have grown.
+        // Merges may have made the request larger.
         slot.class = class(io.op, io.sectors);
         let cost = costs.of(slot.class, device.requests + 1);
         slot.mark = device.issued(now, slot.class, cost);

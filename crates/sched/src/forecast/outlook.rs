@@ -47,7 +47,7 @@ impl Share {
     }
 }
 
-/// What lies ahead of an I/O that arrives.
+/// The work ahead of an I/O that arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outlook {
     /// The device time of the requests that the scheduler holds.
