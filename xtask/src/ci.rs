@@ -1,6 +1,6 @@
 //! `ci`: all checks that must pass before a change is taken, cheapest first.
 
-use crate::shell::{Cmd, cpu_of_programs, timed};
+use crate::shell::{Cmd, build_program_ahead, cpu_of_programs, timed};
 use crate::{
     Result, aarch64, api, bench, deny, fuzz, interop, loom, miri, orderings, outside, publish,
     sanitize, shuttle, soak, tidy,
@@ -13,6 +13,8 @@ struct Step {
     run: fn() -> Result<()>,
 }
 
+/// Steps that need the program as it is measured.
+const NEED_PROGRAM: [&str; 4] = ["soak", "bench", "instructions", "interop"];
 /// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
 
@@ -75,13 +77,19 @@ const STEPS: &[Step] = &[
 /// At the first step that fails, or if a step is unknown.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let mut times: Vec<(&str, Duration, f64)> = Vec::new();
-    for step in select(args)? {
+    let steps = select(args)?;
+    let is_needed = steps.iter().any(|step| NEED_PROGRAM.contains(&step.name));
+    let ahead = is_needed.then(build_program_ahead).transpose()?;
+    for step in steps {
         println!("\n== {}", step.name);
         let before = cpu_of_programs();
         let (result, time) = timed(step.run);
         result.map_err(|error| format!("{} failed after {time:.1?}: {error}", step.name))?;
         println!("== {} passed in {time:.1?}", step.name);
         times.push((step.name, time, cpu_of_programs() - before));
+    }
+    if let Some(mut ahead) = ahead {
+        ahead.wait()?;
     }
     println!();
     for (name, time, cpu) in &times {

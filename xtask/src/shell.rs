@@ -21,6 +21,9 @@ pub(crate) struct Cmd {
 /// The program that `cargo xtask bench` measures, as it is written down in results.
 pub(crate) const BLKMQ: &str = "target/dist/blkmq";
 
+/// The command that builds it.
+const BUILD_PROGRAM: &str = "cargo build --profile dist -p blkmq-cli";
+
 /// The example that serves a disk over NBD, likewise.
 pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 
@@ -40,8 +43,26 @@ pub(crate) const FAST_MODELS: &str = "--config profile.test.package.'*'.opt-leve
 /// # Errors
 /// If it does not build.
 pub(crate) fn build() -> Result<()> {
-    Cmd::new("cargo build --profile dist -p blkmq-cli").run()?;
+    build_program()?;
     Cmd::new("cargo build --profile dist -p blkmq-nbd --example ram_disk").run()
+}
+
+/// Builds [`BLKMQ`].
+///
+/// # Errors
+/// If it does not build.
+pub(crate) fn build_program() -> Result<()> {
+    Cmd::new(BUILD_PROGRAM).run()
+}
+
+/// Begins to build [`BLKMQ`], beside other work: for a minute of its optimisation one CPU has nothing to do. A command
+/// that needs it waits for that, and says what is wrong if it does not build.
+///
+/// # Errors
+/// If cargo cannot be started.
+pub(crate) fn build_program_ahead() -> Result<Child> {
+    let mut command = Cmd::new(BUILD_PROGRAM).command();
+    Ok(command.arg("--quiet").stderr(Stdio::null()).spawn()?)
 }
 
 impl Cmd {
@@ -82,6 +103,16 @@ impl Cmd {
 
     fn command(&self) -> Command {
         let mut command = Command::new(self.program());
+        // What cargo says of this package is no business of another cargo's: build scripts that ask for it would be run
+        // again, and all that stands on them be built again, where a command was typed before.
+        let of_this_package = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+            name.to_str().is_some_and(|name| {
+                name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+            })
+        });
+        of_this_package.for_each(|name| {
+            command.env_remove(name);
+        });
         command.args(&self.words[1..]).envs(self.env.iter().map(|(k, v)| (k, v)));
         command.current_dir(root());
         command

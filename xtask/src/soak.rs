@@ -5,7 +5,7 @@
 //! with the line that repeats it.
 
 use crate::Result;
-use crate::shell::{Cmd, timed};
+use crate::shell::{Cmd, build_program, target_dir, timed};
 use std::time::Duration;
 
 /// The default number of seeds: less than a minute.
@@ -15,12 +15,10 @@ const AT_ONCE: u64 = 5_000;
 /// Seeds in which each planted bug is looked for.
 const CANARY: u64 = 1_000;
 
-/// Simulations, and commands as they are documented, that `cargo test` leaves out because they take a minute.
-const LONG: [&str; 3] = [
-    "-p blkmq-cli --test all -- scenarios::",
-    "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas::",
-    "-p blkmq-cli --test all -- documented::",
-];
+/// Simulations that `cargo test` leaves out because they take a minute.
+const LONG: &str = "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas::";
+/// Scenarios, and commands as they are documented, likewise. They run the program as it is measured.
+const LONG_OF_PROGRAM: &str = "-p blkmq-cli --test all -- scenarios:: documented::";
 /// I/Os of each combination that is stressed.
 const STRESS_IOS: &str = "20000";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
@@ -82,9 +80,11 @@ pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     main(&["--minutes".to_owned(), minutes.to_string()])?;
     let stress = Cmd::new("cargo test -p blkmq-device --test all -- stress::");
     stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;
-    for tests in LONG {
-        Cmd::new(&format!("cargo test {tests} --ignored")).run_tests()?;
-    }
+    let long = |tests| Cmd::new(&format!("cargo test {tests} --ignored"));
+    long(LONG).run_tests()?;
+    build_program()?;
+    let program = target_dir().join("dist/blkmq");
+    long(LONG_OF_PROGRAM).env("BLKMQ_PROGRAM", program.to_string_lossy()).run_tests()?;
     Ok(())
 }
 

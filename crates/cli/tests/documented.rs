@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
 /// The most seconds for which a user waits for a command that is shown.
 const SECONDS: usize = 30;
 /// A command that has not ended after this many seconds hangs, however busy the machine is.
@@ -104,7 +103,7 @@ fn shown() -> BTreeSet<String> {
         all.extend(if page.ends_with("README.md") { of_readme(&text) } else { of_page(&text) });
     }
     for words in COMMANDS {
-        let mut help = Command::new(BIN);
+        let mut help = Command::new(crate::program());
         let output = help.args(words.split(' ')).env("COLUMNS", "200").output().expect("it starts");
         let text = String::from_utf8(output.stdout).expect("text");
         let (_, examples) = text.split_once("\nExamples:\n").expect("there are some");
@@ -147,7 +146,7 @@ fn output_of(line: &str, folder: &Path, seconds: usize) -> Result<String, String
     let command = line.replace("blkmq ", "\"$BLKMQ\" ");
     let script = format!("ulimit -t {seconds}; {command}");
     let mut shell = Command::new("timeout");
-    shell.args([HANGS, "sh", "-c", &script]).current_dir(folder).env("BLKMQ", BIN);
+    shell.args([HANGS, "sh", "-c", &script]).current_dir(folder).env("BLKMQ", crate::program());
     let output = shell.output().expect("timeout and a shell are there");
     let errors = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {

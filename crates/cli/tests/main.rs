@@ -25,3 +25,9 @@ mod trace;
 mod trouble;
 mod verify;
 mod workload;
+
+/// The program that long tests run: the one that was built with the tests, or a faster build of it that the environment
+/// names.
+fn program() -> std::ffi::OsString {
+    std::env::var_os("BLKMQ_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_blkmq").into())
+}

@@ -6,7 +6,7 @@ use std::process::Command;
 
 fn sim(scenario: &str, device: &str, schedulers: &str) -> Vec<Value> {
     let path = format!("{}/scenarios/{scenario}.fio", env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new(env!("CARGO_BIN_EXE_blkmq"))
+    let output = Command::new(crate::program())
         .args(["sim", &path, "--device", device, "--scheduler", schedulers, "--seed", "1"])
         .args(["--output-format", "json"])
         .output()

@@ -137,7 +137,8 @@ impl<P: Send + 'static> Queue<P> {
         self.root.current().hub.hctx(hw).tags.in_use()
     }
 
-    /// Budgets in use.
+    /// Budgets in use. Where there are budgets for the sake of latency goals alone, none is in use until something is taken
+    /// for those.
     #[must_use]
     pub fn budgets_in_use(&self) -> u32 {
         self.root.current().hub.budget.in_use()

@@ -264,7 +264,7 @@ fn with_goal() -> (Queue<u32>, Handle, [GroupId; 2]) {
 }
 
 /// The controller of latency goals looks at requests as they end. Until it takes something, they pass as without it, and
-/// each has a budget.
+/// none has a budget; from then on each needs one.
 #[test]
 fn with_a_latency_goal_requests_pass_until_something_is_taken() {
     let (queue, device, [victim, flood]) = with_goal();
@@ -274,19 +274,23 @@ fn with_a_latency_goal_requests_pass_until_something_is_taken() {
     let io = |group, op, at| Io { group, ..Io::new(op, at, 8, at, at as u32) };
     sub.push(now, io(victim, Op::Read, 100)).expect("there is credit");
     sub.flush(now);
-    assert_eq!((seen(), queue.budgets_in_use()), ([0, 0, 0, 1, 0], 1), "one that comes alone");
+    assert_eq!((seen(), queue.budgets_in_use()), ([0, 0, 0, 1, 0], 0), "one that comes alone");
     for at in [500, 300] {
         sub.push(now, io(flood, Op::Write, at)).expect("there is credit");
     }
     sub.flush(now);
-    assert_eq!((seen(), queue.budgets_in_use()), ([0, 0, 0, 3, 0], 3), "a plug");
+    assert_eq!((seen(), queue.budgets_in_use()), ([0, 0, 0, 3, 0], 0), "a plug");
     for at in (1000..1600).step_by(100) {
         sub.push(now, io(flood, Op::Write, at)).expect("there is credit");
     }
     sub.flush(now);
     let [tail, _, picked, passed, _] = seen();
-    assert_eq!((tail, picked, passed), (6, 5, 3), "without a budget for each they wait in line");
-    assert_eq!(queue.budgets_in_use(), 8);
+    assert_eq!(
+        (tail, picked, passed),
+        (1, 0, 8),
+        "as many as there are tags, and one waits in line"
+    );
+    assert_eq!(queue.budgets_in_use(), 0);
     for _ in 0..3 {
         now += Nanos::from_millis(100);
         device.finish(100);
@@ -299,15 +303,17 @@ fn with_a_latency_goal_requests_pass_until_something_is_taken() {
     assert_ne!(queue.goals().expect("there is one").taken, Default::default(), "reads were late");
     let (_, [tail, .., passed, _]) = (device.finish(100), seen());
     sub.poll(now);
+    device.finish(0);
     sub.push(now, io(victim, Op::Read, 7000)).expect("there is credit");
     sub.flush(now);
     assert_eq!((seen()[0], seen()[3]), (tail + 1, passed), "the long way");
+    assert_eq!(queue.budgets_in_use(), 1, "and those that left before have none");
     device.finish(100);
     drain(&mut sub, &mut now, 100);
     assert_at_rest(&queue, 1);
 }
 
-/// A policy may keep a request that came alone: the budget that it had goes back.
+/// A policy may keep a request that came alone, where groups have goals.
 #[test]
 fn a_request_that_is_kept_has_no_budget() {
     let at = T0 + MS;

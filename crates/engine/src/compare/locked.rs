@@ -351,7 +351,7 @@ impl<P: Send> Engine<P> {
     /// Returns unused budgets and an unused tag.
     pub(super) fn put_back(&self, hw: HwQueue, budgets: u32, tag: Option<Tag>) {
         let mut duties = Duties::default();
-        if budgets > 0 {
+        if budgets > 0 && self.hub.budget.is_limited() {
             self.hub.put_budget(budgets, &mut duties);
         }
         if let Some(tag) = tag {

@@ -37,7 +37,8 @@ pub struct Inflight {
     /// An index into `OPS` and not an [`Op`]: see below.
     op: u8,
     pub(crate) flags: IoFlags,
-    /// An index into `WAYS` in the lower two bits; above, one more than the pool from which it has a token, or 0.
+    /// An index into `WAYS` in the lower two bits; above, one more than the pool from which it has a token, or 0; the
+    /// highest bit says that it has a budget.
     way: u8,
     /// How often the request was tried again after an error.
     pub(crate) retries: u8,
@@ -57,6 +58,8 @@ const WAYS: [Way; 3] = [Way::Plain, Way::Data, Way::Flush];
 /// The part of `Inflight::way` that is an index into `WAYS`.
 const WAY_BITS: u32 = 2;
 const WAY_MASK: u8 = (1 << WAY_BITS) - 1;
+/// The part of `Inflight::way` that says whether it has a budget.
+const BUDGET: u8 = 1 << 7;
 
 /// The bios of a request, and the state that must survive when a token is taken apart and made anew.
 pub(crate) struct Chain {
@@ -87,7 +90,7 @@ impl Inflight {
         meta: &IoMeta,
         pool: Option<u8>,
     ) -> Self {
-        debug_assert!(pool.is_none_or(|pool| pool < 62), "six bits for a pool");
+        debug_assert!(pool.is_none_or(|pool| pool < 31), "five bits for a pool");
         Self {
             head: Some(chain.head),
             sector: meta.sector,
@@ -136,10 +139,29 @@ impl Inflight {
         WAYS[usize::from(self.way & WAY_MASK)]
     }
 
+    /// With a budget, where `has` one.
+    #[inline]
+    pub(crate) fn with_budget(mut self, has: bool) -> Self {
+        self.way |= if has { BUDGET } else { 0 };
+        self
+    }
+
+    /// Has the request a token or a budget, which return with it?
+    #[inline]
+    pub(crate) fn has_more_than_a_tag(&self) -> bool {
+        self.way > WAY_MASK
+    }
+
     /// The token pool to which the request's token returns with it.
     #[inline]
     pub(crate) fn pool(&self) -> Option<u8> {
-        (self.way >> WAY_BITS).checked_sub(1)
+        ((self.way & !BUDGET) >> WAY_BITS).checked_sub(1)
+    }
+
+    /// Does a budget return with the request?
+    #[inline]
+    pub(crate) fn has_budget(&self) -> bool {
+        self.way & BUDGET != 0
     }
 
     /// Does the request go back to its elevator when it is done, instead of its bios to their submitters?

@@ -56,6 +56,8 @@ pub(crate) struct Pump<P> {
     tags: Few<Tag, BATCH>,
     /// The pools of the tokens that go back with the tags in `tags`.
     tokens: Vec<u8>,
+    /// Budgets that go back with them.
+    budgets: u32,
     completions: Completions,
     /// The latest time that a caller has run the pump with.
     now: Instant,
@@ -116,6 +118,7 @@ impl<P: Send> Pump<P> {
             finished: Vec::new(),
             tags: Few::new(Tag(0)),
             tokens: Vec::with_capacity(BATCH),
+            budgets: 0,
             completions: Completions::new(table),
             now: Instant::ZERO,
             at_device: 0,

@@ -8,21 +8,17 @@ use blkmq_sched::{Bypass, Pick, WholePlug};
 
 impl Elevator {
     /// May an I/O that comes now take a short way? Not ahead of a request that is held, that waits for a slot by
-    /// group, or that is in a flush sequence; and not while requests are traced.
+    /// group, or that is in a flush sequence; and not while requests are traced, need a budget, or are held back for a
+    /// latency goal.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.is_direct
-            && self.held == 0
-            && !self.is_traced()
-            && self.flushes.is_empty()
-            && !self.lobby.is_open()
+        self.is_short && self.held == 0 && self.flushes.is_empty() && self.lobby.is_empty()
     }
 
-    /// The same where groups have latency goals, which open the lobby: while nothing is taken for them, and no I/O waits
-    /// there. Each request needs a budget then.
+    /// Do requests need a budget to leave?
     #[inline]
-    pub(crate) fn is_open_to_counted(&self) -> bool {
-        self.is_only_watched && self.held == 0 && self.flushes.is_empty() && self.lobby.is_empty()
+    pub(crate) fn takes_budgets(&self) -> bool {
+        self.takes_budgets
     }
 
     /// May all I/Os of a plug pass, or only one that comes alone?

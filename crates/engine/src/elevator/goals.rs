@@ -100,9 +100,7 @@ pub(crate) struct Keeper {
     /// The limit of the queue's budget, and its value without the controller.
     lever: (Lever, u32),
     board: Board,
-    /// A request has ended since the last look.
-    some_ended: bool,
-    /// Looks in a row before which none had.
+    /// Looks in a row before which no request had ended.
     unanswered: u32,
     /// Something is taken from groups without a goal.
     takes: bool,
@@ -137,7 +135,6 @@ impl Keeper {
             goals: Goals::new(most, members),
             lever: (lever, most),
             board: board.clone(),
-            some_ended: false,
             unanswered: 0,
             takes: false,
             is_told: false,
@@ -162,17 +159,15 @@ impl Keeper {
     pub(super) fn completed(&mut self, io: &IoMeta, at: Instant) {
         if self.takes {
             self.goals.completed(io, at);
-            self.some_ended = true;
         } else {
-            self.passed(io, at);
+            self.goals.passed(io, at);
         }
     }
 
-    /// The same while nothing is taken.
-    #[inline(always)]
-    pub(super) fn passed(&mut self, io: &IoMeta, at: Instant) {
-        self.goals.passed(io, at);
-        self.some_ended = true;
+    /// A request has ended, as a sample of those that ended while nothing is taken. The number of requests until the next
+    /// sample, with that.
+    pub(super) fn sampled(&mut self, io: &IoMeta, at: Instant) -> u32 {
+        self.goals.sampled(io, at)
     }
 
     /// Is anything taken?
@@ -192,13 +187,9 @@ impl Keeper {
         self.goals.due() + Nanos(STEP.0 * steps)
     }
 
-    fn look(&mut self, now: Instant, sight: &InElevator<'_>) {
+    fn look(&mut self, now: Instant, sight: &InElevator<'_>, some_ended: bool) {
         self.goals.look(now, sight);
-        self.unanswered = if std::mem::take(&mut self.some_ended) {
-            0
-        } else {
-            self.unanswered.saturating_add(1)
-        };
+        self.unanswered = if some_ended { 0 } else { self.unanswered.saturating_add(1) };
         let (taken, (lever, most)) = (self.goals.taken(), &self.lever);
         self.takes = taken != Taken::default();
         lever.set(taken.device_depth.unwrap_or(*most));
@@ -240,7 +231,8 @@ impl Elevator {
         let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
         let Some(keeper) = keeper else { return false };
         if keeper.goals.due() <= now {
-            keeper.look(now, &InElevator { requests, at_device });
+            let some_ended = std::mem::take(&mut self.some_ended);
+            keeper.look(now, &InElevator { requests, at_device }, some_ended);
             self.settle_watch();
         }
         true

@@ -19,14 +19,14 @@ use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
 use crate::submission::plugged::PluggedRequest;
 use crate::sync::{Arc, Consumer};
-use crate::{BioTable, Inflight, StatsMode, WriteCache};
-use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
-use blkmq_sched::goals::Member;
+use crate::{BioTable, Inflight, WriteCache};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::{At, Bypass, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 
 mod bypass;
+mod config;
 mod counting;
 pub(crate) mod flush;
 pub(crate) mod forecaster;
@@ -43,64 +43,13 @@ mod waiting;
 pub(crate) mod waits;
 pub(crate) mod watch;
 
-/// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may
-/// also have a free slot of the others, so that one flush of the device serves as many as possible; when no slot is
-/// free, it waits like any other I/O.
-const FLUSH_SLOTS: u32 = 4;
+pub(crate) use config::{Budgets, Config, Tapping, Tuning};
 
 /// The place that an I/O takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Join(RequestId, Kind),
     Slot,
-}
-
-pub(crate) struct Config {
-    pub(crate) limits: Limits,
-    pub(crate) cache: WriteCache,
-    pub(crate) nomerges: NoMerges,
-    /// Hardware queues that this elevator serves: `first_hw..first_hw + hw_queues`.
-    pub(crate) first_hw: u16,
-    pub(crate) hw_queues: u16,
-    /// Scheduler tags per hardware queue.
-    pub(crate) nr_requests: u32,
-    /// Driver tags per hardware queue.
-    pub(crate) hw_queue_depth: u32,
-    /// The most scheduler tags that I/Os other than sync reads may have, if the policy does not allow fewer.
-    pub(crate) async_depth: u32,
-    /// An I/O that finds no slot does not merge either: merging was tried before it came here (`compare/parking.rs`).
-    pub(crate) slots_first: bool,
-    /// Requests may pass a policy by that allows it.
-    pub(crate) bypass: bool,
-    /// Submitters of the queue.
-    pub(crate) submitters: u16,
-    /// I/Os that all submitters together may have in flight.
-    pub(crate) credit: usize,
-}
-
-impl Config {
-    /// All slots: the most requests that the policy can ever hold.
-    pub(crate) fn slots(&self) -> u32 {
-        self.nr_requests * u32::from(self.hw_queues) + FLUSH_SLOTS
-    }
-}
-
-/// Settings that an elevator takes while requests are held.
-pub(crate) struct Tuning {
-    /// Attributes of the policy, with values within their ranges.
-    pub(crate) options: Vec<(&'static str, i64)>,
-    /// As in [`Config`].
-    pub(crate) async_depth: u32,
-    /// Changes to the tree of groups.
-    pub(crate) regroup: Vec<GroupChange>,
-    /// All groups, for the controller of latency goals.
-    pub(crate) members: Vec<Member>,
-    /// The statistics to keep about groups.
-    pub(crate) stats: StatsMode,
-    /// The fates of traces, by elevator from the last one on.
-    pub(crate) tapping: Vec<watch::Tapping>,
-    /// Observers of the policies are there no longer.
-    pub(crate) unobserved: bool,
 }
 
 /// The state of a hardware queue that has `of` scheduler tags and uses none.
@@ -131,8 +80,12 @@ pub(crate) struct Elevator {
     counts_groups: bool,
     /// The watches over its requests.
     watch: Option<Box<watch::Watch>>,
-    /// May a plug take a short way to the device?
+    /// There are short ways to the device.
     is_direct: bool,
+    /// May a plug take one, as far as settings, watches and groups go?
+    is_short: bool,
+    /// Requests need a budget to leave.
+    takes_budgets: bool,
     /// May requests pass the policy by?
     bypass: Bypass,
     /// The policy has a way of its own for whole plugs.
@@ -141,9 +94,12 @@ pub(crate) struct Elevator {
     notes_passing: bool,
     /// Each request is noted: times are counted, or there is a forecast.
     notes_requests: bool,
-    /// Groups have latency goals, nothing is taken for them, requests are not traced, and the policy does not share by
-    /// group: I/Os may take the short ways.
-    is_only_watched: bool,
+    /// Nothing watches but the controller of latency goals, which takes nothing: of requests that end, it counts samples.
+    is_sampled: bool,
+    /// Requests to end until the next sample, with it.
+    until_sample: u32,
+    /// A request has ended since the controller looked.
+    some_ended: bool,
     /// From this time on, the watches have work in every pass.
     looks_at: Instant,
     /// The queue's `async_depth` or the policy's, whichever is less.
@@ -187,7 +143,11 @@ impl Elevator {
             counts_groups: counting::counts(&*policy, env.level()),
             notes_passing: false,
             notes_requests: false,
-            is_only_watched: false,
+            is_sampled: false,
+            until_sample: 1,
+            some_ended: false,
+            is_short: false,
+            takes_budgets: false,
             looks_at: Instant::ZERO,
             watch,
             is_direct: config.bypass && config.hw_queues == 1,
@@ -279,7 +239,7 @@ impl Elevator {
         self.regroup(&tuning.regroup);
         self.tune_goals(&tuning.members);
         self.env.count_notes();
-        self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(watch::Tapping::Keep));
+        self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(Tapping::Keep));
         self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;
         self.async_depth = async_depth(&*self.policy, tuning.async_depth);
@@ -292,6 +252,7 @@ impl Elevator {
             self.policy.regroup(&cx, *change);
             self.regroup_lobby(*change);
         }
+        self.settle_watch();
     }
 
     fn cx(&self) -> Cx<'_> {
@@ -509,14 +470,21 @@ impl Elevator {
         let chain = self.chains[id.index()].take().expect("a picked request has its bios");
         let pool = self.env.picked();
         self.watch_issued(id);
-        Inflight::new(chain, id, tag, hw, self.now, self.requests.get(id), pool)
+        let meta = self.requests.get(id);
+        Inflight::new(chain, id, tag, hw, self.now, meta, pool).with_budget(self.takes_budgets)
     }
 
     /// Takes back finished requests: tells the policy of each, and frees its slot. Returns how many there were.
     #[inline(always)]
     pub(crate) fn take_done(&mut self, returns: &mut Consumer<Done>) -> u32 {
         if self.is_watched() {
-            return self.take_watched(returns);
+            let there = returns.len();
+            if !self.is_sampled || there >= self.until_sample {
+                return self.take_watched(returns);
+            }
+            // The next sample is none of these. More may have come meanwhile: it is taken a little later then.
+            self.until_sample -= there;
+            self.some_ended |= there > 0;
         }
         returns.take_all(|done| {
             self.tell_done(done);
@@ -526,18 +494,21 @@ impl Elevator {
 
     #[inline(never)]
     fn take_watched(&mut self, returns: &mut Consumer<Done>) -> u32 {
-        if self.is_only_watched && !self.notes_requests {
-            return returns.take_all(|done| {
+        let ended = if self.is_sampled {
+            returns.take_all(|done| {
                 self.tell_done(done);
-                self.watch_only_completed(done);
+                self.sample_completed(done);
                 self.free_slot(done.rq);
-            });
-        }
-        returns.take_all(|done| {
-            self.tell_done(done);
-            self.watch_completed(done);
-            self.free_slot(done.rq);
-        })
+            })
+        } else {
+            returns.take_all(|done| {
+                self.tell_done(done);
+                self.watch_completed(done);
+                self.free_slot(done.rq);
+            })
+        };
+        self.some_ended |= ended > 0;
+        ended
     }
 
     #[inline(always)]

@@ -24,7 +24,6 @@ use blkmq_sched::Done;
 mod admission;
 mod bypass;
 mod cancel;
-mod counted;
 mod dispatch;
 mod sorted;
 mod waits;

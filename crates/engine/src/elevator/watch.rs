@@ -2,6 +2,7 @@
 //! (`goals.rs`), and a forecast (`forecaster.rs`). Without any, each call here is a branch; the work behind it is out of line, where it costs the path of
 //! an I/O nothing. The runner alone touches them.
 
+use super::config::{Budgets, Tapping};
 use super::forecaster::Forecaster;
 use super::goals::Keeper;
 use super::timing::Timing;
@@ -29,16 +30,6 @@ pub(crate) struct Watches {
     pub(crate) trace: Option<Tap>,
     pub(crate) goals: Option<Keeper>,
     pub(crate) forecaster: Option<Forecaster>,
-}
-
-/// The fate of an elevator's trace when its settings change.
-pub(crate) enum Tapping {
-    /// It stays as it is.
-    Keep,
-    /// There is none.
-    End,
-    /// There is another one.
-    Begin(Tap),
 }
 
 /// For an elevator with this many slots; `None` if nothing watches.
@@ -131,11 +122,16 @@ impl Elevator {
             watch.is_some_and(|watch| watch.times.is_some() || watch.forecaster.is_some());
         self.notes_passing = self.bypass == Bypass::Told || self.notes_requests;
         self.limits_slots = self.asks_policy || takes;
-        self.is_only_watched = self.is_direct
-            && goals.is_some()
-            && !takes
-            && !self.is_traced()
-            && !self.policy.shares_by_group();
+        self.takes_budgets = match self.config.budgets {
+            Budgets::Never => false,
+            Budgets::WhileTaken => takes,
+            Budgets::Always => true,
+        };
+        // The lobby is open where the policy shares by group, or groups have latency goals.
+        let is_by_group = self.lobby.is_open() && self.policy.shares_by_group();
+        self.is_short =
+            self.is_direct && !(is_by_group || takes || self.takes_budgets || self.is_traced());
+        self.is_sampled = goals.is_some() && !takes && !self.notes_requests && !self.is_traced();
         self.looks_at = match goals {
             Some(keeper) if !takes && !self.notes_requests => keeper.due(),
             _ => Instant::ZERO,
@@ -291,9 +287,18 @@ impl Elevator {
 
     /// The same where the controller of latency goals alone watches, and takes nothing.
     #[inline(always)]
-    pub(super) fn watch_only_completed(&mut self, done: &Done) {
+    pub(super) fn sample_completed(&mut self, done: &Done) {
+        self.until_sample -= 1;
+        if self.until_sample == 0 {
+            self.take_sample(done);
+        }
+    }
+
+    #[inline(never)]
+    fn take_sample(&mut self, done: &Done) {
+        self.until_sample = 1;
         if let Some(Watch { goals: Some(goals), .. }) = self.watch.as_deref_mut() {
-            goals.passed(self.requests.get(done.rq), done.completed);
+            self.until_sample = goals.sampled(self.requests.get(done.rq), done.completed);
         }
     }
 
@@ -306,6 +311,7 @@ impl Elevator {
         }
         if let Some(goals) = &mut watch.goals {
             goals.completed(io, done.completed);
+            self.some_ended = true;
         }
         if let Some(forecaster) = &mut watch.forecaster {
             forecaster.completed(io, done, &self.counters);

@@ -11,6 +11,7 @@ use crate::completion::completions::Completions;
 use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::{Gate, GateShape};
 use crate::dispatch::pump::{Ends, Installed, Pump, PumpLimits, Vacant};
+use crate::elevator::Budgets;
 use crate::elevator::forecaster::Forecaster;
 use crate::elevator::goals::{Board, Keeper};
 use crate::elevator::runner::{Lane, Runner};
@@ -216,6 +217,16 @@ fn elevator_config(
         bypass: bypass(plan),
         submitters,
         credit,
+        budgets: budgets(plan),
+    }
+}
+
+/// When requests need a budget. The comparison modes take one for each request wherever there is a limit.
+fn budgets(plan: &Plan) -> Budgets {
+    match (plan.budget(), plan.device_depth.budget(&plan.device)) {
+        (None, _) => Budgets::Never,
+        (Some(_), None) if bypass(plan) => Budgets::WhileTaken,
+        (Some(_), _) => Budgets::Always,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The watchers of a queue besides its statistics: a trace, and an observer of its policies. Neither is a setting of the
 //! plan; both stay when the plan is changed.
 
-use crate::elevator::watch::Tapping;
+use crate::elevator::Tapping;
 use crate::sync::{Arc, ArcDyn};
 use crate::trace::{self, Tap};
 use blkmq_sched::{Factory, Options, Scheduler, Shape};

@@ -24,8 +24,8 @@ use std::cell::{Cell, RefCell};
 const MOST_AT_A_TIME: u32 = 16;
 /// No review is due.
 const NEVER: u64 = u64::MAX;
-/// The most pools that there may be: the number of a pool travels in six bits of a request.
-const MAX_POOLS: usize = 62;
+/// The most pools that there may be: the number of a pool travels in five bits of a request.
+const MAX_POOLS: usize = 31;
 /// Passes whose notes are summed up before a runner takes them to the ledger. The sums are few words, however many
 /// notes there were.
 const PASSES_NOTED: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
@@ -55,7 +55,7 @@ impl Common {
     /// The state that `shards` instances of `factory` share; `None` if they share nothing.
     ///
     /// # Panics
-    /// If the policy wants more than 62 pools.
+    /// If the policy wants more than 31 pools.
     pub(crate) fn new(
         factory: &Factory,
         shape: &Shape,
@@ -383,7 +383,7 @@ impl PolicyEnv for ElevatorEnv {
             self.stashed.set(self.stashed.get() || there > 1);
         }
         stash.set(there - 1);
-        // There are at most 62 pools.
+        // There are at most 31 pools.
         self.taken.set(Some(pool as u8));
         true
     }
@@ -403,7 +403,7 @@ impl PolicyEnv for ElevatorEnv {
             return false;
         }
         stash.set(there - n);
-        // There are at most 62 pools.
+        // There are at most 31 pools.
         self.taken.set(Some(pool as u8));
         true
     }

@@ -84,15 +84,8 @@ impl<P> Hub<P> {
     }
 
     /// Gives back budgets. Elevators that wait for one are to be kicked.
-    #[inline]
-    pub(crate) fn put_budget(&self, budgets: u32, duties: &mut Duties) {
-        if self.budget.is_limited() {
-            self.put_limited(budgets, duties);
-        }
-    }
-
     #[inline(never)]
-    fn put_limited(&self, budgets: u32, duties: &mut Duties) {
+    pub(crate) fn put_budget(&self, budgets: u32, duties: &mut Duties) {
         self.budget.put(budgets);
         fence(Ordering::SeqCst);
         if self.budget_wait.any() && !planted::is(Planted::ForgetsBudgetWaiters) {

@@ -93,6 +93,7 @@ impl Budget {
     }
 
     /// Is there a limit?
+    #[cfg(feature = "compare")]
     #[inline]
     #[must_use]
     pub(crate) fn is_limited(&self) -> bool {

@@ -17,6 +17,7 @@
 
 mod control;
 mod pace;
+mod sampling;
 mod window;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ use alloc::vec::Vec;
 use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op};
 use control::Control;
 use pace::{Pace, TIERS};
+use sampling::Sampling;
 use window::{Verdict, Window};
 
 /// The targets of a group; zero for none. Targets hold for the group and the groups below it that have none of their own.
@@ -142,6 +144,8 @@ struct Watched {
     /// When the oldest of its I/Os came that have not ended, at the last look.
     oldest: Option<Instant>,
     state: GoalState,
+    /// The last look that found I/Os.
+    used: Option<Instant>,
     /// While it is infeasible: when it is tried again, and how long it rests the next time.
     rests: (Instant, Nanos),
     p99: Nanos,
@@ -166,6 +170,7 @@ pub struct Goals {
     treated: Vec<Treated>,
     pace: Pace,
     control: Control,
+    sampling: Sampling,
     /// I/Os that came before this do not show what was done then.
     since: Instant,
     due: Instant,
@@ -180,6 +185,7 @@ impl Goals {
             treated: Vec::new(),
             pace: Pace::default(),
             control: Control::new(most),
+            sampling: Sampling::default(),
             since: Instant::ZERO,
             due: Instant::ZERO,
         };
@@ -222,7 +228,6 @@ impl Goals {
         }
     }
 
-    #[inline(always)]
     fn treated(&self, group: GroupId) -> Treated {
         let found = self.treated.get(usize::from(group.0));
         found.copied().unwrap_or(self.treated[0])
@@ -248,14 +253,24 @@ impl Goals {
 
     /// A request has ended that was not told when it came in: as [`inserted`](Self::inserted) and
     /// [`completed`](Self::completed) at once.
-    #[inline(always)]
     pub fn passed(&mut self, io: &IoMeta, at: Instant) {
+        self.count(io, at, 1);
+    }
+
+    /// The same for a request that stands for others, while nothing is taken. Returns the number of requests until the
+    /// next one that is to be told, with that.
+    pub fn sampled(&mut self, io: &IoMeta, at: Instant) -> u32 {
+        self.count(io, at, self.sampling.stride());
+        self.sampling.next()
+    }
+
+    fn count(&mut self, io: &IoMeta, at: Instant, requests: u32) {
         let treated = self.treated(io.group);
         let place = treated.watched[usize::from(io.op != Op::Read)];
         match self.watched.get_mut(usize::from(place)) {
-            // Nothing is taken from a group with a goal.
+            // Nothing is taken from a group with a goal. A share of a window is the same share of its samples.
             Some(watched) => watched.window.count(io.arrived, at, self.since, watched.goal),
-            None => self.pace.charge(treated.tier, at, pace::cost(io)),
+            None => self.pace.charge(treated.tier, at, pace::cost(io) * u64::from(requests)),
         }
     }
 
@@ -304,9 +319,12 @@ impl Goals {
         self.find_oldest(sight);
         let mut open = false;
         let mut missed = false;
+        let mut stride = sampling::MOST;
         for watched in &mut self.watched {
             let waits = watched.oldest.map(|came| now.since(came.max(self.since)));
             let verdict = watched.window.verdict(elapsed, waits, watched.goal);
+            let idle_for = watched.idle_for(verdict, now);
+            stride = stride.min(self.sampling.wanted(verdict, watched.window.ios(), idle_for));
             watched.note(verdict, now);
             match verdict {
                 _ if watched.state == GoalState::Infeasible => {}
@@ -315,6 +333,7 @@ impl Goals {
                 Verdict::Met | Verdict::Idle => {}
             }
         }
+        self.sampling.set(stride);
         if !missed && open {
             return;
         }
@@ -326,6 +345,10 @@ impl Goals {
         let seen = control::Seen { now, missed, mean, ease, room, at_device };
         if self.control.decide(&seen, &mut self.pace) == control::Answer::Infeasible {
             self.give_up(now);
+        }
+        if self.taken() != Taken::default() {
+            // Every request is counted.
+            self.sampling.set(1);
         }
         self.restart(now);
     }
@@ -358,6 +381,7 @@ impl Goals {
     fn restart(&mut self, now: Instant) {
         self.since = now;
         self.pace.restart(now);
+        self.sampling.restart();
         self.watched.iter_mut().for_each(|watched| watched.window = Window::default());
     }
 }
@@ -386,12 +410,21 @@ impl Watched {
             window: Window::default(),
             oldest: None,
             state: GoalState::Idle,
+            used: None,
             rests: (Instant::ZERO, FIRST_REST),
             p99: Nanos::ZERO,
             best: Nanos::ZERO,
             windows: 0,
             missed: 0,
         }
+    }
+
+    /// How long no look has found I/Os.
+    fn idle_for(&mut self, verdict: Verdict, now: Instant) -> Nanos {
+        if verdict != Verdict::Idle {
+            self.used = Some(now);
+        }
+        self.used.map_or(Nanos(u64::MAX), |used| now.since(used))
     }
 
     fn note(&mut self, verdict: Verdict, now: Instant) {

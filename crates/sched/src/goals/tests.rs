@@ -242,3 +242,57 @@ fn a_request_that_is_told_at_its_end_counts_like_any_other() {
     }
     assert_ne!(told.taken(), Taken::default());
 }
+
+/// A window of reads of which the `n`th takes `latency(n)`, told as samples of them. Returns how many were told.
+fn sampled(goals: &mut Goals, from: Instant, reads: u32, latency: impl Fn(u32) -> Nanos) -> u32 {
+    let (mut left, mut told) = (goals.sampling.next(), 0);
+    for n in 0..reads {
+        left -= 1;
+        if left == 0 {
+            let came = from + Nanos(u64::from(n) * ms(100).0 / u64::from(reads));
+            left = goals.sampled(&io(Op::Read, VICTIM, 8, came), came + latency(n));
+            told += 1;
+        }
+    }
+    goals.look(from + ms(100), &Waiting(Vec::new(), 0));
+    told
+}
+
+#[test]
+fn at_high_rates_samples_tell_what_all_requests_would() {
+    let mut goals = Goals::new(32, &members(ms(2)));
+    let report = |goals: &Goals| goals.reports().next().expect("a goal");
+    let window = |nth: u64| Instant::from_nanos(1_000_000_000 + nth * ms(100).0);
+    let good = |n: u32| if n % 200 == 7 { ms(3) } else { ms(1) };
+    assert_eq!(sampled(&mut goals, window(0), 50_000, good), 50_000, "the rate is not known yet");
+    for nth in 1..20 {
+        let told = sampled(&mut goals, window(nth), 50_000, good);
+        assert!((2_500..4_000).contains(&told), "{told}");
+        assert_eq!((report(&goals).state, goals.taken()), (GoalState::Met, Taken::default()));
+    }
+    assert!((1_000..1_500).contains(&(report(&goals).p99.0 / 1_000)), "{:?}", report(&goals));
+    let bad = |n: u32| if n % 33 == 7 { ms(3) } else { ms(1) };
+    sampled(&mut goals, window(20), 50_000, bad);
+    assert_eq!(report(&goals).state, GoalState::Missed);
+    assert_eq!(sampled(&mut goals, window(21), 5_000, bad), 5_000, "all, where it is missed");
+}
+
+#[test]
+fn reads_that_are_few_are_all_counted_from_the_next_look_on() {
+    let mut goals = Goals::new(32, &members(ms(2)));
+    let window = |nth: u64| Instant::from_nanos(1_000_000_000 + nth * ms(100).0);
+    // The group does nothing, and another one much.
+    for nth in 0..3 {
+        let mut left = goals.sampling.next();
+        for n in 0..50_000 {
+            left -= 1;
+            if left == 0 {
+                let at = window(nth) + Nanos(n * 2_000);
+                left = goals.sampled(&io(Op::Write, FLOOD, 8, at), at + ms(1));
+            }
+        }
+        goals.look(window(nth + 1), &Waiting(Vec::new(), 0));
+    }
+    assert!(sampled(&mut goals, window(3), 80, |_| ms(1)) < 20);
+    assert_eq!(sampled(&mut goals, window(4), 80, |_| ms(1)), 80);
+}

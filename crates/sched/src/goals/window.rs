@@ -47,7 +47,6 @@ impl Default for Window {
 }
 
 /// The bucket of a latency.
-#[inline(always)]
 fn bucket(latency: Nanos) -> usize {
     let quarters = (latency.0 / 250).max(4);
     let power = quarters.ilog2();
@@ -65,7 +64,6 @@ fn upper(bucket: usize) -> Nanos {
 impl Window {
     /// Counts an I/O that ended `at`. Of those that came before the window began, only the time in it counts, and only
     /// if that is longer than the goal: for the rest of it, other steps are responsible.
-    #[inline(always)]
     pub(super) fn count(&mut self, came: Instant, at: Instant, began: Instant, goal: Nanos) {
         let latency = at.since(came.max(began));
         if latency > goal {
@@ -99,6 +97,11 @@ impl Window {
             (ios, _) if ios >= ENOUGH || elapsed >= ENOUGH_TIME => Verdict::Met,
             _ => Verdict::Open,
         }
+    }
+
+    /// The I/Os that were counted.
+    pub(super) fn ios(&self) -> u32 {
+        self.ios
     }
 
     /// The mean latency in nanoseconds; without I/Os that ended, how long the oldest has waited.

@@ -147,8 +147,9 @@ impl<P: Send> Pump<P> {
     #[inline]
     pub(super) fn give_back(&mut self, hub: &Hub<P>, rq: &Inflight) {
         self.tags.push(rq.tag);
-        if let Some(pool) = rq.pool() {
-            self.tokens.push(pool);
+        if rq.has_more_than_a_tag() {
+            self.budgets += u32::from(rq.has_budget());
+            self.tokens.extend(rq.pool());
         }
         if self.tags.is_full() {
             self.free_full(hub, &hub.hctxs[usize::from(rq.hw.0)]);
@@ -167,7 +168,9 @@ impl<P: Send> Pump<P> {
         }
         let duties = &mut self.duties;
         let tags = self.tags.values();
-        hub.put_budget(tags.len() as u32, duties);
+        if self.budgets > 0 {
+            hub.put_budget(std::mem::take(&mut self.budgets), duties);
+        }
         if !self.tokens.is_empty() {
             for alike in self.tokens.chunk_by(|one, other| one == other) {
                 hub.put_tokens(alike[0].into(), alike.len() as u32, duties);

@@ -196,11 +196,6 @@ impl Runner {
     fn admit_plug<P>(&mut self, hub: &Hub<P>, shard: &Shard, own: Own<'_>, ready: &mut Ready) {
         let at = usize::from(own.id.0);
         let was_blocked = self.is_blocked[at];
-        if self.elevator.has_lobby() && !was_blocked {
-            self.take_plug(hub, own.id, own.plug, ready);
-            return;
-        }
-        let mut staged = false;
         if self.elevator.picks_plugs() && own.plug.len() > 1 && self.is_way_free(hub) {
             self.pass_sorted(hub, own.plug, ready);
             if own.plug.is_empty() {
@@ -209,6 +204,14 @@ impl Runner {
         }
         let mut rest = own.plug.drain();
         self.pass_by(hub, &mut rest, ready);
+        if self.elevator.has_lobby() && !was_blocked {
+            for proto in &mut rest {
+                self.elevator.take_in(&hub.lasting.table, own.id, proto);
+            }
+            rest.end();
+            return;
+        }
+        let mut staged = false;
         while let Some(next) = rest.peek() {
             let place = if self.is_blocked[at] { None } else { self.elevator.place(&next.meta) };
             let Some(proto) = rest.next() else { break };

@@ -43,19 +43,9 @@ impl Runner {
     /// ahead of them, and there are slots, tags and a device that takes them.
     #[inline]
     pub(super) fn pass_by<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
-        if self.is_way_free(hub) {
-            self.pass_first(hub, plug, ready);
+        if !self.is_way_free(hub) {
+            return;
         }
-    }
-
-    /// The same, where the caller has seen that they need not wait.
-    #[inline(always)]
-    pub(super) fn pass_first<P>(
-        &mut self,
-        hub: &Hub<P>,
-        plug: &mut Emptied<'_>,
-        ready: &mut Ready,
-    ) {
         if self.elevator.may_bypass() {
             self.pass_all(hub, plug, ready);
         } else if plug.len() == 1 {
@@ -67,14 +57,11 @@ impl Runner {
     /// Does nothing wait ahead of the caller's plug, here or at the device?
     #[inline]
     pub(super) fn is_way_free<P>(&self, hub: &Hub<P>) -> bool {
-        self.elevator.is_open() && !hub.budget.is_limited() && self.is_device_free(hub)
-    }
-
-    /// Does no request wait at the device, and no submitter for a slot?
-    #[inline(always)]
-    pub(super) fn is_device_free<P>(&self, hub: &Hub<P>) -> bool {
         let hctx = hub.hctx(HwQueue(self.first_hw));
-        self.blocked.is_empty() && !hctx.is_stuck() && hctx.busy().get() == 0
+        self.elevator.is_open()
+            && self.blocked.is_empty()
+            && !hctx.is_stuck()
+            && hctx.busy().get() == 0
     }
 
     /// Makes a pass for a plug of one request over an elevator that has nothing else to do: takes back what has
@@ -88,23 +75,9 @@ impl Runner {
         now: Instant,
         plug: &mut Plug,
     ) -> Option<Sent> {
-        if self.is_quiet(hub, shard) {
-            return self.straight(hub, now, plug);
+        if !self.is_quiet(hub, shard) {
+            return None;
         }
-        if self.elevator.is_open_to_counted() {
-            return self.straight_counted(hub, shard, now, plug);
-        }
-        None
-    }
-
-    /// That pass, once it is known that there is nothing else to do.
-    #[inline(always)]
-    pub(super) fn straight<P>(
-        &mut self,
-        hub: &Hub<P>,
-        now: Instant,
-        plug: &mut Plug,
-    ) -> Option<Sent> {
         self.begin(now);
         let Self { elevator, lanes, .. } = self;
         if !lanes[0].handbacks.is_empty() {
@@ -129,13 +102,8 @@ impl Runner {
     /// take back and to send?
     #[inline]
     fn is_quiet<P>(&self, hub: &Hub<P>, shard: &Shard) -> bool {
-        self.is_way_free(hub) && !self.elevator.some_wait() && self.has_nothing_due(hub, shard)
-    }
-
-    /// Is nothing staged, asked for or left by an earlier pass, in a queue that admits I/Os?
-    #[inline(always)]
-    pub(super) fn has_nothing_due<P>(&self, hub: &Hub<P>, shard: &Shard) -> bool {
-        !(self.retry_blocked | self.retired)
+        self.is_way_free(hub)
+            && !(self.retry_blocked | self.retired)
             && !hub.lasting.control.is_frozen()
             && !shard.pending.any()
             && !shard.asked.any()

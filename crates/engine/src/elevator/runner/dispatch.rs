@@ -83,19 +83,20 @@ impl Runner {
         want: u32,
     ) -> (u32, bool) {
         let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
-        let mut budget = want;
-        if hub.budget.is_limited() {
+        let (mut want, mut budget) = (want, 0);
+        if self.elevator.takes_budgets() {
             budget = hub.take_budget(shard, want.min(BUDGET_BATCH));
             if budget == 0 {
                 self.elevator.is_short();
                 return (0, false);
             }
+            want = budget;
         }
-        let mut tags = hctx.tags.get_batch(&mut lane.hint, budget);
+        let mut tags = hctx.tags.get_batch(&mut lane.hint, want);
         if tags.is_none() {
             hctx.restart.mark();
             hctx.tags.wait(shard.index, &hub.tag_wait, self.elevator.now());
-            tags = hctx.tags.get_batch(&mut lane.hint, budget);
+            tags = hctx.tags.get_batch(&mut lane.hint, want);
         }
         let Some(mut tags) = tags else {
             self.elevator.is_short();
@@ -122,7 +123,8 @@ impl Runner {
         while let Some(tag) = tags.pop() {
             self.unused.push(tag);
         }
-        self.give_back(hub, hctx, budget - sent);
+        let unused = if budget > 0 { budget - sent } else { 0 };
+        self.give_back(hub, hctx, unused);
         (sent, more)
     }
 
