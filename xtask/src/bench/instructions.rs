@@ -18,6 +18,8 @@ use std::path::PathBuf;
 const MOST: f64 = 3.0;
 /// I/Os of the two runs, for each submitter.
 const IOS: [u64; 2] = [4_000, 16_000];
+/// The same with a latency goal, whose controller knows the rate after some tenths of a second.
+const IOS_WITH_GOAL: [u64; 2] = [100_000, 200_000];
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 /// I/Os in a plug.
 const PLUGS: [u32; 2] = [8, 1];
@@ -142,6 +144,14 @@ impl Case {
         matches!(self, Self::Ours { submitters: 1, .. })
     }
 
+    /// I/Os of the two runs, for each submitter.
+    fn ios(self) -> [u64; 2] {
+        match self {
+            Self::Ours { goal: Goal::Own | Goal::OfOthers, .. } => IOS_WITH_GOAL,
+            _ => IOS,
+        }
+    }
+
     fn submitters(self) -> u64 {
         match self {
             Self::Ours { submitters, .. } => submitters.into(),
@@ -176,7 +186,8 @@ impl Case {
     fn count(self) -> Result<f64> {
         let log = target_dir().join("instructions.log");
         let mut counts = [0; 2];
-        for (count, ios) in counts.iter_mut().zip(IOS) {
+        let all = self.ios();
+        for (count, ios) in counts.iter_mut().zip(all) {
             let tool = format!(
                 "valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file={}",
                 log.display()
@@ -184,7 +195,7 @@ impl Case {
             self.cmd(ios).under(&tool).output()?;
             *count = collected(&std::fs::read_to_string(&log)?)?;
         }
-        let ios = (IOS[1] - IOS[0]) * self.submitters();
+        let ios = (all[1] - all[0]) * self.submitters();
         let between = counts[1].checked_sub(counts[0]).ok_or("a longer run took fewer")?;
         Ok((between as f64 / ios as f64 * 10.0).round() / 10.0)
     }
