@@ -273,6 +273,7 @@ fn reads_avoid_a_busy_replica_under_every_scheduler() {
         is_right(SATA, scheduler);
         is_right(CLOUD, scheduler);
     }
+    is_right(SATA, "bfq");
     for scheduler in ["none", "kyber", "bfq"] {
         is_right(DISK, scheduler);
     }
@@ -286,8 +287,7 @@ fn reads_avoid_a_busy_replica_that_is_hard_to_predict() {
     let cells = [
         (DISK, "mq-deadline", 0.06),
         (DISK, "mclock", 0.06),
-        (SATA, "bfq", 0.06),
-        (CLOUD, "bfq", 0.06),
+        (CLOUD, "bfq", 0.04),
         (DISK_OF_ITS_OWN, "none", 0.25),
     ];
     for (cell, scheduler, most) in cells {

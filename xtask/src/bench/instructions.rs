@@ -12,7 +12,9 @@ use crate::Result;
 use crate::shell::{BLKMQ, Cmd, is_installed, root, target_dir};
 use serde_json::{Map, Value, json};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Child;
 
 /// By how much a figure may rise, in percent.
 const MOST: f64 = 3.0;
@@ -183,50 +185,57 @@ impl Case {
         }
     }
 
-    /// Instructions for an I/O, to a tenth. Valgrind writes to `log`.
-    fn count(self, log: &Path) -> Result<f64> {
-        let mut counts = [0; 2];
+    /// Instructions for an I/O, to a tenth. The two runs are made at once, but for those whose count depends on the rate:
+    /// of requests with a goal, more are looked at the fewer there are in a second.
+    fn count(self) -> Result<f64> {
         let all = self.ios();
-        for (count, ios) in counts.iter_mut().zip(all) {
-            let tool = format!(
-                "valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file={}",
-                log.display()
-            );
-            self.cmd(ios).under(&tool).output()?;
-            *count = collected(&std::fs::read_to_string(log)?)?;
+        let mut counts = [0; 2];
+        if self.has_goal() {
+            for (count, ios) in counts.iter_mut().zip(all) {
+                *count = self.start(ios)?.count()?;
+            }
+        } else {
+            let runs = [self.start(all[0])?, self.start(all[1])?];
+            for (count, run) in counts.iter_mut().zip(runs) {
+                *count = run.count()?;
+            }
         }
         let ios = (all[1] - all[0]) * self.submitters();
         let between = counts[1].checked_sub(counts[0]).ok_or("a longer run took fewer")?;
         Ok((between as f64 / ios as f64 * 10.0).round() / 10.0)
     }
-}
 
-/// Counts all cases: two at a time those whose count does not depend on what else the machine does. Of requests with a
-/// goal, more are looked at the fewer there are in a second.
-fn count_all(cases: &[Case]) -> Result<Vec<(Case, f64)>> {
-    let (timed, timeless): (Vec<Case>, Vec<Case>) = cases.iter().partition(|case| case.has_goal());
-    let mut figures = count_in_pairs(&timeless)?;
-    let log = target_dir().join("instructions.log");
-    for case in timed {
-        figures.push((case, case.count(&log)?));
+    /// Starts a run of so many I/Os under valgrind.
+    fn start(self, ios: u64) -> Result<Run> {
+        let log = target_dir().join(format!("instructions-{ios}.log"));
+        let tool = format!(
+            "valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file={}",
+            log.display()
+        );
+        let output = target_dir().join(format!("instructions-{ios}.out"));
+        let child = self.cmd(ios).under(&tool).start(File::create(&output)?)?;
+        Ok(Run { child, log, output })
     }
-    Ok(figures)
 }
 
-fn count_in_pairs(cases: &[Case]) -> Result<Vec<(Case, f64)>> {
-    let half = |name: &str, cases: &[Case]| {
-        let log = target_dir().join(format!("instructions-{name}.log"));
-        let count = |case: &Case| case.count(&log).map(|figure| (*case, figure));
-        cases.iter().map(count).collect::<Result<Vec<_>>>().map_err(|error| error.to_string())
-    };
-    let (one, other) = cases.split_at(cases.len() / 2);
-    let (one, other) = std::thread::scope(|scope| {
-        let beside = scope.spawn(|| half("beside", other));
-        (half("here", one), beside.join())
-    });
-    let mut figures = one?;
-    figures.extend(other.map_err(|_| "a count panicked")??);
-    Ok(figures)
+/// A run under valgrind.
+struct Run {
+    child: Child,
+    /// What valgrind says.
+    log: PathBuf,
+    /// What the program says.
+    output: PathBuf,
+}
+
+impl Run {
+    /// Waits for the end, and returns the number of instructions.
+    fn count(mut self) -> Result<u64> {
+        let status = self.child.wait()?;
+        if !status.success() {
+            return Err(format!("{status}: {}", fs::read_to_string(&self.output)?).into());
+        }
+        collected(&fs::read_to_string(&self.log)?)
+    }
 }
 
 /// The count in what callgrind says: `==1== Collected : 123456`.
@@ -259,15 +268,18 @@ pub(super) fn main(bless: bool) -> Result<()> {
     }
     super::build()?;
     let compiler = compiler()?;
-    let figures = count_all(&Case::all())?;
+    let mut figures = Vec::new();
+    for case in Case::all() {
+        figures.push((case, case.count()?));
+    }
     if bless {
         let per_io: Map<String, Value> =
             figures.iter().map(|(case, figure)| (case.to_string(), json!(figure))).collect();
         let text =
             serde_json::to_string_pretty(&json!({ "compiler": compiler, "per_io": per_io }))?;
-        std::fs::write(path(), text + "\n")?;
+        fs::write(path(), text + "\n")?;
     }
-    let written: Value = serde_json::from_str(&std::fs::read_to_string(path())?)?;
+    let written: Value = serde_json::from_str(&fs::read_to_string(path())?)?;
     let risen = report(&figures, &written["per_io"]);
     if written["compiler"] != compiler.as_str() {
         println!(

@@ -2,17 +2,28 @@
 
 use super::Share;
 
-/// Sums over the latest requests of one group and direction; each request counts 15/16 of what the one behind it does.
-#[derive(Clone, Copy, Default)]
+/// Requests that a share is learnt from: an odd number, so that one of them is in the middle.
+const SEEN: usize = 15;
+/// Waits count as no longer than this, so that their product with a share does not overflow.
+const LONGEST: u64 = 1 << 48;
+
+/// The shares of the latest requests of one group and direction, and the median of them.
+///
+/// The median and not the mean: an I/O is predicted to be late if that is likelier than not, and a policy that gives a tenant
+/// turns makes waits of two kinds, of which a mean is neither.
+#[derive(Clone, Copy)]
 pub(super) struct Learnt {
-    /// The time for which they waited behind held work.
-    behind: u64,
-    /// The held work that they met.
-    ahead: u64,
+    latest: [u16; SEEN],
+    len: u8,
+    next: u8,
+    median: Share,
 }
 
-/// Sums stay below this, so that their product with a share does not overflow.
-const MOST: u64 = 1 << 48;
+impl Default for Learnt {
+    fn default() -> Self {
+        Self { latest: [0; SEEN], len: 0, next: 0, median: Share::ALL }
+    }
+}
 
 impl Learnt {
     /// A request waited `behind` nanoseconds behind `ahead` nanoseconds of held work.
@@ -20,11 +31,16 @@ impl Learnt {
         if ahead == 0 {
             return;
         }
-        let next = |sum: u64, new: u64| (sum - sum / 16 + new.min(MOST)).min(MOST);
-        (self.behind, self.ahead) = (next(self.behind, behind), next(self.ahead, ahead));
+        self.latest[usize::from(self.next)] = Share::of(behind.min(LONGEST), ahead).parts();
+        self.next = (self.next + 1) % SEEN as u8;
+        self.len = (self.len + 1).min(SEEN as u8);
+        let mut known = self.latest;
+        let known = &mut known[..usize::from(self.len)];
+        let middle = known.len() / 2;
+        self.median = Share::of_parts(*known.select_nth_unstable(middle).1);
     }
 
     pub(super) fn share(&self) -> Share {
-        Share::of(self.behind, self.ahead)
+        self.median
     }
 }
