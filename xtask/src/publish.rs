@@ -22,7 +22,12 @@ pub(crate) fn package(args: &[String]) -> Result<()> {
     remove(&target_dir().join("package"))?;
     // The state of the tree is another check's concern.
     let pack = "cargo package --workspace --exclude xtask --allow-dirty --quiet";
-    Cmd::new(pack).env("CARGO_TARGET_DIR", folder("package")).run()?;
+    // About what compiles: no code is optimised for it.
+    Cmd::new(pack)
+        .env("CARGO_TARGET_DIR", folder("package"))
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "false")
+        .run()?;
     let packed = fs::read_dir(target_dir().join("package/package"))?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.ends_with(".crate"))

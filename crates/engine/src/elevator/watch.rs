@@ -1,6 +1,6 @@
 //! The watches over the requests of an elevator: the counts of their times, a trace, the controller of latency goals
-//! (`goals.rs`), and a forecast (`forecaster.rs`). Without any, each call here is a branch; the work behind it is out of line, where it costs the path of
-//! an I/O nothing. The runner alone touches them.
+//! (`goals.rs`), and a forecast (`forecaster.rs`). Without any, each call here is a branch; the work behind it is out of
+//! line, where it costs the path of an I/O nothing. The runner alone touches them.
 
 use super::config::{Budgets, Tapping};
 use super::forecaster::Forecaster;

@@ -44,3 +44,33 @@ impl Learnt {
         self.median
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_that_of_most_of_the_latest_requests() {
+        let mut learnt = Learnt::default();
+        assert_eq!(learnt.share(), Share::ALL, "nothing is known");
+        learnt.learn(500, 0);
+        assert_eq!(learnt.share(), Share::ALL, "with nothing held, nothing is learnt");
+        // A tenant whose turn it is waits for nothing, and otherwise for four times the held work.
+        for n in 0..SEEN {
+            learnt.learn(if n % 3 == 0 { 4_000 } else { 0 }, 1_000);
+        }
+        assert_eq!(learnt.share(), Share::NONE, "a mean would be 4/3");
+        (0..SEEN / 2).for_each(|_| learnt.learn(4_000, 1_000));
+        assert_eq!(learnt.share().parts(), 4 * 256, "most of the last 15");
+    }
+
+    #[test]
+    fn waits_of_any_length_are_learnt() {
+        let mut learnt = Learnt::default();
+        learnt.learn(u64::MAX, 1);
+        assert_eq!(learnt.share().parts(), 16 * 256, "the most that a share is");
+        learnt.learn(0, u64::MAX);
+        learnt.learn(0, 1);
+        assert_eq!(learnt.share(), Share::NONE);
+    }
+}

@@ -149,7 +149,9 @@ impl<P: Send> Pump<P> {
         self.tags.push(rq.tag);
         if rq.has_more_than_a_tag() {
             self.budgets += u32::from(rq.has_budget());
-            self.tokens.extend(rq.pool());
+            if let Some(pool) = rq.pool() {
+                self.tokens.push(pool);
+            }
         }
         if self.tags.is_full() {
             self.free_full(hub, &hub.hctxs[usize::from(rq.hw.0)]);
