@@ -3,7 +3,7 @@
 use super::Share;
 
 /// Requests that a share is learnt from: an odd number, so that one of them is in the middle.
-const SEEN: usize = 15;
+const SEEN: usize = 31;
 /// Waits count as no longer than this, so that their product with a share does not overflow.
 const LONGEST: u64 = 1 << 48;
 
@@ -61,7 +61,7 @@ mod tests {
         }
         assert_eq!(learnt.share(), Share::NONE, "a mean would be 4/3");
         (0..SEEN / 2).for_each(|_| learnt.learn(4_000, 1_000));
-        assert_eq!(learnt.share().parts(), 4 * 256, "most of the last 15");
+        assert_eq!(learnt.share().parts(), 4 * 256, "most of the latest");
     }
 
     #[test]
