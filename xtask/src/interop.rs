@@ -89,7 +89,6 @@ const CHECKS: &[Check] = &[
     Check { name: "service-restarts", requires: Some("qemu-io"), run: service::restarts },
     Check { name: "service-manual", requires: Some("man"), run: service::pages },
     Check { name: "service-completions", requires: Some("fish"), run: service::completions },
-    Check { name: "service-image", requires: Some("nbdinfo"), run: service::image },
     Check { name: "operate", requires: Some("fio"), run: service::operate },
     Check { name: "browser", requires: Some(browser::CHROMIUM), run: browser::check },
     Check { name: "remote-verified", requires: Some("nbdkit"), run: remote::verified },
@@ -105,6 +104,8 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-page", requires: Some(browser::CHROMIUM), run: serve::page },
     Check { name: "beside-linux", requires: Some("nbdfuse"), run: beside_linux },
     Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
+    // The last one: it builds the program anew, from other sources.
+    Check { name: "service-image", requires: Some("nbdinfo"), run: service::image },
 ];
 
 /// `cargo xtask interop [CHECK]...`
