@@ -32,8 +32,6 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
         .arg(sources.display().to_string())
         .arg(out.display().to_string())
         .env("CARGO_TARGET_DIR", cache)
-        // Nothing is measured with it, and this is optimised on all CPUs.
-        .env("CARGO_PROFILE_DIST_LTO", "thin")
         .run()?;
     for file in ["bin/blkmq", "share/man/man1/blkmq-serve.1", "lib/systemd/system/blkmq.service"] {
         if fs::metadata(out.join("usr").join(file))?.len() == 0 {
