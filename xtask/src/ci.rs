@@ -79,7 +79,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let mut times: Vec<(&str, Duration, f64)> = Vec::new();
     let steps = select(args)?;
     let is_needed = steps.iter().any(|step| NEED_PROGRAM.contains(&step.name));
-    let ahead = is_needed.then(build_program_ahead).transpose()?;
+    let _ahead = is_needed.then(build_program_ahead).transpose()?;
     for step in steps {
         println!("\n== {}", step.name);
         let before = cpu_of_programs();
@@ -87,9 +87,6 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         result.map_err(|error| format!("{} failed after {time:.1?}: {error}", step.name))?;
         println!("== {} passed in {time:.1?}", step.name);
         times.push((step.name, time, cpu_of_programs() - before));
-    }
-    if let Some(mut ahead) = ahead {
-        ahead.wait()?;
     }
     println!();
     for (name, time, cpu) in &times {

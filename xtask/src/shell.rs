@@ -60,9 +60,19 @@ pub(crate) fn build_program() -> Result<()> {
 ///
 /// # Errors
 /// If cargo cannot be started.
-pub(crate) fn build_program_ahead() -> Result<Child> {
+pub(crate) fn build_program_ahead() -> Result<Ahead> {
     let mut command = Cmd::new(BUILD_PROGRAM).command();
-    Ok(command.arg("--quiet").stderr(Stdio::null()).spawn()?)
+    Ok(Ahead(command.arg("--quiet").stderr(Stdio::null()).spawn()?))
+}
+
+/// A build beside other work. It ends with its owner, so that a step that fails leaves nothing behind.
+pub(crate) struct Ahead(Child);
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Cmd {
@@ -103,8 +113,8 @@ impl Cmd {
 
     fn command(&self) -> Command {
         let mut command = Command::new(self.program());
-        // What cargo says of this package is no business of another cargo's: build scripts that ask for it would be run
-        // again, and all that stands on them be built again, where a command was typed before.
+        // Cargo's variables about this package are kept from another cargo: some build scripts ask for them, and would be
+        // run again, with all that depends on them, whenever a command is typed in between.
         let of_this_package = std::env::vars_os().map(|(name, _)| name).filter(|name| {
             name.to_str().is_some_and(|name| {
                 name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")

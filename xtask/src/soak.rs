@@ -17,8 +17,10 @@ const CANARY: u64 = 1_000;
 
 /// Simulations that `cargo test` leaves out because they take a minute.
 const LONG: &str = "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas::";
-/// Scenarios, and commands as they are documented, likewise. They run the program as it is measured.
-const LONG_OF_PROGRAM: &str = "-p blkmq-cli --test all -- scenarios:: documented::";
+/// Scenarios, and commands as they are documented, likewise: the latter by themselves, since some measure. Both run the
+/// program as it is measured.
+const LONG_OF_PROGRAM: [&str; 2] =
+    ["-p blkmq-cli --test all -- scenarios::", "-p blkmq-cli --test all -- documented::"];
 /// I/Os of each combination that is stressed.
 const STRESS_IOS: &str = "20000";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
@@ -84,7 +86,9 @@ pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     long(LONG).run_tests()?;
     build_program()?;
     let program = target_dir().join("dist/blkmq");
-    long(LONG_OF_PROGRAM).env("BLKMQ_PROGRAM", program.to_string_lossy()).run_tests()?;
+    for tests in LONG_OF_PROGRAM {
+        long(tests).env("BLKMQ_PROGRAM", program.to_string_lossy()).run_tests()?;
+    }
     Ok(())
 }
 

@@ -221,9 +221,9 @@ impl Case {
 /// A run under valgrind.
 struct Run {
     child: Child,
-    /// What valgrind says.
+    /// The output of valgrind.
     log: PathBuf,
-    /// What the program says.
+    /// The output of the program.
     output: PathBuf,
 }
 
