@@ -192,3 +192,47 @@ fn goals_take_one_elevator_and_go_with_their_groups() {
     it.submit(Op::Write, it.flood);
     assert_eq!(it.finish(), 1);
 }
+
+/// At a high rate of others, one request in many is a sample. When those are gone, each read of the group with a goal
+/// counts from the second look on, wherever the sequence of samples stood.
+#[test]
+fn reads_that_are_few_count_at_once_when_others_have_gone() {
+    for more in 0..8 {
+        let mut it = Fixture::new(ways().next().expect("one"), 1_000);
+        it.device.with(|c| (c.interrupts, c.inline) = (false, true));
+        for window in 0..2 {
+            for _ in 0..1_000 {
+                for _ in 0..8 {
+                    it.cookie += 1;
+                    let io = Io::new(Op::Write, it.cookie * 64, 8, it.cookie, 0).group(it.flood);
+                    it.submitter.push(it.now, io).expect("there is credit");
+                }
+                it.submitter.flush(it.now);
+                it.submitter.poll(it.now);
+                it.submitter.reap(u32::MAX, drop);
+            }
+            for _ in 0..more * window {
+                it.submit(Op::Write, it.flood);
+                it.finish();
+            }
+            it.now += STEP;
+        }
+        for _ in 0..2 {
+            it.submit(Op::Read, it.victim);
+            it.finish();
+            it.now += STEP;
+        }
+        it.device.with(|c| (c.interrupts, c.inline, c.finish) = (true, false, 0));
+        for _ in 0..4 {
+            it.submit(Op::Read, it.victim);
+            it.now += Nanos::from_millis(5);
+            assert_eq!(it.finish(), 1);
+        }
+        it.now += STEP;
+        it.submit(Op::Read, it.victim);
+        it.now += STEP;
+        it.finish();
+        let goal = it.queue.goals().expect("there is one").goals[0];
+        assert!(goal.missed >= 1, "{more} more: {goal:?}");
+    }
+}

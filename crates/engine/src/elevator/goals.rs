@@ -233,6 +233,7 @@ impl Elevator {
         if keeper.goals.due() <= now {
             let some_ended = std::mem::take(&mut self.some_ended);
             keeper.look(now, &InElevator { requests, at_device }, some_ended);
+            self.until_sample = self.until_sample.min(keeper.goals.stride());
             self.settle_watch();
         }
         true

@@ -264,6 +264,12 @@ impl Goals {
         self.sampling.next()
     }
 
+    /// How many requests a sample stands for. After a look the next sample is to come after no more than so many.
+    #[must_use]
+    pub fn stride(&self) -> u32 {
+        self.sampling.stride()
+    }
+
     fn count(&mut self, io: &IoMeta, at: Instant, requests: u32) {
         let treated = self.treated(io.group);
         let place = treated.watched[usize::from(io.op != Op::Read)];
