@@ -81,7 +81,10 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 }
 
 /// Installs missing tools, and names those that cannot be installed.
-fn lack() -> Result<Option<String>> {
+///
+/// # Errors
+/// If rustup does not work.
+pub(crate) fn lack() -> Result<Option<String>> {
     if let Some(lack) = nightly::lack_of(NIGHTLY, TARGET)? {
         return Ok(Some(lack));
     }

@@ -1,9 +1,12 @@
 //! `ci`: all checks that must pass before a change is taken, cheapest first.
+//!
+//! Steps that build into a folder of their own run [`AT_ONCE`] at a time: the compiler often has one crate to compile,
+//! and a CPU left. Each of them is a process, whose output is printed when it has ended.
 
-use crate::shell::{Cmd, build_program_ahead, cpu_of_programs, timed};
+use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
-    Result, aarch64, api, bench, deny, fuzz, interop, loom, miri, orderings, outside, publish,
-    sanitize, shuttle, soak, tidy,
+    Result, aarch64, api, bench, deny, fuzz, interop, loom, miri, nightly, orderings, outside,
+    publish, sanitize, shuttle, soak, tidy,
 };
 use std::time::Duration;
 
@@ -11,89 +14,170 @@ use std::time::Duration;
 struct Step {
     name: &'static str,
     run: fn() -> Result<()>,
+    place: Place,
 }
 
+/// The folder into which a step builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// That of everyday commands, which one build at a time has.
+    Shared,
+    /// One of its own, so that another step can run beside it.
+    Own,
+}
+
+impl Step {
+    const fn shared(name: &'static str, run: fn() -> Result<()>) -> Self {
+        Self { name, run, place: Place::Shared }
+    }
+
+    const fn own(name: &'static str, run: fn() -> Result<()>) -> Self {
+        Self { name, run, place: Place::Own }
+    }
+}
+
+/// The time of a step by the clock, and the CPU time of its programs in seconds.
+struct Took {
+    name: &'static str,
+    time: Duration,
+    cpu: f64,
+}
+
+/// Steps with [`Place::Own`] that run at a time; CI has two cores.
+const AT_ONCE: usize = 2;
+
 /// Steps that need the program as it is measured.
-const NEED_PROGRAM: [&str; 4] = ["soak", "bench", "instructions", "interop"];
+const NEED_PROGRAM: [&str; 5] = ["image", "soak", "bench", "instructions", "interop"];
 /// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
 
-/// Builds the library as a program that does I/O has it, and runs the tests of threads and files on that.
+/// Builds the library as a program that does I/O has it, and runs the tests of files on that: `blkmq-uring` is a crate
+/// whose tests do not ask for the comparison modes.
 fn product() -> Result<()> {
     Cmd::new("cargo clippy -p blkmq -- -D warnings").run()?;
-    let passed = Cmd::new("cargo test -p blkmq-runtime -p blkmq-uring").run_tests()?;
+    let passed = Cmd::new("cargo test -p blkmq-uring").run_tests()?;
     println!("product: {passed} tests passed");
     Ok(())
 }
 
+fn test() -> Result<()> {
+    let passed = Cmd::new("cargo test --workspace").run_tests()?;
+    println!("test: {passed} tests passed");
+    Ok(())
+}
+
+fn doc() -> Result<()> {
+    let cmd = Cmd::new("cargo doc --workspace --no-deps");
+    cmd.env("RUSTDOCFLAGS", "-Dwarnings").run()
+}
+
 const STEPS: &[Step] = &[
-    Step {
-        name: "test",
-        run: || {
-            let passed = Cmd::new("cargo test --workspace").run_tests()?;
-            println!("test: {passed} tests passed");
-            Ok(())
-        },
-    },
-    Step {
-        name: "clippy",
-        run: || Cmd::new("cargo clippy --workspace --all-targets -- -D warnings").run(),
-    },
+    Step::shared("test", test),
+    Step::shared("clippy", || {
+        Cmd::new("cargo clippy --workspace --all-targets -- -D warnings").run()
+    }),
     // Without the comparison modes, which the tests of the workspace have.
-    Step { name: "product", run: product },
-    Step { name: "fmt", run: || Cmd::new("cargo fmt --all -- --check").run() },
-    Step {
-        name: "doc",
-        run: || {
-            let cmd = Cmd::new("cargo doc --workspace --no-deps");
-            cmd.env("RUSTDOCFLAGS", "-Dwarnings").run()
-        },
-    },
-    Step { name: "tidy", run: || tidy::main(&[]) },
-    Step { name: "deny", run: || deny::main(&[]) },
-    Step { name: "api", run: || api::main(&[]) },
-    Step { name: "outside", run: || outside::main(&[]) },
-    Step { name: "package", run: || publish::package(&[]) },
-    Step { name: "msrv", run: || publish::msrv(&[]) },
-    Step { name: "loom", run: || loom::main(&[]) },
-    Step { name: "orderings", run: || orderings::main(&[]) },
-    Step { name: "shuttle", run: || shuttle::main(&[]) },
-    Step { name: "miri", run: || miri::main(&[]) },
-    Step { name: "tsan", run: sanitize::thread },
-    Step { name: "asan", run: sanitize::address },
-    Step { name: "aarch64", run: || aarch64::main(&[]) },
-    Step { name: "fuzz", run: || fuzz::main(&[]) },
+    Step::shared("product", product),
+    Step::shared("fmt", || Cmd::new("cargo fmt --all -- --check").run()),
+    Step::shared("doc", doc),
+    Step::shared("tidy", || tidy::main(&[])),
+    Step::shared("deny", || deny::main(&[])),
+    Step::own("outside", || outside::main(&[])),
+    Step::own("api", || api::main(&[])),
+    Step::own("package", publish::pack),
+    Step::own("msrv", || publish::msrv(&[])),
+    Step::own("loom", || loom::main(&[])),
+    Step::own("shuttle", || shuttle::main(&[])),
+    // Runs the models that `loom` has built.
+    Step::own("orderings", || orderings::main(&[])),
+    Step::own("miri", || miri::main(&[])),
+    Step::own("tsan", sanitize::thread),
+    Step::own("asan", sanitize::address),
+    Step::own("aarch64", || aarch64::main(&[])),
+    Step::own("fuzz", || fuzz::main(&[])),
+    Step::own("image", || interop::main(&[interop::IMAGE.to_owned()])),
     // The soak runs as many seeds as fit, so that a machine of two cores takes no longer.
-    Step { name: "soak", run: || soak::for_minutes(SOAK_MINUTES) },
+    Step::shared("soak", || soak::for_minutes(SOAK_MINUTES)),
     // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
-    Step { name: "bench", run: || bench::main(&["--test-size".to_owned()]) },
-    Step { name: "instructions", run: || bench::main(&["--instructions".to_owned()]) },
-    Step { name: "interop", run: || interop::main(&[]) },
+    Step::shared("bench", || bench::main(&["--test-size".to_owned()])),
+    Step::shared("instructions", || bench::main(&["--instructions".to_owned()])),
+    Step::shared("interop", interop::without_image),
 ];
 
 /// `cargo xtask ci [--skip STEP]... [STEP]...`
 ///
 /// # Errors
-/// At the first step that fails, or if a step is unknown.
+/// At the first step that fails, once the step beside it has ended, or if a step is unknown.
 pub(crate) fn main(args: &[String]) -> Result<()> {
-    let mut times: Vec<(&str, Duration, f64)> = Vec::new();
-    let steps = select(args)?;
+    let mut steps = select(args)?;
     let is_needed = steps.iter().any(|step| NEED_PROGRAM.contains(&step.name));
     let _ahead = is_needed.then(build_program_ahead).transpose()?;
-    for step in steps {
-        println!("\n== {}", step.name);
-        let before = cpu_of_programs();
-        let (result, time) = timed(step.run);
-        result.map_err(|error| format!("{} failed after {time:.1?}: {error}", step.name))?;
-        println!("== {} passed in {time:.1?}", step.name);
-        times.push((step.name, time, cpu_of_programs() - before));
-    }
+    let mut all = Vec::new();
+    let (took, time) = timed(|| -> Result<()> {
+        while !steps.is_empty() {
+            let is_own = |step: &&&Step| step.place == Place::Own;
+            let own = steps.iter().take_while(is_own).count();
+            if own > 1 {
+                all.extend(side_by_side(&steps[..own])?);
+            } else {
+                all.push(one(steps[0])?);
+            }
+            steps.drain(..own.max(1));
+        }
+        Ok(())
+    });
+    took?;
     println!();
-    for (name, time, cpu) in &times {
+    for Took { name, time, cpu } in &all {
         println!("{name:<12}{:>8.1} s {cpu:>8.1} s of CPU time", time.as_secs_f64());
     }
-    let total: Duration = times.iter().map(|(_, time, _)| time).sum();
-    println!("{:<12}{:>8.1} s, {} steps passed", "ci", total.as_secs_f64(), times.len());
+    println!("{:<12}{:>8.1} s, {} steps passed", "ci", time.as_secs_f64(), all.len());
+    Ok(())
+}
+
+/// Runs a step, with this program's output.
+fn one(step: &Step) -> Result<Took> {
+    let name = step.name;
+    println!("\n== {name}");
+    let before = cpu_of_programs();
+    let (result, time) = timed(step.run);
+    result.map_err(|error| format!("{name} failed after {time:.1?}: {error}"))?;
+    println!("== {name} passed in {time:.1?}");
+    Ok(Took { name, time, cpu: cpu_of_programs() - before })
+}
+
+/// Runs steps, [`AT_ONCE`] at a time, each in a process of its own.
+fn side_by_side(steps: &[&Step]) -> Result<Vec<Took>> {
+    install()?;
+    let mut waiting = steps.iter();
+    let mut running = Vec::new();
+    let (mut all, mut failed) = (Vec::new(), Vec::new());
+    loop {
+        while running.len() < AT_ONCE && failed.is_empty() {
+            let Some(step) = waiting.next() else { break };
+            running.push(Apart::start(step.name, &["ci", step.name])?);
+        }
+        if running.is_empty() {
+            break;
+        }
+        let ended = first_to_end(&mut running)?;
+        print!("{}", ended.output);
+        if ended.succeeded {
+            all.push(Took { name: ended.name, time: ended.time, cpu: ended.cpu });
+        } else {
+            failed.push(ended.name);
+        }
+    }
+    if failed.is_empty() { Ok(all) } else { Err(format!("{} failed", failed.join(", ")).into()) }
+}
+
+/// Installs the toolchains of the steps beforehand, since two of them may need the same one. A step names what its
+/// machine lacks.
+fn install() -> Result<()> {
+    nightly::lack()?;
+    api::lack()?;
+    publish::lack()?;
+    aarch64::lack();
     Ok(())
 }
 

@@ -83,7 +83,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "msrv",
         usage: "",
-        summary: "everything builds with the oldest compiler that is promised",
+        summary: "everything compiles with the oldest compiler that is promised",
         run: publish::msrv,
     },
     Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },

@@ -85,8 +85,11 @@ const ADDRESS: Sanitizer = Sanitizer {
 /// Rounds of a device that forgets its ring while the kernel still writes: many, since it is a race.
 const ROUNDS: &str = "100";
 
-/// I/Os of each stressed combination: a tenth of those without a sanitizer.
-const STRESS_IOS: &str = "3000";
+/// Most of the time of a suite is spent on building it.
+const TEST: &str = "test --profile quick";
+
+/// I/Os of each stressed combination: a sixth of those without a sanitizer.
+const STRESS_IOS: &str = "1000";
 
 /// `cargo xtask sanitize [thread|address]`
 ///
@@ -124,7 +127,7 @@ pub(crate) fn address() -> Result<()> {
     if nightly::lack()?.is_none() {
         // The leaks of this code are deliberate, for safety.
         let command = |_: &Suite| {
-            sanitized(&ADDRESS, "test")
+            sanitized(&ADDRESS, TEST)
                 .env("BLKMQ_ROUNDS", ROUNDS)
                 .env("ASAN_OPTIONS", "detect_leaks=0")
         };
@@ -151,9 +154,9 @@ fn check(sanitizer: &Sanitizer) -> Result<()> {
         suite::skipped(step, suites, &lack);
         return Ok(());
     }
-    let run = "run --quiet --profile test --manifest-path planted/Cargo.toml";
+    let run = "run --quiet --profile quick --manifest-path planted/Cargo.toml";
     let found = planted::check(bugs, |bug| sanitized(sanitizer, run).arg("--").arg(bug))?;
-    let tally = suite::run(suites, |_| sanitized(sanitizer, "test"))?;
+    let tally = suite::run(suites, |_| sanitized(sanitizer, TEST))?;
     println!("{step}: {found}; {tally}");
     Ok(())
 }
@@ -163,8 +166,6 @@ fn sanitized(Sanitizer { name, step, flags, .. }: &Sanitizer, line: &str) -> Cmd
     let target = target_dir().join(step);
     nightly::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))
         .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
-        // Most of the time is spent on building.
-        .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
         .env("BLKMQ_STRESS_IOS", STRESS_IOS)
         .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", target.to_string_lossy())

@@ -328,8 +328,6 @@ pub(crate) fn is_installed(name: &str) -> bool {
 
 /// Runs `work` and returns the time that it took, by the wall clock.
 pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
-    #[expect(clippy::disallowed_methods, reason = "the time of a step is only printed")]
-    let now = Instant::now;
     let start = now();
     let result = work();
     (result, now() - start)
@@ -353,6 +351,72 @@ impl RunningTests {
         let passed = text.lines().filter_map(passed_tests).sum();
         self.cmd.judge(output.status, passed)
     }
+}
+
+/// A run of this program beside others, with its output in a file.
+pub(crate) struct Apart {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+    start: Instant,
+}
+
+/// A run of this program that has ended.
+pub(crate) struct Ended {
+    pub name: &'static str,
+    pub succeeded: bool,
+    pub output: String,
+    /// By the clock.
+    pub time: Duration,
+    /// CPU time of its programs, in seconds.
+    pub cpu: f64,
+}
+
+impl Apart {
+    /// Starts this program with `args`; `name` is for people.
+    ///
+    /// # Errors
+    /// If it cannot be started, or has no file for its output.
+    pub(crate) fn start(name: &'static str, args: &[&str]) -> Result<Self> {
+        let folder = target_dir().join("apart");
+        std::fs::create_dir_all(&folder)?;
+        let log = folder.join(name).with_extension("log");
+        let program = std::env::current_exe()?;
+        let cmd =
+            args.iter().fold(Cmd::new("").arg(program.to_string_lossy()), |cmd, arg| cmd.arg(*arg));
+        let child = cmd.start(File::create(&log)?)?;
+        Ok(Self { name, child, log, start: now() })
+    }
+}
+
+/// Waits until one of `runs` has ended, and takes it out.
+///
+/// # Errors
+/// If the kernel does not say so, or the output cannot be read.
+///
+/// # Panics
+/// If there is none.
+pub(crate) fn first_to_end(runs: &mut Vec<Apart>) -> Result<Ended> {
+    assert!(!runs.is_empty(), "there is a run to wait for");
+    loop {
+        let before = cpu_of_programs();
+        for at in 0..runs.len() {
+            let Some(status) = runs[at].child.try_wait()? else { continue };
+            let Apart { name, log, start, .. } = runs.swap_remove(at);
+            let output = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
+            let (time, cpu) = (now() - start, cpu_of_programs() - before);
+            return Ok(Ended { name, succeeded: status.success(), output, time, cpu });
+        }
+        // Steps take minutes.
+        Cmd::new("sleep 0.2").output()?;
+    }
+}
+
+/// The clock, for times that are only printed.
+fn now() -> Instant {
+    #[expect(clippy::disallowed_methods, reason = "the time of a step is only printed")]
+    let now = Instant::now;
+    now()
 }
 
 /// The CPU time, in seconds, of all programs that this one has run and waited for, with all that those ran; 0 where the
@@ -397,6 +461,21 @@ mod tests {
         assert_eq!(both, (false, "words\n".to_owned()));
         let error = Cmd::new("cargo no-such-chore").output().unwrap_err().to_string();
         assert!(error.contains("no such command"), "what it said is in {error}");
+    }
+
+    /// This program, in its tests, lists its tests.
+    #[test]
+    fn of_runs_beside_each_other_each_ends_once_with_its_own_output() {
+        let mut runs = vec![
+            Apart::start("listed", &["--list", "apart_none", "of_runs_beside"]).unwrap(),
+            Apart::start("refused", &["--no-such-option"]).unwrap(),
+        ];
+        let mut ended = [first_to_end(&mut runs).unwrap(), first_to_end(&mut runs).unwrap()];
+        assert!(runs.is_empty());
+        ended.sort_by_key(|run| run.name);
+        let [listed, refused] = ended;
+        assert!(listed.succeeded && listed.output.contains("of_runs_beside"), "{}", listed.output);
+        assert!(!refused.succeeded && refused.output.contains("no-such-option"));
     }
 
     #[test]

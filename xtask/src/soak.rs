@@ -1,4 +1,4 @@
-//! `soak`: many seeds through the laboratory's oracles, in virtual time, and a million races against timeouts.
+//! `soak`: many seeds through the laboratory's oracles, in virtual time, then races against timeouts and real threads.
 //!
 //! Every parameter of a run is drawn from its seed. The example `soak` of the lab crate runs the seeds, on all cores,
 //! some thousand at a time; in between, this program prints the progress and checks the time. A failure is printed
@@ -21,7 +21,7 @@ const LONG: &str = "-p blkmq-lab --test all -- streams_on_disk:: goals:: reserva
 /// program as it is measured.
 const LONG_OF_PROGRAM: [&str; 2] =
     ["-p blkmq-cli --test all -- scenarios::", "-p blkmq-cli --test all -- documented::"];
-/// I/Os of each combination that is stressed.
+/// I/Os of each combination of modes and devices that real threads stress: three minutes.
 const STRESS_IOS: &str = "20000";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
 const RACES: u64 = 300_000;
@@ -65,23 +65,23 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         Job::Replay(line) => lab().arg("--replay").arg(line).run(),
         Job::Seeds { first, until, begin } => {
             seeds(first, until, begin)?;
-            let cmd =
-                Cmd::new("cargo test -p blkmq-engine --test all -- interleavings:: --nocapture");
-            cmd.env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
+            let races = Cmd::new("cargo test -p blkmq-engine --test all -- interleavings::");
+            races.arg("--nocapture").env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
+            let stress = Cmd::new("cargo test -p blkmq-device --test all -- stress::");
+            stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;
             Ok(())
         }
     }
 }
 
-/// The soak of CI: the canary, seeds for a number of minutes, and real threads for longer than tests have.
+/// The soak of CI: the canary, seeds for a number of minutes, and the tests that take long. Races and real threads have
+/// had their tests.
 ///
 /// # Errors
 /// As [`main`].
 pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     main(&["--canary".to_owned()])?;
-    main(&["--minutes".to_owned(), minutes.to_string()])?;
-    let stress = Cmd::new("cargo test -p blkmq-device --test all -- stress::");
-    stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;
+    seeds(1, Until::Minutes(minutes), None)?;
     let long = |tests| Cmd::new(&format!("cargo test {tests} --ignored"));
     long(LONG).run_tests()?;
     build_program()?;

@@ -24,14 +24,18 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
     // Files that are not committed yet are checked as well; those that git ignores are not there.
     let copy = "git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t";
     Cmd::new("sh -c").arg(format!("{copy} {}", sources.display())).run()?;
-    // The crates from outside are those that are built already.
-    let cache = target_dir().display().to_string();
+    // About what is there and where it goes: nothing is optimised for it.
+    let cache = target_dir().join("image").display().to_string();
     let script = sources.join("contrib/container/build.sh");
     Cmd::new("sh")
         .arg(script.display().to_string())
         .arg(sources.display().to_string())
         .arg(out.display().to_string())
         .env("CARGO_TARGET_DIR", cache)
+        .env("CARGO_PROFILE_DIST_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_DIST_LTO", "off")
+        .env("CARGO_PROFILE_DIST_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_DIST_DEBUG", "false")
         .run()?;
     for file in ["bin/blkmq", "share/man/man1/blkmq-serve.1", "lib/systemd/system/blkmq.service"] {
         if fs::metadata(out.join("usr").join(file))?.len() == 0 {
