@@ -70,7 +70,7 @@ impl Bfq {
         }
         self.wf.end_slot(q);
         self.serving = NOBODY;
-        self.sampling.stop();
+        self.sampling.slot_ended();
         let whole = matches!(reason, Reason::Timeout | Reason::Exhausted);
         self.queues[q].back_soon = !self.queues[q].busy && !whole;
         if !self.queues[q].back_soon {
@@ -185,8 +185,11 @@ impl Bfq {
         }
     }
 
-    /// A busy queue that is not in service has become empty.
+    /// A busy queue that is not in service has become empty: its last request was let in, fused or taken back.
     pub(super) fn retire(&mut self, cx: &Cx<'_>, q: u32) {
+        if self.tunables.low_latency {
+            self.note_soft_rt(q);
+        }
         self.take_off(cx, q, When::Waiting);
         self.wf.set_budget(q, 0);
         self.wf.set_service(q, 0);

@@ -4,7 +4,7 @@
 use super::budget::Reason;
 use super::notes::Kind;
 use super::queue::NO_LANE;
-use super::{Bfq, HEAD, State, idling, raising};
+use super::{Bfq, HEAD, State, idling};
 use crate::{Cx, Event};
 use blkmq_core::{Instant, Nanos, RequestId};
 
@@ -78,8 +78,7 @@ impl Bfq {
         self.last_completion = self.last_completion.max(completed);
         self.last_completed = Some(self.queues.link(q));
         let queue = &self.queues[q];
-        let due = queue.raising.soft_rt_due && queue.dispatched == 0;
-        if due && queue.raising.factor != raising::INTERACTIVE {
+        if queue.raising.soft_rt_due && queue.dispatched == 0 {
             self.expect_soft_rt(q);
         }
         if self.is_serving(q) {

@@ -93,10 +93,10 @@ impl Sampling {
         Self { armed: false, since: Instant::ZERO, watched: None, injected: false }
     }
 
-    /// Stops sampling at the end of a slot.
-    pub(super) fn stop(&mut self) {
+    /// The slot ends. A request that is in the device by then is still watched: with other groups, what was let in ends
+    /// the slot by its next request, and is what the sample is to tell of.
+    pub(super) fn slot_ended(&mut self) {
         self.armed = false;
-        self.watched = None;
     }
 }
 
@@ -111,11 +111,12 @@ impl Bfq {
         }
         let known = queue.injection.baseline > Nanos::ZERO;
         let meaningful = self.in_driver == 0 || (known && self.sampling.injected);
-        if q == self.serving && meaningful && queue.injection.lowered_before(now, SAMPLE) {
-            let watched = self.sampling.watched;
+        let another = self.sampling.watched.is_some();
+        let settled = queue.injection.lowered_before(now, SAMPLE);
+        if q == self.serving && meaningful && settled && !another {
             // Requests injected before it arrived count as long as they are in the device, because they delay it.
             let injected = self.sampling.injected && self.in_driver > 0;
-            self.sampling = Sampling { armed: true, since: now, watched, injected };
+            self.sampling = Sampling { armed: true, since: now, watched: None, injected };
         }
     }
 

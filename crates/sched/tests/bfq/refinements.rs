@@ -338,6 +338,23 @@ fn what_was_let_in_before_a_request_came_is_part_of_what_letting_in_costs() {
     assert_eq!(let_in(&mut d, read(2, 2 << 20)), None, "it is known now");
 }
 
+/// The slot of a queue may end while its measured request is in the device: where groups compete, the request that was let
+/// in comes back, and its process, of the heavier group, preempts with the next one. Such a measurement was given up, so the
+/// limit stayed: two groups of sequential readers had a sixth of a disk between them.
+#[test]
+fn what_letting_in_costs_is_learned_beyond_the_end_of_a_slot() {
+    let mut d = knows_a_millisecond();
+    let other = let_in(&mut d, read(2, 1 << 20)).expect("it is not known what that costs");
+    let measured = put(&mut d, read(1, 24).level(0));
+    assert_eq!(d.issue(), measured);
+    let next = put(&mut d, read(1, 32).level(0));
+    d.advance(ms(200));
+    assert_eq!(d.issue(), next, "in another slot");
+    [other, measured, next].into_iter().for_each(|rq| d.complete(rq));
+    assert_eq!(d.shown("idling"), 1);
+    assert_eq!(let_in(&mut d, read(2, 2 << 20)), None, "it is known now");
+}
+
 /// A reader whose requests take half a millisecond, or 5 ms more behind one of another queue that was let in, continues
 /// 200 us after each completion. Returns at how many of `rounds` another queue was let in; its own turns do not count.
 fn let_in_beside_a_quick_reader(d: &mut Driver, rounds: u64) -> usize {
@@ -459,6 +476,24 @@ fn beside_a_raised_queue_a_raised_one_is_injected_once_slice_idle_is_over() {
     d.advance(ms(9));
     assert_eq!(issue_owner(&mut d), 2, "owner 3 has been busy for longer, and is not raised");
     assert_eq!(d.shown("idling"), 1);
+}
+
+/// A queue that ran empty because its request was let in was soft real-time as soon as it had another one, its weight a
+/// hundred times that of the raised queue in service; so raising fed on injection.
+#[test]
+fn a_queue_that_was_let_in_is_no_soft_real_time_one_for_that() {
+    let mut d = idling_for_a_raised_queue();
+    d.advance(ms(9));
+    let injected = d.issue();
+    assert_eq!(d.meta(injected).owner, Owner(2));
+    d.advance(ms(1));
+    d.complete(injected);
+    put(&mut d, read(2, (1 << 25) + 8));
+    assert_eq!(
+        (d.shown("idling"), d.shown("serving_raised")),
+        (1, 30),
+        "it does not preempt owner 1"
+    );
 }
 
 /// Limits are learned anew every second; here that happens when the last request of owner 1 arrives, a process with a

@@ -106,7 +106,8 @@ impl Twin {
         let known = q.injection.baseline.is_some();
         let settled = !q.injection.lowered_within(ms(10), now);
         let meaningful = in_driver == 0 || (known && self.sampling.injected);
-        if self.serving == Some(queue) && meaningful && settled {
+        let free = self.sampling.watched.is_none();
+        if self.serving == Some(queue) && meaningful && settled && free {
             self.sampling.armed = true;
             self.sampling.since = now;
             self.sampling.injected &= in_driver > 0;

@@ -197,7 +197,19 @@ impl Twin {
         if second_wins { second } else { first }
     }
 
+    /// When would its next request make it soft real-time? Told when its last request is back.
+    fn ran_empty(&mut self, queue: usize) {
+        if self.in_flight(queue) == 0 {
+            self.expect_soft_rt(queue);
+        } else {
+            self.q_mut(queue).soft_rt_due = true;
+        }
+    }
+
     pub(super) fn retire(&mut self, queue: usize) {
+        if self.tunables.low_latency {
+            self.ran_empty(queue);
+        }
         self.engine.deactivate(queue as u32, Keep::Lead, When::Waiting, self.now);
         self.engine.set_budget(queue as u32, 0);
         self.engine.set_service(queue as u32, 0);
@@ -222,7 +234,7 @@ impl Twin {
         }
         self.last_completion = self.last_completion.max(completed);
         self.last_completed = Some(self.q(queue).born);
-        if self.q(queue).soft_rt_due && in_flight == 0 && self.q(queue).factor != 30 {
+        if self.q(queue).soft_rt_due && in_flight == 0 {
             self.expect_soft_rt(queue);
         }
         if self.serving != Some(queue) {
@@ -261,10 +273,8 @@ impl Twin {
             if self.q(queue).factor == 1 {
                 self.q_mut(queue).raised_at = now;
             }
-            if self.waiting(queue) == 0 && self.in_flight(queue) == 0 {
-                self.expect_soft_rt(queue);
-            } else if self.waiting(queue) == 0 {
-                self.q_mut(queue).soft_rt_due = true;
+            if self.waiting(queue) == 0 {
+                self.ran_empty(queue);
             }
         }
         self.feed_back(queue, reason);
@@ -283,7 +293,7 @@ impl Twin {
         }
         self.engine.end_slot(id);
         self.serving = None;
-        (self.sampling.armed, self.sampling.watched) = (false, None);
+        self.sampling.armed = false;
         let used_up = reason == Reason::Timeout || reason == Reason::Exhausted;
         let back_soon = !self.q(queue).busy && !used_up;
         self.q_mut(queue).back_soon = back_soon;
