@@ -164,8 +164,12 @@ fn kept(
         let watch = Watch::begin();
         let sample = run.measure(side, stack);
         let lateness = watch.end();
-        let sample = sample?;
         let Cell { device, load, scheduler } = cell;
+        let Some(sample) = sample? else {
+            println!("{device} {load} {scheduler} {}: a client did not end in time", side.name());
+            *figures.overtime.entry((cell.clone(), side)).or_default() += 1;
+            return Ok(());
+        };
         let shown: Vec<String> = (sample.0.iter())
             .map(|(name, value)| format!("{} {}", name.text, report::digits(*value)))
             .collect();

@@ -113,6 +113,8 @@ pub(super) struct Figures {
     names: BTreeMap<Cell, Vec<Name>>,
     /// Runs that were dropped because the machine stalled.
     pub(super) dropped: u32,
+    /// Runs that had to be ended, by combination and side.
+    pub(super) overtime: BTreeMap<(Cell, Side), u32>,
     pub(super) kept: u32,
     /// The worst lateness of the runs that were kept, in milliseconds.
     pub(super) worst: f64,

@@ -54,6 +54,11 @@ impl Report<'_> {
                  brackets the interval in which the median lies with 95 %, or of all runs if they are fewer than six."
             ),
         ];
+        about.extend(self.figures.overtime.iter().map(|((cell, side), runs)| {
+            let Cell { device, load, scheduler } = cell;
+            let side = side.name();
+            format!("{device}, {load}, {scheduler}: {runs} of {side}'s runs had to be ended and do not count.")
+        }));
         about.extend(self.machine.warnings());
         about
     }
@@ -180,6 +185,7 @@ pub(super) mod tests {
             let sample = Sample(names.into_iter().zip([rate, p99]).collect());
             figures.keep(&cell, side, sample, Lateness { worst: 2.0, sum: 2.0 });
         }
+        figures.overtime.insert((cell, Side::Linux), 2);
         Report { machine, plan, figures: Box::leak(Box::new(figures)) }
     }
 
@@ -194,6 +200,7 @@ pub(super) mod tests {
         assert!(page.contains(p99), "{page}");
         assert!(page.contains("5 runs; 0 dropped"), "{page}");
         assert!(page.contains("- W2: a random reader"), "{page}");
+        assert!(page.contains("hdd4, W2, bfq: 2 of Linux's runs had to be ended"), "{page}");
     }
 
     #[test]

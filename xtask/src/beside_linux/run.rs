@@ -15,8 +15,11 @@ use std::process::Child;
 
 /// Clients run before whatever else the machine does; their I/O priority is said, so it does not follow from that.
 const SOON: &str = "nice -n -20";
-/// A run that takes so much longer than it should has hung.
-const PATIENCE: u32 = 60;
+/// Seconds that a client may take longer than it should. fio under bfq of Linux has taken minutes: a thread whose I/O is never
+/// served does not see that its time is over.
+const PATIENCE: u32 = 30;
+/// How `timeout` ends when it had to end its command.
+const OVERTIME: i32 = 124;
 
 /// The facts of a run that both sides need.
 #[derive(Clone, Copy)]
@@ -32,25 +35,24 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs it. Rates are from the device's own count where only one job has the direction: fio's is wrong for threads
-    /// that waited through the ramp.
+    /// Runs it; `None` if a client did not end in time. Rates are from the device's own count where only one job has the
+    /// direction: fio's is wrong for threads that waited through the ramp.
     ///
     /// # Errors
     /// If a program cannot be run, or an I/O failed.
-    pub(super) fn measure(&self, side: Side, stack: &mut Stack) -> Result<Sample> {
+    pub(super) fn measure(&self, side: Side, stack: &mut Stack) -> Result<Option<Sample>> {
         let started = match side {
             Side::Linux => self.linux(stack)?,
             Side::Ours => vec![self.ours(stack)?],
         };
         let moved = self.moved(stack)?;
-        let mut reports = Vec::new();
-        for client in started {
-            reports.extend(client.wait()?);
-        }
+        let ended = started.into_iter().map(Client::wait).collect::<Result<Vec<_>>>()?;
+        let Some(ended) = ended.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let reports = ended.concat();
         if reports.len() != self.load.jobs.len() {
             return Err(format!("{} jobs in the reports", reports.len()).into());
         }
-        Sample::of(self.load, &reports, moved)
+        Sample::of(self.load, &reports, moved).map(Some)
     }
 
     fn limit(&self) -> String {
@@ -134,15 +136,18 @@ struct Client {
 }
 
 impl Client {
-    /// The reports of its jobs, when it has ended.
-    fn wait(mut self) -> Result<Vec<Value>> {
+    /// The reports of its jobs, when it has ended; `None` if it had to be ended.
+    fn wait(mut self) -> Result<Option<Vec<Value>>> {
         let status = self.child.wait()?;
+        if status.code() == Some(OVERTIME) {
+            return Ok(None);
+        }
         let text = fs::read_to_string(&self.report).unwrap_or_default();
         if !status.success() {
             let log = fs::read_to_string(self.report.with_extension("log")).unwrap_or_default();
             return Err(format!("{}: {status}: {}", self.report.display(), log.trim()).into());
         }
         let mut report = parse(&text)?;
-        Ok(report["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default())
+        Ok(Some(report["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default()))
     }
 }
