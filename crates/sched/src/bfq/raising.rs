@@ -128,9 +128,11 @@ impl Bfq {
         raising.interrupted = None;
         raising.period = if interactive { preference } else { SOFT_RT_PERIOD };
         self.set_factor(q, if interactive { INTERACTIVE } else { SOFT_RT });
-        // It is preferred, but not for long at a time.
+        // It is preferred, but not for long at a time; nor if another request comes before its turn does.
         let short = 2 * self.min_budget();
         self.wf.set_budget(q, self.wf.budget(q).min(short));
+        let longest = &mut self.queues[q].max_budget;
+        *longest = short.min(*longest);
     }
 
     fn go_on(&mut self, q: u32, looks: Looks) {

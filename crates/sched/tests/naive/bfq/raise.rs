@@ -51,6 +51,8 @@ impl Twin {
             let short = self.max_budget() / 32 * 2;
             let budget = self.budget(queue).min(short);
             self.engine.set_budget(queue as u32, budget);
+            let most = self.q(queue).max_budget;
+            self.q_mut(queue).max_budget = most.min(short);
         }
         interactive
     }
