@@ -15,6 +15,12 @@ impl Queue {
         places.into_iter().find(|place| place.is_dir()).map(Self)
     }
 
+    /// The attributes in a folder.
+    #[cfg(test)]
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
     pub(crate) fn text(&self, attribute: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.0.join(attribute)).ok()?;
         Some(text.trim().to_owned())

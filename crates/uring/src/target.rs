@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// The most pieces of memory that one call takes.
 const IOV_MAX: u64 = 1024;
+/// Sectors in a page.
+const PAGE_SECTORS: u64 = PAGE as u64 / SECTOR_SIZE as u64;
 /// The largest logical block of the block layer.
 const MAX_BLOCK: u32 = 4096;
 /// Sectors in one discard, or one write of zeroes: as many as fit 32 bits of bytes.
@@ -250,15 +252,19 @@ fn limits(queue: Option<&sysfs::Queue>, block: u32, bytes: u64) -> Limits {
     let default = Limits::default();
     let number = |attribute| queue.and_then(|queue| queue.number(attribute));
     let blocks = |sectors: u64| sectors / u64::from(block / SECTOR_SIZE);
+    let segments = number("max_segments").map(|n| n.clamp(1, IOV_MAX));
     let max_sectors = number("max_sectors_kb").map_or(default.max_sectors.into(), |kb| kb * 2);
+    // Pages of a process are seldom neighbours in memory, and each then is a segment of the disk. Of more the kernel would make
+    // several commands, which nothing here has ordered or counted.
+    let max_sectors = segments.map_or(max_sectors, |n| max_sectors.min(n * PAGE_SECTORS));
     let max_blocks = blocks(max_sectors).clamp(1, blocks(u64::from(u32::MAX >> 9)));
     let physical = number("physical_block_size").and_then(|bytes| u32::try_from(bytes).ok());
     Limits {
         logical_block_size: block,
         physical_block_size: physical.filter(|bytes| bytes.is_power_of_two()).unwrap_or(block),
         max_sectors: max_blocks as u32 * (block / SECTOR_SIZE),
-        max_segments: number("max_segments").map_or(IOV_MAX, |n| n.clamp(1, IOV_MAX)) as u16,
-        // The kernel divides memory that the disk cannot take at once, and I/Os that cross a chunk.
+        max_segments: segments.unwrap_or(IOV_MAX) as u16,
+        // The kernel divides I/Os that cross a chunk.
         max_segment_size: u32::MAX,
         capacity: bytes / u64::from(SECTOR_SIZE),
         ..default
@@ -295,4 +301,26 @@ fn discard_of_device(queue: Option<&sysfs::Queue>, notes: &mut Vec<String>) -> u
         );
     }
     discard.min(zeroes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits_of(attributes: &[(&str, u32)]) -> Limits {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, value) in attributes {
+            std::fs::write(folder.path().join(name), format!("{value}\n")).unwrap();
+        }
+        limits(Some(&sysfs::Queue::at(folder.path().into())), 512, 1 << 30)
+    }
+
+    /// A loop device says 1280 KiB and 128 segments: of a request of 1 MiB the kernel made two or three commands.
+    #[test]
+    fn a_request_is_one_command_where_each_page_is_a_segment() {
+        let limits = limits_of(&[("max_sectors_kb", 1280), ("max_segments", 128)]);
+        assert_eq!((limits.max_sectors, limits.max_segments), (1024, 128));
+        assert_eq!(limits_of(&[("max_sectors_kb", 128), ("max_segments", 168)]).max_sectors, 256);
+        assert_eq!(limits_of(&[("max_sectors_kb", 1280)]).max_sectors, 2560);
+    }
 }
