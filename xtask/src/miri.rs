@@ -33,6 +33,7 @@ const ONCE: &[&Suite] = &[
             ("each_number_is_given_out_once", "takes minutes"),
             ("shares_add_up_to_the_shallow_depth", "takes minutes"),
             ("rates_of_millions", "millions of calls"),
+            ("a_long_slack_is_a_credit", "most of a minute of plain arithmetic"),
             ("threads", "run with several seeds"),
         ],
     },

@@ -246,7 +246,7 @@ mod tests {
         for len in [1, 32 * PAGE - 1, 32 * PAGE, 32 * PAGE + 1] {
             let mut buf = AlignedBuf::new(len);
             assert_eq!(buf.io_range().cast::<u8>() as usize % PAGE, 0, "{len} bytes");
-            assert!(buf.as_mut_slice().iter().all(|b| *b == 0), "{len} bytes");
+            assert!(buf.as_mut_slice() == vec![0; len], "{len} bytes");
             buf.as_mut_slice().fill(7);
             buf.set_len(len.next_multiple_of(PAGE));
         }
