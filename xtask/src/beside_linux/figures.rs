@@ -50,10 +50,15 @@ impl Sample {
             if report["error"] != 0 {
                 return Err(format!("{}: error {}", job.name, report["error"]).into());
             }
-            let alone =
-                load.jobs.iter().filter(|other| other.writes() == job.writes()).count() == 1;
-            let moved = moved[usize::from(job.writes())];
-            sample.job(job, report, alone.then_some(moved));
+            let others = load
+                .jobs
+                .iter()
+                .zip(reports)
+                .filter(|(other, _)| other.writes() == job.writes() && other.name != job.name);
+            let others: Vec<f64> = others.map(|(other, report)| own_count(other, report)).collect();
+            let counted = job.starves || others.is_empty();
+            let moved = moved[usize::from(job.writes())] - others.iter().sum::<f64>();
+            sample.job(job, report, counted.then_some(moved.max(0.0)));
             let number = |value: &Value| value.as_f64().unwrap_or(0.0);
             let percent = number(&report["usr_cpu"]) + number(&report["sys_cpu"]);
             cost += percent / 100.0 * number(&report["job_runtime"]) * 1e3;
@@ -78,8 +83,8 @@ impl Sample {
 
     /// `moved`: bytes a second, if the device counts them for this job alone.
     fn job(&mut self, job: &Job, report: &Value, moved: Option<f64>) {
-        let direction = &report[if job.writes() { "write" } else { "read" }];
-        let moved = moved.or_else(|| direction["bw_bytes"].as_f64()).unwrap_or(0.0);
+        let direction = direction(job, report);
+        let moved = moved.unwrap_or_else(|| own_count(job, report));
         let (unit, rate) =
             if job.is_stream() { ("MB/s", moved / 1e6) } else { ("IOPS", moved / job.block()) };
         self.add(format!("{} {unit}", job.name), Kind::Rate, rate);
@@ -94,6 +99,16 @@ impl Sample {
     fn add(&mut self, text: String, kind: Kind, value: f64) {
         self.0.push((Name { text, kind }, value));
     }
+}
+
+/// The part of a job's report about the direction in which it moves data.
+fn direction<'a>(job: &Job, report: &'a Value) -> &'a Value {
+    &report[if job.writes() { "write" } else { "read" }]
+}
+
+/// Bytes a second, as the job's client counts them.
+fn own_count(job: &Job, report: &Value) -> f64 {
+    direction(job, report)["bw_bytes"].as_f64().unwrap_or(0.0)
 }
 
 /// A combination that is compared.
@@ -251,6 +266,14 @@ mod tests {
         let (name, share) = &sample.0[4];
         assert_eq!((name.text.as_str(), *share), ("share, W3b", 3.0));
         assert_eq!(name.kind, Kind::Other);
+    }
+
+    /// fio reported 330 reads a second of a reader that the device had not served for its time.
+    #[test]
+    fn a_job_that_starves_has_what_the_others_leave() {
+        let reports = [report(1_351_680), report(1_474_560)];
+        let sample = Sample::of(load("W3d"), &reports, [1_478_656.0, 0.0]).unwrap();
+        assert_eq!(sample.rates(), [1.0, 360.0]);
     }
 
     #[test]

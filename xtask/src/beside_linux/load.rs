@@ -16,6 +16,9 @@ pub(super) struct Job {
     pub(super) priority: (u32, u32),
     /// The weight of the group that the job is in.
     pub(super) weight: Option<u32>,
+    /// It may wait for longer than the ramp, and its client's count is then wrong: it has what the device counts and the
+    /// other jobs of its direction did not have.
+    pub(super) starves: bool,
 }
 
 /// A load: jobs beside each other.
@@ -43,6 +46,7 @@ const JOB: Job = Job {
     is_async: false,
     priority: MIDDLE,
     weight: None,
+    starves: false,
 };
 
 const STREAM: Job = Job { rw: "read", bs: "64k", ..JOB };
@@ -106,7 +110,7 @@ pub(super) const LOADS: &[Load] = &[
         name: "W3d",
         about: "a random reader of the idle class beside one with 8 in flight",
         jobs: &[
-            Job { name: "idle", priority: (3, 0), ..JOB },
+            Job { name: "idle", priority: (3, 0), starves: true, ..JOB },
             Job { name: "other", depth: 8, place: (8, 8, 0), ..JOB },
         ],
         schedulers: &["mq-deadline", "bfq"],
