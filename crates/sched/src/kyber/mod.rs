@@ -44,27 +44,21 @@ pub const FACTORY: Factory = Factory {
     build: |shape, options| Box::new(Kyber::new(shape, options)),
 };
 
-/// Software queues (kcq) of an instance. The number of bits in a word, so that the first occupied one is found in one
-/// step.
-const KCQS: usize = 64;
-/// The lists of a domain: one for each software queue in either bank.
-const LISTS: usize = 2 * KCQS;
+/// The lists of a domain, one for each bank.
+const BANKS: usize = 2;
 /// The governor reviews no later than this long after a completion.
 const REVIEW_AFTER: Nanos = Nanos::from_millis(100);
 /// The percentage of the scheduler tags that async I/O may hold.
 const ASYNC_PERCENT: u64 = 75;
 
-/// The waiting requests of a domain. New requests are filed in one bank, under their software queue; the other bank
-/// is staged: it is served from its first software queue to its last. When it is used up, the banks are exchanged. So
-/// moving everything to the staged list, as Linux does, takes one step here.
+/// The waiting requests of a domain. New requests are filed in one bank; the other bank is staged. When it is used up, the
+/// banks are exchanged. So moving everything to the staged list, as Linux does, takes one step here.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     /// The bank for new requests.
     gathering: usize,
-    /// The occupied software queues of each bank, a bit each.
-    occupied: [u64; 2],
     /// The number of requests waiting in each bank.
-    waiting: [u32; 2],
+    waiting: [u32; BANKS],
     /// Picks, including those after a requeue.
     dispatched: u64,
 }
@@ -80,16 +74,15 @@ impl Lane {
 struct Place {
     domain: usize,
     bank: usize,
-    kcq: usize,
 }
 
 impl Place {
     fn list(self) -> usize {
-        self.domain * LISTS + self.bank * KCQS + self.kcq
+        self.domain * BANKS + self.bank
     }
 
     fn of_list(list: usize) -> Self {
-        Self { domain: list / LISTS, bank: list / KCQS % 2, kcq: list % KCQS }
+        Self { domain: list / BANKS, bank: list % BANKS }
     }
 }
 
@@ -102,8 +95,7 @@ struct Item {
     headed: bool,
 }
 
-/// Invariant: a held request is in exactly one list of `lists`; `lanes` say which lists are occupied, and count the
-/// requests.
+/// Invariant: a held request is in exactly one list of `lists`, and `lanes` count them.
 // Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
 #[repr(align(128))]
 struct Kyber {
@@ -125,7 +117,7 @@ impl Kyber {
     fn new(shape: &Shape, options: &Options) -> Self {
         let async_depth = u64::from(shape.nr_requests) * ASYNC_PERCENT / 100;
         Self {
-            lists: Lists::new(shape.slots, DOMAINS * LISTS),
+            lists: Lists::new(shape.slots, DOMAINS * BANKS),
             lanes: [Lane::default(); DOMAINS],
             items: vec![Item { nth: 0, headed: false }; shape.slots as usize].into_boxed_slice(),
             inserted: 0,
@@ -139,14 +131,12 @@ impl Kyber {
     }
 
     fn is_empty(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.waiting == [0; 2])
+        self.lanes.iter().all(|lane| lane.waiting == [0; BANKS])
     }
 
     /// Records that a list has one more member.
     fn note_linked(&mut self, place: Place) {
-        let lane = &mut self.lanes[place.domain];
-        lane.occupied[place.bank] |= 1 << place.kcq;
-        lane.waiting[place.bank] += 1;
+        self.lanes[place.domain].waiting[place.bank] += 1;
     }
 
     /// Takes the held request `rq` out of its list.
@@ -154,11 +144,7 @@ impl Kyber {
         let list = self.lists.list_of(rq).unwrap_or_else(|| panic!("{rq:?} is not held"));
         self.lists.remove(rq);
         let place = Place::of_list(list);
-        let lane = &mut self.lanes[place.domain];
-        lane.waiting[place.bank] -= 1;
-        if self.lists.is_empty(list) {
-            lane.occupied[place.bank] &= !(1 << place.kcq);
-        }
+        self.lanes[place.domain].waiting[place.bank] -= 1;
     }
 
     /// Takes a token for a request of `domain`, if there is one and the domain may leave now.
@@ -181,7 +167,7 @@ impl Kyber {
     /// The next request of `domain`, if there is one and a token for it.
     #[inline]
     fn dispatch(&mut self, cx: &Cx<'_>, domain: Domain) -> Option<RequestId> {
-        if self.lanes[domain as usize].waiting == [0; 2] {
+        if self.lanes[domain as usize].waiting == [0; BANKS] {
             return None;
         }
         // The token comes first: without one, requests stay where they can be merged with.
@@ -193,10 +179,8 @@ impl Kyber {
             lane.gathering = lane.staged();
         }
         lane.dispatched += 1;
-        let bank = lane.staged();
-        let kcq = lane.occupied[bank].trailing_zeros() as usize;
-        let front = self.lists.front(Place { domain: domain as usize, bank, kcq }.list());
-        let rq = front.expect("a software queue that is marked has a request");
+        let place = Place { domain: domain as usize, bank: lane.staged() };
+        let rq = self.lists.front(place.list()).expect("requests are counted");
         self.unlink(rq);
         self.batching += 1;
         Some(rq)
@@ -239,8 +223,7 @@ impl Scheduler for Kyber {
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         let meta = cx.requests.get(rq);
         let domain = Domain::of(meta.op) as usize;
-        let kcq = meta.owner.0 as usize % KCQS;
-        let place = Place { domain, bank: self.lanes[domain].gathering, kcq };
+        let place = Place { domain, bank: self.lanes[domain].gathering };
         self.inserted += 1;
         self.items[rq.index()] = Item { nth: self.inserted, headed: at == At::Head };
         match at {

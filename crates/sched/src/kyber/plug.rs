@@ -1,18 +1,18 @@
 //! A plug that comes to an instance which holds none: with a token for each of its requests it leaves at once, in the
 //! order of submission, as if its requests were inserted, staged and picked one by one (`spec/kyber.md` section 4).
 //!
-//! Only plugs of one domain and one software queue, and only without `adaptive`, under which a domain may have to wait
-//! for its time; all others go the long way.
+//! Only plugs of one domain, and only without `adaptive`, under which a domain may have to wait for its time; all others go
+//! the long way.
 
+use super::Kyber;
 use super::domain::Domain;
 use super::options::Adaptive;
-use super::{KCQS, Kyber};
 use crate::{Cx, WholePlug};
 use blkmq_core::IoFlags;
 
 impl Kyber {
-    /// Issues all requests of `plug`, and writes their order. False, and nothing has happened, if they differ in domain
-    /// or software queue, if there are not enough tokens for all, or if too much of the async I/O has a scheduler tag.
+    /// Issues all requests of `plug`, and writes their order. False, and nothing has happened, if they differ in domain, if
+    /// there are not enough tokens for all, or if too much of the async I/O has a scheduler tag.
     pub(super) fn issue_plug(
         &mut self,
         cx: &Cx<'_>,
@@ -22,11 +22,10 @@ impl Kyber {
         debug_assert!(self.is_empty(), "the plug does not come alone");
         let Some(first) = plug.rqs.first() else { return false };
         let first = cx.requests.get(*first);
-        let kcq = first.owner.0 as usize % KCQS;
         let mut unsynced = 0;
         for rq in plug.rqs {
             let meta = cx.requests.get(*rq);
-            if meta.op != first.op || meta.owner.0 as usize % KCQS != kcq {
+            if meta.op != first.op {
                 return false;
             }
             unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));

@@ -132,14 +132,14 @@ fn s8_04_a_domain_without_tokens_is_passed_over_and_goes_on_merging() {
 }
 
 #[test]
-fn s8_05_software_queues_are_staged_in_order_each_first_come_first_served() {
+fn s8_05_all_that_waits_is_staged_together_and_first_come_first_served() {
     let mut d = driver("");
     let insert = |d: &mut Driver, owner| owned(d, owner, Op::Read, At::Tail);
     let [c1, a1, b1, c2, a2] = [63, 0, 5, 63, 64].map(|owner| insert(&mut d, owner));
-    assert_eq!(d.issue(), a1);
+    assert_eq!(d.issue(), c1);
     // A request that arrives now waits until all these have left, whichever owner it is from.
     let late = insert(&mut d, 0);
-    assert_eq!([d.issue(), d.issue(), d.issue(), d.issue()], [a2, b1, c1, c2]);
+    assert_eq!([d.issue(), d.issue(), d.issue(), d.issue()], [a1, b1, c2, a2]);
     assert_eq!(d.issue(), late);
     // Other domains are not staged with it.
     let write = d.insert(Op::Write, 0);
@@ -272,16 +272,16 @@ fn s8_09_a_percentile_needs_five_hundred_samples_or_a_second() {
 }
 
 #[test]
-fn s8_10_the_head_is_that_of_a_software_queue() {
+fn s8_10_the_head_is_that_of_what_is_not_staged() {
     let mut d = driver("");
     let insert = |d: &mut Driver, owner, at| owned(d, owner, Op::Read, at);
     let [a, b] = [1, 0].map(|owner| insert(&mut d, owner, At::Tail));
-    assert_eq!(d.issue(), b);
-    // `a` is staged, and no request gets ahead of it.
+    assert_eq!(d.issue(), a);
+    // `b` is staged, and no request gets ahead of it.
     let tail = insert(&mut d, 1, At::Tail);
     let head = insert(&mut d, 1, At::Head);
     let other = insert(&mut d, 0, At::Tail);
-    assert_eq!([d.issue(), d.issue(), d.issue(), d.issue()], [a, other, head, tail]);
+    assert_eq!([d.issue(), d.issue(), d.issue(), d.issue()], [b, head, tail, other]);
 }
 
 #[test]

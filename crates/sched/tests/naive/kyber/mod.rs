@@ -75,12 +75,11 @@ fn fine_of(latency: u64) -> usize {
 struct Entry {
     rq: RequestId,
     domain: usize,
-    kcq: u32,
     staged: bool,
     headed: bool,
 }
 
-/// Entries are in the order in which they would leave if there were one domain, one software queue and no tokens.
+/// Entries are in the order in which they would leave if there were one domain and no tokens.
 struct Naive {
     values: [i64; 4],
     async_depth: u32,
@@ -138,8 +137,8 @@ impl Naive {
                 entry.staged = true;
             }
         }
-        let staged = self.entries.iter().filter(|e| e.domain == turn && e.staged);
-        let rq = staged.min_by_key(|e| e.kcq).expect("something was staged").rq;
+        let mut staged = self.entries.iter().filter(|e| e.domain == turn && e.staged);
+        let rq = staged.next().expect("something was staged").rq;
         self.entries.retain(|e| e.rq != rq);
         self.batching += 1;
         self.dispatched[turn] += 1;
@@ -150,8 +149,8 @@ impl Naive {
 impl Scheduler for Naive {
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         let meta = cx.requests.get(rq);
-        let (domain, kcq) = (domain_of(meta.op), meta.owner.0 % 64);
-        let entry = Entry { rq, domain, kcq, staged: false, headed: at == At::Head };
+        let domain = domain_of(meta.op);
+        let entry = Entry { rq, domain, staged: false, headed: at == At::Head };
         let place = if entry.headed { 0 } else { self.entries.len() };
         self.entries.insert(place, entry);
     }
