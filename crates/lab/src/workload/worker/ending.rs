@@ -3,14 +3,17 @@
 //! A drain that makes progress is left alone: a slow device with a deep queue is no stall. A drain that would take
 //! more than [`SHARES`] times [`LOOK`] is a stall; I/Os that still wait are cancelled then. I/Os that do not come
 //! back after that are kept by a device, and the thread ends without them.
+//!
+//! A thread sees its own I/Os only, and a scheduler may serve those of others first. With a second between two checks, 3 of
+//! 64 writers on a disk took that for a stall, on a machine that was busy with something else.
 
 use crate::workload::Unfinished;
 use blkmq_core::{Instant, Nanos};
 
 /// The time between two checks of the completions.
-const LOOK: Nanos = Nanos::from_secs(1);
+const LOOK: Nanos = Nanos::from_secs(5);
 /// Between two checks at least one in `SHARES` of the I/Os has come back, or the drain is a stall.
-const SHARES: u32 = 10;
+const SHARES: u32 = 2;
 /// After all waiting I/Os were cancelled, a completion comes within this time, or none ever will.
 const LAST_LOOK: Nanos = Nanos::from_millis(200);
 
@@ -86,9 +89,8 @@ mod tests {
     #[test]
     fn a_drain_that_goes_on_is_left_alone() {
         let (mut ending, mut seen) = (Ending::new(s(2), s(2), 100), Unfinished::default());
-        for second in 1..10 {
-            let left = 100 - 10 * second as u32;
-            assert_eq!(ending.judge(s(2 + second), left, &mut seen), Verdict::Wait);
+        for (at, left) in [(6, 100), (7, 50), (11, 50), (12, 0)] {
+            assert_eq!(ending.judge(s(at), left, &mut seen), Verdict::Wait, "{at} s");
         }
         assert_eq!(seen, Unfinished::default());
     }
@@ -96,9 +98,9 @@ mod tests {
     #[test]
     fn a_drain_that_stands_still_is_cancelled_then_abandoned() {
         let (mut ending, mut seen) = (Ending::new(s(1), s(2), 100), Unfinished::default());
-        assert_eq!(ending.judge(s(2), 100, &mut seen), Verdict::Wait, "not before its time");
-        assert_eq!(ending.judge(s(3), 99, &mut seen), Verdict::Cancel, "100 s are too many");
-        assert_eq!(ending.look, s(3) + LAST_LOOK);
+        assert_eq!(ending.judge(s(6), 100, &mut seen), Verdict::Wait, "not before its time");
+        assert_eq!(ending.judge(s(7), 99, &mut seen), Verdict::Cancel, "500 s are too many");
+        assert_eq!(ending.look, s(7) + LAST_LOOK);
         assert_eq!(ending.judge(ending.look, 5, &mut seen), Verdict::Wait, "they come");
         assert_eq!(ending.judge(ending.look, 5, &mut seen), Verdict::Abandon);
         assert_eq!(seen, Unfinished { outstanding: 99, cancelled: 0, abandoned: 5 });
