@@ -7,6 +7,7 @@
 //!
 //! No figure is an error: machines differ. `.ci/run` runs it in test size.
 
+mod again;
 mod device;
 mod figures;
 pub(crate) mod guard;
@@ -44,6 +45,7 @@ pub(crate) const HELP: &str = "usage: cargo xtask beside-linux [OPTION]...
   --stall MS                a run is dropped in which a timer was later than that (50); it is repeated twice at most
   --bench OPTION            a further option of blkmq bench, as --bench --pump=threads; repeatable
   --program PATH            the blkmq to run (target/dist/blkmq, which is built)
+  --from FILE               no run: the page of runs that this command printed into FILE; repeatable, for a comparison in parts
   --out DIR                 where beside-linux-MACHINE-DATE.md, .json and .html go (bench/results); - is nowhere
   --list                    the loads and the devices in words
 
@@ -66,6 +68,8 @@ pub(crate) struct Plan {
     /// Milliseconds.
     stall: u32,
     bench: String,
+    /// What earlier runs printed; none is run then.
+    from: Vec<String>,
     program: Option<String>,
     /// `None`: nothing is written.
     out: Option<PathBuf>,
@@ -85,6 +89,9 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         return Ok(());
     }
     let plan = Plan::parse(args)?;
+    if !plan.from.is_empty() {
+        return told(&plan, &read(&plan)?);
+    }
     if let Some(why) = stack::missing() {
         println!("beside-linux: SKIPPED, {why}");
         return Ok(());
@@ -110,13 +117,31 @@ pub(crate) fn test_size() -> Result<Option<String>> {
 }
 
 fn run(plan: &Plan) -> Result<()> {
-    let machine = Machine::describe();
     let mut figures = Figures::default();
     let devices = DEVICES.iter().filter(|device| plan.devices.contains(&device.name));
     for device in devices {
         measure(plan, device, &mut figures)?;
     }
-    let report = Report { machine: &machine, plan, figures: &figures };
+    told(plan, &figures)
+}
+
+/// The runs of earlier comparisons.
+fn read(plan: &Plan) -> Result<Figures> {
+    let mut figures = Figures::default();
+    for path in &plan.from {
+        let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        again::read(&text, plan.stall.into(), &mut figures);
+    }
+    if figures.cells.is_empty() {
+        return Err(format!("no run in {}", plan.from.join(", ")).into());
+    }
+    Ok(figures)
+}
+
+/// Prints the page and writes it.
+fn told(plan: &Plan, figures: &Figures) -> Result<()> {
+    let machine = Machine::describe();
+    let report = Report { machine: &machine, plan, figures };
     let markdown = report.markdown();
     println!("\n{markdown}");
     let Some(out) = &plan.out else { return Ok(()) };
@@ -166,15 +191,15 @@ fn kept(
         let lateness = watch.end();
         let Cell { device, load, scheduler } = cell;
         let Some(sample) = sample? else {
-            println!("{device} {load} {scheduler} {}: a client did not end in time", side.name());
+            println!("{device} {load} {scheduler} {}: {}", side.name(), again::OVERTIME);
             *figures.overtime.entry((cell.clone(), side)).or_default() += 1;
             return Ok(());
         };
         let shown: Vec<String> = (sample.0.iter())
             .map(|(name, value)| format!("{} {}", name.text, report::digits(*value)))
             .collect();
-        let late = format!("timer late by {:.1} ms, {:.0} in all", lateness.worst, lateness.sum);
-        println!("{device} {load} {scheduler} {}: {}; {late}", side.name(), shown.join(", "));
+        let late = format!("{}{:.1} ms, {:.0} in all", again::LATE, lateness.worst, lateness.sum);
+        println!("{device} {load} {scheduler} {}: {}{late}", side.name(), shown.join(", "));
         if lateness.worst <= f64::from(plan.stall) {
             figures.keep(cell, side, sample, lateness);
             return Ok(());
@@ -217,6 +242,7 @@ impl Plan {
             time: Time { ramp: 2, counted: 8 },
             stall: 50,
             bench: String::new(),
+            from: Vec::new(),
             program: None,
             out: Some(root().join("bench/results")),
         };
@@ -259,6 +285,7 @@ impl Plan {
             "--ramp" => self.time.ramp = number()?,
             "--stall" => self.stall = number()?,
             "--bench" => self.bench = format!("{} {value}", self.bench),
+            "--from" => self.from.push(value.to_owned()),
             "--program" => self.program = Some(value.to_owned()),
             "--out" => self.out = (value != "-").then(|| value.into()),
             _ => return Err(format!("'{arg}' is not understood\n{HELP}").into()),
@@ -326,6 +353,7 @@ mod tests {
             "ramp",
             "stall",
             "bench",
+            "from",
             "program",
             "out",
         ] {

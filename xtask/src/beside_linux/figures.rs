@@ -1,7 +1,9 @@
 //! The figures of runs: rates and percentiles by job, their medians with intervals, and the ratios of both sides.
 
+use super::SCHEDULERS;
+use super::device::DEVICES;
 use super::lateness::Lateness;
-use super::load::{Job, Load};
+use super::load::{Job, LOADS, Load};
 use super::side::Side;
 use crate::Result;
 use serde_json::Value;
@@ -11,6 +13,8 @@ use std::collections::BTreeMap;
 pub(super) const RATE: f64 = 0.95;
 /// The greatest ratio of latencies at which ours is as good.
 pub(super) const LATENCY: f64 = 1.15;
+/// The name of the cost of an I/O.
+pub(super) const COST: &str = "CPU of the client, us an I/O";
 /// How sure an interval of a median should be, where there are enough runs.
 const CONFIDENCE: f64 = 0.95;
 
@@ -71,7 +75,7 @@ impl Sample {
             sample.add(format!("share, {}", load.name), Kind::Other, last / first);
         }
         if ios > 0.0 && !load.jobs.iter().any(|job| job.is_async) {
-            sample.add("CPU of the client, us an I/O".into(), Kind::Other, cost / ios);
+            sample.add(COST.into(), Kind::Other, cost / ios);
         }
         Ok(sample)
     }
@@ -85,9 +89,8 @@ impl Sample {
     fn job(&mut self, job: &Job, report: &Value, moved: Option<f64>) {
         let direction = direction(job, report);
         let moved = moved.unwrap_or_else(|| own_count(job, report));
-        let (unit, rate) =
-            if job.is_stream() { ("MB/s", moved / 1e6) } else { ("IOPS", moved / job.block()) };
-        self.add(format!("{} {unit}", job.name), Kind::Rate, rate);
+        let rate = if job.is_stream() { moved / 1e6 } else { moved / job.block() };
+        self.add(format!("{} {}", job.name, job.unit()), Kind::Rate, rate);
         // fio calls the time from the call on lat, ours is clat: it begins when the I/O is pushed.
         let percentile = |kind: &str| direction[kind]["percentile"]["99.000000"].as_f64();
         let p99 = percentile("lat_ns").or_else(|| percentile("clat_ns"));
@@ -128,7 +131,7 @@ pub(super) struct Figures {
     names: BTreeMap<Cell, Vec<Name>>,
     /// Runs that were dropped because the machine stalled.
     pub(super) dropped: u32,
-    /// Runs that had to be ended, by combination and side.
+    /// Runs that failed or had to be ended, by combination and side.
     pub(super) overtime: BTreeMap<(Cell, Side), u32>,
     pub(super) kept: u32,
     /// The worst lateness of the runs that were kept, in milliseconds.
@@ -150,6 +153,14 @@ impl Figures {
                 names.push(name);
             }
         }
+    }
+
+    /// Puts the combinations in the order of devices and loads.
+    pub(super) fn sort(&mut self) {
+        let device = |name: &str| DEVICES.iter().position(|it| it.name == name);
+        let load = |name: &str| LOADS.iter().position(|it| it.name == name);
+        let scheduler = |name: &str| SCHEDULERS.iter().position(|it| name.starts_with(it));
+        self.cells.sort_by_key(|it| (device(it.device), load(it.load), scheduler(&it.scheduler)));
     }
 
     pub(super) fn names(&self, cell: &Cell) -> &[Name] {
@@ -225,7 +236,6 @@ fn confidence(count: usize, cut: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beside_linux::load::LOADS;
     use serde_json::json;
 
     fn load(name: &str) -> &'static Load {

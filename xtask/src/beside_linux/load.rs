@@ -203,6 +203,11 @@ impl Job {
         !self.rw.starts_with("rand") && self.bs != "4k"
     }
 
+    /// The unit of its rate.
+    pub(super) fn unit(&self) -> &'static str {
+        if self.is_stream() { "MB/s" } else { "IOPS" }
+    }
+
     /// Bytes of an I/O.
     pub(super) fn block(&self) -> f64 {
         let kib: u32 = self.bs.trim_end_matches('k').parse().expect("blocks are so many k");

@@ -57,7 +57,7 @@ impl Report<'_> {
         about.extend(self.figures.overtime.iter().map(|((cell, side), runs)| {
             let Cell { device, load, scheduler } = cell;
             let side = side.name();
-            format!("{device}, {load}, {scheduler}: {runs} of {side}'s runs had to be ended and do not count.")
+            format!("{device}, {load}, {scheduler}: {runs} of {side}'s runs failed or had to be ended, and do not count.")
         }));
         about.extend(self.machine.warnings());
         about
@@ -200,7 +200,10 @@ pub(super) mod tests {
         assert!(page.contains(p99), "{page}");
         assert!(page.contains("5 runs; 0 dropped"), "{page}");
         assert!(page.contains("- W2: a random reader"), "{page}");
-        assert!(page.contains("hdd4, W2, bfq: 2 of Linux's runs had to be ended"), "{page}");
+        assert!(
+            page.contains("hdd4, W2, bfq: 2 of Linux's runs failed or had to be ended"),
+            "{page}"
+        );
     }
 
     #[test]

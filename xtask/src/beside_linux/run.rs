@@ -18,8 +18,6 @@ const SOON: &str = "nice -n -20";
 /// Seconds that a client may take longer than it should. fio under bfq of Linux has taken minutes: a thread whose I/O is never
 /// served does not see that its time is over.
 const PATIENCE: u32 = 30;
-/// How `timeout` ends when it had to end its command.
-const OVERTIME: i32 = 124;
 
 /// The facts of a run that both sides need.
 #[derive(Clone, Copy)]
@@ -35,7 +33,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs it; `None` if a client did not end in time. Rates are from the device's own count where only one job has the
+    /// Runs it; `None` if a client failed or did not end in time. Rates are from the device's own count where only one job has the
     /// direction: fio's is wrong for threads that waited through the ramp.
     ///
     /// # Errors
@@ -136,17 +134,15 @@ struct Client {
 }
 
 impl Client {
-    /// The reports of its jobs, when it has ended; `None` if it had to be ended.
+    /// The reports of its jobs, when it has ended; `None` if it failed or had to be ended.
     fn wait(mut self) -> Result<Option<Vec<Value>>> {
         let status = self.child.wait()?;
-        if status.code() == Some(OVERTIME) {
-            return Ok(None);
-        }
-        let text = fs::read_to_string(&self.report).unwrap_or_default();
         if !status.success() {
             let log = fs::read_to_string(self.report.with_extension("log")).unwrap_or_default();
-            return Err(format!("{}: {status}: {}", self.report.display(), log.trim()).into());
+            eprintln!("{}: {status} {}", self.report.display(), log.trim());
+            return Ok(None);
         }
+        let text = fs::read_to_string(&self.report)?;
         let mut report = parse(&text)?;
         Ok(Some(report["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default()))
     }
