@@ -92,7 +92,7 @@ mod tests {
         let mut figures = Figures::default();
         read(text, 50.0, &mut figures);
         let cell = Cell { device: "hdd4", load: "W3a", scheduler: "bfq".into() };
-        assert_eq!(figures.cells, [cell.clone()]);
+        assert_eq!(figures.cells, std::slice::from_ref(&cell));
         let shown: Vec<_> = figures
             .names(&cell)
             .iter()
