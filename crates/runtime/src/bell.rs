@@ -202,8 +202,8 @@ mod linux {
         }
 
         /// Sleeps until `bell` rings, a device of the hardware queues `hws` has something, or `left` is over;
-        /// sometimes wakes for no reason. Consumes a ring.
-        pub(crate) fn sleep(&self, bell: &OwnedFd, hws: Range<u16>, left: Option<Nanos>) {
+        /// sometimes wakes for no reason. Consumes a ring. True if a device had something and the bell had not rung.
+        pub(crate) fn sleep(&self, bell: &OwnedFd, hws: Range<u16>, left: Option<Nanos>) -> bool {
             let hws = usize::from(hws.start)..usize::from(hws.end);
             let devices = self.0[hws].iter().flatten().map(AsFd::as_fd);
             let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
@@ -211,9 +211,11 @@ mod linux {
             let timeout = left.map(timespec);
             // Interrupted or out of memory counts as a ring: the thread looks for work, and comes back.
             let polled = poll(&mut fds, timeout.as_ref());
-            if polled.is_err() || !fds[0].revents().is_empty() {
+            let rang = polled.is_err() || !fds[0].revents().is_empty();
+            if rang {
                 drain(bell);
             }
+            !rang && polled.is_ok_and(|ready| ready > 0)
         }
 
         /// One descriptor for all of these: readable when `bell` has rung or a device of the hardware queues `hws`

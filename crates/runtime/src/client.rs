@@ -264,6 +264,7 @@ impl<P: Payload> Client<P> {
             if more > 0 {
                 self.patience.came(idle);
                 self.stalls.came(now, &self.submitter);
+                self.seat.came();
                 idle = 0;
             } else {
                 idle += 1;

@@ -13,6 +13,11 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+/// A client that was woken in vain so many times in a row naps while another one watches.
+const IN_VAIN: u32 = 4;
+/// For so long: a completion that no other thread reaps is this late, once.
+const NAP: Nanos = Nanos::from_millis(1);
+
 /// The seat of a client, on whatever thread that is used, or of a pump thread.
 pub(crate) struct Seat {
     threads: Arc<Threads>,
@@ -21,6 +26,8 @@ pub(crate) struct Seat {
     watches: Range<u16>,
     /// Clients that sleep may rely on this one, which watched the devices for them, until it lies down again or leaves.
     duty: bool,
+    /// Times in a row that a device woke it for completions of others.
+    in_vain: u32,
     /// A descriptor of the bell and all watched devices, if it was asked for.
     #[cfg(target_os = "linux")]
     all: Option<OwnedFd>,
@@ -40,6 +47,7 @@ impl Seat {
             who: Who::Submitter(id),
             watches: threads.watched_by_submitters(),
             duty: false,
+            in_vain: 0,
             #[cfg(target_os = "linux")]
             all: None,
         }
@@ -53,6 +61,7 @@ impl Seat {
             who: Who::Pump(hw),
             watches: hw.0..hw.0 + 1,
             duty: false,
+            in_vain: 0,
             #[cfg(target_os = "linux")]
             all: None,
         }
@@ -88,12 +97,26 @@ impl Seat {
         let watches = self.watches.clone();
         match self.who {
             Who::Submitter(id) if self.threads.watch_devices() && !watches.is_empty() => {
-                let place = self.threads.post.lie_down(id);
-                self.sleep(if place == Place::Watching { watches } else { 0..0 }, left);
+                let place = self.threads.post.lie_down(id, self.in_vain >= IN_VAIN);
+                let by_device = match place {
+                    Place::Watching => self.sleep(watches, left),
+                    Place::Asleep => self.sleep(0..0, left),
+                    Place::Napping => self.sleep(0..0, left.into_iter().chain([NAP]).min()),
+                };
                 self.duty = self.threads.post.get_up(id, place);
+                // Until it is known that something came for this client.
+                self.in_vain += u32::from(by_device);
             }
-            Who::Submitter(_) | Who::Pump(_) => self.sleep(watches, left),
+            Who::Submitter(_) | Who::Pump(_) => {
+                self.sleep(watches, left);
+            }
         }
+    }
+
+    /// Completions of this client have come.
+    #[inline]
+    pub(crate) fn came(&mut self) {
+        self.in_vain = 0;
     }
 
     /// May other clients rely on this one?
@@ -116,7 +139,7 @@ impl Seat {
     /// Sleeps until the bell rings, and watches no device; sometimes wakes for no reason. Returns at once if the bell
     /// has rung since the last time.
     pub(crate) fn rest(&self) {
-        self.sleep(0..0, None);
+        let _ = self.sleep(0..0, None);
     }
 
     /// A descriptor that is readable when [`park_until`](Self::park_until) without a time would return.
@@ -136,16 +159,18 @@ impl Seat {
         self.bell().silence();
     }
 
+    /// True if a device ended the sleep, and the bell did not ring.
     #[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
-    fn sleep(&self, watches: Range<u16>, left: Option<Nanos>) {
+    fn sleep(&self, watches: Range<u16>, left: Option<Nanos>) -> bool {
         match self.bell() {
             #[cfg(target_os = "linux")]
             Bell::Thread(place) => Bell::rest(place, left),
             #[cfg(not(target_os = "linux"))]
             Bell::Thread(_) => Bell::park(left),
             #[cfg(target_os = "linux")]
-            Bell::Event(fd) => self.threads.devices.sleep(fd, watches, left),
+            Bell::Event(fd) => return self.threads.devices.sleep(fd, watches, left),
         }
+        false
     }
 }
 
