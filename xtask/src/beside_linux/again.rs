@@ -71,7 +71,9 @@ fn names(load: &Load) -> Vec<Name> {
     let mut add = |text: String, kind| names.push(Name { text, kind });
     for job in load.jobs {
         add(format!("{} {}", job.name, job.unit()), Kind::Rate);
-        add(format!("{} p99 ms", job.name), Kind::Latency);
+        if job.has_latency() {
+            add(format!("{} p99 ms", job.name), Kind::Latency);
+        }
     }
     add(format!("share, {}", load.name), Kind::Other);
     add(super::figures::COST.into(), Kind::Other);

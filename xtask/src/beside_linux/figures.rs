@@ -94,7 +94,7 @@ impl Sample {
         // fio calls the time from the call on lat, ours is clat: it begins when the I/O is pushed.
         let percentile = |kind: &str| direction[kind]["percentile"]["99.000000"].as_f64();
         let p99 = percentile("lat_ns").or_else(|| percentile("clat_ns"));
-        if let Some(p99) = p99.filter(|_| !job.is_async) {
+        if let Some(p99) = p99.filter(|_| job.has_latency()) {
             self.add(format!("{} p99 ms", job.name), Kind::Latency, p99 / 1e6);
         }
     }
@@ -284,6 +284,7 @@ mod tests {
         let reports = [report(1_351_680), report(1_474_560)];
         let sample = Sample::of(load("W3d"), &reports, [1_478_656.0, 0.0]).unwrap();
         assert_eq!(sample.rates(), [1.0, 360.0]);
+        assert!(sample.0.iter().all(|(name, _)| name.text != "idle p99 ms"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) struct Job {
     /// The weight of the group that the job is in.
     pub(super) weight: Option<u32>,
     /// It may wait for longer than the ramp, and its client's count is then wrong: it has what the device counts and the
-    /// other jobs of its direction did not have.
+    /// other jobs of its direction did not have; its latencies are mostly of I/Os after the end of the others.
     pub(super) starves: bool,
 }
 
@@ -206,6 +206,11 @@ impl Job {
     /// The unit of its rate.
     pub(super) fn unit(&self) -> &'static str {
         if self.is_stream() { "MB/s" } else { "IOPS" }
+    }
+
+    /// Is the time of its I/Os compared?
+    pub(super) fn has_latency(&self) -> bool {
+        !self.is_async && !self.starves
     }
 
     /// Bytes of an I/O.
