@@ -49,8 +49,9 @@ fn a_block_device_is_what_sysfs_says_and_is_ours_alone() {
     let limits = device.shape.limits;
     assert_eq!(limits.capacity, BLOCKS * u64::from(SECTORS));
     assert_eq!(limits.logical_block_size.to_string(), disk.attribute("logical_block_size"));
-    let kib: u32 = disk.attribute("max_sectors_kb").parse().expect("a number");
-    assert_eq!(limits.max_sectors, kib * 2);
+    let [kib, segments] = ["max_sectors_kb", "max_segments"]
+        .map(|name| disk.attribute(name).parse::<u32>().expect("a number"));
+    assert_eq!(limits.max_sectors, (kib * 2).min(segments * 8), "a page is a segment");
     let is_volatile = disk.attribute("write_cache") == "write back";
     assert_eq!(device.shape.cache != WriteCache::Through, is_volatile);
     assert_eq!(device.shape.limits.rotational, disk.attribute("rotational") == "1");
