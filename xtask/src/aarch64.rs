@@ -34,9 +34,8 @@ const SUITES: &[&Suite] = &[
     &Suite {
         name: "engine, whole queues",
         package: "-p blkmq-engine --test all",
-        // Real threads. Those of `wakeups` are simulated, and take a minute each here.
-        filter: "contention:: submission::",
-        left_out: &[],
+        filter: "contention:: submission:: wakeups::",
+        left_out: &[("wakeups::", "simulated threads, a minute each")],
     },
 ];
 

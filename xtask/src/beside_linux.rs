@@ -68,7 +68,7 @@ pub(crate) struct Plan {
     /// Milliseconds.
     stall: u32,
     bench: String,
-    /// What earlier runs printed; none is run then.
+    /// Files with the output of earlier runs; with any, nothing is run.
     from: Vec<String>,
     program: Option<String>,
     /// `None`: nothing is written.
@@ -99,7 +99,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     if plan.program.is_none() {
         build()?;
     }
-    run(&plan)
+    run(&plan).map(drop)
 }
 
 /// One short run of each side, so that the command does not rot: the reason why it cannot be, if there is one.
@@ -112,17 +112,21 @@ pub(crate) fn test_size() -> Result<Option<String>> {
     }
     let line = "--only W2 --device ssd --scheduler bfq --rounds 1 --seconds 1 --ramp 0 --stall 60000 --out -";
     let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    run(&Plan::parse(&args)?)?;
+    let figures = run(&Plan::parse(&args)?)?;
+    if !figures.overtime.is_empty() || figures.kept != 2 {
+        return Err("a client failed, or did not end in time".into());
+    }
     Ok(None)
 }
 
-fn run(plan: &Plan) -> Result<()> {
+fn run(plan: &Plan) -> Result<Figures> {
     let mut figures = Figures::default();
     let devices = DEVICES.iter().filter(|device| plan.devices.contains(&device.name));
     for device in devices {
         measure(plan, device, &mut figures)?;
     }
-    told(plan, &figures)
+    told(plan, &figures)?;
+    Ok(figures)
 }
 
 /// The runs of earlier comparisons.

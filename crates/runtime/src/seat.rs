@@ -13,10 +13,26 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// A client that was woken in vain so many times in a row naps while another one watches.
-const IN_VAIN: u32 = 4;
-/// For so long: a completion that no other thread reaps is this late, once.
+/// The length of a nap: a completion that no other thread reaps is this late, once.
 const NAP: Nanos = Nanos::from_millis(1);
+
+/// Times in a row that a device woke a client for completions of others.
+#[derive(Clone, Copy, Default)]
+struct InVain(u32);
+
+impl InVain {
+    /// After so many the client naps while another one watches.
+    const MANY: u32 = 4;
+
+    /// The client has slept. A wake-up by a device is in vain until a completion has come for the client.
+    fn woke(&mut self, by_device: bool) {
+        self.0 = self.0.saturating_add(by_device.into());
+    }
+
+    fn naps(self) -> bool {
+        self.0 >= Self::MANY
+    }
+}
 
 /// The seat of a client, on whatever thread that is used, or of a pump thread.
 pub(crate) struct Seat {
@@ -26,8 +42,7 @@ pub(crate) struct Seat {
     watches: Range<u16>,
     /// Clients that sleep may rely on this one, which watched the devices for them, until it lies down again or leaves.
     duty: bool,
-    /// Times in a row that a device woke it for completions of others.
-    in_vain: u32,
+    in_vain: InVain,
     /// A descriptor of the bell and all watched devices, if it was asked for.
     #[cfg(target_os = "linux")]
     all: Option<OwnedFd>,
@@ -47,7 +62,7 @@ impl Seat {
             who: Who::Submitter(id),
             watches: threads.watched_by_submitters(),
             duty: false,
-            in_vain: 0,
+            in_vain: InVain::default(),
             #[cfg(target_os = "linux")]
             all: None,
         }
@@ -61,7 +76,7 @@ impl Seat {
             who: Who::Pump(hw),
             watches: hw.0..hw.0 + 1,
             duty: false,
-            in_vain: 0,
+            in_vain: InVain::default(),
             #[cfg(target_os = "linux")]
             all: None,
         }
@@ -97,15 +112,14 @@ impl Seat {
         let watches = self.watches.clone();
         match self.who {
             Who::Submitter(id) if self.threads.watch_devices() && !watches.is_empty() => {
-                let place = self.threads.post.lie_down(id, self.in_vain >= IN_VAIN);
+                let place = self.threads.post.lie_down(id, self.in_vain.naps());
                 let by_device = match place {
                     Place::Watching => self.sleep(watches, left),
                     Place::Asleep => self.sleep(0..0, left),
                     Place::Napping => self.sleep(0..0, left.into_iter().chain([NAP]).min()),
                 };
                 self.duty = self.threads.post.get_up(id, place);
-                // Until it is known that something came for this client.
-                self.in_vain += u32::from(by_device);
+                self.in_vain.woke(by_device);
             }
             Who::Submitter(_) | Who::Pump(_) => {
                 self.sleep(watches, left);
@@ -116,7 +130,7 @@ impl Seat {
     /// Completions of this client have come.
     #[inline]
     pub(crate) fn came(&mut self) {
-        self.in_vain = 0;
+        self.in_vain = InVain::default();
     }
 
     /// May other clients rely on this one?
@@ -184,5 +198,21 @@ impl Drop for Seat {
 impl fmt::Debug for Seat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Seat").field("who", &self.who).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_naps_after_four_wake_ups_by_devices_in_vain() {
+        let mut in_vain = InVain::default();
+        for by_device in [true, true, false, true] {
+            in_vain.woke(by_device);
+            assert!(!in_vain.naps(), "the bell and the clock do not count");
+        }
+        in_vain.woke(true);
+        assert!(in_vain.naps());
     }
 }

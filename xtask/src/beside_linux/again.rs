@@ -1,6 +1,6 @@
 //! Runs of an earlier comparison, read from what it printed: a whole comparison takes hours, and may be done in parts.
 //!
-//! What is printed has three digits.
+//! Printed figures have three digits.
 
 use super::device::DEVICES;
 use super::figures::{Cell, Figures, Kind, Name, Sample};
@@ -8,7 +8,7 @@ use super::lateness::Lateness;
 use super::load::{LOADS, Load};
 use super::side::Side;
 
-/// What a line begins with, before the figures.
+/// The beginning of a line, before the figures.
 struct Head {
     cell: Cell,
     side: Side,

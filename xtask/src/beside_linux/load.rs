@@ -16,8 +16,8 @@ pub(super) struct Job {
     pub(super) priority: (u32, u32),
     /// The weight of the group that the job is in.
     pub(super) weight: Option<u32>,
-    /// It may wait for longer than the ramp, and its client's count is then wrong: it has what the device counts and the
-    /// other jobs of its direction did not have; its latencies are mostly of I/Os after the end of the others.
+    /// Its I/Os may wait for longer than the ramp, and its client's count is then wrong. Its rate is that of the device
+    /// without the other jobs of its direction; its latencies are mostly of I/Os after the end of the others.
     pub(super) starves: bool,
 }
 

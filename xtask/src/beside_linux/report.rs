@@ -39,11 +39,16 @@ impl Report<'_> {
     pub(super) fn about(&self) -> Vec<String> {
         let Plan { time, rounds, stall, .. } = self.plan;
         let Figures { kept, dropped, worst, .. } = self.figures;
+        let rounds = if self.plan.from.is_empty() {
+            let (counted, ramp) = (time.counted, time.ramp);
+            format!("Rounds in turns, {rounds} at most; {counted} s each, after {ramp} s.")
+        } else {
+            "Rounds in turns, in parts that were run at different times.".to_owned()
+        };
         let mut about = vec![
             format!(
                 "Both sides on the same loop device: fio under the scheduler of Linux, `blkmq bench` with ours above \
-                 `none`. Rounds in turns, {rounds} at most; {} s each, after {} s.",
-                time.counted, time.ramp
+                 `none`. {rounds}"
             ),
             format!(
                 "{kept} runs; {dropped} dropped, in which a timer was more than {stall} ms late; at most {worst:.1} ms \
@@ -137,9 +142,14 @@ impl Report<'_> {
         let devices = DEVICES
             .iter()
             .map(|it| json!({ "name": it.name, "model": it.model, "depth": it.depth }));
+        // Parts of a comparison may have been of other lengths.
+        let time = self.plan.from.is_empty().then(|| {
+            let Plan { rounds, time, .. } = self.plan;
+            json!({ "rounds": rounds, "seconds": time.counted, "ramp": time.ramp })
+        });
         json!({
             "machine": machine,
-            "rounds": self.plan.rounds, "seconds": self.plan.time.counted, "ramp": self.plan.time.ramp,
+            "time": time,
             "kept": self.figures.kept, "dropped": self.figures.dropped,
             "loads": loads.collect::<Vec<_>>(), "devices": devices.collect::<Vec<_>>(),
             "results": cells.collect::<Vec<_>>(),

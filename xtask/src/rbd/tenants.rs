@@ -25,7 +25,7 @@ pub(crate) const HELP: &str = "usage: cargo xtask rbd-tenants [--gateway SETTING
 
 /// The part of its rate alone that the flood keeps under a ceiling.
 const KEPT: f64 = 0.8;
-/// What QEMU says without its driver for images, which is a package of its own.
+/// QEMU's message where its driver for images, a package of its own, is missing.
 const NO_DRIVER: &str = "Unknown driver 'rbd'";
 /// MiB of each tenant.
 const MIB: u32 = 512;
