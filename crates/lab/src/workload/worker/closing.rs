@@ -1,6 +1,6 @@
 //! The end of a thread's work: I/Os in flight are waited for or given up, and what was written is flushed.
 
-use super::ending::{Ending, Verdict};
+use super::ending::{Ending, Pace, Verdict};
 use super::flight::Stamps;
 use super::port::{Buffers, Port};
 use super::verifying::Purpose;
@@ -16,7 +16,8 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
             return Some(all(Instant::MAX, in_flight));
         }
         let now = port.now();
-        let fresh = || Ending::new(now, self.window.end, in_flight);
+        let pace = if self.stopped { Pace::PROMPT } else { Pace::PATIENT };
+        let fresh = || Ending::new(now, self.window.end, in_flight, pace);
         let ending = self.ending.get_or_insert_with(fresh);
         let verdict = ending.judge(now, in_flight, &mut self.tally.unfinished);
         let until = ending.look;

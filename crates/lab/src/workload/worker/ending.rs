@@ -1,7 +1,7 @@
 //! The end of a thread with a time limit: I/Os in flight get a little longer, and then are given up.
 //!
 //! A drain that makes progress is left alone: a slow device with a deep queue is no stall. A drain that would take
-//! more than [`SHARES`] times [`LOOK`] is a stall; I/Os that still wait are cancelled then. I/Os that do not come
+//! more than ten seconds is a stall; I/Os that still wait are cancelled then. I/Os that do not come
 //! back after that are kept by a device, and the thread ends without them.
 //!
 //! A thread sees its own I/Os only, and a scheduler may serve those of others first. With a second between two checks, 3 of
@@ -10,16 +10,29 @@
 use crate::workload::Unfinished;
 use blkmq_core::{Instant, Nanos};
 
-/// The time between two checks of the completions.
-const LOOK: Nanos = Nanos::from_secs(5);
-/// Between two checks at least one in `SHARES` of the I/Os has come back, or the drain is a stall.
-const SHARES: u32 = 2;
+/// How often a drain is checked.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    /// The time between two checks of the completions.
+    look: Nanos,
+    /// Between two checks at least one in so many of the I/Os has come back, or the drain is a stall.
+    shares: u32,
+}
+
+impl Pace {
+    /// After the runtime.
+    pub(super) const PATIENT: Self = Self { look: Nanos::from_secs(5), shares: 2 };
+    /// For a thread that was told to stop: a user waits for its end.
+    pub(super) const PROMPT: Self = Self { look: Nanos::from_secs(1), shares: 10 };
+}
+
 /// After all waiting I/Os were cancelled, a completion comes within this time, or none ever will.
 const LAST_LOOK: Nanos = Nanos::from_millis(200);
 
 /// A thread that waits for its I/Os in flight after its time.
 #[derive(Clone, Copy)]
 pub(super) struct Ending {
+    pace: Pace,
     /// The time of the next check.
     pub(super) look: Instant,
     /// The number in flight when the drain began.
@@ -42,9 +55,9 @@ pub(super) enum Verdict {
 
 impl Ending {
     /// The drain of `in_flight` I/Os of a thread whose time is over at `end`, as seen at `now`.
-    pub(super) fn new(now: Instant, end: Instant, in_flight: u32) -> Self {
-        let look = now.max(end) + LOOK;
-        Self { look, at_first: in_flight, left: in_flight, cancelled: false }
+    pub(super) fn new(now: Instant, end: Instant, in_flight: u32, pace: Pace) -> Self {
+        let look = now.max(end) + pace.look;
+        Self { pace, look, at_first: in_flight, left: in_flight, cancelled: false }
     }
 
     /// Decides at `now` about the I/Os, of which `in_flight` are left. The decision is noted in `unfinished`.
@@ -60,8 +73,8 @@ impl Ending {
         let came = self.left.saturating_sub(in_flight);
         self.left = in_flight;
         if !self.cancelled {
-            self.look = now + LOOK;
-            if came > 0 && came.saturating_mul(SHARES) >= self.at_first {
+            self.look = now + self.pace.look;
+            if came > 0 && came.saturating_mul(self.pace.shares) >= self.at_first {
                 return Verdict::Wait;
             }
             self.cancelled = true;
@@ -88,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_drain_that_goes_on_is_left_alone() {
-        let (mut ending, mut seen) = (Ending::new(s(2), s(2), 100), Unfinished::default());
+        let (mut ending, mut seen) =
+            (Ending::new(s(2), s(2), 100, Pace::PATIENT), Unfinished::default());
         for (at, left) in [(6, 100), (7, 50), (11, 50), (12, 0)] {
             assert_eq!(ending.judge(s(at), left, &mut seen), Verdict::Wait, "{at} s");
         }
@@ -96,8 +110,17 @@ mod tests {
     }
 
     #[test]
+    fn a_drain_that_a_user_waits_for_is_checked_each_second() {
+        let (mut ending, mut seen) =
+            (Ending::new(s(2), s(2), 100, Pace::PROMPT), Unfinished::default());
+        assert_eq!(ending.judge(s(3), 90, &mut seen), Verdict::Wait);
+        assert_eq!(ending.judge(s(4), 81, &mut seen), Verdict::Cancel);
+    }
+
+    #[test]
     fn a_drain_that_stands_still_is_cancelled_then_abandoned() {
-        let (mut ending, mut seen) = (Ending::new(s(1), s(2), 100), Unfinished::default());
+        let (mut ending, mut seen) =
+            (Ending::new(s(1), s(2), 100, Pace::PATIENT), Unfinished::default());
         assert_eq!(ending.judge(s(6), 100, &mut seen), Verdict::Wait, "not before its time");
         assert_eq!(ending.judge(s(7), 99, &mut seen), Verdict::Cancel, "500 s are too many");
         assert_eq!(ending.look, s(7) + LAST_LOOK);
