@@ -24,6 +24,8 @@ pub(crate) enum Planted {
     LeavesPasses,
     /// A submitter leaves and wakes no other one for the work that it alone would have come back for.
     ForgetsToWakeSuccessor,
+    /// A sleeper gets up and leaves its alarm set.
+    KeepsAlarm,
     /// A flush under way also serves requests that became pending after it began.
     ServesLateComers,
     /// A pump hands a request back to its elevator and kicks no runner for it.

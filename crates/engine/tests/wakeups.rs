@@ -11,7 +11,7 @@ use blkmq_core::{HwQueue, Instant, Nanos, Rng};
 use blkmq_engine::{Access, Config, DeviceShape, PumpMode, Queue, QueueStats, Submitter};
 use blkmq_sched::testkit::rationed;
 use blkmq_sched::{Scope, registry};
-use common::{Call, Calls, Moods, assert_at_rest, config, shape, write};
+use common::{Call, Calls, Moods, accesses, assert_at_rest, config, shape, submit_each, write};
 
 /// I/Os of each submitter.
 const IOS: u32 = 60;
@@ -57,6 +57,11 @@ impl Client {
         if wants_to_sleep && self.sub.prepare_park(now) {
             self.asleep = true;
             self.alarm = self.sub.next_deadline();
+            if let Some(at) = self.alarm
+                && rng.chance(1, 2)
+            {
+                self.sub.set_alarm(at);
+            }
         }
     }
 }
@@ -225,4 +230,44 @@ fn s16_08_a_lost_wake_up_would_be_noticed() {
     let stuck = |seed: &u64| threads(*seed, 0, 10, 10).0.run().is_err();
     let found = (0..100).filter(stuck).count();
     assert!(found > 20, "{found} of 100");
+}
+
+/// A thread that leaves with a timer still set wakes a sleeper for it, unless the sleeper looks in time by itself.
+#[test]
+fn a_sleeper_with_an_alarm_is_not_woken_for_what_is_due_later() {
+    let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);
+    let reap = |sub: &mut Submitter<u32>| sub.reap(9, |done| assert_eq!(done.result, Ok(())));
+    for access in accesses() {
+        let cases = [(None, true), (Some(999), false), (Some(1000), false), (Some(1001), true)];
+        for (alarm, is_woken) in cases {
+            let (config, device) = config(shape(1, 8));
+            let calls = Calls::default();
+            let host = Box::new(calls.clone());
+            let queue =
+                Queue::new(Config { access, submitters: 2, host, ..config }).expect("valid");
+            let mut subs = [(); 2].map(|()| queue.submitter().expect("two were asked for"));
+            let [leaves, sleeper] = &mut subs;
+            device.with(|c| c.service = Some(Nanos::from_micros(50)));
+            submit_each(leaves, at(0), [write(100, 8)]);
+            device.with(|c| c.service = Some(Nanos::from_micros(1000)));
+            submit_each(sleeper, at(0), [write(0, 8)]);
+            // More polls than a follower leaves to its leader.
+            (0..20).for_each(|_| sleeper.poll(at(0)));
+            assert!(sleeper.prepare_park(at(0)));
+            if let Some(us) = alarm {
+                sleeper.set_alarm(at(us));
+            }
+            (0..20).for_each(|_| leaves.poll(at(50)));
+            let _ = calls.take();
+            assert_eq!(reap(leaves), 1);
+            let woken = [Call::Submitter(sleeper.id())];
+            let expected: &[Call] = if is_woken { &woken } else { &[] };
+            assert_eq!(calls.take(), expected, "{access:?}, alarm {alarm:?}");
+
+            sleeper.unpark();
+            (0..20).for_each(|_| sleeper.poll(at(1000)));
+            assert_eq!(reap(sleeper), 1);
+            assert_at_rest(&queue, 1);
+        }
+    }
 }

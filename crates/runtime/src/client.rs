@@ -310,6 +310,8 @@ impl<P: Payload> Client<P> {
         } else if self.submitter.prepare_park(now) {
             // Another thread may have set a timer since and gone away, relying on the parked threads.
             let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
+            // Timers of others that are later than this need no wake-up.
+            self.submitter.set_alarm(next);
             if !bell.listen() {
                 self.seat.park_until((next < Instant::MAX).then_some(next), self.clock);
             }

@@ -13,24 +13,34 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// The length of a nap: a completion that no other thread reaps is this late, once.
+/// The length of the first nap, and of the longest: a completion that no other thread reaps is this late, once.
 const NAP: Nanos = Nanos::from_millis(1);
+const LONGEST_NAP: Nanos = Nanos::from_millis(4);
 
-/// Times in a row that a device woke a client for completions of others.
+/// Times in a row that a client woke for completions of others.
 #[derive(Clone, Copy, Default)]
-struct InVain(u32);
+struct InVain {
+    by_device: u32,
+    naps: u32,
+}
 
 impl InVain {
-    /// After so many the client naps while another one watches.
+    /// After so many wake-ups by a device the client naps while another one watches.
     const MANY: u32 = 4;
 
-    /// The client has slept. A wake-up by a device is in vain until a completion has come for the client.
-    fn woke(&mut self, by_device: bool) {
-        self.0 = self.0.saturating_add(by_device.into());
+    /// The client has slept in that place. A wake-up is in vain until a completion has come for the client.
+    fn woke(&mut self, place: Place, by_device: bool) {
+        self.by_device = self.by_device.saturating_add(by_device.into());
+        self.naps = self.naps.saturating_add((place == Place::Napping).into());
     }
 
     fn naps(self) -> bool {
-        self.0 >= Self::MANY
+        self.by_device >= Self::MANY
+    }
+
+    /// Each nap in a row is twice as long as the one before, up to the longest.
+    fn nap(self) -> Nanos {
+        Nanos(NAP.0 << self.naps.min(8)).min(LONGEST_NAP)
     }
 }
 
@@ -116,10 +126,13 @@ impl Seat {
                 let by_device = match place {
                     Place::Watching => self.sleep(watches, left),
                     Place::Asleep => self.sleep(0..0, left),
-                    Place::Napping => self.sleep(0..0, left.into_iter().chain([NAP]).min()),
+                    Place::Napping => {
+                        let nap = self.in_vain.nap();
+                        self.sleep(0..0, Some(left.map_or(nap, |left| left.min(nap))))
+                    }
                 };
                 self.duty = self.threads.post.get_up(id, place);
-                self.in_vain.woke(by_device);
+                self.in_vain.woke(place, by_device);
             }
             Who::Submitter(_) | Who::Pump(_) => {
                 self.sleep(watches, left);
@@ -209,10 +222,23 @@ mod tests {
     fn a_client_naps_after_four_wake_ups_by_devices_in_vain() {
         let mut in_vain = InVain::default();
         for by_device in [true, true, false, true] {
-            in_vain.woke(by_device);
+            in_vain.woke(Place::Watching, by_device);
             assert!(!in_vain.naps(), "the bell and the clock do not count");
         }
-        in_vain.woke(true);
+        in_vain.woke(Place::Watching, true);
         assert!(in_vain.naps());
+    }
+
+    #[test]
+    fn naps_in_a_row_grow_to_four_milliseconds() {
+        let mut in_vain = InVain::default();
+        let naps = [(); 5].map(|()| {
+            let nap = in_vain.nap();
+            in_vain.woke(Place::Napping, false);
+            nap
+        });
+        assert_eq!(naps, [1, 2, 4, 4, 4].map(Nanos::from_millis));
+        in_vain.woke(Place::Watching, true);
+        assert_eq!(in_vain.nap(), LONGEST_NAP, "no completion has come");
     }
 }

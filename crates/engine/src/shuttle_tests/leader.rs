@@ -66,3 +66,10 @@ fn shuttle_planted_a_leader_that_hands_nothing_on() {
 fn shuttle_planted_a_thread_that_polls_for_others_and_hands_nothing_on() {
     Model { planted: Some(Planted::ForgetsToWakeSuccessor), ..MEDDLING }.check();
 }
+
+/// Another thread has relied on the alarm of a sleeper that was awake, and gone.
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_sleeper_that_keeps_its_alarm() {
+    Model { planted: Some(Planted::KeepsAlarm), ..MEDDLING }.check();
+}

@@ -13,6 +13,7 @@ use crate::{
 };
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op, Owner};
 use blkmq_sched::{Factory, Scope, none};
+use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 use std::rc::Rc;
@@ -345,6 +346,11 @@ impl Client {
 fn wait(submitter: &mut Submitter<u64>, world: &World, now: Instant) {
     if submitter.prepare_park(now) {
         let until = submitter.next_deadline();
+        if let Some(at) = until
+            && shuttle::rand::thread_rng().gen_bool(0.5)
+        {
+            submitter.set_alarm(at);
+        }
         world.sleep(submitter.id().0.into(), until);
         submitter.unpark();
     } else {

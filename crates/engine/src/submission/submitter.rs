@@ -3,6 +3,7 @@
 //! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing that
 //! other threads write. Contention begins, if at all, at [`flush`](Submitter::flush).
 
+use self::park::Rest;
 use super::parts::Parts;
 use super::plug::{PLUG_REQUESTS, Plug};
 use super::split::Splits;
@@ -67,8 +68,7 @@ pub struct Submitter<P> {
     /// takes the rare path.
     plain: [u32; 5],
     splits: Splits<P>,
-    /// Counted among its shard's sleepers.
-    is_counted: bool,
+    rest: Rest,
     health: Health,
     tally: Arc<CachePadded<SubmitterCounters>>,
 }
@@ -99,7 +99,7 @@ impl<P: Send> Submitter<P> {
             holdup: Holdup::default(),
             plain,
             splits: Splits::new(),
-            is_counted: false,
+            rest: Rest::default(),
             health: Health::Sound,
             tally,
         }

@@ -74,6 +74,7 @@ impl<P: Payload> Client<P> {
             return Sleep::No;
         }
         let due = self.submitter.next_deadline().map_or(observed, |at| at.min(observed));
+        self.submitter.set_alarm(due);
         Sleep::Until((due < Instant::MAX).then_some(due))
     }
 

@@ -26,13 +26,16 @@ impl<P> Engine<P> {
     }
 
     /// For a thread that may not come back: if work of `shard` is due, now or later, wakes a parked submitter to do
-    /// it. If none is parked, the submitters that have I/Os in flight are awake.
+    /// it, unless one looks by then anyway. If none is parked, the submitters that have I/Os in flight are awake.
     pub(crate) fn wake_successor(&self, shard: &Shard) {
         // First the line that no thread writes while all submitters are awake: a thread with few I/Os in flight comes
         // here after each handful, and the leader writes the words behind it.
         fence(Ordering::SeqCst);
-        let asleep = shard.sleepers.any();
-        if asleep && self.deadline(shard).is_some() && !planted::is(Planted::ForgetsToWakeSuccessor)
+        if !shard.sleepers.any() || planted::is(Planted::ForgetsToWakeSuccessor) {
+            return;
+        }
+        if let Some(due) = self.deadline(shard)
+            && !shard.sleepers.look_by(due)
         {
             let parked = self.find_parked(shard);
             self.wake(parked.as_slice());

@@ -26,14 +26,12 @@ impl<P> Drop for Submitter<P> {
     fn drop(&mut self) {
         self.end_private(Err(IoError::CANCELLED));
         let Some(mut parts) = self.parts.take() else { return };
-        let lasting = &self.q.hub.lasting;
         // A pass over its plug that was cut short has staged bios that runners do not see yet.
         parts.staging.publish();
         // A thread that unwinds may have been about to sleep.
         parts.receiver.cancel_park();
-        if std::mem::take(&mut self.is_counted) {
-            self.q.hub.shards[self.shard].sleepers.get_up();
-        }
+        self.rise();
+        let lasting = &self.q.hub.lasting;
         while let Some(payload) = parts.pop(&lasting.table) {
             drop(payload);
         }

@@ -3,8 +3,33 @@
 //! The host decides how a thread sleeps and how it is woken; `dispatch/drive/wake.rs` decides which thread to wake.
 
 use super::Submitter;
+use crate::planted::{self, Planted};
 use crate::sync::{Ordering, fence};
 use blkmq_core::Instant;
+
+/// What a shard's sleepers know of a submitter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Rest {
+    /// It is not among them.
+    #[default]
+    Awake,
+    /// It is counted.
+    Counted,
+    /// It is counted, and has set an alarm.
+    Until(Instant),
+}
+
+impl<P> Submitter<P> {
+    /// Leaves the shard's sleepers, if it is among them.
+    pub(super) fn rise(&mut self) {
+        let alarm = match std::mem::take(&mut self.rest) {
+            Rest::Awake => return,
+            Rest::Counted => None,
+            Rest::Until(at) => (!planted::is(Planted::KeepsAlarm)).then_some(at),
+        };
+        self.q.hub.shards[self.shard].sleepers.get_up(alarm);
+    }
+}
 
 impl<P: Send> Submitter<P> {
     /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names it or
@@ -22,7 +47,7 @@ impl<P: Send> Submitter<P> {
             return false;
         }
         self.shard().sleepers.lie_down();
-        self.is_counted = true;
+        self.rest = Rest::Counted;
         let mut parks = self.parts().receiver.prepare_park();
         if parks {
             // Pairs with `find_parked`. This thread sets the marks and then looks for due work; the other thread does
@@ -38,17 +63,27 @@ impl<P: Send> Submitter<P> {
         parks
     }
 
+    /// For a thread that [may park](Self::prepare_park): it will poll at `at` at the latest, even if nothing wakes it. So a
+    /// thread that leaves work for a later time behind need not wake this one for it. Optional; O(1).
+    ///
+    /// To be called once at most between [`prepare_park`](Self::prepare_park), which has allowed it, and
+    /// [`unpark`](Self::unpark).
+    pub fn set_alarm(&mut self, at: Instant) {
+        debug_assert_eq!(
+            self.rest,
+            Rest::Counted,
+            "an alarm is set once, by a thread that may park"
+        );
+        if at < Instant::MAX {
+            self.shard().sleepers.set_alarm(at);
+            self.rest = Rest::Until(at);
+        }
+    }
+
     /// To be called after parking, however it ended.
     pub fn unpark(&mut self) {
         self.parts().receiver.cancel_park();
         self.rise();
-    }
-
-    /// Leaves the shard's sleepers.
-    fn rise(&mut self) {
-        if std::mem::take(&mut self.is_counted) {
-            self.shard().sleepers.get_up();
-        }
     }
 
     /// The next time at which this submitter has work due without a wake-up, and should poll.
