@@ -1,7 +1,7 @@
 //! The short ways of a plug (decision 0017): past a policy that only keeps the order, and in and out at once for a
 //! request that comes alone.
 
-use crate::common::{Handle, assert_at_rest, config, drain, shape, write};
+use crate::common::{Handle, assert_at_rest, config, deadline, drain, shape, submit_each, write};
 use blkmq_core::{GroupId, HwQueue, Instant, Nanos, Op, RequestId};
 use blkmq_engine::{
     Busy, Config, GroupSpec, GroupTree, Io, IoTimes, Promise, Queue, StatsMode, Submitter,
@@ -329,4 +329,48 @@ fn a_request_that_is_kept_has_no_budget() {
     assert_eq!(device.sectors(), [100]);
     assert_at_rest(&queue, 1);
     KEPT_UNTIL.set(None);
+}
+
+/// Found by a runner in staging, where the submitter left them because the elevator was taken.
+#[test]
+fn what_was_staged_passes_unless_it_could_merge() {
+    let (config, device) = config(shape(1, 16));
+    let queue = Queue::new(config.scheduler(&FACTORY)).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    SEEN.set([0; 5]);
+    let mut stage = |ios: &[u64]| {
+        let runner = queue.begin_run(HwQueue(0)).expect("no thread has it");
+        submit_each(&mut sub, T0, ios.iter().map(|at| write(*at, 8)));
+        runner.finish(T0);
+    };
+    stage(&[500, 100, 300]);
+    assert_eq!((device.sectors(), seen()), (vec![500, 100, 300], [0, 0, 0, 3, 0]));
+    // More than a portion.
+    stage(&[1000, 1100, 1200, 1300, 1400, 1500, 1600, 1700, 1800]);
+    assert_eq!(seen(), [0, 0, 0, 12, 0]);
+    // Two plugs, whose I/Os have not met yet.
+    stage(&[2008, 2000]);
+    assert_eq!(device.sectors()[12..], [2000]);
+    assert_eq!(seen()[..4], [1, 0, 1, 12], "they have merged");
+    device.finish(100);
+    drain(&mut sub, &mut { T0 }, 100);
+    assert_at_rest(&queue, 1);
+}
+
+/// Under a policy that sorts a plug, a staged portion is sorted, and the next one follows it.
+#[test]
+fn what_was_staged_passes_in_the_order_of_the_policy() {
+    let (config, device) = config(shape(1, 32));
+    let queue = Queue::new(config.scheduler(deadline())).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    let runner = queue.begin_run(HwQueue(0)).expect("no thread has it");
+    let staged = [900, 500, 100, 300, 700, 1100, 1500, 1300, 200, 400];
+    submit_each(&mut sub, T0, staged.map(|at| write(at, 8)));
+    runner.finish(T0);
+    let stats = queue.stats();
+    assert_eq!((stats.staged, stats.inserted, stats.batches), (10, 10, 2));
+    assert_eq!(device.sectors(), [100, 300, 500, 700, 900, 1100, 1300, 1500, 200, 400]);
+    device.finish(100);
+    drain(&mut sub, &mut { T0 }, 100);
+    assert_at_rest(&queue, 1);
 }

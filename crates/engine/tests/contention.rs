@@ -330,7 +330,8 @@ fn s16_10_requests_chosen_while_the_device_is_being_fed_make_another_turn() {
         [5000].into_iter().chain(until_it_runs_the_elevator().iter().map(|io| io.sector)).collect();
     assert_eq!(device.sectors(), sectors, "by the one call");
     let stats = queue.stats();
-    assert_eq!((stats.direct, stats.batches), (2, 2), "both ran the elevator");
+    // The first one its plug, the other one what it had staged, and then its plug.
+    assert_eq!((stats.direct, stats.batches), (2, 3), "both ran the elevator");
 }
 
 /// Two dispatchers, the second of which picks its batch while the first one's batch is on its way to the device. In
@@ -351,7 +352,9 @@ fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
         let both: Vec<u64> = first.into_iter().chain(second.iter().map(|io| io.sector)).collect();
         assert_eq!(sectors, both, "{}", scheduler.name);
         let stats = queue.stats();
-        assert_eq!((stats.direct, stats.batches), (2, 2), "both ran the elevator");
+        assert_eq!(stats.direct, 2, "both ran the elevator");
+        // What was staged may have left ahead of the plug.
+        assert!((2..=3).contains(&stats.batches), "{}: {stats:?}", scheduler.name);
     }
 }
 

@@ -46,10 +46,13 @@ impl Elevator {
 
     /// May all of `ios` pass together? Not without slots for all, nor into a flush sequence, nor past a chance to merge
     /// with each other; and they are all reads or all writes. A policy that limits slots is not asked yet.
-    pub(crate) fn lets_all_pass(&self, ios: &[PluggedRequest]) -> bool {
+    pub(crate) fn lets_all_pass<'a>(
+        &self,
+        ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
+    ) -> bool {
         let used = &self.used[0];
         let room = self.requests.capacity() - self.requests.in_use();
-        let Some(PluggedRequest { meta: first, .. }) = ios.first() else { return false };
+        let Some(PluggedRequest { meta: first, .. }) = ios.clone().next() else { return false };
         if used.all as usize + ios.len() > self.config.nr_requests as usize
             || ios.len() > room
             || !matches!(first.op, Op::Read | Op::Write)
@@ -57,28 +60,35 @@ impl Elevator {
             return false;
         }
         let mut limited = used.limited;
-        for PluggedRequest { meta, .. } in ios {
+        for PluggedRequest { meta, .. } in ios.clone() {
             limited += u32::from(!meta.is_sync_read());
             if meta.op != first.op || meta.flags.intersects(self.sequenced) {
                 return false;
             }
         }
-        (limited <= self.async_depth || limited == used.limited)
-            && (self.config.nomerges == NoMerges::None
-                || merge::are_apart(ios.iter().map(|io| &io.meta)))
+        (limited <= self.async_depth || limited == used.limited) && self.are_apart(ios)
+    }
+
+    /// May none of `ios` merge with another one?
+    #[inline]
+    pub(crate) fn are_apart<'a>(
+        &self,
+        ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
+    ) -> bool {
+        self.config.nomerges == NoMerges::None || merge::are_apart(ios.map(|io| &io.meta))
     }
 
     /// Gives slots to I/Os that may pass together, and has the policy insert and pick all of them, to leave by `hw`.
     /// False, and nothing has happened, if the policy does not.
-    pub(crate) fn insert_and_pick_all(
+    pub(crate) fn insert_and_pick_all<'a>(
         &mut self,
-        ios: &[PluggedRequest],
+        ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
         hw: HwQueue,
         ids: &mut [RequestId],
         order: &mut [u8],
     ) -> bool {
         let used = self.used[0];
-        for (id, io) in ids.iter_mut().zip(ios) {
+        for (id, io) in ids.iter_mut().zip(ios.clone()) {
             *id = self.take_slot(&io.meta);
         }
         let cx = Cx::new(self.now, &self.requests, &self.env);

@@ -15,16 +15,18 @@ use crate::elevator::{Elevator, Tuning};
 use crate::shared::hub::Hub;
 use crate::shared::lasting::Lasting;
 use crate::shared::shard::Shard;
+use crate::submission::plug::Plug;
 use crate::submission::plugged::PluggedRequest;
 use crate::submission::staging::{Own, Staging};
 use crate::sync::{Consumer, Producer};
 use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
-use blkmq_sched::Done;
+use blkmq_sched::{Done, PLUG};
 
 mod admission;
 mod bypass;
 mod cancel;
 mod dispatch;
+mod exit;
 mod sorted;
 mod waits;
 
@@ -58,6 +60,8 @@ pub(crate) struct Runner {
     is_blocked: Box<[bool]>,
     /// Submitters that had more staged than a pass takes.
     unfinished: Vec<SubmitterId>,
+    /// Staged requests on their way to an outbox; empty between two calls.
+    tray: Plug,
     /// Tags taken and not needed.
     unused: Vec<Tag>,
     /// Completions of I/Os that end at a flush or are cancelled: a runner learns of those, and no pump does.
@@ -95,6 +99,7 @@ impl Runner {
             served: Vec::with_capacity(submitters),
             is_blocked: vec![false; submitters].into_boxed_slice(),
             unfinished: Vec::with_capacity(submitters),
+            tray: Plug::new(PLUG),
             unused: Vec::with_capacity(TAG_BATCH as usize),
             completions,
             duties: Duties::default(),

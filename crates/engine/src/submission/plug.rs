@@ -133,15 +133,6 @@ impl Emptied<'_> {
         self.0.as_slice().len()
     }
 
-    /// Takes the next request if `is` is true of it.
-    #[inline]
-    pub(crate) fn next_if(
-        &mut self,
-        is: impl FnOnce(&PluggedRequest) -> bool,
-    ) -> Option<PluggedRequest> {
-        if self.peek().is_some_and(is) { self.0.next() } else { None }
-    }
-
     /// Ends the iteration after the last request: there is no rest to look for. O(1).
     #[inline]
     pub(crate) fn end(self) {

@@ -276,6 +276,29 @@ impl<T> Consumer<T> {
         Some(self.shared.entry(self.head).with(|entry| unsafe { (*entry).assume_init_ref() }))
     }
 
+    /// How many values can be taken, up to `most`. Reloads the producer's counter if fewer have been seen.
+    #[inline]
+    pub(crate) fn available(&mut self, most: u32) -> u32 {
+        if self.tail.wrapping_sub(self.head) < most {
+            self.tail = self.shared.tail.load(Ordering::Acquire);
+        }
+        self.tail.wrapping_sub(self.head).min(most)
+    }
+
+    /// The oldest `n` values, which are [available](Self::available), without taking them.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[inline]
+    pub(crate) fn front(&self, n: u32) -> impl ExactSizeIterator<Item = &T> + Clone {
+        assert!(n <= self.tail.wrapping_sub(self.head), "nothing was seen");
+        (0..n).map(|nth| {
+            // SAFETY: as in `peek`; entries up to `tail` are published.
+            let entry = self.shared.entry(self.head.wrapping_add(nth));
+            entry.with(|entry| unsafe { (*entry).assume_init_ref() })
+        })
+    }
+
     /// Has a value behind `mark` been taken?
     #[must_use]
     pub(crate) fn has_passed(&self, mark: Mark) -> bool {

@@ -1,13 +1,15 @@
 //! The short ways of a plug into the outbox (decision 0017): past a policy that only keeps the order; and, for a request
 //! that comes alone to a policy that holds none, in and out at once.
 
-use super::{Runner, TAG_BATCH};
+use super::Runner;
+use super::admission::{PASS_STAGED, ring_of};
+use super::exit::{Exit, Portion};
 use crate::dispatch::ready::Ready;
 use crate::shared::hub::Hub;
 use crate::shared::shard::Shard;
 use crate::submission::plug::{Emptied, Plug};
 use crate::submission::plugged::PluggedRequest;
-use blkmq_core::{HwQueue, Instant, RequestId, Tag};
+use blkmq_core::{HwQueue, Instant, RequestId, SubmitterId, Tag};
 use blkmq_sched::Pick;
 
 /// The end of a pass for a request that came alone.
@@ -167,37 +169,39 @@ impl Runner {
         }
     }
 
+    /// Sends staged requests of `id`, from the oldest on, as if they had come as the caller's plug. False if none could
+    /// be sent. The caller has seen that nothing waits.
+    #[inline]
+    pub(super) fn pass_staged<P>(
+        &mut self,
+        hub: &Hub<P>,
+        id: SubmitterId,
+        ready: &mut Ready,
+    ) -> bool {
+        if self.elevator.may_bypass() {
+            self.pass_staged_by(hub, id, ready)
+        } else {
+            self.elevator.picks_plugs() && self.pass_staged_sorted(hub, id, ready)
+        }
+    }
+
+    #[inline(never)]
+    fn pass_staged_by<P>(&mut self, hub: &Hub<P>, id: SubmitterId, ready: &mut Ready) -> bool {
+        let hw = HwQueue(self.first_hw);
+        let Self { elevator, lanes, unused, duties, staging, .. } = self;
+        let mut portion = Portion::of(ring_of(staging, id), PASS_STAGED);
+        // Several plugs may be in it, and those have not been merged with each other.
+        if !elevator.are_apart(portion.requests()) {
+            return false;
+        }
+        let exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
+        exit.send_all(&mut portion, ready) > 0
+    }
+
     fn pass_all<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
         let hw = HwQueue(self.first_hw);
-        let hctx = hub.hctx(hw);
         let Self { elevator, lanes, unused, duties, .. } = self;
-        let lane = &mut lanes[0];
-        let mut sent = 0;
-        while plug.peek().is_some_and(|io| elevator.lets_pass(&io.meta)) {
-            let want = (plug.len() as u32).min(TAG_BATCH);
-            let Some(mut tags) = hctx.tags.get_batch(&mut lane.hint, want) else { break };
-            sent += tags.len();
-            while let Some(tag) = tags.pop() {
-                let first = plug.peek().filter(|io| elevator.lets_pass(&io.meta));
-                let id = first.map(|io| elevator.pass(io, hw));
-                match id.zip(plug.next_if(|_| id.is_some())) {
-                    // An outbox has room for a request with every tag.
-                    Some((id, io)) => lane.outbox.put_with(|| elevator.token(io, id, hw, tag)),
-                    None => unused.push(tag),
-                }
-            }
-            if !unused.is_empty() {
-                sent -= unused.len() as u32;
-                hctx.tags.put(unused, &hub.tag_wait, duties);
-                unused.clear();
-            }
-        }
-        if sent > 0 {
-            lane.outbox.publish();
-            elevator.counters.inserted.add(sent.into());
-            elevator.counters.dispatched.add(sent.into());
-            elevator.counters.batches.add(1);
-            ready.add(hw);
-        }
+        let exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
+        exit.send_all(plug, ready);
     }
 }

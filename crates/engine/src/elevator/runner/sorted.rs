@@ -1,50 +1,46 @@
-//! The short way of a whole plug into the outbox, for a policy that can say at once in which order its requests leave
-//! (decision 0017): they are inserted and picked in one call, and never held.
+//! The short way of requests that come together, for a policy that can say at once in which order they leave
+//! (decision 0017): they are inserted and picked in one call, and never held. They come in the caller's plug, or another
+//! submitter has staged them.
 
 use super::Runner;
+use super::admission::{PASS_STAGED, ring_of};
+use super::exit::{Exit, Line, Places, Portion};
 use crate::dispatch::ready::Ready;
 use crate::shared::hub::Hub;
 use crate::submission::plug::Plug;
-use blkmq_core::{HwQueue, RequestId};
-use blkmq_sched::PLUG;
+use blkmq_core::{HwQueue, SubmitterId};
 
 impl Runner {
     /// Sends the caller's plug in the policy's order, all of it or nothing. The caller has seen that nothing waits.
     #[inline(never)]
     pub(super) fn pass_sorted<P>(&mut self, hub: &Hub<P>, plug: &mut Plug, ready: &mut Ready) {
         let hw = HwQueue(self.first_hw);
-        let hctx = hub.hctx(hw);
         let Self { elevator, lanes, unused, duties, .. } = self;
-        let lane = &mut lanes[0];
-        let n = plug.len();
-        if n > PLUG || !elevator.lets_all_pass(plug.requests()) {
-            return;
+        let mut exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
+        let mut places = Places::new();
+        if let Some(tags) = exit.ask(plug.requests().iter(), &mut places) {
+            exit.send(plug, &places, tags, ready);
         }
-        let Some(mut tags) = hctx.tags.get_batch(&mut lane.hint, n as u32) else { return };
-        let mut ids = [RequestId::new(0, 0); PLUG];
-        let mut order = [0; PLUG];
-        let (ids, order) = (&mut ids[..n], &mut order[..n]);
-        if tags.len() < n as u32 || !elevator.insert_and_pick_all(plug.requests(), hw, ids, order) {
-            while let Some(tag) = tags.pop() {
-                unused.push(tag);
-            }
-            hctx.tags.put(unused, &hub.tag_wait, duties);
-            unused.clear();
-            return;
+    }
+
+    /// The same for a portion of what `id` has staged, from the oldest on. True if it was sent.
+    #[inline(never)]
+    pub(super) fn pass_staged_sorted<P>(
+        &mut self,
+        hub: &Hub<P>,
+        id: SubmitterId,
+        ready: &mut Ready,
+    ) -> bool {
+        let hw = HwQueue(self.first_hw);
+        let Self { elevator, lanes, unused, duties, staging, tray, .. } = self;
+        let mut portion = Portion::of(ring_of(staging, id), PASS_STAGED);
+        let mut exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
+        let mut places = Places::new();
+        let Some(tags) = exit.ask(portion.requests(), &mut places) else { return false };
+        while let Some(io) = portion.take() {
+            tray.append(io);
         }
-        let pool = elevator.env.picked();
-        plug.rearrange(order);
-        let mut plug = plug.drain();
-        for at in order {
-            let (Some(tag), Some(io)) = (tags.pop(), plug.next()) else { break };
-            // An outbox has room for a request with every tag.
-            lane.outbox.put_with(|| elevator.token_of(io, ids[usize::from(*at)], hw, tag, pool));
-        }
-        plug.end();
-        lane.outbox.publish();
-        elevator.counters.inserted.add(n as u64);
-        elevator.counters.dispatched.add(n as u64);
-        elevator.counters.batches.add(1);
-        ready.add(hw);
+        exit.send(tray, &places, tags, ready);
+        true
     }
 }

@@ -1,0 +1,195 @@
+//! The way of requests that are never held: they get slots and tags, and go into the outbox (decision 0017).
+
+use super::{Lane, TAG_BATCH};
+use crate::dispatch::duties::Duties;
+use crate::dispatch::ready::Ready;
+use crate::elevator::Elevator;
+use crate::shared::hub::Hub;
+use crate::submission::plug::{Emptied, Plug};
+use crate::submission::plugged::PluggedRequest;
+use crate::sync::{Consumer, TagBatch};
+use blkmq_core::{HwQueue, RequestId, Tag};
+use blkmq_sched::PLUG;
+
+/// Requests in the order of submission, of which the first ones are taken.
+pub(super) trait Line {
+    fn left(&self) -> u32;
+    fn first(&mut self) -> Option<&PluggedRequest>;
+    fn take(&mut self) -> Option<PluggedRequest>;
+}
+
+impl Line for Emptied<'_> {
+    #[inline]
+    fn left(&self) -> u32 {
+        Emptied::len(self) as u32
+    }
+
+    #[inline]
+    fn first(&mut self) -> Option<&PluggedRequest> {
+        self.peek()
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<PluggedRequest> {
+        self.next()
+    }
+}
+
+/// The oldest requests that a submitter has staged.
+pub(super) struct Portion<'a> {
+    ring: &'a mut Consumer<PluggedRequest>,
+    left: u32,
+}
+
+impl<'a> Portion<'a> {
+    /// At most `most` of those in `ring`.
+    #[inline]
+    pub(super) fn of(ring: &'a mut Consumer<PluggedRequest>, most: u32) -> Self {
+        ring.prefetch(most);
+        let left = ring.available(most);
+        Self { ring, left }
+    }
+
+    /// All of them, without taking them.
+    #[inline]
+    pub(super) fn requests(&self) -> impl ExactSizeIterator<Item = &PluggedRequest> + Clone {
+        self.ring.front(self.left)
+    }
+}
+
+impl Line for Portion<'_> {
+    #[inline]
+    fn left(&self) -> u32 {
+        self.left
+    }
+
+    #[inline]
+    fn first(&mut self) -> Option<&PluggedRequest> {
+        if self.left > 0 { self.ring.peek() } else { None }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<PluggedRequest> {
+        self.left = self.left.checked_sub(1)?;
+        self.ring.pop()
+    }
+}
+
+/// The slots of requests that come together, and the places of the first, second, ... of them to leave.
+pub(super) struct Places {
+    ids: [RequestId; PLUG],
+    order: [u8; PLUG],
+}
+
+impl Places {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self { ids: [RequestId::new(0, 0); PLUG], order: [0; PLUG] }
+    }
+}
+
+/// The parts of a runner by which requests leave.
+pub(super) struct Exit<'a, P> {
+    pub(super) elevator: &'a mut Elevator,
+    pub(super) lane: &'a mut Lane,
+    pub(super) unused: &'a mut Vec<Tag>,
+    pub(super) duties: &'a mut Duties,
+    pub(super) hub: &'a Hub<P>,
+    pub(super) hw: HwQueue,
+}
+
+impl<P> Exit<'_, P> {
+    /// Sends the first requests of `line` past the policy, as far as there are slots and tags. Returns how many.
+    #[inline(always)]
+    pub(super) fn send_all(self, line: &mut impl Line, ready: &mut Ready) -> u32 {
+        let Self { elevator, lane, unused, duties, hub, hw } = self;
+        let hctx = hub.hctx(hw);
+        let mut sent = 0;
+        while line.first().is_some_and(|io| elevator.lets_pass(&io.meta)) {
+            let want = line.left().min(TAG_BATCH);
+            let Some(mut tags) = hctx.tags.get_batch(&mut lane.hint, want) else { break };
+            sent += tags.len();
+            while let Some(tag) = tags.pop() {
+                let first = line.first().filter(|io| elevator.lets_pass(&io.meta));
+                let id = first.map(|io| elevator.pass(io, hw));
+                let io = if id.is_some() { line.take() } else { None };
+                match id.zip(io) {
+                    // An outbox has room for a request with every tag.
+                    Some((id, io)) => lane.outbox.put_with(|| elevator.token(io, id, hw, tag)),
+                    None => unused.push(tag),
+                }
+            }
+            if !unused.is_empty() {
+                sent -= unused.len() as u32;
+                hctx.tags.put(unused, &hub.tag_wait, duties);
+                unused.clear();
+            }
+        }
+        if sent > 0 {
+            publish(elevator, lane, sent);
+            ready.add(hw);
+        }
+        sent
+    }
+
+    /// Gets slots and tags for `ios`, and has the policy insert and pick them. `None`, and nothing has happened, if they
+    /// have to be held.
+    #[inline(always)]
+    pub(super) fn ask<'a>(
+        &mut self,
+        ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
+        places: &mut Places,
+    ) -> Option<TagBatch> {
+        let n = ios.len();
+        if n > PLUG || !self.elevator.lets_all_pass(ios.clone()) {
+            return None;
+        }
+        let hctx = self.hub.hctx(self.hw);
+        let mut tags = hctx.tags.get_batch(&mut self.lane.hint, n as u32)?;
+        let (ids, order) = (&mut places.ids[..n], &mut places.order[..n]);
+        if tags.len() == n as u32 && self.elevator.insert_and_pick_all(ios, self.hw, ids, order) {
+            return Some(tags);
+        }
+        while let Some(tag) = tags.pop() {
+            self.unused.push(tag);
+        }
+        hctx.tags.put(self.unused, &self.hub.tag_wait, self.duties);
+        self.unused.clear();
+        None
+    }
+
+    /// Sends the requests of `plug`, which the policy has picked.
+    #[inline(always)]
+    pub(super) fn send(
+        self,
+        plug: &mut Plug,
+        places: &Places,
+        mut tags: TagBatch,
+        ready: &mut Ready,
+    ) {
+        let Self { elevator, lane, hw, .. } = self;
+        let n = plug.len();
+        let order = &places.order[..n];
+        let pool = elevator.env.picked();
+        plug.rearrange(order);
+        let mut plug = plug.drain();
+        for at in order {
+            let (Some(tag), Some(io)) = (tags.pop(), plug.next()) else { break };
+            let id = places.ids[usize::from(*at)];
+            // An outbox has room for a request with every tag.
+            lane.outbox.put_with(|| elevator.token_of(io, id, hw, tag, pool));
+        }
+        plug.end();
+        publish(elevator, lane, n as u32);
+        ready.add(hw);
+    }
+}
+
+/// Shows the pump what was sent.
+#[inline(always)]
+fn publish(elevator: &Elevator, lane: &mut Lane, sent: u32) {
+    lane.outbox.publish();
+    elevator.counters.inserted.add(sent.into());
+    elevator.counters.dispatched.add(sent.into());
+    elevator.counters.batches.add(1);
+}
