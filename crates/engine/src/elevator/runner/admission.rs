@@ -21,6 +21,8 @@ pub(super) const PASS_STAGED: u32 = if cfg!(shuttle) { 2 } else { 8 };
 /// The same limit while staged requests go on joining held ones. Joining needs no slot and leaves the structures as
 /// full as they were, and a request left in staging may later find that the one it could have joined has been issued.
 const PASS_JOINING: u32 = 4 * PASS_STAGED;
+/// Portions of one submitter that one pass sends by the short way, which leaves the policy's structures empty.
+const PASS_PORTIONS: u32 = 4;
 /// The result of admitting a submitter's staged requests.
 struct Admitted {
     /// At least one request was admitted.
@@ -105,8 +107,14 @@ impl Runner {
             // since.
             self.merge_staged(&hub.lasting.table, id);
         } else if self.is_way_free(hub) && self.pass_staged(hub, id, ready) {
-            if !ring_of(&mut self.staging, id).is_empty() {
-                self.unfinished.push(id);
+            let mut portions = 1;
+            while !ring_of(&mut self.staging, id).is_empty() {
+                let goes_on = portions < PASS_PORTIONS && self.is_way_free(hub);
+                if !goes_on || !self.pass_staged(hub, id, ready) {
+                    self.unfinished.push(id);
+                    break;
+                }
+                portions += 1;
             }
         } else if self.admit_staged(&hub.lasting.table, id).waits {
             self.is_blocked[at] = true;
