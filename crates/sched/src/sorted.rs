@@ -17,19 +17,32 @@ pub(crate) struct Sorted {
 }
 
 impl Sorted {
-    /// Sorts a plug, of which these are the sectors.
+    /// Sorts a plug, of which these are the sectors. O(n^2) comparisons, for at most [`PLUG`] of them.
+    ///
+    /// Each pair is compared once, and the request with the higher sector, or the later one, moves up by a place: no jump
+    /// depends on the sectors, which no branch predictor could guess.
     #[inline]
     pub(crate) fn of(sectors: impl Iterator<Item = u64>) -> Self {
-        let mut list = [(0, 0); PLUG];
+        let mut keys = [0; PLUG];
+        let mut places = [0_u8; PLUG];
         let mut len = 0;
-        for sector in sectors {
-            let mut at = len;
-            while at > 0 && list[at - 1].0 > sector {
-                list[at] = list[at - 1];
-                at -= 1;
-            }
-            list[at] = (sector, len as u8);
+        for (key, sector) in keys.iter_mut().zip(sectors) {
+            *key = sector;
             len += 1;
+        }
+        for nth in 1..len {
+            let key = keys[nth];
+            let mut ahead = 0;
+            for (other, place) in keys[..nth].iter().zip(&mut places) {
+                let is_ahead = u8::from(*other <= key);
+                ahead += is_ahead;
+                *place += 1 - is_ahead;
+            }
+            places[nth] = ahead;
+        }
+        let mut list = [(0, 0); PLUG];
+        for nth in 0..len {
+            list[usize::from(places[nth]) % PLUG] = (keys[nth], nth as u8);
         }
         Self { list, len, left: (1 << len) - 1, at: 0 }
     }

@@ -111,7 +111,9 @@ impl Elevator {
         hw: HwQueue,
         tag: Tag,
     ) -> Inflight {
-        self.token_of(io, id, hw, tag, self.env.picked())
+        let PluggedRequest { meta, bio, bios } = io;
+        let chain = Chain { head: bio, bios, retries: 0 };
+        Inflight::new(chain, id, tag, hw, self.now, &meta, self.env.picked())
     }
 
     /// Keeps that I/O as one that is held, if the policy has not picked it.
@@ -159,20 +161,8 @@ impl Elevator {
         hw: HwQueue,
         tag: Tag,
     ) -> Inflight {
-        self.token_of(io, id, hw, tag, None)
-    }
-
-    /// The same, of an I/O that has a token of `pool`.
-    #[inline(always)]
-    pub(crate) fn token_of(
-        &self,
-        io: PluggedRequest,
-        id: RequestId,
-        hw: HwQueue,
-        tag: Tag,
-        pool: Option<u8>,
-    ) -> Inflight {
         let PluggedRequest { meta, bio, bios } = io;
-        Inflight::new(Chain { head: bio, bios, retries: 0 }, id, tag, hw, self.now, &meta, pool)
+        let chain = Chain { head: bio, bios, retries: 0 };
+        Inflight::new(chain, id, tag, hw, self.now, &meta, None)
     }
 }

@@ -42,6 +42,8 @@ use std::num::NonZeroU32;
 const NIL: u32 = PART - 1;
 /// In a link: the cell holds a part of a divided I/O; its submitter knows of which I/O.
 const PART: u32 = 1 << 31;
+/// In the place of a token that was taken: no cell has this number.
+const TAKEN: u32 = u32::MAX;
 /// Shift of a number of cells that fills whole lines, if a cell is a multiple of 16 bytes.
 const LINES: u32 = 2;
 
@@ -56,6 +58,23 @@ pub(crate) struct Bio {
 }
 
 impl Bio {
+    /// Takes the token out of its place, which holds none from then on.
+    ///
+    /// # Panics
+    /// If it has been taken before.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        assert!(!self.is_taken(), "a token is taken once");
+        let index = std::mem::replace(&mut self.index, TAKEN);
+        Self { index, table: self.table }
+    }
+
+    /// Has the token been taken out of its place?
+    #[inline]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.index == TAKEN
+    }
+
     /// Gives the token up without a result; the thread that ends the rest of the queue finds it. Not done by `Drop`,
     /// because the hot path would then pay for the check whether there is a token to drop.
     #[cold]

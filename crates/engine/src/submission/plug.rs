@@ -1,6 +1,7 @@
 //! A submitter's private batch: I/Os gathered and merged before any other thread sees them (`spec/framework.md`
 //! section 5).
 
+use crate::dispatch::inflight::Chain;
 use crate::elevator::merge::{self, Fit, Kind};
 use crate::shared::slots::Bio;
 use crate::submission::plugged::PluggedRequest;
@@ -77,10 +78,10 @@ impl Plug {
         &self.requests
     }
 
-    /// Puts the requests into an order of which `order` gives, for each place, the place that the request has now.
+    /// Takes all requests out, in any order.
     #[inline]
-    pub(crate) fn rearrange(&mut self, order: &[u8]) {
-        rearrange(&mut self.requests, order);
+    pub(crate) fn scatter(&mut self) -> Scattered<'_> {
+        Scattered(&mut self.requests)
     }
 
     /// The newest request, without taking it.
@@ -114,6 +115,36 @@ impl Plug {
     #[cfg(feature = "compare")]
     pub(crate) fn drain_first(&mut self, most: usize) -> impl Iterator<Item = PluggedRequest> + '_ {
         self.requests.drain(..most)
+    }
+}
+
+/// The requests of a plug that are being taken out in any order. If a panic interrupts that, the rest goes to the orphans.
+pub(crate) struct Scattered<'a>(&'a mut Vec<PluggedRequest>);
+
+impl Scattered<'_> {
+    /// Takes the request of a place.
+    ///
+    /// # Panics
+    /// If there is none, or if it has been taken.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, place: usize) -> (&IoMeta, Chain) {
+        let PluggedRequest { meta, bio, bios } = &mut self.0[place];
+        (meta, Chain { head: bio.take(), bios: *bios, retries: 0 })
+    }
+
+    /// Ends it: as many have been taken as there were. O(1).
+    #[inline]
+    pub(crate) fn end(self) {
+        debug_assert!(self.0.iter().all(|io| io.bio.is_taken()), "something is left");
+        self.0.clear();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Scattered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.drain(..).filter(|io| !io.bio.is_taken()).for_each(|io| io.bio.orphan());
     }
 }
 
@@ -160,21 +191,6 @@ impl Drop for Emptied<'_> {
     }
 }
 
-#[inline]
-fn rearrange<T>(list: &mut [T], order: &[u8]) {
-    for (to, from) in order.iter().enumerate() {
-        let mut from = usize::from(*from);
-        // The request of a place ahead has been swapped away, to the place that its successor came from.
-        while from < to {
-            from = usize::from(order[from]);
-        }
-        // In an order that is kept, none moves.
-        if from != to {
-            list.swap(to, from);
-        }
-    }
-}
-
 #[inline(never)]
 fn fits(limits: &Limits, nomerges: NoMerges, last: &IoMeta, io: IoMeta) -> Option<Kind> {
     // Policies, which may allow merges of different owners, are not asked here.
@@ -185,25 +201,5 @@ fn fits(limits: &Limits, nomerges: NoMerges, last: &IoMeta, io: IoMeta) -> Optio
     match merge::fit(limits, last, &io) {
         Fit::Merge(kind) => Some(kind),
         Fit::No | Fit::Full => None,
-    }
-}
-
-#[cfg(all(test, not(loom), not(shuttle)))]
-mod tests {
-    use super::*;
-    use blkmq_core::Rng;
-
-    #[test]
-    fn every_order_is_reached() {
-        let mut rng = Rng::new(1);
-        for len in (0..=16).cycle().take(2_000) {
-            let mut order: Vec<u8> = (0..len).collect();
-            for at in (1..order.len()).rev() {
-                order.swap(at, rng.below(at as u64 + 1) as usize);
-            }
-            let mut list: Vec<u8> = (0..len).collect();
-            rearrange(&mut list, &order);
-            assert_eq!(list, order);
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Lane, TAG_BATCH};
 use crate::dispatch::duties::Duties;
+use crate::dispatch::inflight::Inflight;
 use crate::dispatch::ready::Ready;
 use crate::elevator::Elevator;
 use crate::shared::hub::Hub;
@@ -15,7 +16,9 @@ use blkmq_sched::PLUG;
 pub(super) trait Line {
     fn left(&self) -> u32;
     fn first(&mut self) -> Option<&PluggedRequest>;
-    fn take(&mut self) -> Option<PluggedRequest>;
+    /// The first one, of which [`first`](Self::first) has shown that it is there. Not an `Option`, which would be copied in
+    /// overlapping parts.
+    fn take(&mut self) -> PluggedRequest;
 }
 
 impl Line for Emptied<'_> {
@@ -30,8 +33,8 @@ impl Line for Emptied<'_> {
     }
 
     #[inline]
-    fn take(&mut self) -> Option<PluggedRequest> {
-        self.next()
+    fn take(&mut self) -> PluggedRequest {
+        self.next().expect("it was seen just now")
     }
 }
 
@@ -69,9 +72,9 @@ impl Line for Portion<'_> {
     }
 
     #[inline]
-    fn take(&mut self) -> Option<PluggedRequest> {
-        self.left = self.left.checked_sub(1)?;
-        self.ring.pop()
+    fn take(&mut self) -> PluggedRequest {
+        self.left -= 1;
+        self.ring.take()
     }
 }
 
@@ -111,11 +114,12 @@ impl<P> Exit<'_, P> {
             sent += tags.len();
             while let Some(tag) = tags.pop() {
                 let first = line.first().filter(|io| elevator.lets_pass(&io.meta));
-                let id = first.map(|io| elevator.pass(io, hw));
-                let io = if id.is_some() { line.take() } else { None };
-                match id.zip(io) {
+                match first.map(|io| elevator.pass(io, hw)) {
                     // An outbox has room for a request with every tag.
-                    Some((id, io)) => lane.outbox.put_with(|| elevator.token(io, id, hw, tag)),
+                    Some(id) => {
+                        let io = line.take();
+                        lane.outbox.put_with(|| elevator.token(io, id, hw, tag));
+                    }
                     None => unused.push(tag),
                 }
             }
@@ -169,17 +173,17 @@ impl<P> Exit<'_, P> {
     ) {
         let Self { elevator, lane, hw, .. } = self;
         let n = plug.len();
-        let order = &places.order[..n];
-        let pool = elevator.env.picked();
-        plug.rearrange(order);
-        let mut plug = plug.drain();
-        for at in order {
-            let (Some(tag), Some(io)) = (tags.pop(), plug.next()) else { break };
-            let id = places.ids[usize::from(*at)];
+        let (pool, now) = (elevator.env.picked(), elevator.now());
+        let mut requests = plug.scatter();
+        for place in &places.order[..n] {
+            let Some(tag) = tags.pop() else { unreachable!("each request has a tag") };
+            let place = usize::from(*place);
+            let (meta, chain) = requests.take(place);
+            let id = places.ids[place];
             // An outbox has room for a request with every tag.
-            lane.outbox.put_with(|| elevator.token_of(io, id, hw, tag, pool));
+            lane.outbox.put_with(|| Inflight::new(chain, id, tag, hw, now, meta, pool));
         }
-        plug.end();
+        requests.end();
         publish(elevator, lane, n as u32);
         ready.add(hw);
     }

@@ -37,8 +37,8 @@ impl Runner {
         let mut exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
         let mut places = Places::new();
         let Some(tags) = exit.ask(portion.requests(), &mut places) else { return false };
-        while let Some(io) = portion.take() {
-            tray.append(io);
+        while portion.left() > 0 {
+            tray.append(portion.take());
         }
         exit.send(tray, &places, tags, ready);
         true
