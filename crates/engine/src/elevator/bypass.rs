@@ -156,13 +156,12 @@ impl Elevator {
     #[inline]
     pub(crate) fn token(
         &self,
-        io: PluggedRequest,
+        meta: &IoMeta,
+        chain: Chain,
         id: RequestId,
         hw: HwQueue,
         tag: Tag,
     ) -> Inflight {
-        let PluggedRequest { meta, bio, bios } = io;
-        let chain = Chain { head: bio, bios, retries: 0 };
-        Inflight::new(chain, id, tag, hw, self.now, &meta, None)
+        Inflight::new(chain, id, tag, hw, self.now, meta, None)
     }
 }

@@ -78,12 +78,6 @@ impl Plug {
         &self.requests
     }
 
-    /// Takes all requests out, in any order.
-    #[inline]
-    pub(crate) fn scatter(&mut self) -> Scattered<'_> {
-        Scattered(&mut self.requests)
-    }
-
     /// The newest request, without taking it.
     #[inline]
     pub(crate) fn newest(&self) -> Option<&PluggedRequest> {
@@ -105,10 +99,10 @@ impl Plug {
         self.requests.is_empty()
     }
 
-    /// Takes all requests out, in the order of submission.
+    /// Takes all requests out, in the order of submission or in any other.
     #[inline]
     pub(crate) fn drain(&mut self) -> Emptied<'_> {
-        Emptied(self.requests.drain(..))
+        Emptied { requests: &mut self.requests, at: 0 }
     }
 
     /// Takes out the oldest `most` requests, in the order of submission. O(requests).
@@ -118,57 +112,54 @@ impl Plug {
     }
 }
 
-/// The requests of a plug that are being taken out in any order. If a panic interrupts that, the rest goes to the orphans.
-pub(crate) struct Scattered<'a>(&'a mut Vec<PluggedRequest>);
+/// The requests of a plug that is being emptied. If a panic interrupts that, the rest goes to the orphans.
+///
+/// Requests stay where they are, without their bios, until all have been taken.
+pub(crate) struct Emptied<'a> {
+    requests: &'a mut Vec<PluggedRequest>,
+    /// The place of the next one in the order of submission.
+    at: usize,
+}
 
-impl Scattered<'_> {
+impl Emptied<'_> {
+    /// The next request in the order of submission, without taking it.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<&PluggedRequest> {
+        self.requests.get(self.at)
+    }
+
+    /// Requests that are left, where they are taken in the order of submission.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len() - self.at
+    }
+
     /// Takes the request of a place.
     ///
     /// # Panics
     /// If there is none, or if it has been taken.
     #[inline(always)]
-    pub(crate) fn take(&mut self, place: usize) -> (&IoMeta, Chain) {
-        let PluggedRequest { meta, bio, bios } = &mut self.0[place];
+    pub(crate) fn take_at(&mut self, place: usize) -> (&IoMeta, Chain) {
+        let PluggedRequest { meta, bio, bios } = &mut self.requests[place];
         (meta, Chain { head: bio.take(), bios: *bios, retries: 0 })
     }
 
-    /// Ends it: as many have been taken as there were. O(1).
+    /// Takes the next request in the order of submission, which has been [seen](Self::peek).
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline(always)]
+    pub(crate) fn take_next(&mut self) -> (&IoMeta, Chain) {
+        let at = self.at;
+        self.at += 1;
+        self.take_at(at)
+    }
+
+    /// Ends it: all have been taken. O(1).
     #[inline]
     pub(crate) fn end(self) {
-        debug_assert!(self.0.iter().all(|io| io.bio.is_taken()), "something is left");
-        self.0.clear();
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Scattered<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.drain(..).filter(|io| !io.bio.is_taken()).for_each(|io| io.bio.orphan());
-    }
-}
-
-/// The requests of a plug that is being emptied. If a panic interrupts that, the rest goes to the orphans.
-pub(crate) struct Emptied<'a>(std::vec::Drain<'a, PluggedRequest>);
-
-impl Emptied<'_> {
-    /// The next request, without taking it.
-    #[inline]
-    pub(crate) fn peek(&self) -> Option<&PluggedRequest> {
-        self.0.as_slice().first()
-    }
-
-    /// Requests that are left.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.0.as_slice().len()
-    }
-
-    /// Ends the iteration after the last request: there is no rest to look for. O(1).
-    #[inline]
-    pub(crate) fn end(self) {
-        debug_assert!(self.0.as_slice().is_empty(), "something is left");
-        // `Drain` has set the vector's length to the number of requests ahead of the drained range, 0, at its start.
+        debug_assert!(self.requests.iter().all(|io| io.bio.is_taken()), "something is left");
+        self.requests.clear();
         std::mem::forget(self);
     }
 }
@@ -178,16 +169,16 @@ impl Iterator for Emptied<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<PluggedRequest> {
-        self.0.next()
+        let io = self.requests.get_mut(self.at)?;
+        self.at += 1;
+        Some(PluggedRequest { meta: io.meta, bio: io.bio.take(), bios: io.bios })
     }
 }
 
 impl Drop for Emptied<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.0.as_slice().is_empty() {
-            self.0.by_ref().for_each(|proto| proto.bio.orphan());
-        }
+        self.requests.drain(..).filter(|io| !io.bio.is_taken()).for_each(|io| io.bio.orphan());
     }
 }
 

@@ -1,30 +1,41 @@
 //! The way of requests that are never held: they get slots and tags, and go into the outbox (decision 0017).
 
 use super::{Lane, TAG_BATCH};
+use crate::Inflight;
 use crate::dispatch::duties::Duties;
-use crate::dispatch::inflight::Inflight;
 use crate::dispatch::ready::Ready;
-use crate::elevator::Elevator;
+use crate::elevator::{Chain, Elevator};
 use crate::shared::hub::Hub;
 use crate::submission::plug::{Emptied, Plug};
 use crate::submission::plugged::PluggedRequest;
 use crate::sync::{Consumer, TagBatch};
-use blkmq_core::{HwQueue, RequestId, Tag};
+use blkmq_core::{HwQueue, IoMeta, RequestId, Tag};
 use blkmq_sched::PLUG;
+use std::borrow::Borrow;
 
 /// Requests in the order of submission, of which the first ones are taken.
 pub(super) trait Line {
+    /// By reference where the request need not be moved.
+    type Meta<'a>: Borrow<IoMeta>
+    where
+        Self: 'a;
+
     fn left(&self) -> u32;
     fn first(&mut self) -> Option<&PluggedRequest>;
-    /// The first one, of which [`first`](Self::first) has shown that it is there. Not an `Option`, which would be copied in
-    /// overlapping parts.
-    fn take(&mut self) -> PluggedRequest;
+    /// Takes the first one, of which [`first`](Self::first) has shown that it is there. Not an `Option`, which would be
+    /// copied in overlapping parts.
+    fn take(&mut self) -> (Self::Meta<'_>, Chain);
 }
 
 impl Line for Emptied<'_> {
+    type Meta<'a>
+        = &'a IoMeta
+    where
+        Self: 'a;
+
     #[inline]
     fn left(&self) -> u32 {
-        Emptied::len(self) as u32
+        self.len() as u32
     }
 
     #[inline]
@@ -32,9 +43,9 @@ impl Line for Emptied<'_> {
         self.peek()
     }
 
-    #[inline]
-    fn take(&mut self) -> PluggedRequest {
-        self.next().expect("it was seen just now")
+    #[inline(always)]
+    fn take(&mut self) -> (&IoMeta, Chain) {
+        self.take_next()
     }
 }
 
@@ -60,7 +71,24 @@ impl<'a> Portion<'a> {
     }
 }
 
+impl Portion<'_> {
+    /// Takes the oldest one.
+    ///
+    /// # Panics
+    /// If none is left.
+    #[inline]
+    pub(super) fn take_whole(&mut self) -> PluggedRequest {
+        self.left -= 1;
+        self.ring.take()
+    }
+}
+
 impl Line for Portion<'_> {
+    type Meta<'a>
+        = IoMeta
+    where
+        Self: 'a;
+
     #[inline]
     fn left(&self) -> u32 {
         self.left
@@ -71,10 +99,10 @@ impl Line for Portion<'_> {
         if self.left > 0 { self.ring.peek() } else { None }
     }
 
-    #[inline]
-    fn take(&mut self) -> PluggedRequest {
-        self.left -= 1;
-        self.ring.take()
+    #[inline(always)]
+    fn take(&mut self) -> (IoMeta, Chain) {
+        let PluggedRequest { meta, bio, bios } = self.take_whole();
+        (meta, Chain { head: bio, bios, retries: 0 })
     }
 }
 
@@ -117,8 +145,8 @@ impl<P> Exit<'_, P> {
                 match first.map(|io| elevator.pass(io, hw)) {
                     // An outbox has room for a request with every tag.
                     Some(id) => {
-                        let io = line.take();
-                        lane.outbox.put_with(|| elevator.token(io, id, hw, tag));
+                        let (meta, chain) = line.take();
+                        lane.outbox.put_with(|| elevator.token(meta.borrow(), chain, id, hw, tag));
                     }
                     None => unused.push(tag),
                 }
@@ -174,11 +202,11 @@ impl<P> Exit<'_, P> {
         let Self { elevator, lane, hw, .. } = self;
         let n = plug.len();
         let (pool, now) = (elevator.env.picked(), elevator.now());
-        let mut requests = plug.scatter();
+        let mut requests = plug.drain();
         for place in &places.order[..n] {
             let Some(tag) = tags.pop() else { unreachable!("each request has a tag") };
             let place = usize::from(*place);
-            let (meta, chain) = requests.take(place);
+            let (meta, chain) = requests.take_at(place);
             let id = places.ids[place];
             // An outbox has room for a request with every tag.
             lane.outbox.put_with(|| Inflight::new(chain, id, tag, hw, now, meta, pool));

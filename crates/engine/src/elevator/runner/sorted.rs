@@ -38,7 +38,7 @@ impl Runner {
         let mut places = Places::new();
         let Some(tags) = exit.ask(portion.requests(), &mut places) else { return false };
         while portion.left() > 0 {
-            tray.append(portion.take());
+            tray.append(portion.take_whole());
         }
         exit.send(tray, &places, tags, ready);
         true
