@@ -6,9 +6,9 @@ use crate::common;
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, RequestId};
 use blkmq_engine::{
     Access, BioTable, ChangeError, Config, DeviceQueue, EditError, Enqueued, Finished, Inflight,
-    Queue, Refusal, Submitter,
+    Io, Queue, Refusal, Submitter,
 };
-use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, registry};
+use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, WholePlug, registry};
 use common::{Call, Calls, accesses, config, read, shape, write};
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -355,4 +355,70 @@ fn a_panic_of_a_device_that_is_taken_apart_goes_on_and_loses_nothing_else() {
     let panic = catch_unwind(AssertUnwindSafe(|| drop((a, queue))));
     let panic = panic.expect_err("the device does not give back what it has");
     assert_eq!(panic.downcast_ref(), Some(&"a device that panics once more"));
+}
+
+/// First in, first out; says of a whole plug that its first request leaves again and again.
+struct Stutters(Fatal);
+
+impl Scheduler for Stutters {
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.0.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        self.0.pick(cx, hw)
+    }
+
+    fn picks_plugs(&self) -> bool {
+        true
+    }
+
+    fn insert_and_pick_all(&mut self, _: &Cx<'_>, _: &WholePlug<'_>, order: &mut [u8]) -> bool {
+        order.fill(0);
+        true
+    }
+
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.0.completed(cx, done);
+    }
+
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.0.withdraw(cx, rq);
+    }
+
+    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.0.absorbed(cx, into, gone);
+    }
+
+    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.0.inspect(out);
+    }
+}
+
+static STUTTERS: Factory = factory(|_, _| Box::new(Stutters(Fatal(Vec::new(), Where::Insert))));
+
+/// No request is sent twice, and none is lost.
+#[test]
+fn an_order_that_names_a_request_twice_is_a_bug_of_the_policy() {
+    for is_staged in [false, true] {
+        let (config, device) = config(shape(1, 64));
+        let queue = Queue::new(config.scheduler(&STUTTERS)).expect("valid");
+        let mut sub = queue.submitter().expect("one is free");
+        let runner = is_staged.then(|| queue.begin_run(HwQueue(0)).expect("no thread has it"));
+        for cookie in 0..3 {
+            let io = Io { cookie, payload: cookie as u32, ..write(100 * cookie, 8) };
+            sub.push(T0, io).expect("there is credit");
+        }
+        match runner {
+            None => panics(|| sub.flush(T0)),
+            Some(runner) => {
+                sub.flush(T0);
+                panics(|| runner.finish(T0));
+            }
+        }
+        assert_eq!(device.sectors(), [], "none has left");
+        let all = [0, 1, 2].map(|cookie| (cookie, Err(IoError::POISONED)));
+        assert_eq!(reap_all(&mut sub, T0), all);
+        assert_poisoned(&queue, &mut sub);
+    }
 }

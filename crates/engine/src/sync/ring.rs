@@ -13,7 +13,7 @@
 //!
 //! Invariant: each entry is touched by one side only; the counters hand it over.
 //!
-//! A consumer that takes all published entries returns them together.
+//! A consumer that takes all published entries returns them together. It may look at several before it takes them.
 //!
 //! The consumer may also take a published entry out of order ([`remove_before`](Consumer::remove_before)): it moves
 //! the entries ahead, which are its own, up by one, and then returns the first one as a `pop` does.
@@ -293,8 +293,8 @@ impl<T> Consumer<T> {
     pub(crate) fn front(&self, n: u32) -> impl ExactSizeIterator<Item = &T> + Clone {
         assert!(n <= self.tail.wrapping_sub(self.head), "nothing was seen");
         (0..n).map(|nth| {
-            // SAFETY: as in `peek`; entries up to `tail` are published.
             let entry = self.shared.entry(self.head.wrapping_add(nth));
+            // SAFETY: as in `peek`; entries up to `tail` are published.
             entry.with(|entry| unsafe { (*entry).assume_init_ref() })
         })
     }

@@ -87,6 +87,33 @@ fn loom_planted_all_given_back_before_they_are_read() {
     });
 }
 
+/// Looks at up to two values, and takes them.
+fn take_portion(rx: &mut Consumer<u32>, available: u32, expected: &mut u32) {
+    let seen: Vec<u32> = rx.front(available).copied().collect();
+    for n in seen {
+        assert_eq!((rx.take(), n), (*expected, *expected));
+        *expected += 1;
+    }
+}
+
+#[test]
+fn loom_a_portion_arrives_in_order() {
+    all_arrive_in_order(|rx, expected| {
+        let available = rx.available(2);
+        take_portion(rx, available, expected);
+    });
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_planted_a_portion_without_acquire() {
+    all_arrive_in_order(|rx, expected| {
+        rx.tail = rx.shared.tail.load(Ordering::Relaxed);
+        let available = rx.tail.wrapping_sub(rx.head);
+        take_portion(rx, available, expected);
+    });
+}
+
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_planted_publish_without_release() {

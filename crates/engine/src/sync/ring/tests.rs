@@ -122,3 +122,29 @@ fn a_mark_is_passed_when_something_behind_it_is_taken() {
     assert!(rx.has_passed(start) && !rx.has_passed(mark));
     assert_eq!(rx.remove_before(mark, |_| true), None);
 }
+
+#[test]
+fn a_portion_is_looked_at_before_it_is_taken() {
+    let (mut tx, mut rx) = ring(4);
+    for n in 0..3 {
+        tx.push(n).expect("there is room");
+        assert_eq!(rx.pop(), Some(n));
+    }
+    for n in 3..7 {
+        tx.stage(n).expect("there is room");
+    }
+    assert_eq!(rx.available(8), 0, "nothing is published");
+    tx.publish();
+    assert_eq!((rx.available(2), rx.available(8)), (2, 4));
+    assert!(rx.front(3).eq(&[3, 4, 5]), "over the end of the list of entries");
+    assert_eq!((rx.take(), rx.available(8)), (3, 3));
+}
+
+#[test]
+#[should_panic(expected = "nothing was seen")]
+fn no_more_is_looked_at_than_is_there() {
+    let (mut tx, mut rx) = ring(4);
+    tx.push(1).expect("there is room");
+    assert_eq!(rx.available(8), 1);
+    let _ = rx.front(2);
+}
