@@ -353,7 +353,7 @@ fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
         assert_eq!(sectors, both, "{}", scheduler.name);
         let stats = queue.stats();
         assert_eq!(stats.direct, 2, "both ran the elevator");
-        // What was staged may have left ahead of the plug.
+        // Staged requests may have left ahead of the plug.
         assert!((2..=3).contains(&stats.batches), "{}: {stats:?}", scheduler.name);
     }
 }

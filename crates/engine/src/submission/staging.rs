@@ -31,10 +31,12 @@ pub(crate) struct Own<'a> {
 /// Stages the caller's plug: a later pass finds it, in this queue or in the queue that takes over.
 #[allow(clippy::needless_pass_by_value, reason = "it borrows what the caller submits")]
 pub(crate) fn stage(shard: &Shard, own: Own<'_>) {
-    for proto in own.plug.drain() {
+    let mut plug = own.plug.drain();
+    for proto in &mut plug {
         // Staging holds a submitter's whole credit.
         own.staging.put(proto);
     }
+    plug.end();
     own.staging.publish();
     shard.pending.set(own.id.0);
 }

@@ -69,9 +69,7 @@ impl<'a> Portion<'a> {
     pub(super) fn requests(&self) -> impl ExactSizeIterator<Item = &PluggedRequest> + Clone {
         self.ring.front(self.left)
     }
-}
 
-impl Portion<'_> {
     /// Takes the oldest one.
     ///
     /// # Panics

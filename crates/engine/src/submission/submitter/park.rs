@@ -7,7 +7,7 @@ use crate::planted::{self, Planted};
 use crate::sync::{Ordering, fence};
 use blkmq_core::Instant;
 
-/// What a shard's sleepers know of a submitter.
+/// A submitter's standing among its shard's sleepers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Rest {
     /// It is not among them.
