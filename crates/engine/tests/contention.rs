@@ -9,7 +9,8 @@ use crate::common;
 
 use blkmq_core::{Class, HwQueue, Instant, IoPrio, Nanos, RequestId, Tag};
 use blkmq_engine::{
-    BioTable, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Io, Queue, Run, Submitter,
+    BioTable, Busy, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Io, Queue, Run,
+    Submitter,
 };
 use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
 use common::{
@@ -60,6 +61,37 @@ fn s8_11_whoever_loses_the_race_is_served_when_the_winner_lets_go() {
     device.finish(2);
     drain(&mut loser, &mut { T0 }, 3);
     assert_at_rest(&queue, 1);
+}
+
+/// A device that finishes I/Os of more submitters in turn than a pump has batches for: each gets its own, in order.
+#[test]
+fn completions_of_submitters_that_take_turns_come_in_order() {
+    let (_queue, device, mut subs) = queue_for::<20>(deadline());
+    device.with(|c| c.script.push_back(Some(Busy::Resource)));
+    submit_each(&mut subs[0], T0, [write(1, 1)]);
+    // Nothing takes a short way behind the refused one, so the policy sorts what follows.
+    for (at, sub) in subs.iter_mut().enumerate() {
+        let sectors = (0..10).map(|n| (n * 20 + at as u64 + 1) * 100);
+        submit_each(sub, T0, sectors.map(|sector| write(sector, 8)));
+    }
+    let mut now = T0 + Nanos::from_millis(3);
+    let mut got = vec![Vec::new(); subs.len()];
+    for _ in 0..100 {
+        device.finish(1000);
+        for (sub, got) in subs.iter_mut().zip(&mut got) {
+            sub.poll(now);
+            sub.reap(u32::MAX, |done| got.push(done.cookie));
+        }
+        now = now + Nanos::from_micros(10);
+    }
+    let order = device.sectors();
+    let turns = order.windows(2).filter(|pair| pair[1] == pair[0] + 100).count();
+    assert!(turns > 150, "they do not take turns: {order:?}");
+    // The device finishes them in the order in which it got them.
+    for (at, got) in got.iter().enumerate() {
+        let own = |sector: &u64| (sector / 100).checked_sub(1).map_or(0, |n| n % 20) == at as u64;
+        assert_eq!(*got, Vec::from_iter(order.iter().copied().filter(own)));
+    }
 }
 
 /// A runner that lost its CPU was not told from one that works, and a thread on the same CPU kept it from going on for

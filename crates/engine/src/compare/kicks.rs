@@ -3,6 +3,7 @@
 use super::modes::KickMode;
 use crate::dispatch::engine::Engine;
 use crate::dispatch::pump_mode::PumpMode;
+use crate::submission::follow::Look;
 use crate::sync::Kick;
 use blkmq_core::{HwQueue, Instant};
 
@@ -40,7 +41,7 @@ impl<P: Send> Engine<P> {
     /// if there was any.
     pub(crate) fn pump_may_run(&self, hw: HwQueue, now: Instant) -> bool {
         let gate = self.pump_gate(hw);
-        if !gate.is_put_off(now) || self.pump_due(hw, now) {
+        if !gate.is_put_off(now) || self.pump_due(hw, now, Look::All) {
             return true;
         }
         let Some(mut pump) = gate.enter(self.hub.pump_thread(hw)) else { return true };

@@ -13,6 +13,7 @@ use crate::elevator::runner::Runner;
 use crate::planted::{self, Planted};
 use crate::shared::shard::Shard;
 use crate::shared::stats::SubmitterCounters;
+use crate::submission::follow::Look;
 use crate::submission::plugged::PluggedRequest;
 use crate::submission::staging::{Own, stage};
 use crate::sync::{Kick, LockGuard, Ordering};
@@ -207,7 +208,7 @@ impl<P: Send> Engine<P> {
         for hw in shard.hws().map(HwQueue) {
             // A pump thread is here because it was woken: its device may have interrupted.
             let called = who == self.hub.pump_thread(hw) && self.pump_may_run(hw, now);
-            if called || inline && self.pump_due(hw, now) {
+            if called || inline && self.pump_due(hw, now, Look::All) {
                 self.pump_gate(hw).take_due();
                 due |= self.issue(hw, by, &mut List::new());
                 ran = true;

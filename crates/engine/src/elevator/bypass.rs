@@ -44,6 +44,13 @@ impl Elevator {
         self.picks_plugs
     }
 
+    /// Are there slots for `n` more requests? Without the limits for some kinds of them.
+    #[inline]
+    pub(crate) fn has_slots(&self, n: u32) -> bool {
+        let room = self.requests.capacity() - self.requests.in_use();
+        room >= n as usize && self.used[0].all + n <= self.config.nr_requests
+    }
+
     /// May all of `ios` pass together? Not without slots for all, nor into a flush sequence, nor past a chance to merge
     /// with each other; and they are all reads or all writes. A policy that limits slots is not asked yet.
     pub(crate) fn lets_all_pass<'a>(

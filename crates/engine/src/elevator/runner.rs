@@ -60,6 +60,8 @@ pub(crate) struct Runner {
     is_blocked: Box<[bool]>,
     /// Submitters that had more staged than a pass takes.
     unfinished: Vec<SubmitterId>,
+    /// Slots became free in the middle of this pass.
+    freed_meanwhile: bool,
     /// Staged requests on their way to an outbox; empty between two calls.
     tray: Plug,
     /// Tags taken and not needed.
@@ -98,7 +100,9 @@ impl Runner {
             blocked: Vec::with_capacity(submitters),
             served: Vec::with_capacity(submitters),
             is_blocked: vec![false; submitters].into_boxed_slice(),
-            unfinished: Vec::with_capacity(submitters),
+            // A submitter is looked at when slots became free, for what it staged, and when slots became free meanwhile.
+            unfinished: Vec::with_capacity(3 * submitters),
+            freed_meanwhile: false,
             tray: Plug::new(PLUG),
             unused: Vec::with_capacity(TAG_BATCH as usize),
             completions,

@@ -11,7 +11,7 @@
 //! # Why this is sound
 //!
 //! *Invariant: for every cell there is at most one token or one link, and cells are reached only through them.*
-//! [`Bio`] is neither `Clone` nor forgeable outside this file; a token carries the number of its table, unique in the
+//! [`Bio`] is neither `Clone` nor forgeable outside this module; a token carries the number of its table, unique in the
 //! process, and is checked against it on every access, so it cannot open a cell of another queue. `&Bio` gives shared
 //! and `&mut Bio` exclusive access, and the borrow checker does the rest. A cell's `next` is part of the cell, so
 //! holding the head means holding the chain. A token moves between threads only through rings; their release and
@@ -32,11 +32,13 @@
 //! its cell. If its token came back, or is among the orphans, the payload is dropped. Otherwise the token is
 //! unaccounted for, and the payload is leaked and counted.
 
-use crate::shared::few::{BATCH, Few};
 use crate::shared::lines::Lines;
 use crate::sync::{CompletionReceiver, CompletionSender, Orphans, UnsafeCell, completion_ring};
 use blkmq_core::{IoError, IoResult, Owner, SubmitterId};
 use std::num::NonZeroU32;
+
+mod finish;
+pub(crate) use finish::{Aside, Finish};
 
 /// No cell; the value below the bit [`PART`].
 const NIL: u32 = PART - 1;
@@ -245,12 +247,6 @@ pub(crate) struct BioReceiver {
     table: NonZeroU32,
 }
 
-/// Finished bios of one submitter, gathered to be sent together.
-pub(crate) struct Finish {
-    payloads: Few<u64, BATCH>,
-    table: NonZeroU32,
-}
-
 fn next_table_id() -> NonZeroU32 {
     NonZeroU32::new(crate::sync::unique_number())
         .expect("fewer than 2^32 queues are made in one process")
@@ -287,11 +283,6 @@ impl<P> BioTable<P> {
     pub(crate) fn finish_ring(&self, credit: &Credit) -> (BioSender, BioReceiver) {
         let (sender, receiver) = completion_ring(credit.depth);
         (BioSender { ring: sender, table: self.id }, BioReceiver { ring: receiver, table: self.id })
-    }
-
-    /// An empty batch of finished bios.
-    pub(crate) fn finish_batch(&self) -> Finish {
-        Finish { payloads: Few::new(0), table: self.id }
     }
 
     /// The submitter of a bio.
@@ -502,33 +493,6 @@ impl Bio {
         assert!(self.table == table, "a bio token of another queue");
         let errno = result.err().map_or(0, |IoError(errno)| errno);
         u64::from(self.index) | u64::from(errno) << ERRNO_SHIFT
-    }
-}
-
-impl Finish {
-    #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.payloads.is_full()
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.payloads.is_empty()
-    }
-
-    /// Ends a bio that is not chained to others.
-    #[inline]
-    pub(crate) fn push(&mut self, bio: Bio, result: IoResult) {
-        self.payloads.push(bio.into_payload(self.table, result));
-    }
-
-    /// Sends the batch. True if the submitter is parked and the caller has to wake it.
-    #[inline]
-    pub(crate) fn send(&mut self, to: &BioSender) -> bool {
-        assert!(to.table == self.table, "a ring of another queue");
-        let wake = to.ring.push(self.payloads.values());
-        self.payloads.clear();
-        wake
     }
 }
 

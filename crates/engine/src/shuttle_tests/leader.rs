@@ -18,6 +18,7 @@ const MEDDLED: &[Client] = &[MEDDLER, Client::new(3, 1, 1)];
 const REFUSING: Model = Model {
     device: Script { resource: 3, ..Script::INLINE },
     most_time: Nanos::from_millis(30),
+    schedules: 6000,
     ..Model::new(51, LED)
 };
 

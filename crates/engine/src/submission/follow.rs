@@ -11,9 +11,12 @@
 use crate::sync::{AtomicU64, Ordering};
 use blkmq_core::{Instant, Nanos, SubmitterId};
 
-/// Submissions and polls that a follower lets pass before it looks again at the leader's word, since looking takes
-/// the lines that the leader is about to write. Some 4 us where a client spins between polls.
+/// Submissions that a follower leaves to the leader, and polls that it lets pass, before it looks again, since looking
+/// takes the lines that the leader is about to write. Some 4 us where a client spins between polls.
 const PATIENCE: u32 = 8;
+/// The most polls between two looks at the leader's words, reached by doubling while each look finds the leader at it.
+/// Fifteen followers that look every 4 us take these lines from the leader four times in each microsecond.
+const MOST_POLLS: u32 = if cfg!(shuttle) { 2 * PATIENCE } else { 8 * PATIENCE };
 /// The most time for which a follower relies on a leader that makes no pass, however seldom it comes by. A leader that
 /// has lost its CPU is away for longer than any pass takes.
 const LONGEST: Nanos = Nanos::from_micros(50);
@@ -45,18 +48,41 @@ impl Lead {
 pub(crate) struct Follow {
     id: SubmitterId,
     seen: u64,
-    /// Submissions and polls to let pass.
-    patience: u32,
+    /// Submissions to leave to the leader.
+    plugs: u32,
+    /// Polls to let pass before the next look at the leader's words.
+    polls: u32,
+    /// The same after that look, if it finds the leader at it.
+    next_polls: u32,
     /// Not after this.
     until: Instant,
-    /// Polls let pass since the last look. A leader that makes passes slowly resets the patience again and again, and
-    /// devices do not wait.
+    /// Polls let pass since the last look at the devices. Devices do not wait for a leader.
     skipped: u32,
+}
+
+/// What a submitter with nothing else to do should look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Look {
+    /// The leader is at it.
+    Nothing,
+    /// The words of devices, which the leader seldom writes.
+    Devices,
+    /// All work that may be due.
+    All,
 }
 
 impl Follow {
     pub(crate) fn new(id: SubmitterId, lead: &Lead) -> Self {
-        Self { id, seen: lead.get().1, patience: 0, until: Instant::ZERO, skipped: 0 }
+        let seen = lead.get().1;
+        Self {
+            id,
+            seen,
+            plugs: 0,
+            polls: 0,
+            next_polls: PATIENCE,
+            until: Instant::ZERO,
+            skipped: 0,
+        }
     }
 
     /// Has another submitter run the elevator since this one last looked?
@@ -68,36 +94,76 @@ impl Follow {
         moved && leader != self.id
     }
 
+    /// Relies on the leader for a while.
+    #[inline]
+    fn rely(&mut self, now: Instant) {
+        self.plugs = PATIENCE;
+        self.polls = self.next_polls;
+        self.until = now + LONGEST;
+    }
+
+    /// Relies on no other thread.
+    #[inline]
+    fn rely_on_none(&mut self) {
+        (self.plugs, self.polls, self.next_polls) = (0, 0, PATIENCE);
+    }
+
     /// For a submitter that has work to submit: should it leave that to the leader?
     #[inline]
     pub(crate) fn should_leave(&mut self, lead: &Lead, now: Instant) -> bool {
         if self.is_led(lead) {
-            self.patience = PATIENCE;
-            self.until = now + LONGEST;
+            self.rely(now);
             return true;
+        }
+        if lead.get().0 == self.id {
+            self.rely_on_none();
+            return false;
         }
         // Several plugs may fit between two passes of the leader.
-        self.patience = if lead.get().0 == self.id { 0 } else { self.patience.saturating_sub(1) };
-        self.patience > 0 && now < self.until
+        self.plugs = self.plugs.saturating_sub(1);
+        self.plugs > 0 && now < self.until
     }
 
-    /// For a submitter that has nothing else to do: should it look for work that is due?
+    /// For a submitter that has nothing else to do: where should it look for work that is due? Behind a look at all, the
+    /// caller calls [`should_run`](Self::should_run) or [`was_in_vain`](Self::was_in_vain), unless it ran something.
     #[inline]
-    pub(crate) fn should_look(&mut self, now: Instant) -> bool {
-        if self.patience == 0 || self.skipped == PATIENCE || now >= self.until {
+    pub(crate) fn look(&mut self, now: Instant) -> Look {
+        if self.polls == 0 || now >= self.until {
             self.skipped = 0;
-            return true;
+            return Look::All;
         }
-        self.patience -= 1;
+        self.polls -= 1;
         self.skipped += 1;
-        false
+        if self.skipped < PATIENCE {
+            return Look::Nothing;
+        }
+        self.skipped = 0;
+        Look::Devices
+    }
+
+    /// Nothing was due. If there is a runner, the next look is later than this one was: with work that never ends, one
+    /// runs at every look.
+    #[inline]
+    pub(crate) fn was_in_vain(&mut self, lead: &Lead, is_running: bool, now: Instant) {
+        if is_running {
+            // Without a look at the leader's word, whose line threads that stage write.
+            self.rely(now);
+            self.next_polls = (2 * self.next_polls).min(MOST_POLLS);
+        } else if self.is_led(lead) {
+            self.rely(now);
+        } else {
+            self.rely_on_none();
+        }
     }
 
     /// For a submitter that finds a pass due: should it run it? Not if the leader has made one meanwhile.
     pub(crate) fn should_run(&mut self, lead: &Lead, now: Instant) -> bool {
         let led = self.is_led(lead);
-        self.patience = if led { PATIENCE } else { 0 };
-        self.until = now + LONGEST;
+        // The elevator is not always busy: the next look is an early one.
+        self.rely_on_none();
+        if led {
+            self.rely(now);
+        }
         !led
     }
 }
@@ -121,16 +187,21 @@ mod tests {
         assert!(!me.should_leave(&lead, NOW), "that was this one itself");
     }
 
+    /// Polls until the next look at all.
+    fn polls(me: &mut Follow) -> usize {
+        (0..).take_while(|_| me.look(NOW) != Look::All).count()
+    }
+
     #[test]
-    fn a_follower_that_submits_and_is_led_looks_all_the_same() {
+    fn a_follower_looks_after_devices_every_few_polls() {
         let lead = Lead::default();
         let mut me = Follow::new(SubmitterId(1), &lead);
         let turn = |_: &u32| {
             lead.note_pass(SubmitterId(2));
             assert!(me.should_leave(&lead, NOW));
-            !me.should_look(NOW)
+            me.look(NOW) == Look::Nothing
         };
-        assert_eq!((0..100).take_while(turn).count(), PATIENCE as usize);
+        assert_eq!((0..100).take_while(turn).count(), PATIENCE as usize - 1);
     }
 
     #[test]
@@ -139,13 +210,30 @@ mod tests {
         let mut me = Follow::new(SubmitterId(1), &lead);
         lead.note_pass(SubmitterId(2));
         assert!(me.should_leave(&lead, NOW));
-        let polls = (0..).take_while(|_| !me.should_look(NOW)).count();
-        assert_eq!(polls, PATIENCE as usize);
+        assert_eq!(polls(&mut me), PATIENCE as usize);
         lead.note_pass(SubmitterId(2));
         assert!(!me.should_run(&lead, NOW), "the leader was back meanwhile");
-        assert!(!me.should_look(NOW));
-        (1..PATIENCE).for_each(|_| assert!(!me.should_look(NOW)));
-        assert!(me.should_look(NOW) && me.should_run(&lead, NOW), "and now it was not");
+        assert_eq!(polls(&mut me), PATIENCE as usize);
+        assert!(me.should_run(&lead, NOW), "and now it was not");
+        assert_eq!(polls(&mut me), 0);
+    }
+
+    #[test]
+    fn looks_become_rarer_while_the_elevator_is_busy() {
+        let lead = Lead::default();
+        let mut me = Follow::new(SubmitterId(1), &lead);
+        let between = |me: &mut Follow| {
+            lead.note_pass(SubmitterId(2));
+            me.was_in_vain(&lead, true, NOW);
+            polls(me) as u32
+        };
+        assert_eq!([(); 3].map(|()| between(&mut me)), [1, 2, 4].map(|n| n * PATIENCE));
+        assert_eq!([(); 4].map(|()| between(&mut me))[1..], [MOST_POLLS; 3]);
+        lead.note_pass(SubmitterId(2));
+        assert!(!me.should_run(&lead, NOW), "the leader left a pass for the next time");
+        assert_eq!(polls(&mut me), PATIENCE as usize);
+        me.was_in_vain(&lead, false, NOW);
+        assert_eq!(polls(&mut me), 0, "the leader has stopped");
     }
 
     /// A thread that came by every 100 us let a leader without a CPU have its patience, which is 800 us then.
@@ -156,8 +244,8 @@ mod tests {
         lead.note_pass(SubmitterId(2));
         assert!(me.should_leave(&lead, NOW));
         let soon = NOW + Nanos(LONGEST.0 - 1);
-        assert!(!me.should_look(soon) && me.should_leave(&lead, soon));
-        assert!(me.should_look(NOW + LONGEST));
+        assert!(me.look(soon) == Look::Nothing && me.should_leave(&lead, soon));
+        assert_eq!(me.look(NOW + LONGEST), Look::All);
         assert!(!me.should_leave(&lead, NOW + LONGEST));
     }
 }

@@ -93,17 +93,24 @@ impl<B: Default> Pending<B> {
     /// per word that is not empty.
     #[inline]
     pub(crate) fn take(&self, mut f: impl FnMut(u16)) {
+        self.take_ahead(|id, _| f(id));
+    }
+
+    /// The same; with each number comes the one after it in the same word.
+    #[inline]
+    pub(crate) fn take_ahead(&self, mut f: impl FnMut(u16, Option<u16>)) {
         let start = self.start.load(Ordering::Relaxed);
         let (first, offset) = ((start / WORD_BITS) as usize, start % WORD_BITS);
         let wrapped = self.swap(first);
         let mut visited = None;
         let mut visit = |word: usize, mut bits: u64| {
+            // There are at most 2^16 bits, for ids are 16 bits wide.
+            let lowest = |bits: u64| (word as u32 * WORD_BITS + bits.trailing_zeros()) as u16;
             while bits != 0 {
-                let id = word as u32 * WORD_BITS + bits.trailing_zeros();
+                let id = lowest(bits);
                 bits &= bits - 1;
                 visited.get_or_insert(id);
-                // There are at most 2^16 bits, for ids are 16 bits wide.
-                f(id as u16);
+                f(id, (bits != 0).then(|| lowest(bits)));
             }
         };
         let below = (1 << offset) - 1;
@@ -113,7 +120,7 @@ impl<B: Default> Pending<B> {
         }
         visit(first, wrapped & below);
         if let Some(id) = visited {
-            let next = (id + 1) % (self.words.len() as u32 * WORD_BITS);
+            let next = (u32::from(id) + 1) % (self.words.len() as u32 * WORD_BITS);
             self.start.store(next, Ordering::Relaxed);
         }
     }
@@ -151,6 +158,15 @@ mod tests {
         assert_eq!(taken(&pending), [199, 3, 70]);
         set(&[3, 70, 199]);
         assert_eq!(taken(&pending), [3, 70, 199]);
+    }
+
+    #[test]
+    fn the_next_number_is_told_ahead() {
+        let pending: Pending = Pending::new(200);
+        [3, 5, 70].into_iter().for_each(|id| pending.set(id));
+        let mut seen = Vec::new();
+        pending.take_ahead(|id, next| seen.push((id, next)));
+        assert_eq!(seen, [(3, Some(5)), (5, None), (70, None)]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::dispatch::pump_mode::PumpMode;
 use crate::dispatch::ready::Ready;
 use crate::planted::{self, Planted};
 use crate::shared::shard::Shard;
-use crate::submission::follow::Follow;
+use crate::submission::follow::{Follow, Look};
 use blkmq_core::{HwQueue, Instant};
 
 impl<P: Send> Engine<P> {
@@ -18,25 +18,32 @@ impl<P: Send> Engine<P> {
             return self.locked_poll(shard, by.locker(), by.home);
         }
         let now = by.now;
-        if !follow.should_look(now) {
+        let look = follow.look(now);
+        if look == Look::Nothing {
             return false;
         }
         let mut ready = Ready::default();
         for hw in shard.hws().map(HwQueue) {
-            if self.hub.lasting.pump_mode == PumpMode::Inline && self.pump_due(hw, now) {
+            if self.hub.lasting.pump_mode == PumpMode::Inline && self.pump_due(hw, now, look) {
                 ready.add(hw);
             }
         }
         // Not without a pump to run: the code below decides whether to run the elevator.
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
+        if look == Look::Devices {
+            return ran;
+        }
         // A pass that was made has looked.
-        if (self.gate(shard).due(now) || !ran && self.is_look_due(shard, now))
-            && follow.should_run(shard.lead(), now)
-            && let Some(guard) = self.gate(shard).try_run()
-        {
-            let ready = self.run(shard, guard, by, None);
-            self.drive(shard, ready, by);
-            ran = true;
+        if self.gate(shard).due(now) || !ran && self.is_look_due(shard, now) {
+            if follow.should_run(shard.lead(), now)
+                && let Some(guard) = self.gate(shard).try_run()
+            {
+                let ready = self.run(shard, guard, by, None);
+                self.drive(shard, ready, by);
+                ran = true;
+            }
+        } else if !ran {
+            follow.was_in_vain(shard.lead(), self.gate(shard).is_running(), now);
         }
         ran
     }
@@ -72,7 +79,7 @@ impl<P: Send> Engine<P> {
         let tally = &self.hub.lasting.pump_tallies[self.hub.hctxs.len()];
         let by = Caller { id: None, now, home, tally };
         let mut ready = Ready::default();
-        for hw in shard.hws().map(HwQueue).filter(|hw| self.pump_due(*hw, now)) {
+        for hw in shard.hws().map(HwQueue).filter(|hw| self.pump_due(*hw, now, Look::All)) {
             ready.add(hw);
         }
         let ran = self.drive(shard, ready, by);
@@ -111,15 +118,19 @@ impl<P: Send> Engine<P> {
     }
 
     /// Is a turn of the pump of `hw` worth while for a thread that is awake anyway?
-    pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant) -> bool {
-        self.hub.hctx(hw).signals() || self.pump_owed(hw, now)
+    pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant, look: Look) -> bool {
+        let of_device = self.hub.hctx(hw).signals() || self.is_event_due(hw, now);
+        of_device || look == Look::All && self.pump_owed(hw, now)
+    }
+
+    /// Does the device of `hw`, or the timer of a request there, ask for a turn by now?
+    fn is_event_due(&self, hw: HwQueue, now: Instant) -> bool {
+        self.hub.hctx(hw).next_event().is_some_and(|at| at <= now)
     }
 
     /// Must a thread run the pump of `hw` by now?
     fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
-        self.pump_gate(hw).due(now)
-            || self.hub.hctx(hw).next_event().is_some_and(|at| at <= now)
-            || self.is_left(hw)
+        self.pump_gate(hw).due(now) || self.is_event_due(hw, now) || self.is_left(hw)
     }
 
     /// Are there requests in the outbox of `hw`, and no thread at its pump? Then a runner has let go of the elevator and

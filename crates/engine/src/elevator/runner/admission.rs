@@ -74,10 +74,19 @@ impl Runner {
         } else {
             let freed = freed | std::mem::take(&mut self.retry_blocked);
             if freed {
-                self.retry_waiting(&hub.lasting.table);
+                self.retry_waiting(hub, ready);
             }
             if shard.pending.any() {
-                shard.pending.take(|id| self.drain_staged(hub, shard, SubmitterId(id), ready));
+                shard.pending.take_ahead(|id, next| {
+                    if let Some(next) = next {
+                        // On its way while the requests of this one are admitted.
+                        ring_of(&mut self.staging, SubmitterId(next)).prefetch(PASS_STAGED);
+                    }
+                    self.drain_staged(hub, shard, SubmitterId(id), ready);
+                });
+                if std::mem::take(&mut self.freed_meanwhile) {
+                    self.retry_waiting(hub, ready);
+                }
             }
             match own {
                 Some(own) if shard.asked.has(own.id.0) => stage(shard, own),
@@ -106,20 +115,41 @@ impl Runner {
             // The submitter keeps its place among the blocked ones, but its requests may join held ones that arrived
             // since.
             self.merge_staged(&hub.lasting.table, id);
-        } else if self.is_way_free(hub) && self.pass_staged(hub, id, ready) {
-            let mut portions = 1;
-            while !ring_of(&mut self.staging, id).is_empty() {
-                let goes_on = portions < PASS_PORTIONS && self.is_way_free(hub);
-                if !goes_on || !self.pass_staged(hub, id, ready) {
-                    self.unfinished.push(id);
-                    break;
-                }
-                portions += 1;
+        } else {
+            if !self.elevator.has_slots(PASS_STAGED) {
+                // The slots of requests that a pump has finished since this pass began.
+                self.freed_meanwhile |= self.take_returns(&hub.lasting);
             }
-        } else if self.admit_staged(&hub.lasting.table, id).waits {
-            self.is_blocked[at] = true;
-            self.blocked.push(id);
+            if self.admit_portions(hub, id, PASS_PORTIONS, ready).waits {
+                self.is_blocked[at] = true;
+                self.blocked.push(id);
+            }
         }
+    }
+
+    /// Admits requests that `id` staged, oldest first: at most `most` portions by a short way, or one by the long way.
+    fn admit_portions<P>(
+        &mut self,
+        hub: &Hub<P>,
+        id: SubmitterId,
+        most: u32,
+        ready: &mut Ready,
+    ) -> Admitted {
+        let mut any = false;
+        for _ in 0..most {
+            if ring_of(&mut self.staging, id).is_empty() {
+                return Admitted { any, waits: false };
+            }
+            if !self.is_way_free(hub) || !self.pass_staged(hub, id, ready) {
+                let rest = self.admit_staged(&hub.lasting.table, id);
+                return Admitted { any: any | rest.any, ..rest };
+            }
+            any = true;
+        }
+        if !ring_of(&mut self.staging, id).is_empty() {
+            self.unfinished.push(id);
+        }
+        Admitted { any, waits: false }
     }
 
     /// Admits requests that `id` staged, oldest first, until its portion is used up or one finds no slot.
@@ -178,21 +208,21 @@ impl Runner {
     }
 
     /// Gives freed slots to I/Os in the lobby, and to blocked submitters.
-    fn retry_waiting<P>(&mut self, table: &BioTable<P>) {
+    fn retry_waiting<P>(&mut self, hub: &Hub<P>, ready: &mut Ready) {
         if self.elevator.some_wait() {
-            self.elevator.fill(table);
+            self.elevator.fill(&hub.lasting.table);
         }
         if !self.blocked.is_empty() {
-            self.retry_blocked(table);
+            self.retry_blocked(hub, ready);
         }
     }
 
     /// Gives freed slots to blocked submitters in turn. A submitter that got some and needs more goes behind those
     /// that got none; otherwise a submitter that always has more would take all slots.
-    fn retry_blocked<P>(&mut self, table: &BioTable<P>) {
+    fn retry_blocked<P>(&mut self, hub: &Hub<P>, ready: &mut Ready) {
         let mut waiting = std::mem::take(&mut self.blocked);
         waiting.retain(|id| {
-            let Admitted { any, waits } = self.admit_staged(table, *id);
+            let Admitted { any, waits } = self.admit_portions(hub, *id, 1, ready);
             self.is_blocked[usize::from(id.0)] = waits;
             if any && waits {
                 self.served.push(*id);
