@@ -82,7 +82,7 @@ fn completions_of_submitters_that_take_turns_come_in_order() {
             sub.poll(now);
             sub.reap(u32::MAX, |done| got.push(done.cookie));
         }
-        now = now + Nanos::from_micros(10);
+        now += Nanos::from_micros(10);
     }
     let order = device.sectors();
     let turns = order.windows(2).filter(|pair| pair[1] == pair[0] + 100).count();

@@ -5,46 +5,58 @@
 
 use crate::policy::PLUG;
 
+/// The bits of a key that say which of the plug a request is. The sector above them is below 2^55 (`Limits::MAX_CAPACITY`).
+const NTH_BITS: u32 = PLUG.ilog2();
+const NTH_MASK: u64 = (1 << NTH_BITS) - 1;
+
 /// The requests of a plug by sector; of several at one sector, the one that came first.
 pub(crate) struct Sorted {
-    /// The sector, and the position in the plug.
-    list: [(u64, u8); PLUG],
+    /// The sector, and below it the position in the plug.
+    keys: [u64; PLUG],
     len: usize,
-    /// By position in `list`: has the request not been picked?
+    /// By position in `keys`: has the request not been picked?
     left: u32,
     /// The first position that is not behind the last pick.
     at: u32,
 }
 
+/// Sorts up to eight keys; those that are not used are the highest. A sorting network, in registers: no jump depends on
+/// sectors, which no branch predictor could guess.
+#[inline(always)]
+fn sort_eight(keys: &mut [u64; PLUG]) {
+    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h, ..] = *keys;
+    macro_rules! exchange {
+        ($($low:ident $high:ident),*) => {
+            $(($low, $high) = ($low.min($high), $low.max($high));)*
+        };
+    }
+    exchange!(a c, b d, e g, f h);
+    exchange!(a e, b f, c g, d h);
+    exchange!(a b, c d, e f, g h);
+    exchange!(c e, d f);
+    exchange!(b e, d g);
+    exchange!(b c, d e, f g);
+    keys[..8].copy_from_slice(&[a, b, c, d, e, f, g, h]);
+}
+
 impl Sorted {
-    /// Sorts a plug, of which these are the sectors. O(n^2) comparisons, for at most [`PLUG`] of them.
-    ///
-    /// Each pair is compared once, and the request with the higher sector, or the later one, moves up by a place: no jump
-    /// depends on the sectors, which no branch predictor could guess.
-    #[inline]
+    /// Sorts a plug, of which these are the sectors. O(1) for up to eight of them, which plugs of one CPU rarely exceed, and
+    /// at most [`PLUG`].
+    #[inline(always)]
     pub(crate) fn of(sectors: impl Iterator<Item = u64>) -> Self {
-        let mut keys = [0; PLUG];
-        let mut places = [0_u8; PLUG];
+        let mut keys = [u64::MAX; PLUG];
         let mut len = 0;
         for (key, sector) in keys.iter_mut().zip(sectors) {
-            *key = sector;
+            debug_assert!(sector <= u64::MAX >> NTH_BITS, "a sector beyond every device");
+            *key = sector << NTH_BITS | len as u64;
             len += 1;
         }
-        for nth in 1..len {
-            let key = keys[nth];
-            let mut ahead = 0;
-            for (other, place) in keys[..nth].iter().zip(&mut places) {
-                let is_ahead = u8::from(*other <= key);
-                ahead += is_ahead;
-                *place += 1 - is_ahead;
-            }
-            places[nth] = ahead;
+        if len <= 8 {
+            sort_eight(&mut keys);
+        } else {
+            keys.sort_unstable();
         }
-        let mut list = [(0, 0); PLUG];
-        for nth in 0..len {
-            list[usize::from(places[nth]) % PLUG] = (keys[nth], nth as u8);
-        }
-        Self { list, len, left: (1 << len) - 1, at: 0 }
+        Self { keys, len, left: (1 << len) - 1, at: 0 }
     }
 
     /// The number of requests, picked or not.
@@ -55,18 +67,25 @@ impl Sorted {
     /// The sector of the request at a position.
     #[inline]
     pub(crate) fn sector(&self, at: u32) -> u64 {
-        self.list[at as usize].0
+        self.keys[at as usize % PLUG] >> NTH_BITS
+    }
+
+    /// Which request of the plug is at a position.
+    #[inline]
+    fn nth(&self, at: u32) -> u8 {
+        (self.keys[at as usize % PLUG] & NTH_MASK) as u8
     }
 
     /// The position of the request that is the `nth` of the plug.
     pub(crate) fn position_of(&self, nth: u8) -> u32 {
-        let found = self.list[..self.len].iter().position(|(_, other)| *other == nth);
-        found.expect("it is one of the plug") as u32
+        let found = (0..self.len as u32).find(|at| self.nth(*at) == nth);
+        found.expect("it is one of the plug")
     }
 
     /// Goes to the first request at or after `sector`.
     pub(crate) fn go_to(&mut self, sector: u64) {
-        let before = self.list[..self.len].iter().take_while(|(other, _)| *other < sector);
+        // Not a search that stops: where it stops is not to be guessed.
+        let before = self.keys[..self.len].iter().filter(|key| **key >> NTH_BITS < sector);
         self.at = before.count() as u32;
     }
 
@@ -101,7 +120,7 @@ impl Sorted {
     /// The position of the request that came first.
     pub(crate) fn oldest(&self) -> Option<u32> {
         let left = (0..self.len as u32).filter(|at| self.left & 1 << at != 0);
-        left.min_by_key(|at| self.list[*at as usize].1)
+        left.min_by_key(|at| self.nth(*at))
     }
 
     /// Picks the request at a position: its sector, and its position in the plug.
@@ -109,6 +128,37 @@ impl Sorted {
     pub(crate) fn pick(&mut self, at: u32) -> (u64, u8) {
         self.left &= !(1 << at);
         self.at = at + 1;
-        self.list[at as usize]
+        (self.sector(at), self.nth(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn order(sectors: &[u64]) -> Vec<u8> {
+        let sorted = Sorted::of(sectors.iter().copied());
+        (0..sectors.len() as u32).map(|at| sorted.nth(at)).collect()
+    }
+
+    /// What sorts all sequences of zeroes and ones sorts all sequences.
+    #[test]
+    fn plugs_of_every_size_are_sorted_and_keep_the_order_of_those_at_one_sector() {
+        for len in 1..=PLUG {
+            for bits in 0..1_u32 << len.min(12) {
+                let sectors: Vec<u64> = (0..len).map(|nth| u64::from(bits >> nth & 1)).collect();
+                let mut expected: Vec<u8> = (0..len as u8).collect();
+                expected.sort_by_key(|nth| sectors[usize::from(*nth)]);
+                assert_eq!(order(&sectors), expected, "{sectors:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_sector_of_the_largest_device_is_sorted_too() {
+        let last = (u64::MAX >> 9) - 1;
+        assert_eq!(order(&[last, 0, last - 1]), [1, 2, 0]);
+        assert_eq!(Sorted::of([last, 7].into_iter()).sector(1), last);
     }
 }

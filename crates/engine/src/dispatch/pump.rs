@@ -94,6 +94,14 @@ pub(crate) struct PumpLimits {
     pub(crate) retries: u8,
 }
 
+/// The last write of a turn to a word that a runner may be about to look at again.
+#[derive(Clone, Copy)]
+enum Last {
+    Store,
+    /// A store is ahead of it.
+    ReadModifyWrite,
+}
+
 /// The result of offering requests to a device.
 #[derive(Default)]
 struct Issued {
@@ -194,9 +202,12 @@ impl<P: Send> Pump<P> {
             hctx.counters.busy.add(busy);
         }
         self.completed += u64::from(issued.inline);
-        self.settle(hub, hctx, now, issued.refused);
+        let waits = match self.settle(hub, hctx, now, issued.refused) {
+            Last::ReadModifyWrite => hctx.restart.take_after_rmw(),
+            Last::Store => hctx.restart.take(),
+        };
         let handed_back = std::mem::take(&mut self.handed_back);
-        hctx.restart.take() || handed_back && !planted::is(Planted::ForgetsHandedBack)
+        waits || handed_back && !planted::is(Planted::ForgetsHandedBack)
     }
 
     /// Takes back the requests that the device has finished, and offers it none. True if there were any.
@@ -295,14 +306,14 @@ impl<P: Send> Pump<P> {
 
     /// Publishes the results of a turn to elevators, submitters and waiting threads.
     #[inline(always)]
-    fn settle(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant, refused: Option<Busy>) {
+    fn settle(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant, refused: Option<Busy>) -> Last {
         // Elevators first, then the clients: a client may submit again at once.
         self.ends.returns.publish();
         if self.handed_back {
             self.ends.handbacks.publish();
         }
         self.count_completed(hctx);
-        self.free_tags(hub, hctx);
+        let mut last = self.free_tags(hub, hctx);
         self.completions.flush(&hub.lasting);
         self.duties.wake(&mut self.completions.wake);
         // Requests that the device wants again later are treated like those refused with RESOURCE.
@@ -319,7 +330,9 @@ impl<P: Send> Pump<P> {
             hctx.set_signals(self.at_device > 0 && self.has_event_fd);
             hctx.set_next_event(self.next_event(hub.lasting.control.is_quiesced()));
             self.shows_idle = is_idle;
+            last = Last::Store;
         }
+        last
     }
 
     /// Counts the requests that have completed in a turn.

@@ -47,6 +47,19 @@ impl Restart {
     #[must_use = "whoever marked the bit relies on it"]
     pub(crate) fn take(&self) -> bool {
         fence(Ordering::SeqCst);
+        self.take_fenced()
+    }
+
+    /// The same for a caller whose last write to a word of others was a read-modify-write.
+    #[inline]
+    #[must_use = "whoever marked the bit relies on it"]
+    pub(crate) fn take_after_rmw(&self) -> bool {
+        fence_after_rmw();
+        self.take_fenced()
+    }
+
+    #[inline]
+    fn take_fenced(&self) -> bool {
         self.0.load(Ordering::Relaxed) && (self.0.swap(false, Ordering::Acquire) || !looks_again())
     }
 }
@@ -74,12 +87,17 @@ mod model {
 
     /// One tag, in use. It is freed while a dispatcher that could not get it marks the bit and tries again.
     fn somebody_notices(mark: fn(&Restart), take: fn(&Restart) -> bool) {
+        notices(mark, |tag| tag.store(true, Ordering::Relaxed), take);
+    }
+
+    /// The same with a way to free the tag.
+    fn notices(mark: fn(&Restart), free: fn(&AtomicBool), take: fn(&Restart) -> bool) {
         loom::model(move || {
             let shared = Arc::new((Restart::new(), AtomicBool::new(false)));
             let completer = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    shared.1.store(true, Ordering::Relaxed);
+                    free(&shared.1);
                     take(&shared.0)
                 })
             };
@@ -93,6 +111,19 @@ mod model {
     #[test]
     fn loom_somebody_notices() {
         somebody_notices(Restart::mark, Restart::take);
+    }
+
+    #[test]
+    fn loom_somebody_notices_a_tag_freed_by_a_read_modify_write() {
+        let free = |tag: &AtomicBool| assert!(!tag.swap(true, Ordering::Relaxed));
+        notices(Restart::mark, free, Restart::take_after_rmw);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody knows")]
+    fn loom_planted_take_after_a_read_modify_write_without_a_fence() {
+        let free = |tag: &AtomicBool| assert!(!tag.swap(true, Ordering::Relaxed));
+        notices(Restart::mark, free, Restart::take_fenced);
     }
 
     #[test]

@@ -15,7 +15,8 @@ impl Deadline {
     /// direction, if another class competes with them, or if their deadline comes at once.
     pub(super) fn issue_plug(&mut self, cx: &Cx<'_>, rqs: &[RequestId], order: &mut [u8]) -> bool {
         let Some(first) = rqs.first() else { return false };
-        let lane = Lane::of(cx.requests.get(*first));
+        let first = cx.requests.get(*first);
+        let lane = Lane::of(first);
         let deadline = cx.now + self.tunables.expire[lane.dir as usize];
         if self.others_queue(lane.rank) || deadline <= cx.now {
             return false;
@@ -23,7 +24,8 @@ impl Deadline {
         let mut alike = true;
         let mut sorted = Sorted::of(rqs.iter().map(|rq| {
             let meta = cx.requests.get(*rq);
-            alike &= Lane::of(meta) == lane;
+            let same = meta.op == first.op && meta.ioprio == first.ioprio;
+            alike &= same || Lane::of(meta) == lane;
             meta.sector
         }));
         if !alike {

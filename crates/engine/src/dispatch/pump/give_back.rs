@@ -1,7 +1,7 @@
 //! The way back from the device: finished, requeued, failed and expired requests, and the tags, budgets and tokens
 //! that they had.
 
-use super::Pump;
+use super::{Last, Pump};
 use crate::Inflight;
 use crate::completion::apart::Next;
 use crate::dispatch::device::{Expiry, Finished};
@@ -63,7 +63,7 @@ impl<P: Send> Pump<P> {
         self.deadlines.look_again(now);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish(
         &mut self,
         hub: &Hub<P>,
@@ -164,9 +164,9 @@ impl<P: Send> Pump<P> {
     }
 
     #[inline(always)]
-    pub(super) fn free_tags(&mut self, hub: &Hub<P>, hctx: &Hctx) {
+    pub(super) fn free_tags(&mut self, hub: &Hub<P>, hctx: &Hctx) -> Last {
         if self.tags.is_empty() {
-            return;
+            return Last::Store;
         }
         let duties = &mut self.duties;
         let tags = self.tags.values();
@@ -181,5 +181,6 @@ impl<P: Send> Pump<P> {
         }
         hctx.tags.put(tags, &hub.tag_wait, duties);
         self.tags.clear();
+        Last::ReadModifyWrite
     }
 }
