@@ -98,7 +98,7 @@ pub(crate) struct PumpLimits {
 #[derive(Clone, Copy)]
 enum Last {
     Store,
-    /// A store is ahead of it.
+    /// All stores are ahead of it.
     ReadModifyWrite,
 }
 
