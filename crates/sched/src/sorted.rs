@@ -51,10 +51,10 @@ impl Sorted {
             *key = sector << NTH_BITS | len as u64;
             len += 1;
         }
-        if len <= 8 {
-            sort_eight(&mut keys);
-        } else {
-            keys.sort_unstable();
+        match len {
+            0 | 1 => {}
+            2..=8 => sort_eight(&mut keys),
+            _ => keys.sort_unstable(),
         }
         Self { keys, len, left: (1 << len) - 1, at: 0 }
     }
