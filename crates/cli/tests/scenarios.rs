@@ -5,9 +5,14 @@ use serde_json::Value;
 use std::process::Command;
 
 fn sim(scenario: &str, device: &str, schedulers: &str) -> Vec<Value> {
+    sim_from(1, scenario, device, schedulers)
+}
+
+fn sim_from(seed: u32, scenario: &str, device: &str, schedulers: &str) -> Vec<Value> {
     let path = format!("{}/scenarios/{scenario}.fio", env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(crate::program())
-        .args(["sim", &path, "--device", device, "--scheduler", schedulers, "--seed", "1"])
+        .args(["sim", &path, "--device", device, "--scheduler", schedulers])
+        .args(["--seed", &seed.to_string()])
         .args(["--output-format", "json"])
         .output()
         .expect("it starts");
@@ -89,6 +94,15 @@ fn among_writers(scenario: &str, device: &str) -> Vec<(f64, f64, f64)> {
     jobs.chunks(2).map(figures).collect()
 }
 
+/// The throughput of the writers of `tenants` on a disk with the `nth` scheduler, the median of twelve seeds: under kyber
+/// it is 17.1 to 18.2 MB/s, by seed.
+fn written_on_a_disk(nth: usize) -> f64 {
+    let written = |seed| megabytes(&sim_from(seed, "tenants", "disk", SCHEDULERS[nth])[1]["write"]);
+    let mut all = Vec::from_iter((1..=12).map(written));
+    all.sort_by(f64::total_cmp);
+    f64::midpoint(all[5], all[6])
+}
+
 /// Each scheduler's figures on some devices, a row each.
 fn rows(devices: &[Vec<(f64, f64, f64)>]) -> String {
     let row = |(nth, name): (usize, &&str)| {
@@ -151,14 +165,17 @@ fn every_page_shows_what_a_reader_in_a_group_of_its_own_has_beside_writers() {
     let of_bursts = [disk, sata, nvme].map(|device| gain(device, KYBER_ADAPTIVE));
     assert!(of_bursts.iter().all(|gain| *gain >= 5.0), "kyber in bursts: {devices:?}");
     // And writers write more than under bfq, by far on flash.
-    let written = |nth: usize| [disk, sata, nvme].map(|device: &Vec<_>| device[nth].2);
-    // On the disk 17.1 to 18.2, by seed.
-    let least = [17.0, 200.0, 90.0];
+    let on_disk = [KYBER_ADAPTIVE, BFQ].map(written_on_a_disk);
+    let written = |nth: usize| {
+        let disk = on_disk[usize::from(nth == BFQ)];
+        [disk, sata[nth].2, nvme[nth].2]
+    };
+    let least = [17.5, 200.0, 90.0];
     let enough =
         written(KYBER_ADAPTIVE).into_iter().zip(least).all(|(kyber, least)| kyber >= least);
     let more = written(KYBER_ADAPTIVE).into_iter().zip(written(BFQ));
-    let more = more.zip([1.2, 10.0, 5.0]).all(|((kyber, bfq), times)| kyber >= times * bfq);
-    assert!(enough && more, "kyber in bursts: {devices:?}");
+    let more = more.zip([1.25, 10.0, 5.0]).all(|((kyber, bfq), times)| kyber >= times * bfq);
+    assert!(enough && more, "kyber in bursts: {on_disk:?}, {devices:?}");
     assert!(written(BFQ)[0] >= 13.5, "bfq's writers on the disk: {devices:?}");
 }
 

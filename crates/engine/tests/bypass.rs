@@ -117,8 +117,8 @@ fn a_plug_passes_as_far_as_there_are_tags_and_the_rest_waits() {
     drain(&mut sub, &mut { T0 }, 100);
     assert_eq!(&device.sectors()[..5], [500, 100, 300, 700, 900]);
     let [tail, head, picked, passed, completed] = seen();
-    assert_eq!((head, picked), (0, tail), "what was picked had been inserted");
-    assert_eq!(picked + passed, 7);
+    let no_other_way = [tail, head, picked];
+    assert_eq!((no_other_way, passed), ([0; 3], 7), "a request that waited passes like any other");
     // The policy hears of the last ones in the next pass.
     assert!((5..=7).contains(&completed), "{completed} completions");
     assert_at_rest(&queue, 1);

@@ -40,8 +40,8 @@ fn sort_eight(keys: &mut [u64; PLUG]) {
 }
 
 impl Sorted {
-    /// Sorts a plug, of which these are the sectors. O(1) for up to eight of them, which plugs of one CPU rarely exceed, and
-    /// at most [`PLUG`].
+    /// Sorts a plug, of which these are the sectors. O(1) for up to eight of them, O(n log n) for
+    /// more, of at most [`PLUG`].
     #[inline(always)]
     pub(crate) fn of(sectors: impl Iterator<Item = u64>) -> Self {
         let mut keys = [u64::MAX; PLUG];
@@ -142,7 +142,7 @@ mod tests {
         (0..sectors.len() as u32).map(|at| sorted.nth(at)).collect()
     }
 
-    /// What sorts all sequences of zeroes and ones sorts all sequences.
+    /// A network that sorts all sequences of zeroes and ones sorts all sequences.
     #[test]
     fn plugs_of_every_size_are_sorted_and_keep_the_order_of_those_at_one_sector() {
         for len in 1..=PLUG {

@@ -60,7 +60,7 @@ pub(crate) struct Follow {
     skipped: u32,
 }
 
-/// What a submitter with nothing else to do should look at.
+/// The words that a submitter with nothing else to do should look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
     /// The leader is at it.
