@@ -25,12 +25,9 @@ use blkmq_sched::{Factory, OptionError, Options, Scope};
 /// A device has at most as many hardware queues as there are CPUs; this machine has enough.
 pub(crate) const MACHINE: MachineShape = MachineShape { cpus: 64, nodes: 1 };
 
-/// Turns within which a CPU with a duty does it: a follower lets up to eight polls pass before it looks after devices, and
-/// one turn may have begun before.
+/// Turns within which a CPU with a duty does it: a follower lets up to eight polls pass because it expects the leader
+/// to come by, and one turn may have begun before.
 const LET_PASS: u64 = 10;
-/// A follower lets more polls pass before it looks after elevators and pumps, because it expects the leader to come by;
-/// but it expects that for this long.
-const LED: Nanos = Nanos::from_micros(50);
 
 /// Bounds of merging and submission, beyond the device's own limits. 0 keeps the device's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -273,7 +270,7 @@ impl Scenario {
             None | Some(KickMode::Coalesced) => Nanos::ZERO,
             Some(KickMode::Always | KickMode::Flag) => Nanos::from_millis(3),
         };
-        Nanos(LET_PASS * (away + turn.0 + self.pump_late.0) + LED.0 + put_off.0)
+        Nanos(LET_PASS * (away + turn.0 + self.pump_late.0) + put_off.0)
     }
 
     /// A generous bound on the events of a life: it may be slow, but not endless.
