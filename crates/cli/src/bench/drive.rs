@@ -10,10 +10,15 @@ use blkmq_lab::trace::{ClientTrace, Plugged, Traced, on_cpu};
 use blkmq_lab::workload::{Port, Step, Worker};
 use blkmq_runtime::{Client, Clock};
 
+/// Portions for which one reading of the clock is enough, if none of their I/Os is timed and the thread has not waited.
+const PORTIONS: u32 = 8;
+
 /// A client, its clock, and the CPU usage of its thread.
 struct Real<P: BenchPayload> {
     client: Client<P>,
     clock: Clock,
+    /// The time as last read for such a portion, and the portions for which it is still enough.
+    recently: (Instant, u32),
     /// While measuring: the thread's usage when measuring began. After the end: the usage in between.
     usage: Usage,
 }
@@ -22,6 +27,16 @@ impl<P: BenchPayload> Port<P> for Real<P> {
     #[inline]
     fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    #[inline]
+    fn recently(&mut self) -> Instant {
+        let (now, left) = &mut self.recently;
+        if *left == 0 {
+            (*now, *left) = (self.clock.now(), PORTIONS);
+        }
+        *left -= 1;
+        *now
     }
 
     #[inline(always)]
@@ -97,7 +112,7 @@ fn drive_with<'a, P: BenchPayload>(
     mut step: impl FnMut(&mut Worker<'a, P, Pool<P>>, &mut Real<P>) -> Step,
 ) -> Part {
     let clock = client.clock();
-    let mut port = Real { client, clock, usage: Usage::default() };
+    let mut port = Real { client, clock, recently: (Instant::ZERO, 0), usage: Usage::default() };
     // The next look at `stop` of a thread that waits.
     let mut look = clock.now() + LOOK;
     loop {
@@ -113,7 +128,11 @@ fn drive_with<'a, P: BenchPayload>(
             Step::Wait { until, least, most } => worker.take(
                 || clock.now(),
                 |taking| {
-                    let mut got = 0;
+                    let mut got = port.client.reap(most, |io| taking.take(io));
+                    if got >= least {
+                        return got;
+                    }
+                    port.recently.1 = 0;
                     loop {
                         let pause = until.min(look);
                         let take = |io| taking.take(io);
@@ -130,7 +149,10 @@ fn drive_with<'a, P: BenchPayload>(
                     }
                 },
             ),
-            Step::Sleep { until } => sleep(clock, until, stop),
+            Step::Sleep { until } => {
+                sleep(clock, until, stop);
+                port.recently.1 = 0;
+            }
             Step::Over => {
                 let counted = worker.is_measuring();
                 return Part { tally: worker.into_tally(), usage: port.usage, counted };

@@ -5,6 +5,7 @@
 //! is found by a multiplication instead of a division.
 
 mod pass;
+mod plain;
 mod turns;
 
 use super::block_size::Sizes;
@@ -15,6 +16,7 @@ use super::strides::Strides;
 use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use pass::Pass;
+use plain::Plain;
 use std::fmt;
 use turns::Turns;
 
@@ -89,7 +91,7 @@ pub struct Generator {
     /// region within them: does the pass go on at its start?
     hole: (i64, bool),
     prios: Prios,
-    /// If all I/Os are alike but for their places.
+    /// Set if all I/Os are alike but for their places.
     plain: Option<Plain>,
     start: u64,
     end: u64,
@@ -115,16 +117,6 @@ enum Choice {
     Only(Direction),
     /// A read if the next random number is below this.
     Mix(u64),
-}
-
-/// A stream of I/Os of one operation, length and priority, each at a random place.
-#[derive(Clone, Copy, Debug)]
-struct Plain {
-    /// Every I/O, at sector 0.
-    io: NextIo,
-    /// As in [`Stream`].
-    unit: u64,
-    places: usize,
 }
 
 /// One direction of the workload.
@@ -219,20 +211,6 @@ impl Generator {
     /// if there is none, or the job does not read back.
     pub fn next_loop(&mut self) -> bool {
         self.pass.next_loop()
-    }
-
-    /// Are all I/Os alike but for their places, so that nothing else has to be decided for each?
-    fn as_plain(&self) -> Option<Plain> {
-        let Choice::Only(direction) = self.choice else { return None };
-        let Stream { op, flags, sizes, unit, places, random_below, .. } =
-            &self.streams[direction as usize];
-        let sectors = sizes.fixed()?;
-        let scattered = self.random && self.run.0 == 1 && *random_below == ALWAYS;
-        if !scattered || self.chains || self.cover.is_some() || self.prios.is_varied() {
-            return None;
-        }
-        let io = NextIo { op: *op, flags: *flags, prio: self.prios.own(), sectors, sector: 0 };
-        Some(Plain { io, unit: *unit, places: *places })
     }
 
     /// Starts the next pass, if there is one.
@@ -347,16 +325,6 @@ impl Generator {
             Some(plain) => self.next_plain(plain),
             None => self.next_of_many(steer),
         }
-    }
-
-    #[inline]
-    fn next_plain(&mut self, plain: Plain) -> Option<NextIo> {
-        if self.pass.is_over() && !self.begin_pass() {
-            return None;
-        }
-        let sector = self.start + self.places[plain.places].next(&mut self.rng) * plain.unit;
-        self.pass.count(plain.io.sectors);
-        Some(NextIo { sector, ..plain.io })
     }
 
     fn next_of_many(&mut self, steer: impl Fn(Direction) -> Direction) -> Option<NextIo> {

@@ -306,6 +306,44 @@ fn percentage_random_mixes_jumps_and_runs() {
 }
 
 #[test]
+fn places_are_the_same_one_by_one_and_drawn_together() {
+    let uniform = Job { norandommap: true, loops: 2, ..random(Rw::RandRead) };
+    let skewed = Distribution::Zipf(1.2, None);
+    let jobs = [
+        Job { number_ios: Some(100), ..uniform.clone() },
+        Job { io_size: Some(Amount::Bytes(MIB + 512)), ..uniform.clone() },
+        Job { random_distribution: skewed, ..uniform.clone() },
+        random(Rw::RandWrite),
+    ];
+    for job in jobs {
+        let template = stream(&job, 0).template().expect("the I/Os are alike");
+        let one_by_one = Vec::from_iter(stream(&job, 0));
+        for at_once in [1, 3, 8] {
+            let mut together = Vec::new();
+            let mut generator = stream(&job, 0);
+            let mut sectors = [0; 8];
+            loop {
+                let drawn = generator.draw_places(&mut sectors[..at_once]);
+                let ios = sectors[..drawn].iter().map(|at| NextIo { sector: *at, ..template });
+                together.extend(ios);
+                if drawn < at_once {
+                    break;
+                }
+            }
+            assert_eq!(together, one_by_one, "{at_once} at once");
+            assert_eq!(generator.draw_places(&mut sectors), 0, "it has ended");
+        }
+    }
+    let varied = [
+        Job { rw: Rw::RandRw, ..uniform.clone() },
+        Job { fsync: 4, rw: Rw::RandWrite, ..uniform.clone() },
+        Job { run: 8, ..uniform },
+        random(Rw::Read),
+    ];
+    varied.iter().for_each(|job| assert_eq!(stream(job, 0).template(), None));
+}
+
+#[test]
 fn trimwrite_discards_each_block_and_then_writes_it() {
     for rw in [Rw::TrimWrite, Rw::RandTrimWrite] {
         let ios = Vec::from_iter(stream(&random(rw), 0));

@@ -106,6 +106,11 @@ impl Pacer {
         self
     }
 
+    /// Does an I/O ever have to wait for its time?
+    pub(super) fn is_paced(&self) -> bool {
+        self.paced
+    }
+
     /// The thread starts to issue at `start`, later than was known.
     pub(super) fn restart(&mut self, start: Instant) {
         self.start = start;

@@ -64,6 +64,22 @@ impl Pass {
         self.sectors_left == 0 || self.ios_left == 0
     }
 
+    /// Counts up to `most` I/Os of `sectors` each, as many as the pass has room for, and returns their number. At least 1
+    /// unless the pass is over. `sectors` is not 0.
+    #[inline]
+    pub(super) fn count_most(&mut self, sectors: u32, most: usize) -> usize {
+        let (sectors, ios) = (u64::from(sectors), most as u64);
+        if ios <= self.ios_left && ios * sectors <= self.sectors_left {
+            self.sectors_left -= ios * sectors;
+            self.ios_left -= ios;
+            return most;
+        }
+        let ios = ios.min(self.ios_left).min(self.sectors_left.div_ceil(sectors));
+        self.sectors_left = self.sectors_left.saturating_sub(ios * sectors);
+        self.ios_left -= ios;
+        ios as usize
+    }
+
     /// Counts an I/O of the pass.
     #[inline]
     pub(super) fn count(&mut self, sectors: u32) {

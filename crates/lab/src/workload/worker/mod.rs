@@ -7,6 +7,7 @@
 
 mod closing;
 mod ending;
+mod filling;
 mod flight;
 mod limits;
 mod port;
@@ -22,18 +23,15 @@ pub use window::Window;
 use super::floor::Floor;
 use super::goal::Goal;
 use super::{
-    Awaited, BlockSize, Exit, Generator, Job, Journal, Member, NextIo, Pace, Pacer, Series, Tally,
-    Ties, Verifier,
+    Awaited, BlockSize, Exit, Generator, Job, Journal, Member, NextIo, Pacer, Series, Tally, Ties,
+    Verifier,
 };
-use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, SECTOR_SIZE};
-use blkmq_engine::Io;
+use blkmq_core::{GroupId, Instant, Nanos, Owner};
 use ending::Ending;
-use flight::{Cookie, Stamps, What};
+use flight::Stamps;
 use std::marker::PhantomData;
 use verifying::{Purpose, Verifying};
 
-/// Under `gtod_reduce` one submission in this many is timed, to know the longest.
-const TIMED_SUBMISSIONS: u32 = 64;
 /// fio's error for wrong contents: EILSEQ.
 const WRONG_CONTENTS: u16 = 84;
 
@@ -47,6 +45,9 @@ pub struct Worker<'a, P, B> {
     pacer: Pacer,
     /// The next I/O, drawn and not yet issued.
     next: Option<NextIo>,
+    /// Every I/O, at sector 0, if I/Os differ by their places only, none ever waits for its time, and nothing about one
+    /// is needed when it comes back.
+    template: Option<NextIo>,
     tally: Tally,
     stamps: Option<Stamps>,
     verify: Option<Verifying>,
@@ -199,13 +200,16 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         let measured = latencies.slat || latencies.clat || latencies.lat;
         let timed =
             measured || verifier.is_some() || job.latency_target.is_some() || job.serialize_overlap;
+        let pacer = Pacer::new(job, window.start).seeded(job, owner.number().into()).sharing(flow);
+        let are_alike = !timed && !pacer.is_paced();
         Self {
             job,
             window,
             owner,
             group,
+            template: if are_alike { generator.template() } else { None },
             generator,
-            pacer: Pacer::new(job, window.start).seeded(job, owner.number().into()).sharing(flow),
+            pacer,
             next: None,
             tally: Tally::new(job, window.start),
             stamps: timed.then(|| Stamps::new(depth)),
@@ -247,6 +251,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     pub fn with_journal(mut self, journal: Option<Box<dyn Journal>>) -> Self {
         if journal.is_some() {
             self.stamps.get_or_insert_with(|| Stamps::new(self.job.depth.iodepth));
+            self.template = None;
         }
         self.journal = journal;
         self
@@ -326,7 +331,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
 
     /// Issues one portion; `None` when there is no more to do.
     fn work(&mut self, port: &mut impl Port<P>) -> Option<Step> {
-        let now = port.now();
+        let now = if self.template.is_some() { port.recently() } else { port.now() };
         if self.is_finished(now) {
             self.tell_others();
             return None;
@@ -434,119 +439,6 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         } else {
             Step::Go
         })
-    }
-
-    /// Submits one portion.
-    fn fill(&mut self, now: Instant, port: &mut impl Port<P>) -> Stop {
-        let (depth, most) = (self.job.depth, self.depth());
-        let mut batch = 0;
-        let mut in_flight = port.outstanding();
-        let stop = loop {
-            if batch == depth.batch_submit {
-                break Stop::Batch;
-            }
-            if in_flight >= most {
-                break Stop::Depth;
-            }
-            let pacer = &self.pacer;
-            let drawn = || self.generator.next_steered(|direction| pacer.steer(now, direction));
-            let Some(io) = self.next.take().or_else(drawn) else {
-                break Stop::End;
-            };
-            if self.verifying().is_some_and(|verify| !verify.verifier().admits(&io))
-                || self.job.serialize_overlap && self.overlaps(&io)
-            {
-                self.next = Some(io);
-                break Stop::Occupied;
-            }
-            match self.pacer.poll(now, &io, in_flight) {
-                Pace::Go => {}
-                Pace::WaitUntil(at) => {
-                    self.next = Some(io);
-                    break Stop::Paced(at);
-                }
-                Pace::Drain => {
-                    self.next = Some(io);
-                    break Stop::Drain;
-                }
-            }
-            in_flight += u32::from(self.push(now, &io, Purpose::Work, port));
-            self.pacer.issued(&io);
-            batch += 1;
-        };
-        if batch > 0 {
-            // As in fio, the depth of each is that of the whole portion.
-            self.tally.levels.record(in_flight, batch);
-            self.tally.submits.record(batch);
-            self.flush(now, port);
-        }
-        stop
-    }
-
-    /// Pushes an I/O that is not one of the job's own.
-    #[inline(never)]
-    fn push_rare(&mut self, now: Instant, io: &NextIo, purpose: Purpose, port: &mut impl Port<P>) {
-        self.push(now, io, purpose, port);
-    }
-
-    /// False if the I/O was refused. Inlined where a job's own I/Os are pushed; that takes a fortieth of the
-    /// instructions of an I/O.
-    #[inline(always)]
-    fn push(
-        &mut self,
-        now: Instant,
-        io: &NextIo,
-        purpose: Purpose,
-        port: &mut impl Port<P>,
-    ) -> bool {
-        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(now, || port.now()));
-        let moves = matches!(io.op, Op::Read | Op::Write);
-        let bytes = if moves { io.sectors * SECTOR_SIZE } else { 0 };
-        let mut payload = self.buffers.take(bytes as usize);
-        if let Some(verify) = self.verifying() {
-            verify.begin(slot, io, purpose, B::bytes(&mut payload));
-        }
-        let cookie = Cookie::new(io, slot);
-        if let Some(stamps) = &mut self.stamps {
-            let (sector, prio) = (io.sector, io.prio);
-            stamps.what[slot as usize] = What { cookie, sector, prio };
-        }
-        if let Some(journal) = &mut self.journal {
-            journal.issued(now - self.window.start.min(now), io);
-        }
-        let cookie = cookie.0;
-        let io = Io {
-            flags: io.flags,
-            ioprio: io.prio,
-            owner: self.owner,
-            group: self.group,
-            ..Io::new(io.op, io.sector, io.sectors, cookie, payload)
-        };
-        match port.push(now, io) {
-            Ok(()) => true,
-            Err(refused) => {
-                // Shapes were checked before the run; this ends the thread with an error instead of a panic.
-                self.refused(refused, slot);
-                false
-            }
-        }
-    }
-
-    /// Submits the portion.
-    fn flush(&mut self, now: Instant, port: &mut impl Port<P>) {
-        self.submissions = self.submissions.wrapping_add(1);
-        let Some(stamps) = &mut self.stamps else {
-            let timed = self.submissions.is_multiple_of(TIMED_SUBMISSIONS);
-            let before = if timed { port.now() } else { Instant::ZERO };
-            port.flush(now);
-            if timed {
-                self.tally.longest_call = self.tally.longest_call.max(port.now() - before);
-            }
-            return;
-        };
-        let pushed = stamps.pushed.take().unwrap_or(now);
-        port.flush(now);
-        self.tally.longest_call = self.tally.longest_call.max(port.now() - pushed);
     }
 
     /// Takes the completions that `from` passes to its [`Taking`]; `from` returns their number. `clock` is read once

@@ -8,6 +8,13 @@ pub trait Port<P> {
     /// The time. It includes the time that earlier pushes and flushes took.
     fn now(&self) -> Instant;
 
+    /// The time at the start of a portion none of whose I/Os is timed or paced: it may be that of one of the last portions,
+    /// if the thread has not waited since.
+    #[inline]
+    fn recently(&mut self) -> Instant {
+        self.now()
+    }
+
     /// Takes an I/O, as [`Submitter::push`](blkmq_engine::Submitter::push) does. `now` is the time of the portion
     /// that it belongs to.
     ///

@@ -1,0 +1,201 @@
+//! A portion: I/Os are drawn, pushed, and flushed together.
+
+use super::flight::{Cookie, What};
+use super::verifying::Purpose;
+use super::{Buffers, Port, Stop, Worker};
+use crate::workload::{NextIo, Pace};
+use blkmq_core::{Instant, Op, SECTOR_SIZE};
+use blkmq_engine::Io;
+
+/// Under `gtod_reduce` one submission in this many is timed, to know the longest.
+const TIMED_SUBMISSIONS: u32 = 64;
+/// I/Os whose places are drawn at once.
+const DRAWN: usize = 8;
+
+/// Bytes that an I/O moves.
+#[inline]
+fn data_len(io: &NextIo) -> usize {
+    let moves = matches!(io.op, Op::Read | Op::Write);
+    if moves { (io.sectors * SECTOR_SIZE) as usize } else { 0 }
+}
+
+/// A portion that has been pushed.
+struct Portion {
+    stop: Stop,
+    ios: u32,
+    in_flight: u32,
+}
+
+impl<P, B: Buffers<P>> Worker<'_, P, B> {
+    /// Submits one portion.
+    pub(super) fn fill(&mut self, now: Instant, port: &mut impl Port<P>) -> Stop {
+        let Portion { stop, ios, in_flight } = match self.template {
+            Some(template) => self.push_alike(now, template, port),
+            None => self.push_drawn(now, port),
+        };
+        if ios > 0 {
+            // As in fio, the depth of each is that of the whole portion.
+            self.tally.levels.record(in_flight, ios);
+            self.tally.submits.record(ios);
+            self.flush(now, port);
+        }
+        stop
+    }
+
+    /// Pushes the I/Os of a portion that differ by their places only and leave at once.
+    #[inline]
+    fn push_alike(&mut self, now: Instant, template: NextIo, port: &mut impl Port<P>) -> Portion {
+        let (batch, most) = (self.job.depth.batch_submit, self.depth());
+        let mut portion = Portion { stop: Stop::End, ios: 0, in_flight: port.outstanding() };
+        loop {
+            if portion.ios == batch {
+                portion.stop = Stop::Batch;
+                return portion;
+            }
+            if portion.in_flight >= most {
+                portion.stop = Stop::Depth;
+                return portion;
+            }
+            let mut sectors = [0; DRAWN];
+            let room = (batch - portion.ios).min(most - portion.in_flight) as usize;
+            let drawn = self.generator.draw_places(&mut sectors[..room.min(DRAWN)]);
+            if drawn == 0 {
+                return portion;
+            }
+            for sector in &sectors[..drawn] {
+                let io = NextIo { sector: *sector, ..template };
+                portion.in_flight += u32::from(self.push_untimed(now, &io, port));
+            }
+            portion.ios += drawn as u32;
+        }
+    }
+
+    /// Pushes the I/Os of a portion as they are drawn, each when it may leave.
+    fn push_drawn(&mut self, now: Instant, port: &mut impl Port<P>) -> Portion {
+        let (depth, most) = (self.job.depth, self.depth());
+        let mut batch = 0;
+        let mut in_flight = port.outstanding();
+        let stop = loop {
+            if batch == depth.batch_submit {
+                break Stop::Batch;
+            }
+            if in_flight >= most {
+                break Stop::Depth;
+            }
+            let pacer = &self.pacer;
+            let drawn = || self.generator.next_steered(|direction| pacer.steer(now, direction));
+            let Some(io) = self.next.take().or_else(drawn) else {
+                break Stop::End;
+            };
+            if self.verifying().is_some_and(|verify| !verify.verifier().admits(&io))
+                || self.job.serialize_overlap && self.overlaps(&io)
+            {
+                self.next = Some(io);
+                break Stop::Occupied;
+            }
+            match self.pacer.poll(now, &io, in_flight) {
+                Pace::Go => {}
+                Pace::WaitUntil(at) => {
+                    self.next = Some(io);
+                    break Stop::Paced(at);
+                }
+                Pace::Drain => {
+                    self.next = Some(io);
+                    break Stop::Drain;
+                }
+            }
+            in_flight += u32::from(self.push(now, &io, Purpose::Work, port));
+            self.pacer.issued(&io);
+            batch += 1;
+        };
+        Portion { stop, ios: batch, in_flight }
+    }
+
+    /// Pushes an I/O that is not one of the job's own.
+    #[inline(never)]
+    pub(super) fn push_rare(
+        &mut self,
+        now: Instant,
+        io: &NextIo,
+        purpose: Purpose,
+        port: &mut impl Port<P>,
+    ) {
+        self.push(now, io, purpose, port);
+    }
+
+    /// False if the I/O was refused. Inlined where a job's own I/Os are pushed; that takes a fortieth of the
+    /// instructions of an I/O.
+    #[inline(always)]
+    fn push(
+        &mut self,
+        now: Instant,
+        io: &NextIo,
+        purpose: Purpose,
+        port: &mut impl Port<P>,
+    ) -> bool {
+        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(now, || port.now()));
+        let mut payload = self.buffers.take(data_len(io));
+        if let Some(verify) = self.verifying() {
+            verify.begin(slot, io, purpose, B::bytes(&mut payload));
+        }
+        let cookie = Cookie::new(io, slot);
+        if let Some(stamps) = &mut self.stamps {
+            let (sector, prio) = (io.sector, io.prio);
+            stamps.what[slot as usize] = What { cookie, sector, prio };
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.issued(now - self.window.start.min(now), io);
+        }
+        self.send(now, io, cookie, payload, port)
+    }
+
+    /// Pushes an I/O whose facts are not needed when it comes back. False if it was refused.
+    #[inline(always)]
+    fn push_untimed(&mut self, now: Instant, io: &NextIo, port: &mut impl Port<P>) -> bool {
+        let payload = self.buffers.take(data_len(io));
+        self.send(now, io, Cookie::new(io, 0), payload, port)
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        now: Instant,
+        io: &NextIo,
+        cookie: Cookie,
+        payload: P,
+        port: &mut impl Port<P>,
+    ) -> bool {
+        let io = Io {
+            flags: io.flags,
+            ioprio: io.prio,
+            owner: self.owner,
+            group: self.group,
+            ..Io::new(io.op, io.sector, io.sectors, cookie.0, payload)
+        };
+        match port.push(now, io) {
+            Ok(()) => true,
+            Err(refused) => {
+                // Shapes were checked before the run; this ends the thread with an error instead of a panic.
+                self.refused(refused, cookie.slot());
+                false
+            }
+        }
+    }
+
+    /// Submits the portion.
+    pub(super) fn flush(&mut self, now: Instant, port: &mut impl Port<P>) {
+        self.submissions = self.submissions.wrapping_add(1);
+        let Some(stamps) = &mut self.stamps else {
+            let timed = self.submissions.is_multiple_of(TIMED_SUBMISSIONS);
+            let before = if timed { port.now() } else { Instant::ZERO };
+            port.flush(now);
+            if timed {
+                self.tally.longest_call = self.tally.longest_call.max(port.now() - before);
+            }
+            return;
+        };
+        let pushed = stamps.pushed.take().unwrap_or(now);
+        port.flush(now);
+        self.tally.longest_call = self.tally.longest_call.max(port.now() - pushed);
+    }
+}
