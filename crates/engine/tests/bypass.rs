@@ -1,10 +1,12 @@
 //! The short ways of a plug (decision 0017): past a policy that only keeps the order, and in and out at once for a
 //! request that comes alone.
 
-use crate::common::{Handle, assert_at_rest, config, deadline, drain, shape, submit_each, write};
+use crate::common::{
+    Handle, assert_at_rest, config, deadline, drain, read, replan, shape, submit_each, write,
+};
 use blkmq_core::{GroupId, HwQueue, Instant, Nanos, Op, RequestId};
 use blkmq_engine::{
-    Busy, Config, GroupSpec, GroupTree, Io, IoTimes, Promise, Queue, StatsMode, Submitter,
+    Busy, Config, GroupSpec, GroupTree, Io, IoTimes, Plan, Promise, Queue, StatsMode, Submitter,
 };
 use blkmq_sched::{At, Bypass, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
 use std::cell::{Cell, RefCell};
@@ -121,6 +123,34 @@ fn a_plug_passes_as_far_as_there_are_tags_and_the_rest_waits() {
     assert_eq!((no_other_way, passed), ([0; 3], 7), "a request that waited passes like any other");
     // The policy hears of the last ones in the next pass.
     assert!((5..=7).contains(&completed), "{completed} completions");
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn only_as_many_writes_pass_as_async_depth_allows() {
+    let (config, device) = config(shape(1, 16));
+    let queue = Queue::new(config.scheduler(&FACTORY)).expect("valid");
+    let mut sub = queue.submitter().expect("one is free");
+    let plan = Plan { async_depth: Some(3), ..queue.plan() };
+    let mut change = replan(&queue, plan).expect("possible");
+    while !change.step(T0) {}
+    SEEN.set([0; 5]);
+    for io in [write(100, 8), read(200, 8), write(300, 8), read(400, 8), write(500, 8)] {
+        sub.push(T0, io).expect("there is credit");
+    }
+    for io in [read(600, 8), write(700, 8), read(800, 8)] {
+        sub.push(T0, io).expect("there is credit");
+    }
+    sub.flush(T0);
+    let sent = [100, 200, 300, 400, 500, 600];
+    assert_eq!(
+        (device.sectors(), seen()[3]),
+        (sent.to_vec(), 6),
+        "three writes, and the reads ahead"
+    );
+    device.finish(100);
+    drain(&mut sub, &mut { T0 }, 100);
+    assert_eq!(device.sectors()[6..], [700, 800], "and then the rest");
     assert_at_rest(&queue, 1);
 }
 

@@ -73,17 +73,18 @@ impl Requests {
         Some(slot.id)
     }
 
-    /// For the engine: frees a slot; `id` is stale from then on. O(1).
+    /// For the engine: frees a slot; `id` is stale from then on. Returns what the metadata was. O(1).
     ///
     /// # Panics
     /// If `id` is stale already.
     #[inline]
-    pub fn free(&mut self, id: RequestId) {
+    pub fn free(&mut self, id: RequestId) -> &IoMeta {
         let slot = &mut self.slots[id.index()];
         assert!(slot.live && slot.id == id, "double free of {id:?}");
         slot.live = false;
         slot.id = id.next_generation();
         self.free.push(id.index() as u32);
+        &slot.meta
     }
 
     /// For the engine: the requests that have slots, in no particular order. O(slots).

@@ -7,7 +7,6 @@ use crate::dispatch::drive::Caller;
 use crate::dispatch::duties::Duties;
 use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::Gate;
-use crate::dispatch::pump::Pump;
 use crate::dispatch::pump_mode::PumpMode;
 use crate::elevator::runner::Runner;
 use crate::planted::{self, Planted};
@@ -373,7 +372,7 @@ impl<P: Send> Engine<P> {
             list.drain(..).for_each(|rq| rq.into_head().orphan());
             return false;
         };
-        let restart = pump.turn_with(&self.hub, hctx, by.now, |_: &mut Pump<P>| list.pop_front());
+        let restart = pump.turn_with(&self.hub, hctx, by.now, list);
         self.kick_for_each(hw, pump.take_completed_since_kick(), restart);
         self.carry_out(self.pump_gate(hw), &mut pump.duties, &mut wakes);
         drop(pump);

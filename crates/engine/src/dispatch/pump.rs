@@ -110,6 +110,42 @@ struct Issued {
     refused: Option<Busy>,
 }
 
+/// Requests for a device. Not an iterator, whose `Option` of a token would be copied once more.
+pub(crate) trait Source<P> {
+    /// Are there none?
+    fn is_empty(&mut self, pump: &mut Pump<P>) -> bool;
+    /// Takes the first one.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn take(&mut self, pump: &mut Pump<P>) -> Inflight;
+}
+
+/// The outbox of the pump itself.
+struct Outbox;
+
+impl<P> Source<P> for Outbox {
+    #[inline(always)]
+    fn is_empty(&mut self, pump: &mut Pump<P>) -> bool {
+        pump.ends.outbox.is_empty()
+    }
+
+    #[inline(always)]
+    fn take(&mut self, pump: &mut Pump<P>) -> Inflight {
+        pump.ends.outbox.take()
+    }
+}
+
+impl<P> Source<P> for VecDeque<Inflight> {
+    fn is_empty(&mut self, _: &mut Pump<P>) -> bool {
+        Self::is_empty(self)
+    }
+
+    fn take(&mut self, _: &mut Pump<P>) -> Inflight {
+        self.pop_front().expect("it is not empty")
+    }
+}
+
 impl<P: Send> Pump<P> {
     pub(crate) fn new(
         device: Box<dyn DeviceQueue<P>>,
@@ -148,7 +184,7 @@ impl<P: Send> Pump<P> {
     /// this turn gave back. The caller also has the [`duties`](Self::duties) to carry out.
     #[inline]
     pub(crate) fn turn(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
-        self.turn_with(hub, hctx, now, |pump| pump.ends.outbox.pop())
+        self.turn_with(hub, hctx, now, &mut Outbox)
     }
 
     /// The same behind another turn, which is rare: out of line.
@@ -163,7 +199,7 @@ impl<P: Send> Pump<P> {
         hub: &Hub<P>,
         hctx: &Hctx,
         now: Instant,
-        mut next: impl FnMut(&mut Self) -> Option<Inflight>,
+        source: &mut impl Source<P>,
     ) -> bool {
         hctx.counters.turns.add(1);
         // Callers read clocks on their own, and a device is never told an earlier time than before.
@@ -172,7 +208,7 @@ impl<P: Send> Pump<P> {
         let mut issued = Issued::default();
         let mut busy = 0;
         loop {
-            self.offer(hub, now, &mut issued, &mut next);
+            self.offer(hub, now, &mut issued, source);
             busy += u64::from(issued.refused.is_some());
             let inside = self.at_device;
             if inside > 0 {
@@ -231,41 +267,46 @@ impl<P: Send> Pump<P> {
         self.now = now;
     }
 
-    /// Offers the device the requests that it refused earlier, then those of `next`, until it refuses one.
+    /// Offers the device the requests that it refused earlier, then those of `source`, until it refuses one.
     #[inline]
     fn offer(
         &mut self,
         hub: &Hub<P>,
         now: Instant,
         issued: &mut Issued,
-        next: &mut impl FnMut(&mut Self) -> Option<Inflight>,
+        source: &mut impl Source<P>,
     ) {
         issued.refused = None;
         if hub.lasting.control.is_quiesced() {
             // They go ahead of all others when the queue goes on.
-            while let Some(rq) = next(self) {
-                self.stuck.push_back(rq);
-            }
+            self.keep(source);
             return;
         }
         let before = issued.accepted;
         if !self.stuck.is_empty() {
             self.offer_stuck(hub, now, issued);
         }
-        while issued.refused.is_none()
-            && let Some(rq) = next(self)
-        {
+        while issued.refused.is_none() && !source.is_empty(self) {
+            let rq = source.take(self);
             self.enqueue(hub, now, rq, issued);
         }
         // The requests of the caller must not be lost behind a refusal.
         if issued.refused.is_some() {
-            while let Some(rq) = next(self) {
-                self.stuck.push_back(rq);
-            }
+            self.keep(source);
         }
         if issued.accepted > before {
             self.at_device += issued.accepted - before;
             self.device.commit(now);
+        }
+    }
+
+    /// Keeps the requests of `source` behind those that the device refused.
+    #[cold]
+    #[inline(never)]
+    fn keep(&mut self, source: &mut impl Source<P>) {
+        while !source.is_empty(self) {
+            let rq = source.take(self);
+            self.stuck.push_back(rq);
         }
     }
 

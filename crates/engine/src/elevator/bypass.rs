@@ -4,7 +4,27 @@ use super::{
     Chain, Cx, Elevator, HwQueue, Inflight, IoMeta, NoMerges, Op, PluggedRequest, RequestId, Tag,
     merge,
 };
+use blkmq_core::IoFlags;
 use blkmq_sched::{Bypass, Pick, WholePlug};
+
+/// Slots for requests of one hardware queue that pass together.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Slots {
+    pub(crate) all: u32,
+    /// Of those, slots of anything but sync reads.
+    limited: u32,
+    /// Of those, slots of I/O without [`IoFlags::SYNC`].
+    unsynced: u32,
+}
+
+impl Slots {
+    #[inline]
+    fn add(&mut self, io: &IoMeta) {
+        self.all += 1;
+        self.limited += u32::from(!io.is_sync_read());
+        self.unsynced += u32::from(!io.flags.contains(IoFlags::SYNC));
+    }
+}
 
 impl Elevator {
     /// May an I/O that comes now take a short way? Not ahead of a request that is held, that waits for a slot by
@@ -51,29 +71,31 @@ impl Elevator {
         room >= n as usize && self.used[0].all + n <= self.config.nr_requests
     }
 
-    /// May all of `ios` pass together? Not without slots for all, nor into a flush sequence, nor past a chance to merge
-    /// with each other; and they are all reads or all writes. A policy that limits slots is not asked yet.
+    /// The slots that `ios` need to pass together; `None` if they may not: without slots for all, into a flush sequence,
+    /// or past a chance to merge with each other; nor unless they are all reads or all writes. A policy that limits slots
+    /// is not asked yet.
     pub(crate) fn lets_all_pass<'a>(
         &self,
         ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
-    ) -> bool {
+    ) -> Option<Slots> {
         let used = &self.used[0];
         let room = self.requests.capacity() - self.requests.in_use();
-        let Some(PluggedRequest { meta: first, .. }) = ios.clone().next() else { return false };
+        let PluggedRequest { meta: first, .. } = ios.clone().next()?;
         if used.all as usize + ios.len() > self.config.nr_requests as usize
             || ios.len() > room
             || !matches!(first.op, Op::Read | Op::Write)
         {
-            return false;
+            return None;
         }
-        let mut limited = used.limited;
+        let mut slots = Slots::default();
         for PluggedRequest { meta, .. } in ios.clone() {
-            limited += u32::from(!meta.is_sync_read());
+            slots.add(meta);
             if meta.op != first.op || meta.flags.intersects(self.sequenced) {
-                return false;
+                return None;
             }
         }
-        (limited <= self.async_depth || limited == used.limited) && self.are_apart(ios)
+        let below = slots.limited == 0 || used.limited + slots.limited <= self.async_depth;
+        (below && self.are_apart(ios)).then_some(slots)
     }
 
     /// May none of `ios` merge with another one?
@@ -85,24 +107,29 @@ impl Elevator {
         self.config.nomerges == NoMerges::None || merge::are_apart(ios.map(|io| &io.meta))
     }
 
-    /// Gives slots to I/Os that may pass together, and has the policy insert and pick all of them, to leave by `hw`.
-    /// False, and nothing has happened, if the policy does not.
+    /// Gives the `slots` that they need to I/Os that may pass together, and has the policy insert and pick all of them, to
+    /// leave by `hw`. False, and nothing has happened, if the policy does not.
     pub(crate) fn insert_and_pick_all<'a>(
         &mut self,
         ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
+        slots: Slots,
         hw: HwQueue,
         ids: &mut [RequestId],
         order: &mut [u8],
     ) -> bool {
         let used = self.used[0];
+        let first_hw = HwQueue(self.config.first_hw);
         for (id, io) in ids.iter_mut().zip(ios.clone()) {
-            *id = self.take_slot(&io.meta);
+            *id = self.fill_slot(&io.meta);
         }
         let cx = Cx::new(self.now, &self.requests, &self.env);
         if !self.policy.insert_and_pick_all(&cx, &WholePlug { rqs: ids, hw, used }, order) {
-            ids.iter().for_each(|id| self.free_slot(*id));
+            for id in ids {
+                self.requests.free(*id);
+            }
             return false;
         }
+        self.count_slots(first_hw, slots);
         for (id, io) in ids.iter().zip(ios) {
             self.watch_passed(*id, io.bios);
         }
@@ -139,10 +166,56 @@ impl Elevator {
         meta.op != Op::Flush && !meta.flags.intersects(self.sequenced) && self.has_slot_for(meta)
     }
 
+    /// The slots for the first of `ios`, as many as [may pass](Self::lets_pass) together, at most `most`. They come from
+    /// one hardware queue.
+    #[inline(always)]
+    pub(crate) fn passing<'a>(
+        &self,
+        ios: impl Iterator<Item = &'a PluggedRequest> + Clone,
+        most: u32,
+    ) -> Slots {
+        let mut slots = Slots::default();
+        let Some(PluggedRequest { meta: first, .. }) = ios.clone().next() else { return slots };
+        let used = &self.used[usize::from(first.hw.0 - self.config.first_hw)];
+        let free = self.requests.capacity() - self.requests.in_use();
+        let mut room = self.config.nr_requests.saturating_sub(used.all).min(free as u32).min(most);
+        if self.limits_slots && room > 0 {
+            room = u32::from(self.admits(first, *used));
+        }
+        for PluggedRequest { meta, .. } in ios.take(room as usize) {
+            let takes_data = meta.op != Op::Flush && !meta.flags.intersects(self.sequenced);
+            let below = meta.is_sync_read() || used.limited + slots.limited < self.async_depth;
+            if !(takes_data && below) {
+                break;
+            }
+            slots.add(meta);
+        }
+        slots
+    }
+
+    /// Counts slots as taken by requests of `hw` that [fill](Self::fill_slot) them.
+    #[inline]
+    pub(crate) fn count_slots(&mut self, hw: HwQueue, slots: Slots) {
+        let used = self.used(hw);
+        used.all += slots.all;
+        used.limited += slots.limited;
+        used.unsynced += slots.unsynced;
+    }
+
     /// Gives a slot to an I/O that [may pass](Self::lets_pass).
     #[inline]
     pub(crate) fn pass(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
         let id = self.take_slot(&io.meta);
+        if self.notes_passing {
+            self.note_passing(id, io.bios, hw);
+        }
+        id
+    }
+
+    /// The same with a slot that is [counted](Self::count_slots) already.
+    #[inline]
+    pub(crate) fn pass_counted(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
+        let id = self.fill_slot(&io.meta);
         if self.notes_passing {
             self.note_passing(id, io.bios, hw);
         }

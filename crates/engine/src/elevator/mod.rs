@@ -363,7 +363,7 @@ impl Elevator {
 
     #[inline(always)]
     fn free_slot(&mut self, id: RequestId) {
-        let meta = self.requests.get(id);
+        let meta = self.requests.free(id);
         if meta.op != Op::Flush {
             let (hw, limited, unsynced) =
                 (meta.hw, !meta.is_sync_read(), !meta.flags.contains(IoFlags::SYNC));
@@ -372,7 +372,6 @@ impl Elevator {
             used.limited -= u32::from(limited);
             used.unsynced -= u32::from(unsynced);
         }
-        self.requests.free(id);
     }
 
     /// Counts a request as held by the policy.
@@ -396,12 +395,18 @@ impl Elevator {
     /// Takes a slot for a request with data. The caller has seen that one is free.
     #[inline(always)]
     fn take_slot(&mut self, meta: &IoMeta) -> RequestId {
-        let id = self.requests.alloc(*meta).expect("a free slot was seen");
+        let id = self.fill_slot(meta);
         let used = self.used(meta.hw);
         used.all += 1;
         used.limited += u32::from(!meta.is_sync_read());
         used.unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
         id
+    }
+
+    /// Puts a request into a free slot, which the caller has seen and counts.
+    #[inline(always)]
+    fn fill_slot(&mut self, meta: &IoMeta) -> RequestId {
+        self.requests.alloc(*meta).expect("a free slot was seen")
     }
 
     /// Lets others merge with a request that is held from now on, if it is of that kind.
@@ -486,29 +491,30 @@ impl Elevator {
             self.until_sample -= there;
             self.some_ended |= there > 0;
         }
-        returns.take_all(|done| {
-            self.tell_done(done);
+        let Some(returns) = returns.take_all() else { return 0 };
+        let there = returns.len() as u32;
+        for done in returns {
+            self.tell_done(&done);
             self.free_slot(done.rq);
-        })
+        }
+        there
     }
 
     #[inline(never)]
     fn take_watched(&mut self, returns: &mut Consumer<Done>) -> u32 {
-        let ended = if self.is_sampled {
-            returns.take_all(|done| {
-                self.tell_done(done);
-                self.sample_completed(done);
-                self.free_slot(done.rq);
-            })
-        } else {
-            returns.take_all(|done| {
-                self.tell_done(done);
-                self.watch_completed(done);
-                self.free_slot(done.rq);
-            })
-        };
-        self.some_ended |= ended > 0;
-        ended
+        let Some(returns) = returns.take_all() else { return 0 };
+        let there = returns.len() as u32;
+        for done in returns {
+            self.tell_done(&done);
+            if self.is_sampled {
+                self.sample_completed(&done);
+            } else {
+                self.watch_completed(&done);
+            }
+            self.free_slot(done.rq);
+        }
+        self.some_ended = true;
+        there
     }
 
     #[inline(always)]

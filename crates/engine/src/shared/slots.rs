@@ -510,27 +510,15 @@ impl BioSender {
 }
 
 impl BioReceiver {
-    /// Takes the oldest finished bio. Its cell is part of the credit again.
-    #[inline(always)]
-    pub(crate) fn pop<P>(&mut self, table: &BioTable<P>, credit: &mut Credit) -> Option<Popped<P>> {
+    /// The finished bios, whose cells become part of `credit` again.
+    #[inline]
+    pub(crate) fn finished<'a, P>(
+        &'a mut self,
+        table: &'a BioTable<P>,
+        credit: &'a mut Credit,
+    ) -> FinishedBios<'a, P> {
         assert!(self.table == table.id && credit.table == table.id, "a ring of another queue");
-        let entry = self.ring.pop()?;
-        let index = entry as u32;
-        // SAFETY: numbers in the ring come from `into_payload` alone, each for a token that was given up, so the cell
-        // has no other holder; the ring returns each number once.
-        let (cookie, part, payload) = unsafe {
-            table.cell_mut(index, |cell| {
-                let Held { payload, .. } =
-                    cell.held.take().expect("a finished bio has its payload");
-                (cell.cookie, cell.is_part(), payload)
-            })
-        };
-        credit.put(index);
-        let result = match (entry >> ERRNO_SHIFT) as u16 {
-            0 => Ok(()),
-            errno => Err(IoError(errno)),
-        };
-        Some(Popped { cookie, result, payload, cell: index, part })
+        FinishedBios { ring: &mut self.ring, table, credit }
     }
 
     /// The place of the oldest finished bio if there is one and it is part of a divided I/O.
@@ -556,6 +544,38 @@ impl BioReceiver {
     /// See [`CompletionReceiver::cancel_park`].
     pub(crate) fn cancel_park(&mut self) {
         self.ring.cancel_park();
+    }
+}
+
+/// Takes finished bios, the oldest first.
+pub(crate) struct FinishedBios<'a, P> {
+    ring: &'a mut CompletionReceiver,
+    table: &'a BioTable<P>,
+    credit: &'a mut Credit,
+}
+
+impl<P> Iterator for FinishedBios<'_, P> {
+    type Item = Popped<P>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Popped<P>> {
+        let entry = self.ring.pop()?;
+        let index = entry as u32;
+        // SAFETY: numbers in the ring come from `into_payload` alone, each for a token that was given up, so the cell
+        // has no other holder; the ring returns each number once.
+        let (cookie, part, payload) = unsafe {
+            self.table.cell_mut(index, |cell| {
+                let Held { payload, .. } =
+                    cell.held.take().expect("a finished bio has its payload");
+                (cell.cookie, cell.is_part(), payload)
+            })
+        };
+        self.credit.put(index);
+        let result = match (entry >> ERRNO_SHIFT) as u16 {
+            0 => Ok(()),
+            errno => Err(IoError(errno)),
+        };
+        Some(Popped { cookie, result, payload, cell: index, part })
     }
 }
 

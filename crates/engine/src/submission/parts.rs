@@ -25,6 +25,6 @@ impl Parts {
 
     /// Takes the payload of an I/O that is done.
     pub(crate) fn pop<P>(&mut self, table: &BioTable<P>) -> Option<P> {
-        self.receiver.pop(table, &mut self.credit).map(|popped| popped.payload)
+        self.receiver.finished(table, &mut self.credit).next().map(|popped| popped.payload)
     }
 }

@@ -130,8 +130,8 @@ impl Emptied<'_> {
 
     /// Requests that are left, where they are taken in the order of submission.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.requests.len() - self.at
+    pub(crate) fn rest(&self) -> &[PluggedRequest] {
+        &self.requests[self.at..]
     }
 
     /// Takes the request of a place.

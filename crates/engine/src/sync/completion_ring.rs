@@ -58,6 +58,8 @@ pub(crate) struct CompletionReceiver {
     shared: Arc<Shared>,
     /// Entries taken so far.
     head: u64,
+    /// The lap of `head`.
+    lap: u64,
 }
 
 struct Shared {
@@ -84,7 +86,8 @@ pub(crate) fn completion_ring(capacity: u32) -> (CompletionSender, CompletionRec
         #[cfg(debug_assertions)]
         taken: CachePadded::new(AtomicU64::new(0)),
     });
-    (CompletionSender { shared: Arc::clone(&shared) }, CompletionReceiver { shared, head: 0 })
+    let lap = shared.lap(0);
+    (CompletionSender { shared: Arc::clone(&shared) }, CompletionReceiver { shared, head: 0, lap })
 }
 
 impl Shared {
@@ -152,6 +155,9 @@ impl CompletionReceiver {
     pub(crate) fn pop(&mut self) -> Option<u64> {
         let payload = self.peek()?;
         self.head += 1;
+        if self.head & (self.shared.capacity - 1) == 0 {
+            self.lap = self.shared.lap(self.head);
+        }
         #[cfg(debug_assertions)]
         self.shared.taken.store(self.head, Ordering::Relaxed);
         Some(payload)
@@ -179,7 +185,7 @@ impl CompletionReceiver {
     #[inline]
     pub(crate) fn peek(&self) -> Option<u64> {
         let entry = self.shared.entry(self.head).load(Ordering::Acquire);
-        let written = entry & !PAYLOAD_MASK == self.shared.lap(self.head);
+        let written = entry & !PAYLOAD_MASK == self.lap;
         written.then_some(entry & PAYLOAD_MASK)
     }
 

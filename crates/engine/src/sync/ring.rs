@@ -109,6 +109,40 @@ impl<T> Shared<T> {
     }
 }
 
+/// The values that are being taken. Those that have been seen are taken even if a panic ends this early.
+pub(crate) struct TakeAll<'a, T: Copy>(&'a mut Consumer<T>);
+
+impl<T: Copy> Iterator for TakeAll<'_, T> {
+    type Item = T;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<T> {
+        let ring = &mut *self.0;
+        if ring.head == ring.tail {
+            return None;
+        }
+        // SAFETY: as in `pop`; the entry is the producer's only after the store in `drop`.
+        let value = unsafe { ring.shared.take(ring.head) };
+        ring.head = ring.head.wrapping_add(1);
+        Some(value)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.0.tail.wrapping_sub(self.0.head) as usize;
+        (left, Some(left))
+    }
+}
+
+impl<T: Copy> ExactSizeIterator for TakeAll<'_, T> {}
+
+impl<T: Copy> Drop for TakeAll<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.shared.head.store(self.0.head, Ordering::Release);
+    }
+}
+
 impl<T> Producer<T> {
     /// Adds a value, and publishes it and every staged value.
     ///
@@ -245,25 +279,13 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Shows all published values to `look`, the oldest first, and takes them, with one store. Returns how many. If
-    /// `look` panics, those that it has seen are not seen again.
-    #[inline(always)]
-    pub(crate) fn take_all(&mut self, mut look: impl FnMut(&T)) -> u32
+    /// Takes all published values, the oldest first, with one store at the end. `None` if there are none.
+    #[inline]
+    pub(crate) fn take_all(&mut self) -> Option<TakeAll<'_, T>>
     where
         T: Copy,
     {
-        if self.is_empty() {
-            return 0;
-        }
-        let there = self.tail.wrapping_sub(self.head);
-        while self.head != self.tail {
-            let at = self.head;
-            self.head = at.wrapping_add(1);
-            // SAFETY: as in `pop`; the entry is the producer's only after the store below.
-            self.shared.entry(at).with(|entry| look(unsafe { (*entry).assume_init_ref() }));
-        }
-        self.shared.head.store(self.head, Ordering::Release);
-        there
+        if self.is_empty() { None } else { Some(TakeAll(self)) }
     }
 
     /// The oldest value.

@@ -38,7 +38,9 @@ impl Alone {
             assert_eq!(order[..ids.len()], identity, "in the order of submission");
             self.env.settle_all(&ids);
         } else {
-            ids.iter().for_each(|id| self.requests.free(*id));
+            for id in &ids {
+                self.requests.free(*id);
+            }
         }
         left
     }

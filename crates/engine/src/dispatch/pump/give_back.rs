@@ -64,17 +64,26 @@ impl<P: Send> Pump<P> {
     }
 
     #[inline(always)]
-    pub(super) fn finish(
-        &mut self,
-        hub: &Hub<P>,
-        now: Instant,
-        mut rq: Inflight,
-        result: IoResult,
-    ) {
+    pub(super) fn finish(&mut self, hub: &Hub<P>, now: Instant, rq: Inflight, result: IoResult) {
         if result.is_err() || !self.apart.is_empty() {
-            let Some(over) = self.look_apart(hub, now, rq, result) else { return };
-            rq = over;
+            self.finish_rare(hub, now, rq, result);
+        } else {
+            self.end(hub, now, rq, Ok(()));
         }
+    }
+
+    /// Ends a request that failed, or any request while some are being repeated by owner.
+    #[cold]
+    #[inline(never)]
+    fn finish_rare(&mut self, hub: &Hub<P>, now: Instant, rq: Inflight, result: IoResult) {
+        if let Some(over) = self.look_apart(hub, now, rq, result) {
+            self.end(hub, now, over, result);
+        }
+    }
+
+    /// Ends a request that is over, or hands it back for the next step of its flush sequence.
+    #[inline(always)]
+    fn end(&mut self, hub: &Hub<P>, now: Instant, rq: Inflight, result: IoResult) {
         self.give_back(hub, &rq);
         if rq.is_step() {
             self.hand_back(Handback { rq, verdict: Verdict::Done(result), at: now });
@@ -94,8 +103,6 @@ impl<P: Send> Pump<P> {
 
     /// Handles a request that failed, or any request while some are being repeated by owner. Returns the request if
     /// it is over.
-    #[cold]
-    #[inline(never)]
     fn look_apart(
         &mut self,
         hub: &Hub<P>,

@@ -50,7 +50,7 @@ impl Runner {
         }
         if self.elevator.may_bypass() {
             self.pass_all(hub, plug, ready);
-        } else if plug.len() == 1 {
+        } else if plug.rest().len() == 1 {
             // By a pass with more to do, or the straight way of `drive` would have been taken.
             self.pass_only(hub, plug, ready);
         }
@@ -191,7 +191,7 @@ impl Runner {
         let Self { elevator, lanes, unused, duties, staging, .. } = self;
         let mut portion = Portion::of(ring_of(staging, id), PASS_STAGED);
         // Several plugs may be in it, and those have not been merged with each other.
-        if !elevator.are_apart(portion.requests()) {
+        if !elevator.are_apart(portion.all()) {
             return false;
         }
         let exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };

@@ -20,10 +20,17 @@ pub(super) trait Line {
     where
         Self: 'a;
 
-    fn left(&self) -> u32;
-    fn first(&mut self) -> Option<&PluggedRequest>;
-    /// Takes the first one, of which [`first`](Self::first) has shown that it is there. Not an `Option`, which would be
-    /// copied in overlapping parts.
+    /// Those that are left, without taking them.
+    fn requests(&self) -> impl Iterator<Item = &PluggedRequest> + Clone;
+    /// The first one.
+    ///
+    /// # Panics
+    /// If none is left.
+    fn first(&mut self) -> &PluggedRequest;
+    /// Takes the first one. Not an `Option`, which would be copied in overlapping parts.
+    ///
+    /// # Panics
+    /// If none is left.
     fn take(&mut self) -> (Self::Meta<'_>, Chain);
 }
 
@@ -34,13 +41,13 @@ impl Line for Emptied<'_> {
         Self: 'a;
 
     #[inline]
-    fn left(&self) -> u32 {
-        self.len() as u32
+    fn requests(&self) -> impl Iterator<Item = &PluggedRequest> + Clone {
+        self.rest().iter()
     }
 
     #[inline]
-    fn first(&mut self) -> Option<&PluggedRequest> {
-        self.peek()
+    fn first(&mut self) -> &PluggedRequest {
+        self.rest().first().expect("a request is left")
     }
 
     #[inline(always)]
@@ -64,9 +71,15 @@ impl<'a> Portion<'a> {
         Self { ring, left }
     }
 
+    /// Requests that are left.
+    #[inline]
+    pub(super) fn left(&self) -> u32 {
+        self.left
+    }
+
     /// All of them, without taking them.
     #[inline]
-    pub(super) fn requests(&self) -> impl ExactSizeIterator<Item = &PluggedRequest> + Clone {
+    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &PluggedRequest> + Clone {
         self.ring.front(self.left)
     }
 
@@ -88,13 +101,14 @@ impl Line for Portion<'_> {
         Self: 'a;
 
     #[inline]
-    fn left(&self) -> u32 {
-        self.left
+    fn requests(&self) -> impl Iterator<Item = &PluggedRequest> + Clone {
+        self.all()
     }
 
     #[inline]
-    fn first(&mut self) -> Option<&PluggedRequest> {
-        if self.left > 0 { self.ring.peek() } else { None }
+    fn first(&mut self) -> &PluggedRequest {
+        assert!(self.left > 0, "a request is left");
+        self.ring.peek().expect("what is left was seen")
     }
 
     #[inline(always)]
@@ -131,28 +145,26 @@ impl<P> Exit<'_, P> {
     /// Sends the first requests of `line` past the policy, as far as there are slots and tags. Returns how many.
     #[inline(always)]
     pub(super) fn send_all(self, line: &mut impl Line, ready: &mut Ready) -> u32 {
-        let Self { elevator, lane, unused, duties, hub, hw } = self;
+        let Self { elevator, lane, hub, hw, .. } = self;
         let hctx = hub.hctx(hw);
         let mut sent = 0;
-        while line.first().is_some_and(|io| elevator.lets_pass(&io.meta)) {
-            let want = line.left().min(TAG_BATCH);
-            let Some(mut tags) = hctx.tags.get_batch(&mut lane.hint, want) else { break };
-            sent += tags.len();
-            while let Some(tag) = tags.pop() {
-                let first = line.first().filter(|io| elevator.lets_pass(&io.meta));
-                match first.map(|io| elevator.pass(io, hw)) {
-                    // An outbox has room for a request with every tag.
-                    Some(id) => {
-                        let (meta, chain) = line.take();
-                        lane.outbox.put_with(|| elevator.token(meta.borrow(), chain, id, hw, tag));
-                    }
-                    None => unused.push(tag),
-                }
+        loop {
+            let mut slots = elevator.passing(line.requests(), TAG_BATCH);
+            if slots.all == 0 {
+                break;
             }
-            if !unused.is_empty() {
-                sent -= unused.len() as u32;
-                hctx.tags.put(unused, &hub.tag_wait, duties);
-                unused.clear();
+            let Some(mut tags) = hctx.tags.get_batch(&mut lane.hint, slots.all) else { break };
+            if tags.len() < slots.all {
+                slots = elevator.passing(line.requests(), tags.len());
+            }
+            elevator.count_slots(line.first().meta.hw, slots);
+            sent += slots.all;
+            while let Some(tag) = tags.pop() {
+                // While a policy is told, the request is in the line, which is where a panic leaves it.
+                let id = elevator.pass_counted(line.first(), hw);
+                let (meta, chain) = line.take();
+                // An outbox has room for a request with every tag.
+                lane.outbox.put_with(|| elevator.token(meta.borrow(), chain, id, hw, tag));
             }
         }
         if sent > 0 {
@@ -171,13 +183,16 @@ impl<P> Exit<'_, P> {
         places: &mut Places,
     ) -> Option<TagBatch> {
         let n = ios.len();
-        if n > PLUG || !self.elevator.lets_all_pass(ios.clone()) {
+        if n > PLUG {
             return None;
         }
+        let slots = self.elevator.lets_all_pass(ios.clone())?;
         let hctx = self.hub.hctx(self.hw);
         let mut tags = hctx.tags.get_batch(&mut self.lane.hint, n as u32)?;
         let (ids, order) = (&mut places.ids[..n], &mut places.order[..n]);
-        if tags.len() == n as u32 && self.elevator.insert_and_pick_all(ios, self.hw, ids, order) {
+        if tags.len() == n as u32
+            && self.elevator.insert_and_pick_all(ios, slots, self.hw, ids, order)
+        {
             return Some(tags);
         }
         while let Some(tag) = tags.pop() {

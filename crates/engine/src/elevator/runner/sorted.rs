@@ -4,7 +4,7 @@
 
 use super::Runner;
 use super::admission::{PASS_STAGED, ring_of};
-use super::exit::{Exit, Line, Places, Portion};
+use super::exit::{Exit, Places, Portion};
 use crate::dispatch::ready::Ready;
 use crate::shared::hub::Hub;
 use crate::submission::plug::Plug;
@@ -36,7 +36,7 @@ impl Runner {
         let mut portion = Portion::of(ring_of(staging, id), PASS_STAGED);
         let mut exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
         let mut places = Places::new();
-        let Some(tags) = exit.ask(portion.requests(), &mut places) else { return false };
+        let Some(tags) = exit.ask(portion.all(), &mut places) else { return false };
         while portion.left() > 0 {
             tray.append(portion.take_whole());
         }

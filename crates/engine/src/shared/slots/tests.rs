@@ -40,7 +40,7 @@ fn a_chain_keeps_its_order_and_comes_apart_again() {
     for (credit, expected) in [(one, ["a", "b"]), (two, ["c", "d"])] {
         let mut receiver = receivers.next().expect("two rings");
         assert_eq!(credit.left(), 0);
-        let got: Vec<_> = std::iter::from_fn(|| receiver.pop(&table, credit)).collect();
+        let got: Vec<_> = receiver.finished(&table, credit).collect();
         assert_eq!(got.iter().map(|bio| bio.payload).collect::<Vec<_>>(), expected);
         assert_eq!(credit.left(), 2);
         let failed = expected[0] == "c";
@@ -61,7 +61,7 @@ fn a_part_is_known_by_its_place_and_the_next_bio_of_the_cell_is_none() {
     finish.push(part, Ok(()));
     assert!(!finish.send(&sender));
     assert_eq!(receiver.peek_part(&table), Some(1));
-    let popped = receiver.pop(&table, credit).expect("it is finished");
+    let popped = receiver.finished(&table, credit).next().expect("it is finished");
     assert_eq!((popped.payload, popped.part), ("part", true));
     assert_eq!(table.place(popped.cell), 1);
     let again = claim(&table, credit, "again");
@@ -70,7 +70,7 @@ fn a_part_is_known_by_its_place_and_the_next_bio_of_the_cell_is_none() {
         finish.push(bio, Ok(()));
         assert!(!finish.send(&sender));
         assert_eq!(receiver.peek_part(&table), None);
-        assert!(!receiver.pop(&table, credit).expect("it is finished").part);
+        assert!(!receiver.finished(&table, credit).next().expect("it is finished").part);
     }
 }
 

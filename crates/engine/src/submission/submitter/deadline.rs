@@ -18,8 +18,6 @@ impl<P: Send> Submitter<P> {
     }
 
     /// Is `io` to be taken, as far as its deadline goes?
-    #[cold]
-    #[inline(never)]
     pub(super) fn check_deadline(&mut self, now: Instant, io: &Io<P>) -> Result<(), Refusal> {
         self.catch_up();
         let Some(expected) = self.expects(now, io) else { return Err(Refusal::NoForecast) };

@@ -32,9 +32,20 @@ impl<P: Payload> Submitter<P> {
         if P::WRITE_ONLY && io.op == Op::Read {
             return Err(Refused::new(io, Refusal::WriteOnly));
         }
-        if io.deadline.is_some()
-            && let Err(why) = self.check_deadline(now, &io)
-        {
+        if io.deadline.is_some() {
+            return self.push_with_deadline(now, apart(io));
+        }
+        if self.is_plain(io.op, io.sector, io.sectors) {
+            self.push_whole(now, io, 1)
+        } else {
+            self.push_large(now, apart(io))
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_with_deadline(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if let Err(why) = self.check_deadline(now, &io) {
             return Err(Refused::new(io, why));
         }
         if self.is_plain(io.op, io.sector, io.sectors) {
@@ -54,7 +65,7 @@ impl<P: Payload> Submitter<P> {
             Ok(bio) => bio,
             Err(payload) => {
                 let why = Refusal::NoCredit { depth: self.depth };
-                return Err(Refused::new(Io { payload, ..io }, why));
+                return Err(Refused::new(apart(Io { payload, ..io }), why));
             }
         };
         let meta = IoMeta {
@@ -219,6 +230,26 @@ impl<P: Send> Submitter<P> {
             self.flush(now);
         }
     }
+}
+
+/// The same I/O in a place of its own. A function that takes an I/O for a rare case needs it in memory; the common case
+/// then keeps it in registers.
+#[inline(always)]
+fn apart<P>(io: Io<P>) -> Io<P> {
+    let Io {
+        op,
+        sector,
+        sectors,
+        flags,
+        ioprio,
+        owner,
+        group,
+        write_hint,
+        deadline,
+        cookie,
+        payload,
+    } = io;
+    Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, deadline, cookie, payload }
 }
 
 /// Segments of a bio that the device takes whole.

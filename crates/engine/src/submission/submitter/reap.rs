@@ -15,8 +15,9 @@ impl<P: Payload> Submitter<P> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let mut reaped = 0;
         let mut counted = Reaped { bios: 0, tally: &self.tally };
+        let mut finished = parts.receiver.finished(&q.hub.lasting.table, &mut parts.credit);
         while reaped < most
-            && let Some(popped) = parts.receiver.pop(&q.hub.lasting.table, &mut parts.credit)
+            && let Some(popped) = finished.next()
         {
             counted.bios += 1;
             let Popped { cookie, mut result, mut payload, cell, part } = popped;
@@ -59,8 +60,8 @@ impl<P: Payload> Submitter<P> {
         while let Some(place) = parts.receiver.peek_part(&q.hub.lasting.table)
             && !self.splits.completes(place)
         {
-            let popped = parts.receiver.pop(&q.hub.lasting.table, &mut parts.credit);
-            let part = popped.expect("it was seen just now");
+            let mut finished = parts.receiver.finished(&q.hub.lasting.table, &mut parts.credit);
+            let part = finished.next().expect("it was seen just now");
             let whole = self.splits.part_done(place, part.result, part.payload);
             assert!(whole.is_none(), "others are missing");
             self.tally.completed.add(1);

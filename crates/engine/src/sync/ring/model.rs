@@ -63,10 +63,10 @@ fn all_arrive_in_order(take_all: fn(&mut Consumer<u32>, &mut u32)) {
 #[test]
 fn loom_all_arrive_in_order() {
     all_arrive_in_order(|rx, expected| {
-        rx.take_all(|n| {
-            assert_eq!(n, expected);
+        for n in rx.take_all().into_iter().flatten() {
+            assert_eq!(n, *expected);
             *expected += 1;
-        });
+        }
     });
 }
 
