@@ -4,6 +4,7 @@
 //! requests that come and go in one call. Which request is next is the policy's decision.
 
 use crate::policy::PLUG;
+use core::hint::select_unpredictable;
 
 /// The bits of a key that say which of the plug a request is. The sector above them is below 2^55 (`Limits::MAX_CAPACITY`).
 const NTH_BITS: u32 = PLUG.ilog2();
@@ -20,10 +21,19 @@ pub(crate) struct Sorted {
     at: u32,
 }
 
-/// Sorts up to eight keys; those that are not used are the highest. A sorting network, in registers: no jump depends on
-/// sectors, which no branch predictor could guess.
+/// The end of sweeps over a plug.
+pub(crate) struct Swept {
+    /// The sector of the last request.
+    pub(crate) last: u64,
+    /// The place in the order at which the last sweep began that did not go on from the head; `None` if all requests lay
+    /// ahead of it.
+    pub(crate) began: Option<usize>,
+}
+
+/// Sorts up to eight keys; those that are not used are the highest. Returns how many are below `head`. A sorting network,
+/// in registers: no jump depends on sectors, which no branch predictor could guess.
 #[inline(always)]
-fn sort_eight(keys: &mut [u64; PLUG]) {
+fn sort_eight(keys: &mut [u64; PLUG], head: u64) -> u32 {
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h, ..] = *keys;
     macro_rules! exchange {
         ($($low:ident $high:ident),*) => {
@@ -37,31 +47,31 @@ fn sort_eight(keys: &mut [u64; PLUG]) {
     exchange!(b e, d g);
     exchange!(b c, d e, f g);
     keys[..8].copy_from_slice(&[a, b, c, d, e, f, g, h]);
+    [a, b, c, d, e, f, g, h].into_iter().fold(0, |below, key| below + u32::from(key < head))
 }
 
 impl Sorted {
-    /// Sorts a plug, of which these are the sectors. O(1) for up to eight of them, O(n log n) for
-    /// more, of at most [`PLUG`].
+    /// Sorts a plug, of which these are the sectors, and goes to the first at or after `head`. O(1) for up to eight of
+    /// them, O(n log n) for more, of at most [`PLUG`].
     #[inline(always)]
-    pub(crate) fn of(sectors: impl Iterator<Item = u64>) -> Self {
-        let mut keys = [u64::MAX; PLUG];
-        let mut len = 0;
-        for (key, sector) in keys.iter_mut().zip(sectors) {
+    pub(crate) fn of(sectors: impl Iterator<Item = u64>, head: u64) -> Self {
+        let mut sorted = Self { keys: [u64::MAX; PLUG], len: 0, left: 0, at: 0 };
+        for (key, sector) in sorted.keys.iter_mut().zip(sectors) {
             debug_assert!(sector <= u64::MAX >> NTH_BITS, "a sector beyond every device");
-            *key = sector << NTH_BITS | len as u64;
-            len += 1;
+            *key = sector << NTH_BITS | sorted.len as u64;
+            sorted.len += 1;
         }
-        match len {
-            0 | 1 => {}
-            2..=8 => sort_eight(&mut keys),
-            _ => keys.sort_unstable(),
-        }
-        Self { keys, len, left: (1 << len) - 1, at: 0 }
-    }
-
-    /// The number of requests, picked or not.
-    pub(crate) fn len(&self) -> usize {
-        self.len
+        let head = head << NTH_BITS;
+        sorted.at = match sorted.len {
+            0 | 1 => u32::from(sorted.keys[0] < head),
+            2..=8 => sort_eight(&mut sorted.keys, head),
+            _ => {
+                sorted.keys.sort_unstable();
+                sorted.keys.partition_point(|key| *key < head) as u32
+            }
+        };
+        sorted.left = (1 << sorted.len) - 1;
+        sorted
     }
 
     /// The sector of the request at a position.
@@ -82,11 +92,33 @@ impl Sorted {
         found.expect("it is one of the plug")
     }
 
-    /// Goes to the first request at or after `sector`.
-    pub(crate) fn go_to(&mut self, sector: u64) {
-        // Not a search that stops: where it stops is not to be guessed.
-        let before = self.keys[..self.len].iter().filter(|key| **key >> NTH_BITS < sector);
-        self.at = before.count() as u32;
+    /// Writes the order in which sweeps pick all requests: up from the head to the last one; then from the oldest of those
+    /// that are left up to the last of them; and so on. O(n). No jump depends on sectors.
+    #[inline(always)]
+    pub(crate) fn sweep(&self, order: &mut [u8]) -> Swept {
+        let len = self.len as u32;
+        // By position: that of the oldest up to here.
+        let mut oldest = [0; PLUG];
+        let mut at = 0;
+        for (here, place) in (0..len).zip(&mut oldest) {
+            at = select_unpredictable(self.nth(here) < self.nth(at), here, at);
+            *place = at;
+        }
+        let mut swept = Swept { last: 0, began: None };
+        let (mut start, mut end) = (self.at, len);
+        at = start;
+        for (nth, place) in order[..self.len].iter_mut().enumerate() {
+            let is_over = at == end;
+            end = select_unpredictable(is_over, start, end);
+            let oldest = oldest[start.wrapping_sub(1) as usize % PLUG];
+            start = select_unpredictable(is_over, oldest, start);
+            at = select_unpredictable(is_over, start, at);
+            swept.began = select_unpredictable(is_over, Some(nth), swept.began);
+            *place = self.nth(at);
+            at += 1;
+        }
+        swept.last = self.sector(at.wrapping_sub(1));
+        swept
     }
 
     /// The position of the next request that has not been picked, if one lies ahead.
@@ -117,12 +149,6 @@ impl Sorted {
         Some(at)
     }
 
-    /// The position of the request that came first.
-    pub(crate) fn oldest(&self) -> Option<u32> {
-        let left = (0..self.len as u32).filter(|at| self.left & 1 << at != 0);
-        left.min_by_key(|at| self.nth(*at))
-    }
-
     /// Picks the request at a position: its sector, and its position in the plug.
     #[inline]
     pub(crate) fn pick(&mut self, at: u32) -> (u64, u8) {
@@ -138,7 +164,7 @@ mod tests {
     use alloc::vec::Vec;
 
     fn order(sectors: &[u64]) -> Vec<u8> {
-        let sorted = Sorted::of(sectors.iter().copied());
+        let sorted = Sorted::of(sectors.iter().copied(), 0);
         (0..sectors.len() as u32).map(|at| sorted.nth(at)).collect()
     }
 
@@ -159,6 +185,41 @@ mod tests {
     fn the_last_sector_of_the_largest_device_is_sorted_too() {
         let last = (u64::MAX >> 9) - 1;
         assert_eq!(order(&[last, 0, last - 1]), [1, 2, 0]);
-        assert_eq!(Sorted::of([last, 7].into_iter()).sector(1), last);
+        assert_eq!(Sorted::of([last, 7].into_iter(), 0).sector(1), last);
+    }
+
+    /// The same, one request after the other.
+    fn swept(sectors: &[u64], head: u64) -> (Vec<u8>, u64, Option<usize>) {
+        let mut left: Vec<u8> = (0..sectors.len() as u8).collect();
+        let at = |nth: &u8| (sectors[usize::from(*nth)], *nth);
+        let (mut order, mut from, mut began) = (Vec::new(), (head, 0), None);
+        while !left.is_empty() {
+            let ahead = left.iter().copied().filter(|nth| at(nth) >= from).min_by_key(at);
+            if ahead.is_none() {
+                began = Some(order.len());
+            }
+            let next = ahead.unwrap_or(left[0]);
+            left.retain(|nth| *nth != next);
+            order.push(next);
+            from = at(&next);
+        }
+        (order, from.0, began)
+    }
+
+    #[test]
+    fn sweeps_go_up_and_then_begin_at_the_oldest() {
+        let mut rng = blkmq_core::Rng::new(7);
+        for round in 0..20_000 {
+            let len = 1 + rng.below(PLUG as u64) as usize;
+            // Few sectors, so that several requests begin at one.
+            let most = 1 + rng.below(40);
+            let sectors: Vec<u64> = (0..len).map(|_| rng.below(most)).collect();
+            let head = rng.below(most + 2);
+            let mut order = [0; PLUG];
+            let sweep = Sorted::of(sectors.iter().copied(), head).sweep(&mut order);
+            let (expected, last, began) = swept(&sectors, head);
+            assert_eq!(order[..len], expected, "round {round}: {sectors:?} from {head}");
+            assert_eq!((sweep.last, sweep.began), (last, began), "round {round}");
+        }
     }
 }

@@ -61,24 +61,37 @@ pub(crate) fn could_join(rq: &IoMeta, io: &IoMeta) -> bool {
 /// Could none of at most [`PLUG`] reads or writes join another of them, judged by position?
 #[inline]
 pub(crate) fn are_apart<'a>(ios: impl ExactSizeIterator<Item = &'a IoMeta> + Clone) -> bool {
-    // The edges are gathered first, and only their lower halves, so that one comparison is of four of them. Where two
-    // halves are equal, as those of a plug of random I/Os hardly ever are, the edges themselves are compared.
+    const HALF: usize = PLUG / LANES / 2;
+    let edges_meet = if ios.len() <= HALF * LANES {
+        edges_meet::<HALF>(ios.clone())
+    } else {
+        edges_meet::<{ 2 * HALF }>(ios.clone())
+    };
+    !edges_meet || !any_could_join(ios)
+}
+
+/// Do the lower halves of an end and a start agree, of up to `FOURS` times four I/Os? Those of random I/Os hardly ever do.
+#[inline(always)]
+fn edges_meet<'a, const FOURS: usize>(mut ios: impl ExactSizeIterator<Item = &'a IoMeta>) -> bool {
     let len = ios.len();
-    let mut starts = [[0; LANES]; PLUG / LANES];
-    let mut ends = [0; PLUG];
-    let edges = starts.as_flattened_mut().iter_mut().zip(&mut ends);
-    for ((start, end), io) in edges.zip(ios.clone()) {
-        (*start, *end) = (io.sector as u32, io.end() as u32);
+    let mut starts = [[0; LANES]; FOURS];
+    let mut ends = starts;
+    // Four are stored at once: a load of several that were stored one by one waits for the store buffer.
+    for (starts, ends) in starts.iter_mut().zip(&mut ends) {
+        let mut edges = || ios.next().map_or((0, 0), |io| (io.sector as u32, io.end() as u32));
+        let [a, b, c, d] = [edges(), edges(), edges(), edges()];
+        *starts = [a.0, b.0, c.0, d.0];
+        *ends = [a.1, b.1, c.1, d.1];
     }
     let mut meet = [false; LANES];
-    for end in &ends[..len] {
-        for four in &starts[..len.div_ceil(LANES)] {
+    for end in &ends.as_flattened()[..len] {
+        for four in &starts {
             for (meet, start) in meet.iter_mut().zip(four) {
                 *meet |= start == end;
             }
         }
     }
-    meet == [false; LANES] || !any_could_join(ios)
+    meet != [false; LANES]
 }
 
 #[cold]

@@ -165,7 +165,7 @@ impl Bfq {
         queue.fifo_checked |= n > 1;
         let level = self.wf.level(q);
         self.sample_dispatch(rqs[usize::from(next)]);
-        let mut sorted = Sorted::of(rqs.iter().map(|rq| cx.requests.get(*rq).sector));
+        let mut sorted = Sorted::of(rqs.iter().map(|rq| cx.requests.get(*rq).sector), 0);
         let mut at = sorted.position_of(next);
         for place in order.iter_mut().take(rqs.len()) {
             let (sector, nth) = sorted.pick(at);

@@ -7,7 +7,7 @@
 use super::class::{Dir, Lane};
 use super::{Deadline, Item};
 use crate::Cx;
-use crate::sorted::Sorted;
+use crate::sorted::{Sorted, Swept};
 use blkmq_core::RequestId;
 
 impl Deadline {
@@ -22,12 +22,14 @@ impl Deadline {
             return false;
         }
         let mut alike = true;
-        let mut sorted = Sorted::of(rqs.iter().map(|rq| {
+        let sectors = rqs.iter().map(|rq| {
             let meta = cx.requests.get(*rq);
             let same = meta.op == first.op && meta.ioprio == first.ioprio;
             alike &= same || Lane::of(meta) == lane;
             meta.sector
-        }));
+        });
+        let head = self.classes[lane.rank as usize].latest_pos[lane.dir as usize];
+        let sorted = Sorted::of(sectors, head);
         if !alike {
             return false;
         }
@@ -36,33 +38,33 @@ impl Deadline {
             assert!(!item.issued, "{rq:?} took the slot of {:?}, still issued", item.rq);
             *item = Item { rq: *rq, lane, issued: true, inserted: cx.now, deadline };
         }
-        self.pick_sorted(lane, &mut sorted, order);
+        let Swept { last, began } = sorted.sweep(order);
+        self.count_batches(lane.dir, rqs.len(), began);
         let class = &mut self.classes[lane.rank as usize];
+        class.latest_pos[lane.dir as usize] = last;
         class.queued += rqs.len() as u32;
         class.inserted += rqs.len() as u64;
         class.dispatched += rqs.len() as u64;
         true
     }
 
-    /// Picks all of `sorted`, batch by batch.
-    fn pick_sorted(&mut self, lane: Lane, sorted: &mut Sorted, order: &mut [u8]) {
-        let mut last = self.classes[lane.rank as usize].latest_pos[lane.dir as usize];
-        sorted.go_to(last);
-        for place in &mut order[..sorted.len()] {
-            let ahead = sorted.ahead();
-            let goes_on = self.batching < self.tunables.fifo_batch && self.last_dir == lane.dir;
-            if !goes_on || ahead.is_none() {
-                if lane.dir == Dir::Write {
-                    self.starved = 0;
-                }
-                self.last_dir = lane.dir;
-                self.batching = 0;
+    /// Counts `n` requests of a direction as picked. A batch ends when it is full, when the direction changes, and where a
+    /// sweep begins anew, as at the place `began`.
+    fn count_batches(&mut self, dir: Dir, n: usize, began: Option<usize>) {
+        let most = self.tunables.fifo_batch.max(1);
+        let goes_on = self.batching < most && self.last_dir == dir;
+        let before = if goes_on { self.batching } else { 0 };
+        let ends = !goes_on || began.is_some() || before + n as i64 > most;
+        let (before, picked) = match began {
+            Some(began) => (0, n - began),
+            None => (before, n),
+        };
+        self.batching = (before + picked as i64 - 1) % most + 1;
+        if ends {
+            self.last_dir = dir;
+            if dir == Dir::Write {
+                self.starved = 0;
             }
-            self.batching += 1;
-            // Where none lies ahead, the batch begins at the oldest, wherever it is.
-            let at = ahead.or_else(|| sorted.oldest()).expect("as many are picked as there are");
-            (last, *place) = sorted.pick(at);
         }
-        self.classes[lane.rank as usize].latest_pos[lane.dir as usize] = last;
     }
 }

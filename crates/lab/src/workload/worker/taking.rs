@@ -18,7 +18,8 @@ pub struct Taking<'t, 'job, P, B, C> {
 
 impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, '_, P, B, C> {
     /// Takes one completion. A thread that does not measure latencies never reads the clock.
-    #[inline]
+    // By force: as a call it takes 10 instructions more.
+    #[inline(always)]
     pub fn take(&mut self, mut io: Completion<P>) {
         let cookie = Cookie(io.cookie);
         let direction = cookie.direction();
