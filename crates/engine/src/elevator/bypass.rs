@@ -118,18 +118,15 @@ impl Elevator {
         order: &mut [u8],
     ) -> bool {
         let used = self.used[0];
-        let first_hw = HwQueue(self.config.first_hw);
+        self.count_slots(HwQueue(self.config.first_hw), slots);
         for (id, io) in ids.iter_mut().zip(ios.clone()) {
             *id = self.fill_slot(&io.meta);
         }
         let cx = Cx::new(self.now, &self.requests, &self.env);
         if !self.policy.insert_and_pick_all(&cx, &WholePlug { rqs: ids, hw, used }, order) {
-            for id in ids {
-                self.requests.free(*id);
-            }
+            ids.iter().for_each(|id| self.free_slot(*id));
             return false;
         }
-        self.count_slots(first_hw, slots);
         for (id, io) in ids.iter().zip(ios) {
             self.watch_passed(*id, io.bios);
         }

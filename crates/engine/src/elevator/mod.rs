@@ -504,14 +504,18 @@ impl Elevator {
     fn take_watched(&mut self, returns: &mut Consumer<Done>) -> u32 {
         let Some(returns) = returns.take_all() else { return 0 };
         let there = returns.len() as u32;
-        for done in returns {
-            self.tell_done(&done);
-            if self.is_sampled {
+        if self.is_sampled {
+            for done in returns {
+                self.tell_done(&done);
                 self.sample_completed(&done);
-            } else {
-                self.watch_completed(&done);
+                self.free_slot(done.rq);
             }
-            self.free_slot(done.rq);
+        } else {
+            for done in returns {
+                self.tell_done(&done);
+                self.watch_completed(&done);
+                self.free_slot(done.rq);
+            }
         }
         self.some_ended = true;
         there

@@ -165,16 +165,18 @@ impl Bfq {
         queue.fifo_checked |= n > 1;
         let level = self.wf.level(q);
         self.sample_dispatch(rqs[usize::from(next)]);
+        if let [rq] = rqs {
+            order[0] = 0;
+            self.serve_one(cx, q, level, *rq);
+            self.serving_position = self.last_position;
+            return;
+        }
         let mut sorted = Sorted::of(rqs.iter().map(|rq| cx.requests.get(*rq).sector), 0);
         let mut at = sorted.position_of(next);
         for place in order.iter_mut().take(rqs.len()) {
             let (sector, nth) = sorted.pick(at);
             *place = nth;
-            let meta = cx.requests.get(rqs[usize::from(nth)]);
-            self.wf.serve(q, meta.sectors.into());
-            self.measure_dispatch(meta);
-            self.in_driver += 1;
-            self.note_served(cx, level, Kind::of(meta), meta.sectors);
+            self.serve_one(cx, q, level, rqs[usize::from(nth)]);
             let Some(ahead) = sorted.ahead().or_else(|| sorted.first()) else { break };
             at = match sorted.behind() {
                 Some(behind) if !self.prefers(sector, &sorted, ahead, behind) => behind,
@@ -182,6 +184,16 @@ impl Bfq {
             };
         }
         self.serving_position = self.last_position;
+    }
+
+    /// Counts a request as served.
+    #[inline]
+    fn serve_one(&mut self, cx: &Cx<'_>, q: u32, level: u32, rq: RequestId) {
+        let meta = cx.requests.get(rq);
+        self.wf.serve(q, meta.sectors.into());
+        self.measure_dispatch(meta);
+        self.in_driver += 1;
+        self.note_served(cx, level, Kind::of(meta), meta.sectors);
     }
 
     /// Is the request at `ahead` preferred to the one at `behind`, with the head at `sector`?
