@@ -1,0 +1,136 @@
+//! Portions over a port that only notes what it gets.
+
+use super::*;
+use crate::workload::{
+    Amount, Depth, Generator, Job, Latencies, NoBuffers, PerDirection, Rw, Step, Stream, Tally,
+    Ties, Window,
+};
+use blkmq_core::{GroupId, IoError, Owner};
+use blkmq_engine::{Completion, Refusal, Refused};
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+/// Refuses one push, if it is told to, and ends every other I/O at once.
+#[derive(Default)]
+struct Notes {
+    sectors: Vec<u64>,
+    ended: VecDeque<Completion<()>>,
+    /// I/Os of each portion.
+    portions: Vec<usize>,
+    pushed: usize,
+    /// Pushes that are taken before one is refused.
+    until_refusal: Option<usize>,
+    looks: Cell<u64>,
+    rough_times: u32,
+}
+
+impl Port<()> for Notes {
+    fn now(&self) -> Instant {
+        // Time goes on at each look at it.
+        self.looks.set(self.looks.get() + 1);
+        Instant::from_nanos(self.looks.get())
+    }
+
+    fn recently(&mut self) -> Instant {
+        self.rough_times += 1;
+        self.now()
+    }
+
+    fn push(&mut self, _: Instant, io: Io<()>) -> Result<(), Refused<()>> {
+        if self.until_refusal == Some(self.sectors.len()) {
+            return Err(Refused::new(io, Refusal::OutOfRange { capacity: 0 }));
+        }
+        self.sectors.push(io.sector);
+        self.ended.push_back(Completion { cookie: io.cookie, result: Ok(()), payload: () });
+        self.pushed += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self, _: Instant) {
+        self.portions.push(std::mem::take(&mut self.pushed));
+    }
+
+    fn cancel(&mut self, _: Instant, _: u64) {}
+
+    fn outstanding(&self) -> u32 {
+        self.ended.len() as u32
+    }
+}
+
+/// 20 reads of 4 KiB at depth 16, in portions of 8, without latencies.
+fn reads() -> Job {
+    Job {
+        rw: Rw::RandRead,
+        norandommap: true,
+        size: Some(Amount::Bytes(1 << 20)),
+        number_ios: Some(20),
+        latencies: Latencies::NONE,
+        depth: Depth {
+            iodepth: 16,
+            low: 16,
+            batch_submit: 8,
+            batch_complete_min: 8,
+            batch_complete_max: 8,
+        },
+        ..Job::default()
+    }
+}
+
+fn generator(job: &Job) -> Generator {
+    Generator::new(job, 0, 1 << 30).expect("the job fits")
+}
+
+fn run(job: &Job, mut port: Notes) -> (Notes, Tally) {
+    let stream = Stream {
+        generator: generator(job),
+        verifier: None,
+        owner: Owner(1),
+        group: GroupId::ROOT,
+        ties: Ties::default(),
+    };
+    let mut worker = Worker::new(job, stream, NoBuffers, Window::of(job, Instant::ZERO));
+    loop {
+        match worker.step(&mut port) {
+            Step::Over => return (port, worker.into_tally()),
+            Step::Go | Step::Sleep { .. } => {}
+            Step::Look { most } | Step::Wait { most, .. } => worker.take(
+                || Instant::ZERO,
+                |taking| {
+                    let got = (most as usize).min(port.ended.len());
+                    port.ended.drain(..got).for_each(|io| taking.take(io));
+                    got as u32
+                },
+            ),
+        }
+    }
+}
+
+#[test]
+fn ios_that_are_alike_are_those_of_the_stream_in_portions_of_the_same_size() {
+    let job = reads();
+    let (port, tally) = run(&job, Notes::default());
+    let stream = Vec::from_iter(generator(&job).map(|io| io.sector));
+    assert_eq!((port.sectors, port.portions), (stream, vec![8, 8, 4]));
+    assert_eq!((tally.counts[0].ios, tally.counts[0].bytes), (20, 20 * 4096));
+    assert_eq!(tally.submits.0.iter().sum::<u64>(), 3);
+    let levels = tally.levels.0;
+    assert_eq!(levels.iter().sum::<u64>(), 20, "each counted with its depth: {levels:?}");
+}
+
+#[test]
+fn only_portions_without_times_take_a_rough_time() {
+    let rough = |job: &Job| run(job, Notes::default()).0.rough_times;
+    assert!(rough(&reads()) >= 3);
+    let timed = Job { latencies: Job::default().latencies, ..reads() };
+    let paced = Job { rate_iops: PerDirection::all(Some(1_000_000_000)), ..reads() };
+    let mixed = Job { rw: Rw::RandRw, ..reads() };
+    assert_eq!([timed, paced, mixed].map(|job| rough(&job)), [0; 3]);
+}
+
+#[test]
+fn a_refused_io_ends_the_thread_and_is_not_counted_as_in_flight() {
+    let (port, tally) = run(&reads(), Notes { until_refusal: Some(11), ..Notes::default() });
+    assert_eq!(port.portions, [8, 3], "the portion of the refused one is the last");
+    assert_eq!(tally.counts[0].ios, 11);
+    assert_eq!(tally.error, IoError::from(Refusal::OutOfRange { capacity: 0 }).0);
+}
