@@ -5,10 +5,11 @@ use super::tally::Part;
 use super::usage::Usage;
 use crate::interrupt::Stop;
 use blkmq_core::{Instant, Nanos};
-use blkmq_engine::{Io, Refused};
+use blkmq_engine::{Completion, Io, Refused};
 use blkmq_lab::trace::{ClientTrace, Plugged, Traced, on_cpu};
 use blkmq_lab::workload::{Port, Step, Worker};
 use blkmq_runtime::{Client, Clock};
+use std::cell::Cell;
 
 /// Portions for which one reading of the clock is enough, if none of their I/Os is timed and the thread has not waited.
 const PORTIONS: u32 = 8;
@@ -19,14 +20,57 @@ struct Real<P: BenchPayload> {
     clock: Clock,
     /// The time as last read for such a portion, and the portions for which it is still enough.
     recently: (Instant, u32),
+    /// The time as last read by the worker, if the thread has not waited since. Completions that are there then have come
+    /// by that time.
+    last: Cell<Option<Instant>>,
     /// While measuring: the thread's usage when measuring began. After the end: the usage in between.
     usage: Usage,
+}
+
+/// The completions that a thread waits for.
+#[derive(Clone, Copy)]
+struct Wait {
+    until: Instant,
+    least: u32,
+    most: u32,
+}
+
+impl<P: BenchPayload> Real<P> {
+    /// Waits until there are enough completions, until it is time, or until `stop` is set, at which it looks from time to
+    /// time; `look` is the time of the next look. Returns how many were taken.
+    #[inline(never)]
+    fn wait(
+        &mut self,
+        wait: Wait,
+        stop: &Stop,
+        look: &mut Instant,
+        mut take: impl FnMut(Completion<P>),
+    ) -> u32 {
+        let Wait { until, least, most } = wait;
+        self.recently.1 = 0;
+        let mut got = 0;
+        loop {
+            let pause = until.min(*look);
+            got += self.client.wait_until(pause, least - got, most - got, &mut take);
+            if got >= least || stop.is_set() {
+                return got;
+            }
+            let now = self.clock.now();
+            *look = now + LOOK;
+            // Before its time the client returns if I/Os are lost.
+            if now < pause || now >= until {
+                return got;
+            }
+        }
+    }
 }
 
 impl<P: BenchPayload> Port<P> for Real<P> {
     #[inline]
     fn now(&self) -> Instant {
-        self.clock.now()
+        let now = self.clock.now();
+        self.last.set(Some(now));
+        now
     }
 
     #[inline]
@@ -112,7 +156,13 @@ fn drive_with<'a, P: BenchPayload>(
     mut step: impl FnMut(&mut Worker<'a, P, Pool<P>>, &mut Real<P>) -> Step,
 ) -> Part {
     let clock = client.clock();
-    let mut port = Real { client, clock, recently: (Instant::ZERO, 0), usage: Usage::default() };
+    let mut port = Real {
+        client,
+        clock,
+        recently: (Instant::ZERO, 0),
+        last: Cell::new(None),
+        usage: Usage::default(),
+    };
     // The next look at `stop` of a thread that waits.
     let mut look = clock.now() + LOOK;
     loop {
@@ -122,36 +172,29 @@ fn drive_with<'a, P: BenchPayload>(
         match step(&mut worker, &mut port) {
             Step::Go => {}
             Step::Look { most } => {
+                port.last.set(None);
                 port.client.poll();
                 worker.take(|| clock.now(), |taking| port.client.reap(most, |io| taking.take(io)));
             }
-            Step::Wait { until, least, most } => worker.take(
-                || clock.now(),
-                |taking| {
-                    let mut got = port.client.reap(most, |io| taking.take(io));
-                    if got >= least {
-                        return got;
-                    }
-                    port.recently.1 = 0;
-                    loop {
-                        let pause = until.min(look);
-                        let take = |io| taking.take(io);
-                        got += port.client.wait_until(pause, least - got, most - got, take);
-                        if got >= least || stop.is_set() {
+            Step::Wait { until, least, most } => {
+                let last = Cell::new(port.last.take());
+                worker.take(
+                    || last.get().unwrap_or_else(|| clock.now()),
+                    |taking| {
+                        let got = port.client.reap(most, |io| taking.take(io));
+                        if got >= least {
                             return got;
                         }
-                        let now = clock.now();
-                        look = now + LOOK;
-                        // Before its time the client returns if I/Os are lost.
-                        if now < pause || now >= until {
-                            return got;
-                        }
-                    }
-                },
-            ),
+                        last.set(None);
+                        let wait = Wait { until, least: least - got, most: most - got };
+                        got + port.wait(wait, stop, &mut look, |io| taking.take_later(io))
+                    },
+                );
+            }
             Step::Sleep { until } => {
                 sleep(clock, until, stop);
                 port.recently.1 = 0;
+                port.last.set(None);
             }
             Step::Over => {
                 let counted = worker.is_measuring();

@@ -199,7 +199,3 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.tally.longest_call = self.tally.longest_call.max(port.now() - pushed);
     }
 }
-
-#[cfg(test)]
-#[path = "filling_tests.rs"]
-mod tests;

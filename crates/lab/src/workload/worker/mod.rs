@@ -458,3 +458,6 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
 fn all(until: Instant, in_flight: u32) -> Step {
     Step::Wait { until, least: in_flight, most: in_flight }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,9 @@
-//! Portions over a port that only notes what it gets.
+//! Workers over a port that only notes what it gets.
 
 use super::*;
-use crate::workload::{
-    Amount, Depth, Generator, Job, Latencies, NoBuffers, PerDirection, Rw, Step, Stream, Tally,
-    Ties, Window,
-};
-use blkmq_core::{GroupId, IoError, Owner};
-use blkmq_engine::{Completion, Refusal, Refused};
+use crate::workload::{Amount, Depth, Latencies, PerDirection, Rw};
+use blkmq_core::IoError;
+use blkmq_engine::{Completion, Io, Refusal, Refused};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
@@ -80,7 +77,7 @@ fn generator(job: &Job) -> Generator {
     Generator::new(job, 0, 1 << 30).expect("the job fits")
 }
 
-fn run(job: &Job, mut port: Notes) -> (Notes, Tally) {
+fn worker(job: &Job) -> Worker<'_, (), NoBuffers> {
     let stream = Stream {
         generator: generator(job),
         verifier: None,
@@ -88,7 +85,11 @@ fn run(job: &Job, mut port: Notes) -> (Notes, Tally) {
         group: GroupId::ROOT,
         ties: Ties::default(),
     };
-    let mut worker = Worker::new(job, stream, NoBuffers, Window::of(job, Instant::ZERO));
+    Worker::new(job, stream, NoBuffers, Window::of(job, Instant::ZERO))
+}
+
+fn run(job: &Job, mut port: Notes) -> (Notes, Tally) {
+    let mut worker = worker(job);
     loop {
         match worker.step(&mut port) {
             Step::Over => return (port, worker.into_tally()),
@@ -133,4 +134,37 @@ fn a_refused_io_ends_the_thread_and_is_not_counted_as_in_flight() {
     assert_eq!(port.portions, [8, 3], "the portion of the refused one is the last");
     assert_eq!(tally.counts[0].ios, 11);
     assert_eq!(tally.error, IoError::from(Refusal::OutOfRange { capacity: 0 }).0);
+}
+
+#[test]
+fn completions_that_are_waited_for_have_times_of_their_own() {
+    let job = Job { latencies: Job::default().latencies, ..reads() };
+    let (mut worker, mut port) = (worker(&job), Notes::default());
+    let least = loop {
+        if let Step::Wait { least, .. } = worker.step(&mut port) {
+            break least;
+        }
+    };
+    assert_eq!(least, 8);
+    let time = Cell::new(1_000);
+    let mut ended = port.ended.drain(..4);
+    worker.take(
+        || Instant::from_nanos(time.get()),
+        |taking| {
+            for io in ended.by_ref().take(2) {
+                taking.take(io);
+                time.set(2_000);
+            }
+            for io in ended {
+                time.set(time.get() + 10_000);
+                taking.take_later(io);
+            }
+            4
+        },
+    );
+    let clat = worker.tally.counts[0].times.clat.as_ref().expect("it is measured");
+    assert_eq!(clat.count(), 4);
+    let [low, high] = [clat.min(), clat.max()];
+    assert!(low < 1_000 && (21_000..22_000).contains(&high), "{low} to {high}");
+    assert!((8_000.0..9_000.0).contains(&clat.mean()), "{}", clat.mean());
 }
