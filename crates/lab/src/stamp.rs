@@ -57,12 +57,12 @@ impl Stamp {
     /// `io` as it goes into the engine.
     pub(crate) fn on(io: Io<Payload>, stores: bool) -> Io<Self> {
         let stamp = Self::of(&io, stores);
-        exchange(io, |_| stamp)
+        io.map(|_| stamp)
     }
 
     /// `io` as its client knows it.
     pub(crate) fn off(io: Io<Self>) -> Io<Payload> {
-        exchange(io, |stamp| stamp.key)
+        io.map(|stamp| stamp.key)
     }
 
     /// The result of a read, a word for each sector; empty unless data was read into it.
@@ -84,25 +84,6 @@ impl Stamp {
         let first = self.sector + (at / SECTOR) as u64;
         if whole && at + len <= self.bytes { Ok(first..) } else { Err(IoError::INVALID) }
     }
-}
-
-/// `io` with another payload.
-fn exchange<P, Q>(io: Io<P>, with: impl FnOnce(P) -> Q) -> Io<Q> {
-    let Io {
-        op,
-        sector,
-        sectors,
-        flags,
-        ioprio,
-        owner,
-        group,
-        write_hint,
-        deadline,
-        cookie,
-        payload,
-    } = io;
-    let payload = with(payload);
-    Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, deadline, cookie, payload }
 }
 
 /// The contents of sector number `sector`, given its bytes.

@@ -58,6 +58,41 @@ impl<P> Io<P> {
     }
 }
 
+impl<P> Io<P> {
+    /// The same I/O with the payload that `with` makes of its own.
+    #[must_use]
+    #[inline(always)]
+    pub fn map<Q>(self, with: impl FnOnce(P) -> Q) -> Io<Q> {
+        let Self {
+            op,
+            sector,
+            sectors,
+            flags,
+            ioprio,
+            owner,
+            group,
+            write_hint,
+            deadline,
+            cookie,
+            payload,
+        } = self;
+        let payload = with(payload);
+        Io {
+            op,
+            sector,
+            sectors,
+            flags,
+            ioprio,
+            owner,
+            group,
+            write_hint,
+            deadline,
+            cookie,
+            payload,
+        }
+    }
+}
+
 /// Reads and writes of all the bytes that a payload carries.
 impl<P: Payload> Io<P> {
     /// Reads from `at` on into `payload`, as many bytes as it carries.

@@ -236,20 +236,7 @@ impl<P: Send> Submitter<P> {
 /// then keeps it in registers.
 #[inline(always)]
 fn apart<P>(io: Io<P>) -> Io<P> {
-    let Io {
-        op,
-        sector,
-        sectors,
-        flags,
-        ioprio,
-        owner,
-        group,
-        write_hint,
-        deadline,
-        cookie,
-        payload,
-    } = io;
-    Io { op, sector, sectors, flags, ioprio, owner, group, write_hint, deadline, cookie, payload }
+    io.map(|payload| payload)
 }
 
 /// Segments of a bio that the device takes whole.
