@@ -253,6 +253,7 @@ impl<P: Payload> Client<P> {
             if let Some(after) = self.watch.disturbed(now) {
                 self.patience.disturbed(after);
             }
+            self.patience.woke(now);
             self.submitter.flush(now);
             self.submitter.poll(now);
             if self.seat.has_duty() && self.submitter.has_completions(1) {
@@ -262,7 +263,7 @@ impl<P: Payload> Client<P> {
             let more = self.submitter.reap(most - got, &mut take);
             got += more;
             if more > 0 {
-                self.patience.came(idle);
+                self.patience.came(idle, now);
                 self.stalls.came(now, &self.submitter);
                 self.seat.came();
                 idle = 0;
@@ -284,19 +285,19 @@ impl<P: Payload> Client<P> {
     /// Waits a little for `least` completions; the longer nothing has arrived, the longer.
     fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Summons) {
         let pause = self.patience.next(idle);
-        if let Pause::Spin(spins) = pause {
-            if self.patience.learns() {
-                self.watch.spins_from(self.clock.now());
-            }
-            for _ in 0..spins {
-                if self.submitter.has_completions(least) {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-            return;
+        if let Pause::Spin(spins) = pause
+            && !self.patience.learns()
+        {
+            return self.spin(spins, least);
         }
         let now = self.clock.now();
+        let ahead = self.patience.ahead(idle, now);
+        if let Pause::Spin(spins) = pause
+            && ahead.is_none()
+        {
+            self.watch.spins_from(now);
+            return self.spin(spins, least);
+        }
         let deadline = deadline.min(self.stalls.waiting(now, &self.submitter));
         self.seat.enrol();
         if self.submitter.is_poisoned() {
@@ -308,6 +309,7 @@ impl<P: Payload> Client<P> {
         if pause == Pause::Yield || next - now <= AWAKE_FOR {
             std::thread::yield_now();
         } else if self.submitter.prepare_park(now) {
+            let deadline = ahead.map_or(deadline, |at| at.min(deadline));
             // Another thread may have set a timer since and gone away, relying on the parked threads.
             let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
             // Timers of others that are later than this need no wake-up.
@@ -316,6 +318,17 @@ impl<P: Payload> Client<P> {
                 self.seat.park_until((next < Instant::MAX).then_some(next), self.clock);
             }
             self.submitter.unpark();
+        }
+    }
+
+    /// Spins for one round, or until there are `least` completions.
+    #[inline]
+    fn spin(&mut self, spins: u32, least: u32) {
+        for _ in 0..spins {
+            if self.submitter.has_completions(least) {
+                return;
+            }
+            std::hint::spin_loop();
         }
     }
 }

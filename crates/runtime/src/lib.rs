@@ -41,6 +41,7 @@ mod clock;
 mod control;
 mod group;
 mod host;
+mod hybrid;
 mod placement;
 mod post;
 mod pump_thread;

@@ -1,6 +1,7 @@
 //! How a thread waits: how long it stays awake before it sleeps, and when it stops spinning first.
 
-use blkmq_core::Nanos;
+use crate::hybrid::Hybrid;
+use blkmq_core::{Instant, Nanos};
 
 /// A thread with an event due within this time yields until then instead of sleeping: a timer would overshoot by
 /// more.
@@ -48,12 +49,16 @@ impl Waiting {
     /// Then no other thread needs the CPU for this one to make progress, and to yield instead of sleeping only costs
     /// the thread its claim to get the CPU back at once. Waking up takes longer than many a device, so this thread
     /// spins while that pays and no other thread wants the CPU: on a disk of 45 us one read at a time took 72 us
-    /// asleep and 50 us awake.
+    /// asleep and 50 us awake. In waits of up to half a millisecond that are alike it sleeps by a timer first, and spins
+    /// only shortly before the completion (hybrid polling), unless it spins for fewer than 32 rounds.
     #[must_use]
     pub const fn on_device(self) -> Self {
         Self { yields: 0, ..self }
     }
 }
+
+/// Rounds of spinning below which a thread does not sleep ahead of them: it would hardly meet the completion.
+const WINDOW: u32 = 32;
 
 /// Waits in a row that spun in vain before spinning is left out.
 const GIVE_UP: u32 = 4;
@@ -87,11 +92,22 @@ pub(crate) struct Patience {
     try_again: u32,
     /// Does the current wait spin?
     spins: bool,
+    /// Looks in the current wait that ended with sleep ahead of spinning: one or none.
+    slept: u32,
+    hybrid: Hybrid,
 }
 
 impl Patience {
     pub(crate) fn new(waiting: Waiting) -> Self {
-        Self { waiting, in_vain: 0, left_out: 0, try_again: TRY_AGAIN, spins: true }
+        Self {
+            waiting,
+            in_vain: 0,
+            left_out: 0,
+            try_again: TRY_AGAIN,
+            spins: true,
+            slept: 0,
+            hybrid: Hybrid::default(),
+        }
     }
 
     /// What to do when `looks` in a row have found nothing; a wait begins with 1.
@@ -101,6 +117,7 @@ impl Patience {
             self.begin();
         }
         let rounds = if self.spins { rounds } else { 0 };
+        let looks = looks - self.slept;
         if looks <= rounds {
             return Pause::Spin(spins);
         }
@@ -120,6 +137,26 @@ impl Patience {
         let pays = !self.learns() || self.in_vain < GIVE_UP;
         self.spins = pays || self.left_out >= self.try_again;
         self.left_out = if self.spins { 0 } else { self.left_out + 1 };
+        self.slept = 0;
+    }
+
+    /// After [`next`](Self::next): the time until which to sleep instead of spinning at once, if any. The thread that
+    /// has slept calls [`woke`](Self::woke).
+    pub(crate) fn ahead(&mut self, looks: u32, now: Instant) -> Option<Instant> {
+        if looks != 1 || !self.learns() {
+            return None;
+        }
+        self.hybrid.begin(now);
+        let spins = self.spins && self.waiting.rounds >= WINDOW;
+        let until = if spins { self.hybrid.sleep(now) } else { None };
+        self.slept = until.is_some().into();
+        until
+    }
+
+    /// The thread is awake again, if it has slept.
+    #[inline]
+    pub(crate) fn woke(&mut self, now: Instant) {
+        self.hybrid.woke(now);
     }
 
     /// Another thread had the CPU while this one spun, after this one had had it alone for `after`. A thread that
@@ -132,9 +169,11 @@ impl Patience {
         self.try_again = (last * 4).min(TRY_AGAIN_AT_MOST);
     }
 
-    /// A completion arrived after `looks` that had found nothing.
-    pub(crate) fn came(&mut self, looks: u32) {
-        if self.spins && looks > 0 && looks <= self.waiting.rounds {
+    /// A completion arrived at `now`, after `looks` that had found nothing. If it ended the sleep ahead of spinning,
+    /// spinning was neither in vain nor of use.
+    pub(crate) fn came(&mut self, looks: u32, now: Instant) {
+        self.hybrid.came(now);
+        if self.spins && looks > self.slept && looks - self.slept <= self.waiting.rounds {
             self.in_vain = 0;
         }
     }
@@ -148,7 +187,7 @@ mod tests {
     /// a device.
     fn wait(patience: &mut Patience, looks: u32) -> usize {
         let pauses = Vec::from_iter((1..=looks).map(|n| patience.next(n)));
-        patience.came(looks);
+        patience.came(looks, Instant::ZERO);
         let spun = pauses.iter().take_while(|pause| matches!(pause, Pause::Spin(_))).count();
         assert!(pauses[spun..].iter().all(|pause| *pause == Pause::Sleep), "{pauses:?}");
         spun
@@ -194,12 +233,71 @@ mod tests {
             assert_eq!(patience.next(1), Pause::Spin(32));
             patience.disturbed(after);
             assert_eq!(patience.next(2), Pause::Sleep);
-            patience.came(2);
+            patience.came(2, Instant::ZERO);
             left_out(&mut patience)
         };
         let soon = [(); 6].map(|()| disturbed(Nanos::from_millis(3)));
         assert_eq!(soon, [128, 512, 2048, 8192, 16384, 16384]);
         assert_eq!(disturbed(ALONE), 128);
+    }
+
+    /// Sleeps ahead of spinning where it is told to, and finds the completion at the last of `looks`, 180 us after the
+    /// start. Returns how the wait went.
+    fn wait_ahead(patience: &mut Patience, now: &mut Instant, looks: u32) -> (bool, Vec<Pause>) {
+        let came = *now + Nanos::from_micros(180);
+        let mut slept = false;
+        let mut pauses = Vec::new();
+        for look in 1..=looks {
+            pauses.push(patience.next(look));
+            if let Some(until) = patience.ahead(look, *now) {
+                slept = true;
+                patience.woke(until);
+            }
+        }
+        patience.came(looks, came);
+        *now = came;
+        (slept, pauses)
+    }
+
+    #[test]
+    fn in_waits_that_are_alike_it_sleeps_first_and_then_spins() {
+        let mut patience = Patience::new(Waiting::for_threads(1, 2).on_device());
+        let mut now = Instant::from_nanos(1);
+        assert!(!wait_ahead(&mut patience, &mut now, 65).0, "it knows no wait yet");
+        for _ in 0..100 {
+            let (slept, pauses) = wait_ahead(&mut patience, &mut now, 65);
+            let all_spin = pauses.iter().all(|pause| *pause == Pause::Spin(32));
+            assert!(slept && all_spin, "the look before the sleep is none of the 64 rounds");
+        }
+        let (slept, pauses) = wait_ahead(&mut patience, &mut now, 66);
+        assert!(slept && pauses[64] == Pause::Spin(32) && pauses[65] == Pause::Sleep);
+    }
+
+    #[test]
+    fn sleep_ahead_of_spinning_in_vain_is_left_out_with_it() {
+        let mut patience = Patience::new(Waiting::for_threads(1, 2).on_device());
+        let mut now = Instant::from_nanos(1);
+        let in_vain = Vec::from_iter((0..100).map(|_| wait_ahead(&mut patience, &mut now, 70).0));
+        let slept = in_vain.iter().filter(|slept| **slept).count();
+        assert!((3..8).contains(&slept), "{in_vain:?}");
+    }
+
+    #[test]
+    fn a_completion_that_ends_the_sleep_does_not_count() {
+        let mut patience = Patience::new(Waiting::for_threads(1, 2).on_device());
+        let mut now = Instant::from_nanos(1);
+        (0..GIVE_UP).for_each(|_| _ = wait_ahead(&mut patience, &mut now, 70));
+        for _ in 0..200 {
+            wait_ahead(&mut patience, &mut now, 1);
+        }
+        assert_eq!(patience.in_vain, GIVE_UP, "neither in vain nor of use");
+    }
+
+    #[test]
+    fn a_thread_that_shares_its_cpu_does_not_sleep_ahead_of_spinning() {
+        let mut patience = Patience::new(Waiting::for_threads(3, 2).on_device());
+        let mut now = Instant::from_nanos(1);
+        assert!((0..20).all(|_| !wait_ahead(&mut patience, &mut now, 3).0));
     }
 
     #[test]
