@@ -253,7 +253,9 @@ impl<P: Payload> Client<P> {
             if let Some(after) = self.watch.disturbed(now) {
                 self.patience.disturbed(after);
             }
-            self.patience.woke(now);
+            if self.patience.woke(now) {
+                self.patience.disturbed(self.watch.woke_late(now));
+            }
             self.submitter.flush(now);
             self.submitter.poll(now);
             if self.seat.has_duty() && self.submitter.has_completions(1) {

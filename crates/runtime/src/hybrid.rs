@@ -11,8 +11,10 @@ use blkmq_core::{Instant, Nanos};
 
 /// The lateness that is assumed before any timer has been seen. The kernel may delay a timer by 50 us, the usual slack.
 const LATE: Nanos = Nanos::from_micros(60);
-/// The lateness that counts at most: a later timer had lost its CPU.
+/// A later timer says nothing of timers: the host of a virtual machine had the CPU, or another thread.
 const LATEST: Nanos = Nanos::from_micros(200);
+/// A thread that wakes this late did not get its CPU from another thread, which has it for its time slice.
+const LOST: Nanos = Nanos::from_millis(1);
 /// A thread is awake this long before the completion that it expects: so long takes a CPU to wake.
 const AHEAD: Nanos = Nanos::from_micros(16);
 /// In a longer wait than this the time that waking up takes is not worth a timer and the CPU time of spinning.
@@ -54,14 +56,14 @@ impl Hybrid {
         self.due
     }
 
-    /// The thread is awake. If a timer has woken it, its lateness counts.
-    pub(crate) fn woke(&mut self, now: Instant) {
-        if let Some(due) = self.due.take()
-            && now >= due
-        {
-            let late = (now - due).min(LATEST);
+    /// The thread is awake. If a timer has woken it, its lateness counts. True if another thread had the CPU then.
+    pub(crate) fn woke(&mut self, now: Instant) -> bool {
+        let Some(due) = self.due.take().filter(|due| now >= *due) else { return false };
+        let late = now - due;
+        if late < LATEST {
             self.late = Nanos((self.late.0 * 7 + late.0) / 8);
         }
+        late >= LOST
     }
 
     /// The completion has come.
@@ -90,7 +92,7 @@ mod tests {
             hybrid.begin(now);
             let wakes = hybrid.sleep(now).map(|due| due + Nanos::from_micros(late));
             let woke = wakes.map(|wakes| wakes.min(comes));
-            woke.into_iter().for_each(|woke| hybrid.woke(woke));
+            woke.into_iter().for_each(|woke| _ = hybrid.woke(woke));
             hybrid.came(comes);
             now = comes + Nanos::from_micros(100);
             wakes.filter(|wakes| *wakes < comes).map(|wakes| (comes - wakes).0 / 1000)
@@ -129,13 +131,28 @@ mod tests {
     }
 
     #[test]
-    fn one_long_wait_and_one_late_timer_change_little() {
+    fn one_long_wait_changes_little_and_a_timer_that_lost_the_cpu_nothing() {
         let mut hybrid = Hybrid::default();
         awake_before(&mut hybrid, 55, &around(170, 10));
         let (short, late) = (hybrid.short, hybrid.late);
         awake_before(&mut hybrid, 3_000, &[30_000]);
         assert!(hybrid.short.0 <= short.0 * 257 / 256, "{:?} after {short:?}", hybrid.short);
-        assert!(hybrid.late.0 <= late.0 + LATEST.0 / 8, "{:?} after {late:?}", hybrid.late);
+        assert_eq!(hybrid.late, late);
+    }
+
+    #[test]
+    fn a_timer_that_is_very_late_says_that_another_thread_has_the_cpu() {
+        let mut hybrid = Hybrid::default();
+        awake_before(&mut hybrid, 55, &around(170, 10));
+        let now = Instant::from_nanos(1_000_000_000);
+        let mut woke = |late: Nanos| {
+            hybrid.begin(now);
+            let due = hybrid.sleep(now).expect("waits are alike");
+            hybrid.woke(due + late)
+        };
+        assert!(!woke(Nanos(LOST.0 - 1)));
+        assert!(woke(LOST));
+        assert!(!hybrid.woke(now + Nanos::from_secs(1)), "no timer was set");
     }
 
     #[test]

@@ -153,10 +153,10 @@ impl Patience {
         until
     }
 
-    /// The thread is awake again, if it has slept.
+    /// The thread is awake again, if it has slept. True if another thread had the CPU when it was to wake.
     #[inline]
-    pub(crate) fn woke(&mut self, now: Instant) {
-        self.hybrid.woke(now);
+    pub(crate) fn woke(&mut self, now: Instant) -> bool {
+        self.hybrid.woke(now)
     }
 
     /// Another thread had the CPU while this one spun, after this one had had it alone for `after`. A thread that
@@ -251,7 +251,7 @@ mod tests {
             pauses.push(patience.next(look));
             if let Some(until) = patience.ahead(look, *now) {
                 slept = true;
-                patience.woke(until);
+                assert!(!patience.woke(until));
             }
         }
         patience.came(looks, came);

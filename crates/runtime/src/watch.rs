@@ -37,6 +37,12 @@ impl Watch {
         self.alone_since.take().map(|since| now - since)
     }
 
+    /// Another thread had the CPU when this one was to wake at or before `now`: how long this one had been alone.
+    #[cold]
+    pub(crate) fn woke_late(&mut self, now: Instant) -> Nanos {
+        self.alone_since.take().map_or(Nanos(0), |since| now - since)
+    }
+
     #[inline]
     fn was_interrupted(&mut self, now: Instant) -> bool {
         self.spins_from.take().is_some_and(|from| now - from >= INTERRUPTED)
@@ -95,6 +101,15 @@ mod tests {
         watch.spins_from(T0 + long);
         watch.switches = Some(-1);
         assert_eq!(watch.disturbed(T0 + long + INTERRUPTED), Some(Nanos(long.0 + INTERRUPTED.0)));
+    }
+
+    #[test]
+    fn a_thread_that_wakes_late_was_alone_until_then() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.woke_late(T0), Nanos(0), "it has never spun");
+        watch.spins_from(T0);
+        assert_eq!(watch.woke_late(T0 + INTERRUPTED), INTERRUPTED);
+        assert_eq!(watch.woke_late(T0 + INTERRUPTED), Nanos(0), "and not since");
     }
 
     #[test]
