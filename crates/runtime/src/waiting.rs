@@ -159,8 +159,8 @@ impl Patience {
         self.hybrid.woke(now)
     }
 
-    /// Another thread had the CPU while this one spun, after this one had had it alone for `after`. A thread that
-    /// spins has used up its CPU share by the time it needs it; a thread that sleeps has not.
+    /// Another thread had the CPU while this one spun, or when it was to wake and spin, after this one had had it alone for
+    /// `after`. A thread that spins has used up its CPU share by the time it needs it; a thread that sleeps has not.
     pub(crate) fn disturbed(&mut self, after: Nanos) {
         assert!(self.learns(), "nobody watches the CPU of one who gives it away");
         self.spins = false;

@@ -37,7 +37,7 @@ impl Watch {
         self.alone_since.take().map(|since| now - since)
     }
 
-    /// Another thread had the CPU when this one was to wake at or before `now`: how long this one had been alone.
+    /// Another thread had the CPU when this one was to wake, before `now`: how long this one had been alone since it spun.
     #[cold]
     pub(crate) fn woke_late(&mut self, now: Instant) -> Nanos {
         self.alone_since.take().map_or(Nanos(0), |since| now - since)

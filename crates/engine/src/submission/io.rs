@@ -56,39 +56,23 @@ impl<P> Io<P> {
             payload,
         }
     }
-}
 
-impl<P> Io<P> {
     /// The same I/O with the payload that `with` makes of its own.
     #[must_use]
     #[inline(always)]
     pub fn map<Q>(self, with: impl FnOnce(P) -> Q) -> Io<Q> {
-        let Self {
-            op,
-            sector,
-            sectors,
-            flags,
-            ioprio,
-            owner,
-            group,
-            write_hint,
-            deadline,
-            cookie,
-            payload,
-        } = self;
-        let payload = with(payload);
         Io {
-            op,
-            sector,
-            sectors,
-            flags,
-            ioprio,
-            owner,
-            group,
-            write_hint,
-            deadline,
-            cookie,
-            payload,
+            op: self.op,
+            sector: self.sector,
+            sectors: self.sectors,
+            flags: self.flags,
+            ioprio: self.ioprio,
+            owner: self.owner,
+            group: self.group,
+            write_hint: self.write_hint,
+            deadline: self.deadline,
+            cookie: self.cookie,
+            payload: with(self.payload),
         }
     }
 }
