@@ -38,7 +38,7 @@ impl<P: Send + 'static> Queue<P> {
         for shard in &q.hub.shards {
             if let Some(mut runner) = q.enter_elevator(shard) {
                 // The policy has not been told of the last completions if the elevator waited for none.
-                if runner.take_returns(&q.hub.lasting) {
+                if runner.take_returns(&q.hub, shard) {
                     let _ = q.gate(shard).kick();
                 }
                 let mut wakes = Vec::new();

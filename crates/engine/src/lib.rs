@@ -95,6 +95,8 @@ pub use compare::{
     modes::{Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes},
     run::Run,
 };
+#[cfg(target_os = "linux")]
+pub use dispatch::device::Berth;
 pub use dispatch::{
     device::{Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished},
     inflight::Inflight,
@@ -112,7 +114,9 @@ pub use host::{Host, NoHost};
 pub use outstanding::{Outstanding, Place};
 pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{
-    bounds::{MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS},
+    bounds::{
+        MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES, MIN_NR_REQUESTS,
+    },
     change::{Change, ChangeError, EditError, Freeze, Quiesce},
     config::Config,
     config_error::ConfigError,

@@ -170,7 +170,7 @@ impl<P: Send> Engine<P> {
         let Some(mut runner) = self.unless_busy(self.gate(shard)) else { return };
         let below: Vec<Below> = shard.hws().map(HwQueue).filter_map(|hw| self.below(hw)).collect();
         // Frees the slots of ended requests, which would otherwise look unfinished.
-        if runner.take_returns(&self.hub.lasting) {
+        if runner.take_returns(&self.hub, shard) {
             let _ = self.gate(shard).kick();
         }
         for (id, meta, waits) in runner.elevator.live() {

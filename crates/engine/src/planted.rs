@@ -14,6 +14,12 @@ pub(crate) enum Planted {
     ForgetsRestart,
     /// A run ends although another pass is owed.
     LosesOwedPass,
+    /// A request is put into the outbox of a sleeping owner, and the owner is not woken.
+    ForgetsOwner,
+    /// A client whose I/Os are held looks after its own lane only.
+    LooksAtItsOwn,
+    /// A thread pumps the lane of another one, which sleeps and is not told that it has to look earlier.
+    KeepsDeadline,
     /// A queue is rebuilt and does not look at the bios that were staged before.
     ForgetsStaged,
     /// A submitter stages bios and does not check whether the queue is still current.

@@ -152,7 +152,7 @@ impl<P: Send> Engine<P> {
     /// Tells the policy of the last completions, of which it has not been told if the elevator waited for none. Returns
     /// the submitters to wake once the elevator is left.
     fn learn(&self, shard: &Shard, runner: &mut Runner) -> Vec<SubmitterId> {
-        if runner.take_returns(&self.hub.lasting) {
+        if runner.take_returns(&self.hub, shard) {
             let _ = self.gate(shard).kick();
         }
         let mut wakes = Vec::new();

@@ -58,7 +58,7 @@ impl<'q> World<'q> {
             })
             .collect();
         let pumps = match subject.pump {
-            PumpMode::Inline => 0,
+            PumpMode::Inline | PumpMode::Owner => 0,
             PumpMode::Thread => subject.shape.hw_queues,
         };
         let mut world = Self {

@@ -16,6 +16,8 @@
 
 use blkmq_core::Nanos;
 #[cfg(target_os = "linux")]
+use blkmq_engine::Berth;
+#[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
 use std::sync::Arc;
@@ -32,6 +34,9 @@ pub(crate) enum Bell {
     Thread(Mutex<Sleeper>),
     #[cfg(target_os = "linux")]
     Event(OwnedFd),
+    /// Of a client that owns a lane to the device, and sleeps on it.
+    #[cfg(target_os = "linux")]
+    Berth(Box<dyn Berth>),
 }
 
 /// What a [`Bell::Thread`] wakes.
@@ -68,7 +73,7 @@ impl Bell {
             }
             // An eventfd wakes any thread that polls it.
             #[cfg(target_os = "linux")]
-            Self::Event(_) => {}
+            Self::Event(_) | Self::Berth(_) => {}
         }
     }
 
@@ -87,6 +92,8 @@ impl Bell {
             }
             #[cfg(target_os = "linux")]
             Self::Event(fd) => linux::ring(fd),
+            #[cfg(target_os = "linux")]
+            Self::Berth(berth) => berth.call(),
         }
     }
 
@@ -123,6 +130,7 @@ mod linux {
             let place = match self {
                 Self::Event(fd) => return Ok(then(fd)),
                 Self::Thread(place) => place,
+                Self::Berth(_) => unreachable!("it has a descriptor of its own"),
             };
             let mut place = place.lock().expect("no thread panics while it holds this");
             if !matches!(&*place, Sleeper::Event(_)) {
@@ -159,6 +167,8 @@ mod linux {
         pub(crate) fn silence(&self) {
             match self {
                 Self::Event(fd) => drain(fd),
+                // A turn of the pump takes notice.
+                Self::Berth(_) => {}
                 Self::Thread(place) => {
                     if let Some(fd) = Self::event_of(place) {
                         drain(&fd);
@@ -202,8 +212,8 @@ mod linux {
         }
 
         /// Sleeps until `bell` rings, a device of the hardware queues `hws` has something, or `left` is over;
-        /// sometimes wakes for no reason. Consumes a ring. True if a device had something and the bell had not rung.
-        pub(crate) fn sleep(&self, bell: &OwnedFd, hws: Range<u16>, left: Option<Nanos>) -> bool {
+        /// sometimes wakes for no reason. Consumes a ring.
+        pub(crate) fn sleep(&self, bell: &OwnedFd, hws: Range<u16>, left: Option<Nanos>) {
             let hws = usize::from(hws.start)..usize::from(hws.end);
             let devices = self.0[hws].iter().flatten().map(AsFd::as_fd);
             let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
@@ -211,11 +221,9 @@ mod linux {
             let timeout = left.map(timespec);
             // Interrupted or out of memory counts as a ring: the thread looks for work, and comes back.
             let polled = poll(&mut fds, timeout.as_ref());
-            let rang = polled.is_err() || !fds[0].revents().is_empty();
-            if rang {
+            if polled.is_err() || !fds[0].revents().is_empty() {
                 drain(bell);
             }
-            !rang && polled.is_ok_and(|ready| ready > 0)
         }
 
         /// One descriptor for all of these: readable when `bell` has rung or a device of the hardware queues `hws`

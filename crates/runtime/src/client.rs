@@ -5,8 +5,7 @@ use crate::host::Threads;
 use crate::pump_thread::PumpThreads;
 use crate::seat::Seat;
 use crate::stall::Stalls;
-use crate::waiting::{AWAKE_FOR, Patience, Pause, Waiting};
-use crate::watch::Watch;
+use crate::waiting::{AWAKE_FOR, Pause, Waiting};
 use blkmq_core::{Instant, Nanos, Payload, SubmitterId};
 use blkmq_engine::{Completion, Io, Refused, Submitter};
 use std::sync::Arc;
@@ -58,8 +57,7 @@ impl Summons for NoSummons {
 pub struct Client<P> {
     submitter: Submitter<P>,
     clock: Clock,
-    patience: Patience,
-    watch: Watch,
+    waiting: Waiting,
     seat: Seat,
     stalls: Stalls<P>,
     /// Pump threads, without which its I/Os would make no progress, if there are any.
@@ -76,8 +74,7 @@ impl<P: Payload> Client<P> {
         stalls: Stalls<P>,
     ) -> Self {
         let seat = Seat::submitter(threads, submitter.id());
-        let (patience, watch) = (Patience::new(waiting), Watch::default());
-        Self { submitter, clock, patience, watch, seat, stalls, _pumps: pumps }
+        Self { submitter, clock, waiting, seat, stalls, _pumps: pumps }
     }
 
     /// The clock of all times that this client takes and returns.
@@ -222,7 +219,7 @@ impl<P: Payload> Client<P> {
             if bell.rang() {
                 return;
             }
-            match self.patience.next(looks) {
+            match self.waiting.next(looks) {
                 Pause::Spin(spins) => (0..spins).for_each(|_| std::hint::spin_loop()),
                 Pause::Yield => std::thread::yield_now(),
                 Pause::Sleep => break,
@@ -244,17 +241,16 @@ impl<P: Payload> Client<P> {
     ) -> u32 {
         let mut got = self.submitter.reap(most, &mut take);
         let least = least.min(most).min(got + self.outstanding());
+        if got >= least {
+            return got;
+        }
+        self.submitter.begin_wait();
         let mut idle = 0;
-        while got < least {
-            let now = self.clock.now();
+        let mut now;
+        loop {
+            now = self.clock.now();
             if now >= deadline {
                 break;
-            }
-            if let Some(after) = self.watch.disturbed(now) {
-                self.patience.disturbed(after);
-            }
-            if self.patience.woke(now) {
-                self.patience.disturbed(self.watch.woke_late(now));
             }
             self.submitter.flush(now);
             self.submitter.poll(now);
@@ -265,42 +261,40 @@ impl<P: Payload> Client<P> {
             let more = self.submitter.reap(most - got, &mut take);
             got += more;
             if more > 0 {
-                self.patience.came(idle, now);
                 self.stalls.came(now, &self.submitter);
-                self.seat.came();
                 idle = 0;
             } else {
                 idle += 1;
             }
             // After the look for work, so that a bell that rings all the time does not stop progress.
-            if got < least && (bell.rang() || self.submitter.lost().is_some()) {
+            if got >= least || bell.rang() || self.submitter.lost().is_some() {
                 break;
             }
-            if got < least && idle > 0 {
+            if idle > 0 {
                 self.pause(idle, least - got, deadline, bell);
             }
         }
+        self.submitter.end_wait(now);
         self.seat.leave();
         got
     }
 
     /// Waits a little for `least` completions; the longer nothing has arrived, the longer.
     fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Summons) {
-        let pause = self.patience.next(idle);
-        if let Pause::Spin(spins) = pause
-            && !self.patience.learns()
-        {
+        let (pause, limit) = if self.submitter.is_at_device() {
+            (self.waiting.next(idle), None)
+        } else {
+            self.waiting.next_of_held(idle)
+        };
+        if let Pause::Spin(spins) = pause {
             return self.spin(spins, least);
         }
         let now = self.clock.now();
-        let ahead = self.patience.ahead(idle, now);
-        if let Pause::Spin(spins) = pause
-            && ahead.is_none()
-        {
-            self.watch.spins_from(now);
-            return self.spin(spins, least);
+        let mut deadline = deadline.min(self.stalls.waiting(now, &self.submitter));
+        if let Some(limit) = limit {
+            self.submitter.look_at_all(now);
+            deadline = deadline.min(now + limit);
         }
-        let deadline = deadline.min(self.stalls.waiting(now, &self.submitter));
         self.seat.enrol();
         if self.submitter.is_poisoned() {
             // Another thread may be ending I/Os, or a device may still have some: neither is announced.
@@ -311,7 +305,6 @@ impl<P: Payload> Client<P> {
         if pause == Pause::Yield || next - now <= AWAKE_FOR {
             std::thread::yield_now();
         } else if self.submitter.prepare_park(now) {
-            let deadline = ahead.map_or(deadline, |at| at.min(deadline));
             // Another thread may have set a timer since and gone away, relying on the parked threads.
             let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
             // Timers of others that are later than this need no wake-up.

@@ -31,6 +31,18 @@ impl Threads {
         #[cfg(target_os = "linux")]
         {
             let devices = DeviceFds::of(&config.queues)?;
+            if config.pump == PumpMode::Owner {
+                let berths = config.queues.iter().filter_map(|queue| queue.berth());
+                let submitters = berths.map(|it| it.map(Bell::Berth)).collect::<io::Result<_>>()?;
+                let pumps = Box::default();
+                return Ok(Arc::new(Self {
+                    submitters,
+                    pumps,
+                    pump_mode: config.pump,
+                    post,
+                    devices,
+                }));
+            }
             let new: fn() -> io::Result<Bell> =
                 if devices.is_empty() { || Ok(Bell::thread()) } else { Bell::event };
             let bells = |n: u16| (0..n).map(|_| new()).collect::<io::Result<_>>();
@@ -48,7 +60,7 @@ impl Threads {
     /// The number of threads that only pump hardware queues.
     pub(crate) fn pump_threads(&self) -> u16 {
         match self.pump_mode {
-            PumpMode::Inline => 0,
+            PumpMode::Inline | PumpMode::Owner => 0,
             PumpMode::Thread => self.pumps.len() as u16,
         }
     }
@@ -66,7 +78,7 @@ impl Threads {
     /// elevator serves may change while it sleeps.
     pub(crate) fn watched_by_submitters(&self) -> Range<u16> {
         match self.pump_mode {
-            PumpMode::Thread => 0..0,
+            PumpMode::Thread | PumpMode::Owner => 0..0,
             PumpMode::Inline => 0..self.pumps.len() as u16,
         }
     }

@@ -41,7 +41,6 @@ mod clock;
 mod control;
 mod group;
 mod host;
-mod hybrid;
 mod placement;
 mod post;
 mod pump_thread;
@@ -50,7 +49,6 @@ mod seat;
 mod service;
 mod stall;
 mod waiting;
-mod watch;
 mod watching;
 
 #[cfg(target_os = "linux")]

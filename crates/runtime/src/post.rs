@@ -12,11 +12,8 @@
 //! called. Every change is one critical section, in which a thread that lies down watches if no thread does; the test
 //! below goes through all orders of them.
 //!
-//! A thread that has been woken in vain several times in a row naps while another one watches: it sleeps on its bell, for a
-//! limited time, and relies on no thread. Its request waits in the scheduler, and each completion of the other thread would
-//! wake both.
-//!
-//! Not in here: threads that wait outside of the client, which watch by themselves, and pump threads.
+//! Not in here: clients with a lane of their own, which sleep there; threads that wait outside of the client, which watch by
+//! themselves; and pump threads.
 
 use blkmq_core::SubmitterId;
 use std::sync::Mutex;
@@ -28,8 +25,6 @@ pub(crate) enum Place {
     Watching,
     /// On its bell alone.
     Asleep,
-    /// On its bell alone, and for a limited time.
-    Napping,
 }
 
 /// The places of all clients of a queue.
@@ -42,10 +37,9 @@ impl Post {
         Self(Mutex::new(Places::new(submitters, at_once)))
     }
 
-    /// A client is about to sleep; it has announced that it parks, and has looked for work after that. `naps`: it need not
-    /// watch if another client does, as it looks again soon.
-    pub(crate) fn lie_down(&self, id: SubmitterId, naps: bool) -> Place {
-        self.places().lie_down(id, naps)
+    /// A client is about to sleep; it has announced that it parks, and has looked for work after that.
+    pub(crate) fn lie_down(&self, id: SubmitterId) -> Place {
+        self.places().lie_down(id)
     }
 
     /// The client has slept in that place. True if it has the duty now.
@@ -82,10 +76,7 @@ impl Places {
         Self { at_once, watching: 0, asleep, sleepers: 0, called: None }
     }
 
-    fn lie_down(&mut self, id: SubmitterId, naps: bool) -> Place {
-        if naps && self.watching > 0 {
-            return Place::Napping;
-        }
+    fn lie_down(&mut self, id: SubmitterId) -> Place {
         if self.watching == 0 || (self.sleepers == 0 && self.watching < self.at_once) {
             self.watching += 1;
             return Place::Watching;
@@ -96,13 +87,9 @@ impl Places {
     }
 
     fn get_up(&mut self, id: SubmitterId, place: Place) -> bool {
-        match place {
-            Place::Watching => {
-                self.watching -= 1;
-                return true;
-            }
-            Place::Napping => return false,
-            Place::Asleep => {}
+        if place == Place::Watching {
+            self.watching -= 1;
+            return true;
         }
         self.asleep[usize::from(id.0 / 64)] &= !(1 << (id.0 % 64));
         self.sleepers -= 1;
@@ -135,25 +122,22 @@ mod tests {
     #[test]
     fn with_no_more_threads_than_cpus_each_watches() {
         let mut places = Places::new(80, 2);
-        let mut lie_down = |id| places.lie_down(id, false);
+        let mut lie_down = |id| places.lie_down(id);
         assert_eq!((lie_down(A), lie_down(B)), (Place::Watching, Place::Watching));
         assert_eq!(lie_down(C), Place::Asleep);
         // From now on one of them does.
         assert!(places.get_up(A, Place::Watching));
-        assert_eq!(places.lie_down(A, false), Place::Asleep);
+        assert_eq!(places.lie_down(A), Place::Asleep);
         assert_eq!(places.leave(), None, "B watches");
         assert!(places.get_up(B, Place::Watching));
-        assert_eq!(places.lie_down(B, false), Place::Watching);
+        assert_eq!(places.lie_down(B), Place::Watching);
     }
 
     #[test]
     fn one_that_leaves_calls_a_sleeper_if_no_thread_watches() {
         let mut places = Places::new(80, 1);
-        assert_eq!(places.lie_down(A, false), Place::Watching);
-        assert_eq!(
-            (places.lie_down(B, false), places.lie_down(C, false)),
-            (Place::Asleep, Place::Asleep)
-        );
+        assert_eq!(places.lie_down(A), Place::Watching);
+        assert_eq!((places.lie_down(B), places.lie_down(C)), (Place::Asleep, Place::Asleep));
         assert!(places.get_up(A, Place::Watching));
         assert_eq!(places.leave(), Some(C));
         assert_eq!(places.leave(), None, "one is enough");
@@ -161,17 +145,6 @@ mod tests {
         assert!(places.get_up(C, Place::Asleep));
         assert_eq!(places.leave(), None, "no thread sleeps");
         assert_eq!(places, Places::new(80, 1));
-    }
-
-    #[test]
-    fn one_that_naps_relies_on_a_watcher_and_on_no_call() {
-        let mut places = Places::new(80, 2);
-        assert_eq!(places.lie_down(A, true), Place::Watching, "no other thread watches");
-        assert_eq!(places.lie_down(B, true), Place::Napping);
-        assert!(places.get_up(A, Place::Watching));
-        assert_eq!(places.leave(), None, "B wakes by itself");
-        assert!(!places.get_up(B, Place::Napping));
-        assert_eq!(places.lie_down(B, true), Place::Watching);
     }
 
     /// A client in the model: it submits an I/O, waits for it, and is gone.
@@ -251,16 +224,10 @@ mod tests {
                     }
                     At::Tired => {
                         thread.duty = false;
-                        let mut naps = model.clone();
-                        naps.threads[at].at = At::Down(naps.places.lie_down(id, true));
-                        next.push(naps);
-                        model.threads[at].at = At::Down(model.places.lie_down(id, false));
+                        model.threads[at].at = At::Down(model.places.lie_down(id));
                     }
                     At::Down(place) => {
-                        let wakes = thread.rung
-                            || (place == Place::Watching && readable)
-                            || place == Place::Napping;
-                        if !wakes {
+                        if !(thread.rung || place == Place::Watching && readable) {
                             continue;
                         }
                         (thread.at, thread.parked, thread.rung) = (At::Awake, false, false);

@@ -76,7 +76,8 @@ impl<P: Payload> Service<P> {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_placed(mut config: Config<P>, placement: Placement) -> Result<Self, ServiceError> {
+    pub fn start_placed(config: Config<P>, placement: Placement) -> Result<Self, ServiceError> {
+        let mut config = config.own_lanes().map_err(ServiceError::Bell)?;
         let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
         // Before the queue takes the device queues: duplicates their descriptors.
         let threads = Threads::new(&config).map_err(ServiceError::Bell)?;
@@ -85,7 +86,7 @@ impl<P: Payload> Service<P> {
         let pump = config.pump;
         let queue = Queue::new(config).map_err(ServiceError::Config)?;
         let pumps = match pump {
-            PumpMode::Inline => None,
+            PumpMode::Inline | PumpMode::Owner => None,
             PumpMode::Thread => Some(
                 PumpThreads::start(&queue, hw_queues, clock, &threads, placement)
                     .map(Arc::new)
@@ -173,13 +174,15 @@ impl<P: Payload> Service<P> {
     /// How a client waits, with `others` threads beside those of the queue.
     fn waiting(&self, others: u16) -> Waiting {
         let usual = || {
+            if self.threads.watch_devices() {
+                return Waiting::on_device();
+            }
             let (pumps, cpus) = (self.threads.pump_threads(), available_cpus());
             let threads = self.submitters.saturating_add(others).saturating_add(pumps);
-            let waiting = match pumps {
+            match pumps {
                 0 => Waiting::for_threads(threads, cpus),
                 _ => Waiting::on_pump_threads(threads, cpus),
-            };
-            if self.threads.watch_devices() { waiting.on_device() } else { waiting }
+            }
         };
         self.waiting.unwrap_or_else(usual)
     }

@@ -2,7 +2,7 @@
 
 use crate::extents;
 use crate::parts::{self, Part};
-use crate::queue::UringQueue;
+use crate::queue::{Origin, UringQueue};
 use crate::ring::Ring;
 use crate::target::Target;
 use crate::{OpenError, Options};
@@ -12,6 +12,7 @@ use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 /// An open file or block device.
 ///
@@ -47,7 +48,7 @@ impl UringDevice {
         Ring::new(1)?;
         let target = Target::open(path.as_ref(), options)?;
         let shape = DeviceShape {
-            hw_queues: options.hw_queues,
+            hw_queues: options.hw_queues.unwrap_or(1),
             hw_queue_depth: options.hw_queue_depth,
             shared_tags: false,
             budget: None,
@@ -165,8 +166,13 @@ impl UringDevice {
     /// If there is no memory for the rings, or if the rings and the registered buffers exceed the limit of locked
     /// memory.
     pub fn queues<P: IoBuf>(&self) -> Result<DeviceQueues<P>, OpenError> {
-        let queue = |_| UringQueue::new(&self.parts, &self.options, &self.pools);
-        (0..self.options.hw_queues).map(|n| Ok(Box::new(queue(n)?) as _)).collect()
+        let origin = Arc::new(Origin {
+            parts: self.parts.clone(),
+            options: self.options.clone(),
+            pools: self.pools.clone(),
+        });
+        let queue = |_| Ok(Box::new(UringQueue::new(Arc::clone(&origin))?) as _);
+        (0..self.shape.hw_queues).map(queue).collect()
     }
 }
 

@@ -63,6 +63,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod berth;
 mod device;
 mod error;
 mod extents;

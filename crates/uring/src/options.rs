@@ -17,7 +17,11 @@ const fn parameter(name: &'static str, default: &'static str, help: &'static str
 /// All parameters, for help and for the parser below.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     parameter("path", "", "file or block device; in PATH[,KEY=VALUE]... the first word"),
-    parameter("hw_queues", "1", "hardware queues, each with a ring of its own, 1 to 1024"),
+    parameter(
+        "hw_queues",
+        "",
+        "hardware queues, each with a ring of its own, 1 to 1024; by default one, with a ring for each client",
+    ),
     parameter("hw_queue_depth", "128", "requests in flight per hardware queue, 1 to 10240"),
     parameter("direct", "1", "1: past the page cache (O_DIRECT); 0: through it"),
     parameter("fixed", "1", "register the file, and the buffers of pools, with the kernel"),
@@ -34,8 +38,9 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
 /// The options for opening a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Hardware queues, at least 1.
-    pub hw_queues: u16,
+    /// Hardware queues, at least 1; `None`: one, with a ring for each submitter where there is a
+    /// [service](blkmq_engine::Config::own_lanes) that can.
+    pub hw_queues: Option<u16>,
     /// Requests in flight per hardware queue, 1 to [`MAX_HW_QUEUE_DEPTH`].
     pub hw_queue_depth: u32,
     /// Bypass the page cache, if the file system can.
@@ -54,7 +59,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            hw_queues: 1,
+            hw_queues: None,
             hw_queue_depth: 128,
             direct: true,
             fixed: true,
@@ -96,7 +101,7 @@ impl Options {
             let given = Given::find(PARAMETERS, name, value)?;
             match given.name {
                 "path" => path = PathBuf::from(given.value),
-                "hw_queues" => options.hw_queues = given.number(1..=MAX_HW_QUEUES)?,
+                "hw_queues" => options.hw_queues = Some(given.number(1..=MAX_HW_QUEUES)?),
                 "hw_queue_depth" => {
                     options.hw_queue_depth = given.number(1..=MAX_HW_QUEUE_DEPTH)?;
                 }
@@ -130,7 +135,7 @@ mod tests {
         let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,size=7,readonly=y,locking=off";
         let (path, options) = Options::parse(text).expect("valid");
         let expected = Options {
-            hw_queues: 4,
+            hw_queues: Some(4),
             hw_queue_depth: 32,
             direct: false,
             fixed: false,

@@ -7,6 +7,7 @@
 //! *Invariant: while the kernel has the number of a place, the place is not free and its token stays in it.* The
 //! crate's page (`lib.rs`) draws the conclusions.
 
+use crate::berth::Place;
 use crate::parts::{self, Files, Part};
 use crate::places::Places;
 use crate::request::{Kind, Request, Step, ZeroBy};
@@ -16,9 +17,13 @@ use crate::{OpenError, Options};
 use blkmq_buf::BufferPool;
 use blkmq_buf::IoBuf;
 use blkmq_core::{Instant, IoError, IoResult, Nanos, SECTOR_SIZE, Tag};
-use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
+use blkmq_engine::{
+    Berth, BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict,
+};
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// After `EAGAIN`, which means a lack of memory, no event announces the end of the shortage: try again after this.
 const RETRY_DELAY: Nanos = Nanos::from_millis(1);
@@ -29,6 +34,10 @@ const READ_ONLY: IoError = IoError(libc::EROFS as u16);
 pub struct UringQueue {
     ring: Ring,
     files: Files,
+    /// To make another queue.
+    origin: Arc<Origin>,
+    /// Where the submitter sleeps that has this queue to itself, if it may be one of several such queues.
+    place: Option<Place>,
     alignment: target::Alignment,
     zero: ZeroBy,
     places: Places,
@@ -50,19 +59,26 @@ impl std::fmt::Debug for UringQueue {
     }
 }
 
+/// What a queue is made from.
+pub(crate) struct Origin {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) options: Options,
+    pub(crate) pools: Vec<BufferPool>,
+}
+
 impl UringQueue {
-    pub(crate) fn new(
-        parts: &[Part],
-        options: &Options,
-        pools: &[BufferPool],
-    ) -> Result<Self, OpenError> {
+    pub(crate) fn new(origin: Arc<Origin>) -> Result<Self, OpenError> {
+        let Origin { parts, options, pools } = &*origin;
         let depth = options.hw_queue_depth;
         let mut ring = Ring::new(depth)?;
         if options.fixed {
             ring.register_files(parts.iter().map(|part| &*part.target.file))?;
             ring.register_buffers(pools)?;
         }
+        let has_place = options.hw_queues.is_none() && ring.has_berths();
+        let place = has_place.then(|| Place::new(&ring)).transpose();
         Ok(Self {
+            place: place.map_err(OpenError::ring("make a place to sleep"))?,
             ring,
             files: Files::new(parts, options.fixed),
             alignment: parts::alignment(parts),
@@ -70,6 +86,7 @@ impl UringQueue {
             places: Places::new(depth),
             later: VecDeque::new(),
             resubmit: None,
+            origin,
             #[cfg(test)]
             answers: tests::Answers::default(),
         })
@@ -132,6 +149,12 @@ impl UringQueue {
     fn take(&mut self, now: Instant, mut over: impl FnMut(&mut Self, u32, IoResult)) -> bool {
         let mut pushed = false;
         while let Some(completion) = self.ring.pop() {
+            if let Some(place) = &mut self.place
+                && let Some(asks) = place.notice(&completion, &mut self.ring)
+            {
+                pushed |= asks;
+                continue;
+            }
             let at = completion.user_data() as u32;
             let answer = completion.result();
             #[cfg(test)]
@@ -173,8 +196,8 @@ impl UringQueue {
             if self.ring.submit_and_wait().is_err() {
                 std::thread::yield_now();
             }
-            while self.ring.pop().is_some() {
-                ended += 1;
+            while let Some(completion) = self.ring.pop() {
+                ended += usize::from(completion.user_data() <= u32::MAX.into());
             }
         }
         // All places that are not free are ours now, including those that have just ended.
@@ -231,6 +254,9 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
             self.push(at);
             pushed = true;
         }
+        if let Some(place) = &mut self.place {
+            pushed |= place.attend(&mut self.ring);
+        }
         if pushed || self.resubmit.is_some_and(|from| from <= now) {
             self.submit(now);
         }
@@ -260,6 +286,17 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     /// The ring itself: readable while there are completions in it.
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.ring.fd())
+    }
+
+    /// A queue with a ring of its own, unless the number of hardware queues was given.
+    fn another(&self) -> Option<io::Result<Box<dyn DeviceQueue<P>>>> {
+        self.place.as_ref()?;
+        let another = Self::new(Arc::clone(&self.origin));
+        Some(another.map(|queue| Box::new(queue) as _).map_err(io::Error::from))
+    }
+
+    fn berth(&self) -> Option<io::Result<Box<dyn Berth>>> {
+        self.place.as_ref().map(|place| Ok(place.berth()))
     }
 
     /// Waits for the kernel: the only call that may take long.

@@ -7,11 +7,11 @@
 
 use crate::OpenError;
 use blkmq_buf::BufferPool;
-use io_uring::types::{CancelBuilder, Timespec};
+use io_uring::types::{CancelBuilder, Fd, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// The kernel's limit for one registered buffer; a larger pool is registered in pieces of this size.
 const PIECE: usize = 1 << 30;
@@ -46,7 +46,8 @@ struct Region {
 impl Ring {
     /// A ring for `depth` requests. A request has at most one entry in either queue, so neither can overflow.
     pub(crate) fn new(depth: u32) -> Result<Self, OpenError> {
-        let ring = build(depth.next_power_of_two()).map_err(refused)?;
+        // Room for a poll and the end of an earlier one.
+        let ring = build(depth.next_power_of_two().max(2)).map_err(refused)?;
         let mut probe = Probe::new();
         let asked = ring.submitter().register_probe(&mut probe);
         // A kernel without the probe lacks the operations as well.
@@ -132,6 +133,39 @@ impl Ring {
         }
     }
 
+    /// Has `fd` polled, again and again: whenever it becomes readable, there is a completion with `number`. The caller
+    /// [submits](Self::submit).
+    pub(crate) fn poll(&mut self, fd: RawFd, number: u64) {
+        let poll = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).multi(true);
+        self.push_apart(&poll.build().user_data(number));
+    }
+
+    /// Ends the poll with `number`; the completion of this itself has the number `end`.
+    pub(crate) fn forget_poll(&mut self, number: u64, end: u64) {
+        self.push_apart(&opcode::PollRemove::new(number).build().user_data(end));
+    }
+
+    /// Puts an entry without memory into the submission queue, behind the entries of requests.
+    fn push_apart(&mut self, entry: &squeue::Entry) {
+        loop {
+            // SAFETY: the entry points to no memory.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return;
+            }
+            // The queue is full, and the kernel has no memory for its entries.
+            if self.submit().is_err() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Does the kernel have what a [`Place`](crate::berth::Place) needs: waiting with a time limit (Linux 5.11), and
+    /// polls that go on (5.13)?
+    pub(crate) fn has_berths(&self) -> bool {
+        let params = self.ring.params();
+        params.is_feature_ext_arg() && params.is_feature_resource_tagging()
+    }
+
     /// The same, and sleeps until there is a completion.
     pub(crate) fn submit_and_wait(&self) -> io::Result<()> {
         self.ring.submit_and_wait(1).map(|_| ())
@@ -183,8 +217,8 @@ fn build(entries: u32) -> io::Result<IoUring> {
     with[1].setup_submit_all();
     let mut last = io::Error::from_raw_os_error(libc::EINVAL);
     for builder in &mut with {
-        // By default the completion queue is twice as large, for requests that complete more than once.
-        match builder.dontfork().setup_cqsize(entries).build(entries) {
+        // The completion queue is twice as large, for polls, which complete more than once.
+        match builder.dontfork().build(entries) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => last = e,
             built => return built,
         }

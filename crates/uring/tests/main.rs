@@ -7,4 +7,5 @@ mod forgetful;
 mod joined;
 mod locking;
 mod loop_device;
+mod owners;
 mod refusals;

@@ -204,10 +204,11 @@ pub(super) const QUEUE: &[Row] = &[
     Row {
         path: "blkmq/pump",
         unit: Unit::Word,
-        help: "blkmq's own: who pumps: 'inline', whoever submits or waits, or a 'thread' per hardware queue",
+        help: "blkmq's own: who pumps: 'inline', each thread that submits or waits; 'owner', likewise, each with a lane of its own; or a 'thread' per hardware queue",
         form: Form::Said(|snapshot| match snapshot.pump {
             PumpMode::Inline => "inline".into(),
             PumpMode::Thread => "thread".into(),
+            PumpMode::Owner => "owner".into(),
         }),
     },
 ];

@@ -203,7 +203,7 @@ impl<P: Send> Engine<P> {
             // Only then: otherwise a deadline yet to come, or a kick of this moment, would be lost.
             self.gate(shard).take_due();
         }
-        let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
+        let inline = self.hub.lasting.pump_mode.is_inline();
         for hw in shard.hws().map(HwQueue) {
             // A pump thread is here because it was woken: its device may have interrupted.
             let called = who == self.hub.pump_thread(hw) && self.pump_may_run(hw, now);
@@ -341,9 +341,9 @@ impl<P: Send> Engine<P> {
             Pick::Empty | Pick::WaitToken => {}
             Pick::WaitUntil(at) => {
                 self.gate(shard).arm(at);
-                runner.wait_for_completion(&self.hub);
+                runner.wait_for_completion(&self.hub, shard);
             }
-            Pick::WaitCompletion => runner.wait_for_completion(&self.hub),
+            Pick::WaitCompletion => runner.wait_for_completion(&self.hub, shard),
         }
         None
     }

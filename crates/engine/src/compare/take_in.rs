@@ -23,15 +23,15 @@ impl Runner {
                 line.push_back(proto);
             });
         }
-        self.let_line_in(hub);
+        self.let_line_in(hub, shard);
     }
 
     /// Admits requests from the line, as far as there are slots.
-    fn let_line_in<P>(&mut self, hub: &Hub<P>) {
+    fn let_line_in<P>(&mut self, hub: &Hub<P>, shard: &Shard) {
         let before = self.parked.line.len();
         while let Some(first) = self.parked.line.front() {
             let Some(place) = self.elevator.place(&first.meta) else {
-                self.wait_for_slot(hub);
+                self.wait_for_slot(hub, shard);
                 break;
             };
             let proto = self.parked.line.pop_front().expect("it was seen just now");
@@ -51,11 +51,11 @@ impl Runner {
         freed: bool,
         own: Option<Own<'_>>,
     ) {
-        let mut freed = freed | self.take_returns(&hub.lasting);
+        let mut freed = freed | self.take_returns(hub, shard);
         self.take_over(hub, shard);
         if self.answer_asks(hub, shard) {
             // The slot of a cancelled I/O may be the one for which the line waits. No completion follows it.
-            self.let_line_in(hub);
+            self.let_line_in(hub, shard);
             freed = true;
         }
         // Under a lock no request passes the policy by.

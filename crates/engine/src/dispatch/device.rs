@@ -7,6 +7,7 @@ use crate::dispatch::verdict::Verdict;
 use crate::shared::write_cache::WriteCache;
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Limits, Nanos, Tag};
+use std::io;
 #[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 
@@ -92,10 +93,51 @@ pub trait DeviceQueue<P>: Send {
         None
     }
 
+    /// A further queue to the same device: a lane for one submitter ([`PumpMode::Owner`](crate::PumpMode)). `None`: the
+    /// device has no more than its hardware queues.
+    ///
+    /// # Errors
+    /// If the system refuses resources for it.
+    fn another(&self) -> Option<io::Result<Box<dyn DeviceQueue<P>>>> {
+        None
+    }
+
+    /// A place where the submitter that owns this lane sleeps; a device that has [`another`](Self::another) queue has
+    /// one. All places that it gives are the same. [`reap`](Self::reap) takes notice of calls, so a pump reaps in each
+    /// turn.
+    ///
+    /// # Errors
+    /// If the system refuses resources for it.
+    #[cfg(target_os = "linux")]
+    fn berth(&self) -> Option<io::Result<Box<dyn Berth>>> {
+        None
+    }
+
     /// Give back every request still held, in any order. Called once, when the queue goes away. Their payloads may be
     /// freed right afterwards, so a device with other threads or hardware at work on them waits here until they have
     /// let go: this is the only call that may block.
     fn abandon(&mut self, out: &mut Vec<Inflight>);
+}
+
+/// A place where one thread sleeps on its own device queue, and where any thread may call it.
+///
+/// A completion, or a call, between the thread's last look for work and its sleep ends that sleep at once: both stay
+/// until [`DeviceQueue::reap`] has taken notice of them.
+#[cfg(target_os = "linux")]
+pub trait Berth: Send + Sync {
+    /// The calling thread is going to sleep here, or on [`fd`](Self::fd). False if calls do not reach it yet: then it
+    /// must have its lane [polled](crate::Submitter::poll) once more before it sleeps.
+    fn attend(&self) -> bool;
+
+    /// Sleeps until the device queue has something to reap, a call comes, or `left` is over; sometimes wakes for no
+    /// reason. One system call, as a rule.
+    fn sleep(&self, left: Option<Nanos>);
+
+    /// Calls the sleeper, or the next one. A system call, unless an earlier call has not been noticed yet.
+    fn call(&self);
+
+    /// A descriptor that is readable when [`sleep`](Self::sleep) would return.
+    fn fd(&self) -> BorrowedFd<'_>;
 }
 
 /// The answer to [`DeviceQueue::enqueue`].

@@ -36,12 +36,26 @@ impl<P> Engine<P> {
         &self.pumps[usize::from(hw.0)]
     }
 
-    /// When a submitter of `shard` has to look again if no thread wakes it.
-    pub(crate) fn deadline(&self, shard: &Shard) -> Option<Instant> {
-        let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
-        let hws = shard.hws().filter(|_| inline).map(HwQueue);
-        let pumps = hws.flat_map(|hw| self.pump_deadlines(hw));
+    /// When a submitter of `shard`, which pumps `home` first, has to look again if no thread wakes it.
+    pub(crate) fn deadline(&self, shard: &Shard, home: HwQueue) -> Option<Instant> {
+        let pumps = self.lanes_of(shard, home).flat_map(|hw| self.pump_deadlines(hw));
         pumps.flatten().chain(self.pass_deadlines(shard).into_iter().flatten()).min()
+    }
+
+    /// The lanes that a submitter of `shard` looks after as long as it waits: its own one, or all; none where there are
+    /// pump threads.
+    #[inline]
+    pub(crate) fn lanes_of(
+        &self,
+        shard: &Shard,
+        home: HwQueue,
+    ) -> impl Iterator<Item = HwQueue> + use<P> {
+        let lanes = match self.hub.lasting.pump_mode {
+            PumpMode::Inline => shard.hws(),
+            PumpMode::Owner => home.0..home.0 + 1,
+            PumpMode::Thread => 0..0,
+        };
+        lanes.map(HwQueue)
     }
 
     /// When a pass over the elevator of `shard` has to be made: for a kick or a timer, and for a look of the controller of

@@ -47,6 +47,9 @@ pub(crate) struct Pump<P> {
     device: Box<dyn DeviceQueue<P>>,
     /// The device has a descriptor to watch.
     has_event_fd: bool,
+    /// A submitter owns this lane and sleeps on the device, which takes notice of calls when it is asked for finished
+    /// requests.
+    is_owned: bool,
     ends: Ends,
     /// Refused requests, offered again before any other, from the front.
     stuck: VecDeque<Inflight>,
@@ -61,6 +64,8 @@ pub(crate) struct Pump<P> {
     completions: Completions,
     /// The latest time that a caller has run the pump with.
     now: Instant,
+    /// The number of its lane.
+    lane: u16,
     /// Requests at the device.
     at_device: u32,
     deadlines: Deadlines,
@@ -88,6 +93,10 @@ pub(crate) struct Pump<P> {
 /// The limits of a pump.
 #[derive(Clone, Copy)]
 pub(crate) struct PumpLimits {
+    /// The number of its lane.
+    pub(crate) lane: u16,
+    /// A submitter owns it.
+    pub(crate) is_owned: bool,
     /// The number of driver tags; each tag is below it.
     pub(crate) tags: u32,
     pub(crate) timeout: Nanos,
@@ -155,6 +164,7 @@ impl<P: Send> Pump<P> {
     ) -> Self {
         Self {
             has_event_fd: has_event_fd(&*device),
+            is_owned: limits.is_owned,
             device,
             ends,
             stuck: VecDeque::new(),
@@ -165,6 +175,7 @@ impl<P: Send> Pump<P> {
             budgets: 0,
             completions: Completions::new(table),
             now: Instant::ZERO,
+            lane: limits.lane,
             at_device: 0,
             deadlines: Deadlines::new(limits.tags, limits.timeout),
             retries: limits.retries,
@@ -211,7 +222,7 @@ impl<P: Send> Pump<P> {
             self.offer(hub, now, &mut issued, source);
             busy += u64::from(issued.refused.is_some());
             let inside = self.at_device;
-            if inside > 0 {
+            if inside > 0 || self.is_owned {
                 self.reap(hub, hctx, now);
                 // After the reap: a request that the device has finished by now has not timed out.
                 if self.deadlines.is_due(now) {
@@ -352,6 +363,9 @@ impl<P: Send> Pump<P> {
         self.ends.returns.publish();
         if self.handed_back {
             self.ends.handbacks.publish();
+        }
+        if self.is_owned && (self.completed > 0 || self.handed_back) {
+            hub.shards[0].returned.set(self.lane);
         }
         self.count_completed(hctx);
         let mut last = self.free_tags(hub, hctx);

@@ -449,6 +449,8 @@ impl Elevator {
             self.held -= 1;
             return Pick::Issue(carrier);
         }
+        // Lanes of owners are one hardware queue.
+        let hw = if self.config.hw_queues == 1 { HwQueue(self.config.first_hw) } else { hw };
         let cx = Cx::new(self.now, &self.requests, &self.env);
         let pick = self.policy.pick(&cx, hw);
         if let Pick::Issue(id) = pick {
@@ -458,6 +460,13 @@ impl Elevator {
             self.env.unpicked();
         }
         pick
+    }
+
+    /// The submitter of the first bio of a request that is here.
+    #[inline]
+    pub(crate) fn submitter_of<P>(&self, table: &BioTable<P>, id: RequestId) -> SubmitterId {
+        let chain = self.chains[id.index()].as_ref().expect("a picked request has its bios");
+        table.submitter(&chain.head)
     }
 
     /// Turns a picked request into a token for the device.

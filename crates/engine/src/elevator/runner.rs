@@ -154,7 +154,7 @@ impl Runner {
         self.account_waits(now);
         self.begin(now);
         self.elevator.counters.passes.add(1);
-        let freed = self.take_returns(&hub.lasting) | self.answer_asks(hub, shard);
+        let freed = self.take_returns(hub, shard) | self.answer_asks(hub, shard);
         let mut ready = Ready::default();
         self.admit_all(hub, shard, (freed, own), &mut ready);
         if !std::mem::take(&mut self.asked_alone) {
@@ -222,20 +222,43 @@ impl Runner {
     }
 
     /// Takes back finished and requeued requests from the pumps. True if a slot became free.
-    pub(crate) fn take_returns<P>(&mut self, lasting: &Lasting<P>) -> bool {
-        let Self { elevator, lanes, completions, duties, .. } = self;
-        let mut freed = false;
-        for lane in lanes {
-            freed |= elevator.take_done(&mut lane.returns) > 0;
-            while let Some(back) = lane.handbacks.pop() {
-                freed |=
-                    elevator.take_back(back, |bio, result| completions.push(lasting, bio, result));
-            }
-        }
-        freed |= elevator.time_busy();
+    #[inline]
+    pub(crate) fn take_returns<P>(&mut self, hub: &Hub<P>, shard: &Shard) -> bool {
+        let lasting = &hub.lasting;
+        let mut freed = if hub.has_owners() {
+            self.take_returns_of_owners(lasting, shard)
+        } else {
+            let Self { elevator, lanes, completions, .. } = self;
+            lanes
+                .iter_mut()
+                .fold(false, |freed, lane| freed | take_back(elevator, lane, completions, lasting))
+        };
+        freed |= self.elevator.time_busy();
+        let Self { completions, duties, .. } = self;
         completions.flush(lasting);
         duties.wake(&mut completions.wake);
         freed
+    }
+
+    /// The same from the lanes that have some. There are as many lanes as submitters.
+    #[inline(never)]
+    fn take_returns_of_owners<P>(&mut self, lasting: &Lasting<P>, shard: &Shard) -> bool {
+        let Self { elevator, lanes, completions, .. } = self;
+        let mut freed = false;
+        if shard.returned.any() {
+            shard.returned.take(|lane| {
+                freed |= take_back(elevator, &mut lanes[usize::from(lane)], completions, lasting);
+            });
+        }
+        freed
+    }
+
+    /// Is there nothing that a pump has given back and no pass has taken?
+    fn has_taken_all<P>(&mut self, hub: &Hub<P>, shard: &Shard) -> bool {
+        if hub.has_owners() {
+            return !shard.returned.any();
+        }
+        self.lanes.iter_mut().all(|lane| lane.returns.is_empty())
     }
 
     /// The requests that pumps handed back and no pass has taken, for the end of a queue.
@@ -246,8 +269,8 @@ impl Runner {
 
     /// Asks for a pass when an I/O that waits for a slot may have one: after the next completion, and when a latency goal
     /// of others lets its group go on, which no completion may precede.
-    pub(crate) fn wait_for_slot<P>(&mut self, hub: &Hub<P>) {
-        self.wait_for_completion(hub);
+    pub(crate) fn wait_for_slot<P>(&mut self, hub: &Hub<P>, shard: &Shard) {
+        self.wait_for_completion(hub, shard);
         if let Some(at) = self.elevator.next_admission() {
             self.duties.arm(at);
         }
@@ -262,13 +285,30 @@ impl Runner {
     }
 
     /// Asks for a pass after the next completion: an I/O waits for a slot, or the policy holds requests back.
-    pub(crate) fn wait_for_completion<P>(&mut self, hub: &Hub<P>) {
-        for at in 0..self.lanes.len() {
+    pub(crate) fn wait_for_completion<P>(&mut self, hub: &Hub<P>, shard: &Shard) {
+        // Lanes of owners have one mark.
+        let marks = if hub.has_owners() { 1 } else { self.lanes.len() };
+        for at in 0..marks {
             hub.hctxs[usize::from(self.first_hw) + at].restart.mark();
         }
         // A pump that returned slots before the mark was visible to it does not kick.
-        if self.lanes.iter_mut().any(|lane| !lane.returns.is_empty()) {
+        if !self.has_taken_all(hub, shard) {
             self.duties.again();
         }
     }
+}
+
+/// Takes back what the pump of `lane` has given back. True if a slot became free.
+#[inline(always)]
+fn take_back<P>(
+    elevator: &mut Elevator,
+    lane: &mut Lane,
+    completions: &mut Completions,
+    lasting: &Lasting<P>,
+) -> bool {
+    let mut freed = elevator.take_done(&mut lane.returns) > 0;
+    while let Some(back) = lane.handbacks.pop() {
+        freed |= elevator.take_back(back, |bio, result| completions.push(lasting, bio, result));
+    }
+    freed
 }

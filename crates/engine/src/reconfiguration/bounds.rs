@@ -6,5 +6,7 @@ pub const MIN_NR_REQUESTS: u32 = 4;
 pub const MAX_NR_REQUESTS: u32 = 2048;
 /// The deepest hardware queue.
 pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
+/// The most submitters that have a lane of their own to a device.
+pub const MAX_OWN_LANES: u16 = 256;
 /// The largest bound of what a device holds.
 pub const MAX_DEVICE_DEPTH: u32 = 10240;

@@ -27,8 +27,8 @@ use crate::shared::stats::ElevatorCounters;
 use crate::shared::tags::{Membership, Tags};
 use crate::submission::plugged::PluggedRequest;
 use crate::submission::staging::Staging;
-use crate::sync::{AlarmRef, Arc, Budget, Level, Pending, Sleepers, ring};
-use crate::{DeviceShape, GroupTree, Inflight, MAX_GROUPS, WriteCache};
+use crate::sync::{AlarmRef, Arc, Budget, Level, Pending, Restart, Sleepers, ring};
+use crate::{DeviceShape, GroupTree, Inflight, MAX_GROUPS, PumpMode, WriteCache};
 use blkmq_core::SubmitterId;
 use blkmq_sched::Shape;
 use crossbeam_utils::CachePadded;
@@ -57,7 +57,7 @@ impl<P: Send + 'static> Engine<P> {
             modes: modes(plan),
             // Every submitter, every pump thread, a thread that changes the queue, and a thread that keeps a run.
             #[cfg(feature = "compare")]
-            threads: lasting.senders.len() + usize::from(plan.device.hw_queues) + 2,
+            threads: lasting.senders.len() + usize::from(lanes(plan, &lasting)) + 2,
             alarm: alarm(&lasting),
         };
         let common = build_common(plan);
@@ -66,18 +66,20 @@ impl<P: Send + 'static> Engine<P> {
         let keeper = board.as_ref().and_then(|board| keeper(plan, &budget, board));
         let Built { shards, runners, ends, levels } =
             build_shards((plan, watchers), &lasting, (common.as_ref(), keeper));
-        let limits = PumpLimits {
+        let limits = |lane| PumpLimits {
+            lane,
+            is_owned: lasting.pump_mode == PumpMode::Owner,
             tags: plan.device.hw_queue_depth,
             timeout: plan.device.timeout,
             retries: plan.retries,
         };
-        let pump = |ends| {
-            let pump = Pump::new(Box::new(Vacant), ends, table, limits);
+        let pump = |(lane, ends)| {
+            let pump = Pump::new(Box::new(Vacant), ends, table, limits(lane));
             Gate::new(&gate, pump)
         };
         let elevator = |runner| Gate::new(&gate, runner);
         Self {
-            pumps: ends.into_iter().map(pump).collect(),
+            pumps: (0..).zip(ends).map(pump).collect(),
             elevators: runners.into_iter().map(elevator).collect(),
             hub: Hub {
                 limits: plan.device.limits,
@@ -92,7 +94,7 @@ impl<P: Send + 'static> Engine<P> {
                 board,
                 budget_wait: Pending::new(shards.len() as u16),
                 tag_wait: Pending::new(shards.len() as u16),
-                hctxs: build_hctxs(&plan.device, levels, shards.len(), lasting.membership.as_ref()),
+                hctxs: build_hctxs(plan, levels, shards.len(), &lasting),
                 common,
                 shards: shards.into_boxed_slice(),
                 version,
@@ -238,13 +240,13 @@ fn build_shards<P>(
     let Lasting { table, ledger, senders, .. } = lasting;
     let submitters = senders.len() as u16;
     let count = plan.shards();
-    let per_shard = plan.device.hw_queues / count;
+    let (hws_each, per_shard) = (plan.device.hw_queues / count, lanes(plan, lasting) / count);
     #[cfg(feature = "compare")]
     let nr_requests = plan.effective_nr_requests();
     let mut built = Built::default();
     for index in 0..count {
-        let first_hw = index * per_shard;
-        let hws = first_hw..first_hw + per_shard;
+        let first_hw = index * hws_each;
+        let hws = first_hw..first_hw + hws_each;
         let elevator_config = elevator_config(plan, hws, submitters, table.capacity());
         let slots = elevator_config.slots();
         let hw_depth = plan.device.hw_queue_depth;
@@ -281,11 +283,12 @@ fn build_shards<P>(
             modes: ShardModes::new(modes(plan), submitters, per_shard, nr_requests),
             pending: Pending::new(submitters),
             asked: Pending::new(submitters),
+            returned: Pending::new(per_shard),
             sleepers: Sleepers::default(),
             submitters: (0..submitters).filter(mine).map(SubmitterId).collect(),
             index,
             first_hw,
-            hw_queues: per_shard,
+            lanes: per_shard,
             counters,
             prospect,
         });
@@ -302,20 +305,33 @@ fn build_lane(hw_depth: u32, slots: u32) -> (Lane, Ends) {
     (Lane { outbox, returns, handbacks, hint: 0 }, ends)
 }
 
-fn build_hctxs(
-    device: &DeviceShape,
+fn build_hctxs<P>(
+    plan: &Plan,
     levels: Vec<Level<Inflight>>,
     shards: usize,
-    shared: Option<&Membership>,
+    lasting: &Lasting<P>,
 ) -> Box<[Hctx]> {
-    let new_tags = || Tags::new(device.hw_queue_depth, shards as u16, device.shared_tags);
-    let all = match shared {
+    let DeviceShape { hw_queue_depth, shared_tags, .. } = plan.device;
+    let owned = lasting.pump_mode == PumpMode::Owner;
+    let new_tags = || Tags::new(hw_queue_depth, shards as u16, shared_tags);
+    let all = match &lasting.membership {
         Some(Membership { tags, user }) => Some(Tags::of(tags, *user)),
-        None => device.shared_tags.then(new_tags),
+        None => (shared_tags || owned).then(new_tags),
     };
+    // A tag that comes back by one lane may be what a request for another one waits for.
+    let restart = owned.then(|| Arc::new(CachePadded::new(Restart::new())));
     let hctxs = levels.into_iter().map(|level| {
         let tags = all.clone().unwrap_or_else(new_tags);
-        Hctx::new(tags, level, Arc::default())
+        let restart = restart.clone().unwrap_or_else(|| Arc::new(CachePadded::new(Restart::new())));
+        Hctx::new(tags, level, restart, Arc::default())
     });
     hctxs.collect()
+}
+
+/// The number of lanes: one for each hardware queue, or for each submitter.
+fn lanes<P>(plan: &Plan, lasting: &Lasting<P>) -> u16 {
+    match lasting.pump_mode {
+        PumpMode::Inline | PumpMode::Thread => plan.device.hw_queues,
+        PumpMode::Owner => lasting.senders.len() as u16,
+    }
 }

@@ -446,7 +446,7 @@ impl<P: Send> Engine<P> {
         for shard in &self.hub.shards {
             let mut runner = self.enter_elevator(shard)?;
             // The last completions have kicked no runner if the elevator waited for none.
-            runner.take_returns(&self.hub.lasting);
+            runner.take_returns(&self.hub, shard);
             self.carry_out(self.gate(shard), &mut runner.duties, wakes);
             if runner.elevator.held() > 0 {
                 // In the next pass a policy that idles learns that no more I/O comes, and goes on.
@@ -509,7 +509,7 @@ impl<P: Send> Engine<P> {
             let home = HwQueue(shard.first_hw);
             if self.help_shard(shard, home, now) {
                 // The thread that changes the queue may come back late, or never.
-                self.wake_successor(shard);
+                self.wake_successor(shard, home);
             }
         }
     }

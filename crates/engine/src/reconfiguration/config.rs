@@ -2,6 +2,7 @@
 
 use crate::dispatch::device::{DeviceQueue, DeviceShape};
 use crate::dispatch::pump_mode::PumpMode;
+use crate::reconfiguration::bounds::MAX_OWN_LANES;
 use crate::reconfiguration::config_error::ConfigError;
 use crate::reconfiguration::plan::Plan;
 #[cfg(feature = "compare")]
@@ -9,12 +10,14 @@ use crate::{Access, Modes};
 use crate::{DeviceDepth, GroupTree, Host, NoMerges, SharedTags, StatsMode};
 use blkmq_core::RequestId;
 use blkmq_sched::{Factory, Options, Scope, none};
+use std::io;
 
 /// The configuration of a queue. Every field has a default, except `device` and `queues`.
 pub struct Config<P> {
     /// The shape of the device, as it reports it.
     pub device: DeviceShape,
-    /// Its hardware queues, as many as `device.hw_queues`.
+    /// Its hardware queues, as many as `device.hw_queues`; or as many as submitters, as
+    /// [`own_lanes`](Self::own_lanes) makes them.
     pub queues: Vec<Box<dyn DeviceQueue<P>>>,
     /// The policy.
     pub scheduler: &'static Factory,
@@ -90,6 +93,37 @@ impl<P> Config<P> {
         }
     }
 
+    /// With a lane to the device for each submitter, pumped by it ([`PumpMode::Owner`]), where that is possible: the
+    /// device has one hardware queue and can make [another](DeviceQueue::another), there are at most
+    /// [`MAX_OWN_LANES`] submitters, and the pumps run inline. Elsewhere it changes nothing. To be called when
+    /// everything else is set.
+    ///
+    /// # Errors
+    /// If the system refuses resources for the lanes.
+    pub fn own_lanes(mut self) -> io::Result<Self> {
+        #[cfg(feature = "compare")]
+        if self.access != Access::Combining {
+            return Ok(self);
+        }
+        let lanes = usize::from(self.submitters);
+        if self.pump != PumpMode::Inline
+            || self.queues.len() != 1
+            || self.submitters > MAX_OWN_LANES
+        {
+            return Ok(self);
+        }
+        while self.queues.len() < lanes {
+            let Some(another) = self.queues[0].another() else { return Ok(self) };
+            self.queues.push(another?);
+        }
+        // A single submitter owns the only queue, if that is one to sleep on.
+        #[cfg(target_os = "linux")]
+        if self.queues[0].berth().is_some() {
+            self.pump = PumpMode::Owner;
+        }
+        Ok(self)
+    }
+
     /// With this policy and its default options.
     #[must_use]
     pub fn scheduler(mut self, factory: &'static Factory) -> Self {
@@ -130,8 +164,13 @@ impl<P> Config<P> {
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let given = self.queues.len();
-        if given == 0 || given != usize::from(self.device.hw_queues) {
-            return Err(ConfigError::Queues { wanted: self.device.hw_queues, given });
+        let wanted = match self.pump {
+            PumpMode::Inline | PumpMode::Thread => self.device.hw_queues,
+            PumpMode::Owner => self.submitters,
+        };
+        let owned = self.pump == PumpMode::Owner;
+        if given == 0 || given != usize::from(wanted) || owned && self.device.hw_queues != 1 {
+            return Err(ConfigError::Queues { wanted, given });
         }
         if let Some(tags) = &self.tags {
             let fits = tags.depth() == self.device.hw_queue_depth

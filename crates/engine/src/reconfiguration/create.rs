@@ -13,7 +13,7 @@ use crate::submission::seats::Seats;
 use crate::submission::staging::Staging;
 use crate::sync::{Arc, Control, Mutex, ring};
 use crate::{BioTable, GroupTree, Queue};
-use blkmq_core::{Instant, SubmitterId};
+use blkmq_core::{HwQueue, Instant, SubmitterId};
 use crossbeam_utils::CachePadded;
 
 impl<P: Send + 'static> Queue<P> {
@@ -28,6 +28,7 @@ impl<P: Send + 'static> Queue<P> {
             Some(tags) => Some(tags.reserve().ok_or(ConfigError::TagUsers)?),
             None => None,
         };
+        let lanes = config.queues.len() as u16;
         let (table, credits) = BioTable::new(config.submitters, config.depth);
         let (mut idle, mut staging, mut senders) = (Vec::new(), Vec::new(), Vec::new());
         for (id, credit) in (0..config.submitters).map(SubmitterId).zip(credits) {
@@ -37,16 +38,16 @@ impl<P: Send + 'static> Queue<P> {
             let (sender, receiver) = table.finish_ring(&credit);
             staging.push((id, Staging { protos, asks }));
             senders.push(sender);
-            let hw = plan.home(id.0);
-            idle.push(Parts { id, hw, staging: producer, asks: asks_end, receiver, credit });
+            let (hw, lane) = (plan.home(id.0), HwQueue(id.0 % lanes));
+            idle.push(Parts { id, hw, lane, staging: producer, asks: asks_end, receiver, credit });
         }
         idle.reverse();
-        let pump_tallies =
-            (0..plan.device.hw_queues + OTHER_TALLIES).map(|_| CachePadded::default()).collect();
+        let pump_tallies = (0..lanes + OTHER_TALLIES).map(|_| CachePadded::default()).collect();
         let lasting = Arc::new(Lasting {
             table,
             tallies: senders.iter().map(|_| Arc::default()).collect(),
             senders: senders.into_boxed_slice(),
+            attendance: (0..config.submitters).map(|_| CachePadded::default()).collect(),
             host: config.host,
             pump_tallies,
             control: Control::new(),

@@ -17,7 +17,8 @@ const EWMA_FACTOR: u8 = 16;
 
 pub(crate) struct Hctx {
     pub(crate) tags: Tags,
-    pub(crate) restart: CachePadded<Restart>,
+    /// One for all lanes that share a hardware queue.
+    pub(crate) restart: Arc<CachePadded<Restart>>,
     /// Of the outbox.
     level: Level<Inflight>,
     status: CachePadded<PumpStatus>,
@@ -59,12 +60,13 @@ impl Hctx {
     pub(crate) fn new(
         tags: Tags,
         level: Level<Inflight>,
+        restart: Arc<CachePadded<Restart>>,
         counters: Arc<CachePadded<PumpCounters>>,
     ) -> Self {
         Self {
             tags,
             level,
-            restart: CachePadded::new(Restart::new()),
+            restart,
             status: CachePadded::new(PumpStatus {
                 busy: DispatchBusy::default(),
                 stuck: AtomicBool::new(false),

@@ -4,7 +4,6 @@
 //! timers and wake-ups go back to their caller as duties (`dispatch/duties.rs`). A change to a queue in use builds a
 //! new hub (`reconfiguration/change.rs`); [`Lasting`] stays.
 
-use crate::NoMerges;
 use crate::dispatch::duties::Duties;
 use crate::elevator::goals::Board;
 use crate::planted::{self, Planted};
@@ -13,6 +12,7 @@ use crate::shared::hctx::Hctx;
 use crate::shared::lasting::Lasting;
 use crate::shared::shard::Shard;
 use crate::sync::{Arc, Budget, Ordering, Pending, fence};
+use crate::{NoMerges, PumpMode};
 use blkmq_core::{HwQueue, IoFlags, Limits};
 
 /// The current words of a queue, replaced when the queue is changed.
@@ -48,6 +48,12 @@ impl<P> Hub<P> {
     /// The elevator that serves `hw`.
     pub(crate) fn shard_of(&self, hw: HwQueue) -> usize {
         if self.shards.len() == 1 { 0 } else { hw.0.into() }
+    }
+
+    /// Has each submitter a lane of its own?
+    #[inline]
+    pub(crate) fn has_owners(&self) -> bool {
+        self.lasting.pump_mode == PumpMode::Owner
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use crate::shared::slots::BioSender;
 use crate::shared::stats::SubmitterCounters;
 use crate::shared::tags::Membership;
 use crate::submission::seats::Seats;
-use crate::sync::{Arc, Control, Mutex};
+use crate::sync::{Arc, Attendance, Control, Mutex};
 use crate::{BioTable, Host, PumpMode};
 use crossbeam_utils::CachePadded;
 
@@ -15,6 +15,8 @@ pub(crate) const OTHER_TALLIES: u16 = 2;
 pub(crate) struct Lasting<P> {
     pub(crate) table: BioTable<P>,
     pub(crate) senders: Box<[BioSender]>,
+    /// By submitter.
+    pub(crate) attendance: Box<[CachePadded<Attendance>]>,
     pub(crate) host: Box<dyn Host>,
     pub(crate) tallies: Box<[Arc<CachePadded<SubmitterCounters>>]>,
     /// Counters of pump threads, by hardware queue; behind them those of a thread that changes the queue, and of a

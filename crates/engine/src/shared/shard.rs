@@ -17,6 +17,9 @@ pub(crate) struct Shard {
     /// Submitters that asked for an I/O to be cancelled. Apart from `pending`, so that a pass which finds no ask has
     /// only read a line that is not written.
     pub(crate) asked: Pending,
+    /// Lanes with finished or requeued requests that no pass has taken back. Not kept for a single lane, which every pass
+    /// looks at.
+    pub(crate) returned: Pending,
     /// How many of the submitters sleep.
     pub(crate) sleepers: Sleepers,
     /// The words of the comparison modes.
@@ -25,7 +28,8 @@ pub(crate) struct Shard {
     pub(crate) submitters: Box<[SubmitterId]>,
     pub(crate) index: u16,
     pub(crate) first_hw: u16,
-    pub(crate) hw_queues: u16,
+    /// Lanes: as many as hardware queues, or as submitters where each has its own.
+    pub(crate) lanes: u16,
     pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
     /// The forecast for new I/Os, if there is one.
     pub(crate) prospect: Option<Arc<Prospect>>,
@@ -38,8 +42,8 @@ impl Shard {
         self.pending.beside()
     }
 
-    /// The hardware queues that this elevator serves.
+    /// The lanes that this elevator serves: those of its hardware queues, by their numbers, or those of its submitters.
     pub(crate) fn hws(&self) -> std::ops::Range<u16> {
-        self.first_hw..self.first_hw + self.hw_queues
+        self.first_hw..self.first_hw + self.lanes
     }
 }

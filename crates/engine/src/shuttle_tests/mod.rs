@@ -25,6 +25,7 @@ mod locked;
 mod lost_cpu;
 mod model;
 mod order;
+mod owners;
 mod park;
 mod pump_threads;
 mod shared;

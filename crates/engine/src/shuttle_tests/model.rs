@@ -83,6 +83,8 @@ pub(super) struct Client {
     /// Cookies are used again as soon as they have come back, as if they were numbers of buffers.
     pub(super) reuses: bool,
     pub(super) leaves: Leaves,
+    /// After its first I/Os the thread has no time for the queue until all others have left. No client sleeps then.
+    pub(super) goes_away: bool,
 }
 
 /// The end of a client, after all its I/Os have completed.
@@ -105,6 +107,7 @@ impl Client {
             cancels: 0,
             reuses: false,
             leaves: Leaves::AtOnce,
+            goes_away: false,
         }
     }
 }
@@ -181,7 +184,11 @@ impl Model {
             let device = TestDevice::new(self.device, arrivals.map(Arc::clone));
             Box::new(device) as Box<dyn DeviceQueue<u64>>
         };
-        let queues = (0..self.hw_queues).map(device).collect();
+        let lanes = match self.pump {
+            PumpMode::Inline | PumpMode::Thread => self.hw_queues,
+            PumpMode::Owner => self.clients.len() as u16,
+        };
+        let queues = (0..lanes).map(device).collect();
         Config {
             scope: self.scope,
             nr_requests: self.nr_requests,
@@ -231,7 +238,7 @@ impl Model {
         }
         for (client, submitter) in self.clients.iter().zip(submitters) {
             let world = Arc::clone(&world);
-            let sleeps = self.stop.is_none();
+            let sleeps = self.stop.is_none() && !self.clients.iter().any(|it| it.goes_away);
             threads.push(thread::spawn(move || client.run(submitter, &world, sleeps)));
         }
         threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the schedule"));
@@ -301,7 +308,15 @@ impl Client {
                     asked.push(pushed - 1);
                 }
             }
+            // Between other completions the client polls, and does not say that it will.
+            if reaped.is_multiple_of(2) {
+                submitter.begin_wait();
+            }
             submitter.flush(now);
+            if self.goes_away && reaped == 0 {
+                submitter.end_wait(now);
+                world.lose_cpu();
+            }
             submitter.poll(now);
             let late = |io: &u64| self.asks_for(*io) && !asked.contains(io) && !ended[*io as usize];
             if let Some(io) = (0..pushed).find(late) {
@@ -327,11 +342,17 @@ impl Client {
                 }
             });
             reaped += u64::from(got);
+            if got > 0 {
+                submitter.end_wait(now);
+            }
             in_vain = if got == 0 && world.has_stopped() { in_vain + 1 } else { 0 };
             assert!(in_vain < IN_VAIN, "an I/O lies with a thread that has no CPU");
             if got == 0 && sleeps {
                 wait(&mut submitter, world, now);
             } else if got == 0 {
+                if !submitter.is_at_device() {
+                    submitter.look_at_all(now);
+                }
                 yield_now();
             }
         }

@@ -10,7 +10,10 @@ use blkmq_core::{HwQueue, SubmitterId};
 /// A submitter's ends of its rings, and its credit.
 pub(crate) struct Parts {
     pub(crate) id: SubmitterId,
+    /// The hardware queue to which the submitter maps.
     pub(crate) hw: HwQueue,
+    /// The lane that it pumps first: that of this hardware queue, or its own.
+    pub(crate) lane: HwQueue,
     pub(crate) staging: Producer<PluggedRequest>,
     pub(crate) asks: Producer<Ask>,
     pub(crate) receiver: BioReceiver,

@@ -125,6 +125,11 @@ impl<P: Send> Submitter<P> {
         self.parts.as_ref().expect("parts are there until the submitter is dropped").hw
     }
 
+    /// The lane that the submitter pumps first.
+    fn lane(&self) -> HwQueue {
+        self.parts.as_ref().expect("parts are there until the submitter is dropped").lane
+    }
+
     /// The submitter's credit: the most bios that it may have in flight. Each I/O is a bio, or several if it is
     /// divided.
     #[must_use]

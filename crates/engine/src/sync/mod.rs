@@ -17,6 +17,7 @@
 //! | [`bitmap`] | tags without a lock | get 1 per batch, put 1 per word |
 //! | [`tag_set`], [`fair_share`] | tags with waiters, divided among users | as `bitmap` while no elevator waits |
 //! | [`restart`] | a mark: call this elevator when the next tag is free | mark 1, take 0 or 1 |
+//! | [`attendance`] | which thread pumps the lane of a submitter | 0 |
 //! | [`sleepers`] | which submitters sleep and may be woken | 0 while none sleeps |
 //! | [`budget`] | how many requests may have left the elevators | take 1, put 1, none if unlimited |
 //! | [`meter`] | a rate that several threads keep to | reserve 1 |
@@ -43,6 +44,7 @@
 //! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but takes a `SeqCst` load or
 //! store for a weaker one. Nothing here relies on those: where a total order is needed, there is a fence.
 
+pub(crate) mod attendance;
 pub(crate) mod bitmap;
 pub(crate) mod budget;
 pub(crate) mod completion_ring;
@@ -71,6 +73,7 @@ pub(crate) mod sleepers;
 pub(crate) mod tag_set;
 pub(crate) mod tokens;
 
+pub(crate) use attendance::Attendance;
 pub(crate) use bitmap::{BitBatch, Bitmap};
 pub(crate) use budget::{Budget, Lever};
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};

@@ -142,7 +142,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         let wakes = Wakes::default();
         let cpus = config.submitters;
         let pumps = match config.pump {
-            PumpMode::Inline => 0,
+            PumpMode::Inline | PumpMode::Owner => 0,
             PumpMode::Thread => config.device.hw_queues,
         };
         let config = Config { host: Box::new(wakes.clone()), ..config };

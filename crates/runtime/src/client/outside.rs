@@ -70,7 +70,7 @@ impl<P: Payload> Client<P> {
             return Sleep::Until(None);
         }
         self.seat.enrol();
-        if !self.submitter.prepare_park(now) {
+        if !self.seat.attend() || !self.submitter.prepare_park(now) {
             return Sleep::No;
         }
         let due = self.submitter.next_deadline().map_or(observed, |at| at.min(observed));

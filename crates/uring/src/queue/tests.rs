@@ -56,7 +56,8 @@ impl Rig {
         }
         let target = Target::open(&path, &options).expect("it opens");
         let part = Part { start: 0, target: target.clone() };
-        let mut queue = UringQueue::new(&[part], &options, &[]).expect("a small ring");
+        let origin = Origin { parts: vec![part], options, pools: Vec::new() };
+        let mut queue = UringQueue::new(Arc::new(origin)).expect("a small ring");
         queue.answers = Answers::of(answers);
         let answers = queue.answers.clone();
         let shape = DeviceShape {
@@ -249,7 +250,8 @@ fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
         let reads = Options { readonly: true, ..options.clone() };
         let target = Target::open(&path, &reads).expect("it opens");
         let part = Part { start: 0, target };
-        let inside = UringQueue::new(&[part], &options, &[]).expect("a small ring");
+        let origin = Origin { parts: vec![part], options: options.clone(), pools: Vec::new() };
+        let inside = UringQueue::new(Arc::new(origin)).expect("a small ring");
         let queues = vec![Box::new(Dropping(Some(inside))) as _];
         let queue = Queue::new(Config::new(device.shape, queues)).expect("valid");
         let mut submitter = queue.submitter().expect("one was asked for");

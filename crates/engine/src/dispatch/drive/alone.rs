@@ -8,7 +8,6 @@ use crate::elevator::runner::{Runner, Sent};
 use crate::planted::{self, Stop};
 use crate::shared::shard::Shard;
 use crate::sync::RunGuard;
-use blkmq_core::HwQueue;
 
 impl<P: Send> Engine<P> {
     /// Ends a run that consists of a straight pass, and pumps the request that it sent.
@@ -33,12 +32,11 @@ impl<P: Send> Engine<P> {
             return;
         }
         planted::stop(Stop::BeforePump);
-        let hw = HwQueue(shard.first_hw);
         let restart = match sent {
-            Sent::One if self.hub.lasting.pump_mode == PumpMode::Inline => {
+            Sent::By(hw) if self.hub.lasting.pump_mode == PumpMode::Inline => {
                 self.pump(hw, by.now, by.tally)
             }
-            Sent::One => self.pump_or_call(hw, by),
+            Sent::By(hw) => self.pump_or_call(hw, by),
             Sent::Nothing => false,
         };
         // A pump may also have kicked this very elevator, over a budget that came back.
@@ -59,7 +57,7 @@ impl<P: Send> Engine<P> {
             if let Some(mut book) = book {
                 book.count();
             }
-            self.drive(shard, sent.ready(shard), by);
+            self.drive(shard, sent.ready(), by);
             return;
         };
         // The notes of the next pass go into the same book.
@@ -70,7 +68,7 @@ impl<P: Send> Engine<P> {
     /// Makes the passes that are owed behind a straight one.
     #[inline(never)]
     fn go_on(&self, shard: &Shard, owed: RunGuard<'_, Runner>, by: Caller<'_>, sent: Sent) {
-        let mut ready = sent.ready(shard);
+        let mut ready = sent.ready();
         ready.merge(self.run(shard, owed, by, None));
         self.drive(shard, ready, by);
     }

@@ -62,7 +62,8 @@ impl<P: Send> Engine<P> {
             return self.locked_submit(shard, by.now, by.home, own);
         }
         let tally = by.tally;
-        let leave = follow.should_leave(shard.lead(), by.now);
+        // An owner's I/O leaves by its own lane, so it is not left to another thread.
+        let leave = !self.hub.has_owners() && follow.should_leave(shard.lead(), by.now);
         if !leave && let Some(mut guard) = self.gate(shard).try_run() {
             tally.direct.add(1);
             if own.plug.len() == 1
@@ -181,8 +182,16 @@ impl<P: Send> Engine<P> {
 
     /// Runs the pump of `hw`, or wakes its thread. True if an elevator waited for something that the pump gave back.
     fn pump_or_call(&self, hw: HwQueue, by: Caller<'_>) -> bool {
-        if self.hub.lasting.pump_mode == PumpMode::Inline {
-            return self.pump(hw, by.now, by.tally);
+        match self.hub.lasting.pump_mode {
+            PumpMode::Inline => return self.pump(hw, by.now, by.tally),
+            PumpMode::Owner => {
+                return if by.id == Some(SubmitterId(hw.0)) {
+                    self.pump(hw, by.now, by.tally)
+                } else {
+                    self.call_owner(hw, by)
+                };
+            }
+            PumpMode::Thread => {}
         }
         match self.pump_gate(hw).kick() {
             Kick::Queued => {
@@ -192,6 +201,41 @@ impl<P: Send> Engine<P> {
             Kick::Coalesced => by.tally.kicks_coalesced.add(1),
         }
         false
+    }
+
+    /// Has the lane `hw` of another submitter pumped: by its owner as long as that waits, asleep or awake, since a
+    /// completion wakes the thread that has submitted the request; otherwise here and now.
+    #[inline(never)]
+    fn call_owner(&self, hw: HwQueue, by: Caller<'_>) -> bool {
+        let known = self.looks_at(hw);
+        let _ = self.pump_gate(hw).kick();
+        if let Some(owner) = self.find_owner(hw) {
+            self.wake(&[owner]);
+            return false;
+        }
+        // Behind the fence of the look for the owner.
+        if self.hub.lasting.attendance[usize::from(hw.0)].is_waiting() {
+            return false;
+        }
+        self.pump_for_owner(hw, by, known)
+    }
+
+    /// Runs the pump of another submitter's lane. An owner that sleeps meanwhile, and knows of no look at it before `known`,
+    /// is woken if there has to be an earlier one. True if an elevator waited for something that the pump gave back.
+    pub(super) fn pump_for_owner(&self, hw: HwQueue, by: Caller<'_>, known: Instant) -> bool {
+        let restart = self.pump(hw, by.now, by.tally);
+        if self.looks_at(hw) < known
+            && !planted::is(Planted::KeepsDeadline)
+            && let Some(owner) = self.find_owner(hw)
+        {
+            self.wake(&[owner]);
+        }
+        restart
+    }
+
+    /// When the lane `hw` has to be looked at; the end of time if no such time is known.
+    pub(super) fn looks_at(&self, hw: HwQueue) -> Instant {
+        self.pump_deadlines(hw).into_iter().flatten().min().unwrap_or(Instant::MAX)
     }
 
     /// Runs the pump of `hw` unless another thread does. True if an elevator waited for something that the pump gave
@@ -261,7 +305,11 @@ impl<P: Send> Engine<P> {
             }
             if made == PUMP_TURNS {
                 guard.hand_over();
-                wakes.extend(self.find_parked(&self.hub.shards[self.hub.shard_of(hw)]));
+                if self.hub.has_owners() {
+                    wakes.extend(self.find_owner(hw));
+                } else {
+                    wakes.extend(self.find_parked(&self.hub.shards[self.hub.shard_of(hw)]));
+                }
                 break;
             }
             match guard.finish() {

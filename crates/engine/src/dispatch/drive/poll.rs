@@ -3,7 +3,6 @@
 use super::{Caller, Engine};
 #[cfg(feature = "compare")]
 use crate::compare::By;
-use crate::dispatch::pump_mode::PumpMode;
 use crate::dispatch::ready::Ready;
 use crate::planted::{self, Planted};
 use crate::shared::shard::Shard;
@@ -18,13 +17,14 @@ impl<P: Send> Engine<P> {
             return self.locked_poll(shard, by.locker(), by.home);
         }
         let now = by.now;
-        let look = follow.look(now);
+        let look = if self.hub.has_owners() { Look::All } else { follow.look(now) };
         if look == Look::Nothing {
             return false;
         }
         let mut ready = Ready::default();
-        for hw in shard.hws().map(HwQueue) {
-            if self.hub.lasting.pump_mode == PumpMode::Inline && self.pump_due(hw, now, look) {
+        for hw in self.lanes_of(shard, by.home) {
+            // Only the device knows whether an owner has been called.
+            if self.hub.has_owners() || self.pump_due(hw, now, look) {
                 ready.add(hw);
             }
         }
@@ -35,14 +35,14 @@ impl<P: Send> Engine<P> {
         }
         // A pass that was made has looked.
         if self.gate(shard).due(now) || !ran && self.is_look_due(shard, now) {
-            if follow.should_run(shard.lead(), now)
+            if (self.hub.has_owners() || follow.should_run(shard.lead(), now))
                 && let Some(guard) = self.gate(shard).try_run()
             {
                 let ready = self.run(shard, guard, by, None);
                 self.drive(shard, ready, by);
                 ran = true;
             }
-        } else if !ran {
+        } else if !ran && !self.hub.has_owners() {
             follow.was_in_vain(shard.lead(), self.gate(shard).is_running(), now);
         }
         ran
@@ -92,29 +92,48 @@ impl<P: Send> Engine<P> {
 
     /// For a thread that is about to sleep: leaves expired timers to the threads that run the elevator of `shard` and
     /// its pumps by now.
-    pub(crate) fn delegate_expired(&self, shard: &Shard, now: Instant) {
+    pub(crate) fn delegate_expired(&self, shard: &Shard, home: HwQueue, now: Instant) {
         self.gate(shard).owe_expired(now);
-        if self.hub.lasting.pump_mode == PumpMode::Inline {
-            shard.hws().for_each(|hw| self.pump_gate(HwQueue(hw)).owe_expired(now));
-        }
+        self.lanes_of(shard, home).for_each(|hw| self.pump_gate(hw).owe_expired(now));
     }
 
     /// How far the threads have come that run the elevator of `shard` and its pumps; `None` if there are none. A hint.
-    pub(crate) fn progress(&self, shard: &Shard) -> Option<u64> {
+    pub(crate) fn progress(&self, shard: &Shard, home: HwQueue) -> Option<u64> {
         let run = self.gate(shard).is_running().then(|| shard.counters.passes.get());
-        let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
-        let taken = |hw: &HwQueue| inline && self.pump_gate(*hw).is_running();
-        let turns =
-            shard.hws().map(HwQueue).filter(taken).map(|hw| self.hub.hctx(hw).counters.turns.get());
+        let taken = |hw: &HwQueue| self.pump_gate(*hw).is_running();
+        let turns = self
+            .lanes_of(shard, home)
+            .filter(taken)
+            .map(|hw| self.hub.hctx(hw).counters.turns.get());
         run.into_iter().chain(turns).reduce(u64::wrapping_add)
     }
 
     /// Is work due by now, so that a submitter of `shard` must not sleep?
-    pub(crate) fn is_due(&self, shard: &Shard, now: Instant) -> bool {
-        let inline = self.hub.lasting.pump_mode == PumpMode::Inline;
+    pub(crate) fn is_due(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
         self.gate(shard).due(now)
             || self.is_look_due(shard, now)
-            || inline && shard.hws().any(|hw| self.pump_owed(HwQueue(hw), now))
+            || self.lanes_of(shard, home).any(|hw| self.pump_owed(hw, now))
+    }
+
+    /// Does the work that is due at the lanes of all submitters of `shard`, for one that waits for something that others
+    /// have: their threads may be busy with anything else.
+    pub(crate) fn poll_all(&self, shard: &Shard, by: Caller<'_>) {
+        if planted::is(Planted::LooksAtItsOwn) {
+            return;
+        }
+        let mut restart = false;
+        for hw in shard.hws().map(HwQueue).filter(|hw| self.pump_due(*hw, by.now, Look::All)) {
+            restart |= self.pump_for_owner(hw, by, self.looks_at(hw));
+        }
+        if restart {
+            self.kick_and_drive(shard, by);
+        }
+    }
+
+    /// Has another thread kicked the lane `hw` for its owner, or filled its outbox?
+    #[inline]
+    pub(crate) fn has_been_left(&self, hw: HwQueue, now: Instant) -> bool {
+        self.pump_gate(hw).due(now) || self.is_left(hw)
     }
 
     /// Is a turn of the pump of `hw` worth while for a thread that is awake anyway?

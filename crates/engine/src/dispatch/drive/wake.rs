@@ -6,7 +6,7 @@ use crate::dispatch::gate::Gate;
 use crate::planted::{self, Planted};
 use crate::shared::shard::Shard;
 use crate::sync::{Kick, Ordering, fence};
-use blkmq_core::SubmitterId;
+use blkmq_core::{HwQueue, SubmitterId};
 
 impl<P> Engine<P> {
     /// Takes the parked mark of one submitter of `shard`; the caller must wake that submitter.
@@ -25,21 +25,30 @@ impl<P> Engine<P> {
         shard.submitters.iter().copied().find(parked)
     }
 
-    /// For a thread that may not come back: if work of `shard` is due, now or later, wakes a parked submitter to do
-    /// it, unless one looks by then anyway. If none is parked, the submitters that have I/Os in flight are awake.
-    pub(crate) fn wake_successor(&self, shard: &Shard) {
+    /// For a thread that may not come back, and pumps `home` first: if work of `shard` is due, now or later, wakes a parked
+    /// submitter to do it, unless one looks by then anyway. If none is parked, the submitters that have I/Os in flight
+    /// are awake.
+    pub(crate) fn wake_successor(&self, shard: &Shard, home: HwQueue) {
         // First the line that no thread writes while all submitters are awake: a thread with few I/Os in flight comes
         // here after each handful, and the leader writes the words behind it.
         fence(Ordering::SeqCst);
         if !shard.sleepers.any() || planted::is(Planted::ForgetsToWakeSuccessor) {
             return;
         }
-        if let Some(due) = self.deadline(shard)
+        if let Some(due) = self.deadline(shard, home)
             && !shard.sleepers.look_by(due)
         {
             let parked = self.find_parked(shard);
             self.wake(parked.as_slice());
         }
+    }
+
+    /// Takes the parked mark of the submitter that owns `lane`; the caller must wake that submitter. As
+    /// [`find_parked`](Self::find_parked).
+    pub(crate) fn find_owner(&self, lane: HwQueue) -> Option<SubmitterId> {
+        fence(Ordering::SeqCst);
+        let parked = self.hub.lasting.senders[usize::from(lane.0)].take_parked();
+        (parked && !planted::is(Planted::ForgetsOwner)).then_some(SubmitterId(lane.0))
     }
 
     pub(crate) fn wake(&self, submitters: &[SubmitterId]) {

@@ -99,7 +99,7 @@ impl Runner {
         }
         self.begin_flushes();
         if !self.blocked.is_empty() || self.elevator.some_wait() {
-            self.wait_for_slot(hub);
+            self.wait_for_slot(hub, shard);
         }
         self.owe_unfinished(shard);
     }
@@ -118,7 +118,7 @@ impl Runner {
         } else {
             if !self.elevator.has_slots(PASS_STAGED) {
                 // The slots of requests that a pump has finished since this pass began.
-                self.freed_meanwhile |= self.take_returns(&hub.lasting);
+                self.freed_meanwhile |= self.take_returns(hub, shard);
             }
             if self.admit_portions(hub, id, PASS_PORTIONS, ready).waits {
                 self.is_blocked[at] = true;
@@ -246,7 +246,7 @@ impl Runner {
             }
         }
         let mut rest = own.plug.drain();
-        self.pass_by(hub, &mut rest, ready);
+        self.pass_by(hub, shard, &mut rest, ready);
         if self.elevator.has_lobby() && !was_blocked {
             for proto in &mut rest {
                 self.elevator.take_in(&hub.lasting.table, own.id, proto);

@@ -15,8 +15,8 @@ use blkmq_sched::Pick;
 /// The end of a pass for a request that came alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
-    /// The request is in the outbox.
-    One,
+    /// The request is in the outbox of this lane.
+    By(HwQueue),
     /// The policy holds it.
     Nothing,
 }
@@ -30,11 +30,11 @@ struct Asked {
 }
 
 impl Sent {
-    /// As the hardware queues of `shard` that were given requests.
-    pub(crate) fn ready(self, shard: &Shard) -> Ready {
+    /// As the lanes that were given requests.
+    pub(crate) fn ready(self) -> Ready {
         let mut ready = Ready::default();
-        if self == Self::One {
-            ready.add(HwQueue(shard.first_hw));
+        if let Self::By(lane) = self {
+            ready.add(lane);
         }
         ready
     }
@@ -44,7 +44,13 @@ impl Runner {
     /// Sends the first requests of the caller's plug to the device, as far as they need not wait: no request waits
     /// ahead of them, and there are slots, tags and a device that takes them.
     #[inline]
-    pub(super) fn pass_by<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
+    pub(super) fn pass_by<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        plug: &mut Emptied<'_>,
+        ready: &mut Ready,
+    ) {
         if !self.is_way_free(hub) {
             return;
         }
@@ -52,7 +58,7 @@ impl Runner {
             self.pass_all(hub, plug, ready);
         } else if plug.rest().len() == 1 {
             // By a pass with more to do, or the straight way of `drive` would have been taken.
-            self.pass_only(hub, plug, ready);
+            self.pass_only(hub, shard, plug, ready);
         }
     }
 
@@ -81,16 +87,24 @@ impl Runner {
             return None;
         }
         self.begin(now);
-        let Self { elevator, lanes, .. } = self;
-        if !lanes[0].handbacks.is_empty() {
-            return None;
+        if hub.has_owners() {
+            self.take_returns(hub, shard);
+            if !self.elevator.is_open() {
+                // A request has come back to be issued again.
+                return None;
+            }
+        } else {
+            let Self { elevator, lanes, .. } = self;
+            if !lanes[0].handbacks.is_empty() {
+                return None;
+            }
+            elevator.take_done(&mut lanes[0].returns);
+            elevator.time_busy();
         }
-        elevator.take_done(&mut lanes[0].returns);
-        elevator.time_busy();
-        elevator.env.set_draining(false);
+        self.elevator.env.set_draining(false);
         // While the policy is asked, the request is in the plug, which is where a panic leaves it.
         let asked = self.ask_alone(hub, plug.newest()?)?;
-        let sent = self.send_alone(hub, plug.pop()?, asked);
+        let sent = self.send_alone(hub, shard, plug.pop()?, asked);
         self.elevator.counters.passes.add(1);
         if self.elevator.is_look_due() {
             self.end_watched();
@@ -131,40 +145,58 @@ impl Runner {
 
     /// Sends that request, if the policy lets it go. If the policy keeps it, it is held like any other.
     #[inline(always)]
-    fn send_alone<P>(&mut self, hub: &Hub<P>, io: PluggedRequest, asked: Asked) -> Sent {
-        let Self { elevator, lanes, .. } = self;
+    fn send_alone<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        io: PluggedRequest,
+        asked: Asked,
+    ) -> Sent {
         let Asked { id, pick, tag } = asked;
-        elevator.counters.inserted.add(1);
+        self.elevator.counters.inserted.add(1);
         let Pick::Issue(picked) = pick else {
-            self.keep_alone(hub, io, asked);
+            self.keep_alone(hub, shard, io, asked);
             return Sent::Nothing;
         };
         assert!(picked == id, "a policy that held none picked {picked:?} and not {id:?}");
-        let lane = &mut lanes[0];
-        let hw = HwQueue(self.first_hw);
+        let hw = self.lane_of(hub, hub.lasting.table.submitter(&io.bio));
+        let Self { elevator, lanes, first_hw, .. } = self;
+        let lane = &mut lanes[usize::from(hw.0 - *first_hw)];
         lane.outbox.put_with(|| elevator.picked_token(io, id, hw, tag));
         lane.outbox.publish();
         elevator.counters.dispatched.add(1);
         elevator.counters.batches.add(1);
-        Sent::One
+        Sent::By(hw)
+    }
+
+    /// The lane by which requests of `id` leave, of an elevator with the short ways: its own, or the only one.
+    #[inline]
+    pub(super) fn lane_of<P>(&self, hub: &Hub<P>, id: SubmitterId) -> HwQueue {
+        HwQueue(if hub.has_owners() { id.0 } else { self.first_hw })
     }
 
     #[inline(never)]
-    fn keep_alone<P>(&mut self, hub: &Hub<P>, io: PluggedRequest, asked: Asked) {
+    fn keep_alone<P>(&mut self, hub: &Hub<P>, shard: &Shard, io: PluggedRequest, asked: Asked) {
         let Asked { id, pick, tag } = asked;
         self.elevator.keep(io, id);
         self.unused.push(tag);
         self.give_back(hub, hub.hctx(HwQueue(self.first_hw)), 0);
-        self.wait_as_told(hub, pick);
+        self.wait_as_told(hub, shard, pick);
     }
 
     /// The same in a pass of the ordinary kind, which does not ask the policy again.
     #[inline(never)]
-    fn pass_only<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
+    fn pass_only<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        plug: &mut Emptied<'_>,
+        ready: &mut Ready,
+    ) {
         let Some(asked) = plug.peek().and_then(|io| self.ask_alone(hub, io)) else { return };
         let Some(io) = plug.next() else { return };
-        match self.send_alone(hub, io, asked) {
-            Sent::One => ready.add(HwQueue(self.first_hw)),
+        match self.send_alone(hub, shard, io, asked) {
+            Sent::By(lane) => ready.add(lane),
             Sent::Nothing => self.asked_alone = true,
         }
     }
@@ -187,21 +219,23 @@ impl Runner {
 
     #[inline(never)]
     fn pass_staged_by<P>(&mut self, hub: &Hub<P>, id: SubmitterId, ready: &mut Ready) -> bool {
-        let hw = HwQueue(self.first_hw);
+        let (lane, first_hw) = (self.lane_of(hub, id), HwQueue(self.first_hw));
         let Self { elevator, lanes, unused, duties, staging, .. } = self;
         let mut portion = Portion::of(ring_of(staging, id), PASS_STAGED);
         // Several plugs may be in it, and those have not been merged with each other.
         if !elevator.are_apart(portion.all()) {
             return false;
         }
-        let exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
+        let exit = Exit { elevator, lanes, unused, duties, hub, hw: first_hw, by: lane };
         exit.send_all(&mut portion, ready) > 0
     }
 
     fn pass_all<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
+        let Some(first) = plug.peek() else { return };
+        let by = self.lane_of(hub, hub.lasting.table.submitter(&first.bio));
         let hw = HwQueue(self.first_hw);
         let Self { elevator, lanes, unused, duties, .. } = self;
-        let exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
+        let exit = Exit { elevator, lanes, unused, duties, hub, hw, by };
         exit.send_all(plug, ready);
     }
 }

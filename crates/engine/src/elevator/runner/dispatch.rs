@@ -23,6 +23,10 @@ impl Runner {
         home: HwQueue,
         ready: &mut Ready,
     ) {
+        if hub.has_owners() {
+            self.dispatch_to_owners(hub, shard, home, ready);
+            return;
+        }
         let lanes = self.lanes.len();
         let first = usize::from(home.0 - self.first_hw);
         for step in 0..lanes {
@@ -31,14 +35,27 @@ impl Runner {
             }
             let at = (first + step) % lanes;
             let hw = HwQueue(self.first_hw + at as u16);
-            if self.dispatch(hub, shard, hw) {
-                ready.add(hw);
-            }
+            self.dispatch(hub, shard, hw, ready);
         }
     }
 
-    /// Fills the outbox of `hw` until the policy, tags, budgets or the quota end it. True if a request was sent.
-    fn dispatch<P>(&mut self, hub: &Hub<P>, shard: &Shard, hw: HwQueue) -> bool {
+    /// The same where each submitter has a lane: the policy is asked once for all of them, and a request leaves by the
+    /// lane of its submitter.
+    fn dispatch_to_owners<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        home: HwQueue,
+        ready: &mut Ready,
+    ) {
+        if self.elevator.held() > 0 {
+            self.dispatch(hub, shard, home, ready);
+        }
+    }
+
+    /// Asks the policy for requests for `hw` until the policy, tags, budgets or the quota end it. The lanes that got some
+    /// are added to `ready`.
+    fn dispatch<P>(&mut self, hub: &Hub<P>, shard: &Shard, hw: HwQueue, ready: &mut Ready) {
         let hctx = &hub.hctxs[usize::from(hw.0)];
         if hctx.is_stuck() {
             // Requests that stay in the elevator can still merge. The pump kicks when the device takes requests
@@ -46,31 +63,29 @@ impl Runner {
             hctx.restart.mark();
             if hctx.is_stuck() {
                 self.elevator.is_short();
-                return false;
+                return;
             }
         }
         let quota = if hctx.busy().get() == 0 { PASS_REQUESTS } else { 1 };
         let mut sent = 0;
         while sent < quota && self.elevator.held() > 0 {
             let want = (quota - sent).min(self.elevator.held()).min(TAG_BATCH);
-            let (got, more) = self.dispatch_batch(hub, shard, hw, hctx, want);
+            let (got, more) = self.dispatch_batch(hub, shard, hw, want, ready);
             sent += got;
             if !more {
                 break;
             }
         }
         if sent == 0 {
-            return false;
+            return;
         }
+        self.publish_outboxes(shard, *ready);
         if sent >= quota && self.elevator.held() > 0 {
             // The quota serves fairness or back-pressure, and more requests are ready: the pump kicks again.
             hctx.restart.mark();
         }
-        let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
-        lane.outbox.publish();
         self.elevator.counters.batches.add(1);
         self.elevator.counters.dispatched.add(sent.into());
-        true
     }
 
     /// Takes budgets, then tags, then picks requests; gives back the budgets and tags that it could not use. Returns
@@ -80,9 +95,10 @@ impl Runner {
         hub: &Hub<P>,
         shard: &Shard,
         hw: HwQueue,
-        hctx: &Hctx,
         want: u32,
+        ready: &mut Ready,
     ) -> (u32, bool) {
+        let hctx = &hub.hctxs[usize::from(hw.0)];
         let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
         let (mut want, mut budget) = (want, 0);
         if self.elevator.takes_budgets() {
@@ -109,13 +125,19 @@ impl Runner {
         while let Some(tag) = tags.pop() {
             match self.elevator.pick(hw) {
                 Pick::Issue(id) => {
-                    let lane = &mut self.lanes[usize::from(hw.0 - self.first_hw)];
+                    let by = if hub.has_owners() {
+                        HwQueue(self.elevator.submitter_of(&hub.lasting.table, id).0)
+                    } else {
+                        hw
+                    };
+                    let lane = &mut self.lanes[usize::from(by.0 - self.first_hw)];
                     // An outbox has room for a request with every tag.
-                    lane.outbox.put_with(|| self.elevator.issue(id, hw, tag));
+                    lane.outbox.put_with(|| self.elevator.issue(id, by, tag));
+                    ready.add(by);
                     sent += 1;
                     continue;
                 }
-                waits => self.wait_as_told(hub, waits),
+                waits => self.wait_as_told(hub, shard, waits),
             }
             more = false;
             self.unused.push(tag);
@@ -129,14 +151,22 @@ impl Runner {
         (sent, more)
     }
 
+    /// Shows the pumps of `ready` what is in their outboxes.
+    #[inline]
+    fn publish_outboxes(&mut self, shard: &Shard, ready: Ready) {
+        for lane in ready.iter(shard.hws()) {
+            self.lanes[usize::from(lane.0 - self.first_hw)].outbox.publish();
+        }
+    }
+
     /// Sees to it that the policy is asked again when its answer says so.
-    pub(super) fn wait_as_told<P>(&mut self, hub: &Hub<P>, pick: Pick) {
+    pub(super) fn wait_as_told<P>(&mut self, hub: &Hub<P>, shard: &Shard, pick: Pick) {
         match pick {
             Pick::WaitUntil(at) => {
                 self.duties.arm(at);
-                self.wait_for_completion(hub);
+                self.wait_for_completion(hub, shard);
             }
-            Pick::WaitCompletion => self.wait_for_completion(hub),
+            Pick::WaitCompletion => self.wait_for_completion(hub, shard),
             // The thread that gives a token back kicks the elevators that were refused one.
             Pick::WaitToken | Pick::Empty | Pick::Issue(_) => {}
         }

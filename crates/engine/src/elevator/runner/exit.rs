@@ -134,19 +134,23 @@ impl Places {
 /// The parts of a runner by which requests leave.
 pub(super) struct Exit<'a, P> {
     pub(super) elevator: &'a mut Elevator,
-    pub(super) lane: &'a mut Lane,
+    pub(super) lanes: &'a mut [Lane],
     pub(super) unused: &'a mut Vec<Tag>,
     pub(super) duties: &'a mut Duties,
     pub(super) hub: &'a Hub<P>,
+    /// The hardware queue that the policy is told of: the only one of the elevator.
     pub(super) hw: HwQueue,
+    /// The lane.
+    pub(super) by: HwQueue,
 }
 
 impl<P> Exit<'_, P> {
     /// Sends the first requests of `line` past the policy, as far as there are slots and tags. Returns how many.
     #[inline(always)]
     pub(super) fn send_all(self, line: &mut impl Line, ready: &mut Ready) -> u32 {
-        let Self { elevator, lane, hub, hw, .. } = self;
-        let hctx = hub.hctx(hw);
+        let Self { elevator, lanes, hub, hw, by, .. } = self;
+        let lane = &mut lanes[usize::from(by.0 - hw.0)];
+        let hctx = hub.hctx(by);
         let mut sent = 0;
         loop {
             let mut slots = elevator.passing(line.requests(), TAG_BATCH);
@@ -164,12 +168,12 @@ impl<P> Exit<'_, P> {
                 let id = elevator.pass_counted(line.first(), hw);
                 let (meta, chain) = line.take();
                 // An outbox has room for a request with every tag.
-                lane.outbox.put_with(|| elevator.token(meta.borrow(), chain, id, hw, tag));
+                lane.outbox.put_with(|| elevator.token(meta.borrow(), chain, id, by, tag));
             }
         }
         if sent > 0 {
             publish(elevator, lane, sent);
-            ready.add(hw);
+            ready.add(by);
         }
         sent
     }
@@ -187,8 +191,9 @@ impl<P> Exit<'_, P> {
             return None;
         }
         let slots = self.elevator.lets_all_pass(ios.clone())?;
-        let hctx = self.hub.hctx(self.hw);
-        let mut tags = hctx.tags.get_batch(&mut self.lane.hint, n as u32)?;
+        let hctx = self.hub.hctx(self.by);
+        let lane = &mut self.lanes[usize::from(self.by.0 - self.hw.0)];
+        let mut tags = hctx.tags.get_batch(&mut lane.hint, n as u32)?;
         let (ids, order) = (&mut places.ids[..n], &mut places.order[..n]);
         if tags.len() == n as u32
             && self.elevator.insert_and_pick_all(ios, slots, self.hw, ids, order)
@@ -212,7 +217,8 @@ impl<P> Exit<'_, P> {
         mut tags: TagBatch,
         ready: &mut Ready,
     ) {
-        let Self { elevator, lane, hw, .. } = self;
+        let Self { elevator, lanes, hw, by, .. } = self;
+        let lane = &mut lanes[usize::from(by.0 - hw.0)];
         let n = plug.len();
         let (pool, now) = (elevator.env.picked(), elevator.now());
         let mut requests = plug.drain();
@@ -222,11 +228,11 @@ impl<P> Exit<'_, P> {
             let (meta, chain) = requests.take_at(place);
             let id = places.ids[place];
             // An outbox has room for a request with every tag.
-            lane.outbox.put_with(|| Inflight::new(chain, id, tag, hw, now, meta, pool));
+            lane.outbox.put_with(|| Inflight::new(chain, id, tag, by, now, meta, pool));
         }
         requests.end();
         publish(elevator, lane, n as u32);
-        ready.add(hw);
+        ready.add(by);
     }
 }
 

@@ -14,9 +14,11 @@ impl Runner {
     /// Sends the caller's plug in the policy's order, all of it or nothing. The caller has seen that nothing waits.
     #[inline(never)]
     pub(super) fn pass_sorted<P>(&mut self, hub: &Hub<P>, plug: &mut Plug, ready: &mut Ready) {
+        let Some(first) = plug.newest() else { return };
+        let by = self.lane_of(hub, hub.lasting.table.submitter(&first.bio));
         let hw = HwQueue(self.first_hw);
         let Self { elevator, lanes, unused, duties, .. } = self;
-        let mut exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
+        let mut exit = Exit { elevator, lanes, unused, duties, hub, hw, by };
         let mut places = Places::new();
         if let Some(tags) = exit.ask(plug.requests().iter(), &mut places) {
             exit.send(plug, &places, tags, ready);
@@ -31,10 +33,10 @@ impl Runner {
         id: SubmitterId,
         ready: &mut Ready,
     ) -> bool {
-        let hw = HwQueue(self.first_hw);
+        let (by, hw) = (self.lane_of(hub, id), HwQueue(self.first_hw));
         let Self { elevator, lanes, unused, duties, staging, tray, .. } = self;
         let mut portion = Portion::of(ring_of(staging, id), PASS_STAGED);
-        let mut exit = Exit { elevator, lane: &mut lanes[0], unused, duties, hub, hw };
+        let mut exit = Exit { elevator, lanes, unused, duties, hub, hw, by };
         let mut places = Places::new();
         let Some(tags) = exit.ask(portion.all(), &mut places) else { return false };
         while portion.left() > 0 {

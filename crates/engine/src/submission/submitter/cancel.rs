@@ -21,7 +21,7 @@ impl<P: Send> Submitter<P> {
     /// [`flush`](Self::flush) does, but leaves the plug alone.
     pub fn cancel(&mut self, now: Instant, cookie: u64) {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
-        let (id, home) = (parts.id, parts.hw);
+        let (id, home) = (parts.id, parts.lane);
         let table = &self.q.hub.lasting.table;
         let meters = &self.q.hub.lasting.meters;
         let mut private = self.plug.remove(table, cookie);

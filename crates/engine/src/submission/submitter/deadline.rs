@@ -12,8 +12,11 @@ impl<P: Send> Submitter<P> {
     pub fn expects(&self, now: Instant, io: &Io<P>) -> Option<Nanos> {
         let prospect = self.shard().prospect.as_ref()?;
         let hub = &self.q.hub;
-        let tags = self.shard().hws().map(|hw| hub.hctx(HwQueue(hw)).tags.in_use());
-        let (expected, own) = prospect.expects((now, tags.sum()), io.group, io.op, io.sectors);
+        // Lanes of owners share their tags.
+        let apart = if hub.has_owners() { 1 } else { usize::MAX };
+        let hws = self.shard().hws().take(apart);
+        let tags = hws.map(|hw| hub.hctx(HwQueue(hw)).tags.in_use()).sum();
+        let (expected, own) = prospect.expects((now, tags), io.group, io.op, io.sectors);
         Some(Nanos(expected.0.saturating_add(own.0.saturating_mul(self.plug.len() as u64))))
     }
 

@@ -28,18 +28,19 @@ impl<P> Drop for Submitter<P> {
         let Some(mut parts) = self.parts.take() else { return };
         // A pass over its plug that was cut short has staged bios that runners do not see yet.
         parts.staging.publish();
-        // A thread that unwinds may have been about to sleep.
+        // A thread that unwinds may have been waiting, or about to sleep.
+        self.q.hub.lasting.attendance[usize::from(parts.id.0)].end();
         parts.receiver.cancel_park();
         self.rise();
         let lasting = &self.q.hub.lasting;
         while let Some(payload) = parts.pop(&lasting.table) {
             drop(payload);
         }
-        let leaves_some = !parts.is_whole();
+        let (leaves_some, lane) = (!parts.is_whole(), parts.lane);
         lasting.seats.put(parts);
         if leaves_some {
             // A sleeping thread may count on this one.
-            self.q.wake_successor(&self.q.hub.shards[self.shard]);
+            self.q.wake_successor(&self.q.hub.shards[self.shard], lane);
         }
     }
 }

@@ -28,7 +28,7 @@ impl<P: Send> Submitter<P> {
         let shard = &q.hub.shards[self.shard];
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
-        let by = Caller { id: Some(own.id), now, home: parts.hw, tally: &self.tally };
+        let by = Caller { id: Some(own.id), now, home: parts.lane, tally: &self.tally };
         q.submit(shard, by, own, &mut self.follow);
         // After the staged bios, if any, were marked, which is a full fence (`sync/control.rs`).
         if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
@@ -48,14 +48,33 @@ impl<P: Send> Submitter<P> {
             self.end_all(now);
             return;
         }
-        let (id, hw) = (self.id(), self.hw());
+        let (id, lane) = (self.id(), self.lane());
         let q = &*self.q;
         let shard = &q.hub.shards[self.shard];
-        let by = Caller { id: Some(id), now, home: hw, tally: &self.tally };
+        let by = Caller { id: Some(id), now, home: lane, tally: &self.tally };
         if q.poll(shard, by, &mut self.follow) && self.in_flight() == 0 {
             // As in `reap`: this thread may leave behind work that it ran for others.
-            q.wake_successor(shard);
+            q.wake_successor(shard, lane);
         }
+    }
+
+    /// Looks after the lanes of all submitters of its elevator, if each has its own
+    /// ([`PumpMode::Owner`](crate::PumpMode)): for one that waits for slots, tags or turns that others have, whose threads
+    /// may be busy with anything else. O(submitters).
+    pub fn look_at_all(&mut self, now: Instant) {
+        if self.is_poisoned() || !self.q.hub.has_owners() {
+            return;
+        }
+        let (id, lane) = (self.id(), self.lane());
+        let by = Caller { id: Some(id), now, home: lane, tally: &self.tally };
+        self.q.poll_all(self.shard(), by);
+    }
+
+    /// Has the device a request of this submitter's own lane, so that a completion will wake it soon? A hint; true where
+    /// submitters have no lanes of their own.
+    #[must_use]
+    pub fn is_at_device(&self) -> bool {
+        !self.q.hub.has_owners() || self.q.hub.hctx(self.lane()).signals()
     }
 
     /// Has a thread that runs the elevator or a pump of this submitter got no further for so long that it has no CPU?
@@ -66,7 +85,7 @@ impl<P: Send> Submitter<P> {
         if self.in_flight() == 0 {
             return false;
         }
-        let progress = self.q.progress(self.shard());
+        let progress = self.q.progress(self.shard(), self.lane());
         self.holdup.look(progress, now)
     }
 

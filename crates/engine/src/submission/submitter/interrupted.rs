@@ -32,7 +32,7 @@ impl<P: Send> Submitter<P> {
     /// The second half: runs the elevator, or leaves a kick to its runner, in the queue as this thread knew it in the
     /// first half.
     pub fn finish_flush(&mut self, now: Instant) {
-        let (id, home) = (self.id(), self.hw());
+        let (id, home) = (self.id(), self.lane());
         let by = Caller { id: Some(id), now, home, tally: &self.tally };
         self.q.kick_and_drive(self.shard(), by);
         // As in `flush`, after the staged bios were marked.

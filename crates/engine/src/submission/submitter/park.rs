@@ -32,6 +32,29 @@ impl<P> Submitter<P> {
 }
 
 impl<P: Send> Submitter<P> {
+    /// The thread waits for completions from now on, and [polls](Self::poll) until [`end_wait`](Self::end_wait), except
+    /// while it parks. So other threads leave its lane to it, if it has one of its own.
+    #[inline]
+    pub fn begin_wait(&mut self) {
+        self.q.hub.lasting.attendance[usize::from(self.id().0)].begin();
+    }
+
+    /// The thread turns to something else. Does the work that other threads have left to it.
+    #[inline]
+    pub fn end_wait(&mut self, now: Instant) {
+        if self.q.hub.has_owners() {
+            self.end_wait_of_owner(now);
+        }
+    }
+
+    fn end_wait_of_owner(&mut self, now: Instant) {
+        let id = self.id();
+        self.q.hub.lasting.attendance[usize::from(id.0)].end();
+        if self.q.has_been_left(self.lane(), now) {
+            self.poll(now);
+        }
+    }
+
     /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names it or
     /// [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not allowed while there
     /// is anything to reap, to do, or to flush.
@@ -54,8 +77,9 @@ impl<P: Send> Submitter<P> {
             // it the other way round, so one of them sees the other. The same holds for a thread that rebuilds the
             // queue.
             fence(Ordering::SeqCst);
-            self.q.delegate_expired(self.shard(), now);
-            parks = self.is_current() && !self.q.is_due(self.shard(), now);
+            let lane = self.lane();
+            self.q.delegate_expired(self.shard(), lane, now);
+            parks = self.is_current() && !self.q.is_due(self.shard(), lane, now);
         }
         if !parks {
             self.unpark();
@@ -89,6 +113,9 @@ impl<P: Send> Submitter<P> {
     /// The next time at which this submitter has work due without a wake-up, and should poll.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        [self.q.deadline(self.shard()), self.throttle.deadline()].into_iter().flatten().min()
+        [self.q.deadline(self.shard(), self.lane()), self.throttle.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

@@ -35,7 +35,7 @@ impl<P: Payload> Submitter<P> {
         if bios > 0 && parts.credit.left() == self.depth {
             // With no I/O in flight this thread may never come back, and a parked submitter may count on it.
             self.catch_up();
-            self.q.wake_successor(self.shard());
+            self.q.wake_successor(self.shard(), self.lane());
         }
         reaped
     }

@@ -1,0 +1,120 @@
+//! Which thread pumps the lane of a submitter when another thread has put a request into its outbox: the owner, as long as it
+//! waits for completions, since it polls its lane until it leaves; otherwise the other thread.
+//!
+//! | word | `begin` | `end`, then a look at the lane | `kick` of the lane, then `is_waiting` |
+//! |---|---|---|---|
+//! | away | waiting | - | false: *you* pump the lane |
+//! | waiting | waiting | away; *you* pump the lane if it is kicked | true: the owner pumps it |
+//!
+//! Invariant: a lane that is kicked is pumped by the thread that kicked it, or by its owner, or by both in turn.
+//!
+//! # Why the orderings are enough
+//!
+//! The owner leaves by write the word, full fence, look at the lane; the other thread comes by kick the lane, full
+//! fence, look at the word. One of the two fences is first, and the reader behind the other one sees the write ahead of
+//! it. The word orders nothing else, so relaxed accesses do. `begin` needs no fence: an owner that is taken to be away has
+//! its lane pumped for it, under the lane's run.
+
+use super::{AtomicBool, Ordering, fence};
+
+/// The word of one submitter.
+#[derive(Default)]
+pub(crate) struct Attendance(AtomicBool);
+
+impl Attendance {
+    /// The owner polls its lane from now on, until [`end`](Self::end). One store.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// The owner turns to something else; it looks at its lane once more after this. A store and a full fence.
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Will the owner look at its lane without being woken? For a caller that has kicked the lane, and has had a full
+    /// fence since. One load.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    struct Lane {
+        attendance: Attendance,
+        kicked: AtomicBool,
+    }
+
+    /// An owner leaves while another thread kicks its lane.
+    fn a_kicked_lane_is_pumped(leave: fn(&Lane) -> bool, call: fn(&Lane) -> bool) {
+        loom::model(move || {
+            let (attendance, kicked) = (Attendance::default(), AtomicBool::new(false));
+            let lane = Arc::new(Lane { attendance, kicked });
+            lane.attendance.begin();
+            let owner = {
+                let lane = Arc::clone(&lane);
+                thread::spawn(move || leave(&lane))
+            };
+            let left_to_owner = call(&lane);
+            let owner_pumps = owner.join().expect("the owner does not panic");
+            assert!(owner_pumps || !left_to_owner, "the lane is left alone");
+        });
+    }
+
+    fn leave(lane: &Lane) -> bool {
+        lane.attendance.end();
+        lane.kicked.load(Ordering::Relaxed)
+    }
+
+    fn call(lane: &Lane) -> bool {
+        lane.kicked.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        lane.attendance.is_waiting()
+    }
+
+    #[test]
+    fn loom_a_kicked_lane_is_pumped() {
+        a_kicked_lane_is_pumped(leave, call);
+    }
+
+    #[test]
+    #[should_panic(expected = "left alone")]
+    fn loom_planted_an_owner_that_leaves_after_its_look() {
+        let leave = |lane: &Lane| {
+            let kicked = lane.kicked.load(Ordering::Relaxed);
+            lane.attendance.end();
+            kicked
+        };
+        a_kicked_lane_is_pumped(leave, call);
+    }
+
+    #[test]
+    #[should_panic(expected = "left alone")]
+    fn loom_planted_an_owner_that_leaves_without_a_fence() {
+        let leave = |lane: &Lane| {
+            lane.attendance.0.store(false, Ordering::Relaxed);
+            lane.kicked.load(Ordering::Relaxed)
+        };
+        a_kicked_lane_is_pumped(leave, call);
+    }
+
+    #[test]
+    #[should_panic(expected = "left alone")]
+    fn loom_planted_a_call_without_a_fence() {
+        let call = |lane: &Lane| {
+            lane.kicked.store(true, Ordering::Relaxed);
+            lane.attendance.is_waiting()
+        };
+        a_kicked_lane_is_pumped(leave, call);
+    }
+}

@@ -1,0 +1,155 @@
+//! [`Place`]: where the submitter that owns a ring sleeps, and how other threads call it.
+//!
+//! The sleeper waits in the kernel for a completion in its ring, with the call by which it would submit. So a completion
+//! wakes the thread that waits for it, and no other. A call is a write to an eventfd that the ring polls: it becomes a
+//! completion as well, of which the pump takes notice like of any other.
+//!
+//! The kernel handles what a ring polls in the thread that asked for it. So the poll belongs to the thread that sleeps, and is
+//! asked for again when another thread sleeps here.
+//!
+//! # No lost call
+//!
+//! The eventfd is never read, so from its first write on a new poll finds it readable at once: a call may be noticed
+//! twice, and never not at all. A poll that has ended (with its thread, or for want of room) is asked for again in the turn
+//! that finds its end. A sleeper whose thread has not asked for the poll does not sleep, and its next turn asks.
+//!
+//! Both words are hints by which turns and sleeps agree: they are written under the pump's run or by the sleeper, and
+//! a late look costs a turn more.
+
+use crate::ring::Ring;
+use blkmq_core::Nanos;
+use blkmq_engine::Berth;
+use io_uring::cqueue;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io_uring::{
+    IoringEnterFlags, Timespec, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
+};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The number of the completion that says that a poll has been ended; those of requests are smaller, and those of polls
+/// larger.
+const ENDED: u64 = 1 << 32;
+
+/// The ends that sleepers and callers have of a place.
+struct Shared {
+    /// A share in the ring.
+    ring: OwnedFd,
+    event: OwnedFd,
+    /// The thread that slept here last, or wanted to.
+    sleeper: AtomicUsize,
+    /// The thread that asked for the poll; none before the first sleep.
+    polls: AtomicUsize,
+}
+
+const NONE: usize = 0;
+
+/// A number for the calling thread that no other living thread has.
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| std::ptr::from_ref(place).addr())
+}
+
+/// The pump's end of a place.
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    /// The number of the poll; no earlier one had it.
+    poll: u64,
+}
+
+/// The sleeper's and the callers' end.
+struct Bed(Arc<Shared>);
+
+impl Place {
+    /// For the owner of `ring`.
+    pub(crate) fn new(ring: &Ring) -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let ring = ring.fd().try_clone_to_owned()?;
+        let (sleeper, polls) = (AtomicUsize::new(NONE), AtomicUsize::new(NONE));
+        Ok(Self { shared: Arc::new(Shared { ring, event, sleeper, polls }), poll: ENDED })
+    }
+
+    pub(crate) fn berth(&self) -> Box<dyn Berth> {
+        Box::new(Bed(Arc::clone(&self.shared)))
+    }
+
+    /// In a turn: has `ring` poll for calls to the thread that sleeps here, if that is the calling one. Returns whether
+    /// there is something to submit.
+    #[inline]
+    pub(crate) fn attend(&mut self, ring: &mut Ring) -> bool {
+        let Shared { sleeper, polls, .. } = &*self.shared;
+        let sleeper = sleeper.load(Ordering::Relaxed);
+        let wanted = sleeper != polls.load(Ordering::Relaxed) && sleeper == this_thread();
+        if wanted {
+            self.poll(ring);
+        }
+        wanted
+    }
+
+    #[cold]
+    fn poll(&mut self, ring: &mut Ring) {
+        if self.poll > ENDED {
+            // It has perhaps ended by itself; then this finds none.
+            ring.forget_poll(self.poll, ENDED);
+        }
+        self.poll += 1;
+        ring.poll(self.shared.event.as_raw_fd(), self.poll);
+        self.shared.polls.store(this_thread(), Ordering::Relaxed);
+    }
+
+    /// Takes notice of a completion that is no request's: `None` if it is one, else whether there is something to
+    /// submit.
+    #[inline]
+    pub(crate) fn notice(&mut self, completion: &cqueue::Entry, ring: &mut Ring) -> Option<bool> {
+        let number = completion.user_data();
+        if number < ENDED {
+            return None;
+        }
+        let ended = number == self.poll && !cqueue::more(completion.flags());
+        if ended {
+            self.poll(ring);
+        }
+        Some(ended)
+    }
+}
+
+impl Berth for Bed {
+    fn attend(&self) -> bool {
+        let me = this_thread();
+        self.0.sleeper.store(me, Ordering::Relaxed);
+        self.0.polls.load(Ordering::Relaxed) == me
+    }
+
+    fn sleep(&self, left: Option<Nanos>) {
+        if !self.attend() {
+            return;
+        }
+        let time = left.map(|Nanos(ns)| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let arg = io_uring_getevents_arg {
+            sigmask: io_uring_ptr::null(),
+            sigmask_sz: 0,
+            min_wait_usec: 0,
+            ts: io_uring_ptr::new(pointer.cast_mut().cast()),
+        };
+        let flags = IoringEnterFlags::GETEVENTS | IoringEnterFlags::EXT_ARG;
+        // SAFETY: nothing is submitted. The kernel reads the time during the call only.
+        let waited = unsafe { io_uring_enter_arg(&self.0.ring, 0, 1, flags, Some(&arg)) };
+        // The time is over, a signal came, or there is something: in each case the caller looks.
+        let _ = waited;
+    }
+
+    fn call(&self) {
+        // Fails only at a count of 2^64 - 2, which no program reaches.
+        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.ring.as_fd()
+    }
+}

@@ -1,0 +1,231 @@
+//! Several clients of one file, each with a ring of its own: where a completion, a call and an absent client find whom they
+//! concern.
+
+#![cfg(target_os = "linux")]
+
+use crate::common::{BLOCK, TempFile, fill, io, is_filled};
+use blkmq_buf::AlignedBuf;
+use blkmq_core::{Instant, Nanos, Op};
+use blkmq_engine::{BlockDevice, Config};
+use blkmq_runtime::{Client, Service, Sleep};
+use blkmq_sched::{Factory, deadline, none};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Barrier};
+
+const BLOCKS: u64 = 256;
+/// Longer than any wait here unless a completion or a call is missed.
+const LONG: Nanos = Nanos::from_secs(5);
+
+/// A service for `clients` clients of a file, with `depth` driver tags. `None` if there is no io_uring here.
+fn owners(
+    test: &str,
+    clients: u16,
+    depth: u32,
+    scheduler: &'static Factory,
+) -> Option<(TempFile, Service<AlignedBuf>)> {
+    let file = TempFile::new(test, BLOCKS * BLOCK as u64);
+    let device = file.open(test, &format!(",hw_queue_depth={depth}"))?;
+    let config: Config<AlignedBuf> = device.config().expect("a small ring");
+    let config = Config { submitters: clients, depth: 16, ..config.scheduler(scheduler) };
+    let service = Service::start(config).expect("small rings");
+    assert_eq!(service.attribute("blkmq/pump").as_deref(), Ok("owner"));
+    Some((file, service))
+}
+
+/// The time since `begun`.
+fn since(client: &Client<AlignedBuf>, begun: Instant) -> Nanos {
+    client.clock().now() - begun
+}
+
+/// Writes block `n`, waits, and returns how long it took.
+fn write(client: &mut Client<AlignedBuf>, n: u64) -> Nanos {
+    let mut buf = AlignedBuf::new(BLOCK);
+    fill(&mut buf, n);
+    let begun = client.clock().now();
+    client.push(io(Op::Write, n, buf)).expect("there is credit");
+    assert_eq!(client.wait(1, 1, |done| assert_eq!(done.result, Ok(()))), 1);
+    since(client, begun)
+}
+
+fn every_block_arrives(test: &str, scheduler: &'static Factory) {
+    let Some((file, service)) = owners(test, 4, 2, scheduler) else { return };
+    std::thread::scope(|scope| {
+        for first in 0..4 {
+            let mut client = service.client().expect("one each");
+            scope.spawn(move || {
+                for n in (first..BLOCKS).step_by(4) {
+                    assert!(write(&mut client, n) < LONG);
+                }
+            });
+        }
+    });
+    drop(service);
+    let bytes = file.bytes();
+    assert!(bytes.chunks_exact(BLOCK).zip(0..).all(|(bytes, n)| is_filled(bytes, n)));
+}
+
+/// Four threads and two tags: requests are picked by the threads whose completions made room.
+#[test]
+fn every_block_of_several_clients_arrives() {
+    every_block_arrives("every_block_of_several_clients_arrives", &none::FACTORY);
+}
+
+#[test]
+fn every_block_of_several_clients_arrives_mq_deadline() {
+    every_block_arrives("every_block_of_several_clients_arrives_mq_deadline", &deadline::FACTORY);
+}
+
+/// One client has both tags and does something else: the other one finds out.
+#[test]
+fn a_client_that_is_away_keeps_no_tag() {
+    let Some((_file, service)) =
+        owners("a_client_that_is_away_keeps_no_tag", 2, 2, &deadline::FACTORY)
+    else {
+        return;
+    };
+    let mut away = service.client().expect("one of two");
+    for n in [8, 16] {
+        away.push(io(Op::Read, n, AlignedBuf::new(BLOCK))).expect("there is credit");
+    }
+    away.flush();
+    let mut other = service.client().expect("the other");
+    let took = std::thread::spawn(move || write(&mut other, 1)).join().expect("no panic");
+    assert!(took < LONG, "{took:?}");
+    assert_eq!(away.wait(2, 2, |_| {}), 2);
+}
+
+/// The kernel handles calls in the thread that asked for them: a client that moves asks anew.
+#[test]
+fn a_client_that_moves_is_called_on_its_new_thread() {
+    let Some((_file, service)) =
+        owners("a_client_that_moves_is_called_on_its_new_thread", 2, 2, &none::FACTORY)
+    else {
+        return;
+    };
+    let mut mover = service.client().expect("one of two");
+    let mut other = service.client().expect("the other");
+    for round in 0..8 {
+        // Both tags are the other's: the mover's write is held, and called for when one comes back.
+        for n in [8, 16] {
+            other.push(io(Op::Read, n, AlignedBuf::new(BLOCK))).expect("there is credit");
+        }
+        other.flush();
+        let there = std::thread::spawn(move || (write(&mut mover, round), mover));
+        assert_eq!(other.wait(2, 2, |_| {}), 2);
+        let (took, back) = there.join().expect("no panic");
+        assert!(took < LONG, "round {round}: {took:?}");
+        mover = back;
+    }
+}
+
+#[test]
+fn a_dropped_client_leaves_its_tags_to_others() {
+    let Some((_file, service)) =
+        owners("a_dropped_client_leaves_its_tags_to_others", 2, 2, &deadline::FACTORY)
+    else {
+        return;
+    };
+    let mut gone = service.client().expect("one of two");
+    for n in 0..8 {
+        gone.push(io(Op::Read, 2 * n, AlignedBuf::new(BLOCK))).expect("there is credit");
+    }
+    gone.flush();
+    drop(gone);
+    let mut other = service.client().expect("the other");
+    assert!(write(&mut other, 1) < LONG);
+    let begun = service.clock().now();
+    while let Err(none_left) = service.client() {
+        assert!(since(&other, begun) < LONG, "{none_left}");
+        write(&mut other, 2);
+    }
+}
+
+/// A thread that sleeps for a completion that never comes is called by another thread.
+#[test]
+fn a_sleeping_client_hears_of_a_cancel() {
+    let Some((_file, service)) =
+        owners("a_sleeping_client_hears_of_a_cancel", 2, 2, &none::FACTORY)
+    else {
+        return;
+    };
+    let mut blocking = service.blocking().expect("one of two");
+    let canceller = blocking.canceller();
+    let freeze = service.queue().freeze();
+    let begins = Arc::new(Barrier::new(2));
+    let clock = service.clock();
+    let there = {
+        let begins = Arc::clone(&begins);
+        std::thread::spawn(move || {
+            begins.wait();
+            let begun = clock.now();
+            let answer = blocking.call(io(Op::Read, 3, AlignedBuf::new(BLOCK)));
+            (answer.map(|(result, _)| result).map_err(|error| error.why()), clock.now() - begun)
+        })
+    };
+    begins.wait();
+    let begun = clock.now();
+    while !there.is_finished() && clock.now() - begun < LONG {
+        canceller.cancel();
+        std::thread::yield_now();
+    }
+    let (result, took) = there.join().expect("no panic");
+    assert!(result.is_ok_and(|result| result.is_err()) && took < LONG, "{took:?}");
+    drop(freeze);
+}
+
+#[test]
+fn a_wait_ends_at_its_time() {
+    let Some((_file, service)) = owners("a_wait_ends_at_its_time", 2, 2, &none::FACTORY) else {
+        return;
+    };
+    let mut client = service.client().expect("one of two");
+    let freeze = service.queue().freeze();
+    client.push(io(Op::Read, 3, AlignedBuf::new(BLOCK))).expect("there is credit");
+    let deadline = client.clock().now() + Nanos::from_millis(30);
+    assert_eq!(client.wait_until(deadline, 1, 1, |_| {}), 0);
+    let late = client.clock().now() - deadline;
+    assert!(late < LONG, "{late:?}");
+    drop(freeze);
+    assert_eq!(client.wait(1, 1, |_| {}), 1);
+}
+
+/// The descriptor of a client with a ring of its own, in a loop of poll(2) beside anything else.
+#[test]
+fn the_descriptor_of_an_owner_wakes_a_foreign_loop() {
+    let Some((_file, service)) =
+        owners("the_descriptor_of_an_owner_wakes_a_foreign_loop", 2, 2, &deadline::FACTORY)
+    else {
+        return;
+    };
+    let mut other = service.client().expect("one of two");
+    let mut client = service.client().expect("the other");
+    let fd = client.event_fd().expect("it has one").as_fd().try_clone_to_owned().expect("a copy");
+    for round in 0..16 {
+        // In odd rounds the request waits for a tag, and the client is called for it.
+        let taken = if round % 2 == 1 { 2 } else { 0 };
+        for n in 0..taken {
+            other.push(io(Op::Read, 8 * n + 8, AlignedBuf::new(BLOCK))).expect("there is credit");
+        }
+        other.flush();
+        client.push(io(Op::Read, 3, AlignedBuf::new(BLOCK))).expect("there is credit");
+        let begun = client.clock().now();
+        let mut got = 0;
+        while got == 0 {
+            assert!(since(&client, begun) < LONG, "round {round}");
+            if let Sleep::Until(_) = client.prepare_wait() {
+                if taken > 0 {
+                    assert_eq!(other.wait(0, 2, |_| {}), 0);
+                }
+                let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+                let left = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+                poll(&mut fds, Some(&left)).expect("it polls");
+                client.end_wait();
+            }
+            other.poll();
+            client.poll();
+            got = client.reap(1, |done| assert_eq!(done.result, Ok(())));
+        }
+        other.wait(u32::try_from(taken).expect("few"), 2, |_| {});
+    }
+}
