@@ -33,6 +33,7 @@ mod shuttle;
 mod soak;
 mod suite;
 mod tidy;
+mod watchdog;
 
 use std::process::ExitCode;
 
@@ -131,8 +132,9 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        usage: "[--test-size] [--out DIR] | --pairs [--rounds N] [--before BLKMQ] | --instructions [--bless]",
-        summary: "the comparison set, against fio and the locks; pairs of runs; or instructions for an I/O",
+        usage: "[--help] [--test-size] [--out DIR] | --pairs [OPTION]... | --threads [OPTION]... | --instructions [--bless]",
+        summary: "the comparison set, against fio and the locks; pairs of runs; many threads on one file; or \
+                  instructions for an I/O",
         run: bench::main,
     },
     Verb {
@@ -146,6 +148,12 @@ const VERBS: &[Verb] = &[
         usage: "[SECONDS [OPTION=VALUE]...]",
         summary: "how long I/Os lie idle where a runner has no CPU",
         run: lost_cpu::main,
+    },
+    Verb {
+        name: "watchdog",
+        usage: "[--minutes N] [--seed S] [--file PATH] [--blkmq PATH]",
+        summary: "I/Os that lie in the queue while the disk is idle and the threads sleep",
+        run: watchdog::main,
     },
     Verb {
         name: "nbd",
@@ -306,6 +314,7 @@ mod tests {
             let known = known.unwrap_or_else(|| panic!("{page}: cargo xtask {words:?}"));
             let usage = [
                 known.usage,
+                bench::HELP,
                 soak::HELP,
                 serve::peers::HELP,
                 beside_linux::HELP,

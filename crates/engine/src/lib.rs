@@ -136,7 +136,7 @@ pub use shared::{
 pub use submission::{
     io::{Completion, Io, Refusal, Refused, Unsubmitted},
     plug::{PLUG_REQUESTS, PLUG_SECTORS},
-    submitter::Submitter,
+    submitter::{Awaited, Submitter},
 };
 pub use times::QueueTimes;
 pub use trace::{MAX_TRACE_NOTES, Trace, TraceEvent, TraceWhat};

@@ -7,7 +7,7 @@ use crate::seat::Seat;
 use crate::stall::Stalls;
 use crate::waiting::{AWAKE_FOR, Pause, Waiting};
 use blkmq_core::{Instant, Nanos, Payload, SubmitterId};
-use blkmq_engine::{Completion, Io, Refused, Submitter};
+use blkmq_engine::{Awaited, Completion, Io, Refused, Submitter};
 use std::sync::Arc;
 
 mod blocking;
@@ -31,6 +31,15 @@ pub(crate) trait Summons {
     fn rang(&self) -> bool;
     /// As [`rang`](Self::rang), for the last check before parking.
     fn listen(&self) -> bool;
+}
+
+/// What a client waits for, as of `now`.
+#[derive(Clone, Copy)]
+struct Wait {
+    now: Instant,
+    deadline: Instant,
+    /// Completions.
+    least: u32,
 }
 
 /// No other source of work.
@@ -222,7 +231,7 @@ impl<P: Payload> Client<P> {
             match self.waiting.next(looks) {
                 Pause::Spin(spins) => (0..spins).for_each(|_| std::hint::spin_loop()),
                 Pause::Yield => std::thread::yield_now(),
-                Pause::Sleep => break,
+                Pause::Sleep(_) => break,
             }
         }
         self.seat.enrol();
@@ -253,7 +262,9 @@ impl<P: Payload> Client<P> {
                 break;
             }
             self.submitter.flush(now);
-            self.submitter.poll(now);
+            if idle > 0 || !self.has_one_at_device() {
+                self.submitter.poll(now);
+            }
             if self.seat.has_duty() && self.submitter.has_completions(1) {
                 // The caller may take any time over them, and others may rely on this thread.
                 self.seat.leave();
@@ -271,7 +282,8 @@ impl<P: Payload> Client<P> {
                 break;
             }
             if idle > 0 {
-                self.pause(idle, least - got, deadline, bell);
+                let wait = Wait { now, deadline, least: least - got };
+                self.pause(idle, wait, bell);
             }
         }
         self.submitter.end_wait(now);
@@ -279,38 +291,46 @@ impl<P: Payload> Client<P> {
         got
     }
 
-    /// Waits a little for `least` completions; the longer nothing has arrived, the longer.
-    fn pause(&mut self, idle: u32, least: u32, deadline: Instant, bell: &impl Summons) {
-        let (pause, limit) = if self.submitter.is_at_device() {
-            (self.waiting.next(idle), None)
-        } else {
-            self.waiting.next_of_held(idle)
-        };
+    /// Has this client a single I/O, which is at the device of its own lane? Then sleeping finds out as much as polling.
+    #[inline]
+    fn has_one_at_device(&self) -> bool {
+        self.in_flight() == 1 && self.submitter.awaits() == Awaited::OwnLane
+    }
+
+    /// Waits a little; the longer nothing has arrived, the longer.
+    fn pause(&mut self, idle: u32, wait: Wait, bell: &impl Summons) {
+        let Wait { now, least, .. } = wait;
+        let awaited = self.submitter.awaits();
+        let pause = self.waiting.next_of(awaited, idle);
         if let Pause::Spin(spins) = pause {
             return self.spin(spins, least);
         }
-        let now = self.clock.now();
-        let mut deadline = deadline.min(self.stalls.waiting(now, &self.submitter));
-        if let Some(limit) = limit {
+        let mut deadline = wait.deadline.min(self.stalls.waiting(now, &self.submitter));
+        if let Pause::Sleep(Some(limit)) = pause {
             self.submitter.look_at_all(now);
             deadline = deadline.min(now + limit);
         }
         self.seat.enrol();
         if self.submitter.is_poisoned() {
             // Another thread may be ending I/Os, or a device may still have some: neither is announced.
-            self.seat.park_until(Some(deadline.min(now + POISONED_LOOK)), self.clock);
+            self.seat.park_until(deadline.min(now + POISONED_LOOK), now);
             return;
         }
-        let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
-        if pause == Pause::Yield || next - now <= AWAKE_FOR {
-            std::thread::yield_now();
-        } else if self.submitter.prepare_park(now) {
+        if awaited == Awaited::Shared {
+            let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
+            if pause == Pause::Yield || next - now <= AWAKE_FOR {
+                return std::thread::yield_now();
+            }
+        }
+        if self.submitter.prepare_park(now) {
             // Another thread may have set a timer since and gone away, relying on the parked threads.
             let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
-            // Timers of others that are later than this need no wake-up.
-            self.submitter.set_alarm(next);
+            if awaited != Awaited::OwnLane {
+                // Timers of others that are later than this need no wake-up.
+                self.submitter.set_alarm(next);
+            }
             if !bell.listen() {
-                self.seat.park_until((next < Instant::MAX).then_some(next), self.clock);
+                self.seat.park_until(next, now);
             }
             self.submitter.unpark();
         }

@@ -4,7 +4,7 @@ use crate::host::Threads;
 use crate::seat::Seat;
 use crate::waiting::AWAKE_FOR;
 use crate::{Clock, Placement};
-use blkmq_core::HwQueue;
+use blkmq_core::{HwQueue, Instant};
 use blkmq_engine::Queue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,11 +40,12 @@ impl PumpThreads {
                 placement.apply(hw.0);
                 let mut seat = Seat::pump(&threads, hw);
                 while !stop.load(Ordering::Acquire) {
-                    let next = queue.pump(hw, clock.now());
-                    if next.is_some_and(|at| at - clock.now() <= AWAKE_FOR) {
+                    let next = queue.pump(hw, clock.now()).unwrap_or(Instant::MAX);
+                    let now = clock.now();
+                    if next - now <= AWAKE_FOR {
                         thread::yield_now();
                     } else {
-                        seat.park_until(next, clock);
+                        seat.park_until(next, now);
                     }
                 }
             };

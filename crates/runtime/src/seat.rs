@@ -1,6 +1,5 @@
 //! [`Seat`]: a place where one thread sleeps, and the devices that it watches meanwhile.
 
-use crate::Clock;
 use crate::bell::Bell;
 use crate::host::Threads;
 use crate::post::Place;
@@ -77,13 +76,14 @@ impl Seat {
         }
     }
 
-    /// Sleeps until the bell rings, a watched device has something, or `at` comes; sometimes wakes for no reason.
-    /// Returns at once if the bell has rung since the last time, or if a watched device has something already.
+    /// Sleeps until the bell rings, a watched device has something, or `at` comes, the end of time for never; sometimes
+    /// wakes for no reason. Returns at once if the bell has rung since the last time, or if a watched device has
+    /// something already. `now` is the time as the caller has last read it.
     ///
     /// Of many clients that sleep, few watch the devices; the others are woken by those, who reap for all. A client must
     /// [`leave`](Self::leave) when it does not park again.
-    pub(crate) fn park_until(&mut self, at: Option<Instant>, clock: Clock) {
-        let left = at.map(|at| at - clock.now());
+    pub(crate) fn park_until(&mut self, at: Instant, now: Instant) {
+        let left = (at < Instant::MAX).then(|| at - now);
         if left.is_some_and(|left| left.0 == 0) {
             return;
         }

@@ -12,6 +12,7 @@
 //! that wants it says so ([`Service::set_waiting`](crate::Service::set_waiting)).
 
 use blkmq_core::Nanos;
+use blkmq_engine::Awaited;
 
 /// A thread with an event due within this time yields until then instead of sleeping: a timer would overshoot by
 /// more.
@@ -75,19 +76,26 @@ impl Waiting {
         } else if looks - rounds <= yields {
             Pause::Yield
         } else {
-            Pause::Sleep
+            Pause::Sleep(None)
         }
     }
 
-    /// The same for a client with a lane of its own, none of whose I/Os is at the device there. A sleep has a limit: with
-    /// it, the caller looks after all lanes before it sleeps again.
-    pub(crate) fn next_of_held(self, looks: u32) -> (Pause, Option<Nanos>) {
+    /// The same for a client whose next completion comes from there.
+    #[inline]
+    pub(crate) fn next_of(self, awaited: Awaited, looks: u32) -> Pause {
+        match awaited {
+            Awaited::Shared | Awaited::OwnLane => self.next(looks),
+            Awaited::Others => self.next_of_held(looks),
+        }
+    }
+
+    fn next_of_held(self, looks: u32) -> Pause {
         let awake = self.rounds.max(PASS_ROUNDS);
         if looks <= awake {
-            return (Pause::Spin(self.spins.max(PASS_SPINS)), None);
+            return Pause::Spin(self.spins.max(PASS_SPINS));
         }
         let sleeps = (looks - awake - 1).min(16);
-        (Pause::Sleep, Some(Nanos((FIRST_LOOK.0 << sleeps).min(LONGEST_LOOK.0))))
+        Pause::Sleep(Some(Nanos((FIRST_LOOK.0 << sleeps).min(LONGEST_LOOK.0))))
     }
 }
 
@@ -98,8 +106,8 @@ pub(crate) enum Pause {
     Spin(u32),
     /// Yield the CPU.
     Yield,
-    /// Sleep, if that is allowed.
-    Sleep,
+    /// Sleep, if that is allowed: for so long at most, and look after the lanes of all clients before.
+    Sleep(Option<Nanos>),
 }
 
 #[cfg(test)]
@@ -110,27 +118,29 @@ mod tests {
     fn it_spins_then_yields_then_sleeps() {
         let waiting = Waiting { spins: 5, rounds: 2, yields: 1 };
         let pauses = [1, 2, 3, 4, 5].map(|looks| waiting.next(looks));
-        let expected = [Pause::Spin(5), Pause::Spin(5), Pause::Yield, Pause::Sleep, Pause::Sleep];
+        let sleep = Pause::Sleep(None);
+        let expected = [Pause::Spin(5), Pause::Spin(5), Pause::Yield, sleep, sleep];
         assert_eq!(pauses, expected);
     }
 
     #[test]
     fn on_a_device_it_sleeps_at_once() {
-        assert_eq!(Waiting::on_device().next(1), Pause::Sleep);
+        for awaited in [Awaited::Shared, Awaited::OwnLane] {
+            assert_eq!(Waiting::on_device().next_of(awaited, 1), Pause::Sleep(None));
+        }
     }
 
     #[test]
     fn a_client_whose_io_is_held_looks_after_all_lanes_ever_more_seldom() {
-        let limits = |waiting: Waiting| {
-            let pauses = Vec::from_iter((1..100).map(|looks| waiting.next_of_held(looks)));
-            let spun = pauses.iter().take_while(|(pause, _)| *pause == Pause::Spin(16)).count();
-            assert!(pauses[spun..].iter().all(|(pause, _)| *pause == Pause::Sleep));
-            let limit = |(_, limit): &(Pause, Option<Nanos>)| limit.expect("a sleep has one").0;
-            (spun, Vec::from_iter(pauses[spun..].iter().map(|it| limit(it) / 1_000_000)))
-        };
-        let (spun, limits) = limits(Waiting::on_device());
-        assert_eq!(spun, 4);
+        let next = |looks| Waiting::on_device().next_of(Awaited::Others, looks);
+        assert!((1..=PASS_ROUNDS).all(|looks| next(looks) == Pause::Spin(PASS_SPINS)));
+        let limits = (1..100).map(|n| match next(PASS_ROUNDS + n) {
+            Pause::Sleep(Some(limit)) => limit.0 / 1_000_000,
+            other => panic!("{other:?}"),
+        });
+        let limits = Vec::from_iter(limits);
         assert_eq!(limits[..8], [4, 8, 16, 32, 64, 128, 256, 256]);
+        assert!(limits[8..].iter().all(|limit| *limit == 256));
     }
 
     #[test]

@@ -146,12 +146,20 @@ impl Figures {
     }
 }
 
-fn jobs(report: &Value) -> Result<&Vec<Value>> {
+/// The jobs of a report, of which there is at least one.
+///
+/// # Errors
+/// If there is none.
+pub(super) fn jobs(report: &Value) -> Result<&Vec<Value>> {
     let jobs = report["jobs"].as_array().filter(|jobs| !jobs.is_empty());
     Ok(jobs.ok_or("a report without jobs")?)
 }
 
-fn check(job: &Value) -> Result<()> {
+/// Checks that a job succeeded.
+///
+/// # Errors
+/// If it did not.
+pub(super) fn check(job: &Value) -> Result<()> {
     match job["error"].as_i64() {
         Some(0) => Ok(()),
         error => Err(format!("job {} ended with error {error:?}", job["jobname"]).into()),

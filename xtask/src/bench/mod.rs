@@ -16,21 +16,58 @@ mod pairs;
 mod plan;
 mod report;
 mod targets;
+mod threads;
 
-use crate::shell::{Cmd, build, is_installed};
+use crate::shell::{Cmd, build, build_program, is_installed};
 use crate::{Result, interop};
 use figures::{Cell, Figures, Fio, Workload};
 use machine::Machine;
 use plan::Plan;
 use std::path::PathBuf;
 
-/// `cargo xtask bench [--test-size] [--out DIR]`, `cargo xtask bench --pairs [--rounds N] [--before BLKMQ]`, or
-/// `cargo xtask bench --instructions [--bless]`
+pub(crate) const HELP: &str = "usage: cargo xtask bench [--test-size] [--out DIR]
+       cargo xtask bench --pairs [--rounds N] [--before BLKMQ]
+       cargo xtask bench --threads [OPTION]...
+       cargo xtask bench --instructions [--bless]
+
+  --test-size        every benchmark once, small; its figures mean nothing
+  --out DIR          the folder of the results (bench/results)
+  --pairs            two sides in turns, and the ratio of each pair of runs
+  --rounds N         the table has medians over so many pairs (11)
+  --before BLKMQ     an earlier build, which is compared as well
+  --threads          many threads on one file, beside fio's io_uring engine
+  --instructions     instructions for an I/O, counted by valgrind
+  --bless            write the counts down
+
+of --threads:
+  --rows LIST        threads and depths, as in 1x1,4x32 (1, 2, 4, 8, 16, 64 threads at depths 1, 8, 32)
+  --schedulers LIST  as in none,bfq (none,mq-deadline,kyber,bfq,mclock)
+  --rounds N         the table has medians over so many rounds (7)
+  --seconds N        each run takes so long (2)
+  --busy             two busy loops beside every run
+  --write            random writes instead of reads
+  --both             random reads, and then random writes
+  --file PATH        a file of 1 GiB or more, or a block device; writes overwrite it (a file that is made in the build
+                     folder, and removed)
+  --loop             a loop device over a file on tmpfs, made for the measurement; needs root
+  --blkmq PROGRAM    measure this program, and build none";
+
+/// `cargo xtask bench`, see [`HELP`].
 ///
 /// # Errors
 /// If a benchmark cannot be run or read, or the results cannot be written.
 pub(crate) fn main(args: &[String]) -> Result<()> {
+    if args.iter().any(|arg| arg == "--help") {
+        println!("{HELP}");
+        return Ok(());
+    }
     let options = Options::parse(args)?;
+    if let Some(plan) = &options.threads {
+        if plan.builds() {
+            build_program()?;
+        }
+        return threads::main(plan);
+    }
     if let Some(bless) = options.instructions {
         return instructions::main(bless);
     }
@@ -45,6 +82,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     println!("\n{markdown}");
     if options.test_size {
         pairs::main(&pairs::Size::test_size())?;
+        threads::main(&threads::Plan::test_size())?;
         println!("bench: every benchmark ran (test size, nothing written)");
         return Ok(());
     }
@@ -95,12 +133,21 @@ struct Options {
     instructions: Option<bool>,
     /// Pairs of runs are taken instead.
     pairs: Option<pairs::Size>,
+    /// Many threads on one file are measured instead.
+    threads: Option<threads::Plan>,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let out = crate::shell::root().join("bench/results");
-        let mut options = Self { test_size: false, out, instructions: None, pairs: None };
+        let mut options =
+            Self { test_size: false, out, instructions: None, pairs: None, threads: None };
+        if let Some((first, rest)) = args.split_first()
+            && first == "--threads"
+        {
+            options.threads = Some(threads::Plan::parse(rest)?);
+            return Ok(options);
+        }
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
@@ -110,6 +157,9 @@ impl Options {
                 "--pairs" => options.pairs = Some(pairs::Size::full()),
                 "--rounds" | "--before" => options.of_pairs(arg, args.next())?,
                 "--out" => options.out = args.next().ok_or("--out needs a folder")?.into(),
+                "--threads" => {
+                    return Err("--threads comes first, with its options behind it".into());
+                }
                 other => return Err(format!("bench does not know {other}").into()),
             }
         }
@@ -151,6 +201,10 @@ mod tests {
         assert_eq!((given.rounds, given.before.as_deref()), (3, Some("old")));
         assert!(parse(&["--pairs", "--rounds", "0"]).is_err());
         assert!(parse(&["--rounds", "3"]).is_err(), "of nothing else");
+        assert!(parse(&["--threads", "--rounds", "3"]).is_ok_and(|it| it.threads.is_some()));
+        assert!(
+            parse(&["--pairs", "--threads"]).is_err() && parse(&["--threads", "--out"]).is_err()
+        );
         assert!(parse(&["--bless"]).is_err(), "nothing is written down of a benchmark");
         assert!(parse(&["--out"]).is_err());
         assert!(parse(&["--fast"]).is_err());

@@ -8,8 +8,8 @@ use crate::elevator::flush::PENDING_AGE;
 use crate::planted::{self, Planted, Stop};
 use crate::sync::{Arc, yield_now};
 use crate::{
-    Access, Config, DeviceQueue, DeviceShape, Io, Modes, NoMerges, PumpMode, Queue, Submitter,
-    WriteCache,
+    Access, Awaited, Config, DeviceQueue, DeviceShape, Io, Modes, NoMerges, PumpMode, Queue,
+    Submitter, WriteCache,
 };
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op, Owner};
 use blkmq_sched::{Factory, Scope, none};
@@ -350,7 +350,7 @@ impl Client {
             if got == 0 && sleeps {
                 wait(&mut submitter, world, now);
             } else if got == 0 {
-                if !submitter.is_at_device() {
+                if submitter.awaits() == Awaited::Others {
                     submitter.look_at_all(now);
                 }
                 yield_now();

@@ -36,6 +36,7 @@ mod reaped;
 mod throttled;
 
 use distress::Health;
+pub use flush::Awaited;
 use push::plain_sizes;
 
 /// One thread's handle to a queue.

@@ -8,6 +8,17 @@ use crate::submission::follow::Follow;
 use crate::submission::staging::Own;
 use blkmq_core::Instant;
 
+/// Where a submitter's next completion comes from: [`Submitter::awaits`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// The device, by a lane that all submitters look after.
+    Shared,
+    /// The device, by the submitter's own lane ([`PumpMode::Owner`](crate::PumpMode)), which has a request.
+    OwnLane,
+    /// Other threads, which have its I/Os: its own lane has none at the device.
+    Others,
+}
+
 impl<P: Send> Submitter<P> {
     /// Sends the plug: straight into the elevator if that is free, else into staging, where the runner finds it. Runs
     /// elevator and pumps inline as far as work is due.
@@ -70,11 +81,16 @@ impl<P: Send> Submitter<P> {
         self.q.poll_all(self.shard(), by);
     }
 
-    /// Has the device a request of this submitter's own lane, so that a completion will wake it soon? A hint; true where
-    /// submitters have no lanes of their own.
+    /// Where the completion comes from that this submitter waits for, as far as it can tell. O(1).
     #[must_use]
-    pub fn is_at_device(&self) -> bool {
-        !self.q.hub.has_owners() || self.q.hub.hctx(self.lane()).signals()
+    pub fn awaits(&self) -> Awaited {
+        if !self.q.hub.has_owners() {
+            Awaited::Shared
+        } else if self.q.hub.hctx(self.lane()).signals() {
+            Awaited::OwnLane
+        } else {
+            Awaited::Others
+        }
     }
 
     /// Has a thread that runs the elevator or a pump of this submitter got no further for so long that it has no CPU?

@@ -1,0 +1,88 @@
+//! `bench --threads`: many threads on one file, beside fio's io_uring engine with as many threads.
+//!
+//! A row is a number of threads and a depth. A round of a row is a run of fio and then one of `blkmq bench` with each
+//! scheduler, so that the ratio of a scheduler is that to the fio of its own round. The table has the medians over the
+//! rounds and marks those that miss their bounds. Nothing is written down and nothing fails because it is slow: the
+//! figures mean something on a machine that does nothing else.
+
+mod beside;
+mod plan;
+mod sample;
+mod table;
+
+use super::machine::Machine;
+use crate::shell::{Cmd, is_installed};
+use crate::{Result, interop};
+use beside::Beside;
+pub(super) use plan::Plan;
+use plan::{Direction, Row};
+use sample::Sample;
+use table::{Line, Round, Within};
+
+/// Measures all rows and prints a table for each direction.
+///
+/// # Errors
+/// If the file or the loop device cannot be made, or a command does not run or reports no I/O.
+pub(super) fn main(plan: &Plan) -> Result<()> {
+    if !is_installed("fio") {
+        println!("fio is not installed: SKIPPED many threads on one file");
+        return Ok(());
+    }
+    let machine = Machine::describe();
+    let beside = Beside::new(plan)?;
+    let mut within = Within::default();
+    let mut page = String::new();
+    for direction in plan.directions {
+        let mut lines = Vec::new();
+        for row in &plan.rows {
+            let measured = measure(plan, *row, *direction, &beside)?;
+            // The whole takes long, and may be interrupted.
+            println!("{}", table::table(&measured, plan.busy, &mut Within::default()));
+            lines.extend(measured);
+        }
+        let table = table::table(&lines, plan.busy, &mut within);
+        page += &format!("\n{}\n\n{table}", plan.title(*direction));
+    }
+    println!("{page}\n{within}\n");
+    println!("{}", about(&machine));
+    machine.warnings().iter().for_each(|warning| println!("{warning}"));
+    commands(plan, beside.path()).iter().for_each(|cmd| println!("$ {cmd}"));
+    Ok(())
+}
+
+/// The rounds of a row: a line of the table for each scheduler.
+fn measure(plan: &Plan, row: Row, direction: Direction, beside: &Beside) -> Result<Vec<Line>> {
+    let mut lines: Vec<Line> =
+        plan.schedulers.iter().map(|scheduler| Line::new(row, scheduler)).collect();
+    let run = |cmd: &Cmd| -> Result<Sample> {
+        let sample = interop::parse(&cmd.output()?).and_then(|it| Sample::read(&it, row.threads));
+        sample.map_err(|error| format!("{cmd}: {error}").into())
+    };
+    for round in 1..=plan.rounds {
+        let fio = run(&plan.fio(row, direction, beside.path()))?;
+        let mut shown = format!("{:.1} k IOPS of fio", fio.rate / 1e3);
+        for line in &mut lines {
+            let ours = run(&plan.ours(line.scheduler, row, direction, beside.path()))?;
+            shown += &format!(", {} {:.2}", line.scheduler, ours.rate / fio.rate);
+            line.rounds.push(Round { ours, fio });
+        }
+        println!("{} {row}, round {round} of {}: {shown}", direction.name(), plan.rounds);
+    }
+    Ok(lines)
+}
+
+/// The machine in a line.
+fn about(machine: &Machine) -> String {
+    let Machine { cpu, cores, kernel, fio, load, commit, .. } = machine;
+    format!("{cpu}, {cores} cores, Linux {kernel}, {fio}, commit {commit}, load before {load}")
+}
+
+/// The commands of the first row; those of the others have other numbers.
+fn commands(plan: &Plan, path: &str) -> Vec<Cmd> {
+    let Some(&row) = plan.rows.first() else { return Vec::new() };
+    let of = |direction: &Direction| {
+        let ours = plan.schedulers.iter().map(|it| plan.ours(it, row, *direction, path));
+        [plan.fio(row, *direction, path)].into_iter().chain(ours).collect::<Vec<_>>()
+    };
+    plan.directions.iter().flat_map(of).collect()
+}

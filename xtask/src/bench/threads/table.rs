@@ -1,0 +1,206 @@
+//! The table of `bench --threads`: ratios to fio, each beside its bound.
+//!
+//! A ratio is taken within a round, and the median of the ratios decides. A rate is better above 1, a cost below it.
+
+use super::super::figures::median;
+use super::plan::Row;
+use super::sample::Sample;
+use std::fmt;
+
+/// A run of ours, and that of fio in the same round.
+pub(super) struct Round {
+    pub(super) ours: Sample,
+    pub(super) fio: Sample,
+}
+
+/// A scheduler in a row.
+pub(super) struct Line {
+    row: Row,
+    pub(super) scheduler: &'static str,
+    pub(super) rounds: Vec<Round>,
+}
+
+/// The limit of a ratio to fio's figure.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+    /// The ratio is only shown.
+    None,
+}
+
+/// The bounds of a scheduler.
+struct Bounds {
+    rate: Bound,
+    /// CPU time for an I/O.
+    cpu: Bound,
+    p99: Bound,
+}
+
+impl Bounds {
+    /// Policies that keep an account of each program may cost more. Beside busy loops the kernel shares the CPUs out, and
+    /// only the rate is judged.
+    fn of(scheduler: &str, busy: bool) -> Self {
+        let (rate, cost) = match scheduler {
+            "bfq" | "mclock" => (0.92, 1.3),
+            _ => (0.97, 1.15),
+        };
+        if busy {
+            return Self { rate: Bound::AtLeast(0.95), cpu: Bound::None, p99: Bound::None };
+        }
+        Self { rate: Bound::AtLeast(rate), cpu: Bound::AtMost(cost), p99: Bound::AtMost(cost) }
+    }
+}
+
+/// How many figures have bounds, and how many keep them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Within {
+    kept: u32,
+    all: u32,
+}
+
+impl Within {
+    /// Counts a ratio, and returns the mark behind it. A ratio that is missing keeps no bound.
+    fn mark(&mut self, ratio: Option<f64>, bound: Bound) -> &'static str {
+        let is_kept = match bound {
+            Bound::None => return "",
+            Bound::AtLeast(least) => ratio.is_some_and(|it| it >= least),
+            Bound::AtMost(most) => ratio.is_some_and(|it| it <= most),
+        };
+        self.all += 1;
+        self.kept += u32::from(is_kept);
+        if is_kept { "" } else { "*" }
+    }
+}
+
+impl fmt::Display for Within {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} figures within their bounds", self.kept, self.all)
+    }
+}
+
+impl Line {
+    /// A line without rounds.
+    pub(super) fn new(row: Row, scheduler: &'static str) -> Self {
+        Self { row, scheduler, rounds: Vec::new() }
+    }
+
+    /// The ratio of a figure in each round, where fio's is not zero.
+    fn ratios(&self, figure: fn(&Sample) -> f64) -> Vec<f64> {
+        let ratio = |round: &Round| figure(&round.ours) / figure(&round.fio);
+        self.rounds.iter().map(ratio).filter(|ratio| ratio.is_finite()).collect()
+    }
+
+    /// The medians of a figure: ours, and fio's.
+    fn both(&self, figure: fn(&Sample) -> f64) -> [f64; 2] {
+        let of = |side: fn(&Round) -> &Sample| {
+            let figures: Vec<f64> = self.rounds.iter().map(|round| figure(side(round))).collect();
+            median(&figures).unwrap_or(f64::NAN)
+        };
+        [of(|round| &round.ours), of(|round| &round.fio)]
+    }
+
+    /// The line, with its marks counted in `within`.
+    fn shown(&self, busy: bool, within: &mut Within) -> String {
+        let bounds = Bounds::of(self.scheduler, busy);
+        let mut judged = |ratios: &[f64], bound| {
+            let middle = median(ratios);
+            let mark = within.mark(middle, bound);
+            middle.map_or_else(|| format!("-{mark}"), |it| format!("{it:.3}{mark}"))
+        };
+        let rates = self.ratios(|it| it.rate);
+        let rate = judged(&rates, bounds.rate);
+        let cpu = judged(&self.ratios(|it| it.cpu), bounds.cpu);
+        let p99 = judged(&self.ratios(|it| it.p99), bounds.p99);
+        let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = rates.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let [our_rate, fios_rate] = self.both(|it| it.rate / 1e3);
+        let [our_cpu, fios_cpu] = self.both(|it| it.cpu);
+        let [ours, fios] = self.both(|it| it.switches);
+        format!(
+            "| {} | {} | {rate} ({least:.2}-{most:.2}) | {our_rate:.1}, {fios_rate:.1} | {cpu} \
+             ({our_cpu:.2}, {fios_cpu:.2}) | {p99} | {ours:.2}, {fios:.2} |\n",
+            self.row, self.scheduler,
+        )
+    }
+}
+
+/// The table; `busy` says that loops kept the CPUs busy meanwhile.
+pub(super) fn table(lines: &[Line], busy: bool, within: &mut Within) -> String {
+    let mut table = String::from(
+        "| threads x depth | scheduler | rate (from-to) | k IOPS: ours, fio's | CPU per I/O (us: ours, fio's) | p99 | \
+         context switches per I/O: ours, fio's |\n|---|---|---|---|---|---|---|\n",
+    );
+    lines.iter().for_each(|line| table += &line.shown(busy, within));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(rate: f64, cpu: f64, p99: f64, switches: f64) -> Sample {
+        Sample { rate, cpu, p99, switches }
+    }
+
+    /// Three rounds whose median ratios are 0.95 of the rate, 1.2 of the CPU time and 1.1 of the 99th percentile.
+    fn line(scheduler: &'static str) -> Line {
+        let round = |rate, cpu, p99| Round {
+            ours: sample(rate * 1e5, cpu * 10.0, p99 * 100.0, 1.25),
+            fio: sample(1e5, 10.0, 100.0, 1.0),
+        };
+        let rounds = vec![round(0.5, 9.0, 9.0), round(0.95, 1.2, 1.1), round(1.25, 0.5, 0.5)];
+        Line { rounds, ..Line::new(Row { threads: 4, depth: 8 }, scheduler) }
+    }
+
+    #[test]
+    fn figures_that_miss_their_bounds_are_marked_and_counted() {
+        let mut within = Within::default();
+        let table = table(&[line("none"), line("bfq")], false, &mut within);
+        let lines: Vec<&str> = table.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "| 4x8 | none | 0.950* (0.50-1.25) | 95.0, 100.0 | 1.200* (12.00, 10.00) | 1.100 | 1.25, 1.00 |",
+                "| 4x8 | bfq | 0.950 (0.50-1.25) | 95.0, 100.0 | 1.200 (12.00, 10.00) | 1.100 | 1.25, 1.00 |",
+            ]
+        );
+        assert_eq!(within.to_string(), "4 of 6 figures within their bounds");
+    }
+
+    #[test]
+    fn beside_busy_loops_only_the_rate_is_judged() {
+        let mut within = Within::default();
+        let table = table(&[line("none")], true, &mut within);
+        assert!(table.ends_with(
+            "| 0.950 (0.50-1.25) | 95.0, 100.0 | 1.200 (12.00, 10.00) | 1.100 | 1.25, 1.00 |\n"
+        ));
+        assert_eq!(within, Within { kept: 1, all: 1 });
+    }
+
+    #[test]
+    fn bounds_hold_at_their_limits() {
+        let mark = |ratio, bound| Within::default().mark(Some(ratio), bound);
+        let Bounds { rate, cpu, p99 } = Bounds::of("mq-deadline", false);
+        assert_eq!((mark(0.97, rate), mark(0.9699, rate)), ("", "*"));
+        assert_eq!((mark(1.15, cpu), mark(1.1501, cpu)), ("", "*"));
+        assert_eq!((mark(1.15, p99), mark(1.1501, p99)), ("", "*"));
+        let Bounds { rate, cpu, p99 } = Bounds::of("mclock", false);
+        assert_eq!((mark(0.92, rate), mark(0.9199, rate)), ("", "*"));
+        assert_eq!((mark(1.3, cpu), mark(1.3001, cpu)), ("", "*"));
+        assert_eq!((mark(1.3, p99), mark(1.3001, p99)), ("", "*"));
+        assert_eq!(mark(0.9499, Bounds::of("mclock", true).rate), "*");
+    }
+
+    /// fio's CPU time is zero in a run that is too short to be charged for.
+    #[test]
+    fn the_ratio_of_a_missing_figure_is_missed() {
+        let (ours, fio) = (sample(1e5, 1.0, 1.0, 1.0), sample(1e5, 0.0, 1.0, 1.0));
+        let row = Row { threads: 1, depth: 1 };
+        let line = Line { rounds: vec![Round { ours, fio }], ..Line::new(row, "none") };
+        let mut within = Within::default();
+        let shown = line.shown(false, &mut within);
+        assert!(shown.contains("| -* (1.00, 0.00) |"), "{shown}");
+        assert_eq!(within, Within { kept: 2, all: 3 });
+    }
+}

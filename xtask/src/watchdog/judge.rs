@@ -1,0 +1,366 @@
+//! The judgement of a round: from samples of its process to stalls, and from stalls and latencies to faults.
+//!
+//! Pure: samples are taken in `run.rs`, and tests make their own.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// The first part of a load is not judged: the last threads still prepare themselves.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// Time without a new I/O that makes a stall.
+const STALL: Duration = Duration::from_millis(500);
+/// The most that the time between two samples counts. If it is longer, the watchdog had no CPU, and knows nothing of that
+/// time.
+const LONGEST_GAP: Duration = Duration::from_millis(100);
+/// A disk that has answered its last request is idle until a thread has a CPU and submits the next one. Beside busy loops
+/// that takes some ticks.
+const WAKE_UP: Duration = Duration::from_millis(100);
+/// A disk that has a request for so long may be the reason for a run that gives its last I/Os up, five seconds after the
+/// load.
+const GIVES_UP: Duration = Duration::from_secs(4);
+/// A queue of many requests in front of a slow disk makes every one of them wait, and an unlucky one for some rounds.
+const QUEUE: u32 = 8;
+
+/// The longest completion latency without a reason.
+fn patience(scheduler: &str) -> Duration {
+    match scheduler {
+        // A queue of its tree may have the disk for its time slice while others wait.
+        "bfq" => Duration::from_secs(2),
+        _ => Duration::from_millis(500),
+    }
+}
+
+/// A look at the process and its disk.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    /// Since the start of the process.
+    pub(super) at: Duration,
+    /// Threads of the process.
+    pub(super) count: u32,
+    /// Bytes read and written so far.
+    pub(super) bytes: [u64; 2],
+    /// Requests that the disk has, of all programs, and, if no byte has moved since the sample before, workers of the kernel
+    /// that have something to do; `None` if the disk cannot be seen.
+    pub(super) in_flight: Option<u64>,
+    /// Threads by state and system call. Taken only if no byte has moved since the sample before.
+    pub(super) threads: BTreeMap<String, u32>,
+}
+
+/// The side that has the requests during a stall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    /// The disk has some all the time, but for the end of it.
+    Disk,
+    /// The disk is idle: requests lie in the queue.
+    Ours,
+    /// The disk cannot be seen.
+    Unknown,
+}
+
+/// A time without a new I/O.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Stall {
+    pub(super) begin: Duration,
+    pub(super) length: Duration,
+    pub(super) side: Side,
+    /// Samples with an idle disk, and all samples.
+    pub(super) idle: [usize; 2],
+    /// The threads in the middle one of the samples with an idle disk, or of all.
+    pub(super) threads: BTreeMap<String, u32>,
+}
+
+/// The load of a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) scheduler: &'static str,
+    /// Threads that do I/O; the process has at least one more.
+    pub(super) threads: u32,
+}
+
+impl Load {
+    /// The time from its begin, when it has all threads and a byte moves, until a thread ends. Memory is prepared before
+    /// it, which takes seconds if the process has no CPU. Its last part is the wait for the last I/Os, which may lie as
+    /// well.
+    fn window(&self, samples: &[Sample]) -> Range<Duration> {
+        let runs =
+            |sample: &Sample| sample.count > self.threads && sample.bytes != samples[0].bytes;
+        let Some(begun) = samples.iter().position(runs) else {
+            return Duration::ZERO..Duration::ZERO;
+        };
+        // Signals and pumps have threads, too, and end after the load. Threads of the kernel may come later, and hide the
+        // end of as many others.
+        let has_ended = |sample: &&Sample| sample.count < samples[begun].count;
+        let end = samples[begun..].iter().find(has_ended);
+        samples[begun].at + WARM_UP..end.map_or(Duration::MAX, |sample| sample.at)
+    }
+}
+
+/// Samples of a time, which may be empty.
+fn within(samples: &[Sample], window: Range<Duration>) -> Vec<&Sample> {
+    samples.iter().filter(|sample| window.contains(&sample.at)).collect()
+}
+
+/// Samples with an idle disk.
+fn idle<'a>(samples: &[&'a Sample]) -> impl Iterator<Item = &'a Sample> {
+    samples.iter().copied().filter(|sample| sample.in_flight == Some(0))
+}
+
+/// The stalls among samples of a load.
+fn stalls(load: &[&Sample]) -> Vec<Stall> {
+    let still = load.chunk_by(|a, b| a.bytes == b.bytes);
+    still.filter(|still| length(still) >= STALL).map(stall).collect()
+}
+
+fn stall(still: &[&Sample]) -> Stall {
+    let idle: Vec<&Sample> = idle(still).collect();
+    let end = still[still.len() - 1].at;
+    let side = if idle.iter().any(|sample| sample.at + WAKE_UP <= end) {
+        Side::Ours
+    } else if still.iter().any(|sample| sample.in_flight.is_none()) {
+        Side::Unknown
+    } else {
+        Side::Disk
+    };
+    let middle = idle.get(idle.len() / 2).copied().unwrap_or(still[still.len() / 2]);
+    Stall {
+        begin: still[0].at,
+        length: length(still),
+        side,
+        idle: [idle.len(), still.len()],
+        threads: middle.threads.clone(),
+    }
+}
+
+/// The time that samples surely saw.
+fn length<S: Borrow<Sample>>(samples: &[S]) -> Duration {
+    let at = |sample: &S| sample.borrow().at;
+    samples.windows(2).map(|pair| (at(&pair[1]) - at(&pair[0])).min(LONGEST_GAP)).sum()
+}
+
+/// The longest time without a new I/O in which the disk had requests at each look, in the whole life of the process: the
+/// last requests may come later than the end of the load. A disk that cannot be seen is taken to have some.
+fn longest_wait_for_disk(samples: &[Sample]) -> Duration {
+    let is_busy = |sample: &Sample| sample.in_flight != Some(0);
+    let still = samples.chunk_by(|a, b| a.bytes == b.bytes && is_busy(a) && is_busy(b));
+    still.map(length).max().unwrap_or_default()
+}
+
+/// The longest time without a look, beyond which a time between samples does not count. The machine, or the CPUs that
+/// busy loops share with the process, had other work then.
+fn longest_blackout(samples: &[Sample]) -> Duration {
+    let gaps = samples.windows(2).map(|pair| pair[1].at - pair[0].at);
+    gaps.filter(|gap| *gap > LONGEST_GAP).max().unwrap_or_default()
+}
+
+/// The figures of a run that ended well.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Results {
+    /// In a second.
+    pub(super) reads: f64,
+    /// The longest completion latency, of reads and writes.
+    pub(super) longest: Duration,
+    /// The median, of the direction that has the longer one. Unlike the mean, it says nothing of the few that lie.
+    pub(super) median: Duration,
+}
+
+/// The judgement of a round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Verdict {
+    pub(super) stalls: Vec<Stall>,
+    /// See [`longest_wait_for_disk`].
+    pub(super) disk: Duration,
+    /// See [`longest_blackout`].
+    pub(super) blackout: Duration,
+    /// Looks at the load, and those of them with an idle disk.
+    pub(super) idle: [usize; 2],
+    /// In words; a round without any has passed.
+    pub(super) faults: Vec<String>,
+}
+
+impl Verdict {
+    /// Stalls of a side.
+    pub(super) fn count(&self, side: Side) -> usize {
+        self.stalls.iter().filter(|stall| stall.side == side).count()
+    }
+}
+
+/// Judges a round by its samples and by the end of its process: results, or the reason for having none.
+pub(super) fn verdict(load: &Load, samples: &[Sample], end: &Result<Results, String>) -> Verdict {
+    let within = within(samples, load.window(samples));
+    let stalls = stalls(&within);
+    let (disk, blackout) = (longest_wait_for_disk(samples), longest_blackout(samples));
+    let mut faults = Vec::new();
+    if stalls.iter().any(|stall| stall.side == Side::Ours) {
+        faults.push("requests lay in the queue while the disk was idle".to_owned());
+    }
+    match end {
+        Err(_) if disk >= GIVES_UP => {}
+        Err(reason) => faults.push(reason.clone()),
+        Ok(results) => {
+            let most = patience(load.scheduler) + disk + blackout + QUEUE * results.median;
+            if results.longest > most {
+                faults.push(format!(
+                    "a completion after {:.3} s, {:.3} s at most",
+                    results.longest.as_secs_f64(),
+                    most.as_secs_f64()
+                ));
+            }
+        }
+    }
+    Verdict { stalls, disk, blackout, idle: [idle(&within).count(), within.len()], faults }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: Load = Load { scheduler: "none", threads: 4 };
+    const GOOD: Results = Results {
+        reads: 5e3,
+        longest: Duration::from_millis(90),
+        median: Duration::from_millis(9),
+    };
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// A sample each 20 ms, with all threads, and nothing moved before the second one. A part has the milliseconds of its end, whether bytes move, and the requests of the disk.
+    fn life(parts: &[(u64, bool, Option<u64>)]) -> Vec<Sample> {
+        let (mut samples, mut at, mut bytes) = (Vec::new(), 0, 0);
+        for &(end, moves, in_flight) in parts {
+            while at < end {
+                at += 20;
+                bytes += u64::from(moves && at > 20);
+                let threads = [(format!("S {at}"), 4)].into();
+                samples.push(Sample {
+                    at: ms(at),
+                    count: LOAD.threads + 1,
+                    bytes: [bytes, 0],
+                    in_flight,
+                    threads,
+                });
+            }
+        }
+        samples
+    }
+
+    fn judged(samples: &[Sample], end: Result<Results, &str>) -> (Vec<(Side, u128)>, usize) {
+        let verdict = verdict(&LOAD, samples, &end.map_err(str::to_owned));
+        let stalls = verdict.stalls.iter().map(|it| (it.side, it.length.as_millis())).collect();
+        (stalls, verdict.faults.len())
+    }
+
+    #[test]
+    fn a_load_that_moves_or_pauses_for_a_short_time_has_no_stall() {
+        let moving = life(&[(3_000, true, Some(0))]);
+        assert_eq!(judged(&moving, Ok(GOOD)), (vec![], 0));
+        let short =
+            life(&[(1_500, true, Some(3)), (1_980, false, Some(0)), (3_000, true, Some(3))]);
+        assert_eq!(judged(&short, Ok(GOOD)), (vec![], 0));
+        assert_eq!(judged(&[], Ok(GOOD)), (vec![], 0));
+    }
+
+    #[test]
+    fn a_busy_disk_is_waited_for_and_an_idle_one_is_a_fault() {
+        let stall = |in_flight| {
+            life(&[(1_500, true, Some(3)), (2_100, false, in_flight), (3_000, true, Some(3))])
+        };
+        assert_eq!(judged(&stall(Some(1)), Ok(GOOD)), (vec![(Side::Disk, 600)], 0));
+        assert_eq!(judged(&stall(Some(0)), Ok(GOOD)), (vec![(Side::Ours, 600)], 1));
+        assert_eq!(judged(&stall(None), Ok(GOOD)), (vec![(Side::Unknown, 600)], 0));
+    }
+
+    #[test]
+    fn threads_have_a_moment_to_wake_up() {
+        let ends_idle = |idle: u64| {
+            let busy = [(1_500, true, Some(3)), (2_100, false, Some(1))];
+            let end = [(2_100 + idle, false, Some(0)), (3_000, true, Some(3))];
+            judged(&life(&[busy, end].concat()), Ok(GOOD))
+        };
+        assert_eq!(ends_idle(100), (vec![(Side::Disk, 700)], 0));
+        assert_eq!(ends_idle(120), (vec![(Side::Ours, 720)], 1));
+    }
+
+    #[test]
+    fn a_stall_tells_its_looks_and_the_threads_in_the_middle_of_the_idle_ones() {
+        let parts = [(1_500, true, Some(3)), (1_800, false, Some(1)), (2_200, false, Some(0))];
+        let samples = life(&[&parts[..], &[(3_000, true, Some(1))]].concat());
+        let found = stalls(&within(&samples, LOAD.window(&samples)));
+        let [stall] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((stall.side, stall.begin, stall.idle), (Side::Ours, ms(1_500), [20, 36]));
+        assert_eq!(stall.threads, [("S 2020".to_owned(), 4)].into());
+    }
+
+    #[test]
+    fn the_begin_and_the_end_of_a_run_are_not_the_load() {
+        // Memory is prepared for 1.4 s, and results for 4 s.
+        let mut samples =
+            life(&[(1_400, false, Some(0)), (4_400, true, Some(3)), (8_400, false, Some(0))]);
+        samples[220..].iter_mut().for_each(|sample| sample.count = 2);
+        assert_eq!(LOAD.window(&samples), ms(1_620)..ms(4_420));
+        assert_eq!(judged(&samples, Ok(GOOD)), (vec![], 0));
+        samples[..100].iter_mut().for_each(|sample| sample.count = LOAD.threads);
+        assert_eq!(LOAD.window(&samples), ms(2_220)..ms(4_420), "threads start");
+        samples.truncate(90);
+        assert!(LOAD.window(&samples).is_empty(), "it never began");
+    }
+
+    #[test]
+    fn the_last_requests_of_a_load_may_lie_as_well() {
+        let samples = life(&[(3_000, true, Some(3)), (7_000, false, Some(0))]);
+        assert_eq!(judged(&samples, Ok(GOOD)), (vec![(Side::Ours, 4_000)], 1));
+    }
+
+    #[test]
+    fn looks_at_an_idle_disk_are_counted() {
+        let samples = life(&[(1_000, true, Some(3)), (1_200, true, Some(0)), (2_000, true, None)]);
+        assert_eq!(verdict(&LOAD, &samples, &Ok(GOOD)).idle, [10, 89]);
+    }
+
+    #[test]
+    fn a_time_without_a_look_is_no_stall_and_lengthens_latencies() {
+        let mut samples = life(&[(1_500, true, Some(3)), (1_600, false, Some(0))]);
+        samples.extend(life(&[(3_000, true, Some(3))]).split_off(120));
+        samples[80].bytes = samples[79].bytes;
+        assert_eq!(samples[80].at - samples[79].at, ms(820));
+        let late = |longest| Ok(Results { longest: ms(longest), ..GOOD });
+        assert_eq!(judged(&samples, late(1_300)), (vec![], 0));
+        assert_eq!(judged(&samples, late(1_500)), (vec![], 1));
+    }
+
+    #[test]
+    fn the_longest_latency_has_a_reason() {
+        let samples =
+            life(&[(1_500, true, Some(3)), (1_900, false, Some(1)), (3_000, true, Some(0))]);
+        let faults = |scheduler, longest, median| {
+            let results = Results { longest: ms(longest), median: ms(median), ..GOOD };
+            verdict(&Load { scheduler, ..LOAD }, &samples, &Ok(results)).faults.len()
+        };
+        assert_eq!(faults("none", 900, 0), 0, "the disk had a request for 400 ms");
+        assert_eq!(faults("none", 901, 0), 1);
+        assert_eq!(faults("none", 1_700, 100), 0, "many requests waited");
+        assert_eq!(faults("none", 1_701, 100), 1);
+        assert_eq!(faults("bfq", 2_400, 0), 0);
+        assert_eq!(faults("bfq", 2_401, 0), 1);
+    }
+
+    #[test]
+    fn a_run_that_fails_is_a_fault_unless_the_disk_has_a_request_for_seconds() {
+        let samples = |end, in_flight| {
+            let mut samples = life(&[(2_900, true, Some(3)), (end, false, in_flight)]);
+            samples[145..].iter_mut().for_each(|sample| sample.count = 2);
+            samples
+        };
+        let faults = |samples: &[Sample]| judged(samples, Err("gave up")).1;
+        assert_eq!(faults(&samples(8_000, Some(1))), 0);
+        assert_eq!(faults(&samples(6_800, Some(1))), 1, "3.9 s");
+        assert_eq!(faults(&samples(8_000, Some(0))), 1);
+        let mut once_idle = samples(8_000, Some(1));
+        let idle = once_idle.len() - 100;
+        once_idle[idle].in_flight = Some(0);
+        assert_eq!(faults(&once_idle), 1, "no four seconds without a break");
+    }
+}
