@@ -33,7 +33,7 @@ pub(crate) trait Summons {
     fn listen(&self) -> bool;
 }
 
-/// What a client waits for, as of `now`.
+/// A wait of a client, as of `now`.
 #[derive(Clone, Copy)]
 struct Wait {
     now: Instant,
@@ -254,6 +254,7 @@ impl<P: Payload> Client<P> {
             return got;
         }
         self.submitter.begin_wait();
+        self.seat.begin();
         let mut idle = 0;
         let mut now;
         loop {
@@ -291,7 +292,8 @@ impl<P: Payload> Client<P> {
         got
     }
 
-    /// Has this client a single I/O, which is at the device of its own lane? Then sleeping finds out as much as polling.
+    /// Returns whether the client has a single I/O, which is at the device of its own lane: sleeping then finds out as much as
+    /// polling.
     #[inline]
     fn has_one_at_device(&self) -> bool {
         self.in_flight() == 1 && self.submitter.awaits() == Awaited::OwnLane

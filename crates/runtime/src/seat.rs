@@ -77,8 +77,8 @@ impl Seat {
     }
 
     /// Sleeps until the bell rings, a watched device has something, or `at` comes, the end of time for never; sometimes
-    /// wakes for no reason. Returns at once if the bell has rung since the last time, or if a watched device has
-    /// something already. `now` is the time as the caller has last read it.
+    /// wakes for no reason. Does not sleep if the bell has rung since the last time, or if a watched device has something
+    /// already. `now` is the time as the caller has last read it.
     ///
     /// Of many clients that sleep, few watch the devices; the others are woken by those, who reap for all. A client must
     /// [`leave`](Self::leave) when it does not park again.
@@ -115,6 +115,10 @@ impl Seat {
     /// if none does.
     #[inline]
     pub(crate) fn leave(&mut self) {
+        #[cfg(target_os = "linux")]
+        if let Some(berth) = self.berth() {
+            berth.end();
+        }
         if std::mem::take(&mut self.duty)
             && let Some(next) = self.threads.post.leave()
         {
@@ -151,7 +155,18 @@ impl Seat {
         }
     }
 
-    /// May the calling thread sleep on the [descriptor](Self::descriptor)? If not, it must poll once more before.
+    /// The thread waits from now on, until [`leave`](Self::leave): what it sends by its own lane meanwhile may go with its
+    /// sleep.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(berth) = self.berth() {
+            berth.begin();
+        }
+    }
+
+    /// Returns whether the calling thread may sleep on the [descriptor](Self::descriptor). If not, it must poll once more
+    /// before.
     #[cfg(target_os = "linux")]
     pub(crate) fn attend(&self) -> bool {
         self.berth().is_none_or(Berth::attend)

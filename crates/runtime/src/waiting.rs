@@ -68,7 +68,7 @@ impl Waiting {
         Self { spins: PASS_SPINS, rounds: 0, yields: 0 }
     }
 
-    /// What to do when `looks` in a row, the first of them 1, have found nothing.
+    /// The next step after `looks` in a row, the first of them 1, that have found nothing.
     pub(crate) fn next(self, looks: u32) -> Pause {
         let Self { spins, rounds, yields } = self;
         if looks <= rounds {
@@ -80,7 +80,7 @@ impl Waiting {
         }
     }
 
-    /// The same for a client whose next completion comes from there.
+    /// As [`next`](Self::next), for a client whose next completion comes from `awaited`.
     #[inline]
     pub(crate) fn next_of(self, awaited: Awaited, looks: u32) -> Pause {
         match awaited {
@@ -99,7 +99,7 @@ impl Waiting {
     }
 }
 
-/// What a thread that has found no work does next.
+/// The next step of a thread that has found no work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
     /// Look this many times at the thread's own completion queue.

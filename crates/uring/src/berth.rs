@@ -9,12 +9,18 @@
 //!
 //! # No lost call
 //!
-//! The eventfd is never read, so from its first write on a new poll finds it readable at once: a call may be noticed
+//! The eventfd is never read, so from its first write on a new poll finds it readable: a call may be noticed
 //! twice, and never not at all. A poll that has ended (with its thread, or for want of room) is asked for again in the turn
 //! that finds its end. A sleeper whose thread has not asked for the poll does not sleep, and its next turn asks.
 //!
-//! Both words are hints by which turns and sleeps agree: they are written under the pump's run or by the sleeper, and
-//! a late look costs a turn more.
+//! # One system call for a submission and a sleep
+//!
+//! While the owner waits, its own turns leave entries in the submission queue, and its sleep submits them. A turn of
+//! any thread that finds some left submits them, so they stay there no longer than the owner is awake and waits; the end
+//! of the wait submits them, too.
+//!
+//! All words are hints by which turns and sleeps agree: they are written under the pump's run or by the owner, and a late
+//! look costs a turn more. The words `waits` and `left` matter to the owner's thread alone, which writes them.
 
 use crate::ring::Ring;
 use blkmq_core::Nanos;
@@ -27,7 +33,7 @@ use rustix::io_uring::{
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The number of the completion that says that a poll has been ended; those of requests are smaller, and those of polls
 /// larger.
@@ -42,6 +48,10 @@ struct Shared {
     sleeper: AtomicUsize,
     /// The thread that asked for the poll; none before the first sleep.
     polls: AtomicUsize,
+    /// The thread that waits here, asleep or awake; none while the owner does something else.
+    waits: AtomicUsize,
+    /// Entries that this thread's turns have left in the submission queue, for its sleep to submit.
+    left: AtomicU32,
 }
 
 const NONE: usize = 0;
@@ -67,8 +77,10 @@ impl Place {
     pub(crate) fn new(ring: &Ring) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let ring = ring.fd().try_clone_to_owned()?;
-        let (sleeper, polls) = (AtomicUsize::new(NONE), AtomicUsize::new(NONE));
-        Ok(Self { shared: Arc::new(Shared { ring, event, sleeper, polls }), poll: ENDED })
+        let [sleeper, polls, waits] = [(); 3].map(|()| AtomicUsize::new(NONE));
+        let left = AtomicU32::new(0);
+        let shared = Shared { ring, event, sleeper, polls, waits, left };
+        Ok(Self { shared: Arc::new(shared), poll: ENDED })
     }
 
     pub(crate) fn berth(&self) -> Box<dyn Berth> {
@@ -86,6 +98,31 @@ impl Place {
             self.poll(ring);
         }
         wanted
+    }
+
+    /// Leaves entries in the submission queue to the sleep of the calling thread, if that waits here. False if they are to
+    /// be submitted now.
+    #[inline]
+    pub(crate) fn leave(&self, entries: u32) -> bool {
+        let waits = self.shared.waits.load(Ordering::Relaxed) == this_thread();
+        if waits {
+            self.shared.left.store(entries, Ordering::Relaxed);
+        }
+        waits
+    }
+
+    /// Returns whether an earlier turn has left entries that no sleep has submitted.
+    #[inline]
+    pub(crate) fn has_left(&self) -> bool {
+        self.shared.left.load(Ordering::Relaxed) > 0
+    }
+
+    /// All entries have been submitted.
+    #[inline]
+    pub(crate) fn take_left(&self) {
+        if self.has_left() {
+            self.shared.left.store(0, Ordering::Relaxed);
+        }
     }
 
     #[cold]
@@ -115,17 +152,9 @@ impl Place {
     }
 }
 
-impl Berth for Bed {
-    fn attend(&self) -> bool {
-        let me = this_thread();
-        self.0.sleeper.store(me, Ordering::Relaxed);
-        self.0.polls.load(Ordering::Relaxed) == me
-    }
-
-    fn sleep(&self, left: Option<Nanos>) {
-        if !self.attend() {
-            return;
-        }
+impl Bed {
+    /// Submits what the calling thread's turns have left, and waits for `least` completions.
+    fn enter(&self, least: u32, left: Option<Nanos>) {
         let time = left.map(|Nanos(ns)| Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,
             tv_nsec: (ns % 1_000_000_000) as i64,
@@ -138,10 +167,41 @@ impl Berth for Bed {
             ts: io_uring_ptr::new(pointer.cast_mut().cast()),
         };
         let flags = IoringEnterFlags::GETEVENTS | IoringEnterFlags::EXT_ARG;
-        // SAFETY: nothing is submitted. The kernel reads the time during the call only.
-        let waited = unsafe { io_uring_enter_arg(&self.0.ring, 0, 1, flags, Some(&arg)) };
-        // The time is over, a signal came, or there is something: in each case the caller looks.
-        let _ = waited;
+        let entries = self.0.left.load(Ordering::Relaxed);
+        // SAFETY: the entries are those of requests in places, which keep the memory as for any submission, or point to
+        // none. The kernel reads the time during the call only.
+        let entered =
+            unsafe { io_uring_enter_arg(&self.0.ring, entries, least, flags, Some(&arg)) };
+        // Otherwise the kernel lacks memory, or another thread has submitted them: the next turn looks. That the time is
+        // over, or a signal came, is said only where nothing was submitted.
+        if entries > 0 && entered == Ok(entries) {
+            self.0.left.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Berth for Bed {
+    fn attend(&self) -> bool {
+        let me = this_thread();
+        self.0.sleeper.store(me, Ordering::Relaxed);
+        self.0.polls.load(Ordering::Relaxed) == me
+    }
+
+    fn begin(&self) {
+        self.0.waits.store(this_thread(), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.waits.store(NONE, Ordering::Relaxed);
+        if self.0.left.load(Ordering::Relaxed) > 0 {
+            self.enter(0, None);
+        }
+    }
+
+    fn sleep(&self, left: Option<Nanos>) {
+        if self.attend() {
+            self.enter(1, left);
+        }
     }
 
     fn call(&self) {

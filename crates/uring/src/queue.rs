@@ -45,6 +45,8 @@ pub struct UringQueue {
     later: VecDeque<(Instant, u32)>,
     /// Set when the kernel refused the entries of the submission queue: the time from which they are offered again.
     resubmit: Option<Instant>,
+    /// The present turn has left entries to the sleep of the owner.
+    has_left: bool,
     /// For tests: replacements of the kernel's answers, one after another.
     #[cfg(test)]
     answers: tests::Answers,
@@ -59,7 +61,7 @@ impl std::fmt::Debug for UringQueue {
     }
 }
 
-/// What a queue is made from.
+/// The parts from which a queue is made.
 pub(crate) struct Origin {
     pub(crate) parts: Vec<Part>,
     pub(crate) options: Options,
@@ -86,6 +88,7 @@ impl UringQueue {
             places: Places::new(depth),
             later: VecDeque::new(),
             resubmit: None,
+            has_left: false,
             origin,
             #[cfg(test)]
             answers: tests::Answers::default(),
@@ -121,6 +124,9 @@ impl UringQueue {
         // The kernel refuses for lack of memory or of room for completions, both of which pass. Entries that it has
         // not taken stay in the submission queue.
         self.resubmit = self.ring.submit().is_err().then_some(now + RETRY_DELAY);
+        if let Some(place) = &self.place {
+            place.take_left();
+        }
     }
 
     /// Fills the place `at` with a read or write.
@@ -240,6 +246,13 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     }
 
     fn commit(&mut self, now: Instant) {
+        if let Some(place) = &self.place
+            && self.resubmit.is_none()
+            && place.leave(self.ring.waiting())
+        {
+            self.has_left = true;
+            return;
+        }
         self.submit(now);
     }
 
@@ -256,6 +269,8 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         }
         if let Some(place) = &mut self.place {
             pushed |= place.attend(&mut self.ring);
+            // Not in the turn that has left them.
+            pushed |= !std::mem::take(&mut self.has_left) && place.has_left();
         }
         if pushed || self.resubmit.is_some_and(|from| from <= now) {
             self.submit(now);

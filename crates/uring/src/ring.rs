@@ -122,6 +122,11 @@ impl Ring {
         pushed.expect("an entry for each request that the ring was made for");
     }
 
+    /// Entries of the submission queue that are not handed over.
+    pub(crate) fn waiting(&mut self) -> u32 {
+        self.ring.submission().len() as u32
+    }
+
     /// Hands the entries of the submission queue over. One system call.
     pub(crate) fn submit(&self) -> io::Result<()> {
         loop {

@@ -1,5 +1,4 @@
-//! Several clients of one file, each with a ring of its own: where a completion, a call and an absent client find whom they
-//! concern.
+//! Several clients of one file, each with a ring of its own: completions, calls, and clients that are away.
 
 #![cfg(target_os = "linux")]
 
@@ -106,7 +105,7 @@ fn a_client_that_moves_is_called_on_its_new_thread() {
     let mut mover = service.client().expect("one of two");
     let mut other = service.client().expect("the other");
     for round in 0..8 {
-        // Both tags are the other's: the mover's write is held, and called for when one comes back.
+        // The other client has both tags: the mover's write is held, and it is called when one is free.
         for n in [8, 16] {
             other.push(io(Op::Read, n, AlignedBuf::new(BLOCK))).expect("there is credit");
         }

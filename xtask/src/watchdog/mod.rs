@@ -154,7 +154,7 @@ impl Place {
         if place.disk.is_none() {
             println!(
                 "{}",
-                place.named("its disk cannot be seen, so that no stall is told from the disk's")
+                place.named("its disk cannot be seen, so that stalls of the disk look like ours")
             );
         }
         Ok(place)

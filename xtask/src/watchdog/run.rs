@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The life of a process.
 pub(super) struct Life {
     pub(super) samples: Vec<Sample>,
-    /// None if it had to be killed.
+    /// The exit status; none if the process had to be killed.
     pub(super) status: Option<ExitStatus>,
 }
 

@@ -23,6 +23,8 @@ struct Real<P: BenchPayload> {
     /// The time as last read by the worker, if the thread has not waited since. Completions that are there then have come
     /// by that time.
     last: Cell<Option<Instant>>,
+    /// The only I/O in flight is in the client's plug: the wait for it sends it, in one system call with the sleep.
+    is_unsent: bool,
     /// While measuring: the thread's usage when measuring began. After the end: the usage in between.
     usage: Usage,
 }
@@ -36,6 +38,13 @@ struct Wait {
 }
 
 impl<P: BenchPayload> Real<P> {
+    /// Sends the I/O that has been left to a wait.
+    #[cold]
+    fn send(&mut self, now: Instant) {
+        self.is_unsent = false;
+        self.client.flush_at(now);
+    }
+
     /// Waits until there are enough completions, until it is time, or until `stop` is set, at which it looks from time to
     /// time; `look` is the time of the next look. Returns how many were taken.
     #[inline(never)]
@@ -85,12 +94,18 @@ impl<P: BenchPayload> Port<P> for Real<P> {
 
     #[inline(always)]
     fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if self.is_unsent {
+            self.send(now);
+        }
         self.client.push_at(now, io)
     }
 
     #[inline]
     fn flush(&mut self, now: Instant) {
-        self.client.flush_at(now);
+        self.is_unsent = self.client.in_flight() == 1;
+        if !self.is_unsent {
+            self.client.flush_at(now);
+        }
     }
 
     fn cancel(&mut self, _: Instant, cookie: u64) {
@@ -161,6 +176,7 @@ fn drive_with<'a, P: BenchPayload>(
         clock,
         recently: (Instant::ZERO, 0),
         last: Cell::new(None),
+        is_unsent: false,
         usage: Usage::default(),
     };
     // The next look at `stop` of a thread that waits.
@@ -169,7 +185,11 @@ fn drive_with<'a, P: BenchPayload>(
         if stop.is_set() {
             worker.stop(clock.now());
         }
-        match step(&mut worker, &mut port) {
+        let next = step(&mut worker, &mut port);
+        if port.is_unsent && !matches!(next, Step::Wait { .. }) {
+            port.send(clock.now());
+        }
+        match next {
             Step::Go => {}
             Step::Look { most } => {
                 port.last.set(None);
@@ -185,6 +205,7 @@ fn drive_with<'a, P: BenchPayload>(
                         if got >= least {
                             return got;
                         }
+                        port.is_unsent = false;
                         last.set(None);
                         let wait = Wait { until, least: least - got, most: most - got };
                         got + port.wait(wait, stop, &mut look, |io| taking.take_later(io))

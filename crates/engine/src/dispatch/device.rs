@@ -121,13 +121,20 @@ pub trait DeviceQueue<P>: Send {
 
 /// A place where one thread sleeps on its own device queue, and where any thread may call it.
 ///
-/// A completion, or a call, between the thread's last look for work and its sleep ends that sleep at once: both stay
+/// A completion, or a call, between the thread's last look for work and its sleep keeps it from sleeping: both stay
 /// until [`DeviceQueue::reap`] has taken notice of them.
 #[cfg(target_os = "linux")]
 pub trait Berth: Send + Sync {
     /// The calling thread is going to sleep here, or on [`fd`](Self::fd). False if calls do not reach it yet: then it
     /// must have its lane [polled](crate::Submitter::poll) once more before it sleeps.
     fn attend(&self) -> bool;
+
+    /// The calling thread waits from now on, until [`end`](Self::end): what its turns [commit](DeviceQueue::commit)
+    /// meanwhile may reach the device when it sleeps, or ends the wait, in one system call with that.
+    fn begin(&self);
+
+    /// The calling thread turns to something else.
+    fn end(&self);
 
     /// Sleeps until the device queue has something to reap, a call comes, or `left` is over; sometimes wakes for no
     /// reason. One system call, as a rule.

@@ -240,7 +240,7 @@ impl Runner {
         freed
     }
 
-    /// The same from the lanes that have some. There are as many lanes as submitters.
+    /// As [`take_returns`](Self::take_returns), from the lanes that have some. There are as many lanes as submitters.
     #[inline(never)]
     fn take_returns_of_owners<P>(&mut self, lasting: &Lasting<P>, shard: &Shard) -> bool {
         let Self { elevator, lanes, completions, .. } = self;
@@ -253,7 +253,7 @@ impl Runner {
         freed
     }
 
-    /// Is there nothing that a pump has given back and no pass has taken?
+    /// Returns whether passes have taken everything that pumps have given back.
     fn has_taken_all<P>(&mut self, hub: &Hub<P>, shard: &Shard) -> bool {
         if hub.has_owners() {
             return !shard.returned.any();

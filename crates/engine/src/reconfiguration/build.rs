@@ -318,7 +318,7 @@ fn build_hctxs<P>(
         Some(Membership { tags, user }) => Some(Tags::of(tags, *user)),
         None => (shared_tags || owned).then(new_tags),
     };
-    // A tag that comes back by one lane may be what a request for another one waits for.
+    // A request for one lane may wait for a tag that another lane frees.
     let restart = owned.then(|| Arc::new(CachePadded::new(Restart::new())));
     let hctxs = levels.into_iter().map(|level| {
         let tags = all.clone().unwrap_or_else(new_tags);

@@ -50,7 +50,7 @@ impl<P> Hub<P> {
         if self.shards.len() == 1 { 0 } else { hw.0.into() }
     }
 
-    /// Has each submitter a lane of its own?
+    /// Returns whether each submitter has a lane of its own.
     #[inline]
     pub(crate) fn has_owners(&self) -> bool {
         self.lasting.pump_mode == PumpMode::Owner

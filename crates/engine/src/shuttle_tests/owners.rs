@@ -79,7 +79,7 @@ fn shuttle_owners_that_cancel() {
 /// Budgets, without which requests leave in other orders than they came.
 const LEAVING: Model = Model { hw_queue_depth: 4, budget: Some(1), seed: 217, ..SHORT };
 
-/// Completions that nobody is told of, at the second look.
+/// A device that finishes a request at the second look and does not say so.
 const AWAY: Model = Model {
     device: Script { says: super::device::Says::Nothing, ..Script::LATER },
     clients: &[Client { goes_away: true, ..Client::new(2, 1, 1) }, Client::new(4, 1, 1)],
@@ -105,7 +105,7 @@ fn shuttle_planted_a_request_that_its_owner_is_not_told_of() {
     Model { planted: Some(Planted::ForgetsOwner), ..SHORT }.check();
 }
 
-/// A tag comes back by another lane than the one for which it is wanted.
+/// A lane frees the tag for which a request of another lane waits.
 #[test]
 #[should_panic(expected = "nobody will ever be woken")]
 fn shuttle_planted_a_mark_that_other_lanes_do_not_see() {

@@ -145,7 +145,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Is the program that is measured built here, and not named by an option?
+    /// Returns whether the program that is measured is built here, and not named by an option.
     pub(crate) fn builds(&self) -> bool {
         self.program == BLKMQ
     }

@@ -130,7 +130,7 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// Has another thread kicked the lane `hw` for its owner, or filled its outbox?
+    /// Returns whether another thread has kicked the lane `hw` for its owner, or filled its outbox.
     #[inline]
     pub(crate) fn has_been_left(&self, hw: HwQueue, now: Instant) -> bool {
         self.pump_gate(hw).due(now) || self.is_left(hw)

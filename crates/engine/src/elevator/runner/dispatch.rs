@@ -39,8 +39,8 @@ impl Runner {
         }
     }
 
-    /// The same where each submitter has a lane: the policy is asked once for all of them, and a request leaves by the
-    /// lane of its submitter.
+    /// As [`dispatch_all`](Self::dispatch_all), where each submitter has a lane: the policy is asked once for all of them,
+    /// and a request leaves by the lane of its submitter.
     fn dispatch_to_owners<P>(
         &mut self,
         hub: &Hub<P>,

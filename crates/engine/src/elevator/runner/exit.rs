@@ -138,7 +138,7 @@ pub(super) struct Exit<'a, P> {
     pub(super) unused: &'a mut Vec<Tag>,
     pub(super) duties: &'a mut Duties,
     pub(super) hub: &'a Hub<P>,
-    /// The hardware queue that the policy is told of: the only one of the elevator.
+    /// The only hardware queue of the elevator, as the policy knows it.
     pub(super) hw: HwQueue,
     /// The lane.
     pub(super) by: HwQueue,
