@@ -294,10 +294,11 @@ impl fmt::Display for Cmd {
     }
 }
 
-/// `Some(3)` for `test result: ok. 3 passed; 0 failed; ...`.
+/// `Some(3)` for `test result: ok. 3 passed; 0 failed; ...`, or for the end of such a line: Miri prints the results of
+/// several seeds at the same time.
 pub(crate) fn passed_tests(line: &str) -> Option<u32> {
-    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
-    counts.split_once(" passed")?.0.parse().ok()
+    let (before, _) = line.split_once(" passed; ")?;
+    before.rsplit(' ').next()?.parse().ok()
 }
 
 /// The cargo that runs this program.
@@ -440,6 +441,7 @@ mod tests {
         let line = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out";
         assert_eq!(passed_tests(line), Some(12));
         assert_eq!(passed_tests("test result: FAILED. 4 passed; 1 failed; 0 ignored"), Some(4));
+        assert_eq!(passed_tests(". 1 passed; 0 failed; 0 ignored"), Some(1), "of two seeds");
         assert_eq!(passed_tests("running 12 tests"), None);
     }
 
