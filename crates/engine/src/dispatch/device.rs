@@ -140,7 +140,7 @@ pub trait Berth: Send + Sync {
     /// reason. One system call, as a rule.
     fn sleep(&self, left: Option<Nanos>);
 
-    /// Calls the sleeper, or the next one. A system call, unless an earlier call has not been noticed yet.
+    /// Calls the sleeper, or the next one. One system call.
     fn call(&self);
 
     /// A descriptor that is readable when [`sleep`](Self::sleep) would return.
