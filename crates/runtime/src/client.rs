@@ -92,6 +92,13 @@ impl<P: Payload> Client<P> {
         self.clock
     }
 
+    /// Returns whether the client has a lane of its own to the device: a wait then submits the plug and sleeps in one system
+    /// call.
+    #[must_use]
+    pub fn has_own_lane(&self) -> bool {
+        self.submitter.awaits() != Awaited::Shared
+    }
+
     /// Credit: I/Os that may be in flight at once, or parts of those that the device does not take whole.
     #[must_use]
     pub fn depth(&self) -> u32 {

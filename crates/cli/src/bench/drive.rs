@@ -23,6 +23,8 @@ struct Real<P: BenchPayload> {
     /// The time as last read by the worker, if the thread has not waited since. Completions that are there then have come
     /// by that time.
     last: Cell<Option<Instant>>,
+    /// The client has a lane of its own.
+    has_own_lane: bool,
     /// The only I/O in flight is in the client's plug: the wait for it sends it, in one system call with the sleep.
     is_unsent: bool,
     /// While measuring: the thread's usage when measuring began. After the end: the usage in between.
@@ -102,7 +104,7 @@ impl<P: BenchPayload> Port<P> for Real<P> {
 
     #[inline]
     fn flush(&mut self, now: Instant) {
-        self.is_unsent = self.client.in_flight() == 1;
+        self.is_unsent = self.has_own_lane && self.client.in_flight() == 1;
         if !self.is_unsent {
             self.client.flush_at(now);
         }
@@ -172,6 +174,7 @@ fn drive_with<'a, P: BenchPayload>(
 ) -> Part {
     let clock = client.clock();
     let mut port = Real {
+        has_own_lane: client.has_own_lane(),
         client,
         clock,
         recently: (Instant::ZERO, 0),
