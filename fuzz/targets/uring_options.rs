@@ -9,7 +9,8 @@ fuzz_target!(|text: &str| {
     match Options::parse(text) {
         Ok((path, options)) => {
             assert!(!path.as_os_str().is_empty());
-            assert!(options.hw_queues > 0 && options.hw_queue_depth > 0);
+            assert!(options.hw_queues.is_none_or(|count| count > 0));
+            assert!(options.hw_queue_depth > 0);
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
