@@ -40,25 +40,30 @@ fn share(limit: u64, part: u64, whole: u64) -> u64 {
 }
 
 impl Bfq {
-    /// May `io` have a tag?
+    /// Returns whether `io` may have a tag.
     pub(super) fn admits_io(&self, io: &IoMeta, used: Used) -> bool {
         let cap = cap(io, used.of, self.raised_busy > 0);
         if taken(io, used) >= cap {
             return false;
         }
-        let queue = self.queue_for(io);
-        queue.is_none_or(|q| self.has_share(q, self.queues[q].allocated, cap.into()))
+        let Some(q) = self.queue_for(io) else { return true };
+        !self.queues[q].busy || self.has_share(q, self.queues[q].allocated, cap.into())
     }
 
-    /// May `n` I/Os like `io`, which go to `q`, each have a tag after the ones before?
+    /// Returns whether `n` I/Os like `io`, which go to `q`, may each have a tag after the ones before.
     pub(super) fn admits_together(&self, q: u32, io: &IoMeta, used: Used, n: u32) -> bool {
         let cap = cap(io, used.of, self.raised_busy > 0);
         let before = n - 1;
-        taken(io, used) + before < cap
-            && self.has_share(q, self.queues[q].allocated + before, cap.into())
+        if taken(io, used) + before >= cap {
+            return false;
+        }
+        // The first of them makes the queue busy.
+        let is_busy = self.queues[q].busy || before > 0;
+        !is_busy || self.has_share(q, self.queues[q].allocated + before, cap.into())
     }
 
-    /// May the queue, which has this many tags, have another one of `cap`: by weight among the queues of its group?
+    /// Returns whether the queue, which has this many tags and is busy, may have another one of `cap`: by weight among the
+    /// queues of its group. A queue that is not busy competes with none, and the scheduler is to know that it has work.
     fn has_share(&self, q: u32, allocated: u32, cap: u64) -> bool {
         if allocated == 0 {
             // A queue without tags may always have one.
@@ -143,6 +148,25 @@ mod tests {
             }
             assert!(answers[0] > 50 && answers[1] > 20, "{answers:?}");
         }
+    }
+
+    /// A queue in which the requests of many processes meet has everything at the device while they read at depth 1. As
+    /// Linux has it, its share counts only while it competes.
+    #[test]
+    fn s19_15_a_queue_with_no_request_waiting_is_not_limited() {
+        let read = IoMeta { owner: Owner(1), ..IoMeta::new(Op::Read, 0, 8) };
+        let (mut bfq, q) = two_queues(read);
+        bfq.queues[q].allocated = 20;
+        let used = Used { of: 32, all: 21, limited: 21, unsynced: 21 };
+        assert!(
+            !bfq.admits_io(&read, used),
+            "it has more than half of the tags, and waits for service"
+        );
+        bfq.queues[q].busy = false;
+        assert!(bfq.admits_io(&read, used) && bfq.admits_together(q, &read, used, 1));
+        assert!(!bfq.admits_together(q, &read, used, 2), "the first of two makes it compete");
+        let all = Used { all: 32, ..used };
+        assert!(!bfq.admits_io(&read, all), "the caps hold for every queue");
     }
 
     /// Tags, tags in use, I/Os that come together, and tags of the queue.

@@ -279,7 +279,7 @@ impl Twin {
         }
         let Some(queue) = self.known_queue(io) else { return true };
         let its = self.requests.iter().filter(|r| r.queue == queue).count() as u64;
-        its == 0 || self.is_within_share(queue, its, cap)
+        its == 0 || !self.q(queue).busy || self.is_within_share(queue, its, cap)
     }
 
     fn is_within_share(&self, queue: usize, its: u64, cap: u64) -> bool {
