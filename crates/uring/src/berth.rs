@@ -13,6 +13,10 @@
 //! twice, and never not at all. A poll that has ended (with its thread, or for want of room) is asked for again in the turn
 //! that finds its end. A sleeper whose thread has not asked for the poll does not sleep, and its next turn asks.
 //!
+//! A turn of another thread takes completions from the ring, a call among them. The sleeper may be on its way to the
+//! kernel, and relies on the call: the thread that made it was told that the sleeper parks, and no other thread will be.
+//! So a turn that takes a call to another thread calls once more.
+//!
 //! # One system call for a submission and a sleep
 //!
 //! While the owner waits, its own turns leave entries in the submission queue, and its sleep submits them. A turn of
@@ -67,6 +71,8 @@ pub(crate) struct Place {
     shared: Arc<Shared>,
     /// The number of the poll; no earlier one had it.
     poll: u64,
+    /// This turn has taken a call.
+    called: bool,
 }
 
 /// The sleeper's and the callers' end.
@@ -80,19 +86,22 @@ impl Place {
         let [sleeper, polls, waits] = [(); 3].map(|()| AtomicUsize::new(NONE));
         let left = AtomicU32::new(0);
         let shared = Shared { ring, event, sleeper, polls, waits, left };
-        Ok(Self { shared: Arc::new(shared), poll: ENDED })
+        Ok(Self { shared: Arc::new(shared), poll: ENDED, called: false })
     }
 
     pub(crate) fn berth(&self) -> Box<dyn Berth> {
         Box::new(Bed(Arc::clone(&self.shared)))
     }
 
-    /// In a turn: has `ring` poll for calls to the thread that sleeps here, if that is the calling one. Returns whether
-    /// there is something to submit.
+    /// In a turn, after its last [`notice`](Self::notice): has `ring` poll for calls to the thread that sleeps here, if
+    /// that is the calling one, and passes calls on otherwise. Returns whether there is something to submit.
     #[inline]
     pub(crate) fn attend(&mut self, ring: &mut Ring) -> bool {
         let Shared { sleeper, polls, .. } = &*self.shared;
         let sleeper = sleeper.load(Ordering::Relaxed);
+        if std::mem::take(&mut self.called) && sleeper != this_thread() {
+            self.shared.call();
+        }
         let wanted = sleeper != polls.load(Ordering::Relaxed) && sleeper == this_thread();
         if wanted {
             self.poll(ring);
@@ -144,11 +153,19 @@ impl Place {
         if number < ENDED {
             return None;
         }
+        self.called |= number > ENDED;
         let ended = number == self.poll && !cqueue::more(completion.flags());
         if ended {
             self.poll(ring);
         }
         Some(ended)
+    }
+}
+
+impl Shared {
+    fn call(&self) {
+        // Fails only at a count of 2^64 - 2, which no program reaches.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 }
 
@@ -205,8 +222,7 @@ impl Berth for Bed {
     }
 
     fn call(&self) {
-        // Fails only at a count of 2^64 - 2, which no program reaches.
-        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+        self.0.call();
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

@@ -104,7 +104,7 @@ pub trait DeviceQueue<P>: Send {
 
     /// A place where the submitter that owns this lane sleeps; a device that has [`another`](Self::another) queue has
     /// one. All places that it gives are the same. [`reap`](Self::reap) takes notice of calls, so a pump reaps in each
-    /// turn.
+    /// turn. On a thread other than the sleeper's it leaves them, or calls once more.
     ///
     /// # Errors
     /// If the system refuses resources for it.
@@ -122,7 +122,7 @@ pub trait DeviceQueue<P>: Send {
 /// A place where one thread sleeps on its own device queue, and where any thread may call it.
 ///
 /// A completion, or a call, between the thread's last look for work and its sleep keeps it from sleeping: both stay
-/// until [`DeviceQueue::reap`] has taken notice of them.
+/// until [`DeviceQueue::reap`] has taken notice of them, and a call until that happens on the thread that sleeps here.
 #[cfg(target_os = "linux")]
 pub trait Berth: Send + Sync {
     /// The calling thread is going to sleep here, or on [`fd`](Self::fd). False if calls do not reach it yet: then it

@@ -5,6 +5,7 @@ use crate::target::Target;
 use blkmq_buf::AlignedBuf;
 use blkmq_core::Op;
 use blkmq_engine::{BlockDevice, Config, DeviceShape, Io, Queue, Submitter};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::{Arc, Mutex};
 
 const BLOCK: usize = 4096;
@@ -280,4 +281,41 @@ fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
         assert!(untouched, "round {round}");
     }
     let _ = std::fs::remove_file(&path);
+}
+
+/// A thread that was about to sleep on its ring was called, and a turn of another thread took the call: the sleeper, whose
+/// mark the caller had taken, was not woken for any later completion of its own that such a turn took as well.
+#[test]
+fn a_call_that_another_thread_takes_is_passed_on() {
+    let test = "a_call_that_another_thread_takes_is_passed_on";
+    let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
+    std::fs::write(&path, [0; BLOCK]).expect("a small file");
+    if !Ring::new(1).is_ok_and(|ring| ring.has_berths()) {
+        println!("skipped {test}: no io_uring with places to sleep");
+        return;
+    }
+    let options = Options { hw_queue_depth: 1, ..Options::default() };
+    let target = Target::open(&path, &options).expect("it opens");
+    let part = Part { start: 0, target };
+    let origin = Origin { parts: vec![part], options, pools: Vec::new() };
+    let mut queue = UringQueue::new(Arc::new(origin)).expect("a small ring");
+    let queue: &mut dyn DeviceQueue<AlignedBuf> = &mut queue;
+    let berth = queue.berth().expect("it has one").expect("the system has descriptors");
+    let turn = |queue: &mut dyn DeviceQueue<AlignedBuf>| queue.reap(T0, &mut Vec::new());
+    let is_called = |wait: i64| {
+        let mut fds = [PollFd::from_borrowed_fd(berth.fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: wait, tv_nsec: 0 })) == Ok(1)
+    };
+    assert!(!berth.attend(), "no turn has asked for calls yet");
+    turn(queue);
+    assert!(berth.attend() && !is_called(0));
+    berth.call();
+    assert!(is_called(5));
+    std::thread::scope(|scope| {
+        scope.spawn(|| turn(queue));
+    });
+    assert!(is_called(5), "the call is lost");
+    turn(queue);
+    assert!(!is_called(0), "the sleeper has taken notice");
+    std::fs::remove_file(path).expect("it was made above");
 }
