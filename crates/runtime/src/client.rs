@@ -244,6 +244,10 @@ impl<P: Payload> Client<P> {
         self.seat.enrol();
         while !bell.listen() {
             self.seat.rest();
+            if self.has_own_lane() {
+                // A call is a completion there, and stays until a turn takes notice.
+                self.submitter.poll(self.clock.now());
+            }
         }
     }
 
