@@ -5,7 +5,7 @@ use crate::host::Threads;
 use crate::pump_thread::PumpThreads;
 use crate::seat::Seat;
 use crate::stall::Stalls;
-use crate::waiting::{AWAKE_FOR, Pause, Waiting};
+use crate::waiting::{AWAKE_FOR, Pause, Sleeps, Waiting};
 use blkmq_core::{Instant, Nanos, Payload, SubmitterId};
 use blkmq_engine::{Awaited, Completion, Io, Refused, Submitter};
 use std::sync::Arc;
@@ -69,6 +69,8 @@ pub struct Client<P> {
     waiting: Waiting,
     seat: Seat,
     stalls: Stalls<P>,
+    /// Those outside ([`prepare_wait`](Self::prepare_wait)).
+    sleeps: Sleeps,
     /// Pump threads, without which its I/Os would make no progress, if there are any.
     _pumps: Option<Arc<PumpThreads>>,
 }
@@ -83,7 +85,8 @@ impl<P: Payload> Client<P> {
         stalls: Stalls<P>,
     ) -> Self {
         let seat = Seat::submitter(threads, submitter.id());
-        Self { submitter, clock, waiting, seat, stalls, _pumps: pumps }
+        let sleeps = Sleeps::default();
+        Self { submitter, clock, waiting, seat, stalls, sleeps, _pumps: pumps }
     }
 
     /// The clock of all times that this client takes and returns.

@@ -94,8 +94,31 @@ impl Waiting {
         if looks <= awake {
             return Pause::Spin(self.spins.max(PASS_SPINS));
         }
-        let sleeps = (looks - awake - 1).min(16);
-        Pause::Sleep(Some(Nanos((FIRST_LOOK.0 << sleeps).min(LONGEST_LOOK.0))))
+        Pause::Sleep(Some(look_after(looks - awake - 1)))
+    }
+}
+
+/// How long a client sleeps, after `sleeps` in one wait, before it looks after all lanes.
+fn look_after(sleeps: u32) -> Nanos {
+    Nanos((FIRST_LOOK.0 << sleeps.min(16)).min(LONGEST_LOOK.0))
+}
+
+/// The sleeps outside of a client that waits for something that other threads have, since a completion came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sleeps {
+    /// Completions that had come by then.
+    had: u64,
+    sleeps: u32,
+}
+
+impl Sleeps {
+    /// How long the next one may be, after `had` completions in all.
+    pub(crate) fn next(&mut self, had: u64) -> Nanos {
+        if self.had != had {
+            *self = Self { had, sleeps: 0 };
+        }
+        self.sleeps += 1;
+        look_after(self.sleeps - 1)
     }
 }
 

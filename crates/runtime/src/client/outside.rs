@@ -8,6 +8,7 @@
 use super::{Client, POISONED_LOOK};
 use crate::Clock;
 use blkmq_core::{Instant, Nanos, Payload};
+use blkmq_engine::Awaited;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -52,6 +53,9 @@ impl<P: Payload> Client<P> {
     /// [`event_fd`](Self::event_fd), and must then call [`end_wait`](Self::end_wait) before any other method of this
     /// client. After [`Sleep::No`] there is no wait to end.
     ///
+    /// While only other threads can bring the client's I/Os on, the time is some milliseconds away, and further each time
+    /// that none has come: the client then looks after the lanes of all.
+    ///
     /// A client is not woken unless its descriptor has been asked for.
     pub fn prepare_wait(&mut self) -> Sleep {
         let now = self.clock.now();
@@ -69,11 +73,16 @@ impl<P: Payload> Client<P> {
             // No completion will arrive for this client, and other threads must not rely on it.
             return Sleep::Until(None);
         }
+        let mut due = observed;
+        if self.submitter.awaits() == Awaited::Others {
+            self.submitter.look_at_all(now);
+            due = due.min(now + self.sleeps.next(self.submitter.taken_back()));
+        }
         self.seat.enrol();
         if !self.seat.attend() || !self.submitter.prepare_park(now) {
             return Sleep::No;
         }
-        let due = self.submitter.next_deadline().map_or(observed, |at| at.min(observed));
+        let due = self.submitter.next_deadline().map_or(due, |at| at.min(due));
         self.submitter.set_alarm(due);
         Sleep::Until((due < Instant::MAX).then_some(due))
     }
