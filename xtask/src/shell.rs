@@ -36,7 +36,8 @@ pub(crate) const LOST_CPU: &str = "target/release/examples/lost_cpu";
 /// Options of cargo for models: the checkers are dependencies, and most of the time of a model is theirs and the
 /// engine's; the test profile builds both to compile quickly.
 pub(crate) const FAST_MODELS: &str = "--config profile.test.package.'*'.opt-level=2 \
-                                      --config profile.test.package.blkmq-engine.opt-level=2";
+                                      --config profile.test.package.blkmq-engine.opt-level=2 \
+                                      --config profile.test.package.blkmq-runtime.opt-level=2";
 
 /// Builds [`BLKMQ`] and [`RAM_DISK`].
 ///

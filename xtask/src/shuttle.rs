@@ -1,4 +1,5 @@
-//! `shuttle`: thousands of random schedules of the whole queue, which is too large for loom.
+//! `shuttle`: thousands of random schedules of the whole queue, and of the loops that wait for it, which are too large for
+//! loom.
 //!
 //! A failing schedule is printed by the test and can be replayed. Like loom, the build has a target folder
 //! of its own and uses the test profile.
@@ -17,7 +18,9 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         _ => return Err("usage: cargo xtask shuttle [FILTER]".into()),
     };
     let target = target_dir().join("shuttle");
-    let passed = Cmd::new(&format!("cargo {FAST_MODELS} test -p blkmq-engine --lib -- {filter}"))
+    let line =
+        format!("cargo {FAST_MODELS} test -p blkmq-engine -p blkmq-runtime --lib -- {filter}");
+    let passed = Cmd::new(&line)
         .env("RUSTFLAGS", "--cfg shuttle")
         .env("CARGO_TARGET_DIR", target.to_string_lossy())
         .run_tests()?;

@@ -14,16 +14,16 @@
 //!
 //! [`event_fd`]: blkmq_engine::DeviceQueue::event_fd
 
-use blkmq_core::Nanos;
+#[cfg(target_os = "linux")]
+use crate::port;
+use crate::port::Mutex;
+use crate::port::thread::{self, Thread};
 #[cfg(target_os = "linux")]
 use blkmq_engine::Berth;
 #[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::thread::{self, Thread};
-use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::DeviceFds;
@@ -87,21 +87,13 @@ impl Bell {
                     Sleeper::Nobody => {}
                     Sleeper::Thread(thread) => thread.unpark(),
                     #[cfg(target_os = "linux")]
-                    Sleeper::Event(fd) => linux::ring(fd),
+                    Sleeper::Event(fd) => port::ring(fd),
                 }
             }
             #[cfg(target_os = "linux")]
-            Self::Event(fd) => linux::ring(fd),
+            Self::Event(fd) => port::ring(fd),
             #[cfg(target_os = "linux")]
             Self::Berth(berth) => berth.call(),
-        }
-    }
-
-    /// Sleeps on parking alone, for `left` at most.
-    pub(crate) fn park(left: Option<Nanos>) {
-        match left {
-            None => thread::park(),
-            Some(Nanos(ns)) => thread::park_timeout(Duration::from_nanos(ns)),
         }
     }
 }
@@ -109,13 +101,13 @@ impl Bell {
 #[cfg(target_os = "linux")]
 mod linux {
     use super::{Bell, Sleeper};
-    use crate::client::outside::timespec;
+    use crate::port::{Mutex, drain, park, poll};
     use blkmq_core::Nanos;
     use blkmq_engine::DeviceQueue;
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd};
     use std::io;
     use std::ops::Range;
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::sync::Arc;
 
     impl Bell {
@@ -143,7 +135,7 @@ mod linux {
         }
 
         /// The descriptor, if it has been made.
-        fn event_of(place: &std::sync::Mutex<Sleeper>) -> Option<Arc<OwnedFd>> {
+        fn event_of(place: &Mutex<Sleeper>) -> Option<Arc<OwnedFd>> {
             match &*place.lock().expect("no thread panics while it holds this") {
                 Sleeper::Event(fd) => Some(Arc::clone(fd)),
                 Sleeper::Nobody | Sleeper::Thread(_) => None,
@@ -151,15 +143,10 @@ mod linux {
         }
 
         /// Sleeps on a bell of a queue without device descriptors to watch.
-        pub(crate) fn rest(place: &std::sync::Mutex<Sleeper>, left: Option<Nanos>) {
+        pub(crate) fn rest(place: &Mutex<Sleeper>, left: Option<Nanos>) {
             match Self::event_of(place) {
-                None => Self::park(left),
-                Some(fd) => {
-                    let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
-                    // Interrupted or out of memory counts as a ring: the thread looks for work, and comes back.
-                    let _ = poll(&mut fds, left.map(timespec).as_ref());
-                    drain(&fd);
-                }
+                None => park(left),
+                Some(fd) => sleep(&fd, std::iter::empty(), left),
             }
         }
 
@@ -178,19 +165,23 @@ mod linux {
         }
     }
 
+    fn sleep<'a>(
+        bell: &'a OwnedFd,
+        devices: impl Iterator<Item = BorrowedFd<'a>>,
+        left: Option<Nanos>,
+    ) {
+        let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds: Vec<_> = std::iter::once(bell.as_fd()).chain(devices).map(watch).collect();
+        // Interrupted or out of memory counts as a ring: the thread looks for work, and sleeps again.
+        let polled = poll(&mut fds, left);
+        if polled.is_err() || !fds[0].revents().is_empty() {
+            drain(bell);
+        }
+    }
+
     fn new_event() -> io::Result<OwnedFd> {
         // Non-blocking, so that neither side ever waits for the other at a full or an empty count.
         Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-    }
-
-    fn drain(bell: &OwnedFd) {
-        // If there is nothing to read, it fails with an error that says so.
-        let _ = rustix::io::read(bell, &mut [0; 8]);
-    }
-
-    pub(super) fn ring(bell: &OwnedFd) {
-        // Fails only at a count of 2^64 - 2, and then the descriptor is readable anyway.
-        let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
     }
 
     /// The descriptors of a queue's devices, by hardware queue. They are duplicates, so threads may sleep on them
@@ -215,15 +206,7 @@ mod linux {
         /// sometimes wakes for no reason. Consumes a ring.
         pub(crate) fn sleep(&self, bell: &OwnedFd, hws: Range<u16>, left: Option<Nanos>) {
             let hws = usize::from(hws.start)..usize::from(hws.end);
-            let devices = self.0[hws].iter().flatten().map(AsFd::as_fd);
-            let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-            let mut fds: Vec<_> = std::iter::once(bell.as_fd()).chain(devices).map(watch).collect();
-            let timeout = left.map(timespec);
-            // Interrupted or out of memory counts as a ring: the thread looks for work, and comes back.
-            let polled = poll(&mut fds, timeout.as_ref());
-            if polled.is_err() || !fds[0].revents().is_empty() {
-                drain(bell);
-            }
+            sleep(bell, self.0[hws].iter().flatten().map(AsFd::as_fd), left);
         }
 
         /// One descriptor for all of these: readable when `bell` has rung or a device of the hardware queues `hws`

@@ -2,6 +2,8 @@
 
 use crate::Clock;
 use crate::host::Threads;
+use crate::planted::{self, Planted};
+use crate::port::{spin_loop, thread::yield_now};
 use crate::pump_thread::PumpThreads;
 use crate::seat::Seat;
 use crate::stall::Stalls;
@@ -239,15 +241,19 @@ impl<P: Payload> Client<P> {
                 return;
             }
             match self.waiting.next(looks) {
-                Pause::Spin(spins) => (0..spins).for_each(|_| std::hint::spin_loop()),
-                Pause::Yield => std::thread::yield_now(),
+                Pause::Spin(spins) => (0..spins).for_each(|_| spin_loop()),
+                Pause::Yield => yield_now(),
                 Pause::Sleep(_) => break,
             }
         }
+        let heard = planted::is(Planted::EnrolsLate) && bell.listen();
         self.seat.enrol();
+        if planted::is(Planted::EnrolsLate) && !heard {
+            self.seat.rest();
+        }
         while !bell.listen() {
             self.seat.rest();
-            if self.has_own_lane() {
+            if self.has_own_lane() && !planted::is(Planted::KeepsCalls) {
                 // A call is a completion there, and stays until a turn takes notice.
                 self.submitter.poll(self.clock.now());
             }
@@ -323,7 +329,9 @@ impl<P: Payload> Client<P> {
         }
         let mut deadline = wait.deadline.min(self.stalls.waiting(now, &self.submitter));
         if let Pause::Sleep(Some(limit)) = pause {
-            self.submitter.look_at_all(now);
+            if !planted::is(Planted::LooksAtItsOwn) {
+                self.submitter.look_at_all(now);
+            }
             deadline = deadline.min(now + limit);
         }
         self.seat.enrol();
@@ -335,10 +343,12 @@ impl<P: Payload> Client<P> {
         if awaited == Awaited::Shared {
             let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
             if pause == Pause::Yield || next - now <= AWAKE_FOR {
-                return std::thread::yield_now();
+                return yield_now();
             }
         }
-        if self.submitter.prepare_park(now) {
+        if planted::is(Planted::SleepsWithoutALook) {
+            self.seat.park_until(deadline, now);
+        } else if self.submitter.prepare_park(now) {
             // Another thread may have set a timer since and gone away, relying on the parked threads.
             let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
             if awaited != Awaited::OwnLane {
@@ -349,6 +359,9 @@ impl<P: Payload> Client<P> {
                 self.seat.park_until(next, now);
             }
             self.submitter.unpark();
+        } else {
+            // The work that is due may be in the hands of another thread.
+            spin_loop();
         }
     }
 
@@ -359,7 +372,7 @@ impl<P: Payload> Client<P> {
             if self.submitter.has_completions(least) {
                 return;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Clock {
 
 /// Nanoseconds by the machine's monotonic clock. `std::time::Instant` reads the same clock, and then takes 50 instructions
 /// to subtract two readings, since it keeps seconds and nanoseconds apart.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(all(test, shuttle))))]
 #[inline]
 fn nanos() -> u64 {
     // Through libc: rustix looks for the kernel's function by itself, which valgrind hides from it.
@@ -28,6 +28,12 @@ fn nanos() -> u64 {
         .expect("every Linux has this clock");
     // The clock counts from the start of the machine, so that neither part is negative and the sum fits for 584 years.
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+/// Nanoseconds of the model.
+#[cfg(all(test, shuttle))]
+fn nanos() -> u64 {
+    crate::port::model::world().now().as_nanos()
 }
 
 /// Nanoseconds since the first call.
@@ -45,7 +51,7 @@ impl Clock {
     }
 
     /// A clock that seems to have been started that many seconds ago, which must be fewer than the machine runs.
-    #[cfg(all(test, target_os = "linux"))]
+    #[cfg(all(test, target_os = "linux", not(shuttle)))]
     pub(crate) fn started_ago(seconds: u64) -> Self {
         let epoch = nanos().checked_sub(seconds * 1_000_000_000);
         Self { epoch: epoch.expect("the machine has run for longer") }
@@ -64,7 +70,10 @@ impl Clock {
     pub fn sleep_until(&self, at: Instant) {
         let left = at - self.now();
         if left.0 > 0 && at < Instant::MAX {
+            #[cfg(not(all(test, shuttle)))]
             std::thread::sleep(std::time::Duration::from_nanos(left.0));
+            #[cfg(all(test, shuttle))]
+            crate::port::model::world().compute(left);
         }
     }
 }
@@ -76,6 +85,7 @@ pub fn wall_clock_millis() -> u64 {
 }
 
 #[cfg(test)]
+#[cfg(not(shuttle))]
 mod tests {
     use super::*;
 

@@ -2,6 +2,7 @@
 //!
 //! The engine decides what is possible and takes the steps; this module has the loop around them.
 
+use crate::port::thread::yield_now;
 use crate::{Clock, Service};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::attributes::{self, Attribute, AttributeError, SetAttributeError};
@@ -109,7 +110,7 @@ impl Patience {
     pub(crate) fn wait(&mut self) {
         self.waits += 1;
         match self.waits.checked_sub(YIELDS) {
-            None => std::thread::yield_now(),
+            None => yield_now(),
             Some(slept) => {
                 let sleep = Nanos(SHORTEST.0 << slept.min(DOUBLINGS));
                 self.clock.sleep_until(self.clock.now() + sleep);

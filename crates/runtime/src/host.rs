@@ -4,7 +4,7 @@ use crate::Clock;
 use crate::bell::Bell;
 #[cfg(target_os = "linux")]
 use crate::bell::DeviceFds;
-use crate::placement::available_cpus;
+use crate::port::available_cpus;
 use crate::post::Post;
 use blkmq_core::{HwQueue, SubmitterId};
 use blkmq_engine::{Config, Host, PumpMode};

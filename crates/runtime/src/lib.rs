@@ -42,11 +42,15 @@ mod control;
 mod group;
 mod host;
 mod placement;
+mod planted;
+mod port;
 mod post;
 mod pump_thread;
 mod reactor;
 mod seat;
 mod service;
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 mod stall;
 mod waiting;
 mod watching;

@@ -15,8 +15,8 @@
 //! Not in here: clients with a lane of their own, which sleep there; threads that wait outside of the client, which watch by
 //! themselves; and pump threads.
 
+use crate::port::{Mutex, MutexGuard};
 use blkmq_core::SubmitterId;
-use std::sync::Mutex;
 
 /// How a client sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -52,7 +52,7 @@ impl Post {
         self.places().leave()
     }
 
-    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+    fn places(&self) -> MutexGuard<'_, Places> {
         self.0.lock().expect("no code of others runs under the lock")
     }
 }

@@ -1,14 +1,16 @@
 //! A thread per hardware queue: for blocking clients and for devices that interrupt.
 
 use crate::host::Threads;
+use crate::planted::{self, Planted};
+use crate::port::AtomicBool;
+use crate::port::thread::{self, JoinHandle};
 use crate::seat::Seat;
 use crate::waiting::AWAKE_FOR;
 use crate::{Clock, Placement};
 use blkmq_core::{HwQueue, Instant};
 use blkmq_engine::Queue;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::Ordering;
 
 /// Running pump threads; dropping stops and joins them.
 pub(crate) struct PumpThreads {
@@ -59,8 +61,13 @@ impl PumpThreads {
 
 impl Drop for PumpThreads {
     fn drop(&mut self) {
+        if planted::is(Planted::StopsAfterTheCall) {
+            self.threads.wake_all_pumps();
+        }
         self.stop.store(true, Ordering::Release);
-        self.threads.wake_all_pumps();
+        if !planted::is(Planted::StopsAfterTheCall) {
+            self.threads.wake_all_pumps();
+        }
         for handle in self.handles.drain(..) {
             // Its panic has been printed; a second one here would hide it.
             let _ = handle.join();

@@ -2,6 +2,7 @@
 
 use crate::bell::Bell;
 use crate::host::Threads;
+use crate::planted::{self, Planted};
 use crate::post::Place;
 use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 #[cfg(target_os = "linux")]
@@ -87,14 +88,9 @@ impl Seat {
         if left.is_some_and(|left| left.0 == 0) {
             return;
         }
-        #[cfg(target_os = "linux")]
-        if let Some(berth) = self.berth() {
-            berth.sleep(left);
-            return;
-        }
         let watches = self.watches.clone();
         match self.who {
-            Who::Submitter(id) if self.threads.watch_devices() && !watches.is_empty() => {
+            Who::Submitter(id) if !watches.is_empty() && self.threads.watch_devices() => {
                 let place = self.threads.post.lie_down(id);
                 self.sleep(if place == Place::Watching { watches } else { 0..0 }, left);
                 self.duty = self.threads.post.get_up(id, place);
@@ -120,6 +116,7 @@ impl Seat {
             berth.end();
         }
         if std::mem::take(&mut self.duty)
+            && !planted::is(Planted::ForgetsDuty)
             && let Some(next) = self.threads.post.leave()
         {
             self.threads.wake_submitter(next);
@@ -184,7 +181,7 @@ impl Seat {
             #[cfg(target_os = "linux")]
             Bell::Thread(place) => Bell::rest(place, left),
             #[cfg(not(target_os = "linux"))]
-            Bell::Thread(_) => Bell::park(left),
+            Bell::Thread(_) => crate::port::park(left),
             #[cfg(target_os = "linux")]
             Bell::Event(fd) => self.threads.devices.sleep(fd, watches, left),
             #[cfg(target_os = "linux")]

@@ -1,10 +1,11 @@
 //! [`Service`]: a running queue. Builds it, starts its threads, and stops both in the right order.
 
 use crate::host::{ThreadHost, Threads};
+use crate::port::available_cpus;
 use crate::pump_thread::PumpThreads;
 use crate::reactor::Launch;
 use crate::stall::{Observer, Settings, Stalls};
-use crate::{Blocking, Client, Clock, Placement, Reactor, ReactorError, Waiting, available_cpus};
+use crate::{Blocking, Client, Clock, Placement, Reactor, ReactorError, Waiting};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueStats, Submitter};
 use std::fmt;
@@ -214,6 +215,7 @@ impl<P: Payload> Service<P> {
 }
 
 #[cfg(test)]
+#[cfg(not(shuttle))]
 mod tests {
     use super::*;
     use blkmq_device::{MachineShape, registry};

@@ -19,9 +19,9 @@ use blkmq_engine::Awaited;
 pub(crate) const AWAKE_FOR: Nanos = Nanos::from_micros(60);
 
 /// Rounds of spinning for a thread whose I/Os another thread is about to send, in a pass of a few microseconds.
-const PASS_ROUNDS: u32 = 4;
+const PASS_ROUNDS: u32 = if cfg!(shuttle) { 1 } else { 4 };
 /// Looks at its own completions in each of them.
-const PASS_SPINS: u32 = 16;
+const PASS_SPINS: u32 = if cfg!(shuttle) { 1 } else { 16 };
 /// How long a client sleeps on its own lane, at first, while none of its I/Os is at the device there: then it looks after
 /// all lanes, since what it waits for may have come back to a client whose thread does something else. Each further
 /// sleep in one wait is twice as long, up to [`LONGEST_LOOK`].

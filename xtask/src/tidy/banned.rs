@@ -74,6 +74,16 @@ const BANS: &[Ban] = &[
         remedy: "name it through crates/engine/src/sync/, where loom and shuttle can replace it",
     },
     Ban {
+        names: &["std::thread", "std::hint"],
+        allowed: |place| {
+            let files = ["clock.rs", "placement.rs"];
+            let path = place.path.strip_prefix("crates/runtime/src/");
+            path.is_none_or(|path| path.starts_with("port/") || files.contains(&path))
+                || place.is_test
+        },
+        remedy: "name it through crates/runtime/src/port/, where shuttle can replace it",
+    },
+    Ban {
         names: &["HashMap", "HashSet"],
         allowed: |_| false,
         remedy: "its order differs from run to run; use BTreeMap, BTreeSet or a Vec",
@@ -177,7 +187,7 @@ mod tests {
         let code = "fn f() { std::thread::spawn(g); }";
         assert_eq!(count("crates/engine/src/queue.rs", code), 1);
         assert_eq!(count("crates/lab/src/world.rs", "fn f() { thread::scope(g); }"), 1);
-        assert_eq!(count("crates/runtime/src/host.rs", code), 0);
+        assert_eq!(count("crates/runtime/src/host.rs", "fn f() { thread::spawn(g); }"), 0);
         assert_eq!(count("crates/engine/tests/a.rs", code), 0);
         let module = format!("#[cfg(test)]\nmod tests {{ {code} }}");
         assert_eq!(count("crates/engine/src/queue.rs", &module), 0);
@@ -190,6 +200,15 @@ mod tests {
         assert_eq!(count("crates/sched/src/none.rs", "use core::sync::atomic::AtomicU32;"), 1);
         assert_eq!(count("crates/engine/src/sync/mod.rs", code), 0);
         assert_eq!(count("crates/runtime/src/host.rs", code), 0);
+    }
+
+    #[test]
+    fn waits_of_the_runtime_go_through_its_port() {
+        let code = "fn f() { std::thread::park(); std::hint::spin_loop(); }";
+        assert_eq!(count("crates/runtime/src/seat.rs", code), 2);
+        assert_eq!(count("crates/runtime/src/port/kernel.rs", code), 0);
+        assert_eq!(count("crates/runtime/tests/a.rs", code), 0);
+        assert_eq!(count("crates/server/src/worker/spin.rs", code), 0);
     }
 
     #[test]

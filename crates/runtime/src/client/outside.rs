@@ -7,9 +7,11 @@
 
 use super::{Client, POISONED_LOOK};
 use crate::Clock;
+use crate::planted::{self, Planted};
+use crate::port::poll;
 use blkmq_core::{Instant, Nanos, Payload};
 use blkmq_engine::Awaited;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -75,12 +77,23 @@ impl<P: Payload> Client<P> {
         }
         let mut due = observed;
         if self.submitter.awaits() == Awaited::Others {
-            self.submitter.look_at_all(now);
+            if !planted::is(Planted::LooksAtItsOwn) {
+                self.submitter.look_at_all(now);
+            }
             due = due.min(now + self.sleeps.next(self.submitter.taken_back()));
         }
         self.seat.enrol();
-        if !self.seat.attend() || !self.submitter.prepare_park(now) {
+        if !self.seat.attend() && !planted::is(Planted::SleepsUnattended) {
             return Sleep::No;
+        }
+        if planted::is(Planted::SleepsOutsideUnannounced) {
+            return Sleep::Until(None);
+        }
+        if !self.submitter.prepare_park(now) {
+            return Sleep::No;
+        }
+        if planted::is(Planted::SilencesLate) {
+            self.seat.silence();
         }
         let due = self.submitter.next_deadline().map_or(due, |at| at.min(due));
         self.submitter.set_alarm(due);
@@ -152,8 +165,7 @@ fn sleep_on_all<P: Payload>(clients: &mut [&mut Client<P>], deadline: Instant) -
     for client in clients.iter_mut() {
         watched.push(PollFd::from_borrowed_fd(client.event_fd()?, PollFlags::IN));
     }
-    let left = earliest(&until).map(timespec);
-    match poll(&mut watched, left.as_ref()) {
+    match poll(&mut watched, earliest(&until)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -165,11 +177,8 @@ fn earliest(times: &[(Clock, Instant)]) -> Option<Nanos> {
     finite.map(|(clock, at)| *at - clock.now()).min()
 }
 
-pub(crate) fn timespec(Nanos(ns): Nanos) -> Timespec {
-    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
-}
-
 #[cfg(test)]
+#[cfg(not(shuttle))]
 mod tests {
     use super::*;
 

@@ -19,6 +19,14 @@ pub struct Handle<P> {
     pub(super) shared: Arc<Shared<P>>,
 }
 
+#[cfg(all(test, shuttle))]
+impl<P> Handle<P> {
+    /// Wakes the reactor for no reason.
+    pub(crate) fn call_for_nothing(&self) {
+        self.shared.call_for_nothing();
+    }
+}
+
 impl<P> Clone for Handle<P> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }

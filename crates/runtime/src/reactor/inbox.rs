@@ -42,10 +42,12 @@
 use super::answer::{Answer, SubmitError, Unavailable};
 use super::slab::Slab;
 use crate::host::Threads;
+use crate::planted::{self, Planted};
+use crate::port::{Mutex, MutexGuard};
 use blkmq_core::{IoError, SubmitterId};
 use blkmq_engine::{Completion, Io, Unsubmitted};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::Waker;
 
 /// Places in the inbox for each I/O that may be in flight: while one depth of I/Os keeps the device busy, a second is
@@ -68,6 +70,12 @@ impl<P> Shared<P> {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inbox<P>> {
         self.inbox.lock().expect("no code of others runs under the lock")
+    }
+
+    /// Wakes the reactor for no reason.
+    #[cfg(all(test, shuttle))]
+    pub(super) fn call_for_nothing(&self) {
+        self.threads.wake_submitter(self.reactor);
     }
 
     /// Cancels the I/O of a future that still waits for it, if that is possible.
@@ -112,7 +120,7 @@ impl<P> Shared<P> {
     pub(super) fn unlock_and_ring(&self, mut inbox: MutexGuard<'_, Inbox<P>>) {
         let was_asleep = std::mem::take(&mut inbox.asleep);
         drop(inbox);
-        if was_asleep {
+        if was_asleep && !planted::is(Planted::PutsInSilently) {
             self.threads.wake_submitter(self.reactor);
         }
     }
@@ -437,8 +445,8 @@ impl<P> Inbox<P> {
     /// reactor could take wakes it.
     pub(super) fn listen(&mut self, in_flight: u32, depth: u32) -> bool {
         let calls = self.calls(in_flight, depth);
-        self.asleep = !calls && in_flight < depth;
-        self.parked = !calls;
+        self.asleep = !calls && in_flight < depth && !planted::is(Planted::SleepsSilently);
+        self.parked = !calls && !planted::is(Planted::ParksSilently);
         calls
     }
 

@@ -16,6 +16,7 @@ pub use handle::{Handle, Submitted};
 pub use permit::{Permit, Reserving};
 
 use crate::host::Threads;
+use crate::port::thread::{self, JoinHandle};
 use crate::pump_thread::PumpThreads;
 use crate::stall::Stalls;
 use crate::{Client, Clock, Waiting};
@@ -25,7 +26,6 @@ use inbox::Shared;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
 use turn::Turns;
 
 /// The parts that a reactor is made from.
@@ -134,4 +134,5 @@ impl<P> Drop for Reactor<P> {
 }
 
 #[cfg(test)]
+#[cfg(not(shuttle))]
 mod tests;

@@ -1,0 +1,346 @@
+//! A disk behind descriptors: a thread of its own completes what it holds, in any order and at any time.
+//!
+//! A queue of it is a ring as in `uring`: entries, which the disk takes when they are submitted, and completions, which
+//! make its descriptor readable. It is shared by all clients, or it is the lane of one and has a berth. As in
+//! `uring/src/berth.rs`, a call is a completion if the thread that sleeps there has asked for that in a turn, and
+//! entries of an owner that waits go with its sleep.
+//!
+//! *Fault model.* A berth may have a bug ([`Fault`]).
+
+use crate::port::model::{thread, world};
+use blkmq_core::{Instant, Nanos, Tag};
+use blkmq_engine::{Berth, BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
+use rustix::event::{EventfdFlags, eventfd};
+use shuttle::rand::Rng;
+use shuttle::sync::{Mutex, MutexGuard};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use thread::ThreadId;
+
+/// The queues of a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// One, which all clients watch.
+    Watched,
+    /// A lane for each client.
+    Lanes(Option<Fault>),
+}
+
+/// A bug of a berth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// A call that comes while its owner is awake is lost.
+    ForgetsEarlyCalls,
+    /// The sleep does not submit the entries that turns have left to it.
+    LeavesEntries,
+    /// A turn of another thread takes a call away.
+    TakesCalls,
+}
+
+/// The disk.
+pub(super) struct Disk {
+    kind: Kind,
+    rings: Mutex<Vec<Ring>>,
+    pace: Mutex<Pace>,
+}
+
+/// What the disk's thread does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pace {
+    Works,
+    Rests,
+    Ends,
+}
+
+/// The part of a queue that its pump shares with sleepers, callers and the disk.
+struct Ring {
+    fd: Arc<OwnedFd>,
+    /// Not submitted yet.
+    entries: Vec<Tag>,
+    /// At the disk.
+    inside: Vec<Tag>,
+    completions: Vec<Completed>,
+    /// Completions ever.
+    tail: u64,
+    /// It has been called once.
+    called: bool,
+    /// The thread that slept here last, or wanted to.
+    sleeper: Option<ThreadId>,
+    /// The thread that has asked for calls.
+    polls: Option<ThreadId>,
+    /// The thread that waits here, asleep or awake.
+    waits: Option<ThreadId>,
+    /// That thread is in its sleep.
+    sleeps: bool,
+    /// A sleeper, or the disk, has something to see.
+    changed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Completed {
+    Request(Tag),
+    Call,
+}
+
+impl Disk {
+    pub(super) fn new(kind: Kind) -> Arc<Self> {
+        Arc::new(Self { kind, rings: Mutex::new(Vec::new()), pace: Mutex::new(Pace::Works) })
+    }
+
+    fn rings(&self) -> MutexGuard<'_, Vec<Ring>> {
+        self.rings.lock().expect("a panic ends the schedule")
+    }
+
+    /// A queue of the disk.
+    pub(super) fn queue(self: &Arc<Self>) -> Box<dyn DeviceQueue<u64>> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let fd = Arc::new(fd.expect("there are descriptors left"));
+        let mut rings = self.rings();
+        rings.push(Ring {
+            fd: Arc::clone(&fd),
+            entries: Vec::new(),
+            inside: Vec::new(),
+            completions: Vec::new(),
+            tail: 0,
+            called: false,
+            sleeper: None,
+            polls: None,
+            waits: None,
+            sleeps: false,
+            changed: false,
+        });
+        let end = End { disk: Arc::clone(self), at: rings.len() - 1, fd };
+        Box::new(Queue { end, held: Vec::new(), has_left: false })
+    }
+
+    /// The thread of the disk, until [`stop`](Self::stop).
+    pub(super) fn run(&self) {
+        let pace = || *self.pace.lock().expect("a panic ends the schedule");
+        let has_work = || self.rings().iter().any(|it| !it.inside.is_empty());
+        while pace() != Pace::Ends {
+            world().sleep(None, || match pace() {
+                Pace::Works => has_work(),
+                Pace::Rests => false,
+                Pace::Ends => true,
+            });
+            if pace() == Pace::Works {
+                self.complete_one();
+            }
+        }
+    }
+
+    fn complete_one(&self) {
+        let mut rings = self.rings();
+        let all = rings.iter().enumerate();
+        let all: Vec<_> =
+            all.flat_map(|(at, it)| (0..it.inside.len()).map(move |n| (at, n))).collect();
+        if let Some(most) = all.len().checked_sub(1) {
+            let (at, n) = all[shuttle::rand::thread_rng().gen_range(0..=most)];
+            let tag = rings[at].inside.swap_remove(n);
+            rings[at].complete(Completed::Request(tag));
+            drop(rings);
+            world().changed();
+        }
+    }
+
+    /// The disk completes nothing until it [works](Self::work) again.
+    pub(super) fn rest(&self) {
+        self.set_pace(Pace::Rests);
+    }
+
+    pub(super) fn work(&self) {
+        self.set_pace(Pace::Works);
+    }
+
+    /// Ends the thread of the disk.
+    pub(super) fn stop(&self) {
+        self.set_pace(Pace::Ends);
+    }
+
+    fn set_pace(&self, pace: Pace) {
+        *self.pace.lock().expect("a panic ends the schedule") = pace;
+        world().changed();
+    }
+}
+
+impl Ring {
+    fn complete(&mut self, completed: Completed) {
+        self.completions.push(completed);
+        self.tail += 1;
+        rustix::io::write(&self.fd, &1_u64.to_ne_bytes()).expect("there is room in the count");
+        self.changed = true;
+    }
+
+    fn submit(&mut self) {
+        if !self.entries.is_empty() {
+            self.inside.append(&mut self.entries);
+            self.changed = true;
+        }
+    }
+
+    /// As a turn of the pump: asks for calls to the thread that sleeps here, if that is the calling one.
+    fn ask(&mut self) {
+        let me = Some(thread::current().id());
+        if self.sleeper == me && self.polls != me {
+            self.polls = me;
+            if self.called {
+                self.complete(Completed::Call);
+            }
+        }
+    }
+}
+
+/// A share in one queue.
+#[derive(Clone)]
+struct End {
+    disk: Arc<Disk>,
+    at: usize,
+    fd: Arc<OwnedFd>,
+}
+
+impl End {
+    fn with<T>(&self, then: impl FnOnce(&mut Ring) -> T) -> T {
+        let mut rings = self.disk.rings();
+        let ring = &mut rings[self.at];
+        let result = then(ring);
+        let changed = std::mem::take(&mut ring.changed);
+        // Sleepers look at the rings with the world's lock.
+        drop(rings);
+        if changed {
+            world().changed();
+        }
+        result
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        match self.disk.kind {
+            Kind::Watched => None,
+            Kind::Lanes(fault) => fault,
+        }
+    }
+}
+
+struct Queue {
+    end: End,
+    held: Vec<Inflight>,
+    /// The last turn has left entries.
+    has_left: bool,
+}
+
+impl DeviceQueue<u64> for Queue {
+    fn enqueue(&mut self, _: Instant, _: &BioTable<u64>, rq: Inflight) -> Enqueued {
+        self.end.with(|ring| ring.entries.push(rq.tag()));
+        self.held.push(rq);
+        Enqueued::Accepted
+    }
+
+    fn commit(&mut self, _: Instant) {
+        let me = Some(thread::current().id());
+        self.has_left = self.end.with(|ring| {
+            if ring.waits != me {
+                ring.submit();
+            }
+            ring.waits == me
+        });
+    }
+
+    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+        let (has_left, fault) = (std::mem::take(&mut self.has_left), self.end.fault());
+        let completions = self.end.with(|ring| {
+            let completions = std::mem::take(&mut ring.completions);
+            // If there is nothing to read, it fails with an error that says so.
+            let _ = rustix::io::read(&ring.fd, &mut [0; 8]);
+            ring.ask();
+            // Not in the turn that has left them.
+            if !has_left {
+                ring.submit();
+            }
+            let is_call = |it: &Completed| *it == Completed::Call;
+            let passes_on = ring.sleeper != Some(thread::current().id());
+            if passes_on && completions.iter().any(is_call) && fault != Some(Fault::TakesCalls) {
+                ring.complete(Completed::Call);
+            }
+            completions
+        });
+        for completed in completions {
+            if let Completed::Request(tag) = completed {
+                let at = self.held.iter().position(|rq| rq.tag() == tag);
+                let rq = self.held.swap_remove(at.expect("the disk completes what it has"));
+                out.push(Finished { rq, verdict: Verdict::Done(Ok(())) });
+            }
+        }
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.end.fd.as_fd())
+    }
+
+    fn another(&self) -> Option<io::Result<Box<dyn DeviceQueue<u64>>>> {
+        matches!(self.end.disk.kind, Kind::Lanes(_)).then(|| Ok(self.end.disk.queue()))
+    }
+
+    fn berth(&self) -> Option<io::Result<Box<dyn Berth>>> {
+        let bed = || Box::new(self.end.clone()) as Box<dyn Berth>;
+        matches!(self.end.disk.kind, Kind::Lanes(_)).then(|| Ok(bed()))
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        out.append(&mut self.held);
+    }
+}
+
+impl Berth for End {
+    fn attend(&self) -> bool {
+        let me = Some(thread::current().id());
+        self.with(|ring| {
+            ring.sleeper = me;
+            ring.polls == me
+        })
+    }
+
+    fn begin(&self) {
+        self.with(|ring| ring.waits = Some(thread::current().id()));
+    }
+
+    fn end(&self) {
+        self.with(|ring| {
+            ring.waits = None;
+            ring.submit();
+        });
+    }
+
+    fn sleep(&self, left: Option<Nanos>) {
+        if !self.attend() {
+            // Its turn may be for another thread to make.
+            shuttle::thread::yield_now();
+            return;
+        }
+        let head = self.with(|ring| {
+            if self.fault() != Some(Fault::LeavesEntries) {
+                ring.submit();
+            }
+            ring.sleeps = true;
+            ring.tail - ring.completions.len() as u64
+        });
+        // As the kernel has it: a completion ends the sleep even if another thread takes it first.
+        world().sleep(left, || self.disk.rings()[self.at].tail > head);
+        self.with(|ring| ring.sleeps = false);
+    }
+
+    fn call(&self) {
+        self.with(|ring| {
+            if self.fault() == Some(Fault::ForgetsEarlyCalls) && !ring.sleeps {
+                return;
+            }
+            ring.called = true;
+            if ring.polls.is_some() {
+                ring.complete(Completed::Call);
+            }
+        });
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,47 @@
+//! Clients that watch one device: few of those that sleep watch it, and call the others.
+
+use super::disk::Kind;
+use super::model::{Load, Model};
+use crate::planted::Planted;
+use blkmq_sched::deadline;
+
+const THREE: &[Load] = &[Load::new(2, 1), Load::new(2, 1), Load::new(2, 1)];
+const FOUR: &[Load] = &[Load::new(1, 1), Load::new(2, 1), Load::new(1, 1), Load::new(2, 2)];
+
+/// A tag for each I/O, and one CPU: one client watches at a time.
+const DEEP: Model = Model { hw_queue_depth: 4, ..Model::new(401, Kind::Watched, THREE) };
+/// Fewer tags than I/Os.
+const SHORT: Model = Model { hw_queue_depth: 1, seed: 402, ..DEEP };
+
+#[test]
+fn shuttle_clients_share_a_device() {
+    DEEP.check();
+}
+
+#[test]
+fn shuttle_clients_share_a_device_and_wait_for_tags() {
+    SHORT.check();
+}
+
+#[test]
+fn shuttle_clients_share_a_device_and_wait_for_tags_mq_deadline() {
+    Model { scheduler: &deadline::FACTORY, seed: 403, ..SHORT }.check();
+}
+
+/// Two may watch at once, unless another one sleeps.
+#[test]
+fn shuttle_clients_share_a_device_on_two_cpus() {
+    Model { cpus: 2, clients: FOUR, seed: 404, ..DEEP }.check();
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn shuttle_planted_a_client_that_leaves_its_duty() {
+    Model { planted: Some(Planted::ForgetsDuty), ..DEEP }.check();
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn shuttle_planted_a_client_that_sleeps_without_a_look() {
+    Model { planted: Some(Planted::SleepsWithoutALook), ..SHORT }.check();
+}
