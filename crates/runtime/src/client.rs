@@ -7,7 +7,7 @@ use crate::port::{spin_loop, thread::yield_now};
 use crate::pump_thread::PumpThreads;
 use crate::seat::Seat;
 use crate::stall::Stalls;
-use crate::waiting::{AWAKE_FOR, Pause, Sleeps, Waiting};
+use crate::waiting::{AWAKE_FOR, Looks, Pause, Waiting};
 use blkmq_core::{Instant, Nanos, Payload, SubmitterId};
 use blkmq_engine::{Awaited, Completion, Io, Refused, Submitter};
 use std::sync::Arc;
@@ -71,8 +71,7 @@ pub struct Client<P> {
     waiting: Waiting,
     seat: Seat,
     stalls: Stalls<P>,
-    /// Those outside ([`prepare_wait`](Self::prepare_wait)).
-    sleeps: Sleeps,
+    looks: Looks,
     /// Pump threads, without which its I/Os would make no progress, if there are any.
     _pumps: Option<Arc<PumpThreads>>,
 }
@@ -87,8 +86,8 @@ impl<P: Payload> Client<P> {
         stalls: Stalls<P>,
     ) -> Self {
         let seat = Seat::submitter(threads, submitter.id());
-        let sleeps = Sleeps::default();
-        Self { submitter, clock, waiting, seat, stalls, sleeps, _pumps: pumps }
+        let looks = Looks::NONE;
+        Self { submitter, clock, waiting, seat, stalls, looks, _pumps: pumps }
     }
 
     /// The clock of all times that this client takes and returns.
@@ -243,7 +242,7 @@ impl<P: Payload> Client<P> {
             match self.waiting.next(looks) {
                 Pause::Spin(spins) => (0..spins).for_each(|_| spin_loop()),
                 Pause::Yield => yield_now(),
-                Pause::Sleep(_) => break,
+                Pause::Sleep => break,
             }
         }
         let heard = planted::is(Planted::EnrolsLate) && bell.listen();
@@ -328,11 +327,8 @@ impl<P: Payload> Client<P> {
             return self.spin(spins, least);
         }
         let mut deadline = wait.deadline.min(self.stalls.waiting(now, &self.submitter));
-        if let Pause::Sleep(Some(limit)) = pause {
-            if !planted::is(Planted::LooksAtItsOwn) {
-                self.submitter.look_at_all(now);
-            }
-            deadline = deadline.min(now + limit);
+        if awaited == Awaited::Others {
+            deadline = deadline.min(self.look_at_all(now));
         }
         self.seat.enrol();
         if self.submitter.is_poisoned() {
@@ -363,6 +359,14 @@ impl<P: Payload> Client<P> {
             // The work that is due may be in the hands of another thread.
             spin_loop();
         }
+    }
+
+    /// Looks after all lanes, for a client whose I/Os others have. Returns when to look again.
+    fn look_at_all(&mut self, now: Instant) -> Instant {
+        if !planted::is(Planted::LooksAtItsOwn) {
+            self.submitter.look_at_all(now);
+        }
+        now + self.looks.next(now, self.submitter.taken_back())
     }
 
     /// Spins for one round, or until there are `least` completions.

@@ -11,7 +11,7 @@
 //! spin: at depth 1 on a file that would save a few microseconds of some thirty and cost twice the CPU time. A program
 //! that wants it says so ([`Service::set_waiting`](crate::Service::set_waiting)).
 
-use blkmq_core::Nanos;
+use blkmq_core::{Instant, Nanos};
 use blkmq_engine::Awaited;
 
 /// A thread with an event due within this time yields until then instead of sleeping: a timer would overshoot by
@@ -22,9 +22,9 @@ pub(crate) const AWAKE_FOR: Nanos = Nanos::from_micros(60);
 const PASS_ROUNDS: u32 = if cfg!(shuttle) { 1 } else { 4 };
 /// Looks at its own completions in each of them.
 const PASS_SPINS: u32 = if cfg!(shuttle) { 1 } else { 16 };
-/// How long a client sleeps on its own lane, at first, while none of its I/Os is at the device there: then it looks after
-/// all lanes, since what it waits for may have come back to a client whose thread does something else. Each further
-/// sleep in one wait is twice as long, up to [`LONGEST_LOOK`].
+/// How long a client sleeps, at first, while none of its I/Os is at the device of its lane: then it looks after all lanes,
+/// since its I/Os may wait for something that a client has whose thread does something else. Later it sleeps for as long as
+/// it has waited, up to [`LONGEST_LOOK`].
 const FIRST_LOOK: Nanos = Nanos::from_millis(4);
 const LONGEST_LOOK: Nanos = Nanos::from_millis(256);
 
@@ -76,7 +76,7 @@ impl Waiting {
         } else if looks - rounds <= yields {
             Pause::Yield
         } else {
-            Pause::Sleep(None)
+            Pause::Sleep
         }
     }
 
@@ -91,34 +91,29 @@ impl Waiting {
 
     fn next_of_held(self, looks: u32) -> Pause {
         let awake = self.rounds.max(PASS_ROUNDS);
-        if looks <= awake {
-            return Pause::Spin(self.spins.max(PASS_SPINS));
-        }
-        Pause::Sleep(Some(look_after(looks - awake - 1)))
+        if looks <= awake { Pause::Spin(self.spins.max(PASS_SPINS)) } else { Pause::Sleep }
     }
 }
 
-/// How long a client sleeps, after `sleeps` in one wait, before it looks after all lanes.
-fn look_after(sleeps: u32) -> Nanos {
-    Nanos((FIRST_LOOK.0 << sleeps.min(16)).min(LONGEST_LOOK.0))
-}
-
-/// The sleeps outside of a client that waits for something that other threads have, since a completion came.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sleeps {
-    /// Completions that had come by then.
+/// The looks after all lanes of a client that waits for something that other threads have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looks {
+    /// Completions that had come by the first of them.
     had: u64,
-    sleeps: u32,
+    /// The time of that one.
+    since: Instant,
 }
 
-impl Sleeps {
-    /// How long the next one may be, after `had` completions in all.
-    pub(crate) fn next(&mut self, had: u64) -> Nanos {
+impl Looks {
+    pub(crate) const NONE: Self = Self { had: u64::MAX, since: Instant::ZERO };
+
+    /// The client looks at `now`, and `had` completions have come in all. Returns how long it may sleep before it looks
+    /// again.
+    pub(crate) fn next(&mut self, now: Instant, had: u64) -> Nanos {
         if self.had != had {
-            *self = Self { had, sleeps: 0 };
+            *self = Self { had, since: now };
         }
-        self.sleeps += 1;
-        look_after(self.sleeps - 1)
+        (now - self.since).clamp(FIRST_LOOK, LONGEST_LOOK)
     }
 }
 
@@ -129,8 +124,8 @@ pub(crate) enum Pause {
     Spin(u32),
     /// Yield the CPU.
     Yield,
-    /// Sleep, if that is allowed: for so long at most, and look after the lanes of all clients before.
-    Sleep(Option<Nanos>),
+    /// Sleep, if that is allowed.
+    Sleep,
 }
 
 #[cfg(test)]
@@ -141,7 +136,7 @@ mod tests {
     fn it_spins_then_yields_then_sleeps() {
         let waiting = Waiting { spins: 5, rounds: 2, yields: 1 };
         let pauses = [1, 2, 3, 4, 5].map(|looks| waiting.next(looks));
-        let sleep = Pause::Sleep(None);
+        let sleep = Pause::Sleep;
         let expected = [Pause::Spin(5), Pause::Spin(5), Pause::Yield, sleep, sleep];
         assert_eq!(pauses, expected);
     }
@@ -149,7 +144,7 @@ mod tests {
     #[test]
     fn on_a_device_it_sleeps_at_once() {
         for awaited in [Awaited::Shared, Awaited::OwnLane] {
-            assert_eq!(Waiting::on_device().next_of(awaited, 1), Pause::Sleep(None));
+            assert_eq!(Waiting::on_device().next_of(awaited, 1), Pause::Sleep);
         }
     }
 
@@ -157,13 +152,17 @@ mod tests {
     fn a_client_whose_io_is_held_looks_after_all_lanes_ever_more_seldom() {
         let next = |looks| Waiting::on_device().next_of(Awaited::Others, looks);
         assert!((1..=PASS_ROUNDS).all(|looks| next(looks) == Pause::Spin(PASS_SPINS)));
-        let limits = (1..100).map(|n| match next(PASS_ROUNDS + n) {
-            Pause::Sleep(Some(limit)) => limit.0 / 1_000_000,
-            other => panic!("{other:?}"),
-        });
-        let limits = Vec::from_iter(limits);
-        assert_eq!(limits[..8], [4, 8, 16, 32, 64, 128, 256, 256]);
-        assert!(limits[8..].iter().all(|limit| *limit == 256));
+        assert_eq!(next(PASS_ROUNDS + 1), Pause::Sleep);
+        let (mut looks, mut now) = (Looks::NONE, Instant::ZERO + Nanos::from_secs(1));
+        let mut sleep = |now, had| looks.next(now, had).0 / 1_000_000;
+        let spans = [4, 4, 8, 16, 32, 64, 128, 256, 256, 256];
+        for span in spans {
+            assert_eq!(sleep(now, 7), span);
+            // Called early, for no reason: that makes no difference.
+            assert!(sleep(now + Nanos(1), 7) <= span.max(4));
+            now += Nanos::from_millis(span);
+        }
+        assert_eq!(sleep(now, 8), 4, "a completion has come");
     }
 
     #[test]

@@ -77,10 +77,7 @@ impl<P: Payload> Client<P> {
         }
         let mut due = observed;
         if self.submitter.awaits() == Awaited::Others {
-            if !planted::is(Planted::LooksAtItsOwn) {
-                self.submitter.look_at_all(now);
-            }
-            due = due.min(now + self.sleeps.next(self.submitter.taken_back()));
+            due = due.min(self.look_at_all(now));
         }
         self.seat.enrol();
         if !self.seat.attend() && !planted::is(Planted::SleepsUnattended) {
