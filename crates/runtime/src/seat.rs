@@ -162,7 +162,7 @@ impl Seat {
         }
     }
 
-    /// Returns whether the calling thread may sleep on the [descriptor](Self::descriptor). If not, it must poll once more
+    /// Returns whether a thread may sleep on the [descriptor](Self::descriptor). If not, the caller must poll once more
     /// before.
     #[cfg(target_os = "linux")]
     pub(crate) fn attend(&self) -> bool {

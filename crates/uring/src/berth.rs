@@ -4,14 +4,20 @@
 //! wakes the thread that waits for it, and no other. A call is a write to an eventfd that the ring polls: it becomes a
 //! completion as well, of which the pump takes notice like of any other.
 //!
-//! The kernel handles what a ring polls in the thread that asked for it. So the poll belongs to the thread that sleeps, and is
-//! asked for again when another thread sleeps here.
+//! The kernel handles what a ring polls in the thread that asked for it. So the poll belongs to the thread that sleeps in
+//! the ring, and is asked for again when another thread sleeps there. A thread that sleeps on the ring's
+//! [descriptor](Berth::fd) is woken by the completion, whichever thread handles it: the poll of any living thread will do.
+//! So a task that moves between the threads of an executor does not move the poll.
 //!
 //! # No lost call
 //!
 //! The eventfd is never read, so from its first write on a new poll finds it readable: a call may be noticed
-//! twice, and never not at all. A poll that has ended (with its thread, or for want of room) is asked for again in the turn
-//! that finds its end. A sleeper whose thread has not asked for the poll does not sleep, and its next turn asks.
+//! twice, and never not at all. A poll that has ended (with its thread, or for want of room) leaves a completion, which ends
+//! every kind of sleep, and is asked for again in the turn that finds its end. A sleeper in the ring whose thread has not
+//! asked for the poll does not sleep, and its next turn asks; likewise a sleeper on the descriptor before the first poll.
+//!
+//! A call reaches a sleeper on the descriptor when the thread of the poll runs next: the kernel interrupts a thread that
+//! computes, and wakes one that sleeps, for long enough to handle the poll.
 //!
 //! A turn of another thread takes completions from the ring, a call among them. The sleeper may be on its way to the
 //! kernel, and relies on the call: the thread that made it was told that the sleeper parks, and no other thread will be.
@@ -48,7 +54,7 @@ struct Shared {
     /// A share in the ring.
     ring: OwnedFd,
     event: OwnedFd,
-    /// The thread that slept here last, or wanted to.
+    /// The thread that wants the poll to be its own.
     sleeper: AtomicUsize,
     /// The thread that asked for the poll; none before the first sleep.
     polls: AtomicUsize,
@@ -60,9 +66,12 @@ struct Shared {
 
 const NONE: usize = 0;
 
-/// A number for the calling thread that no other living thread has.
+/// Added to the number of a sleeper that sleeps on the descriptor: any living thread may poll for it.
+const ON_DESCRIPTOR: usize = 1;
+
+/// A number for the calling thread that no other living thread has; even.
 fn this_thread() -> usize {
-    thread_local!(static PLACE: u8 = const { 0 });
+    thread_local!(static PLACE: u64 = const { 0 });
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
@@ -94,15 +103,18 @@ impl Place {
     }
 
     /// In a turn, after its last [`notice`](Self::notice): has `ring` poll for calls to the thread that sleeps here, if
-    /// that is the calling one, and passes calls on otherwise. Returns whether there is something to submit.
+    /// that is the calling one and needs it, and passes calls on if another thread does. Returns whether there is something
+    /// to submit.
     #[inline]
     pub(crate) fn attend(&mut self, ring: &mut Ring) -> bool {
         let Shared { sleeper, polls, .. } = &*self.shared;
-        let sleeper = sleeper.load(Ordering::Relaxed);
-        if std::mem::take(&mut self.called) && sleeper != this_thread() {
+        let (sleeper, polls) = (sleeper.load(Ordering::Relaxed), polls.load(Ordering::Relaxed));
+        let is_own = sleeper & !ON_DESCRIPTOR == this_thread();
+        if std::mem::take(&mut self.called) && !is_own {
             self.shared.call();
         }
-        let wanted = sleeper != polls.load(Ordering::Relaxed) && sleeper == this_thread();
+        let is_due = if sleeper & ON_DESCRIPTOR == 0 { polls != sleeper } else { polls == NONE };
+        let wanted = is_own && is_due;
         if wanted {
             self.poll(ring);
         }
@@ -170,6 +182,13 @@ impl Shared {
 }
 
 impl Bed {
+    /// Returns whether the poll is the calling thread's. If not, its next turn asks for it.
+    fn owns_poll(&self) -> bool {
+        let me = this_thread();
+        self.0.sleeper.store(me, Ordering::Relaxed);
+        self.0.polls.load(Ordering::Relaxed) == me
+    }
+
     /// Submits what the calling thread's turns have left, and waits for `least` completions.
     fn enter(&self, least: u32, left: Option<Nanos>) {
         let time = left.map(|Nanos(ns)| Timespec {
@@ -199,9 +218,8 @@ impl Bed {
 
 impl Berth for Bed {
     fn attend(&self) -> bool {
-        let me = this_thread();
-        self.0.sleeper.store(me, Ordering::Relaxed);
-        self.0.polls.load(Ordering::Relaxed) == me
+        self.0.sleeper.store(this_thread() | ON_DESCRIPTOR, Ordering::Relaxed);
+        self.0.polls.load(Ordering::Relaxed) != NONE
     }
 
     fn begin(&self) {
@@ -216,7 +234,7 @@ impl Berth for Bed {
     }
 
     fn sleep(&self, left: Option<Nanos>) {
-        if self.attend() {
+        if self.owns_poll() {
             self.enter(1, left);
         }
     }

@@ -125,8 +125,8 @@ pub trait DeviceQueue<P>: Send {
 /// until [`DeviceQueue::reap`] has taken notice of them, and a call until that happens on the thread that sleeps here.
 #[cfg(target_os = "linux")]
 pub trait Berth: Send + Sync {
-    /// The calling thread is going to sleep here, or on [`fd`](Self::fd). False if calls do not reach it yet: then it
-    /// must have its lane [polled](crate::Submitter::poll) once more before it sleeps.
+    /// A thread, the calling one or another, is going to sleep on [`fd`](Self::fd). False if calls do not make that readable
+    /// yet: then the caller must have its lane [polled](crate::Submitter::poll) once more before.
     fn attend(&self) -> bool;
 
     /// The calling thread waits from now on, until [`end`](Self::end): what its turns [commit](DeviceQueue::commit)
