@@ -201,9 +201,34 @@ impl<P: Payload> Service<P> {
     /// # Errors
     /// If the queue was built for fewer submitters, or the thread cannot be started.
     pub fn reactor(&self) -> Result<Reactor<P>, ReactorError> {
-        let submitter = self.submitter().map_err(ReactorError::NoSubmitterLeft)?;
-        Reactor::start(Launch {
-            submitter,
+        self.launch().and_then(Reactor::start)
+    }
+
+    /// Clients that are tasks of a tokio runtime, for callbacks and futures: one for each of its workers, as far as the queue
+    /// has submitters for them, and one at least. No further thread is started. An I/O goes to the device from the worker
+    /// that submits it, which also finds its completion, as long as the runtime does not move the tasks; the runtime waits
+    /// for the device as it waits for sockets. It costs less than half the processor time of [`reactor`](Self::reactor).
+    ///
+    /// So a queue needs [`Config::submitters`] for the workers and for each further client. Devices in real time with
+    /// nothing to watch, such as `null`, are served by the runtime's timers, which may be late by a millisecond.
+    ///
+    /// # Errors
+    /// If all submitters are taken, or the runtime cannot watch the clients' descriptors.
+    ///
+    /// # Panics
+    /// If the runtime was built without `enable_io` or `enable_time`.
+    #[cfg(all(target_os = "linux", feature = "tokio"))]
+    pub fn reactor_on(&self, runtime: &tokio::runtime::Handle) -> Result<Reactor<P>, ReactorError> {
+        let first = self.launch()?;
+        let others = std::iter::from_fn(|| self.launch().ok());
+        let workers = runtime.metrics().num_workers();
+        Reactor::start_on(runtime, std::iter::once(first).chain(others).take(workers))
+    }
+
+    /// The parts of a reactor.
+    fn launch(&self) -> Result<Launch<P>, ReactorError> {
+        Ok(Launch {
+            submitter: self.submitter().map_err(ReactorError::NoSubmitterLeft)?,
             clock: self.clock,
             // The threads that call it need CPUs as well, and answers are of no use before those threads run.
             waiting: self.waiting(1),

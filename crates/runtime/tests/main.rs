@@ -11,6 +11,7 @@ mod event_fd;
 mod futures;
 mod groups;
 mod moved;
+mod on_runtime;
 mod outside;
 mod permits;
 mod poisoned;

@@ -97,6 +97,12 @@ impl<P: Payload> Client<P> {
         Sleep::Until((due < Instant::MAX).then_some(due))
     }
 
+    /// Does the work that is due, and never sleeps.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn work(&mut self) {
+        self.submitter.poll(self.clock.now());
+    }
+
     /// Ends a wait, for whatever reason the sleep ended. Does nothing where [`prepare_wait`](Self::prepare_wait)
     /// allowed none.
     pub fn end_wait(&mut self) {

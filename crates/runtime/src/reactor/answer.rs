@@ -12,9 +12,9 @@ pub enum SubmitError<P> {
     Refused(Refused<P>),
     /// The reactor was gone before it pushed the I/O. The I/O is unchanged, and was not done.
     Closed(Unsubmitted<P>),
-    /// A device panicked while it had the I/O and did not give it back, or the reactor's thread panicked again after
-    /// that. The I/O may or may not have been done, and its payload does not come back: a device may still write to
-    /// it.
+    /// A device panicked while it had the I/O and did not give it back, or the reactor panicked again after that, or its
+    /// runtime was shut down. The I/O may or may not have been done, and its payload does not come back: a device may
+    /// still write to it.
     Lost {
         /// The cookie of the [`Io`].
         cookie: u64,
@@ -28,7 +28,7 @@ pub enum SubmitErrorKind {
     Refused(Refusal),
     /// The reactor was dropped before it pushed the I/O.
     Closed,
-    /// A device panicked while it had the I/O.
+    /// A device panicked while it had the I/O, or the reactor's runtime was shut down.
     Lost,
 }
 
@@ -65,7 +65,7 @@ impl<P> fmt::Display for SubmitError<P> {
             Self::Refused(refused) => refused.fmt(f),
             Self::Closed(_) => f.write_str("the reactor was dropped; the I/O was not done"),
             Self::Lost { cookie } => {
-                write!(f, "the reactor panicked while it had I/O {cookie}; it may have been done")
+                write!(f, "the reactor ended while it had I/O {cookie}; it may have been done")
             }
         }
     }

@@ -1,7 +1,8 @@
 //! The callers' end of a reactor: callbacks and futures. Any thread, any executor, any number of clones.
 
 use super::answer::{Answer, NotTaken, SubmitError, Unavailable};
-use super::inbox::Shared;
+use super::lanes::Lanes;
+use super::shared::Shared;
 use blkmq_engine::{Io, Unsubmitted};
 use std::fmt;
 use std::future::Future;
@@ -13,23 +14,24 @@ use std::task::{Context, Poll};
 ///
 /// It keeps nothing alive: when the reactor is dropped, I/Os come back undone.
 ///
-/// One thread takes the I/Os in order. Devices see a number of the reactor's own as an I/O's cookie; answers have the
+/// A reactor with a thread of its own takes the I/Os in order; on a runtime the I/Os of one worker are taken in order, and
+/// those of several at the same time. Devices see a number of the reactor's own as an I/O's cookie; answers have the
 /// cookie of the [`Io`].
 pub struct Handle<P> {
-    pub(super) shared: Arc<Shared<P>>,
+    lanes: Lanes<P>,
 }
 
 #[cfg(all(test, shuttle))]
 impl<P> Handle<P> {
     /// Wakes the reactor for no reason.
     pub(crate) fn call_for_nothing(&self) {
-        self.shared.call_for_nothing();
+        self.lanes.here().call_for_nothing();
     }
 }
 
 impl<P> Clone for Handle<P> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { lanes: self.lanes.clone() }
     }
 }
 
@@ -40,8 +42,13 @@ impl<P> fmt::Debug for Handle<P> {
 }
 
 impl<P> Handle<P> {
-    pub(super) fn new(shared: Arc<Shared<P>>) -> Self {
-        Self { shared }
+    pub(super) fn new(lanes: Lanes<P>) -> Self {
+        Self { lanes }
+    }
+
+    /// The inbox of the calling thread.
+    pub(super) fn inbox(&self) -> &Arc<Shared<P>> {
+        self.lanes.here()
     }
 
     /// Submits `io`. When this returns, the I/O is in the reactor's inbox, or in line for it if it is full; I/Os that
@@ -50,14 +57,15 @@ impl<P> Handle<P> {
     /// The future's answer returns the payload, except for an I/O that is lost ([`SubmitError::Lost`]). See
     /// [`Submitted`] about dropping it.
     pub fn submit(&self, io: Io<P>) -> Submitted<P> {
-        let mut inbox = self.shared.lock();
+        let shared = self.inbox();
+        let mut inbox = shared.lock();
         let state = match inbox.check_room() {
             Ok(()) => State::New(inbox.send(io)),
             Err(Unavailable::Full { .. }) => State::New(inbox.stand_in_line(io)),
             Err(Unavailable::Closed) => State::Closed(io),
         };
-        self.shared.unlock_and_ring(inbox);
-        Submitted { shared: Arc::clone(&self.shared), state }
+        shared.unlock_and_ring(inbox);
+        Submitted { shared: Arc::clone(shared), state }
     }
 
     /// As [`submit`](Self::submit), but never stands in line.
@@ -65,21 +73,22 @@ impl<P> Handle<P> {
     /// # Errors
     /// Gives the I/O back if the inbox is full or the reactor is gone.
     pub fn try_submit(&self, io: Io<P>) -> Result<Submitted<P>, NotTaken<P>> {
-        let mut inbox = self.shared.lock();
+        let shared = self.inbox();
+        let mut inbox = shared.lock();
         if let Err(why) = inbox.check_room() {
             return Err(NotTaken { io: Unsubmitted::new(io), then: (), why });
         }
         let state = State::New(inbox.send(io));
-        self.shared.unlock_and_ring(inbox);
-        Ok(Submitted { shared: Arc::clone(&self.shared), state })
+        shared.unlock_and_ring(inbox);
+        Ok(Submitted { shared: Arc::clone(shared), state })
     }
 
-    /// Submits `io` and arranges for `then` to be called with the answer, once, on the reactor's thread; callbacks
-    /// are called in the order in which I/Os complete. Never waits. O(1).
+    /// Submits `io` and arranges for `then` to be called with the answer, once, on the reactor's thread or in a task of its
+    /// runtime; callbacks are called in the order in which I/Os complete. Never waits. O(1).
     ///
     /// # Contract
     ///
-    /// A callback must not block: no I/O makes progress meanwhile. It may submit, but not wait for its own I/Os. If
+    /// A callback must not block: no I/O of the reactor, or of its worker, makes progress meanwhile. It may submit, but not wait for its own I/Os. If
     /// it panics, the panic is reported as in any thread, is counted ([`Reactor::panics`](crate::Reactor::panics)),
     /// and ends there: the reactor continues.
     ///
@@ -91,21 +100,22 @@ impl<P> Handle<P> {
     {
         // Allocates, so outside the lock.
         let then = Box::new(then);
-        let mut inbox = self.shared.lock();
+        let shared = self.inbox();
+        let mut inbox = shared.lock();
         if let Err(why) = inbox.check_room() {
             drop(inbox);
             return Err(NotTaken { io: Unsubmitted::new(io), then: *then, why });
         }
         inbox.call(io, then);
-        self.shared.unlock_and_ring(inbox);
+        shared.unlock_and_ring(inbox);
         Ok(())
     }
 
     /// Asks for the oldest I/O of [`call`](Self::call) with this cookie to be cancelled, as [`Submitted::cancel`]
-    /// does for an I/O of a future. Its callback is called with the result in any case. Never waits. O(I/Os of the
-    /// reactor).
+    /// does for an I/O of a future. Its callback is called with the result in any case. Of several such I/Os that workers of
+    /// a runtime have submitted, any is cancelled. Never waits. O(I/Os of the reactor).
     pub fn cancel(&self, cookie: u64) {
-        self.shared.cancel_call(cookie);
+        self.lanes.cancel_call(cookie);
     }
 }
 
@@ -113,8 +123,8 @@ impl<P> Handle<P> {
 ///
 /// # Dropping it
 ///
-/// The I/O continues, and its payload stays with it until the device has finished; then the payload is dropped on the
-/// reactor's thread. An I/O that still stands in line is not done; its payload is dropped with the future. So I/Os
+/// The I/O continues, and its payload stays with it until the device has finished; then the payload is dropped where
+/// callbacks are called. An I/O that still stands in line is not done; its payload is dropped with the future. So I/Os
 /// without a future fill at most the inbox and the queue.
 #[must_use = "without waiting for the answer nobody knows whether the I/O was done"]
 pub struct Submitted<P> {

@@ -1,7 +1,7 @@
 //! The data that a reactor shares with its callers: I/Os that it has not taken yet, and answers that were not fetched
 //! yet.
 //!
-//! [`Inbox`] is plain data behind one mutex ([`Shared`]). The mutex is held for a few dozen instructions at a time,
+//! [`Inbox`] is plain data behind one mutex (`shared.rs`). The mutex is held for a few dozen instructions at a time,
 //! by callers once for each I/O and by the reactor once for each batch, and no foreign code runs under it: no waker
 //! is cloned or woken, no callback called, no payload dropped. So no thread can panic while it holds the mutex, and
 //! no thread waits for it for long. There are no atomics, and there is nothing for a model checker to find: every
@@ -35,19 +35,17 @@
 //!
 //! `listen` and putting an I/O in exclude each other. Either the reactor sees the I/O and does not park, or the
 //! caller sees `asleep` and unparks the reactor, after the reactor has set it: then the next parking returns at once
-//! if the reactor has not parked yet. While the reactor is awake, callers that put I/Os in make no system call.
+//! if the reactor has not parked yet. To unpark a task is to wake the waker that it has left here beforehand: a task that
+//! is woken before it returns is polled again. While the reactor is awake, callers that put I/Os in make no system call.
 //! Without credit for more I/Os the reactor parks without being `asleep`: a completion wakes it, or a cancellation,
 //! for which it is `parked`.
 
 use super::answer::{Answer, SubmitError, Unavailable};
 use super::slab::Slab;
-use crate::host::Threads;
 use crate::planted::{self, Planted};
-use crate::port::{Mutex, MutexGuard};
-use blkmq_core::{IoError, SubmitterId};
+use blkmq_core::IoError;
 use blkmq_engine::{Completion, Io, Unsubmitted};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::task::Waker;
 
 /// Places in the inbox for each I/O that may be in flight: while one depth of I/Os keeps the device busy, a second is
@@ -55,84 +53,6 @@ use std::task::Waker;
 const INBOX_DEPTHS: u32 = 2;
 
 pub(super) type Callback<P> = Box<dyn FnOnce(Answer<P>) + Send>;
-
-/// The mutex, and how to wake the reactor behind it.
-pub(super) struct Shared<P> {
-    inbox: Mutex<Inbox<P>>,
-    threads: Arc<Threads>,
-    reactor: SubmitterId,
-}
-
-impl<P> Shared<P> {
-    pub(super) fn new(depth: u32, threads: Arc<Threads>, reactor: SubmitterId) -> Arc<Self> {
-        Arc::new(Self { inbox: Mutex::new(Inbox::new(depth)), threads, reactor })
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inbox<P>> {
-        self.inbox.lock().expect("no code of others runs under the lock")
-    }
-
-    /// Wakes the reactor for no reason.
-    #[cfg(all(test, shuttle))]
-    pub(super) fn call_for_nothing(&self) {
-        self.threads.wake_submitter(self.reactor);
-    }
-
-    /// Cancels the I/O of a future that still waits for it, if that is possible.
-    pub(super) fn cancel(&self, ticket: u32) {
-        let mut inbox = self.lock();
-        let waker = inbox.cancel(ticket);
-        let was_parked = !inbox.cancels.is_empty() && std::mem::take(&mut inbox.parked);
-        drop(inbox);
-        if was_parked {
-            self.threads.wake_submitter(self.reactor);
-        }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Cancels the oldest I/O with this cookie and a callback, if that is possible.
-    pub(super) fn cancel_call(&self, cookie: u64) {
-        let mut inbox = self.lock();
-        inbox.cancel_call(cookie);
-        let is_asked = !inbox.cancels.is_empty() || !inbox.given_up.is_empty();
-        let was_parked = is_asked && std::mem::take(&mut inbox.parked);
-        drop(inbox);
-        if was_parked {
-            self.threads.wake_submitter(self.reactor);
-        }
-    }
-
-    /// Returns a permit, or withdraws the wish for one. The next in line may have its place.
-    pub(super) fn give_back_permit(&self, ticket: u32) {
-        let mut inbox = self.lock();
-        let remains = inbox.forsake(ticket);
-        let mut woken = Vec::new();
-        inbox.move_up(|waker| woken.push(waker));
-        // An I/O that was in line may be in the inbox's queue now.
-        self.unlock_and_ring(inbox);
-        drop(remains);
-        woken.into_iter().for_each(Waker::wake);
-    }
-
-    /// Unlocks the inbox after an I/O was put in, and wakes the reactor if it is asleep.
-    pub(super) fn unlock_and_ring(&self, mut inbox: MutexGuard<'_, Inbox<P>>) {
-        let was_asleep = std::mem::take(&mut inbox.asleep);
-        drop(inbox);
-        if was_asleep && !planted::is(Planted::PutsInSilently) {
-            self.threads.wake_submitter(self.reactor);
-        }
-    }
-
-    /// Closes the inbox. I/Os that have a place continue; those in line are given back.
-    pub(super) fn close(&self) {
-        let mut inbox = self.lock();
-        let wakers = inbox.close();
-        self.unlock_and_ring(inbox);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-}
 
 /// The owner and the state of an I/O or of a permit; the module's table has the transitions.
 enum Ticket<P> {
@@ -152,6 +72,10 @@ pub(super) enum Delivery<P> {
     Call(Callback<P>, Answer<P>),
     Drop { _answer: Answer<P> },
 }
+
+/// A call that wakes the reactor, to be made outside the lock: to its task, if it is one.
+#[must_use]
+pub(super) struct Call(pub(super) Option<Waker>);
 
 /// The parts of a future's ticket that are to be dropped outside the lock.
 pub(super) struct Remains<P> {
@@ -176,11 +100,13 @@ pub(super) struct Inbox<P> {
     given_up: Vec<(u32, Io<P>)>,
     asleep: bool,
     parked: bool,
+    /// The waker of a reactor that is a task, unless a caller has taken it.
+    task: Option<Waker>,
     closed: bool,
 }
 
 impl<P> Inbox<P> {
-    fn new(depth: u32) -> Self {
+    pub(super) fn new(depth: u32) -> Self {
         let most = depth.saturating_mul(INBOX_DEPTHS);
         Self {
             tickets: Slab::with_capacity((most + depth) as usize),
@@ -193,6 +119,7 @@ impl<P> Inbox<P> {
             given_up: Vec::new(),
             asleep: false,
             parked: false,
+            task: None,
             closed: false,
         }
     }
@@ -294,7 +221,7 @@ impl<P> Inbox<P> {
 
     /// Answers an I/O that the reactor has not taken, and returns the waker to be woken. Asks the reactor to cancel
     /// an I/O that it has taken.
-    fn cancel(&mut self, ticket: u32) -> Option<Waker> {
+    pub(super) fn cancel(&mut self, ticket: u32) -> Option<Waker> {
         let entry = self.tickets.get_mut(ticket);
         match std::mem::replace(entry, Ticket::Orphan) {
             Ticket::Line { place, io, waker } => {
@@ -319,15 +246,22 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Cancels the oldest I/O with this cookie that has a callback, or asks the reactor to cancel it.
-    fn cancel_call(&mut self, cookie: u64) {
+    /// Cancels the oldest I/O with this cookie that has a callback, or asks the reactor to cancel it. Returns whether there
+    /// is one.
+    pub(super) fn cancel_call(&mut self, cookie: u64) -> bool {
         let is = |ticket: &Ticket<P>| matches!(ticket, Ticket::Call { cookie: own, .. } if *own == cookie);
         let waits = self.queue.iter().position(|(ticket, _)| is(self.tickets.get(*ticket)));
         // An I/O that the reactor has is older than one in the queue.
         match self.tickets.find(|at, ticket| is(ticket) && !self.is_queued(at)) {
             Some(ticket) => self.cancels.push(ticket),
-            None => self.given_up.extend(waits.and_then(|at| self.queue.remove(at))),
+            None => {
+                let waits = waits.and_then(|at| self.queue.remove(at));
+                let is_here = waits.is_some();
+                self.given_up.extend(waits);
+                return is_here;
+            }
         }
+        true
     }
 
     fn is_queued(&self, ticket: u32) -> bool {
@@ -360,7 +294,7 @@ impl<P> Inbox<P> {
     }
 
     /// Gives free places to those in line, in order. Wakers of futures that have a permit now are passed to `woken`.
-    fn move_up(&mut self, mut woken: impl FnMut(Waker)) {
+    pub(super) fn move_up(&mut self, mut woken: impl FnMut(Waker)) {
         while !self.closed
             && self.has_room()
             && let Some((_, ticket)) = self.line.pop_front()
@@ -450,12 +384,44 @@ impl<P> Inbox<P> {
         calls
     }
 
+    /// As [`listen`](Self::listen), for a reactor that is a task: leaves `waker` for the callers, unless it is there already.
+    #[cfg(all(target_os = "linux", feature = "tokio"))]
+    pub(super) fn listen_as(
+        &mut self,
+        in_flight: u32,
+        depth: u32,
+        waker: &mut Option<Waker>,
+    ) -> bool {
+        let calls = self.listen(in_flight, depth);
+        let is_there = match (&self.task, &*waker) {
+            (Some(there), Some(waker)) => there.will_wake(waker),
+            (there, _) => there.is_some(),
+        };
+        if !calls && !is_there {
+            std::mem::swap(&mut self.task, waker);
+        }
+        calls
+    }
+
+    /// The reactor is to be woken for a new I/O, or for the end, if it is asleep.
+    pub(super) fn rouse(&mut self) -> Option<Call> {
+        let was_asleep = std::mem::take(&mut self.asleep);
+        was_asleep.then(|| Call(self.task.take()))
+    }
+
+    /// The reactor is to be woken for a cancellation, if it is parked.
+    pub(super) fn rouse_to_cancel(&mut self) -> Option<Call> {
+        let is_asked = !self.cancels.is_empty() || !self.given_up.is_empty();
+        let was_parked = is_asked && std::mem::take(&mut self.parked);
+        was_parked.then(|| Call(self.task.take()))
+    }
+
     /// Is it closed, with nothing left to take?
     pub(super) fn is_over(&self) -> bool {
         self.closed && self.queue.is_empty() && self.given_up.is_empty()
     }
 
-    fn close(&mut self) -> Vec<Waker> {
+    pub(super) fn close(&mut self) -> Vec<Waker> {
         self.closed = true;
         let line = std::mem::take(&mut self.line);
         let closed = line.into_iter().filter_map(|(_, ticket)| {

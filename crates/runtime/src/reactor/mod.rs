@@ -1,13 +1,18 @@
-//! A client with a thread of its own, for callers that use callbacks or futures.
+//! Clients for callers that use callbacks or futures: one with a thread of its own, or some that are tasks of a runtime.
 //!
-//! [`Reactor`] starts and stops the thread and makes [`Handle`]s; the loop is in `turn.rs`, the data that both ends
-//! share in `inbox.rs`. The thread does everything inline, elevator, pumps and delivery, so an I/O changes threads
-//! once on its way in and once on its way back. It knows nothing of executors.
+//! [`Reactor`] starts and stops the thread or the tasks and makes [`Handle`]s; the turns are in `turn.rs`, the data that both
+//! ends share in `inbox.rs`. A thread does everything inline, elevator, pumps and delivery, so an I/O changes threads
+//! once on its way in and once on its way back, and any executor will do. Tasks do the same on the workers of their runtime
+//! (`driver.rs`), so an I/O need not change threads.
 
 mod answer;
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+mod driver;
 mod handle;
 mod inbox;
+mod lanes;
 mod permit;
+mod shared;
 mod slab;
 mod turn;
 
@@ -22,7 +27,10 @@ use crate::stall::Stalls;
 use crate::{Client, Clock, Waiting};
 use blkmq_core::Payload;
 use blkmq_engine::{NoSubmitterLeft, Submitter};
-use inbox::Shared;
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+use driver::{Driver, Tasks};
+use lanes::Lanes;
+use shared::Shared;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +54,8 @@ pub enum ReactorError {
     NoSubmitterLeft(NoSubmitterLeft),
     /// Its thread could not be started.
     Thread(std::io::Error),
+    /// The runtime cannot watch the descriptor of one of its clients.
+    Descriptor(std::io::Error),
 }
 
 impl fmt::Display for ReactorError {
@@ -53,6 +63,10 @@ impl fmt::Display for ReactorError {
         match self {
             Self::NoSubmitterLeft(e) => e.fmt(f),
             Self::Thread(e) => write!(f, "the reactor's thread could not be started: {e}"),
+            Self::Descriptor(e) => write!(
+                f,
+                "the runtime cannot watch a client's descriptor (ulimit -n says how many there may be): {e}"
+            ),
         }
     }
 }
@@ -61,27 +75,46 @@ impl std::error::Error for ReactorError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NoSubmitterLeft(e) => Some(e),
-            Self::Thread(e) => Some(e),
+            Self::Thread(e) | Self::Descriptor(e) => Some(e),
         }
     }
 }
 
-/// A thread that does I/O for all holders of a [`Handle`]. It is one submitter of the queue, and so has at most that
-/// submitter's credit in flight. Further I/Os wait in an inbox of bounded size, and then in line. An I/O with more
-/// parts than there is credit for at the moment waits too, and holds up all I/Os behind it; one with more parts than
-/// the whole credit is refused.
+/// A thread that does I/O for all holders of a [`Handle`]; on a runtime ([`Service::reactor_on`]), some tasks that do.
 ///
-/// All I/Os that the thread takes from the inbox at once are pushed before it flushes, so the I/Os of many callers
-/// merge in one plug. While there is nothing to do, the thread sleeps.
+/// The thread, or a task, is one submitter of the queue, and so has at most that submitter's credit in flight. Further I/Os
+/// wait in its inbox, which is bounded, and then in line. An I/O with more parts than there is credit for at the moment waits
+/// too, and holds up all I/Os behind it; one with more parts than the whole credit is refused.
 ///
-/// Dropping a reactor closes it: it takes no more I/Os, finishes and delivers those that have a place, gives back
-/// those that stand in line ([`SubmitError::Closed`]), and waits for all that; for a device that never answers,
-/// forever. A reactor that is dropped on its own thread, by a callback, does the same but does not wait.
+/// All I/Os that are taken from an inbox together are pushed before a flush, so the I/Os of many callers merge in one plug.
+/// While there is nothing to do, the thread sleeps, and the tasks take no time of their runtime.
+///
+/// # Dropping it
+///
+/// That closes it: it takes no more I/Os, finishes and delivers those that have a place, gives back those that stand in line
+/// ([`SubmitError::Closed`]), and waits for all that; for a device that never answers, forever. A reactor that is dropped on
+/// its own thread, by a callback, does the same but does not wait.
+///
+/// A reactor on a runtime that is dropped within that runtime, in a task or in `block_on`, does not wait either: a worker
+/// that waits would not run the tasks. Nor does one on a `current_thread` runtime. The tasks go on until everything is
+/// delivered, as long as the runtime runs.
+///
+/// A runtime that is shut down drops the tasks. I/Os that have not been pushed are given back then; those in flight go on at
+/// the device, which keeps their payloads, and their answer is [`SubmitError::Lost`].
+///
+/// [`Service::reactor_on`]: crate::Service#method.reactor_on
 pub struct Reactor<P> {
-    shared: Arc<Shared<P>>,
+    lanes: Lanes<P>,
     panics: Arc<AtomicU64>,
+    body: Body,
+}
+
+/// The turns' place.
+enum Body {
     /// `None` only during drop.
-    thread: Option<JoinHandle<()>>,
+    Thread(Option<JoinHandle<()>>),
+    #[cfg(all(target_os = "linux", feature = "tokio"))]
+    Tasks(Arc<Tasks>, tokio::runtime::Handle),
 }
 
 impl<P> fmt::Debug for Reactor<P> {
@@ -93,7 +126,7 @@ impl<P> fmt::Debug for Reactor<P> {
 impl<P: Payload> Reactor<P> {
     pub(crate) fn start(launch: Launch<P>) -> Result<Self, ReactorError> {
         let Launch { submitter, clock, waiting, threads, pumps, stalls } = launch;
-        let shared = Shared::new(submitter.depth(), Arc::clone(&threads), submitter.id());
+        let shared = Shared::of_thread(submitter.depth(), Arc::clone(&threads), submitter.id());
         let panics = Arc::new(AtomicU64::new(0));
         let (its_shared, its_panics) = (Arc::clone(&shared), Arc::clone(&panics));
         let body = move || {
@@ -102,7 +135,32 @@ impl<P: Payload> Reactor<P> {
             Turns::new(client, its_shared, its_panics).run();
         };
         let thread = thread::Builder::new().name("blkmq-reactor".into()).spawn(body);
-        Ok(Self { shared, panics, thread: Some(thread.map_err(ReactorError::Thread)?) })
+        let body = Body::Thread(Some(thread.map_err(ReactorError::Thread)?));
+        Ok(Self { lanes: Lanes::new([shared]), panics, body })
+    }
+
+    /// With a task of `runtime` for each of `launches`.
+    #[cfg(all(target_os = "linux", feature = "tokio"))]
+    pub(crate) fn start_on(
+        runtime: &tokio::runtime::Handle,
+        launches: impl IntoIterator<Item = Launch<P>>,
+    ) -> Result<Self, ReactorError> {
+        let panics = Arc::new(AtomicU64::new(0));
+        let tasks = Arc::new(Tasks::default());
+        let _context = runtime.enter();
+        let lane = |launch| {
+            let Launch { submitter, clock, waiting, threads, pumps, stalls } = launch;
+            let shared = Shared::of_task(submitter.depth());
+            let client = Client::new(submitter, clock, waiting, &threads, pumps, stalls);
+            let turns = Turns::new(client, Arc::clone(&shared), Arc::clone(&panics));
+            Ok((shared, Driver::new(turns, &tasks).map_err(ReactorError::Descriptor)?))
+        };
+        let lanes: Result<Vec<_>, _> = launches.into_iter().map(lane).collect();
+        let (inboxes, drivers): (Vec<_>, Vec<_>) = lanes?.into_iter().unzip();
+        for driver in drivers {
+            runtime.spawn(driver);
+        }
+        Ok(Self { lanes: Lanes::new(inboxes), panics, body: Body::Tasks(tasks, runtime.clone()) })
     }
 }
 
@@ -110,7 +168,7 @@ impl<P> Reactor<P> {
     /// A handle to submit with, for any thread.
     #[must_use]
     pub fn handle(&self) -> Handle<P> {
-        Handle::new(Arc::clone(&self.shared))
+        Handle::new(self.lanes.clone())
     }
 
     /// Panics so far: of callbacks, of wakers, of drops of payloads that no future waits for, and of the reactor's
@@ -123,12 +181,24 @@ impl<P> Reactor<P> {
 
 impl<P> Drop for Reactor<P> {
     fn drop(&mut self) {
-        self.shared.close();
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != thread::current().id()
-        {
-            // The thread's panic has been printed; a second panic here would hide it.
-            let _ = thread.join();
+        self.lanes.close();
+        match &mut self.body {
+            Body::Thread(thread) => {
+                if let Some(thread) = thread.take()
+                    && thread.thread().id() != thread::current().id()
+                {
+                    // The thread's panic has been printed; a second panic here would hide it.
+                    let _ = thread.join();
+                }
+            }
+            #[cfg(all(target_os = "linux", feature = "tokio"))]
+            Body::Tasks(tasks, runtime) => {
+                use tokio::runtime::{Handle, RuntimeFlavor};
+                let is_within = Handle::try_current().is_ok_and(|here| here.id() == runtime.id());
+                if !is_within && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
+                    tasks.wait();
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, NotTaken, Unavailable};
 use super::handle::{Handle, Submitted};
-use super::inbox::Shared;
+use super::shared::Shared;
 use blkmq_engine::{Io, Unsubmitted};
 use std::fmt;
 use std::future::Future;
@@ -15,8 +15,9 @@ impl<P> Handle<P> {
     /// socket knows by then that the I/O will be taken. Permits and I/Os in line are served in order. The future's
     /// output is an error if the reactor is gone.
     pub fn reserve(&self) -> Reserving<P> {
-        let ticket = self.shared.lock().want_permit();
-        Reserving { shared: Arc::clone(&self.shared), ticket: Some(ticket) }
+        let shared = self.inbox();
+        let ticket = shared.lock().want_permit();
+        Reserving { shared: Arc::clone(shared), ticket: Some(ticket) }
     }
 }
 

@@ -1,9 +1,10 @@
-//! The loop of a reactor: take new I/Os, push and flush them, wait, deliver.
+//! The turns of a reactor: take new I/Os, push and flush them, wait, deliver.
 //!
-//! [`Client`] does the waiting, and [`Inbox`](super::inbox::Inbox) knows the receiver of each answer.
+//! [`Turns::run`] is the loop of a thread; `driver.rs` has that of a task. [`Client`] does the waiting, and [`Inbox`](super::inbox::Inbox) knows the receiver of each answer.
 
 use super::answer::{Answer, SubmitError};
-use super::inbox::{Delivery, Shared, cancelled};
+use super::inbox::{Delivery, cancelled};
+use super::shared::Shared;
 use crate::Client;
 use crate::client::Summons;
 use blkmq_core::Payload;
@@ -14,7 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-/// The state of the reactor's thread. Its lists have room for a whole depth of I/Os.
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+mod task;
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+pub(super) use task::Rest;
+
+/// The state of a reactor. Its lists have room for a whole depth of I/Os.
 pub(super) struct Turns<P> {
     client: Client<P>,
     shared: Arc<Shared<P>>,
@@ -27,6 +33,8 @@ pub(super) struct Turns<P> {
     /// Answers to deliver, by ticket.
     done: Vec<(u32, Answer<P>)>,
     deliveries: Vec<Delivery<P>>,
+    /// I/Os answered in this turn.
+    answered: usize,
 }
 
 /// The inbox as a source of work for a client that waits.
@@ -57,6 +65,7 @@ impl<P: Payload> Turns<P> {
             cancels: Vec::new(),
             done: Vec::with_capacity(depth),
             deliveries: Vec::with_capacity(depth),
+            answered: 0,
         }
     }
 
@@ -75,13 +84,17 @@ impl<P: Payload> Turns<P> {
             if catch_unwind(turns).is_ok() {
                 return;
             }
-            self.panics.fetch_add(1, Ordering::Relaxed);
+            self.count_panic();
         }
         self.give_up();
     }
 
+    pub(super) fn count_panic(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Delivers answers and takes new I/Os. False when there will never be anything left to do.
-    fn exchange(&mut self) -> bool {
+    pub(super) fn exchange(&mut self) -> bool {
         if self.client.lost().is_some() {
             // The queue is poisoned, and every I/O that is not lost has come back.
             self.give_up();
@@ -89,6 +102,7 @@ impl<P: Payload> Turns<P> {
         }
         let in_flight = self.client.in_flight();
         let mut inbox = self.shared.lock();
+        self.answered = self.done.len();
         let answers = self.done.drain(..);
         self.deliveries.extend(answers.map(|(ticket, answer)| inbox.deliver(ticket, answer)));
         let room = self.client.depth() - in_flight;
@@ -103,7 +117,7 @@ impl<P: Payload> Turns<P> {
     }
 
     /// Pushes all new I/Os before it flushes, so that they merge.
-    fn push(&mut self) {
+    pub(super) fn push(&mut self) {
         if self.fresh.is_empty() {
             return;
         }
@@ -125,7 +139,7 @@ impl<P: Payload> Turns<P> {
     }
 
     /// Cancels I/Os as requested. Comes after the push of I/Os that were submitted earlier.
-    fn cancel(&mut self) {
+    pub(super) fn cancel(&mut self) {
         while let Some(ticket) = self.cancels.pop() {
             match self.fresh.iter().position(|io| io.cookie == u64::from(ticket)) {
                 Some(at) => {
@@ -164,12 +178,13 @@ impl<P: Payload> Turns<P> {
                 Delivery::Drop { .. } => {}
             });
             if catch_unwind(one).is_err() {
+                // `deliveries` is borrowed, so that this cannot be `count_panic`.
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         self.shared.close();
         let unpushed = self.fresh.drain(..);
         self.done.extend(

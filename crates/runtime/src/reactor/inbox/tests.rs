@@ -4,6 +4,7 @@ use super::*;
 use crate::SubmitErrorKind;
 use blkmq_core::Op;
 use blkmq_engine::{Completion, Refusal, Refused};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
 
@@ -148,6 +149,28 @@ fn the_reactor_is_rung_for_when_it_sleeps_and_could_take_something() {
     assert!(!inbox.listen(1, DEPTH) && inbox.asleep);
     take(&mut inbox, 1);
     assert!(!inbox.asleep, "who exchanges is awake");
+}
+
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+#[test]
+fn a_reactor_that_is_a_task_is_woken_by_the_waker_that_it_has_left() {
+    let mut inbox = Inbox::new(DEPTH);
+    let [old, new] = [(); 2].map(|()| Arc::new(Woken::default()));
+    let mut spare = Some(Arc::clone(&old).into());
+    assert!(!inbox.listen_as(0, DEPTH, &mut spare) && spare.is_none());
+    // A second sleep finds the waker where it is; another waker takes its place.
+    spare = Some(Arc::clone(&old).into());
+    assert!(!inbox.listen_as(0, DEPTH, &mut spare) && spare.is_some());
+    spare = Some(Arc::clone(&new).into());
+    assert!(!inbox.listen_as(0, DEPTH, &mut spare) && spare.is_some());
+    enter(&mut inbox, 1);
+    let Some(Call(Some(waker))) = inbox.rouse() else { panic!("it is asleep") };
+    waker.wake();
+    assert_eq!((old.times(), new.times()), (0, 1));
+    enter(&mut inbox, 2);
+    assert!(inbox.rouse().is_none(), "it is awake");
+    // With work to do it leaves nothing.
+    assert!(inbox.listen_as(0, DEPTH, &mut spare) && inbox.task.is_none());
 }
 
 #[test]

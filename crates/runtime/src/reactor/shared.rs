@@ -1,0 +1,116 @@
+//! [`Shared`]: an inbox behind its mutex, and how the reactor behind it is woken.
+//!
+//! All foreign code runs outside the lock: the wakers of futures, and that of a reactor that is a task. The transitions are
+//! those of [`Inbox`].
+
+use super::inbox::{Call, Inbox};
+use crate::host::Threads;
+use crate::planted::{self, Planted};
+use crate::port::{Mutex, MutexGuard};
+use blkmq_core::SubmitterId;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// How a reactor is woken.
+enum Sleeper {
+    /// A thread, by the bell of its submitter.
+    Thread(Arc<Threads>, SubmitterId),
+    /// A task, by the waker that it has left in the inbox.
+    #[cfg(all(target_os = "linux", feature = "tokio"))]
+    Task,
+}
+
+/// The mutex, and how to wake the reactor behind it.
+pub(super) struct Shared<P> {
+    inbox: Mutex<Inbox<P>>,
+    sleeper: Sleeper,
+}
+
+impl<P> Shared<P> {
+    /// For a reactor with a thread of its own, which waits as this submitter.
+    pub(super) fn of_thread(depth: u32, threads: Arc<Threads>, reactor: SubmitterId) -> Arc<Self> {
+        Self::new(depth, Sleeper::Thread(threads, reactor))
+    }
+
+    /// For a reactor that is a task.
+    #[cfg(all(target_os = "linux", feature = "tokio"))]
+    pub(super) fn of_task(depth: u32) -> Arc<Self> {
+        Self::new(depth, Sleeper::Task)
+    }
+
+    fn new(depth: u32, sleeper: Sleeper) -> Arc<Self> {
+        Arc::new(Self { inbox: Mutex::new(Inbox::new(depth)), sleeper })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inbox<P>> {
+        self.inbox.lock().expect("no code of others runs under the lock")
+    }
+
+    /// Wakes the reactor for no reason.
+    #[cfg(all(test, shuttle))]
+    pub(super) fn call_for_nothing(&self) {
+        self.call(Some(Call(None)));
+    }
+
+    /// Wakes the reactor. The lock is free.
+    fn call(&self, call: Option<Call>) {
+        let Some(Call(task)) = call else { return };
+        match &self.sleeper {
+            Sleeper::Thread(threads, reactor) => threads.wake_submitter(*reactor),
+            #[cfg(all(target_os = "linux", feature = "tokio"))]
+            Sleeper::Task => {}
+        }
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    /// Cancels the I/O of a future that still waits for it, if that is possible.
+    pub(super) fn cancel(&self, ticket: u32) {
+        let mut inbox = self.lock();
+        let waker = inbox.cancel(ticket);
+        let call = inbox.rouse_to_cancel();
+        drop(inbox);
+        self.call(call);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Cancels the oldest I/O with this cookie and a callback, if that is possible. Returns whether there is one.
+    pub(super) fn cancel_call(&self, cookie: u64) -> bool {
+        let mut inbox = self.lock();
+        let is_here = inbox.cancel_call(cookie);
+        let call = inbox.rouse_to_cancel();
+        drop(inbox);
+        self.call(call);
+        is_here
+    }
+
+    /// Returns a permit, or withdraws the wish for one. The next in line may have its place.
+    pub(super) fn give_back_permit(&self, ticket: u32) {
+        let mut inbox = self.lock();
+        let remains = inbox.forsake(ticket);
+        let mut woken = Vec::new();
+        inbox.move_up(|waker| woken.push(waker));
+        // An I/O that was in line may be in the inbox's queue now.
+        self.unlock_and_ring(inbox);
+        drop(remains);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Unlocks the inbox after an I/O was put in, and wakes the reactor if it is asleep.
+    pub(super) fn unlock_and_ring(&self, mut inbox: MutexGuard<'_, Inbox<P>>) {
+        let call = inbox.rouse().filter(|_| !planted::is(Planted::PutsInSilently));
+        drop(inbox);
+        self.call(call);
+    }
+
+    /// Closes the inbox. I/Os that have a place continue; those in line are given back.
+    pub(super) fn close(&self) {
+        let mut inbox = self.lock();
+        let wakers = inbox.close();
+        self.unlock_and_ring(inbox);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,72 @@
+//! The part of turns that a task needs: it collects completions and prepares to sleep, and never waits itself.
+
+use super::{Turns, answer};
+use crate::waiting::AWAKE_FOR;
+use crate::{Client, Sleep};
+use blkmq_core::{Instant, Payload};
+use std::task::Waker;
+
+/// The sleep that a turn is followed by, in a task.
+pub(in crate::reactor) enum Rest {
+    /// None: there may be work.
+    None,
+    /// None, but other tasks may run before the work that is due soon.
+    Soon,
+    /// Until the inbox calls.
+    Idle,
+    /// Until the inbox calls, the client's descriptor is readable, or at the latest it is `at` by its clock. A wait that is
+    /// [to be ended](Turns::end_wait).
+    Until { at: Option<Instant>, now: Instant },
+}
+
+impl<P: Payload> Turns<P> {
+    pub(in crate::reactor) fn client(&mut self) -> &mut Client<P> {
+        &mut self.client
+    }
+
+    /// Returns whether tasks that were answered in this turn may submit more I/Os than one.
+    pub(in crate::reactor) fn expects_more(&self) -> bool {
+        self.answered > 1 && self.fresh.is_empty()
+    }
+
+    /// Collects completions without waiting. Returns whether there are answers to deliver.
+    pub(in crate::reactor) fn look(&mut self) -> bool {
+        let Self { client, done, .. } = self;
+        client.work();
+        client.reap(u32::MAX, |completion| done.push(answer(completion)));
+        !done.is_empty()
+    }
+
+    /// Prepares to sleep. `waker` is left in the inbox, if that has none.
+    pub(in crate::reactor) fn prepare(&mut self, waker: &mut Option<Waker>) -> Rest {
+        let Self { client, shared, fresh, .. } = self;
+        let depth = client.depth();
+        // I/Os that wait for credit use up all that comes back.
+        let in_flight = if fresh.is_empty() { client.in_flight() } else { depth };
+        if shared.lock().listen_as(in_flight, depth, waker) {
+            return Rest::None;
+        }
+        if in_flight == 0 {
+            return Rest::Idle;
+        }
+        let at = match client.prepare_wait() {
+            Sleep::No => return Rest::None,
+            Sleep::Until(at) => at,
+        };
+        let now = client.clock().now();
+        if at.is_some_and(|at| at - now <= AWAKE_FOR) {
+            client.end_wait_without_event();
+            return Rest::Soon;
+        }
+        Rest::Until { at, now }
+    }
+
+    /// Ends a wait; with an event, if the descriptor had one.
+    pub(in crate::reactor) fn end_wait(&mut self, event: bool) {
+        if event {
+            self.client.end_wait();
+        } else {
+            self.client.end_wait_without_event();
+        }
+    }
+}
