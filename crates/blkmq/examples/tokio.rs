@@ -1,8 +1,9 @@
-//! Futures on tokio: a few dozen tasks share one reactor, and with it one submitter of the queue.
+//! Futures on tokio: a few dozen tasks share a reactor that consists of tasks of the same runtime, one for each worker.
 //!
 //! It shows the patterns of a server with a task for each of its clients: `submit(io).await` for one I/O; several I/Os
 //! submitted before the first is awaited, if they belong together; a deadline that stops waiting for an I/O while the
-//! device still has its buffer. Nothing here is specific to tokio: the futures run on any executor.
+//! device still has its buffer. Only [`reactor_on`](Service::reactor_on) is specific to tokio, and needs the feature of
+//! that name: with [`reactor`](Service::reactor), which starts a thread, the futures run on any executor.
 //!
 //! `cargo run --release --example tokio`
 
@@ -17,6 +18,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 type Page = AlignedBuf;
 
 const PAGE: usize = 4096;
+const WORKERS: usize = 2;
 const CLIENTS: u64 = 48;
 /// The number of extents that each client writes.
 const EXTENTS: u64 = 20;
@@ -27,17 +29,20 @@ const EXTENT: u64 = 8;
 pub fn main() -> Result<(), Failure> {
     // The device takes 20 us for each request and serves 64 requests at once.
     let disk = blkmq::open("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
-    let service = disk.start("mq-deadline")?;
-    let reactor = service.reactor()?;
+    let scheduler = blkmq::scheduler("mq-deadline").ok_or("no such scheduler")?;
+    // One submitter for each worker of the runtime.
+    let config = Config { submitters: WORKERS as u16, ..disk.config()? };
+    let service = Service::start(config.scheduler(scheduler))?;
 
-    let runtime = Builder::new_multi_thread().worker_threads(2).build()?;
+    let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
+    let reactor = service.reactor_on(runtime.handle())?;
     let tasks: Vec<_> =
         (0..CLIENTS).map(|id| runtime.spawn(client(reactor.handle(), id))).collect();
     let mut pages = 0;
     for task in tasks {
         pages += runtime.block_on(task)??;
     }
-    // Dropping the reactor waits for abandoned I/Os, too.
+    // Outside of the runtime, dropping the reactor waits for abandoned I/Os, too.
     drop(reactor);
 
     let stats = service.stats();

@@ -5,6 +5,7 @@ mod client;
 mod examples;
 mod integrity;
 mod nbd_server;
+mod on_runtime;
 mod reachable;
 mod readme;
 mod splitting;

@@ -7,5 +7,6 @@ mod forgetful;
 mod joined;
 mod locking;
 mod loop_device;
+mod on_runtime;
 mod owners;
 mod refusals;

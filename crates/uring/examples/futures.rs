@@ -1,0 +1,197 @@
+//! Futures on tokio's multi-thread runtime beside a bare ring: random 4 KiB reads of a file, at depths 1 and 32.
+//!
+//! ```text
+//! cargo run --release -p blkmq-uring --example futures -- FILE [SECONDS [ROUNDS [SCHEDULER]]]
+//! ```
+//!
+//! The bare ring is the least that a program can do: one thread, a registered file, `submit_and_wait`. On our side as
+//! many tasks as the depth await one read each, on a runtime with two workers: `worker` is a reactor on that runtime,
+//! `thread` one with a thread of its own. The sides run in turns. A line has the rate of each and the CPU time of the
+//! whole process for an I/O; the last lines have the medians of the ratios to the bare ring of the same round.
+
+use std::error::Error;
+
+#[cfg(target_os = "linux")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Vec::from_iter(std::env::args().skip(1));
+    let usage = "usage: futures PATH [SECONDS [ROUNDS [SCHEDULER]]]";
+    let path = args.first().ok_or(usage)?;
+    let seconds = args.get(1).map_or(Ok(1), |arg| arg.parse())?;
+    let rounds = args.get(2).map_or(Ok(5), |arg| arg.parse())?;
+    let scheduler = args.get(3).map_or("none", String::as_str);
+    linux::compare(path, seconds, rounds, scheduler)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() -> Result<(), Box<dyn Error>> {
+    Err("there is io_uring on Linux only".into())
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use blkmq_buf::AlignedBuf;
+    use blkmq_core::{Bytes, Nanos, Rng};
+    use blkmq_engine::{BlockDevice, Config, Io};
+    use blkmq_runtime::{Clock, Handle, Service};
+    use blkmq_sched::registry;
+    use blkmq_uring::{Options, UringDevice};
+    use io_uring::{IoUring, opcode, types::Fixed};
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
+    use std::error::Error;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::runtime::{Builder, Runtime};
+
+    type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+    const BLOCK: usize = 4096;
+    const WORKERS: usize = 2;
+
+    /// What one run has measured.
+    #[derive(Clone, Copy)]
+    struct Figures {
+        iops: f64,
+        /// Microseconds of the process for an I/O.
+        cpu: f64,
+    }
+
+    /// The time and the CPU time of the process since a moment.
+    struct Meter {
+        clock: Clock,
+        cpu: f64,
+    }
+
+    impl Meter {
+        fn start() -> Result<Self> {
+            Ok(Self { clock: Clock::start(), cpu: cpu_micros()? })
+        }
+
+        fn figures(&self, ios: u64) -> Result<Figures> {
+            let (ios, nanos) = (ios as f64, self.clock.now().as_nanos() as f64);
+            Ok(Figures { iops: ios * 1e9 / nanos, cpu: (cpu_micros()? - self.cpu) / ios })
+        }
+
+        fn is_over(&self, seconds: u64) -> bool {
+            self.clock.now().as_nanos() >= Nanos::from_secs(seconds).0
+        }
+    }
+
+    fn cpu_micros() -> Result<f64> {
+        let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+        let times = [usage.user_time(), usage.system_time()];
+        Ok(times.map(|time| time.num_microseconds() as f64).iter().sum())
+    }
+
+    /// Runs all sides in turns and prints the figures.
+    pub fn compare(path: &str, seconds: u64, rounds: u32, scheduler: &str) -> Result<()> {
+        let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
+        let device = UringDevice::open(path, &Options { readonly: true, ..Options::default() })?;
+        let blocks = device.shape.limits.capacity * 512 / BLOCK as u64;
+        let factory = registry::find(scheduler).ok_or("no such scheduler")?;
+        let config = || -> Result<Config<AlignedBuf>> { Ok(device.config()?.scheduler(factory)) };
+        for depth in [1, 32] {
+            let mut ratios: [Vec<Figures>; 2] = Default::default();
+            for round in 0..rounds {
+                let bare = bare_ring(path, depth, seconds, round)?;
+                let service = Service::start(Config { submitters: WORKERS as u16, ..config()? })?;
+                let reactor = service.reactor_on(runtime.handle())?;
+                let worker = futures(&runtime, (&reactor.handle(), blocks), depth, seconds, round)?;
+                drop((reactor, service));
+                let service = Service::start(config()?)?;
+                let reactor = service.reactor()?;
+                let thread = futures(&runtime, (&reactor.handle(), blocks), depth, seconds, round)?;
+                print!("depth {depth:>2}: bare {:>6.0} IOPS {:>5.1} us", bare.iops, bare.cpu);
+                for ((name, side), ratios) in
+                    [("worker", worker), ("thread", thread)].into_iter().zip(&mut ratios)
+                {
+                    print!(", {name} {:>6.0} IOPS {:>5.1} us", side.iops, side.cpu);
+                    ratios.push(Figures { iops: side.iops / bare.iops, cpu: side.cpu / bare.cpu });
+                }
+                println!();
+            }
+            for (name, ratios) in ["worker", "thread"].iter().zip(&ratios) {
+                let [iops, cpu] = [|it: &Figures| it.iops, |it: &Figures| it.cpu]
+                    .map(|figure| median(ratios.iter().map(figure).collect()));
+                println!(
+                    "{scheduler}, depth {depth:>2}, {name}: {iops:.2} of the rate, {cpu:.2} times the CPU time"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn median(mut figures: Vec<f64>) -> f64 {
+        figures.sort_by(f64::total_cmp);
+        figures[figures.len() / 2]
+    }
+
+    fn bare_ring(path: &str, depth: usize, seconds: u64, seed: u32) -> Result<Figures> {
+        let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+        let blocks = file.metadata()?.len() / BLOCK as u64;
+        let mut ring = IoUring::new(depth as u32)?;
+        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        let mut buffers: Vec<_> = (0..depth).map(|_| AlignedBuf::new(BLOCK)).collect();
+        let mut rng = Rng::new(seed.into());
+        let mut free = Vec::from_iter(0..depth);
+        let meter = Meter::start()?;
+        let (mut done, mut over) = (0, false);
+        while !over || free.len() < depth {
+            if !over {
+                for at in free.drain(..) {
+                    let buffer = buffers[at].as_mut_slice().as_mut_ptr();
+                    let read = opcode::Read::new(Fixed(0), buffer, BLOCK as u32)
+                        .offset(rng.below(blocks) * BLOCK as u64)
+                        .build()
+                        .user_data(at as u64);
+                    // SAFETY: the buffer outlives the loop, which ends when every read has come back.
+                    unsafe { ring.submission().push(&read) }?;
+                }
+            }
+            ring.submit_and_wait(1)?;
+            for completion in ring.completion() {
+                assert_eq!(completion.result(), BLOCK as i32, "a whole block");
+                free.push(completion.user_data() as usize);
+                done += 1;
+            }
+            over = meter.is_over(seconds);
+        }
+        meter.figures(done)
+    }
+
+    fn futures(
+        runtime: &Runtime,
+        (disk, blocks): (&Handle<AlignedBuf>, u64),
+        depth: usize,
+        seconds: u64,
+        seed: u32,
+    ) -> Result<Figures> {
+        let over = Arc::new(AtomicBool::new(false));
+        let meter = Meter::start()?;
+        let seed = u64::from(seed) << 8;
+        let one = |nth| reads(disk.clone(), Arc::clone(&over), blocks, seed | nth as u64);
+        let tasks = Vec::from_iter((0..depth).map(|nth| runtime.spawn(one(nth))));
+        meter.clock.sleep_until(blkmq_core::Instant::ZERO + Nanos::from_secs(seconds));
+        over.store(true, Ordering::Relaxed);
+        let mut done = 0;
+        for task in tasks {
+            done += runtime.block_on(task)?;
+        }
+        meter.figures(done)
+    }
+
+    /// A task: one read after the other. Returns their number.
+    async fn reads(disk: Handle<AlignedBuf>, over: Arc<AtomicBool>, blocks: u64, seed: u64) -> u64 {
+        let (mut rng, mut buffer, mut done) = (Rng::new(seed), AlignedBuf::new(BLOCK), 0);
+        while !over.load(Ordering::Relaxed) {
+            let at = Bytes(rng.below(blocks) * BLOCK as u64);
+            let answer = disk.submit(Io::read(at, buffer)).await.expect("the reactor is there");
+            assert_eq!(answer.result, Ok(()), "a whole block");
+            (buffer, done) = (answer.payload, done + 1);
+        }
+        done
+    }
+}
