@@ -30,6 +30,9 @@ const CRATES: &[&str] = &[
     "blkmq-server",
 ];
 
+/// Features that are off by default and have public items that users name.
+const FEATURES: &str = "blkmq/tokio";
+
 /// The folder of the texts.
 const FOLDER: &str = "docs/api";
 const TOOL: &str = "--manifest-path xtask/api/Cargo.toml --locked";
@@ -110,6 +113,8 @@ fn document() -> Result<()> {
     // Warnings are for the steps that compile with the stable compiler.
     let flags = "-Zunstable-options --output-format json --cap-lints allow";
     Cmd::new(&format!("rustup run {NIGHTLY} cargo doc --quiet --no-deps --lib --locked{packages}"))
+        .arg("--features")
+        .arg(FEATURES)
         .arg("--target")
         .arg(TARGET)
         .env("RUSTDOCFLAGS", flags)

@@ -28,7 +28,8 @@
 //!
 //! Many threads, or the tasks of an executor, share a [`Reactor`]: a client with a thread of its own. Its [`Handle`]s
 //! take I/Os from any thread and answer with a callback or a future. A future may be dropped at any time: its I/O keeps
-//! the buffer until the device is done with it.
+//! the buffer until the device is done with it. On tokio, and with the feature of that name, `Service::reactor_on` makes a
+//! reactor of tasks of the runtime, so that an I/O need not change threads.
 //!
 //! ```rust
 //! use blkmq::prelude::*;
@@ -58,7 +59,7 @@
 )]
 //! | start a queue with a scheduler for a device | [`Device::start`]; with every setting chosen, [`BlockDevice::config`], [`Config`], [`Service::start`] |
 //! | do I/O from a thread | [`Service::client`], [`Client`], [`Io`], [`Completion`]; one I/O at a time, [`Service::blocking`] and [`Blocking`] |
-//! | do I/O from tasks or many threads | [`Service::reactor`], [`Reactor`], [`Handle`], [`Submitted`]; to reserve a place for an I/O in advance, [`Handle::reserve`] and [`Permit`] |
+//! | do I/O from tasks or many threads | [`Service::reactor`], on tokio `Service::reactor_on`, [`Reactor`], [`Handle`], [`Submitted`]; to reserve a place for an I/O in advance, [`Handle::reserve`] and [`Permit`] |
 //! | allocate buffers | [`AlignedBuf`]; a pool, which can be registered with the kernel, [`BufferPool`] and [`Device::register`]; your own types, [`IoBuf`] and [`Payload`] |
 #![cfg_attr(
     target_os = "linux",
@@ -90,6 +91,8 @@
 //! `nbd`, on by default: exports of NBD servers as devices (`NbdDevice`); with `tls`, inside TLS too.
 //!
 //! `rbd`, on by default: images of Ceph clusters as devices (`RbdDevice`), where the machine has librbd.
+//!
+//! `tokio`: reactors whose turns are tasks of a tokio runtime (`Service::reactor_on`), on Linux.
 //!
 //! `compare`: elevators behind locks, as the kernel has them and as patches proposed them (`Access`, `Modes`), and hooks
 //! that hold a thread up in virtual time. For measurements; a program that does I/O does not need it.

@@ -4,7 +4,8 @@
 //! they are wanted, and hands out clients. [`Client`] is the base: a completion queue with cookies. On top of it sit
 //! [`Blocking`], for callers that want one answer at a time, and [`Reactor`], which gives a client a thread of its
 //! own, so that any number of other threads can share it: they get answers as callbacks or as futures, from
-//! [`Handle::call`] and [`Handle::submit`].
+//! [`Handle::call`] and [`Handle::submit`]. With the feature `tokio` a reactor may instead be tasks of a runtime, with a
+//! client for each worker (`Service::reactor_on`).
 //!
 //! ```
 //! use blkmq_core::Op;
@@ -30,8 +31,9 @@
 //! ```
 //!
 //! By default there are no threads but the caller's: a thread that submits or waits runs elevator and pumps inline,
-//! because waking another thread costs more than all the rest at queue depth 1. A reactor pays that price, once in
-//! each direction for a batch; a program that has a thread for each core does better with a client in each.
+//! because waking another thread costs more than all the rest at queue depth 1. A reactor with a thread pays that price, once
+//! in each direction for a batch; on a runtime it does not. A program that has a thread for each core does best with a client
+//! in each.
 
 #![forbid(unsafe_code)]
 

@@ -207,7 +207,7 @@ impl<P: Payload> Service<P> {
     /// Clients that are tasks of a tokio runtime, for callbacks and futures: one for each of its workers, as far as the queue
     /// has submitters for them, and one at least. No further thread is started. An I/O goes to the device from the worker
     /// that submits it, which also finds its completion, as long as the runtime does not move the tasks; the runtime waits
-    /// for the device as it waits for sockets. It costs less than half the processor time of [`reactor`](Self::reactor).
+    /// for the device as it waits for sockets (decision 0029). O(workers).
     ///
     /// So a queue needs [`Config::submitters`] for the workers and for each further client. Devices in real time with
     /// nothing to watch, such as `null`, are served by the runtime's timers, which may be late by a millisecond.
