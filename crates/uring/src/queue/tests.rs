@@ -317,5 +317,14 @@ fn a_call_that_another_thread_takes_is_passed_on() {
     assert!(is_called(5), "the call is lost");
     turn(queue);
     assert!(!is_called(0), "the sleeper has taken notice");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(berth.attend(), "the poll of another living thread will do");
+            berth.call();
+            assert!(is_called(5));
+            turn(queue);
+        });
+    });
+    assert!(!is_called(0), "a task that has moved to another thread has taken notice");
     std::fs::remove_file(path).expect("it was made above");
 }
