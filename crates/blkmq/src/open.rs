@@ -16,7 +16,7 @@ use blkmq_rbd::RbdDevice;
 use blkmq_remote::NbdDevice;
 use blkmq_runtime::{Service, ServiceError, available_cpus, numa_nodes};
 #[cfg(target_os = "linux")]
-use blkmq_uring::UringDevice;
+use blkmq_uring::{self as uring, UringDevice};
 use std::ops::Range;
 use std::{fmt, io};
 
@@ -191,6 +191,27 @@ fn open_real(text: &str) -> Result<Option<Device>, OpenError> {
     Ok(None)
 }
 
+/// A device as it is by now; see [`Device::state`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceState {
+    /// Its size.
+    pub bytes: u64,
+    /// Nothing can be changed, whatever the reason: a parameter, the block device, the server or the cluster.
+    pub is_read_only: bool,
+    /// It is a file that was removed or replaced: what is written to it goes with the last program that has it open.
+    pub is_removed: bool,
+}
+
+/// How a device writes zeroes; see [`Device::zeroing`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Zeroing {
+    /// It takes less time than to write as many bytes.
+    pub is_fast: bool,
+    /// It can be asked to leave no hole ([`IoFlags::NOUNMAP`](blkmq_core::IoFlags::NOUNMAP)). Where the file system cannot,
+    /// the answer is EOPNOTSUPP.
+    pub keeps_room: bool,
+}
+
 impl Device {
     /// Returns what the engine must know of the device: its queues, limits and cache.
     #[must_use]
@@ -212,14 +233,45 @@ impl Device {
         self.shape().limits.capacity.saturating_mul(SECTOR_SIZE.into())
     }
 
-    /// Returns the size in bytes by now, as far as it is known: another client may resize an image of a cluster. Queues
-    /// keep the size that they began with. Waits for the cluster if the image has been changed since the last call.
+    /// Returns the device as it is by now, as far as that is known: other programs may resize or remove a file, and other
+    /// clients an image of a cluster. Queues keep the size that they began with. Takes a few system calls, and waits for
+    /// the cluster if the image has been changed since the last call.
     #[must_use]
-    pub fn bytes_now(&self) -> u64 {
+    pub fn state(&self) -> DeviceState {
+        let as_opened = DeviceState { bytes: self.bytes(), is_read_only: false, is_removed: false };
         match self {
+            Self::Virtual(_) => as_opened,
+            #[cfg(target_os = "linux")]
+            Self::File(file) => {
+                let uring::FileState { bytes, is_read_only, is_removed } = file.device.state();
+                DeviceState { bytes, is_read_only, is_removed }
+            }
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(export) => {
+                DeviceState { is_read_only: export.device.is_read_only(), ..as_opened }
+            }
             #[cfg(all(target_os = "linux", feature = "rbd"))]
-            Self::Rbd(image) => image.device.state().size,
-            _ => self.bytes(),
+            Self::Rbd(image) => DeviceState {
+                bytes: image.device.state().size,
+                is_read_only: image.device.is_read_only(),
+                ..as_opened
+            },
+        }
+    }
+
+    /// Returns how the device writes zeroes, if its [`Limits`](blkmq_core::Limits) say that it does.
+    #[must_use]
+    pub fn zeroing(&self) -> Zeroing {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::File(file) => {
+                Zeroing { is_fast: file.device.has_fast_zeroes(), keeps_room: true }
+            }
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(export) => {
+                Zeroing { is_fast: export.device.has_fast_zeroes(), keeps_room: false }
+            }
+            _ => Zeroing { is_fast: true, keeps_room: false },
         }
     }
 

@@ -46,6 +46,8 @@ impl IoFlags {
     pub const NOMERGE: Self = Self(1 << 3);
     /// Fail instead of waiting: the I/O is refused if it would have to be divided. Submission waits for nothing else.
     pub const NOWAIT: Self = Self(1 << 4);
+    /// Zeroes that are written keep their room: no hole is left. For devices that say that they can; others ignore it.
+    pub const NOUNMAP: Self = Self(1 << 5);
 
     /// The union of both, as `|`; for constants.
     #[must_use]

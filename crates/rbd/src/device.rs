@@ -83,6 +83,12 @@ impl RbdDevice {
         &self.notes
     }
 
+    /// Returns whether nothing can be written: the image is a snapshot, or was opened for reading.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.options.readonly
+    }
+
     /// Changes and stalls of the image since it was opened. Where librbd has noted a change, it is asked for the new size,
     /// which may wait for the cluster; a hardware queue never waits for that.
     #[must_use]

@@ -1,7 +1,10 @@
 //! [`Disk`]: a device with its queue, which exports share.
 
+use crate::failures::{Failure, Failures};
 use blkmq::prelude::*;
-use blkmq::{Device, Factory, Options, StartError};
+use blkmq::{Device, DeviceState, Factory, Options, StartError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A device under a scheduler.
 #[derive(Debug)]
@@ -9,6 +12,19 @@ pub struct Disk {
     name: String,
     device: Device,
     service: Service<AlignedBuf>,
+    /// As it was at the last look.
+    is_read_only: ReadOnly,
+    failures: Failures,
+}
+
+/// Whether nothing can be changed on a device, as it was seen last. A hint: the device has the last word.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadOnly(Arc<AtomicBool>);
+
+impl ReadOnly {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The credit of a worker's client: I/Os, and parts of divided ones, in flight for all its connections.
@@ -46,7 +62,32 @@ impl Disk {
         config.submitters = workers;
         config.depth = CREDIT;
         let service = Service::start(config).map_err(StartError::Service)?;
-        Ok(Self { name: name.to_owned(), device, service })
+        let is_read_only = ReadOnly(Arc::new(AtomicBool::new(device.state().is_read_only)));
+        let failures = Failures::default();
+        Ok(Self { name: name.to_owned(), device, service, is_read_only, failures })
+    }
+
+    /// Looks at the device as it is by now.
+    pub(crate) fn look(&self) -> DeviceState {
+        let state = self.device.state();
+        self.is_read_only.0.store(state.is_read_only, Ordering::Relaxed);
+        state
+    }
+
+    /// Whether it was read-only at the last look, from now on.
+    pub(crate) fn read_only(&self) -> &ReadOnly {
+        &self.is_read_only
+    }
+
+    /// Logs an I/O that failed.
+    pub(crate) fn failed(
+        &self,
+        export: &str,
+        (operation, offset): (&'static str, u64),
+        error: IoError,
+    ) {
+        let failure = Failure { device: &self.name, export, operation, offset, error };
+        self.failures.log(self.service.clock().now(), &failure);
     }
 
     /// Its name in messages and for control.

@@ -1,10 +1,10 @@
 //! [`Export`]: a disk, or a region of it, as clients see it.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, ReadOnly};
 use blkmq::core::{Class, IoPrio};
 use blkmq::{
     AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, GroupTree, IoMax, Promise,
-    SECTOR_SIZE,
+    SECTOR_SIZE, Zeroing,
 };
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
 use std::fmt;
@@ -150,11 +150,15 @@ pub(crate) struct Served {
     pub(crate) number: u32,
     /// The first byte on the disk.
     pub(crate) start: u64,
+    /// As long as its device takes writes; see [`info`](Self::info).
     pub(crate) info: ExportInfo,
+    /// Its device.
+    device_is_read_only: ReadOnly,
     pub(crate) group: GroupGuard<AlignedBuf>,
     /// The most bytes that one I/O of each kind may have; 0 if the disk does not have it.
     pub(crate) discard: u64,
     pub(crate) zeroes: u64,
+    pub(crate) zeroing: Zeroing,
     /// Connections that have agreed on it.
     connections: AtomicUsize,
     /// Buffers of reads are cleared first, because the disk does not fill them.
@@ -242,7 +246,7 @@ impl Table {
 
 impl Exports for Table {
     fn find(&self, name: &str) -> Option<ExportInfo> {
-        self.get(name).map(|export| export.info.clone())
+        self.get(name).map(|export| export.info())
     }
 
     fn list(&self, each: &mut dyn FnMut(&str, &str)) {
@@ -254,6 +258,20 @@ impl Served {
     /// Connections that have agreed on it.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing can be changed through it now.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.info.flags.contains(TransmissionFlags::READ_ONLY) || self.device_is_read_only.is_set()
+    }
+
+    /// The description that a client gets now.
+    fn info(&self) -> ExportInfo {
+        let mut info = self.info.clone();
+        if self.is_read_only() {
+            info.flags = read_only(info.flags);
+        }
+        info
     }
 
     /// It is no export of the server any more.
@@ -277,7 +295,9 @@ impl Served {
         let in_bytes = |sectors: u32| u64::from(sectors) * u64::from(SECTOR_SIZE);
         let (discard, zeroes) =
             (in_bytes(limits.max_discard_sectors), in_bytes(limits.max_write_zeroes_sectors));
-        let flags = flags(export.read_only, limits.rotational, discard > 0, zeroes > 0);
+        let zeroing = disk.device().zeroing();
+        let flags = flags(limits.rotational, discard > 0, zeroes > 0 && zeroing.is_fast);
+        let flags = if export.read_only { read_only(flags) } else { flags };
         Ok(Self {
             disk: export.disk,
             number,
@@ -291,8 +311,10 @@ impl Served {
                 contexts: vec![BASE_ALLOCATION.to_owned()],
             },
             group: group.map_err(ExportError::Group)?,
+            device_is_read_only: disk.read_only().clone(),
             discard,
             zeroes,
+            zeroing,
             connections: AtomicUsize::new(0),
             clears: !disk.device().moves_data(),
             ioprio: ioprio(export.class),
@@ -339,17 +361,19 @@ fn ioprio(class: Class) -> IoPrio {
 
 /// Every export can be flushed and written through, and a FLUSH on any connection covers all of them, since all go
 /// through one queue (`docs/spec/nbd.md`, section 4.1).
-fn flags(read_only: bool, rotational: bool, discards: bool, zeroes: bool) -> TransmissionFlags {
+fn flags(rotational: bool, discards: bool, fast_zeroes: bool) -> TransmissionFlags {
     use TransmissionFlags as F;
-    let always = F::SEND_FLUSH | F::SEND_FUA | F::CAN_MULTI_CONN | F::SEND_CACHE;
-    let chosen = [
-        (read_only, F::READ_ONLY),
-        (rotational, F::ROTATIONAL),
-        (discards && !read_only, F::SEND_TRIM),
-        (!read_only, F::SEND_WRITE_ZEROES),
-        (zeroes && !read_only, F::SEND_FAST_ZERO),
-    ];
+    let always =
+        F::SEND_FLUSH | F::SEND_FUA | F::CAN_MULTI_CONN | F::SEND_CACHE | F::SEND_WRITE_ZEROES;
+    let chosen =
+        [(rotational, F::ROTATIONAL), (discards, F::SEND_TRIM), (fast_zeroes, F::SEND_FAST_ZERO)];
     chosen.iter().filter(|(is, _)| *is).fold(always, |all, (_, flag)| all | *flag)
+}
+
+/// The flags of an export to which nothing can be written.
+fn read_only(flags: TransmissionFlags) -> TransmissionFlags {
+    use TransmissionFlags as F;
+    flags.with(F::READ_ONLY).without(F::SEND_TRIM | F::SEND_WRITE_ZEROES | F::SEND_FAST_ZERO)
 }
 
 fn block_sizes(block: u32) -> BlockSizes {

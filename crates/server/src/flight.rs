@@ -41,6 +41,8 @@ pub(crate) struct Flight {
     pub(crate) connection: Key,
     pub(crate) to: ReplyTo,
     pub(crate) work: Work,
+    /// The place on the disk, in bytes, of the last I/O that began; of a long request, where it begins.
+    pub(crate) at: u64,
     /// Bytes that it counts for.
     pub(crate) bytes: usize,
 }
@@ -58,6 +60,20 @@ pub(crate) enum Work {
     Steps(Steps),
     /// A read or write in portions.
     Long(Long),
+}
+
+impl Work {
+    /// Its name for the log.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Read(_) => "read",
+            Self::Write(_) => "write",
+            Self::Plain => "flush",
+            Self::Steps(steps) => steps.name(),
+            Self::Long(long) if long.is_read() => "read",
+            Self::Long(_) => "write",
+        }
+    }
 }
 
 /// The places of requests in flight.

@@ -52,9 +52,19 @@ impl Long {
         self.op == Transfer::Read
     }
 
+    /// The first byte on the disk.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Bytes of all portions.
     pub(crate) fn length(&self) -> u32 {
         self.length
+    }
+
+    /// The first byte of a portion, counted from the first one of all.
+    pub(crate) fn skips(&self, portion: u32) -> u64 {
+        u64::from(portion) * u64::from(self.portion)
     }
 
     /// Is a portion left to begin?

@@ -267,6 +267,13 @@ impl Server {
         self.shared.exports.now().names().map(str::to_owned).collect()
     }
 
+    /// Returns whether nothing can be changed through the export now, because of its setting or of its device; true if
+    /// there is no such export.
+    #[must_use]
+    pub fn is_read_only(&self, export: &str) -> bool {
+        self.shared.exports.now().get(export).is_none_or(|it| it.is_read_only())
+    }
+
     /// Its disks.
     #[must_use]
     pub fn disks(&self) -> &[Disk] {

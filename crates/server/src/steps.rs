@@ -5,7 +5,7 @@
 //! beside the worker. When a step begins is the worker's business. No clock, no socket.
 
 use crate::buffers::BLOCK;
-use blkmq::{AlignedBuf, Bytes, Io};
+use blkmq::{AlignedBuf, Bytes, Io, IoFlags};
 use std::ops::Range;
 
 /// Bytes of the first steps: memory is zeroed in about the time in which a portion of a read is copied to its client.
@@ -32,6 +32,20 @@ pub(crate) struct Steps {
     /// The turn of the worker in which the last step began.
     turn: u32,
     fua: bool,
+    /// Of a [`Op::WriteZeroes`]: how, and the first byte of its last step.
+    zeroes: Zeroes,
+    begun: u64,
+    /// For the log, whose line is written when there may be no step left.
+    name: &'static str,
+}
+
+/// How a range is zeroed by the device's own operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Zeroes {
+    /// The room is kept.
+    pub(crate) no_hole: bool,
+    /// Where the device turns out not to have the operation, buffers of half of so many bytes are written instead.
+    pub(crate) otherwise: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,12 +62,12 @@ enum Op {
 impl Steps {
     /// Discards `range`, of which the device takes `most` bytes at a time.
     pub(crate) fn trim(range: Range<u64>, most: u64, fua: bool) -> Self {
-        Self::new(Op::Discard, range, most, fua)
+        Self { name: "trim", ..Self::new(Op::Discard, range, most, fua) }
     }
 
     /// Zeroes `range` by the device's own operation, which takes `most` bytes at a time.
-    pub(crate) fn zero(range: Range<u64>, most: u64, fua: bool) -> Self {
-        Self::new(Op::WriteZeroes, range, most, fua)
+    pub(crate) fn zero(range: Range<u64>, most: u64, fua: bool, zeroes: Zeroes) -> Self {
+        Self { zeroes, ..Self::new(Op::WriteZeroes, range, most, fua) }
     }
 
     /// Writes zeroes over `range`, a buffer of half a `portion` at a time.
@@ -62,7 +76,21 @@ impl Steps {
     }
 
     fn new(op: Op, Range { start, end }: Range<u64>, most: u64, fua: bool) -> Self {
-        Self { op, next: start, end, step: most.min(FIRST), most, turn: 0, fua }
+        let (zeroes, name) = (Zeroes::default(), "write zeroes");
+        let step = most.min(FIRST);
+        Self { op, next: start, end, step, most, turn: 0, fua, zeroes, begun: start, name }
+    }
+
+    /// Its name for the log.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The device has no such operation after all. True if the rest is written byte by byte from now on.
+    pub(crate) fn falls_back(&mut self) -> bool {
+        let Some(portion) = self.zeroes.otherwise else { return false };
+        *self = Self::fill(self.begun..self.end, portion, self.fua);
+        true
     }
 
     /// Is no step left to begin?
@@ -81,6 +109,7 @@ impl Steps {
     ) -> Io<AlignedBuf> {
         self.turn = turn;
         let range = self.next..self.step_end();
+        self.begun = range.start;
         let (op, len) = (self.op, range.end - range.start);
         self.next = range.end;
         if self.next == self.end {
@@ -90,6 +119,9 @@ impl Steps {
         let io = match op {
             Op::Discard => return Io::discard(bytes),
             Op::Flush => return Io::flush(),
+            Op::WriteZeroes if self.zeroes.no_hole => {
+                Io::write_zeroes(bytes).with(IoFlags::NOUNMAP)
+            }
             Op::WriteZeroes => Io::write_zeroes(bytes),
             Op::Fill => {
                 let mut zeroes = buffer(len as usize);
@@ -145,7 +177,7 @@ mod tests {
     fn steps_are_short_while_the_device_works_in_the_turn_of_the_worker() {
         let steps = Steps::trim(0..5 * MIB / 2, 1 << 32, false);
         assert_eq!(all(steps, 0), [(0, MIB), (MIB, MIB), (2 * MIB, MIB / 2)]);
-        let steps = Steps::zero(0..2560, 1024, false);
+        let steps = Steps::zero(0..2560, 1024, false, Zeroes::default());
         assert_eq!(all(steps, 0), [(0, 1024), (1024, 1024), (2048, 512)]);
     }
 
@@ -161,6 +193,18 @@ mod tests {
         let steps = Steps::fill(512..40 << 10, 32 << 10, true);
         let expected = [(512, 15 * 1024 + 512), (16 << 10, 16 << 10), (32 << 10, 8 << 10)];
         assert_eq!(all(steps, 0), expected);
+    }
+
+    #[test]
+    fn zeroes_that_the_device_turns_out_not_to_have_are_written_from_the_step_that_was_refused() {
+        let zeroes = Zeroes { no_hole: true, otherwise: Some(64 << 10) };
+        let mut steps = Steps::zero(0..3 * MIB, MIB, false, zeroes);
+        assert_eq!(steps.begin(0, AlignedBuf::new).flags, IoFlags::NOUNMAP);
+        steps.begin(0, AlignedBuf::new);
+        assert!(steps.falls_back());
+        let written = all(steps, 0);
+        assert_eq!((written[0], written.len()), ((MIB, 32 << 10), 64));
+        assert!(!Steps::zero(0..MIB, MIB, false, Zeroes::default()).falls_back(), "fast or not");
     }
 
     #[test]

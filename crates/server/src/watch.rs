@@ -1,10 +1,10 @@
 //! The watch over a running server: I/Os that took long are logged with their stages, I/Os that do not come back while they
-//! do not, and changes of the stores behind disks.
+//! do not, and changes of the devices themselves.
 //!
 //! A thread of its own looks once a second. It writes few lines, however much is slow.
 
 use crate::export::Table;
-use crate::store::Store;
+use crate::standing::Standing;
 use crate::worker::Shared;
 use blkmq::{Instant, Nanos, QueueStats, SlowIo};
 use std::io;
@@ -36,7 +36,7 @@ impl Watch {
         let stopped = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stopped);
         let mut reported = vec![OLD; shared.disks.len()];
-        let mut stores = Vec::from_iter(shared.disks.iter().map(Store::new));
+        let mut standings = Vec::from_iter(shared.disks.iter().map(Standing::new));
         let run = move || {
             while !is_stopped.load(Ordering::Relaxed) {
                 std::thread::park_timeout(PERIOD);
@@ -44,8 +44,8 @@ impl Watch {
                     log_slow(&shared, disk);
                     log_old(&shared, disk, next);
                 }
-                for (disk, store) in shared.disks.iter().zip(&mut stores) {
-                    store.look(disk);
+                for (disk, standing) in shared.disks.iter().zip(&mut standings) {
+                    standing.look(disk);
                 }
             }
         };

@@ -14,4 +14,5 @@ mod requests;
 mod rig;
 mod talk;
 mod tls;
+mod truth;
 mod until;

@@ -2,6 +2,7 @@
 
 use crate::extents;
 use crate::parts::{self, Part};
+use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
 use crate::ring::Ring;
 use crate::target::Target;
@@ -120,6 +121,31 @@ impl UringDevice {
         parts::alignment(&self.parts).memory
     }
 
+    /// Returns what the device is by now; another program may have changed it. Some system calls for each of its files.
+    #[must_use]
+    pub fn state(&self) -> FileState {
+        let mut all = FileState { bytes: 0, is_read_only: false, is_removed: false };
+        let mut is_short = false;
+        for part in &self.parts {
+            let FileState { bytes, is_read_only, is_removed } = part.target.present.look();
+            // The device ends with the first file that is too short.
+            if !is_short {
+                all.bytes = part.start * u64::from(SECTOR_SIZE) + bytes;
+            }
+            is_short |= bytes < part.target.limits.capacity * u64::from(SECTOR_SIZE);
+            all.is_read_only |= is_read_only;
+            all.is_removed |= is_removed;
+        }
+        all
+    }
+
+    /// Returns whether zeroes can be written without being sent to the device, so that it takes less time than other
+    /// writes of as many bytes.
+    #[must_use]
+    pub fn has_fast_zeroes(&self) -> bool {
+        self.parts.iter().all(|part| part.target.has_fast_zeroes)
+    }
+
     /// Queues made from now on register the memory of `pool` with the kernel. It is then mapped as long as they
     /// exist, which counts towards `RLIMIT_MEMLOCK`; buffers of other memory can be used as well. Without effect with
     /// [`fixed`](Options::fixed) off.
@@ -152,7 +178,9 @@ impl UringDevice {
             let Some(part) = part else { break };
             let (start, end) = (bytes(part.start), bytes(part.end()).min(range.end));
             let left = most.max(1) - found.len();
-            for extent in extents::of_file(&part.target.file, at - start..end - start, left)? {
+            let block = part.target.alignment.block;
+            let inside = at - start..end - start;
+            for extent in extents::of_file(&part.target.file, inside, block, left)? {
                 at = start + extent.end;
                 Extent::append(&mut found, Extent { end: at, ..extent });
             }

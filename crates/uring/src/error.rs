@@ -49,6 +49,13 @@ pub enum OpenError {
         /// The reason.
         why: &'static str,
     },
+    /// It is an image of another format than raw, and not to be taken as raw.
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// The name of the format.
+        format: &'static str,
+    },
     /// io_uring is not available: not built into the kernel, switched off, or filtered.
     NoIoUring {
         /// `ENOSYS`, `EPERM` or `EACCES`.
@@ -121,6 +128,7 @@ impl From<OpenError> for io::Error {
             OpenError::Parameter(_)
             | OpenError::NotStorage { .. }
             | OpenError::Empty { .. }
+            | OpenError::Image { .. }
             | OpenError::NotExtended { .. } => io::ErrorKind::InvalidInput,
         };
         Self::new(kind, error)
@@ -144,6 +152,12 @@ impl fmt::Display for OpenError {
             Self::NotExtended { path, why } => {
                 write!(f, "{} cannot be extended: {why}", path.display())
             }
+            Self::Image { path, format } => write!(
+                f,
+                "{} begins like a {format} image, and its bytes would be taken as those of a disk; accepted: a raw image, \
+                 as qemu-img convert -O raw makes, an export of qemu-nbd (nbd:), or format=raw to take it as it is",
+                path.display()
+            ),
             Self::NoIoUring { why, disabled } => {
                 write!(f, "io_uring is not available here ({why}): ")?;
                 match disabled.as_deref() {
@@ -213,6 +227,7 @@ impl std::error::Error for OpenError {
             Self::NotStorage { .. }
             | Self::InUse { .. }
             | Self::Empty { .. }
+            | Self::Image { .. }
             | Self::NotExtended { .. }
             | Self::Missing { .. } => None,
         }

@@ -32,6 +32,11 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     ),
     parameter("create_size", "", "another name of size"),
     parameter("readonly", "0", "open for reading; everything else is answered with EROFS"),
+    parameter(
+        "format",
+        "",
+        "raw: the file is a disk though it begins like an image of another format, which is refused otherwise",
+    ),
     parameter("locking", "1", "keep other programs from writing to a file meanwhile, as QEMU does"),
 ];
 
@@ -51,6 +56,8 @@ pub struct Options {
     pub size_bytes: Option<u64>,
     /// Open for reading only.
     pub readonly: bool,
+    /// Take the bytes of the file as a disk, even if they begin like an image of another format.
+    pub raw: bool,
     /// Lock a regular file against a second program that writes to it, with the locks of QEMU. Block devices are
     /// claimed in any case.
     pub locking: bool,
@@ -65,6 +72,7 @@ impl Default for Options {
             fixed: true,
             size_bytes: None,
             readonly: false,
+            raw: false,
             locking: true,
         }
     }
@@ -111,6 +119,8 @@ impl Options {
                     options.size_bytes = Some(given.bytes(Unit::MIB, MAX_BYTES)?);
                 }
                 "readonly" => options.readonly = given.flag()?,
+                "format" if given.value == "raw" => options.raw = true,
+                "format" => return Err(given.refuse("raw").into()),
                 "locking" => options.locking = given.flag()?,
                 name => unreachable!("{name} is in the table and not read"),
             }
@@ -132,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
-        let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,size=7,readonly=y,locking=off";
+        let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,size=7,readonly=y,format=raw,locking=off";
         let (path, options) = Options::parse(text).expect("valid");
         let expected = Options {
             hw_queues: Some(4),
@@ -141,6 +151,7 @@ mod tests {
             fixed: false,
             size_bytes: Some(7 << 20),
             readonly: true,
+            raw: true,
             locking: false,
         };
         assert_eq!((path, options), (PathBuf::from("/dev/sda"), expected));
@@ -165,7 +176,7 @@ mod tests {
         assert_eq!(
             refusal("a,depth=1"),
             "no parameter 'depth'; accepted: path, hw_queues, hw_queue_depth, direct, fixed, size, \
-             create_size, readonly, locking"
+             create_size, readonly, format, locking"
         );
         assert_eq!(
             refusal("a,hw_queue_depth=0"),

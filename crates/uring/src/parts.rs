@@ -1,8 +1,9 @@
 //! The files of a device, and the sectors of the device that each of them holds. Usually one file holds all of them.
 
-use crate::request::File;
+use crate::present::Present;
+use crate::request::{File, ZeroBy};
 use crate::target::{Alignment, Target};
-use blkmq_core::Limits;
+use blkmq_core::{Limits, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
 use io_uring::squeue;
 use std::os::fd::AsRawFd;
@@ -53,7 +54,7 @@ pub(crate) fn limits(parts: &[Part]) -> Limits {
     }
     if all().any(|limits| limits.logical_block_size != joined.logical_block_size) {
         // Whole blocks of the file with the largest ones.
-        let block = joined.logical_block_size / blkmq_core::SECTOR_SIZE;
+        let block = joined.logical_block_size / SECTOR_SIZE;
         let whole = |sectors: u32| sectors / block * block;
         joined.max_sectors = whole(joined.max_sectors).max(block);
         joined.max_discard_sectors = whole(joined.max_discard_sectors);
@@ -71,6 +72,12 @@ pub(crate) fn cache(parts: &[Part]) -> WriteCache {
         return WriteCache::Through;
     }
     WriteCache::Back { fua: caches().all(|cache| cache != WriteCache::Back { fua: false }) }
+}
+
+/// The method of writing zeroes that may leave holes.
+pub(crate) fn zeroes(parts: &[Part]) -> ZeroBy {
+    let makes_holes = |part: &Part| part.target.limits.max_discard_sectors > 0;
+    if parts.iter().all(makes_holes) { ZeroBy::Hole } else { ZeroBy::Range }
 }
 
 /// The alignment that suits all of them.
@@ -94,6 +101,16 @@ pub(crate) struct OpenFile {
     end: u64,
     pub(crate) file: File,
     pub(crate) readonly: bool,
+    pub(crate) present: Arc<Present>,
+}
+
+impl OpenFile {
+    /// Returns whether the file has all of these sectors of the device, as far as it was looked at.
+    #[inline]
+    pub(crate) fn has(&self, sector: u64, sectors: u32) -> bool {
+        let end = sector - self.start + u64::from(sectors);
+        self.present.reaches(end * u64::from(SECTOR_SIZE))
+    }
 }
 
 impl Files {
@@ -106,7 +123,8 @@ impl Files {
                 File { fd: part.target.file.as_raw_fd(), flags: squeue::Flags::empty() }
             };
             let readonly = part.target.readonly;
-            OpenFile { start: part.start, end: part.end(), file, readonly }
+            let present = Arc::clone(&part.target.present);
+            OpenFile { start: part.start, end: part.end(), file, readonly, present }
         };
         let open = parts.iter().map(|part| Arc::clone(&part.target.file)).collect();
         Self { all: parts.iter().enumerate().map(file).collect(), _open: open }

@@ -39,6 +39,7 @@ pub struct UringQueue {
     /// Where the submitter sleeps that has this queue to itself, if it may be one of several such queues.
     place: Option<Place>,
     alignment: target::Alignment,
+    /// The method of writing zeroes that may leave holes.
     zero: ZeroBy,
     places: Places,
     /// Places to be submitted again, each with the time from which; the earliest first.
@@ -84,7 +85,7 @@ impl UringQueue {
             ring,
             files: Files::new(parts, options.fixed),
             alignment: parts::alignment(parts),
-            zero: ZeroBy::Range,
+            zero: parts::zeroes(parts),
             places: Places::new(depth),
             later: VecDeque::new(),
             resubmit: None,
@@ -167,11 +168,14 @@ impl UringQueue {
             let answer = self.answers.bend(answer);
             let request = &mut self.places[at];
             match request.judge(answer, self.alignment.block) {
-                Step::Done(result) => over(self, at, result),
-                Step::Again => {
-                    if request.zeroes_by_hole() {
-                        self.zero = ZeroBy::Hole;
+                Step::Done(result) => {
+                    if result == Err(IoError::IO) {
+                        // It may have met a new end of the file.
+                        self.files.at(request.file()).present.look();
                     }
+                    over(self, at, result);
+                }
+                Step::Again => {
                     self.push(at);
                     pushed = true;
                 }
@@ -224,8 +228,17 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
                 return Enqueued::Done(rq, Err(IoError::IO));
             };
             let file = self.files.at(at as usize);
-            if file.readonly && kind != Kind::Read {
-                return Enqueued::Done(rq, Err(READ_ONLY));
+            if kind != Kind::Read {
+                if file.readonly {
+                    return Enqueued::Done(rq, Err(READ_ONLY));
+                }
+                if !matches!(kind, Kind::Write { .. }) {
+                    // For the kernel, a hole behind the end is no error.
+                    file.present.look();
+                }
+                if !file.has(rq.sector(), rq.sectors()) {
+                    return Enqueued::Done(rq, Err(IoError::IO));
+                }
             }
             (at..=at, file.start)
         };

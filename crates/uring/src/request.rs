@@ -19,9 +19,9 @@ pub(crate) struct File {
 /// The method of writing zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ZeroBy {
-    /// `FALLOC_FL_ZERO_RANGE`.
+    /// `FALLOC_FL_ZERO_RANGE`, which keeps the room.
     Range,
-    /// A hole, where the file system has nothing better; it reads as zeroes too.
+    /// A hole, which reads as zeroes and takes no room.
     Hole,
 }
 
@@ -77,12 +77,14 @@ pub(crate) struct Request {
 unsafe impl Send for Request {}
 
 impl Kind {
+    /// `zero`: the method for zeroes that may leave holes.
     pub(crate) fn of(rq: &Inflight, zero: ZeroBy) -> Self {
         match rq.op() {
             Op::Read => Self::Read,
             Op::Write => Self::Write { durable: rq.flags().contains(IoFlags::FUA) },
             Op::Flush => Self::Flush,
             Op::Discard => Self::Discard,
+            Op::WriteZeroes if rq.flags().contains(IoFlags::NOUNMAP) => Self::Zero(ZeroBy::Range),
             Op::WriteZeroes => Self::Zero(zero),
         }
     }
@@ -271,17 +273,12 @@ impl Request {
                     Step::Later
                 }
             }
-            n if -n == libc::EOPNOTSUPP && self.kind == Kind::Zero(ZeroBy::Range) => {
-                self.kind = Kind::Zero(ZeroBy::Hole);
+            n if -n == libc::EOPNOTSUPP && self.kind == Kind::Zero(ZeroBy::Hole) => {
+                self.kind = Kind::Zero(ZeroBy::Range);
                 Step::Again
             }
             n => Step::Done(Err(IoError(u16::try_from(-n).unwrap_or(IoError::IO.0)))),
         }
-    }
-
-    /// Are its zeroes written as holes, for lack of a better method?
-    pub(crate) fn zeroes_by_hole(&self) -> bool {
-        self.kind == Kind::Zero(ZeroBy::Hole)
     }
 
     /// `done` bytes have been moved. A short transfer continues at the last whole block, since direct I/O can begin
@@ -431,9 +428,9 @@ mod tests {
     fn what_moves_no_data_is_done_at_once_and_zeroes_have_a_second_way() {
         assert_eq!(request(Kind::Flush, &[]).judge(0, 512), Step::Done(Ok(())));
         assert_eq!(request(Kind::Discard, &[]).judge(0, 512), Step::Done(Ok(())));
-        let mut zeroes = request(Kind::Zero(ZeroBy::Range), &[]);
+        let mut zeroes = request(Kind::Zero(ZeroBy::Hole), &[]);
         assert_eq!(zeroes.judge(-libc::EOPNOTSUPP, 512), Step::Again);
-        assert!(zeroes.zeroes_by_hole());
+        assert_eq!(zeroes.kind, Kind::Zero(ZeroBy::Range), "it may keep its room");
         let step = zeroes.judge(-libc::EOPNOTSUPP, 512);
         assert_eq!(step, Step::Done(Err(IoError::NOT_SUPPORTED)));
     }

@@ -6,6 +6,12 @@ use std::path::PathBuf;
 /// The queue attributes of one block device.
 pub(crate) struct Queue(PathBuf);
 
+/// Returns whether the kernel lets nothing be written to block device number `dev`.
+pub(crate) fn is_read_only(dev: u64) -> bool {
+    let attribute = format!("/sys/dev/block/{}:{}/ro", major(dev), minor(dev));
+    std::fs::read_to_string(attribute).is_ok_and(|text| text.trim() == "1")
+}
+
 impl Queue {
     /// The attributes of device number `dev`; for a partition, of its disk. `None` if there are none, as for a file
     /// system on no device or on several.

@@ -3,13 +3,15 @@
 //! This module knows nothing about rings. Deviations from the options are reported in notes.
 
 use crate::lock::{Access, LockError, lock};
-use crate::{OpenError, Options, layout, sysfs};
+use crate::present::{self, Kind, Present};
+use crate::{OpenError, Options, image, layout, sysfs};
 use blkmq_buf::{AlignedBuf, PAGE};
 use blkmq_core::{Limits, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
-use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, SeekFrom, StatxFlags, seek};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,13 +24,6 @@ const PAGE_SECTORS: u64 = PAGE as u64 / SECTOR_SIZE as u64;
 const MAX_BLOCK: u32 = 4096;
 /// Sectors in one discard, or one write of zeroes: as many as fit 32 bits of bytes.
 const MAX_HOLE_SECTORS: u64 = (u32::MAX >> 9) as u64;
-
-/// The type of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    File,
-    BlockDevice,
-}
 
 /// The unit of an I/O, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +42,9 @@ pub(crate) struct Target {
     pub(crate) limits: Limits,
     pub(crate) cache: WriteCache,
     pub(crate) readonly: bool,
+    /// The device writes zeroes without being sent any.
+    pub(crate) has_fast_zeroes: bool,
+    pub(crate) present: Arc<Present>,
     pub(crate) is_direct: bool,
     pub(crate) notes: Vec<String>,
 }
@@ -69,10 +67,8 @@ impl Target {
         keep_out(path, &file, kind, options, &mut notes)?;
         let about = |e| OpenError::file(path, "look at")(e);
         let meta = file.metadata().map_err(about)?;
-        let bytes = match kind {
-            Kind::File => meta.len(),
-            Kind::BlockDevice => (&file).seek(SeekFrom::End(0)).map_err(about)?,
-        };
+        let bytes = present::bytes(&file, kind).map_err(about)?;
+        let readonly = options.readonly || present::is_read_only(&file, kind);
         let rest = bytes % u64::from(alignment.block);
         if bytes == rest {
             return Err(OpenError::Empty { path: path.into(), block: alignment.block });
@@ -88,39 +84,59 @@ impl Target {
         };
         let mut limits = limits(queue.as_ref(), alignment.block, bytes - rest);
         limits.rotational = queue.as_ref().is_some_and(|queue| queue.is_set("rotational"));
-        let whole = |sectors: u64| {
-            let block = u64::from(alignment.block / SECTOR_SIZE);
-            (sectors / block * block) as u32
-        };
-        // The kernel writes zeroes to a device that has no such operation. If opened for reading, such I/Os are
-        // answered like writes.
-        limits.max_write_zeroes_sectors = whole(MAX_HOLE_SECTORS);
-        if !options.readonly {
-            let most = match kind {
-                Kind::File => holes_of_file(&file, bytes),
-                Kind::BlockDevice => discard_of_device(queue.as_ref(), &mut notes),
-            };
-            limits.max_discard_sectors = whole(most);
-            if kind == Kind::File {
-                // A file system with a better method for zeroes has holes, too.
-                limits.max_write_zeroes_sectors = limits.max_discard_sectors;
+        // The kernel writes zeroes to a device that has no such operation, at the rate of other writes. If opened for
+        // reading, such I/Os are answered like writes.
+        limits.max_write_zeroes_sectors = whole(MAX_HOLE_SECTORS, alignment.block);
+        let zeroes = queue.as_ref().and_then(|queue| queue.number("write_zeroes_max_bytes"));
+        let has_fast_zeroes = kind == Kind::File || zeroes.is_some_and(|bytes| bytes > 0);
+        match kind {
+            _ if readonly => {}
+            Kind::File => {
+                let most = whole(holes_of_file(&file, bytes), alignment.block);
+                limits.max_discard_sectors = most;
+                // A file system that zeroes in place has holes, too.
+                limits.max_write_zeroes_sectors = most;
+                limits.discard_granularity = granularity(Some(meta.blksize()), alignment.block);
             }
-            let granularity = match kind {
-                Kind::File => Some(meta.blksize()),
-                Kind::BlockDevice => queue.as_ref().and_then(|q| q.number("discard_granularity")),
-            };
-            limits.discard_granularity = granularity
-                .filter(|bytes| bytes.is_multiple_of(alignment.block.into()))
-                .and_then(|bytes| u32::try_from(bytes).ok())
-                .unwrap_or(0);
+            Kind::BlockDevice => {
+                let most = discard_of_device(queue.as_ref(), &mut notes);
+                limits.max_discard_sectors = whole(most, alignment.block);
+                let unit = queue.as_ref().and_then(|queue| queue.number("discard_granularity"));
+                limits.discard_granularity = granularity(unit, alignment.block);
+            }
+        }
+        if readonly && !options.readonly {
+            notes.push("the block device is read-only".into());
         }
         let file = Arc::new(file);
-        let readonly = options.readonly;
-        Ok(Self { file, alignment, limits, cache, readonly, is_direct, notes })
+        let present = Arc::new(Present::new(&file, kind, alignment.block, readonly));
+        Ok(Self {
+            file,
+            alignment,
+            limits,
+            cache,
+            readonly,
+            has_fast_zeroes,
+            present,
+            is_direct,
+            notes,
+        })
     }
 }
 
-/// Makes the file as large as requested, and returns its type.
+/// As many sectors in whole blocks.
+fn whole(sectors: u64, block: u32) -> u32 {
+    let block = u64::from(block / SECTOR_SIZE);
+    (sectors / block * block) as u32
+}
+
+/// The unit of discards, if it is one in blocks.
+fn granularity(bytes: Option<u64>, block: u32) -> u32 {
+    let unit = bytes.filter(|bytes| bytes.is_multiple_of(block.into()));
+    unit.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(0)
+}
+
+/// Makes the file as large as requested, and returns its type. An image of another format is refused before it is changed.
 fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
     let found = match std::fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && options.size_bytes.is_some() => None,
@@ -133,6 +149,13 @@ fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
         }
         _ => Kind::File,
     };
+    if !options.raw
+        && let Ok(file) = File::open(path)
+        && let Ok(bytes) = present::bytes(&file, kind)
+        && let Some(format) = image::format(&file, bytes)
+    {
+        return Err(OpenError::Image { path: path.into(), format });
+    }
     let Some(bytes) = options.size_bytes else { return Ok(kind) };
     let refuse = |why| Err(OpenError::NotExtended { path: path.into(), why });
     let is_large_enough = found.is_some_and(|found| found.len() >= bytes);
@@ -279,12 +302,30 @@ fn device_cache(queue: &sysfs::Queue) -> WriteCache {
     }
 }
 
-/// Sectors in one hole; 0 if the file system makes none. Tried beyond the end of the file, where no data is lost.
+/// Sectors in one hole; 0 if the file system makes none. Tried beyond the end of the file, where no data is lost, or
+/// where there is a hole already if no file can be longer.
 fn holes_of_file(file: &File, bytes: u64) -> u64 {
-    let behind = bytes.next_multiple_of(PAGE as u64);
-    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let can = rustix::fs::fallocate(file, hole, behind, PAGE as u64).is_ok();
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let page = PAGE as u64;
+    let punch = |at| rustix::fs::fallocate(file, mode, at, page);
+    let can = match punch(bytes.checked_next_multiple_of(page).unwrap_or(bytes)) {
+        Err(Errno::FBIG | Errno::INVAL) => {
+            page_of_hole(file, bytes).is_some_and(|at| punch(at).is_ok())
+        }
+        punched => punched.is_ok(),
+    };
     if can { MAX_HOLE_SECTORS } else { 0 }
+}
+
+/// The place of a page in the first hole of the file, if that is large enough.
+fn page_of_hole(file: &File, bytes: u64) -> Option<u64> {
+    let page = PAGE as u64;
+    let at = seek(file, SeekFrom::Hole(0)).ok()?.checked_next_multiple_of(page)?;
+    let is_free = match seek(file, SeekFrom::Data(at)) {
+        Ok(data) => at + page <= data,
+        Err(error) => error == Errno::NXIO,
+    };
+    (is_free && at.checked_add(page)? <= bytes).then_some(at)
 }
 
 /// Sectors in one discard; 0 if the device has none. A hole in a device is a write of zeroes that it unmaps, so it

@@ -5,7 +5,7 @@
 use crate::common;
 
 use blkmq_buf::AlignedBuf;
-use blkmq_core::{IoFlags, Op};
+use blkmq_core::{IoError, IoFlags, Op};
 use blkmq_engine::{Io, WriteCache};
 use blkmq_uring::OpenError;
 use common::{BLOCK, SECTORS, TempFile, block, call, io, is_filled, open, service};
@@ -91,4 +91,33 @@ fn a_block_device_stores_discards_and_flushes() {
         let expected = if (4..8).contains(&n) || (16..20).contains(&n) { 0 } else { n + 1 };
         assert!(result.is_ok() && is_filled(buf.as_mut_slice(), expected), "block {n}");
     }
+}
+
+/// Regression test: a block device that takes no writes was taken for one that does, as the kernel lets it be opened.
+#[test]
+#[ignore = "needs root and the loop driver; cargo xtask interop runs it"]
+fn a_block_device_that_takes_no_writes_is_read_only_and_says_so() {
+    let test = "a_block_device_that_takes_no_writes_is_read_only";
+    let file = TempFile::new(test, BLOCKS * BLOCK as u64);
+    let disk = Loop::new(&file);
+    let access = |option: &str| {
+        let set = Command::new("blockdev").args([option, &disk.0]).status();
+        assert!(set.expect("blockdev is installed").success(), "{option}");
+    };
+    access("--setro");
+    let Some(opened) = open(test, &disk.0) else { return };
+    let device = opened.expect("it opens");
+    assert!(device.state().is_read_only && device.shape.limits.max_discard_sectors == 0);
+    assert!(device.notes.iter().any(|note| note.contains("read-only")), "{:?}", device.notes);
+    let started = service(&device, 1);
+    let mut client = started.client().expect("one submitter");
+    assert_eq!(call(&mut client, io(Op::Write, 0, block(1))).0, Err(IoError(30)));
+    drop((client, started, device));
+    access("--setrw");
+    let device = open(test, &disk.0).expect("io_uring is there").expect("it opens");
+    assert!(!device.state().is_read_only);
+    access("--setro");
+    assert!(device.state().is_read_only, "it is noticed later, too");
+    // The next file behind this loop device would have it.
+    access("--setrw");
 }

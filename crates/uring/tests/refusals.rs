@@ -228,3 +228,43 @@ fn a_thread_may_submit_and_go() {
         }
     }
 }
+
+/// Regression test: the bytes of an image were served as those of a disk, and `size` made it longer.
+#[test]
+fn an_image_of_another_format_is_refused_by_its_name_unless_it_is_to_be_raw() {
+    let test = "an_image_of_another_format_is_refused";
+    let file = TempFile::new(test, 0);
+    std::fs::write(file.path(), [&b"QFI\xfb\0\0\0\x03"[..], &[0; 8184]].concat()).expect("ours");
+    let path = file.path().display();
+    for options in ["", ",size=1", ",readonly=1"] {
+        let refused = open(test, &format!("{path}{options}"));
+        let Some(refused) = refused else { return };
+        let error = refused.expect_err("it is an image");
+        assert!(matches!(error, OpenError::Image { format: "qcow2", .. }), "{error}");
+        assert!(error.to_string().contains("format=raw"), "{error}");
+        assert_eq!(file.bytes().len(), 8192, "nothing is changed");
+    }
+    assert!(file.try_open(",format=raw").is_ok());
+    let other = file.try_open(",format=qcow2").expect_err("only raw").to_string();
+    assert_eq!(other, "format=qcow2 is not possible; accepted: raw");
+}
+
+/// Regression test: a file that another program had removed was served until the server ended, without a word.
+#[test]
+fn a_file_is_known_to_be_cut_grown_or_removed() {
+    let test = "a_file_is_known_to_be_cut_grown_or_removed";
+    let file = TempFile::new(test, 4 * BLOCK as u64);
+    let Some(device) = file.open(test, "") else { return };
+    let state = |blocks: usize, is_removed| {
+        let bytes = (blocks * BLOCK) as u64;
+        blkmq_uring::FileState { bytes, is_read_only: false, is_removed }
+    };
+    assert_eq!(device.state(), state(4, false));
+    for blocks in [1, 9, 4] {
+        let handle = std::fs::OpenOptions::new().write(true).open(file.path()).expect("ours");
+        handle.set_len((blocks * BLOCK) as u64).expect("it can be resized");
+        assert_eq!(device.state(), state(blocks, false));
+    }
+    std::fs::remove_file(file.path()).expect("it is ours");
+    assert_eq!(device.state(), state(4, true));
+}

@@ -68,6 +68,18 @@ impl NbdDevice {
         &self.notes
     }
 
+    /// Returns whether nothing can be written: the server says so, or the description did.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.options.readonly
+    }
+
+    /// Returns whether the server writes zeroes in less time than other bytes.
+    #[must_use]
+    pub fn has_fast_zeroes(&self) -> bool {
+        self.target.agreed.details.flags.contains(TransmissionFlags::SEND_FAST_ZERO)
+    }
+
     /// The connections that were lost so far, of all queues around this device.
     #[must_use]
     pub fn outages(&self) -> Outages {

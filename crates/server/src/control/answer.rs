@@ -8,7 +8,6 @@ use crate::disk::Disk;
 use crate::export::{Cache, Served};
 use crate::worker::Shared;
 use blkmq::core::Class;
-use blkmq_nbd::TransmissionFlags;
 
 /// Does what `request` asks for. Without a program its part of the requests is refused.
 pub(crate) fn to(request: Request, shared: &Shared, program: Option<&dyn Program>) -> Answer {
@@ -55,7 +54,7 @@ fn list(shared: &Shared) -> Answer {
             device: export.disk + 1,
             offset: export.start,
             bytes: export.info.size,
-            read_only: export.info.flags.contains(TransmissionFlags::READ_ONLY),
+            read_only: export.is_read_only(),
             weight: group.map_or(0, |group| group.weight),
             max: group.map(|group| group.max.to_string()).unwrap_or_default(),
             promise: group.map(|group| group.promise.to_string()).unwrap_or_default(),

@@ -244,13 +244,18 @@ impl Connection {
         self.output.waiting() > 0 || self.stream.wants_write()
     }
 
-    /// The name of its export, once it has agreed on one.
-    pub(crate) fn export(&self) -> Option<&str> {
+    /// Its export, once it has agreed on one.
+    pub(crate) fn seat(&self) -> Option<&Seat> {
         match &self.phase {
-            Phase::Transmission(transmission) => Some(&transmission.export.info.name),
-            Phase::Broken { export } => export.as_ref().map(|seat| seat.info.name.as_str()),
+            Phase::Transmission(transmission) => Some(&transmission.export),
+            Phase::Broken { export } => export.as_ref(),
             Phase::Handshake { .. } => None,
         }
+    }
+
+    /// The name of its export.
+    pub(crate) fn export(&self) -> Option<&str> {
+        self.seat().map(|seat| seat.info.name.as_str())
     }
 
     /// Whether the connection may be closed: it is over, and has neither requests nor output.

@@ -5,7 +5,7 @@ use super::{CONNECTIONS, Ended, Worker};
 use crate::disk::CREDIT;
 use crate::flight::{Cookie, Flight, Key, Work};
 use crate::output::Sent;
-use blkmq::{AlignedBuf, IoResult};
+use blkmq::{AlignedBuf, IoError, IoResult};
 use blkmq_nbd::ErrorCode;
 use rustix::event::epoll::{self, EventFlags};
 
@@ -53,9 +53,19 @@ impl Worker {
     fn end(&mut self, io: Ended) {
         let Ended { cookie, mut result, mut payload } = io;
         let Cookie { place, portion } = cookie;
-        let key = self.flights.get_mut(place).connection;
+        let flight = self.flights.get_mut(place);
+        let key = flight.connection;
+        if result == Err(IoError::NOT_SUPPORTED)
+            && let Work::Steps(steps) = &mut flight.work
+            && steps.falls_back()
+        {
+            result = Ok(());
+        }
         // A connection stays until its requests have ended.
         let Some(mut connection) = self.take_out(key) else { return };
+        if let Err(error) = result {
+            self.tell_of(&connection, cookie, error);
+        }
         let mut goes_on = false;
         match &mut self.flights.get_mut(place).work {
             Work::Steps(steps) if result.is_ok() && !steps.is_over() => {
@@ -79,6 +89,20 @@ impl Worker {
         }
         self.put_back(key, Some(connection));
         self.list(key);
+    }
+
+    /// Logs an I/O of the connection that failed. Those that the server gave up itself, and an operation that the device
+    /// does not have, are no failures.
+    fn tell_of(&mut self, connection: &Connection, cookie: Cookie, error: IoError) {
+        let has_failed = ![IoError::CANCELLED, IoError::NOT_SUPPORTED].contains(&error);
+        let Some(export) = connection.seat().filter(|_| has_failed) else { return };
+        let flight = self.flights.get_mut(cookie.place);
+        let skipped = match &flight.work {
+            Work::Long(long) => long.skips(cookie.portion),
+            _ => 0,
+        };
+        let what = (flight.work.name(), flight.at + skipped);
+        self.shared.disks[export.disk].failed(&export.info.name, what, error);
     }
 
     /// Pushes the I/Os that found no credit again, oldest first, until one finds none.

@@ -236,8 +236,8 @@ impl Worker {
                     // the line.
                     connection.spend(self.turn, self.shared.bounds.bytes_per_turn);
                     let (peer, tls) = (connection.guest.name(), connection.stream.has_tls());
-                    let (name, flags) = (&export.info.name, export.info.flags);
-                    let read_only = flags.contains(TransmissionFlags::READ_ONLY);
+                    let name = &export.info.name;
+                    let read_only = agreed.terms.flags.contains(TransmissionFlags::READ_ONLY);
                     tracing::info!(peer, export = name, tls, read_only, "a connection begins");
                     let style = agreed.terms.style;
                     connection.phase = Phase::Transmission(Box::new(Transmission {

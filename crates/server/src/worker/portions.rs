@@ -20,7 +20,8 @@ impl Worker {
     ) {
         let bytes = OVERHEAD + long.length() as usize;
         self.spend(connection, OVERHEAD);
-        let flight = Flight { connection: key, to, work: Work::Long(long), bytes };
+        let at = long.start();
+        let flight = Flight { connection: key, to, work: Work::Long(long), at, bytes };
         connection.long = Some(self.add(connection, flight));
         self.go_on(connection, key);
     }
@@ -35,7 +36,7 @@ impl Worker {
     ) {
         let io = steps.begin(self.turn, |len| self.buffers.take(len));
         let bytes = OVERHEAD + io.payload.len();
-        let flight = Flight { connection: key, to, work: Work::Steps(steps), bytes };
+        let flight = Flight { connection: key, to, work: Work::Steps(steps), at: 0, bytes };
         let place = self.add(connection, flight);
         self.push_step(connection, key, place, io);
     }
@@ -55,6 +56,7 @@ impl Worker {
     fn push_step(&mut self, connection: &mut Connection, key: Key, place: u32, io: Io<AlignedBuf>) {
         let cost = steps::cost(u64::from(io.sectors) * u64::from(SECTOR_SIZE)) as usize;
         self.spend(connection, OVERHEAD + cost.max(io.payload.len()));
+        self.flights.get_mut(place).at = io.sector * u64::from(SECTOR_SIZE);
         self.push(connection, key, Cookie { place, portion: 0 }, io);
     }
 

@@ -8,8 +8,8 @@ use crate::buffers::Buffers;
 use crate::export::Cache;
 use crate::flight::{Cookie, Flight, Key, Work};
 use crate::long::Long;
-use crate::steps::{self, Steps};
-use blkmq::{AlignedBuf, Bytes, Io, Owner, Refusal};
+use crate::steps::{self, Steps, Zeroes};
+use blkmq::{AlignedBuf, Bytes, Io, Owner, Refusal, SECTOR_SIZE};
 use blkmq_nbd::server::Parsed;
 use blkmq_nbd::{Checked, Command, ErrorCode, ReplyTo, Request, Span};
 use std::ops::Range;
@@ -150,16 +150,19 @@ impl Worker {
                 self.begin_steps(connection, key, to, steps);
             }
             Ok(Checked::WriteZeroes { span, fua, no_hole, fast }) => {
-                // The disk's own operation may leave holes.
-                let zeroes = if no_hole { 0 } else { transmission.export.zeroes };
-                if fast && zeroes == 0 {
+                let (most, zeroing) = (transmission.export.zeroes, transmission.export.zeroing);
+                let can = most > 0 && (zeroing.keeps_room || !no_hole);
+                if fast && !(can && zeroing.is_fast) {
                     let error = transmission.replies.error(to, ErrorCode::NotSupported);
                     return connection.output.header(error);
                 }
                 let (range, fua) = (range(start, span), fua || through);
-                let steps = match zeroes {
-                    0 => Steps::fill(range, self.buffers.portion(), fua),
-                    most => Steps::zero(range, most, fua),
+                let portion = self.buffers.portion();
+                let steps = if can {
+                    let zeroes = Zeroes { no_hole, otherwise: (!fast).then_some(portion) };
+                    Steps::zero(range, most, fua, zeroes)
+                } else {
+                    Steps::fill(range, portion, fua)
                 };
                 self.begin_steps(connection, key, to, steps);
             }
@@ -221,7 +224,8 @@ impl Worker {
     ) {
         let bytes = OVERHEAD + io.payload.len();
         self.spend(connection, bytes);
-        let place = self.add(connection, Flight { connection: key, to, work, bytes });
+        let at = io.sector * u64::from(SECTOR_SIZE);
+        let place = self.add(connection, Flight { connection: key, to, work, at, bytes });
         self.push(connection, key, Cookie { place, portion: 0 }, io);
     }
 

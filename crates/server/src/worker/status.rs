@@ -2,6 +2,7 @@
 
 use super::connection::Transmission;
 use crate::disk::Disk;
+use blkmq::IoError;
 use blkmq_nbd::server::{Extents, Room};
 use blkmq_nbd::{ErrorCode, Extent, ExtentCount, HOLE, Header, Limits, ReplyTo, Span, ZERO};
 
@@ -40,8 +41,8 @@ pub(super) fn answer(
     out: &mut Vec<u8>,
 ) {
     let limits = Limits::default();
-    let start = transmission.export.start;
-    let range = start + span.offset..start + span.offset + span.length;
+    let start = transmission.export.start + span.offset;
+    let range = start..start + span.length;
     let most = match count {
         ExtentCount::One => 1,
         ExtentCount::Many => limits.extents as usize,
@@ -49,7 +50,9 @@ pub(super) fn answer(
     let stretches = match disk.device().extents(range.clone(), most) {
         Ok(stretches) => stretches,
         Err(error) => {
-            tracing::warn!(disk = disk.name(), "holes are not known: {error}");
+            let errno = error.raw_os_error().and_then(|errno| u16::try_from(errno).ok());
+            let error = errno.map_or(IoError::IO, IoError);
+            disk.failed(&transmission.export.info.name, ("block status", start), error);
             return out.extend_from_slice(&transmission.replies.error(to, ErrorCode::Io));
         }
     };

@@ -1,21 +1,25 @@
-//! [`Store`]: the events of the store behind a disk, another server or a cluster: lost connections, new ones, another size.
+//! [`Standing`]: the device behind a disk as the server saw it last. Each change is logged once.
 //!
-//! A thread looks now and then, and each change is logged once.
+//! A thread looks now and then; a file may be cut or removed, a block device lose its write access, an image be resized, a
+//! server lose its connections. Workers read what is announced to clients from a hint.
 
 use crate::disk::Disk;
+use blkmq::DeviceState;
 use blkmq::remote::Outages;
 
-/// The last look at a store.
+/// The last look at a device.
 #[derive(Debug)]
-pub(crate) struct Store {
-    bytes: u64,
+pub(crate) struct Standing {
+    state: DeviceState,
     outages: Outages,
 }
 
-impl Store {
+impl Standing {
     pub(crate) fn new(disk: &Disk) -> Self {
         let outages = disk.device().outages().unwrap_or_default();
-        Self { bytes: disk.device().bytes_now(), outages }
+        // A file that has become shorter since it was opened is told of at the first look.
+        let state = DeviceState { bytes: disk.device().bytes(), ..disk.look() };
+        Self { state, outages }
     }
 
     /// Logs the changes since the last look.
@@ -27,11 +31,11 @@ impl Store {
             }
             self.outages = outages;
         }
-        let bytes = device.bytes_now();
-        if bytes != self.bytes {
-            tracing::warn!("{name}: {}", resized(self.bytes, bytes, device.bytes()));
-            self.bytes = bytes;
+        let state = disk.look();
+        for line in changes(&self.state, &state, device.bytes()) {
+            tracing::warn!("{name}: {line}");
         }
+        self.state = state;
     }
 }
 
@@ -52,6 +56,31 @@ fn connections(before: &Outages, now: &Outages) -> Vec<String> {
     lines
 }
 
+/// The changes of a device that began with `served` bytes.
+fn changes(before: &DeviceState, now: &DeviceState, served: u64) -> Vec<String> {
+    let mut lines = Vec::new();
+    if now.bytes != before.bytes {
+        lines.push(resized(before.bytes, now.bytes, served));
+    }
+    if now.is_removed && !before.is_removed {
+        lines.push(
+            "its file has been removed or replaced; exports keep the old one, which is lost when the server ends"
+                .to_owned(),
+        );
+    }
+    match (before.is_read_only, now.is_read_only) {
+        (false, true) => {
+            lines.push("it takes no writes any more; new connections are read-only".to_owned());
+        }
+        (true, false) => lines.push(
+            "it takes writes by now; exports can be written to once the server is started anew"
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    lines
+}
+
 /// A size that has become another, on a disk that began with `served` bytes.
 fn resized(before: u64, now: u64, served: u64) -> String {
     let what = format!("its store has been resized from {before} to {now} bytes");
@@ -59,6 +88,8 @@ fn resized(before: u64, now: u64, served: u64) -> String {
         format!(
             "{what}; I/O beyond that fails, and exports keep their size of {served} bytes in all"
         )
+    } else if now == served {
+        format!("{what}, the size that exports have")
     } else {
         format!("{what}; exports keep their size until the server is started anew")
     }
@@ -91,6 +122,17 @@ mod tests {
     #[test]
     fn a_smaller_store_fails_and_a_larger_one_waits() {
         assert!(resized(100, 50, 100).contains("from 100 to 50 bytes; I/O beyond that fails"));
-        assert!(resized(50, 100, 100).ends_with("until the server is started anew"));
+        assert!(resized(50, 100, 100).ends_with("the size that exports have"));
+        assert!(resized(100, 200, 100).ends_with("until the server is started anew"));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_and_a_disk_without_write_access_are_told_of() {
+        let before = DeviceState { bytes: 100, is_read_only: false, is_removed: false };
+        let now = DeviceState { bytes: 100, is_read_only: true, is_removed: true };
+        let lines = changes(&before, &now, 100);
+        assert!(lines[0].contains("removed or replaced"), "{lines:?}");
+        assert!(lines[1].contains("new connections are read-only"), "{lines:?}");
+        assert_eq!(changes(&now, &now, 100), Vec::<String>::new());
     }
 }

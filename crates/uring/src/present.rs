@@ -1,0 +1,103 @@
+//! [`Present`]: an open file as it is by now. The only place that asks the kernel again about a file that is open.
+//!
+//! Another program may make the file shorter or longer, remove it, or take away a disk's write access. Reads meet that in
+//! the kernel; writes would make a short file long again, with a hole where there was data, so they are held against the
+//! end that was seen last.
+
+use crate::sysfs;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The type of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    File,
+    BlockDevice,
+}
+
+/// A device as it is by now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileState {
+    /// The bytes of whole blocks that the file has.
+    pub bytes: u64,
+    /// Nothing can be changed: it was opened for reading, or the block device takes no writes.
+    pub is_read_only: bool,
+    /// The file has no name any more: it was removed or replaced, and goes when it is closed.
+    pub is_removed: bool,
+}
+
+/// An open file, and where it ended when it was last looked at.
+#[derive(Debug)]
+pub(crate) struct Present {
+    file: Arc<File>,
+    kind: Kind,
+    block: u32,
+    readonly: bool,
+    /// A hint for writes; nothing else is published with it.
+    end: AtomicU64,
+}
+
+/// The bytes that a file has.
+pub(crate) fn bytes(mut file: &File, kind: Kind) -> io::Result<u64> {
+    match kind {
+        Kind::File => Ok(file.metadata()?.len()),
+        Kind::BlockDevice => file.seek(SeekFrom::End(0)),
+    }
+}
+
+/// Whether nothing can be written to the file, however it was opened.
+pub(crate) fn is_read_only(file: &File, kind: Kind) -> bool {
+    kind == Kind::BlockDevice && file.metadata().is_ok_and(|meta| sysfs::is_read_only(meta.rdev()))
+}
+
+impl Present {
+    /// `readonly`: it is open for reading only.
+    pub(crate) fn new(file: &Arc<File>, kind: Kind, block: u32, readonly: bool) -> Self {
+        let present =
+            Self { file: Arc::clone(file), kind, block, readonly, end: AtomicU64::new(0) };
+        present.look();
+        present
+    }
+
+    /// Asks the kernel. A file that does not answer has no bytes.
+    pub(crate) fn look(&self) -> FileState {
+        let bytes = bytes(&self.file, self.kind).unwrap_or(0);
+        let bytes = bytes - bytes % u64::from(self.block);
+        self.end.store(bytes, Ordering::Relaxed);
+        let has_no_name = || self.file.metadata().is_ok_and(|meta| meta.nlink() == 0);
+        FileState {
+            bytes,
+            is_read_only: self.readonly || is_read_only(&self.file, self.kind),
+            is_removed: self.kind == Kind::File && has_no_name(),
+        }
+    }
+
+    /// Returns whether the file has its bytes up to `end`. If it seemed shorter, it is looked at again.
+    #[inline]
+    pub(crate) fn reaches(&self, end: u64) -> bool {
+        end <= self.end.load(Ordering::Relaxed) || end <= self.look().bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_as_it_was_at_the_last_look_or_longer() {
+        let file = Arc::new(tempfile::tempfile().expect("a file"));
+        file.set_len(8192 + 100).expect("it can be extended");
+        let present = Present::new(&file, Kind::File, 512, false);
+        assert!(present.reaches(8192) && !present.reaches(8704), "whole blocks");
+        file.set_len(4096).expect("it can be cut");
+        assert!(present.reaches(8192), "a hint");
+        let state = FileState { bytes: 4096, is_read_only: false, is_removed: true };
+        assert_eq!(present.look(), state, "a temporary file has no name");
+        assert!(!present.reaches(8192));
+        file.set_len(1 << 20).expect("it can be extended");
+        assert!(present.reaches(8192), "it is long again");
+    }
+}
