@@ -15,8 +15,10 @@ pub struct Limits {
     pub string: u32,
     /// The most queries of an option about metadata contexts.
     pub queries: u32,
-    /// The most options of a handshake.
+    /// The most options of a handshake, beside those that a list allows.
     pub options: u32,
+    /// As many more for each export of a LIST that was answered: clients that show a list ask for each of its exports.
+    pub options_listed: u32,
     /// The most LISTs of a handshake that are answered.
     pub lists: u32,
     /// The most exports that a client keeps of a LIST.
@@ -37,6 +39,7 @@ impl Default for Limits {
             string: STRING,
             queries: 32,
             options: 64,
+            options_listed: 8,
             lists: 3,
             listed: 10_000,
             payload: 32 << 20,

@@ -10,7 +10,7 @@ use blkmq::Nanos;
 use blkmq_nbd::{Command, CommandFlags, ErrorCode, HeaderStyle, Span};
 use blkmq_server::{Bounds, Export};
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -116,6 +116,47 @@ fn options_end_with_the_65th() {
     assert!(hostile.is_closed());
     scene.goes_on();
     scene.ends();
+}
+
+/// Regression test: nbdinfo and qemu-nbd ask for each export of a list, and were closed at the 65th option.
+#[test]
+fn a_client_may_ask_for_every_export_of_a_list() {
+    let names = Vec::from_iter((0..40).map(|n| format!("e{n}")));
+    let exports = Vec::from_iter(names.iter().map(|name| Export::new(name, 0)));
+    let rig = serve_on("memory,size=16", &exports, Bounds::default());
+    let mut talk = Talk::begin(&rig.socket);
+    talk.option(talk::STRUCTURED_REPLY, &[]);
+    assert_eq!(talk.reply(), talk::ACK);
+    talk.option(talk::LIST, &[]);
+    assert_eq!(Vec::from_iter((0..40).map(|_| talk.reply())), [talk::SERVER; 40]);
+    assert_eq!(talk.reply(), talk::ACK);
+    let answer = |talk: &mut Talk| while talk.reply() != talk::ACK {};
+    for name in &names {
+        let named = [&(name.len() as u32).to_be_bytes()[..], name.as_bytes()].concat();
+        talk.option(talk::INFO, &[&named[..], &[0, 0]].concat());
+        answer(&mut talk);
+        for option in [talk::SET_META_CONTEXT, talk::LIST_META_CONTEXT] {
+            talk.option(option, &[&named[..], &[0, 0, 0, 0]].concat());
+            answer(&mut talk);
+        }
+    }
+    // What is left of the bound is used up as before.
+    while !is_closed_by_an_option(&mut talk) {}
+    drop(talk);
+    rig.check_at_rest();
+}
+
+fn is_closed_by_an_option(talk: &mut Talk) -> bool {
+    let mut option = talk::OPTION.to_be_bytes().to_vec();
+    option.extend([talk::UNKNOWN.to_be_bytes(), [0; 4]].concat());
+    if talk.0.write_all(&option).is_err() {
+        return true;
+    }
+    let mut header = [0; 20];
+    let Ok(()) = talk.0.read_exact(&mut header) else { return true };
+    let length = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
+    talk.take(length as usize);
+    false
 }
 
 #[test]

@@ -13,7 +13,10 @@ pub const EXPORT_NAME: u32 = 1;
 pub const ABORT: u32 = 2;
 pub const LIST: u32 = 3;
 pub const STARTTLS: u32 = 5;
+pub const INFO: u32 = 6;
 pub const GO: u32 = 7;
+pub const STRUCTURED_REPLY: u32 = 8;
+pub const LIST_META_CONTEXT: u32 = 9;
 pub const SET_META_CONTEXT: u32 = 10;
 /// An option that does not exist.
 pub const UNKNOWN: u32 = 99;

@@ -154,7 +154,8 @@ impl Handshake {
         }
         self.options += 1;
         let limits = &self.session.config().limits;
-        if self.options > limits.options {
+        let listed = self.session.listed().saturating_mul(limits.options_listed);
+        if self.options > limits.options.saturating_add(listed) {
             return Break(Next::Close(Closing::TooManyOptions));
         }
         // The length of EXPORT_NAME is that of its name, and there is no reply that could refuse it.

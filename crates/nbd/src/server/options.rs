@@ -83,6 +83,7 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits {
+        options_listed: 0,
         option_data: 1000,
         option_dropped: 1000,
         string: 8,

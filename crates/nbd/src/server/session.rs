@@ -35,6 +35,8 @@ pub(super) struct Session {
     client: ClientFlags,
     agreed: Agreed,
     lists: u32,
+    /// The exports of the longest list.
+    listed: u32,
 }
 
 /// What options have agreed on. STARTTLS forgets it.
@@ -69,11 +71,17 @@ impl Session {
             client: ClientFlags::NONE,
             agreed: Agreed::default(),
             lists: 0,
+            listed: 0,
         }
     }
 
     pub(super) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// How many exports the client has been told of.
+    pub(super) fn listed(&self) -> u32 {
+        self.listed
     }
 
     pub(super) fn begin(&mut self, client: ClientFlags) -> Result<(), Closing> {
@@ -170,7 +178,12 @@ impl Session {
             return Err(LISTS);
         }
         self.lists += 1;
-        exports.list(&mut |name, description| answers::server(out, name, description));
+        let mut listed = 0_u32;
+        exports.list(&mut |name, description| {
+            listed += 1;
+            answers::server(out, name, description);
+        });
+        self.listed = self.listed.max(listed);
         answers::ack(out, OptionCode::List);
         Ok(None)
     }
