@@ -4,14 +4,24 @@ use crate::guest::Peer;
 use crate::tls::{Session, Tls};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::net::sockopt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// Bytes that the kernel keeps for a client that takes its replies, over a local socket. The default of 208 KiB holds
 /// less than a read of the size that copying clients use.
 const LOCAL_BUFFER: usize = 2 << 20;
+
+/// An idle connection over TCP is asked for a sign of life after this, and again at these distances so many times: two minutes
+/// and a half in all.
+const KEEP_IDLE: Duration = Duration::from_secs(60);
+const KEEP_BETWEEN: Duration = Duration::from_secs(15);
+const KEEP_TRIES: u32 = 6;
+/// Milliseconds for which bytes may stay unacknowledged: keepalive has no say while there are some.
+const UNANSWERED: u32 = 150_000;
 
 /// A connection. Dropping it ends its TLS, if the socket takes the last bytes at once.
 #[derive(Debug)]
@@ -40,12 +50,18 @@ impl From<TcpStream> for Stream {
 }
 
 impl Stream {
-    /// Makes the socket fit for a worker: it does not block, and sends at once.
+    /// Makes the socket fit for a worker: it does not block, sends immediately, and breaks if the other machine is gone.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         match &self.socket {
             Socket::Unix(socket) => socket.set_nonblocking(true),
             Socket::Tcp(socket) => {
                 socket.set_nodelay(true)?;
+                // A client whose machine is gone would keep its place for ever.
+                sockopt::set_socket_keepalive(socket, true)?;
+                sockopt::set_tcp_keepidle(socket, KEEP_IDLE)?;
+                sockopt::set_tcp_keepintvl(socket, KEEP_BETWEEN)?;
+                sockopt::set_tcp_keepcnt(socket, KEEP_TRIES)?;
+                sockopt::set_tcp_user_timeout(socket, UNANSWERED)?;
                 socket.set_nonblocking(true)
             }
         }
@@ -59,7 +75,7 @@ impl Stream {
         {
             self.is_wide = true;
             // A smaller buffer costs throughput and no correctness.
-            let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, LOCAL_BUFFER);
+            let _ = sockopt::set_socket_send_buffer_size(socket, LOCAL_BUFFER);
         }
     }
 
@@ -176,5 +192,28 @@ impl Write for Socket {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Regression test: a client's machine that lost its power as often as an address has places locked itself out.
+    #[test]
+    fn a_connection_over_tcp_ends_with_the_other_machine() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+        let at = listener.local_addr().expect("it is bound");
+        let _client = TcpStream::connect(at).expect("it listens");
+        let stream = Stream::from(listener.accept().expect("a client").0);
+        stream.prepare().expect("a socket");
+        assert!(sockopt::socket_keepalive(&stream).expect("a socket"));
+        let idle = sockopt::tcp_keepidle(&stream).expect("a socket");
+        let between = sockopt::tcp_keepintvl(&stream).expect("a socket");
+        let tries = sockopt::tcp_keepcnt(&stream).expect("a socket");
+        assert!(idle + between * tries <= Duration::from_secs(180));
+        let unanswered = sockopt::tcp_user_timeout(&stream).expect("a socket");
+        assert!((1..=180_000).contains(&unanswered));
     }
 }
