@@ -1,10 +1,11 @@
 //! A listening socket of any family.
 
 use crate::address::Address;
-use crate::rights::{Rights, listen_on};
+use crate::rights::{Rights, check, listen_on};
 use crate::stream::Stream;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -35,6 +36,20 @@ impl Drop for File {
     }
 }
 
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// A socket for connections of IPv6 alone.
+fn v6_only(at: SocketAddrV6) -> io::Result<TcpListener> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::sockopt::set_ipv6_v6only(&socket, true)?;
+    net::bind(&socket, &at)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
+}
+
 impl Listener {
     /// Listens on `address`, with these rights if it is in the file system. A port 0 becomes one that the system
     /// chooses. The file of a socket is removed when the listener is dropped.
@@ -42,11 +57,39 @@ impl Listener {
     /// # Errors
     /// If the address is taken or not allowed, or the owner of the file cannot be changed.
     pub fn bind(address: &Address, rights: &Rights) -> io::Result<Self> {
+        Self::bind_beside(address, rights, &[])
+    }
+
+    /// As [`bind`](Self::bind) for one of several addresses of a server, `all`. The address [::] takes the connections of both
+    /// families, unless 0.0.0.0 with its port is among them.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_beside(address: &Address, rights: &Rights, all: &[Address]) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
                 Self::unix(listen_on(path, rights)?, path.clone(), Some(File(path.clone())))
             }
+            Address::Tcp(SocketAddr::V6(at)) if at.ip().is_unspecified() => {
+                let other = SocketAddr::from((Ipv4Addr::UNSPECIFIED, at.port()));
+                if all.contains(&Address::Tcp(other)) {
+                    v6_only(*at)?.try_into()
+                } else {
+                    TcpListener::bind(at)?.try_into()
+                }
+            }
             Address::Tcp(at) => TcpListener::bind(at)?.try_into(),
+        }
+    }
+
+    /// Checks an address before anything is bound there.
+    ///
+    /// # Errors
+    /// If it is a path that is too long for a socket, or at which there is a file that is no socket.
+    pub fn check(address: &Address) -> io::Result<()> {
+        match address {
+            Address::Unix(path) => check(path),
+            Address::Tcp(_) => Ok(()),
         }
     }
 
@@ -101,5 +144,33 @@ impl AsFd for Listener {
             Socket::Unix(socket) => socket.as_fd(),
             Socket::Tcp(socket) => socket.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    /// Regression test: [::] takes both families, so that it could not stand beside 0.0.0.0.
+    #[test]
+    fn both_families_listen_on_one_port_in_either_order() {
+        for order in [[0, 1], [1, 0]] {
+            let free = TcpListener::bind("0.0.0.0:0").and_then(|it| it.local_addr());
+            let port = free.expect("a port is free").port();
+            let address = |text: &str| format!("tcp:{text}:{port}").parse().expect("an address");
+            let all: [Address; 2] = [address("0.0.0.0"), address("[::]")];
+            let bind = |at: usize| Listener::bind_beside(&all[at], &Rights::default(), &all);
+            let bound = order.map(bind);
+            if bound.iter().flatten().count() == 1 {
+                println!("skipped: no IPv6 here");
+                return;
+            }
+            bound.into_iter().for_each(|it| drop(it.expect("the port is free")));
+            assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "both are gone");
+        }
+        let alone = Listener::bind(&"tcp:[::]:0".parse().expect("valid"), &Rights::default());
+        let Ok(Address::Tcp(at)) = alone.as_ref().map(|it| it.address().clone()) else { return };
+        TcpStream::connect(("127.0.0.1", at.port())).expect("it takes both families");
     }
 }

@@ -31,6 +31,9 @@ impl Default for Rights {
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 1024;
 
+/// The most bytes of a path that Linux takes for a socket.
+const LONGEST: usize = 107;
+
 /// Listens on a socket at `path`. The file of a server that is gone is replaced; that of one that answers is not.
 ///
 /// The socket is never open to more users than it should be. Linux takes the mode of a new file from that of the
@@ -40,6 +43,7 @@ const BACKLOG: i32 = 1024;
 /// # Errors
 /// If the path is taken or not allowed, or the owner cannot be changed.
 pub(crate) fn listen_on(path: &Path, rights: &Rights) -> io::Result<UnixListener> {
+    check(path)?;
     if is_abandoned(path) {
         std::fs::remove_file(path)?;
     }
@@ -53,6 +57,25 @@ pub(crate) fn listen_on(path: &Path, rights: &Rights) -> io::Result<UnixListener
         let _ = std::fs::remove_file(path);
     }
     widened.map(|()| UnixListener::from(socket))
+}
+
+/// Checks what can be said of a path before anything is bound there.
+///
+/// # Errors
+/// If it is too long for a socket, or a file that is no socket is in the way.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    let length = path.as_os_str().len();
+    if length > LONGEST {
+        let text = format!("the path has {length} bytes; accepted: up to {LONGEST} for a socket");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            let text = "a file that is no socket is there; accepted: a path that is free";
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Is this a socket behind which nothing listens? A file that is no socket refuses connections as well.
@@ -95,6 +118,19 @@ mod tests {
         second.accept().expect("a client");
     }
 
+    /// Regression test: the system's own words name no length.
+    #[test]
+    fn a_path_is_as_long_as_linux_takes_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |length: usize| {
+            let name = length - folder.path().as_os_str().len() - 1;
+            folder.path().join("s".repeat(name))
+        };
+        listen_on(&path(LONGEST), &Rights::default()).expect("the longest");
+        let refused = listen_on(&path(LONGEST + 1), &Rights::default()).expect_err("too long");
+        assert_eq!(refused.to_string(), "the path has 108 bytes; accepted: up to 107 for a socket");
+    }
+
     #[test]
     fn a_socket_whose_rights_are_refused_leaves_no_file() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -102,7 +138,8 @@ mod tests {
         assert!(listen_on(&path, &Rights::default()).is_err());
         let file = folder.path().join("file");
         std::fs::write(&file, "a file").expect("it can be written");
-        assert!(listen_on(&file, &Rights::default()).is_err(), "no file is replaced");
+        let refused = listen_on(&file, &Rights::default()).expect_err("no file is replaced");
+        assert!(refused.to_string().contains("no socket is there"), "{refused}");
         assert_eq!(std::fs::read(&file).expect("it is there"), b"a file");
     }
 }
