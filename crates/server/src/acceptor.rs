@@ -83,8 +83,9 @@ impl Acceptor {
         if may_begin && let Some(guest) = self.guests.admit(peer, &self.bounds) {
             self.workers[guest.worker()].send(Message::Connection(stream, guest));
         } else {
+            let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
             self.refused
-                .log(now, |before| tracing::warn!(before, "a connection too many is closed"));
+                .log(now, |before| tracing::warn!(before, peer, "a connection too many is closed"));
         }
         true
     }

@@ -41,6 +41,9 @@ pub struct Bounds {
     /// The longest time without a byte in the middle of a request, or while replies wait that the client does not
     /// take.
     pub silence: Nanos,
+    /// The longest drain. Clients that have not taken their replies by then, and requests that the device has not ended, are
+    /// given up. Below the ten seconds after which `docker stop` kills.
+    pub drain: Nanos,
 }
 
 impl Default for Bounds {
@@ -58,6 +61,7 @@ impl Default for Bounds {
             replies: 2 << 20,
             bytes_per_turn: 256 << 10,
             silence: Nanos::from_millis(60_000),
+            drain: Nanos::from_millis(8_000),
         }
     }
 }

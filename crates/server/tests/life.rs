@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::rig::{serve, serve_on};
 use crate::until::until;
 use blkmq::core::HwQueue;
+use blkmq::{Clock, Instant, Nanos};
 use blkmq_nbd::{Command, CommandFlags, ErrorCode};
 use blkmq_server::control::{Answer, Request};
 use blkmq_server::{Address, Bounds, Disk, Export, Listener, Region, Rights, Server, Settings};
@@ -97,6 +98,30 @@ fn the_end_of_a_stream_is_as_good_as_a_goodbye() {
     rig.check_at_rest();
 }
 
+/// Regression test: a client that sent DISC and closed its socket lost the rest of its long requests, because the reply to
+/// an earlier one found nobody.
+#[test]
+fn requests_before_a_goodbye_are_carried_out_though_the_client_is_gone() {
+    const LONG: u64 = 8 << 20;
+    let rig = serve_on("memory,size=64", &[Export::new("disk", 0)], Bounds::default());
+    let mut client = rig.client("disk");
+    for n in 0..6 {
+        client.send(Command::Write, NONE, n * LONG, LONG, &vec![n as u8 + 1; LONG as usize]);
+    }
+    client.send(Command::WriteZeroes, NONE, LONG, 3 * LONG, &[]);
+    client.send(Command::Read, NONE, 0, LONG, &[]);
+    client.send(Command::Disconnect, NONE, 0, 0, &[]);
+    drop(client);
+    rig.check_at_rest();
+    let mut client = rig.client("disk");
+    for n in 0..6 {
+        let expected = if (1..4).contains(&n) { 0 } else { n as u8 + 1 };
+        for at in [n * LONG, (n + 1) * LONG - 512] {
+            assert_eq!(client.read(at, 512), Ok(vec![expected; 512]), "write {n}");
+        }
+    }
+}
+
 #[test]
 fn a_drained_server_refuses_new_requests_and_answers_old_ones() {
     let rig = serve_on("disk", &[Export::new("disk", 0)], Bounds::default());
@@ -152,6 +177,28 @@ fn all_workers_drain_at_once() {
         assert_eq!(client.answer().1.map(|data| data.len()), Ok(8 << 20));
     }
     assert!(drained.join().expect("no panic").is_ok());
+}
+
+/// Regression test: a client that took no replies kept a drain waiting for a minute, and a device that does not answer for
+/// ever, so that supervisors killed the server.
+#[test]
+fn a_drain_ends_beside_a_client_that_takes_nothing_and_a_device_that_is_stuck() {
+    let bounds = Bounds { drain: Nanos::from_millis(200), ..Bounds::default() };
+    let clock = Clock::start();
+    let deaf = serve_on("memory,size=16", &[Export::new("disk", 0)], bounds);
+    let mut client = deaf.client("disk");
+    client.write(0, &[1; 8 << 20]).expect("it fits");
+    client.send(Command::Read, NONE, 0, 8 << 20, &[]);
+    deaf.server.drain().expect("no thread failed");
+    let hour = "null,size=16,irqmode=2,completion_nsec=3600000000000";
+    let stuck = serve_on(hour, &[Export::new("disk", 0)], bounds);
+    let mut asks = stuck.client("disk");
+    asks.send(Command::Read, NONE, 0, 512, &[]);
+    until(|| stuck.server.disks()[0].service().queue().tags_in_use(HwQueue(0)) > 0);
+    stuck.server.drain().expect("no thread failed");
+    assert!(asks.is_closed());
+    assert!(clock.now().since(Instant::ZERO) < Nanos::from_secs(30), "far below a silence");
+    drop(client);
 }
 
 fn idle_read(client: &mut Client) -> Vec<u8> {

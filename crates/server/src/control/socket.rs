@@ -89,13 +89,23 @@ fn answer(
                 let Err(why) = begun else { return Ok(()) };
                 Answer::Refused(why)
             } else {
-                answer::to(request, shared, Some(program))
+                let change = is_change(&request).then(|| format!("{request:?}"));
+                let answer = answer::to(request, shared, Some(program));
+                if let (Some(change), Answer::Done(_)) = (change, &answer) {
+                    tracing::info!("control: {change}");
+                }
+                answer
             }
         }
         Err(error) => Answer::Refused(format!("the request is not understood: {error}")),
     };
     let mut client = client;
     client.write_all(answer.line().as_bytes())
+}
+
+/// Whether the request changes the server.
+fn is_change(request: &Request) -> bool {
+    matches!(request, Request::Set { .. } | Request::Export { .. })
 }
 
 /// The recording that a client asks for.

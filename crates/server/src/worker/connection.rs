@@ -39,8 +39,10 @@ pub(crate) struct Connection {
     pub(crate) steps: VecDeque<u32>,
     /// The connection ends: the client has sent its last byte, or the server reads no more.
     pub(crate) is_over: bool,
-    /// The client has closed both directions: no reply reaches it.
+    /// The client has closed both directions: no reply reaches it. Its requests that change the disk are carried out.
     pub(crate) is_cut: bool,
+    /// The client has said DISC. Its requests are carried out, whatever becomes of its socket.
+    pub(crate) has_left: bool,
     /// The last time that a byte came or went.
     pub(crate) moved: Instant,
     /// The time since which the client has taken none of the replies that wait for it.
@@ -153,6 +155,7 @@ impl Connection {
             earned: 0,
             is_over: false,
             is_cut: false,
+            has_left: false,
             moved: now,
             deaf: None,
             is_crowded: false,
@@ -241,7 +244,14 @@ impl Connection {
 
     /// Whether bytes wait for the socket, in TLS or before it.
     pub(crate) fn has_output(&self) -> bool {
-        self.output.waiting() > 0 || self.stream.wants_write()
+        !self.is_cut && (self.output.waiting() > 0 || self.stream.wants_write())
+    }
+
+    /// The client takes no replies any more. Those that wait are dropped.
+    pub(crate) fn cut(&mut self) {
+        self.is_cut = true;
+        self.output = Output::default();
+        self.deaf = None;
     }
 
     /// Its export, once it has agreed on one.

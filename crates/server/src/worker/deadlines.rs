@@ -25,12 +25,29 @@ impl Worker {
         for at in 0..self.connections.len() {
             let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
             if connection.deadline(&bounds).is_some_and(|at| at <= now) {
-                tracing::info!("a client kept the server waiting for too long and is closed");
+                let (peer, export) = (connection.guest.name(), connection.export());
+                self.slow.log(now, |before| {
+                    let what = "a client kept the server waiting for too long and is closed";
+                    tracing::info!(before, peer, export, "{what}");
+                });
                 connection.break_off();
                 let key = Key { place: at as u32, generation: self.connections[at].generation };
                 self.settle(key);
             }
         }
+    }
+
+    /// Whether a drain has taken so long that the worker ends, whatever is in flight.
+    pub(super) fn is_late(&self) -> bool {
+        let bound = self.shared.bounds.drain;
+        let is_late = self.draining.is_some_and(|since| self.clock.now() >= since + bound);
+        if is_late {
+            let requests = self.flights.len();
+            let has_one = |place: &&super::Place| place.connection.is_some();
+            let connections = self.connections.iter().filter(has_one).count();
+            tracing::warn!(requests, connections, "a drain takes too long and is given up");
+        }
+        is_late
     }
 
     /// During a drain: closes connections that have nothing in flight.

@@ -8,6 +8,7 @@ use crate::output::Sent;
 use blkmq::{AlignedBuf, IoError, IoResult};
 use blkmq_nbd::ErrorCode;
 use rustix::event::epoll::{self, EventFlags};
+use std::io::{self, ErrorKind};
 
 /// Requests of a connection that breaks run to their end, and have no reply.
 impl Worker {
@@ -128,6 +129,9 @@ impl Worker {
         let (waiting, sent_by_tls) = (connection.output.waiting(), connection.stream.sent_by_tls());
         let mut made_room = false;
         let most = self.shared.bounds.bytes_per_turn;
+        if connection.is_cut {
+            connection.cut();
+        }
         match connection.output.send(&mut connection.stream, most) {
             Ok(sent) => {
                 connection.is_paused = sent == Sent::Paused;
@@ -143,6 +147,10 @@ impl Worker {
                 if sent == Sent::Blocked {
                     connection.deaf = connection.deaf.or_else(|| Some(self.clock.now()));
                 }
+            }
+            Err(error) if is_gone(&connection, &error) => {
+                tracing::debug!("a client takes no replies any more: {error}");
+                connection.cut();
             }
             Err(error) => {
                 tracing::debug!("a connection broke: {error}");
@@ -214,7 +222,7 @@ impl Worker {
         connection: &mut Connection,
         key: Key,
         wanted: EventFlags,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let watched = std::mem::replace(&mut connection.watched, wanted);
         let data = epoll::EventData::new_u64(CONNECTIONS + u64::from(key.place));
         match (watched.is_empty(), wanted.is_empty()) {
@@ -253,6 +261,13 @@ impl Worker {
             self.connections[key.place as usize].connection = taken;
         }
     }
+}
+
+/// Returns whether the client of a connection has closed its socket. It may have said DISC before, behind requests that are
+/// to be carried out; the bytes that it sent are still there.
+fn is_gone(connection: &Connection, error: &io::Error) -> bool {
+    let is_closed = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+    is_closed && matches!(connection.phase, Phase::Transmission(_))
 }
 
 /// Adds the reply to the output of its connection.

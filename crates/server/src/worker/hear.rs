@@ -2,15 +2,19 @@
 
 use super::connection::{Connection, Payload, Phase, Transmission};
 use super::{LITTLE, TOGETHER, Worker};
-use crate::export::Seat;
+use crate::export::{Seat, Table};
 use crate::flight::Key;
-use blkmq_nbd::TransmissionFlags;
 use blkmq_nbd::server::{Closing, Next, Replies, Requests};
+use blkmq_nbd::{ExportInfo, Exports, TransmissionFlags};
 use rustix::event::epoll::EventFlags;
+use std::cell::RefCell;
 use std::io::{ErrorKind, IoSliceMut};
 
 /// Reads of one connection in a turn. With more, a client that never stops would keep the others waiting.
 const READS: u32 = 4;
+
+/// Characters of an unknown name that are logged.
+const SHOWN: usize = 64;
 
 /// Bytes of output that are much.
 const MUCH: usize = 64 << 10;
@@ -26,7 +30,7 @@ impl Worker {
         if flags.contains(EventFlags::HUP)
             && let Some(connection) = self.connection(key)
         {
-            connection.is_cut = true;
+            connection.cut();
         }
         if flags.contains(EventFlags::OUT) {
             self.send_in_order(key);
@@ -171,6 +175,7 @@ impl Worker {
                 tracing::debug!("a connection ended: {error}");
                 connection.is_over = true;
                 connection.rest = Vec::new();
+                self.tell_of_tls(connection, &error);
                 if error.kind() != ErrorKind::UnexpectedEof || connection.is_cut {
                     connection.break_off();
                 }
@@ -212,24 +217,44 @@ impl Worker {
         if connection.is_over { bytes.len() } else { at }
     }
 
-    /// A seat at the export called `name`, unless the export has too many connections.
-    fn seat(&self, name: &str) -> Option<Seat> {
+    /// A seat for `peer` at the export called `name`, unless the export has too many connections.
+    fn seat(&mut self, name: &str, peer: &str) -> Option<Seat> {
         let exports = self.shared.exports.now();
         let seat = Seat::take(exports.get(name)?, self.shared.bounds.connections_per_export);
         if seat.is_none() {
-            tracing::warn!(export = name, "a connection too many is closed");
+            self.full.log(self.clock.now(), |before| {
+                tracing::warn!(before, peer, export = name, "a connection too many is closed");
+            });
         }
         seat
+    }
+
+    /// Logs that the client had no certificate, or no TLS that the server takes.
+    fn tell_of_tls(&mut self, connection: &Connection, error: &std::io::Error) {
+        let is_new = matches!(connection.phase, Phase::Handshake { .. });
+        if is_new && connection.stream.has_tls() && error.kind() == ErrorKind::InvalidData {
+            let peer = connection.guest.name();
+            self.faults.log(self.clock.now(), |before| {
+                tracing::info!(before, peer, "a handshake ended in TLS: {error}");
+            });
+        }
     }
 
     fn shake_hands(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let Phase::Handshake { handshake, .. } = &mut connection.phase else { return 0 };
         let mut answers = Vec::new();
-        let progress = handshake.feed(bytes, &*self.shared.exports.now(), &mut answers);
+        let exports = Asked { exports: &self.shared.exports.now(), missing: RefCell::default() };
+        let progress = handshake.feed(bytes, &exports, &mut answers);
         connection.output.bytes(answers);
+        if let Some(export) = exports.missing.into_inner() {
+            let peer = connection.guest.name();
+            self.faults.log(self.clock.now(), |before| {
+                tracing::info!(before, peer, export, "a client asked for an unknown export");
+            });
+        }
         match progress.next {
             Next::NeedMore => {}
-            Next::Go(agreed) => match self.seat(&agreed.export) {
+            Next::Go(agreed) => match self.seat(&agreed.export, &connection.guest.name()) {
                 Some(export) => {
                     connection.guest.begin();
                     // A new client is taken for one that wants much, until it has shown otherwise: its requests wait in
@@ -266,6 +291,28 @@ impl Worker {
             }
         }
         progress.consumed
+    }
+}
+
+/// The exports of the server, and the last name that a client asked for and that none of them has.
+struct Asked<'a> {
+    exports: &'a Table,
+    missing: RefCell<Option<String>>,
+}
+
+impl Exports for Asked<'_> {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        let found = self.exports.find(name);
+        if found.is_none() {
+            // A name may have 4096 bytes of any kind.
+            let shown = name.chars().take(SHOWN).collect::<String>();
+            self.missing.replace(Some(shown.escape_debug().to_string()));
+        }
+        found
+    }
+
+    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.exports.list(each);
     }
 }
 

@@ -139,6 +139,10 @@ pub(crate) struct Worker {
     crowds: Rarely,
     /// Lines about clients that break the protocol.
     faults: Rarely,
+    /// Lines about exports that have too many connections.
+    full: Rarely,
+    /// Lines about clients that keep the worker waiting.
+    slow: Rarely,
     spin: Spin,
 }
 
@@ -192,6 +196,8 @@ impl Worker {
             spin: Spin::default(),
             crowds: Rarely::default(),
             faults: Rarely::default(),
+            full: Rarely::default(),
+            slow: Rarely::default(),
         })
     }
 
@@ -234,7 +240,7 @@ impl Worker {
         let drained = self.draining.is_some()
             && self.connections.iter().all(|place| place.connection.is_none())
             && self.flights.len() == 0;
-        self.stopped || drained
+        self.stopped || drained || self.is_late()
     }
 
     /// The connection of `key`, unless it is gone.

@@ -133,10 +133,12 @@ impl Worker {
                 let request = Writing { to, offset: start + span.offset, fua: fua || through };
                 transmission.payload = Payload::Filling { request, arriving };
             }
+            // No reply reaches the client.
+            Ok(Checked::Read { .. } | Checked::BlockStatus { .. }) if connection.is_cut => {}
             Ok(Checked::Nothing | Checked::Cache { .. }) => {
                 connection.output.header(transmission.replies.done(to));
             }
-            Ok(Checked::Disconnect) => connection.is_over = true,
+            Ok(Checked::Disconnect) => (connection.is_over, connection.has_left) = (true, true),
             Ok(Checked::Read { span, .. }) => {
                 let disk = &self.shared.disks[transmission.export.disk];
                 if let Some(reply) = status::read_of_hole(transmission, disk, to, span) {
