@@ -1,11 +1,11 @@
 //! Signals that end a run early: after the first, runs end in good order and print their results; a second one ends the
 //! program at once.
 //!
-//! This file stops nothing itself: runs look at their [`Stop`]. The server has signals of its own.
+//! This file stops nothing itself: runs look at their [`Stop`]. The server hears these signals itself.
 
 use blkmq_core::{Instant, Nanos};
 use blkmq_runtime::Clock;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::{flag, low_level};
 use std::sync::Arc;
@@ -17,6 +17,13 @@ pub const EXIT: u8 = 128;
 
 /// Signals closer together are one: `timeout` sends its signal to the program and again to all of its group.
 const ONE: Nanos = Nanos::from_millis(500);
+
+/// Has writes beyond the limit of files (`ulimit -f`, `LimitFSIZE=`) fail with EFBIG, as other writes fail, from now on. The
+/// signal that comes with them would end the program, with every client of a server.
+pub fn outlive_the_limit_of_files() {
+    // A handler that only sets a flag. Without it the signal has its usual effect.
+    let _ = flag::register(SIGXFSZ, Arc::default());
+}
 
 /// Says whether a run is to end now. Copies agree.
 #[derive(Clone, Debug, Default)]

@@ -42,6 +42,7 @@ use std::process::ExitCode;
 /// Does what the command line says, and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
+    interrupt::outlive_the_limit_of_files();
     let outcome = arguments().map_err(Failure::from).and_then(|args| commands::run(&args));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
