@@ -5,7 +5,7 @@ use crate::units::{self, KbBase, TimeUnit};
 use blkmq_server::Bounds;
 
 /// The settings, in the order of [`Bounds`].
-pub const KEYS: [&str; 12] = [
+pub const KEYS: [&str; 13] = [
     "connections",
     "connections-per-export",
     "connections-per-peer",
@@ -18,6 +18,7 @@ pub const KEYS: [&str; 12] = [
     "replies",
     "bytes-per-turn",
     "silence",
+    "drain",
 ];
 
 /// Gives the bound `key` the value `text`: a count, an amount of bytes, or a time in seconds.
@@ -47,6 +48,7 @@ pub fn set(bounds: &mut Bounds, key: &str, text: &str) -> Result<(), UsageError>
             units::count(text, 4 << 10..=1 << 40, KbBase::Binary).map(|n| bounds.bytes_per_turn = n)
         }
         "silence" => time().map(|t| bounds.silence = t),
+        "drain" => time().map(|t| bounds.drain = t),
         _ => Err(UsageError::new(format!("no such bound; accepted: {}", KEYS.join(", ")))),
     }
 }
