@@ -131,7 +131,10 @@ pub use blkmq_uring as uring;
 pub use layers::Layers;
 #[cfg(target_os = "linux")]
 pub use open::FileDevice;
-pub use open::{Device, DeviceState, OpenError, StartError, Zeroing, device_names, open, open_on};
+pub use open::{
+    Device, DeviceState, OpenError, StartError, Zeroing, accepted_devices, device_names, open,
+    open_on,
+};
 
 #[doc(inline)]
 pub use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};

@@ -149,8 +149,7 @@ pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> 
     registry::parse(text, machine).map(Device::Virtual).map_err(|e| {
         OpenError::Description(match e {
             DeviceError::Unknown { name, .. } => {
-                let accepted = Vec::from_iter(device_names()).join(", ");
-                DeviceError::Unknown { name, accepted }
+                DeviceError::Unknown { name, accepted: accepted_devices(text) }
             }
             e => e,
         })
@@ -167,6 +166,18 @@ pub fn device_names() -> impl Iterator<Item = &'static str> {
     #[cfg(all(target_os = "linux", feature = "rbd"))]
     let names = names.chain([blkmq_rbd::RBD.name]);
     names
+}
+
+/// Returns what is accepted instead of `text`, a description that begins with no name of a device: the names, and before them
+/// the description of a file, if `text` begins with its path.
+#[must_use]
+pub fn accepted_devices(text: &str) -> String {
+    let names = Vec::from_iter(device_names()).join(", ");
+    let path = text.split(',').next().unwrap_or_default().trim();
+    if !cfg!(target_os = "linux") || path.is_empty() || !std::path::Path::new(path).exists() {
+        return names;
+    }
+    format!("uring:{text} for the file, or a device: {names}")
 }
 
 /// Opens the device that `text` describes, if it is one outside of this program.

@@ -193,9 +193,10 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     let depths = Vec::from_iter(found.get_many("device-depth").into_iter().flatten().copied());
     let disks = disks(devices, &schedulers, &depths)?;
     let mut exports: Vec<Export> = Vec::new();
+    let mut export_names = export::Names::default();
     for text in all("export") {
         let export = export::parse(&text, disks.len())?;
-        export::check_name(&export, &exports).map_err(|e| e.at("--export"))?;
+        export_names.add(&export).map_err(|e| e.at("--export"))?;
         exports.push(export);
     }
     if exports.is_empty() {

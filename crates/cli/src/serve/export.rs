@@ -5,8 +5,10 @@ use crate::limits;
 use crate::plan::groups;
 use crate::units::{self, KbBase};
 use blkmq_core::Class;
-use blkmq_engine::{IoMax, Promise};
+use blkmq_engine::{IoMax, MAX_GROUPS, Promise};
 use blkmq_server::{Cache, Export, Region};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
 pub const KEYS: [&str; 25] = [
@@ -127,25 +129,41 @@ pub fn parse(text: &str, disks: usize) -> Result<Export, UsageError> {
     Ok(draft.finish())
 }
 
-/// Checks that the export can have its name beside `others`, as the start of the server does.
-///
-/// # Errors
-/// If it cannot.
-pub fn check_name(export: &Export, others: &[Export]) -> Result<(), UsageError> {
-    let name = &export.name;
-    let group = export.group().map_err(|error| UsageError::new(error.to_string()))?;
-    for other in others {
-        if other.name == *name {
+/// The names of exports so far, and of their groups by device.
+#[derive(Default)]
+pub struct Names {
+    names: BTreeSet<String>,
+    groups: BTreeMap<usize, BTreeMap<String, String>>,
+}
+
+impl Names {
+    /// Adds an export, if it can be beside the others, as the start of the server checks it. O(log exports).
+    ///
+    /// # Errors
+    /// If it cannot have its name, or its device has as many exports as it can have.
+    pub fn add(&mut self, export: &Export) -> Result<(), UsageError> {
+        let name = &export.name;
+        let group = export.group().map_err(|error| UsageError::new(error.to_string()))?;
+        if !self.names.insert(name.clone()) {
             return Err(UsageError::new(format!("two exports are called '{name}'")));
         }
-        if other.disk == export.disk && other.group().is_ok_and(|it| it == group) {
+        let groups = self.groups.entry(export.disk).or_default();
+        if groups.len() == usize::from(MAX_GROUPS) {
             return Err(UsageError::new(format!(
-                "exports '{}' and '{name}' cannot be told apart in lists of groups",
-                other.name
+                "export '{name}' is one too many for its device; accepted: up to {MAX_GROUPS} for each"
             )));
         }
+        match groups.entry(group) {
+            Entry::Occupied(other) => Err(UsageError::new(format!(
+                "exports '{}' and '{name}' cannot be told apart in lists of groups",
+                other.get()
+            ))),
+            Entry::Vacant(place) => {
+                place.insert(name.clone());
+                Ok(())
+            }
+        }
     }
-    Ok(())
 }
 
 fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, UsageError> {
@@ -218,8 +236,10 @@ mod tests {
     #[test]
     fn names_are_those_that_the_start_accepts() {
         let check = |name: &str, others: &[&str]| {
-            let others: Vec<Export> = others.iter().map(|name| Export::new(name, 0)).collect();
-            check_name(&Export::new(name, 0), &others).map_err(|error| error.to_string())
+            let mut names = Names::default();
+            let mut add = |name: &str| names.add(&Export::new(name, 0));
+            others.iter().for_each(|name| add(name).expect("they are different"));
+            add(name).map_err(|error| error.to_string())
         };
         assert_eq!(check("", &["a", "b/c"]), Ok(()));
         assert!(check("a b", &[]).is_err_and(|text| text.contains("accepted: 1 to 64 letters")));

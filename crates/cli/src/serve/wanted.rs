@@ -116,7 +116,7 @@ pub fn check_device(text: &str) -> Result<(), UsageError> {
     if blkmq::device_names().any(|known| known == name) {
         return Ok(());
     }
-    let accepted = Vec::from_iter(blkmq::device_names()).join(", ");
+    let accepted = blkmq::accepted_devices(text);
     Err(UsageError::new(format!("there is no device '{name}'; accepted: {accepted}")))
 }
 

@@ -26,9 +26,27 @@ const LONGEST: u64 = 1 << 20;
 /// # Errors
 /// A line for each fault, with what is accepted.
 pub fn read(path: &str) -> Result<Wanted, Vec<String>> {
-    let bytes = bounded::read(path, "a configuration", LONGEST).map_err(|e| vec![e.to_string()])?;
-    let text = String::from_utf8(bytes).map_err(|_| vec![format!("{path}: not UTF-8 text")])?;
-    parse(&text).map_err(|faults| faults.lines(path, &text))
+    let read = || {
+        let bytes = bounded::read(path, "a configuration", LONGEST);
+        let bytes = bytes.map_err(|e| vec![e.to_string()])?;
+        let text = String::from_utf8(bytes).map_err(|_| vec![format!("{path}: not UTF-8 text")])?;
+        parse(&text).map_err(|faults| faults.lines(path, &text))
+    };
+    read().map_err(|mut faults| {
+        faults[0].push_str(&hint(path));
+        faults
+    })
+}
+
+/// What a path that is no configuration was meant as, if it looks like a device.
+fn hint(path: &str) -> String {
+    if wanted::check_device(path).is_ok() {
+        format!("; a device is served by --device={path}")
+    } else if std::fs::exists(path).is_ok_and(|is| is) && !path.ends_with(".toml") {
+        format!("; a disk is served by --device=uring:{path}")
+    } else {
+        String::new()
+    }
 }
 
 /// The first of the `faults` of the file at `path`, for a command that cannot go on.
@@ -89,8 +107,9 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         disks.extend(disk(device, &mut names, faults));
     }
     let mut exports: Vec<Export> = Vec::new();
+    let mut others = export::Names::default();
     for export in file.tables("export", faults) {
-        let export = read_export(export, &names, &exports, faults);
+        let export = read_export(export, &names, &mut others, faults);
         exports.extend(export);
     }
     if disks.is_empty() {
@@ -169,7 +188,7 @@ fn disk(mut table: Table<'_>, names: &mut Vec<String>, faults: &mut Faults) -> O
 fn read_export(
     mut table: Table<'_>,
     devices: &[String],
-    others: &[Export],
+    others: &mut export::Names,
     faults: &mut Faults,
 ) -> Option<Export> {
     let name = required(&mut table, "name", faults);
@@ -190,7 +209,7 @@ fn read_export(
     table.end(faults);
     let (_, at) = name?;
     let export = draft.finish();
-    if let Err(error) = export::check_name(&export, others) {
+    if let Err(error) = others.add(&export) {
         faults.add(&at, error);
     }
     Some(export)
