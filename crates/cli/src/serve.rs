@@ -9,8 +9,10 @@ mod config;
 mod export;
 mod http;
 mod log;
+mod patience;
 mod reload;
 mod rights;
+mod signals;
 mod sockets;
 mod supervisor;
 pub mod tenants;
@@ -18,25 +20,20 @@ pub mod wanted;
 
 use crate::error::{Failure, UsageError};
 use args::Asked;
-use blkmq::{Device, OpenError};
+use blkmq::{Device, OpenError, UringDevice};
 use blkmq_server::control::Program;
 use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls};
 use http::Http;
 use listenfd::ListenFd;
+use patience::patient;
 use reload::Reloader;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::SIGTERM;
+use signals::Heard;
 use std::fmt::Write;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use wanted::Wanted;
-
-/// How long a device may be in use elsewhere before the server gives up.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The time between two attempts to open it.
-const PAUSE: Duration = Duration::from_millis(50);
+use wanted::{DiskChoice, Wanted};
 
 /// Serves, or checks a file. See [`serve`].
 ///
@@ -65,8 +62,8 @@ fn check(path: &str, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Fa
     }
 }
 
-/// Serves until SIGTERM or SIGINT: then answers the requests in flight and returns. A second signal ends the program
-/// at once. SIGHUP reads the file at `path` again.
+/// Serves until SIGTERM or SIGINT: then answers the requests in flight and returns. A second signal ends the program.
+/// SIGHUP reads the file at `path` again.
 fn serve(
     wanted: Wanted,
     path: Option<String>,
@@ -77,42 +74,36 @@ fn serve(
     let handed_over = ListenFd::from_env();
     let is_followed = handed_over.len() > 0;
     let set_level = log::start(wanted.log, wanted.log_format);
-    // Before any thread is started, so that none of them takes the signal.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| failed(e.to_string()))?;
+    let heard = Heard::start().map_err(|e| failed(e.to_string()))?;
+    sockets::check(&wanted, &handed_over).map_err(failed)?;
+    let disks = disks(&wanted, &heard).map_err(failed)?;
+    // Last, so that a client that reaches the server is answered.
     let listeners = sockets::listeners(&wanted, handed_over).map_err(failed)?;
-    let mut server = start(&wanted, listeners).map_err(failed)?;
+    let mut server = start(&wanted, disks, listeners).map_err(failed)?;
     let control = wanted.control.path(server.listening());
     let page = start_http(&wanted, &mut server).map_err(failed)?;
     let text = welcome(&wanted, &server, control.as_deref(), page.as_deref());
     let reloader = Arc::new(Reloader::new(wanted, path, server.handle(), set_level));
     if let Some(path) = &control {
-        let listens = server.control(path, Box::new(Running(Arc::clone(&reloader))));
+        let program = || Box::new(Running(Arc::clone(&reloader)));
+        let listens = patient(
+            || server.control(path, program()),
+            |error| error.kind() == io::ErrorKind::AddrInUse,
+        );
         listens.map_err(|e| failed(format!("control: {}: {e}", path.display())))?;
     }
     say(&text)?;
     let watchdog = supervisor::Watchdog::start(server.handle());
     let (devices, exports) = (server.disks().len(), server.exports().len());
     supervisor::ready(&format!("serves {exports} exports of {devices} devices"));
-    for signal in signals.forever() {
-        if signal != SIGHUP {
-            break;
-        }
+    heard.serves();
+    while heard.wait() == signals::Asked::Reload {
         // Its lines are logged.
         let _ = Running(Arc::clone(&reloader)).reload();
     }
     supervisor::stopping();
-    // The next one has its usual effect.
-    let handle = signals.handle();
-    let second = std::thread::spawn(move || {
-        if signals.forever().any(|signal| signal != SIGHUP) {
-            std::process::exit(1);
-        }
-    });
     let drained = if is_followed { server.hand_over() } else { server.drain() };
     drop(watchdog);
-    handle.close();
-    // It has ended: the handle is closed.
-    let _ = second.join();
     drained.map_err(|e: io::Error| failed(e.to_string()))
 }
 
@@ -129,47 +120,41 @@ impl Program for Running {
         let done = supervisor::reloading(|| self.0.reload());
         match &done {
             Ok(lines) if lines.is_empty() => tracing::info!("reload: nothing has changed"),
-            Ok(lines) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
+            Ok(lines) => lines.iter().for_each(|line| match line.contains(": not ") {
+                true => tracing::error!("reload: {line}"),
+                false => tracing::info!("reload: {line}"),
+            }),
             Err(faults) => tracing::error!("nothing is reloaded: {faults}"),
         }
         done
     }
 }
 
-/// Opens a device. One that is in use gets [`PATIENCE`]: the kernel frees the files of a process that was killed only
-/// when its last I/O is over, and a server that is started again at once would be refused.
-fn open(description: &str) -> Result<Device, OpenError> {
-    let mut waited = Duration::ZERO;
-    loop {
-        match blkmq::open(description) {
-            Err(error) if error.is_busy() && waited < PATIENCE => {
-                if waited.is_zero() {
-                    tracing::warn!("{error}; trying again for {} s", PATIENCE.as_secs());
-                }
-                waited += PAUSE;
-                std::thread::park_timeout(PAUSE);
-            }
-            opened => return opened,
-        }
+/// Opens a device, with patience if it is in use. A file that has to be laid out is made first, so that a signal can end
+/// that.
+fn open(description: &str, heard: &Heard) -> Result<Device, OpenError> {
+    if let Some(file) = description.strip_prefix("uring:")
+        && let Ok((path, options)) = blkmq::uring::Options::parse(file)
+        && let Some(bytes) = options.size_bytes.filter(|_| !options.readonly)
+        && std::fs::metadata(&path).map_or(0, |found| found.len()) < bytes
+    {
+        let name = path.display();
+        tracing::info!(path = %name, bytes, "a file is laid out first: some seconds for each GiB");
+        // Without io_uring there is no use for the file.
+        UringDevice::check().map_err(OpenError::File)?;
+        let lay_out = || {
+            let laid_out = heard.laying_out(|stop| UringDevice::lay_out(&path, &options, stop));
+            laid_out.map_err(OpenError::File)
+        };
+        patient(lay_out, OpenError::is_busy)?;
     }
+    patient(|| blkmq::open(description), OpenError::is_busy)
 }
 
-/// The file that will be laid out when the device is opened, and its size in bytes.
-fn file_to_lay_out(description: &str) -> Option<(PathBuf, u64)> {
-    let (path, options) = blkmq::uring::Options::parse(description.strip_prefix("uring:")?).ok()?;
-    let bytes = options.size_bytes.filter(|_| !options.readonly)?;
-    let there = std::fs::metadata(&path).map_or(0, |found| found.len());
-    (there < bytes).then_some((path, bytes))
-}
-
-fn start(wanted: &Wanted, listeners: Vec<Listener>) -> Result<Server, String> {
-    let mut disks = Vec::new();
-    for disk in &wanted.disks {
-        if let Some((path, bytes)) = file_to_lay_out(&disk.device) {
-            let path = path.display();
-            tracing::info!(%path, bytes, "a file is laid out first: some seconds for each GiB");
-        }
-        let device = open(&disk.device).map_err(|e| e.to_string())?;
+/// The devices, each under its scheduler.
+fn disks(wanted: &Wanted, heard: &Heard) -> Result<Vec<Disk>, String> {
+    let start = |disk: &DiskChoice| {
+        let device = open(&disk.device, heard).map_err(|e| e.to_string())?;
         let (factory, options) = match &disk.scheduler {
             Some(choice) => (choice.factory, choice.options.clone()),
             None => {
@@ -183,8 +168,12 @@ fn start(wanted: &Wanted, listeners: Vec<Listener>) -> Result<Server, String> {
         let depth = disk.device_depth.to_string();
         let set = started.service().set_attribute("blkmq/device_depth", &depth);
         set.map_err(|e| format!("{}: {e}", disk.name))?;
-        disks.push(started);
-    }
+        Ok(started)
+    };
+    wanted.disks.iter().map(start).collect()
+}
+
+fn start(wanted: &Wanted, disks: Vec<Disk>, listeners: Vec<Listener>) -> Result<Server, String> {
     let tls = wanted.tls.as_ref().map(|folder| Tls::load(folder)).transpose();
     let settings = Settings {
         tls: tls.map_err(|e| e.to_string())?,
@@ -201,7 +190,8 @@ fn start(wanted: &Wanted, listeners: Vec<Listener>) -> Result<Server, String> {
 fn start_http(wanted: &Wanted, server: &mut Server) -> Result<Option<String>, String> {
     let Some(http) = &wanted.http else { return Ok(None) };
     // For the user of the server only, as the socket for control is.
-    let listener = Listener::bind(&http.address, &Rights::default());
+    let bind = || Listener::bind(&http.address, &Rights::default());
+    let listener = patient(bind, |error| error.kind() == io::ErrorKind::AddrInUse);
     let listener = listener.map_err(|e| format!("cannot listen on {}: {e}", http.address))?;
     let at = listener.address().clone();
     let key = server.http(listener, http.names.clone()).map_err(|e| format!("HTTP: {e}"))?;
@@ -221,7 +211,8 @@ fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Optio
         }
     }
     for export in &wanted.exports {
-        let access = if export.read_only { "read-only" } else { "read and write" };
+        let is_read_only = server.is_read_only(&export.name);
+        let access = if is_read_only { "read-only" } else { "read and write" };
         let _ = writeln!(
             text,
             "export '{}': device {}, {access}, weight {}",

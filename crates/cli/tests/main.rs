@@ -15,6 +15,8 @@ mod scenarios;
 mod screens;
 #[cfg(target_os = "linux")]
 mod serve;
+#[cfg(target_os = "linux")]
+mod serving;
 mod simulation;
 #[cfg(target_os = "linux")]
 mod steering;

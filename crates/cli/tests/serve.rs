@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A server, and the lines that it printed when it was ready.
-fn serve(args: &[&str]) -> (Child, Vec<String>) {
+pub fn serve(args: &[&str]) -> (Child, Vec<String>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
     started(command.arg("serve").args(args).stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
@@ -20,7 +20,7 @@ fn started(command: &mut Command) -> (Child, Vec<String>) {
 }
 
 /// The lines of a server until it serves or ends.
-fn ready(child: &mut Child) -> Vec<String> {
+pub fn ready(child: &mut Child) -> Vec<String> {
     let mut lines = Vec::new();
     for line in BufReader::new(child.stdout.as_mut().expect("it is piped")).lines() {
         lines.push(line.expect("text"));
@@ -31,14 +31,14 @@ fn ready(child: &mut Child) -> Vec<String> {
     lines
 }
 
-fn end(child: Child, signal: &str) -> (Option<i32>, String) {
+pub fn end(child: Child, signal: &str) -> (Option<i32>, String) {
     let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(kill.expect("kill is everywhere").success());
     ended(child)
 }
 
 /// Its exit code and what it wrote to standard error.
-fn ended(mut child: Child) -> (Option<i32>, String) {
+pub fn ended(mut child: Child) -> (Option<i32>, String) {
     let code = child.wait().expect("it ends").code();
     let mut errors = String::new();
     child.stderr.expect("it is piped").read_to_string(&mut errors).expect("text");

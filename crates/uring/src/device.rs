@@ -5,7 +5,7 @@ use crate::parts::{self, Part};
 use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
 use crate::ring::Ring;
-use crate::target::Target;
+use crate::target::{self, Target};
 use crate::{OpenError, Options};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, SECTOR_SIZE};
@@ -14,6 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// An open file or block device.
 ///
@@ -46,7 +47,7 @@ impl UringDevice {
     /// cannot be opened or extended, or io_uring is not available or too old ([`OpenError::is_unavailable`]).
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         // This comes first, and again for each hardware queue: without io_uring nothing else matters.
-        Ring::new(1)?;
+        Self::check()?;
         let target = Target::open(path.as_ref(), options)?;
         let shape = DeviceShape {
             hw_queues: options.hw_queues.unwrap_or(1),
@@ -60,6 +61,27 @@ impl UringDevice {
         let notes = target.notes.clone();
         let (options, pools) = (options.clone(), Vec::new());
         Ok(Self { shape, notes, parts: vec![Part { start: 0, target }], options, pools })
+    }
+
+    /// Checks that io_uring is available.
+    ///
+    /// # Errors
+    /// If it is not, or is too old ([`OpenError::is_unavailable`]).
+    pub fn check() -> Result<(), OpenError> {
+        Ring::new(1).map(|_| ())
+    }
+
+    /// Creates or extends the file as [`open`](Self::open) does, which then finds it large enough. Once `stop` is set, the
+    /// file is as it was before, and the error is that of a cancelled operation.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), as far as they concern the file itself.
+    pub fn lay_out(
+        path: impl AsRef<Path>,
+        options: &Options,
+        stop: &AtomicBool,
+    ) -> Result<(), OpenError> {
+        target::prepare(path.as_ref(), options, stop).map(|_| ())
     }
 
     /// One device of several files: each of `files` begins at the byte of the device that stands beside it, and the

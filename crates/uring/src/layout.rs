@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const MIB: u64 = 1 << 20;
 
@@ -16,8 +17,13 @@ const MIB: u64 = 1 << 20;
 /// Does nothing if it is large enough. A file that cannot be extended is restored, and one that was created by this
 /// call is removed.
 ///
-/// With `locking`, no other program may write to it meanwhile.
-pub(crate) fn extend(path: &Path, bytes: u64, locking: bool) -> Result<(), OpenError> {
+/// With `locking`, no other program may write to it meanwhile. Once `stop` is set, it ends as if the disk were full.
+pub(crate) fn extend(
+    path: &Path,
+    bytes: u64,
+    locking: bool,
+    stop: &AtomicBool,
+) -> Result<(), OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     let (opened, is_new) = match options.clone().create_new(true).open(path) {
@@ -33,7 +39,7 @@ pub(crate) fn extend(path: &Path, bytes: u64, locking: bool) -> Result<(), OpenE
         }
     }
     let before = file.seek(SeekFrom::End(0)).map_err(OpenError::file(path, "look at"))?;
-    fill(&mut file, before, bytes).map_err(|e| {
+    fill(&mut file, before, bytes, stop).map_err(|e| {
         // Frees the space again on a full disk. The first error is the one reported.
         let _ = if is_new { std::fs::remove_file(path) } else { file.set_len(before) };
         OpenError::file(path, "extend")(e)
@@ -41,14 +47,15 @@ pub(crate) fn extend(path: &Path, bytes: u64, locking: bool) -> Result<(), OpenE
 }
 
 /// Writes random bytes from `at` on, so that neither the file system nor the disk can store less than was requested.
-fn fill(file: &mut File, mut at: u64, size: u64) -> io::Result<()> {
+fn fill(file: &mut File, mut at: u64, size: u64, stop: &AtomicBool) -> io::Result<()> {
     if at >= size {
         return Ok(());
     }
-    reserve(file, at, size - at)?;
+    reserve(file, at, size - at, stop)?;
     let mut rng = Rng::new(size);
     let mut chunk = vec![0; MIB as usize];
     while at < size {
+        go_on(stop)?;
         for word in chunk.chunks_exact_mut(8) {
             word.copy_from_slice(&rng.next_u64().to_le_bytes());
         }
@@ -59,10 +66,17 @@ fn fill(file: &mut File, mut at: u64, size: u64) -> io::Result<()> {
     file.sync_data()
 }
 
+/// # Errors
+/// If the caller has asked for the end.
+fn go_on(stop: &AtomicBool) -> io::Result<()> {
+    if stop.load(Ordering::Relaxed) { Err(Errno::CANCELED.into()) } else { Ok(()) }
+}
+
 /// Reserves the space in the file system, where possible: a disk that has too little is not filled up first. The file
 /// does not become longer by this, so that an interrupted fill leaves no file that looks complete.
-fn reserve(file: &File, at: u64, bytes: u64) -> io::Result<()> {
+fn reserve(file: &File, at: u64, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     loop {
+        go_on(stop)?;
         match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, at, bytes) {
             Err(Errno::INTR) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),

@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The most pieces of memory that one call takes.
 const IOV_MAX: u64 = 1024;
@@ -51,7 +52,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
-        let kind = prepare(path, options)?;
+        let kind = prepare(path, options, &AtomicBool::new(false))?;
         let mut notes = Vec::new();
         let opened = open_direct(path, kind, options, &mut notes)?;
         let is_direct = opened.is_some();
@@ -136,8 +137,13 @@ fn granularity(bytes: Option<u64>, block: u32) -> u32 {
     unit.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(0)
 }
 
-/// Makes the file as large as requested, and returns its type. An image of another format is refused before it is changed.
-fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
+/// Makes the file as large as requested, and returns its type. An image of another format is refused before it
+/// is changed.
+pub(crate) fn prepare(
+    path: &Path,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<Kind, OpenError> {
     let found = match std::fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && options.size_bytes.is_some() => None,
         found => Some(found.map_err(OpenError::file(path, "open"))?),
@@ -163,7 +169,7 @@ fn prepare(path: &Path, options: &Options) -> Result<Kind, OpenError> {
         Kind::BlockDevice => return refuse("a block device has the size that it has"),
         Kind::File if is_large_enough => {}
         Kind::File if options.readonly => return refuse("it is to be opened with readonly=1"),
-        Kind::File => layout::extend(path, bytes, options.locking)?,
+        Kind::File => layout::extend(path, bytes, options.locking, stop)?,
     }
     Ok(kind)
 }

@@ -1,12 +1,44 @@
-//! The sockets that a server listens on: named, handed over by the program that started it, or the default one.
+//! The sockets that a server listens on: named, handed over by the program that started it, or the default one. They are
+//! bound when the server can answer; before, they are only checked.
 //!
 //! Handed over as systemd does it (`LISTEN_FDS`, `LISTEN_PID`), and `systemfd`, and libnbd for servers that it starts. A
 //! client that connects while no server runs waits in the socket, so a restart refuses nothing.
 
+use super::patience::patient;
 use super::wanted::{Wanted, default_socket};
 use blkmq_server::{Address, Listener};
 use listenfd::ListenFd;
+use std::borrow::Cow;
 use std::io;
+
+/// Checks the addresses before a device is opened, which may take long.
+///
+/// # Errors
+/// If a path cannot be that of a socket.
+pub fn check(wanted: &Wanted, handed_over: &ListenFd) -> Result<(), String> {
+    let named = if handed_over.len() > 0 { Cow::Borrowed(&[][..]) } else { named(wanted) };
+    for address in named.iter() {
+        Listener::check(address).map_err(|e| refused(address, &e))?;
+    }
+    if let Some(path) = wanted.control.path(&named) {
+        Listener::check(&Address::Unix(path.clone())).map_err(|e| {
+            format!("control: {}: {e}; --control=PATH names another one", path.display())
+        })?;
+    }
+    Ok(())
+}
+
+/// The addresses to listen on, if no socket is handed over.
+fn named(wanted: &Wanted) -> Cow<'_, [Address]> {
+    match &wanted.listen[..] {
+        [] => Cow::Owned(vec![Address::Unix(default_socket())]),
+        named => Cow::Borrowed(named),
+    }
+}
+
+fn refused(address: &Address, error: &io::Error) -> String {
+    format!("cannot listen on {address}: {error}")
+}
 
 /// The sockets to serve on.
 ///
@@ -14,8 +46,10 @@ use std::io;
 /// If a socket cannot be listened on, or some are named and others are handed over.
 pub fn listeners(wanted: &Wanted, mut handed_over: ListenFd) -> Result<Vec<Listener>, String> {
     match (handed_over.len(), &wanted.listen[..]) {
-        (0, []) => Ok(vec![bind(&Address::Unix(default_socket()), wanted)?]),
-        (0, named) => named.iter().map(|address| bind(address, wanted)).collect(),
+        (0, _) => {
+            let all = named(wanted);
+            all.iter().map(|address| bind(address, &all, wanted)).collect()
+        }
         (count, []) => (0..count).map(|at| take(&mut handed_over, at)).collect(),
         (count, _) => Err(format!(
             "sockets are handed over to the server ({count}), and others are named to listen on; accepted: one of both"
@@ -23,8 +57,11 @@ pub fn listeners(wanted: &Wanted, mut handed_over: ListenFd) -> Result<Vec<Liste
     }
 }
 
-fn bind(address: &Address, wanted: &Wanted) -> Result<Listener, String> {
-    Listener::bind(address, &wanted.rights).map_err(|e| format!("cannot listen on {address}: {e}"))
+/// An address that is in use gets the patience of a device: a server that was killed has its sockets as long as its files.
+fn bind(address: &Address, all: &[Address], wanted: &Wanted) -> Result<Listener, String> {
+    let bind = || Listener::bind_beside(address, &wanted.rights, all);
+    let bound = patient(bind, |error| error.kind() == io::ErrorKind::AddrInUse);
+    bound.map_err(|e| refused(address, &e))
 }
 
 /// The socket number `at` of those that were handed over.

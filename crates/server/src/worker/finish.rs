@@ -217,12 +217,7 @@ impl Worker {
     /// Has epoll watch for `wanted`. For nothing, it does not watch at all: the end of a connection is an event that
     /// cannot be left out and that stays, so that the worker would not sleep until the requests of a client that is gone
     /// are finished.
-    fn watch(
-        &self,
-        connection: &mut Connection,
-        key: Key,
-        wanted: EventFlags,
-    ) -> io::Result<()> {
+    fn watch(&self, connection: &mut Connection, key: Key, wanted: EventFlags) -> io::Result<()> {
         let watched = std::mem::replace(&mut connection.watched, wanted);
         let data = epoll::EventData::new_u64(CONNECTIONS + u64::from(key.place));
         match (watched.is_empty(), wanted.is_empty()) {

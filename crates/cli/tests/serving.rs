@@ -1,0 +1,359 @@
+//! `blkmq serve` beside devices that fail and change, starts that are broken off, and files that are no disks.
+
+use crate::serve::{end, ended, ready, serve};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+
+/// A folder with a socket to listen on and a file to serve.
+struct Scene {
+    folder: TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder") }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn listen(&self) -> String {
+        format!("--listen=unix:{}", self.at("sock").display())
+    }
+
+    /// A file of `mib` MiB without data, and the option that serves it.
+    fn file(&self, mib: u64) -> (File, String) {
+        let path = self.at("disk.img");
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
+        let file = file.expect("the folder is ours");
+        file.set_len(mib * MIB).expect("a sparse file");
+        (file, format!("--device=uring:{}", path.display()))
+    }
+
+    /// A client of the only export, with simple replies.
+    fn client(&self) -> Client {
+        let mut socket = UnixStream::connect(self.at("sock")).expect("it listens");
+        let mut bytes = [0; 152];
+        socket.read_exact(&mut bytes[..18]).expect("a greeting");
+        let option = [&1_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &[0; 4]];
+        socket.write_all(&option.concat()).expect("it reads");
+        socket.read_exact(&mut bytes[..134]).expect("the export");
+        Client(socket)
+    }
+}
+
+struct Client(UnixStream);
+
+impl Client {
+    /// Sends a request of 4 KiB; the errno of the reply.
+    fn call(&mut self, command: u16, offset: u64) -> u32 {
+        let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
+        request.extend([&[0; 2][..], &command.to_be_bytes(), &[0; 8]].concat());
+        request.extend(offset.to_be_bytes());
+        request.extend(4096_u32.to_be_bytes());
+        if command == WRITE {
+            request.extend([7; 4096]);
+        }
+        self.0.write_all(&request).expect("it reads");
+        let mut reply = [0; 16];
+        self.0.read_exact(&mut reply).expect("an answer");
+        let errno = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
+        if command == READ && errno == 0 {
+            self.0.read_exact(&mut [0; 4096]).expect("the data");
+        }
+        errno
+    }
+}
+
+/// Whether the server did not start because there is no io_uring.
+fn is_without_io_uring(test: &str, child: Child, lines: &[String]) -> Result<Child, ()> {
+    if !lines.is_empty() {
+        return Ok(child);
+    }
+    let (_, errors) = ended(child);
+    assert!(errors.contains("io_uring is not available"), "{errors}");
+    println!("skipped {test}: {errors}");
+    Err(())
+}
+
+/// Reads the log until a line has all of `words`.
+fn logged(log: &mut impl BufRead, words: &[&str]) -> String {
+    let mut all = String::new();
+    loop {
+        let mut line = String::new();
+        let read = log.read_line(&mut line).expect("text");
+        assert!(read > 0, "no line has {words:?}: {all}");
+        if words.iter().all(|word| line.contains(word)) {
+            return line;
+        }
+        all.push_str(&line);
+    }
+}
+
+fn blkmq(args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_blkmq")).args(args).output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Regression test: clients were told that a device fails, and its operator was not.
+#[test]
+fn a_device_that_fails_is_in_the_log_once_a_second() {
+    let scene = Scene::new();
+    let device = "--device=faults,error=1,errno=28:memory,size=16";
+    let (mut child, _) = serve(&[&scene.listen(), device]);
+    let mut client = scene.client();
+    for n in 0..20 {
+        assert!(client.call(if n % 2 == 0 { WRITE } else { READ }, n * 8192) > 0);
+    }
+    let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+    let what = ["ERROR", "operation=\"write\"", "offset=0", "errno=28", "before=0"];
+    let line = logged(&mut log, &what);
+    assert!(line.contains("export=\"disk\"") && line.contains("memory,size=16"), "{line}");
+    let before = |line: &str| -> u64 {
+        let count = line.split("before=").nth(1).and_then(|rest| rest.split(' ').next());
+        count.and_then(|count| count.parse().ok()).expect("a number")
+    };
+    // All others are counted by the next line, which comes after a second.
+    let (mut told, mut failed) = (1, 20);
+    while told < failed {
+        client.call(READ, 0);
+        failed += 1;
+        if let Some(next) = next_line(&mut log) {
+            told += before(&next) + 1;
+        }
+    }
+    child.kill().and_then(|()| child.wait()).expect("it ends");
+}
+
+/// A line of the log, if there is one by now.
+fn next_line<R: Read + std::os::fd::AsFd>(log: &mut BufReader<R>) -> Option<String> {
+    let mut fds = [nix::poll::PollFd::new(log.get_ref().as_fd(), nix::poll::PollFlags::POLLIN)];
+    let ready = log.buffer().contains(&b'\n')
+        || nix::poll::poll(&mut fds, nix::poll::PollTimeout::ZERO).expect("a pipe") > 0;
+    let mut line = String::new();
+    ready.then(|| log.read_line(&mut line).expect("text"))?;
+    Some(line)
+}
+
+/// Regression test: a file that was cut, made longer or removed beneath the server was in no log.
+#[test]
+fn a_file_that_is_cut_grows_or_goes_is_in_the_log() {
+    let scene = Scene::new();
+    let (file, device) = scene.file(16);
+    let (child, lines) = serve(&[&scene.listen(), &device]);
+    let Ok(mut child) = is_without_io_uring("a_file_that_is_cut", child, &lines) else { return };
+    let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+    file.set_len(MIB).expect("it can be cut");
+    logged(&mut log, &["WARN", "from 16777216 to 1048576 bytes", "fails"]);
+    assert_eq!(scene.client().call(WRITE, 8 * MIB), 5);
+    assert_eq!(file.metadata().expect("it is open").len(), MIB, "it stays short");
+    logged(&mut log, &["ERROR", "operation=\"write\"", "offset=8388608", "errno=5"]);
+    file.set_len(32 * MIB).expect("it can grow");
+    logged(&mut log, &["WARN", "from 1048576 to 33554432 bytes", "keep their size"]);
+    assert_eq!(scene.client().call(WRITE, 8 * MIB), 0);
+    std::fs::remove_file(scene.at("disk.img")).expect("it is ours");
+    logged(&mut log, &["WARN", "removed or replaced"]);
+    child.kill().and_then(|()| child.wait()).expect("it ends");
+}
+
+/// Regression test: `welcome` said "read and write" of a device that takes no writes.
+#[test]
+fn a_device_that_takes_no_writes_is_listed_so() {
+    let scene = Scene::new();
+    let (_, device) = scene.file(1);
+    let (child, lines) = serve(&[&scene.listen(), &format!("{device},readonly=1")]);
+    let Ok(child) = is_without_io_uring("a_device_that_takes_no", child, &lines) else { return };
+    assert!(lines.iter().any(|line| line.contains("device 1, read-only")), "{lines:?}");
+    let control = scene.at("sock.control").display().to_string();
+    let (_, list, _) = blkmq(&["ctl", "--socket", &control, "--json", "list"]);
+    assert!(list.contains(r#""read_only":true"#), "{list}");
+    end(child, "-TERM");
+}
+
+/// Regression test: the first write behind the limit of files ended the server by SIGXFSZ, for every client.
+#[test]
+fn a_write_beyond_the_limit_of_files_fails_and_ends_nothing() {
+    let scene = Scene::new();
+    let (_, device) = scene.file(16);
+    let program = env!("CARGO_BIN_EXE_blkmq");
+    let mut command = Command::new("sh");
+    // Blocks of 512 bytes.
+    command.args(["-c", "ulimit -f 4096; exec \"$0\" serve \"$@\"", program]);
+    command.args([&scene.listen(), &device]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let lines = ready(&mut child);
+    let Ok(child) = is_without_io_uring("a_write_beyond_the_limit", child, &lines) else { return };
+    let mut other = scene.client();
+    assert_eq!(other.call(WRITE, MIB), 0);
+    assert_eq!(scene.client().call(WRITE, 8 * MIB), 28);
+    assert_eq!(other.call(WRITE, 0), 0, "the server goes on");
+    let (code, log) = end(child, "-TERM");
+    assert!(code == Some(0) && log.contains("errno=27"), "{code:?}: {log}");
+}
+
+/// Regression test: a layout that the limit of files, or a full disk, breaks off left its space behind; SIGXFSZ ended the
+/// program before it could give it back.
+#[test]
+fn a_layout_beyond_the_limit_of_files_leaves_nothing() {
+    let scene = Scene::new();
+    let path = scene.at("new.img");
+    let program = env!("CARGO_BIN_EXE_blkmq");
+    let line = "ulimit -f 100; exec \"$0\" serve --device=\"uring:$1,size=16m\" \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", line, program]).arg(&path).arg(scene.listen());
+    let output = command.output().expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(!path.exists(), "{errors}");
+}
+
+/// Regression test: signals were not heard while a file was laid out, and sockets listened meanwhile.
+#[test]
+fn a_layout_is_broken_off_by_a_signal_and_nothing_listens_before_it_is_over() {
+    let scene = Scene::new();
+    let path = scene.at("new.img");
+    let device = format!("--device=uring:{},size=16g", path.display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    command.args(["serve", &scene.listen(), &device]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    log.read_line(&mut line).expect("text");
+    if line.contains("io_uring is not available") {
+        println!("skipped a_layout_is_broken_off: {line}");
+        return;
+    }
+    assert!(line.contains("is laid out"), "{line}");
+    while !path.exists() && child.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    assert!(!scene.at("sock").exists(), "it does not listen");
+    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(kill.expect("kill is everywhere").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+    assert!(!path.exists() && !scene.at("sock").exists(), "nothing is left");
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).expect("text");
+    assert!(rest.contains("before the server was ready"), "{rest}");
+}
+
+/// Regression test: a server that was started again behind one that was killed waited for the device and not for the
+/// socket, which the kernel frees as late.
+#[test]
+fn a_socket_that_another_server_leaves_is_waited_for() {
+    let scene = Scene::new();
+    // A server that dies while its client still connects.
+    let dying = UnixListener::bind(scene.at("sock")).expect("a socket");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    command.args(["serve", &scene.listen(), "--device=memory,size=1"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+    logged(&mut log, &["in use", "trying again"]);
+    drop(dying);
+    assert!(!ready(&mut child).is_empty());
+    assert_eq!(scene.client().call(READ, 0), 0);
+    child.kill().and_then(|()| child.wait()).expect("it ends");
+}
+
+/// Regression test: the reader of a disk as a configuration was told of a fault at 1:1, and the user of `--device=disk.img`
+/// of null and memory.
+#[test]
+fn a_disk_in_the_wrong_place_is_answered_with_the_right_one() {
+    let scene = Scene::new();
+    let (mut file, _) = scene.file(4);
+    file.write_all(&[0xee; 4096]).expect("there is room");
+    std::fs::write(scene.at("text.img"), "a disk\n").expect("the folder is ours");
+    for name in ["disk.img", "text.img"] {
+        let path = scene.at(name).display().to_string();
+        let (code, _, errors) = blkmq(&["serve", &path]);
+        let accepted = format!("--device=uring:{path}");
+        assert!(code == Some(2) && errors.contains(&accepted), "{errors}");
+        let (code, _, errors) = blkmq(&["serve", "--device", &path, &scene.listen()]);
+        let accepted = format!("uring:{path}");
+        assert!(code == Some(1) && errors.contains(&accepted), "{errors}");
+        let config = scene.at("serve.toml");
+        let text = format!("[[device]]\nname = 'a'\ndevice = '{path}'\n");
+        std::fs::write(&config, text).expect("the folder is ours");
+        let (code, faults, _) = blkmq(&["serve", "--check", &config.display().to_string()]);
+        assert!(code == Some(2) && faults.contains(&accepted), "{faults}");
+    }
+    let (code, _, errors) = blkmq(&["serve", "memory,size=64"]);
+    assert!(code == Some(2) && errors.contains("--device=memory,size=64"), "{errors}");
+}
+
+/// Regression test: the tables of images of other formats were served as the contents of disks.
+#[test]
+fn an_image_of_another_format_is_refused_by_name() {
+    let scene = Scene::new();
+    let path = scene.at("disk.vmdk");
+    std::fs::write(&path, [&b"KDMV"[..], &[0; 65_532]].concat()).expect("the folder is ours");
+    let device = format!("--device=uring:{}", path.display());
+    let (code, _, errors) = blkmq(&["serve", &device, &scene.listen()]);
+    if errors.contains("io_uring is not available") {
+        println!("skipped an_image_of_another_format: {errors}");
+        return;
+    }
+    assert!(
+        code == Some(1) && errors.contains("VMDK") && errors.contains("format=raw"),
+        "{errors}"
+    );
+    let (child, lines) = serve(&[&scene.listen(), &format!("{device},format=raw")]);
+    assert!(!lines.is_empty());
+    end(child, "-TERM");
+}
+
+/// Regression test: a path that is long enough for the socket and too short for that of control beside it was refused by
+/// words of the system, after the device was opened.
+#[test]
+fn a_path_that_cannot_be_a_socket_is_refused_with_its_bound() {
+    let scene = Scene::new();
+    let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+    let path = |length: usize| -> PathBuf {
+        folder.path().join("s".repeat(length - folder.path().as_os_str().len() - 1))
+    };
+    let listen = |path: &Path| {
+        blkmq(&["serve", "--device=memory,size=1", &format!("--listen=unix:{}", path.display())])
+    };
+    let (code, _, errors) = listen(&path(108));
+    assert!(code == Some(1) && errors.contains("up to 107"), "{errors}");
+    let (code, _, errors) = listen(&path(103));
+    let words = ["up to 107", "--control="];
+    assert!(code == Some(1) && words.iter().all(|word| errors.contains(word)), "{errors}");
+    std::fs::write(scene.at("sock"), "a file").expect("the folder is ours");
+    let (code, _, errors) = listen(&scene.at("sock"));
+    assert!(code == Some(1) && errors.contains("no socket is there"), "{errors}");
+}
+
+/// Regression test: the start said that there were too many groups, after `--check` had found no fault.
+#[test]
+fn more_exports_than_a_device_takes_are_a_fault_with_a_place() {
+    let scene = Scene::new();
+    let write = |exports: usize| {
+        let mut text = "[[device]]\nname = 'a'\ndevice = 'memory,size=64'\n".to_owned();
+        for n in 0..exports {
+            text.push_str(&format!("[[export]]\nname = 'e{n}'\nsize = 4096\n"));
+        }
+        std::fs::write(scene.at("serve.toml"), text).expect("the folder is ours");
+        scene.at("serve.toml").display().to_string()
+    };
+    let (code, faults, _) = blkmq(&["serve", "--check", &write(1023)]);
+    assert_eq!(code, Some(0), "{faults}");
+    let (code, faults, _) = blkmq(&["serve", "--check", &write(1025)]);
+    let place = format!("serve.toml:{}:", 4 + 1023 * 3 + 1);
+    let words = [place.as_str(), "'e1023'", "1023"];
+    assert!(code == Some(2) && words.iter().all(|word| faults.contains(word)), "{faults}");
+    let exports = Vec::from_iter((0..1024).map(|n| format!("--export=e{n},size=4096")));
+    let args = Vec::from_iter(["serve"].into_iter().chain(exports.iter().map(String::as_str)));
+    let (code, _, errors) = blkmq(&args);
+    assert!(code == Some(2) && errors.contains("'e1023'"), "{errors}");
+}
