@@ -9,14 +9,14 @@ use crate::layers::{Layers, Wrapped};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, Payload, SECTOR_SIZE};
 use blkmq_device::{DeviceError, MachineShape, registry};
-use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, WriteCache};
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 use blkmq_rbd::RbdDevice;
 #[cfg(all(target_os = "linux", feature = "nbd"))]
 use blkmq_remote::NbdDevice;
 use blkmq_runtime::{Service, ServiceError, available_cpus, numa_nodes};
 #[cfg(target_os = "linux")]
-use blkmq_uring::{self as uring, UringDevice};
+use blkmq_uring::UringDevice;
 use std::ops::Range;
 use std::{fmt, io};
 
@@ -211,6 +211,8 @@ pub struct DeviceState {
     pub is_read_only: bool,
     /// It is a file that was removed or replaced: what is written to it goes with the last program that has it open.
     pub is_removed: bool,
+    /// Writes wait in a volatile cache until a flush.
+    pub has_volatile_cache: bool,
 }
 
 /// How a device writes zeroes; see [`Device::zeroing`].
@@ -249,13 +251,23 @@ impl Device {
     /// the cluster if the image has been changed since the last call.
     #[must_use]
     pub fn state(&self) -> DeviceState {
-        let as_opened = DeviceState { bytes: self.bytes(), is_read_only: false, is_removed: false };
+        let as_opened = DeviceState {
+            bytes: self.bytes(),
+            is_read_only: false,
+            is_removed: false,
+            has_volatile_cache: self.shape().cache != WriteCache::Through,
+        };
         match self {
             Self::Virtual(_) => as_opened,
             #[cfg(target_os = "linux")]
             Self::File(file) => {
-                let uring::FileState { bytes, is_read_only, is_removed } = file.device.state();
-                DeviceState { bytes, is_read_only, is_removed }
+                let now = file.device.state();
+                DeviceState {
+                    bytes: now.bytes,
+                    is_read_only: now.is_read_only,
+                    is_removed: now.is_removed,
+                    has_volatile_cache: now.has_volatile_cache,
+                }
             }
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(export) => {

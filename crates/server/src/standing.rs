@@ -78,6 +78,13 @@ fn changes(before: &DeviceState, now: &DeviceState, served: u64) -> Vec<String> 
         ),
         _ => {}
     }
+    if now.has_volatile_cache && !before.has_volatile_cache {
+        lines.push(
+            "its write cache has been switched on; flushes are sent to it once the server is started anew, and until then \
+             a flush makes nothing durable"
+                .to_owned(),
+        );
+    }
     lines
 }
 
@@ -127,12 +134,23 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_and_a_disk_without_write_access_are_told_of() {
-        let before = DeviceState { bytes: 100, is_read_only: false, is_removed: false };
-        let now = DeviceState { bytes: 100, is_read_only: true, is_removed: true };
+    fn what_a_device_loses_is_told_of() {
+        let before = DeviceState {
+            bytes: 100,
+            is_read_only: false,
+            is_removed: false,
+            has_volatile_cache: false,
+        };
+        let now = DeviceState {
+            is_read_only: true,
+            is_removed: true,
+            has_volatile_cache: true,
+            ..before
+        };
         let lines = changes(&before, &now, 100);
         assert!(lines[0].contains("removed or replaced"), "{lines:?}");
         assert!(lines[1].contains("new connections are read-only"), "{lines:?}");
+        assert!(lines[2].contains("write cache has been switched on"), "{lines:?}");
         assert_eq!(changes(&now, &now, 100), Vec::<String>::new());
     }
 }

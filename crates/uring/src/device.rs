@@ -146,17 +146,24 @@ impl UringDevice {
     /// Returns what the device is by now; another program may have changed it. Some system calls for each of its files.
     #[must_use]
     pub fn state(&self) -> FileState {
-        let mut all = FileState { bytes: 0, is_read_only: false, is_removed: false };
+        let mut all = FileState {
+            bytes: 0,
+            is_read_only: false,
+            is_removed: false,
+            has_volatile_cache: false,
+        };
         let mut is_short = false;
         for part in &self.parts {
-            let FileState { bytes, is_read_only, is_removed } = part.target.present.look();
+            let part_now = part.target.present.look();
+            let bytes = part_now.bytes;
             // The device ends with the first file that is too short.
             if !is_short {
                 all.bytes = part.start * u64::from(SECTOR_SIZE) + bytes;
             }
             is_short |= bytes < part.target.limits.capacity * u64::from(SECTOR_SIZE);
-            all.is_read_only |= is_read_only;
-            all.is_removed |= is_removed;
+            all.is_read_only |= part_now.is_read_only;
+            all.is_removed |= part_now.is_removed;
+            all.has_volatile_cache |= part_now.has_volatile_cache;
         }
         all
     }

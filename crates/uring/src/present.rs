@@ -27,6 +27,8 @@ pub struct FileState {
     pub is_read_only: bool,
     /// The file has no name any more: it was removed or replaced, and goes when it is closed.
     pub is_removed: bool,
+    /// Writes wait in a volatile cache, of the kernel or of the disk, until a flush.
+    pub has_volatile_cache: bool,
 }
 
 /// An open file, and where it ended when it was last looked at.
@@ -36,6 +38,7 @@ pub(crate) struct Present {
     kind: Kind,
     block: u32,
     readonly: bool,
+    is_direct: bool,
     /// A hint for writes; nothing else is published with it.
     end: AtomicU64,
 }
@@ -54,10 +57,15 @@ pub(crate) fn is_read_only(file: &File, kind: Kind) -> bool {
 }
 
 impl Present {
-    /// `readonly`: it is open for reading only.
-    pub(crate) fn new(file: &Arc<File>, kind: Kind, block: u32, readonly: bool) -> Self {
-        let present =
-            Self { file: Arc::clone(file), kind, block, readonly, end: AtomicU64::new(0) };
+    /// `readonly`: it is open for reading only. `is_direct`: the page cache is not between.
+    pub(crate) fn new(
+        file: &Arc<File>,
+        kind: Kind,
+        block: u32,
+        (readonly, is_direct): (bool, bool),
+    ) -> Self {
+        let (file, end) = (Arc::clone(file), AtomicU64::new(0));
+        let present = Self { file, kind, block, readonly, is_direct, end };
         present.look();
         present
     }
@@ -72,7 +80,15 @@ impl Present {
             bytes,
             is_read_only: self.readonly || is_read_only(&self.file, self.kind),
             is_removed: self.kind == Kind::File && has_no_name(),
+            has_volatile_cache: !self.writes_through(),
         }
+    }
+
+    /// A file has metadata, and data written through the page cache is in memory.
+    fn writes_through(&self) -> bool {
+        self.kind == Kind::BlockDevice
+            && self.is_direct
+            && self.file.metadata().is_ok_and(|meta| sysfs::writes_through(meta.rdev()))
     }
 
     /// Returns whether the file has its bytes up to `end`. If it seemed shorter, it is looked at again.
@@ -90,12 +106,13 @@ mod tests {
     fn a_file_is_as_it_was_at_the_last_look_or_longer() {
         let file = Arc::new(tempfile::tempfile().expect("a file"));
         file.set_len(8192 + 100).expect("it can be extended");
-        let present = Present::new(&file, Kind::File, 512, false);
+        let present = Present::new(&file, Kind::File, 512, (false, true));
         assert!(present.reaches(8192) && !present.reaches(8704), "whole blocks");
         file.set_len(4096).expect("it can be cut");
         assert!(present.reaches(8192), "a hint");
-        let state = FileState { bytes: 4096, is_read_only: false, is_removed: true };
-        assert_eq!(present.look(), state, "a temporary file has no name");
+        let state = present.look();
+        assert_eq!((state.bytes, state.is_read_only), (4096, false));
+        assert!(state.is_removed && state.has_volatile_cache, "a temporary file has no name");
         assert!(!present.reaches(8192));
         file.set_len(1 << 20).expect("it can be extended");
         assert!(present.reaches(8192), "it is long again");

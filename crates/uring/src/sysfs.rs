@@ -12,6 +12,12 @@ pub(crate) fn is_read_only(dev: u64) -> bool {
     std::fs::read_to_string(attribute).is_ok_and(|text| text.trim() == "1")
 }
 
+/// Returns whether block device number `dev` has no volatile cache, as the kernel detected it or was told.
+pub(crate) fn writes_through(dev: u64) -> bool {
+    let queue = Queue::of(dev);
+    queue.and_then(|queue| queue.text("write_cache")).as_deref() == Some("write through")
+}
+
 impl Queue {
     /// The attributes of device number `dev`; for a partition, of its disk. `None` if there are none, as for a file
     /// system on no device or on several.

@@ -78,11 +78,6 @@ impl Target {
             notes.push(format!("the last {rest} bytes are no whole block and are left alone"));
         }
         let queue = sysfs::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
-        let cache = match &queue {
-            Some(queue) if kind == Kind::BlockDevice && is_direct => device_cache(queue),
-            // A file has metadata, and data written through the page cache is in memory.
-            _ => WriteCache::Back { fua: true },
-        };
         let mut limits = limits(queue.as_ref(), alignment.block, bytes - rest);
         limits.rotational = queue.as_ref().is_some_and(|queue| queue.is_set("rotational"));
         // The kernel writes zeroes to a device that has no such operation, at the rate of other writes. If opened for
@@ -110,7 +105,16 @@ impl Target {
             notes.push("the block device is read-only".into());
         }
         let file = Arc::new(file);
-        let present = Arc::new(Present::new(&file, kind, alignment.block, readonly));
+        let access = (readonly, is_direct);
+        let present = Arc::new(Present::new(&file, kind, alignment.block, access));
+        let cache = if present.look().has_volatile_cache {
+            // The kernel makes a write durable by a flush, where the device cannot do it by itself.
+            let is_device = kind == Kind::BlockDevice && is_direct;
+            let has_fua = queue.as_ref().is_some_and(|queue| queue.is_set("fua"));
+            WriteCache::Back { fua: has_fua || !is_device }
+        } else {
+            WriteCache::Through
+        };
         Ok(Self {
             file,
             alignment,
@@ -297,14 +301,6 @@ fn limits(queue: Option<&sysfs::Queue>, block: u32, bytes: u64) -> Limits {
         max_segment_size: u32::MAX,
         capacity: bytes / u64::from(SECTOR_SIZE),
         ..default
-    }
-}
-
-/// The write cache of a device, as the kernel detected it or was told.
-fn device_cache(queue: &sysfs::Queue) -> WriteCache {
-    match queue.text("write_cache").as_deref() {
-        Some("write through") => WriteCache::Through,
-        _ => WriteCache::Back { fua: queue.is_set("fua") },
     }
 }
 

@@ -118,6 +118,13 @@ fn a_block_device_that_takes_no_writes_is_read_only_and_says_so() {
     assert!(!device.state().is_read_only);
     access("--setro");
     assert!(device.state().is_read_only, "it is noticed later, too");
+    let cached = || device.state().has_volatile_cache;
+    let cache = format!("/sys/block/{}/queue/write_cache", disk.0.trim_start_matches("/dev/"));
+    for (text, is_volatile) in [("write through", false), ("write back", true)] {
+        if std::fs::write(&cache, text).is_ok() {
+            assert_eq!(cached(), is_volatile, "{text}");
+        }
+    }
     // The next file behind this loop device would have it.
     access("--setrw");
 }

@@ -257,7 +257,8 @@ fn a_file_is_known_to_be_cut_grown_or_removed() {
     let Some(device) = file.open(test, "") else { return };
     let state = |blocks: usize, is_removed| {
         let bytes = (blocks * BLOCK) as u64;
-        blkmq_uring::FileState { bytes, is_read_only: false, is_removed }
+        let (is_read_only, has_volatile_cache) = (false, true);
+        blkmq_uring::FileState { bytes, is_read_only, is_removed, has_volatile_cache }
     };
     assert_eq!(device.state(), state(4, false));
     for blocks in [1, 9, 4] {
