@@ -71,7 +71,7 @@ pub enum ExportError {
     NoDisk(usize),
     /// Two exports have this name.
     Name(String),
-    /// The name has other characters than those of groups and slashes, or too many.
+    /// The name has control characters, or is longer than names can be.
     Forbidden(String),
     /// The region is empty, or reaches beyond the disk of this many bytes.
     Region(Range<u64>, u64),
@@ -88,8 +88,7 @@ impl fmt::Display for ExportError {
             Self::Name(name) => write!(f, "two exports are called '{name}'"),
             Self::Forbidden(name) => write!(
                 f,
-                "'{name}' is no name for an export; accepted: 1 to 64 letters, digits, '.', '_', '-' and '/', or an \
-                 empty name"
+                "{name:?} is no name for an export; accepted: up to {MOST_NAME} bytes of text without control characters"
             ),
             Self::Region(region, size) => write!(
                 f,
@@ -126,20 +125,35 @@ impl Export {
         }
     }
 
-    /// The name of its group, which no other export of its disk may have: a path below the root has no slash and is not
-    /// empty.
+    /// The name of its group, which no other export of its disk may have. Where a name is possible for a group, it is that of
+    /// the export, with underscores for slashes; for others there is a stand-in, which is always the same.
     ///
     /// # Errors
     /// If the export cannot have its name.
     pub fn group(&self) -> Result<String, ExportError> {
-        let group =
-            if self.name.is_empty() { "default".to_owned() } else { self.name.replace('/', "_") };
-        // The tree of groups knows which names there may be.
-        match GroupTree::default().add(&group, "/") {
-            Ok(_) => Ok(group),
-            Err(_) => Err(ExportError::Forbidden(self.name.clone())),
+        let name = &self.name;
+        if name.len() > MOST_NAME || name.contains(char::is_control) {
+            return Err(ExportError::Forbidden(name.clone()));
         }
+        let group = if name.is_empty() { "default".to_owned() } else { name.replace('/', "_") };
+        // The tree of groups knows which names there may be.
+        let is_possible = GroupTree::default().add(&group, "/").is_ok();
+        Ok(if is_possible { group } else { stand_in(name) })
     }
+}
+
+/// The most bytes of a name in NBD.
+const MOST_NAME: usize = 4096;
+
+/// A name of a group that stands for `name`: its beginning, as far as groups can have it, and a digest of all of it.
+fn stand_in(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
+    let start: String = name.chars().take(40).map(plain).collect();
+    // FNV-1a: the same with every start, and on every machine.
+    let digest = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{start}-{digest:016x}")
 }
 
 /// An export in service.

@@ -296,6 +296,25 @@ fn exports_come_and_go_while_others_are_served() {
     rig.check_at_rest();
 }
 
+/// Regression test: names were those of groups, so that clients whose names are addresses could not be served.
+#[test]
+fn names_are_any_text_and_their_groups_are_told_apart() {
+    let long = "n".repeat(4096);
+    let names = ["nbd://host:10809/disk?key={1}", "a b", "\u{e4}\u{1f600}", &long, "opt/x"];
+    let exports = Vec::from_iter(names.iter().map(|name| Export::new(name, 0)));
+    let rig = serve(&exports);
+    for name in names {
+        assert_eq!(rig.client(name).read(0, 512), Ok(vec![0; 512]), "{name}");
+    }
+    let group = |name: &str| Export::new(name, 0).group().expect("it has one");
+    assert_eq!(group("opt/x"), "opt_x");
+    assert_ne!(group("a b"), group("a_b"));
+    assert_ne!(group(&long), group(&long[1..]));
+    for name in ["a\nb", "\0", &"n".repeat(4097)] {
+        assert!(Export::new(name, 0).group().is_err());
+    }
+}
+
 #[test]
 fn exports_that_cannot_be_are_refused() {
     let device = || blkmq::open("memory,size=1").expect("a device");

@@ -242,7 +242,8 @@ mod tests {
             add(name).map_err(|error| error.to_string())
         };
         assert_eq!(check("", &["a", "b/c"]), Ok(()));
-        assert!(check("a b", &[]).is_err_and(|text| text.contains("accepted: 1 to 64 letters")));
+        assert_eq!(check("nbd://h:1/x?y={z}", &["nbd://h:1/x?y={zz}", "a b"]), Ok(()));
+        assert!(check("a\nb", &[]).is_err_and(|text| text.contains("accepted: up to 4096 bytes")));
         assert_eq!(check("a", &["b", "a"]), Err("two exports are called 'a'".to_owned()));
         assert!(check("default", &[""]).is_err_and(|text| text.contains("cannot be told apart")));
     }

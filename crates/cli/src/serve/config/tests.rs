@@ -77,12 +77,13 @@ fn every_fault_is_found_and_has_its_place() {
 #[test]
 fn an_export_has_a_name_that_the_start_accepts() {
     let found = faults(&format!(
-        "{DEVICE}[[export]]\nname = 'a b'\n[[export]]\nname = '{}'\n",
-        "x".repeat(65)
+        "{DEVICE}[[export]]\nname = \"a\\nb\"\n[[export]]\nname = '{}'\n[[export]]\nname = 'a b'\n",
+        "x".repeat(4097)
     ));
     assert_eq!(found.len(), 2, "{found:#?}");
-    assert!(found[0].starts_with("f:5:8: 'a b' is no name for an export; accepted: 1 to 64"));
-    assert!(found[1].starts_with("f:7:8: 'xxx"), "{}", found[1]);
+    let expected = "f:5:8: \"a\\nb\" is no name for an export; accepted: up to 4096 bytes";
+    assert!(found[0].starts_with(expected), "{}", found[0]);
+    assert!(found[1].starts_with("f:7:8: \"xxx"), "{}", found[1]);
     // The names of their groups are alike.
     let alike = faults(&format!("{DEVICE}[[export]]\nname = 'a/b'\n[[export]]\nname = 'a_b'\n"));
     assert_eq!(alike, ["f:7:8: exports 'a/b' and 'a_b' cannot be told apart in lists of groups"]);
