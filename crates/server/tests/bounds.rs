@@ -1,7 +1,9 @@
 //! Clients that ask for too much (`docs/spec/nbd.md`, section 6), and one that must not notice.
 
 use crate::rig::serve_on;
-use blkmq::Nanos;
+use crate::talk::{self, Talk};
+use crate::until::until;
+use blkmq::{Clock, Instant, Nanos};
 use blkmq_nbd::{Command, CommandFlags, ErrorCode};
 use blkmq_server::{Bounds, Export};
 use std::io::{Read, Write};
@@ -30,6 +32,27 @@ fn a_handshake_ends_in_time() {
     half.write_all(&[0, 0, 0, 3, b'I', b'H']).expect("the server reads");
     assert!(is_closed(&silent) && is_closed(&half));
     assert_eq!(patient.read(0, 512), Ok(vec![0; 512]), "another client is served");
+}
+
+/// Regression test: a client that asked for each export of a long list over a slow network was closed in the middle of it.
+#[test]
+fn a_handshake_that_goes_through_a_list_has_its_time_for_each_export() {
+    let bounds = Bounds { handshake: Nanos::from_millis(400), ..Bounds::default() };
+    let rig = serve_on(DEVICE, &[Export::new("disk", 0), Export::new("other", 0)], bounds);
+    let mut talk = Talk::begin(&rig.socket);
+    talk.option(talk::LIST, &[]);
+    while talk.reply() != talk::ACK {}
+    let clock = Clock::start();
+    let mut asked = Instant::ZERO;
+    // As over a network that takes a quarter of the bound for an answer.
+    while asked < Instant::ZERO + Nanos::from_millis(1000) {
+        let next = asked + Nanos::from_millis(100);
+        until(|| clock.now() >= next);
+        asked = clock.now();
+        talk.option(talk::UNKNOWN, &[]);
+        assert_eq!(talk.reply(), talk::UNSUPPORTED, "after {asked:?}");
+    }
+    assert!(talk.is_closed(), "then it is silent");
 }
 
 #[test]

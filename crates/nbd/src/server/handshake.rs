@@ -58,6 +58,12 @@ impl Handshake {
         Self { phase: Phase::ClientFlags, session: Session::new(config), options: 0 }
     }
 
+    /// Returns how many options have come, if the client has asked for a list, after which it may ask for each export; else 0.
+    #[must_use]
+    pub fn options_after_list(&self) -> u32 {
+        if self.session.listed() > 0 { self.options } else { 0 }
+    }
+
     /// Appends the 18 bytes that a server sends first.
     pub fn greeting(&self, out: &mut Vec<u8>) {
         out.put_u64(GREETING);

@@ -241,10 +241,15 @@ impl Worker {
     }
 
     fn shake_hands(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
-        let Phase::Handshake { handshake, .. } = &mut connection.phase else { return 0 };
+        let Phase::Handshake { handshake, began } = &mut connection.phase else { return 0 };
+        let options = handshake.options_after_list();
         let mut answers = Vec::new();
         let exports = Asked { exports: &self.shared.exports.now(), missing: RefCell::default() };
         let progress = handshake.feed(bytes, &exports, &mut answers);
+        if handshake.options_after_list() > options {
+            // A list may be long, and the way to the client, too; the number of options is bounded.
+            *began = self.clock.now();
+        }
         connection.output.bytes(answers);
         if let Some(export) = exports.missing.into_inner() {
             let peer = connection.guest.name();
