@@ -49,21 +49,6 @@ fn zeroes_are_written_by_the_disk_or_byte_by_byte() {
 }
 
 #[test]
-fn a_disk_without_zeroes_refuses_fast_ones_at_once() {
-    // null has no such operation.
-    let rig = serve_on("null", &[Export::new("disk", 0)], Bounds::default());
-    let mut client = rig.client("disk");
-    let flags = client.agreed.details.flags;
-    if flags.contains(TransmissionFlags::SEND_FAST_ZERO) {
-        return;
-    }
-    assert!(flags.contains(TransmissionFlags::SEND_WRITE_ZEROES));
-    let fast = client.call(Command::WriteZeroes, CommandFlags::FAST_ZERO, 0, 4096, &[]);
-    assert!(fast.is_err(), "{fast:?}");
-    assert_eq!(client.call(Command::WriteZeroes, NONE, 0, 4 << 20, &[]), Ok(vec![]));
-}
-
-#[test]
 fn fast_zeroes_without_holes_are_refused_and_change_nothing() {
     let rig = serve(&[Export::new("disk", 0)]);
     let mut client = rig.client("disk");

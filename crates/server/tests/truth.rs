@@ -2,11 +2,16 @@
 
 use crate::client::Client;
 use crate::rig::{Rig, serve_on};
-use blkmq_nbd::{Command, CommandFlags, ErrorCode, HeaderStyle, TransmissionFlags as Flags};
+use blkmq_nbd::server::{Config, Handshake, Next};
+use blkmq_nbd::{
+    BlockSizes, Command, CommandFlags, ErrorCode, ExportInfo, Exports, HeaderStyle,
+    TransmissionFlags as Flags,
+};
 use blkmq_server::{Bounds, Export};
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -24,7 +29,10 @@ struct Image {
 
 impl Image {
     fn new(mib: u64) -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        Self::new_in(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder"), mib)
+    }
+
+    fn new_in(folder: TempDir, mib: u64) -> Self {
         let path = folder.path().join("disk.img");
         let mut file = File::create(&path).expect("the folder is ours");
         (0..mib).for_each(|_| file.write_all(&[0x5a; 1 << 20]).expect("there is room"));
@@ -215,6 +223,97 @@ fn can_zero(path: &Path) -> bool {
     let mode = rustix::fs::FallocateFlags::ZERO_RANGE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(File::options().write(true).open(&copy).expect("ours"), mode, 0, 4096)
         .is_ok()
+}
+
+/// A server whose zeroes take as long as other writes. It agrees on its export and answers no request.
+struct Slow;
+
+impl Exports for Slow {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        Some(ExportInfo {
+            name: name.to_owned(),
+            description: String::new(),
+            size: 16 * MIB,
+            flags: Flags::SEND_FLUSH | Flags::SEND_WRITE_ZEROES,
+            blocks: BlockSizes::DEFAULT,
+            contexts: Vec::new(),
+        })
+    }
+
+    fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
+}
+
+impl Slow {
+    fn agree(mut socket: UnixStream) -> UnixStream {
+        let mut handshake = Handshake::new(Config::default());
+        let (mut out, mut got) = (Vec::new(), Vec::new());
+        handshake.greeting(&mut out);
+        loop {
+            socket.write_all(&out).expect("the gateway reads");
+            out.clear();
+            let mut bytes = [0; 4096];
+            let read = socket.read(&mut bytes).expect("the gateway asks");
+            got.extend_from_slice(&bytes[..read]);
+            let progress = handshake.feed(&got, &Self, &mut out);
+            got.drain(..progress.consumed);
+            if read == 0 || !matches!(progress.next, Next::NeedMore) {
+                socket.write_all(&out).expect("the gateway reads");
+                return socket;
+            }
+        }
+    }
+}
+
+/// Regression test: a gateway announced fast zeroes of a server that has none, and passed them on as others.
+#[test]
+fn a_gateway_has_fast_zeroes_if_its_server_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("peer");
+    let listener = UnixListener::bind(&path).expect("the path is free");
+    // It ends with the process.
+    std::thread::spawn(move || Vec::from_iter(listener.incoming().flatten().map(Slow::agree)));
+    let gateway = |path: &Path| {
+        let peer = format!("nbd+unix:///store?socket={}", path.display());
+        serve_on(&peer, &[Export::new("disk", 0)], Bounds::default())
+    };
+    let slow = gateway(&path);
+    let mut client = slow.client("disk");
+    let flags = client.agreed.details.flags;
+    assert!(flags.contains(Flags::SEND_WRITE_ZEROES), "{flags:?}");
+    assert!(!flags.contains(Flags::SEND_FAST_ZERO), "{flags:?}");
+    let fast = client.call(Command::WriteZeroes, CommandFlags::FAST_ZERO, 0, 4096, &[]);
+    assert!(fast.is_err(), "{fast:?}");
+    let store = serve_on("memory,size=16", &[Export::new("store", 0)], Bounds::default());
+    let fast = gateway(&store.socket);
+    assert!(fast.client("disk").agreed.details.flags.contains(Flags::SEND_FAST_ZERO));
+}
+
+/// tmpfs makes holes and zeroes no range in place: zeroes that keep their room are written one by one, and fast ones are
+/// refused.
+#[test]
+fn zeroes_that_the_file_system_lacks_are_written() {
+    let test = "zeroes_that_the_file_system_lacks";
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        println!("skipped {test}: no tmpfs");
+        return;
+    };
+    let image = Image::new_in(folder, 4);
+    if can_zero(&image.path) {
+        println!("skipped {test}: this file system has them");
+        return;
+    }
+    let Some(rig) = image.serve(test, "") else { return };
+    let mut client = rig.client("disk");
+    let before = image.stored();
+    let fast = CommandFlags::NO_HOLE | CommandFlags::FAST_ZERO;
+    let refused = client.call(Command::WriteZeroes, fast, 0, MIB, &[]);
+    assert_eq!(refused, Err(ErrorCode::NotSupported));
+    assert_eq!(client.read(0, 4096), Ok(vec![0x5a; 4096]), "nothing is changed");
+    let written = client.call(Command::WriteZeroes, CommandFlags::NO_HOLE, 0, 2 * MIB, &[]);
+    assert_eq!((written, image.stored()), (Ok(vec![]), before));
+    assert_eq!(client.call(Command::WriteZeroes, NONE, 2 * MIB, MIB, &[]), Ok(vec![]));
+    assert!(image.stored() <= before - MIB);
+    assert!(client.read(0, 3 * MIB) == Ok(vec![0; 3 << 20]));
 }
 
 /// Regression test: a file of the largest size of its file system had neither TRIM nor fast zeroes, since holes were
