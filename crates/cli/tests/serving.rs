@@ -334,6 +334,37 @@ fn a_path_that_cannot_be_a_socket_is_refused_with_its_bound() {
     assert!(code == Some(1) && errors.contains("no socket is there"), "{errors}");
 }
 
+/// Regression test: an address that was named twice was waited for as if another server had it.
+#[test]
+fn an_address_that_is_named_twice_is_refused() {
+    let scene = Scene::new();
+    let (listen, path) = (scene.listen(), scene.at("sock").display().to_string());
+    for other in [listen.clone(), format!("--control={path}"), format!("--http=unix:{path}")] {
+        let (code, _, errors) = blkmq(&["serve", "--device=memory,size=1", &listen, &other]);
+        assert!(code == Some(1) && errors.contains("is named twice"), "{other}: {errors}");
+    }
+}
+
+/// Regression test: a server that waited for a device could not be ended before its patience was.
+#[test]
+fn a_signal_ends_a_server_that_waits_for_a_device() {
+    let scene = Scene::new();
+    let (_, device) = scene.file(1);
+    let (first, lines) = serve(&[&scene.listen(), &device]);
+    let Ok(first) = is_without_io_uring("a_signal_ends_a_server", first, &lines) else { return };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    let listen = format!("--listen=unix:{}", scene.at("other").display());
+    command.args(["serve", &listen, &device]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut second = command.spawn().expect("it starts");
+    let mut log = BufReader::new(second.stderr.take().expect("it is piped"));
+    logged(&mut log, &["trying again"]);
+    let kill = Command::new("kill").args(["-TERM", &second.id().to_string()]).status();
+    assert!(kill.expect("kill is everywhere").success());
+    assert_eq!(second.wait().expect("it ends").code(), Some(1));
+    logged(&mut log, &["before the server was ready"]);
+    end(first, "-TERM");
+}
+
 /// Regression test: the start said that there were too many groups, after `--check` had found no fault.
 #[test]
 fn more_exports_than_a_device_takes_are_a_fault_with_a_place() {

@@ -17,13 +17,21 @@ use std::io;
 /// If a path cannot be that of a socket.
 pub fn check(wanted: &Wanted, handed_over: &ListenFd) -> Result<(), String> {
     let named = if handed_over.len() > 0 { Cow::Borrowed(&[][..]) } else { named(wanted) };
-    for address in named.iter() {
-        Listener::check(address).map_err(|e| refused(address, &e))?;
-    }
-    if let Some(path) = wanted.control.path(&named) {
-        Listener::check(&Address::Unix(path.clone())).map_err(|e| {
-            format!("control: {}: {e}; --control=PATH names another one", path.display())
+    let control = wanted.control.path(&named).map(Address::Unix);
+    let http = wanted.http.as_ref().map(|http| &http.address);
+    let all = Vec::from_iter(named.iter().chain(http).chain(&control));
+    for (at, address) in all.iter().enumerate() {
+        let is_control = control.as_ref() == Some(address);
+        Listener::check(address).map_err(|e| {
+            let hint = if is_control { "; --control=PATH names another one" } else { "" };
+            format!("{}{hint}", refused(address, &e))
         })?;
+        // Each port 0 is another one.
+        let is_free = matches!(address, Address::Tcp(at) if at.port() == 0);
+        if !is_free && all[..at].contains(address) {
+            let text = format!("{address} is named twice; accepted: an address for each purpose");
+            return Err(text);
+        }
     }
     Ok(())
 }
