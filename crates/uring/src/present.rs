@@ -66,15 +66,22 @@ impl Present {
     ) -> Self {
         let (file, end) = (Arc::clone(file), AtomicU64::new(0));
         let present = Self { file, kind, block, readonly, is_direct, end };
-        present.look();
+        present.find_end();
         present
     }
 
-    /// Asks the kernel. A file that does not answer has no bytes.
-    pub(crate) fn look(&self) -> FileState {
+    /// Asks the kernel where the file ends: the bytes of its whole blocks. A file that does not answer has none. One system
+    /// call.
+    pub(crate) fn find_end(&self) -> u64 {
         let bytes = bytes(&self.file, self.kind).unwrap_or(0);
         let bytes = bytes - bytes % u64::from(self.block);
         self.end.store(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Asks the kernel for everything that may have changed.
+    pub(crate) fn look(&self) -> FileState {
+        let bytes = self.find_end();
         let has_no_name = || self.file.metadata().is_ok_and(|meta| meta.nlink() == 0);
         FileState {
             bytes,
@@ -94,7 +101,7 @@ impl Present {
     /// Returns whether the file has its bytes up to `end`. If it seemed shorter, it is looked at again.
     #[inline]
     pub(crate) fn reaches(&self, end: u64) -> bool {
-        end <= self.end.load(Ordering::Relaxed) || end <= self.look().bytes
+        end <= self.end.load(Ordering::Relaxed) || end <= self.find_end()
     }
 }
 

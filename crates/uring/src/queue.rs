@@ -171,7 +171,7 @@ impl UringQueue {
                 Step::Done(result) => {
                     if result == Err(IoError::IO) {
                         // It may have met a new end of the file.
-                        self.files.at(request.file()).present.look();
+                        self.files.at(request.file()).present.find_end();
                     }
                     over(self, at, result);
                 }
@@ -234,7 +234,7 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
                 }
                 if !matches!(kind, Kind::Write { .. }) {
                     // For the kernel, a hole behind the end is no error.
-                    file.present.look();
+                    file.present.find_end();
                 }
                 if !file.has(rq.sector(), rq.sectors()) {
                     return Enqueued::Done(rq, Err(IoError::IO));
