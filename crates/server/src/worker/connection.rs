@@ -39,10 +39,8 @@ pub(crate) struct Connection {
     pub(crate) steps: VecDeque<u32>,
     /// The connection ends: the client has sent its last byte, or the server reads no more.
     pub(crate) is_over: bool,
-    /// The client has closed both directions: no reply reaches it. Its requests that change the disk are carried out.
+    /// The client has closed both directions: no reply reaches it. What it sent before a DISC is carried out, but for reads.
     pub(crate) is_cut: bool,
-    /// The client has said DISC. Its requests are carried out, whatever becomes of its socket.
-    pub(crate) has_left: bool,
     /// The last time that a byte came or went.
     pub(crate) moved: Instant,
     /// The time since which the client has taken none of the replies that wait for it.
@@ -155,7 +153,6 @@ impl Connection {
             earned: 0,
             is_over: false,
             is_cut: false,
-            has_left: false,
             moved: now,
             deaf: None,
             is_crowded: false,

@@ -138,7 +138,7 @@ impl Worker {
             Ok(Checked::Nothing | Checked::Cache { .. }) => {
                 connection.output.header(transmission.replies.done(to));
             }
-            Ok(Checked::Disconnect) => (connection.is_over, connection.has_left) = (true, true),
+            Ok(Checked::Disconnect) => connection.is_over = true,
             Ok(Checked::Read { span, .. }) => {
                 let disk = &self.shared.disks[transmission.export.disk];
                 if let Some(reply) = status::read_of_hole(transmission, disk, to, span) {
