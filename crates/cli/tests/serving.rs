@@ -110,7 +110,8 @@ fn blkmq(args: &[&str]) -> (Option<i32>, String, String) {
 fn a_device_that_fails_is_in_the_log_once_a_second() {
     let scene = Scene::new();
     let device = "--device=faults,error=1,errno=28:memory,size=16";
-    let (mut child, _) = serve(&[&scene.listen(), device]);
+    let http = format!("--http=unix:{}", scene.at("http").display());
+    let (mut child, _) = serve(&[&scene.listen(), device, &http, "--stats=always"]);
     let mut client = scene.client();
     for n in 0..20 {
         assert!(client.call(if n % 2 == 0 { WRITE } else { READ }, n * 8192) > 0);
@@ -123,6 +124,12 @@ fn a_device_that_fails_is_in_the_log_once_a_second() {
         let count = line.split("before=").nth(1).and_then(|rest| rest.split(' ').next());
         count.and_then(|count| count.parse().ok()).expect("a number")
     };
+    let mut page = UnixStream::connect(scene.at("http")).expect("it listens");
+    page.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
+    let mut metrics = String::new();
+    page.read_to_string(&mut metrics).expect("text");
+    let errors = metrics.lines().find(|line| line.starts_with("blkmq_disk_errors_total{"));
+    assert!(errors.is_some_and(|line| line.ends_with("} 20")), "{errors:?}");
     // All others are counted by the next line, which comes after a second.
     let (mut told, mut failed) = (1, 20);
     while told < failed {

@@ -9,6 +9,7 @@
 //! | r_wait, w_wait | the part of it before the device |
 //! | aqu-sz | requests that were waiting or served, on average |
 //! | %short | the part of its floor that an export lacked |
+//! | err/s | requests and flushes that failed |
 
 use super::text::table;
 use blkmq_server::control::{DeviceStat, ExportStat, Figures, Stat};
@@ -44,6 +45,8 @@ pub struct Row {
     pub queue: f64,
     /// Percent of its floor that an export lacked while it had requests. Up to a second of debt is not in it.
     pub short: f64,
+    /// Requests and flushes that failed, in a second.
+    pub errors: f64,
 }
 
 /// The rates between two counts.
@@ -54,14 +57,23 @@ pub fn between(before: &Stat, now: &Stat) -> Rates {
         let figures = before.map(|old| old.figures).unwrap_or_default();
         let short = it.short_time.saturating_sub(before.map_or(0, |old| old.short_time));
         let short = if seconds > 0.0 { short as f64 / 1e7 / seconds } else { 0.0 };
-        Row { short, ..row("export", &it.name, &figures, &it.figures, seconds) }
+        let errors = failed(&it.errors, before.map(|old| &old.errors), seconds);
+        Row { short, errors, ..row("export", &it.name, &figures, &it.figures, seconds) }
     };
     let device = |(it, before): (&DeviceStat, &DeviceStat)| {
-        row("device", &it.name, &before.figures, &it.figures, seconds)
+        let errors = failed(&it.errors, Some(&before.errors), seconds);
+        Row { errors, ..row("device", &it.name, &before.figures, &it.figures, seconds) }
     };
     let devices = now.devices.iter().zip(&before.devices).map(device);
     let rows = now.exports.iter().map(export).chain(devices).collect();
     Rates { seconds, rows }
+}
+
+/// Failures in a second.
+fn failed(now: &[u64; 4], before: Option<&[u64; 4]>, seconds: f64) -> f64 {
+    let sum = |all: &[u64; 4]| all.iter().sum::<u64>();
+    let grown = sum(now).saturating_sub(before.map_or(0, sum));
+    if seconds > 0.0 { grown as f64 / seconds } else { 0.0 }
 }
 
 fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds: f64) -> Row {
@@ -84,6 +96,7 @@ fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds:
         wait_ms: each(&|at| over(wait(at) / 1e6, ios(at))),
         queue: over((0..3).map(all).sum::<f64>() / 1e9, seconds),
         short: 0.0,
+        errors: 0.0,
     }
 }
 
@@ -103,6 +116,7 @@ const COLUMNS: &[(&str, bool)] = &[
     ("w_wait", true),
     ("aqu-sz", true),
     ("%short", true),
+    ("err/s", true),
 ];
 
 /// The rates as a table, no line wider than `width`.
@@ -115,7 +129,7 @@ pub fn text(rates: &Rates, width: usize) -> String {
                 [row.ios[at], row.kib[at], row.merged[at], row.await_ms[at], row.wait_ms[at]];
             cells.extend(figures.map(|figure| format!("{figure:.2}")));
         }
-        cells.extend([row.queue, row.short].map(|figure| format!("{figure:.2}")));
+        cells.extend([row.queue, row.short, row.errors].map(|figure| format!("{figure:.2}")));
         out.row(&cells);
     }
     out.render_within(width) + "\n"
@@ -140,6 +154,7 @@ mod tests {
                 name: "a".into(),
                 figures,
                 short_time: figures.ios[0] * 5_000_000,
+                errors: [figures.ios[0], 0, 0, 2],
                 ..ExportStat::default()
             }],
             devices: vec![],
@@ -151,6 +166,7 @@ mod tests {
         assert_eq!((row.merged, row.await_ms), ([0.0, 75.0, 0.0], [4.0, 10.0, 0.0]));
         assert_eq!((row.wait_ms, row.queue), ([1.0, 0.0, 0.0], 0.45));
         assert!((row.short - 25.0).abs() < 1e-9, "half a second of two: {row:?}");
+        assert!((row.errors - 50.0).abs() < 1e-9, "of all operations: {row:?}");
         let wide = text(&rates, 200);
         assert!(wide.lines().next().is_some_and(|line| line.contains("r_await")), "{wide}");
         let narrow = text(&rates, 60);
