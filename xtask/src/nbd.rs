@@ -36,7 +36,7 @@ impl Server {
         let device = format!("--device={device} --scheduler={scheduler}");
         let line = format!("{BLKMQ} serve --listen=unix:SOCKET {device} {more}");
         let mut server = Self::start(name, &line)?;
-        // It listens before it opens the device, and has control behind that.
+        // Control comes behind the socket.
         while !server.path("socket.control").exists() {
             server.check(&line)?;
             Cmd::new("sleep 0.02").output()?;

@@ -13,6 +13,7 @@ mod page;
 mod reconnect;
 mod tls;
 mod trace;
+mod truth;
 
 use super::{Outcome, nbd, parse};
 use crate::Result;
@@ -36,6 +37,7 @@ pub(crate) use page::screenshots;
 pub(super) use reconnect::{all_succeeded, goes_on, load, reconnects};
 pub(super) use tls::{certificates, tls};
 pub(super) use trace::traced;
+pub(super) use truth::{cut, lists, read_only, thin};
 
 const MIB: u64 = 1 << 20;
 const DEVICE: &str = "memory,size=256,discard=1";

@@ -1,0 +1,136 @@
+//! What real clients are told of a device that changes, or that takes no writes, and what they make of it.
+
+use super::super::{Outcome, parse};
+use super::MIB;
+use crate::Result;
+use crate::nbd::Server;
+use crate::shell::{Cmd, is_installed};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// nbdinfo and qemu-nbd ask for each export of a list, of which there are 200.
+pub(crate) fn lists() -> Result<Outcome> {
+    const EXPORTS: usize = 200;
+    let exports: String = (0..EXPORTS).map(|n| format!(" --export=e{n},size=4096")).collect();
+    let server = Server::blkmq("serve-lists", "memory,size=64", "none", exports.trim())?;
+    let list = Cmd::new(&format!("nbdinfo --list --json {}", server.uri(""))).output()?;
+    let found = parse(&list)?["exports"].as_array().map(Vec::len);
+    if found != Some(EXPORTS) {
+        return Err(format!("nbdinfo lists {found:?} exports").into());
+    }
+    if is_installed("qemu-nbd") {
+        let socket = server.path("socket").display().to_string();
+        let list = Cmd::new("qemu-nbd --list -k").arg(socket).output()?;
+        if !list.contains(&format!("exports available: {EXPORTS}")) {
+            return Err(format!("qemu-nbd lists {list}").into());
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// A copy of a file that is cut short beneath the server fails, with nbdcopy and with qemu-img.
+pub(crate) fn cut() -> Result<Outcome> {
+    let image = Image::new("serve-cut", 16)?;
+    let server = image.serve("serve-cut", "")?;
+    fill(&image.0, 16)?;
+    fs::OpenOptions::new().write(true).open(&image.0)?.set_len(MIB)?;
+    let copy = server.path("copy").display().to_string();
+    let uri = server.uri("");
+    let clients = [
+        ("nbdcopy", format!("nbdcopy {uri} {copy}")),
+        ("qemu-img", format!("qemu-img convert -f raw -O raw {uri} {copy}")),
+    ];
+    for (client, line) in clients.iter().filter(|(client, _)| is_installed(client)) {
+        if Cmd::new(line).quiet_code()? == Some(0) {
+            return Err(format!("{client} has copied a file that is gone").into());
+        }
+    }
+    let log = fs::read_to_string(server.path("log"))?;
+    if !log.contains("operation=\"read\"") {
+        return Err(format!("no failed read is in the log: {log}").into());
+    }
+    Ok(Outcome::Passed)
+}
+
+/// nbdcopy of an empty image leaves a file without data as it is, and makes one of data thin.
+pub(crate) fn thin() -> Result<Outcome> {
+    for has_data in [false, true] {
+        let image = Image::new("serve-thin", 256)?;
+        let server = image.serve("serve-thin", "")?;
+        if has_data {
+            fill(&image.0, 256)?;
+        }
+        let empty = server.path("empty");
+        fs::File::create(&empty)?.set_len(256 * MIB)?;
+        Cmd::new(&format!("nbdcopy {} {}", empty.display(), server.uri(""))).run()?;
+        let stored = fs::metadata(&image.0)?.blocks() * 512;
+        if stored > MIB {
+            return Err(format!("{stored} bytes are stored of an empty image").into());
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Clients are told that a device takes no writes, however that came about: an option, the server behind a gateway, and a
+/// loop device, where there is root.
+pub(crate) fn read_only() -> Result<Outcome> {
+    let image = Image::new("serve-read-only", 16)?;
+    is_read_only(&image.serve("serve-option", ",readonly=1")?)?;
+    if is_installed("nbdkit") {
+        let peer = Server::start("serve-peer", "nbdkit -r -f -U SOCKET memory 16M")?;
+        let device = format!("nbd+unix:///?socket={}", peer.path("socket").display());
+        is_read_only(&Server::blkmq("serve-gateway", &device, "none", "--export=")?)?;
+    }
+    let (is_attached, disk) =
+        Cmd::new(&format!("losetup --read-only --find --show {}", image.0.display())).attempt()?;
+    if !is_attached {
+        println!("skipped: no loop device here");
+        return Ok(Outcome::Passed);
+    }
+    let device = format!("uring:{}", disk.trim());
+    let told =
+        Server::blkmq("serve-loop", &device, "none", "--export=").and_then(|it| is_read_only(&it));
+    Cmd::new(&format!("losetup --detach {}", disk.trim())).run()?;
+    told.map(|()| Outcome::Passed)
+}
+
+fn is_read_only(server: &Server) -> Result<()> {
+    let report = Cmd::new(&format!("nbdinfo --json {}", server.uri(""))).output()?;
+    let report = &parse(&report)?["exports"][0];
+    let can = ["can_trim", "can_zero", "can_fast_zero"].map(|key| report[key] == true);
+    if report["is_read_only"] != true || can.contains(&true) {
+        return Err(format!("not announced as read-only: {report}").into());
+    }
+    Ok(())
+}
+
+/// A file of so many MiB without data, which is removed when this is dropped.
+struct Image(PathBuf);
+
+impl Image {
+    fn new(name: &str, mib: u64) -> Result<Self> {
+        let file = std::env::temp_dir().join(format!("blkmq-{name}-{}.img", std::process::id()));
+        fs::File::create(&file)?.set_len(mib * MIB)?;
+        Ok(Self(file))
+    }
+
+    fn serve(&self, name: &str, options: &str) -> Result<Server> {
+        let device = format!("uring:{}{options}", self.0.display());
+        Server::blkmq(name, &device, "mq-deadline", "--export=")
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // Left behind, it does no harm.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Writes data to the file, beside the server.
+fn fill(file: &Path, mib: u64) -> Result<()> {
+    let to = format!("of={}", file.display());
+    let line = format!("dd if=/dev/urandom bs=1M count={mib} conv=notrunc,fsync status=none");
+    Cmd::new(&line).arg(to).run()
+}
