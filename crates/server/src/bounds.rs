@@ -2,7 +2,7 @@
 
 use blkmq::Nanos;
 
-/// Bounds on connections and on what is in flight. [`Bounds::default`] has those of the specification. The bounds on
+/// Bounds on connections and on requests in flight. [`Bounds::default`] has those of the specification. The bounds on
 /// bytes of the wire are `blkmq_nbd`'s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {

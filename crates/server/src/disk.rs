@@ -17,7 +17,7 @@ pub struct Disk {
     failures: Failures,
 }
 
-/// Whether nothing can be changed on a device, as it was seen last. A hint: the device has the last word.
+/// The access to a device, as it was seen last. A hint: the device has the last word.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadOnly(Arc<AtomicBool>);
 
@@ -74,7 +74,7 @@ impl Disk {
         state
     }
 
-    /// Whether it was read-only at the last look, from now on.
+    /// The access to the device, as the last look found it, from now on.
     pub(crate) fn read_only(&self) -> &ReadOnly {
         &self.is_read_only
     }

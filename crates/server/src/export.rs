@@ -274,7 +274,7 @@ impl Served {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing can be changed through it now.
+    /// Returns whether its clients cannot change the device now.
     pub(crate) fn is_read_only(&self) -> bool {
         self.info.flags.contains(TransmissionFlags::READ_ONLY) || self.device_is_read_only.is_set()
     }

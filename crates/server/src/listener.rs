@@ -82,7 +82,7 @@ impl Listener {
         }
     }
 
-    /// Checks an address before anything is bound there.
+    /// Checks an address before a socket is bound there.
     ///
     /// # Errors
     /// If it is a path that is too long for a socket, or at which there is a file that is no socket.

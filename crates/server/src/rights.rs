@@ -59,7 +59,7 @@ pub(crate) fn listen_on(path: &Path, rights: &Rights) -> io::Result<UnixListener
     widened.map(|()| UnixListener::from(socket))
 }
 
-/// Checks what can be said of a path before anything is bound there.
+/// Checks a path before a socket is bound there.
 ///
 /// # Errors
 /// If it is too long for a socket, or a file that is no socket is in the way.

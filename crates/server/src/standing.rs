@@ -1,7 +1,7 @@
 //! [`Standing`]: the device behind a disk as the server saw it last. Each change is logged once.
 //!
 //! A thread looks now and then; a file may be cut or removed, a block device lose its write access, an image be resized, a
-//! server lose its connections. Workers read what is announced to clients from a hint.
+//! server lose its connections. Workers have the access that clients are told of from a hint.
 
 use crate::disk::Disk;
 use blkmq::DeviceState;

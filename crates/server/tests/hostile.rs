@@ -140,7 +140,7 @@ fn a_client_may_ask_for_every_export_of_a_list() {
             answer(&mut talk);
         }
     }
-    // What is left of the bound is used up as before.
+    // The rest of the bound is used up as before.
     while !is_closed_by_an_option(&mut talk) {}
     drop(talk);
     rig.check_at_rest();

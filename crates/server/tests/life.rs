@@ -99,7 +99,7 @@ fn the_end_of_a_stream_is_as_good_as_a_goodbye() {
 }
 
 /// Regression test: a client that sent DISC and closed its socket lost the rest of its long requests, because the reply to
-/// an earlier one found nobody.
+/// an earlier one found no reader.
 #[test]
 fn requests_before_a_goodbye_are_carried_out_though_the_client_is_gone() {
     const LONG: u64 = 8 << 20;

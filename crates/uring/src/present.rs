@@ -51,7 +51,7 @@ pub(crate) fn bytes(mut file: &File, kind: Kind) -> io::Result<u64> {
     }
 }
 
-/// Whether nothing can be written to the file, however it was opened.
+/// Returns whether the kernel refuses writes to the device, however it was opened.
 pub(crate) fn is_read_only(file: &File, kind: Kind) -> bool {
     kind == Kind::BlockDevice && file.metadata().is_ok_and(|meta| sysfs::is_read_only(meta.rdev()))
 }

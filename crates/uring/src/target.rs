@@ -80,28 +80,15 @@ impl Target {
         let queue = sysfs::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
         let mut limits = limits(queue.as_ref(), alignment.block, bytes - rest);
         limits.rotational = queue.as_ref().is_some_and(|queue| queue.is_set("rotational"));
+        let zeroes = queue.as_ref().and_then(|queue| queue.number("write_zeroes_max_bytes"));
+        let has_fast_zeroes = kind == Kind::File || zeroes.is_some_and(|bytes| bytes > 0);
         // The kernel writes zeroes to a device that has no such operation, at the rate of other writes. If opened for
         // reading, such I/Os are answered like writes.
         limits.max_write_zeroes_sectors = whole(MAX_HOLE_SECTORS, alignment.block);
-        let zeroes = queue.as_ref().and_then(|queue| queue.number("write_zeroes_max_bytes"));
-        let has_fast_zeroes = kind == Kind::File || zeroes.is_some_and(|bytes| bytes > 0);
-        match kind {
-            _ if readonly => {}
-            Kind::File => {
-                let most = whole(holes_of_file(&file, bytes), alignment.block);
-                limits.max_discard_sectors = most;
-                // A file system that zeroes in place has holes, too.
-                limits.max_write_zeroes_sectors = most;
-                limits.discard_granularity = granularity(Some(meta.blksize()), alignment.block);
-            }
-            Kind::BlockDevice => {
-                let most = discard_of_device(queue.as_ref(), &mut notes);
-                limits.max_discard_sectors = whole(most, alignment.block);
-                let unit = queue.as_ref().and_then(|queue| queue.number("discard_granularity"));
-                limits.discard_granularity = granularity(unit, alignment.block);
-            }
-        }
-        if readonly && !options.readonly {
+        if !readonly {
+            let about = (kind, &file, meta.blksize(), bytes);
+            hole_limits(&mut limits, about, queue.as_ref(), &mut notes);
+        } else if !options.readonly {
             notes.push("the block device is read-only".into());
         }
         let file = Arc::new(file);
@@ -126,6 +113,29 @@ impl Target {
             is_direct,
             notes,
         })
+    }
+}
+
+/// Sets the limits of discards, and those of zeroes where discards decide about them.
+fn hole_limits(
+    limits: &mut Limits,
+    (kind, file, preferred, bytes): (Kind, &File, u64, u64),
+    queue: Option<&sysfs::Queue>,
+    notes: &mut Vec<String>,
+) {
+    let block = limits.logical_block_size;
+    let (most, unit) = match kind {
+        Kind::File => (holes_of_file(file, bytes), Some(preferred)),
+        Kind::BlockDevice => {
+            let unit = queue.and_then(|queue| queue.number("discard_granularity"));
+            (discard_of_device(queue, notes), unit)
+        }
+    };
+    limits.max_discard_sectors = whole(most, block);
+    limits.discard_granularity = granularity(unit, block);
+    if kind == Kind::File {
+        // A file system that zeroes in place has holes, too.
+        limits.max_write_zeroes_sectors = limits.max_discard_sectors;
     }
 }
 

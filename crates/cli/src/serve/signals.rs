@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-/// What a signal asks of a server that serves.
+/// The wish of a signal to a server that serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// Read the file again.
@@ -27,7 +27,7 @@ const LAYS_OUT: u8 = 1;
 const SERVES: u8 = 2;
 const ENDS: u8 = 3;
 
-/// What the thread that hears them knows of the program. The layout and a signal each write one and then read the other, so
+/// The program, as the thread that hears signals knows it. The layout and a signal each write one and then read the other, so
 /// both are ordered; nothing else is published with them.
 #[derive(Debug, Default)]
 struct Progress {

@@ -103,7 +103,7 @@ fn answer(
     client.write_all(answer.line().as_bytes())
 }
 
-/// Whether the request changes the server.
+/// Returns whether the request changes the server.
 fn is_change(request: &Request) -> bool {
     matches!(request, Request::Set { .. } | Request::Export { .. })
 }

@@ -39,7 +39,8 @@ pub(crate) struct Connection {
     pub(crate) steps: VecDeque<u32>,
     /// The connection ends: the client has sent its last byte, or the server reads no more.
     pub(crate) is_over: bool,
-    /// The client has closed both directions: no reply reaches it. What it sent before a DISC is carried out, but for reads.
+    /// The client has closed both directions: no reply reaches it. Requests in front of its DISC are carried out, but
+    /// for reads.
     pub(crate) is_cut: bool,
     /// The last time that a byte came or went.
     pub(crate) moved: Instant,

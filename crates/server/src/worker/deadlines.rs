@@ -37,7 +37,7 @@ impl Worker {
         }
     }
 
-    /// Whether a drain has taken so long that the worker ends, whatever is in flight.
+    /// Returns whether a drain has taken so long that the worker ends, whatever is in flight.
     pub(super) fn is_late(&self) -> bool {
         let bound = self.shared.bounds.drain;
         let is_late = self.draining.is_some_and(|since| self.clock.now() >= since + bound);

@@ -331,7 +331,7 @@ struct Arrived {
     all: bool,
 }
 
-/// Reads the rest of a payload into its buffer, and what is behind it into `buffer`.
+/// Reads the rest of a payload into its buffer, and the bytes behind it into `buffer`.
 fn read_into(connection: &mut Connection, buffer: &mut [u8]) -> std::io::Result<Arrived> {
     let room = buffer.len();
     let Connection { stream, phase, .. } = connection;

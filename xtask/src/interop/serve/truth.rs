@@ -1,4 +1,4 @@
-//! What real clients are told of a device that changes, or that takes no writes, and what they make of it.
+//! Real clients of a device that changes, or that takes no writes.
 
 use super::super::{Outcome, parse};
 use super::MIB;

@@ -38,7 +38,7 @@ pub fn read(path: &str) -> Result<Wanted, Vec<String>> {
     })
 }
 
-/// What a path that is no configuration was meant as, if it looks like a device.
+/// The option for a path that is no configuration, if it looks like a device.
 fn hint(path: &str) -> String {
     if wanted::check_device(path).is_ok() {
         format!("; a device is served by --device={path}")
