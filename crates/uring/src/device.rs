@@ -6,7 +6,7 @@ use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
 use crate::ring::Ring;
 use crate::target::{self, Target};
-use crate::{OpenError, Options};
+use crate::{OpenError, Options, image};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, SECTOR_SIZE};
 use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape};
@@ -61,6 +61,13 @@ impl UringDevice {
         let notes = target.notes.clone();
         let (options, pools) = (options.clone(), Vec::new());
         Ok(Self { shape, notes, parts: vec![Part { start: 0, target }], options, pools })
+    }
+
+    /// Returns the name of the format if there is an image of another format than raw at `path`. It is opened with
+    /// [`raw`](Options::raw) only.
+    #[must_use]
+    pub fn image_format(path: impl AsRef<Path>) -> Option<&'static str> {
+        image::format_of(path.as_ref())
     }
 
     /// Checks that io_uring is available.

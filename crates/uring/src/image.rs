@@ -4,7 +4,9 @@
 //! write would ruin the image.
 
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// Names of formats, the place of their marks, and the marks.
 const FORMATS: [(&str, usize, &[u8]); 9] = [
@@ -22,8 +24,15 @@ const FORMATS: [(&str, usize, &[u8]); 9] = [
 /// A VHD of a fixed size has its mark in the last bytes only.
 const FOOTER: u64 = 512;
 
+/// The name of the format of the image at `path`; `None` for every other file.
+pub(crate) fn format_of(path: &Path) -> Option<&'static str> {
+    let mut file = File::open(path).ok()?;
+    let bytes = file.seek(SeekFrom::End(0)).ok()?;
+    format(&file, bytes)
+}
+
 /// The name of the format of an image; `None` for everything else, also for what cannot be read.
-pub(crate) fn format(file: &File, bytes: u64) -> Option<&'static str> {
+fn format(file: &File, bytes: u64) -> Option<&'static str> {
     let mut head = [0; 512];
     let read = file.read_at(&mut head, 0).ok()?;
     let starts = |(_, at, mark): &(&str, usize, &[u8])| {

@@ -170,9 +170,7 @@ pub(crate) fn prepare(
         _ => Kind::File,
     };
     if !options.raw
-        && let Ok(file) = File::open(path)
-        && let Ok(bytes) = present::bytes(&file, kind)
-        && let Some(format) = image::format(&file, bytes)
+        && let Some(format) = image::format_of(path)
     {
         return Err(OpenError::Image { path: path.into(), format });
     }

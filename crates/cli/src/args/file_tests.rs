@@ -61,6 +61,12 @@ fn a_file_that_is_named_is_the_device() {
         assert!(note.ends_with(&format!("I/O goes to device uring:{path}")), "{note}");
     }
     assert_eq!(device(&format!("--filename={path}")).0, format!("uring:{path},readonly=1"));
+    // An image of another format may be read as it is, and is not overwritten.
+    let image = format!("{path}.qcow2");
+    std::fs::write(&image, [&b"QFI\xfb"[..], &[0; 8188]].concat()).expect("the folder is ours");
+    let described = device(&format!("--filename={image}")).0;
+    std::fs::remove_file(&image).expect("it is there");
+    assert_eq!(described, format!("uring:{image},readonly=1,format=raw"));
     assert_eq!(device(&format!("--filename={path} --ioengine=null --rw=write")).0, "null");
     assert_eq!(device(&format!("--filename={path} --device=memory,size=2m")).0, "memory,size=2m");
     assert_eq!(device("--ioengine=libaio --rw=read").0, "null");

@@ -257,10 +257,26 @@ fn described(file: &Wanted, is_direct: bool, bytes: Option<u64>) -> String {
     }
     match bytes {
         Some(bytes) => text.push_str(&format!(",size={bytes}b")),
-        None if !file.is_written => text.push_str(",readonly=1"),
+        None if !file.is_written => {
+            text.push_str(",readonly=1");
+            if is_image(&file.name) {
+                // A run of reads is about its bytes, whatever they mean.
+                text.push_str(",format=raw");
+            }
+        }
         None => {}
     }
     text
+}
+
+#[cfg(target_os = "linux")]
+fn is_image(path: &str) -> bool {
+    blkmq_uring::UringDevice::image_format(path).is_some()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_image(_: &str) -> bool {
+    false
 }
 
 fn note_layout(path: &str, bytes: u64, notes: &mut Vec<String>) {
