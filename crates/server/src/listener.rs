@@ -60,7 +60,7 @@ impl Listener {
         Self::bind_beside(address, rights, &[])
     }
 
-    /// As [`bind`](Self::bind) for one of several addresses of a server, `all`. The address [::] takes the connections of both
+    /// As [`bind`](Self::bind) for one of several addresses of a server, `all`. The address `[::]` takes the connections of both
     /// families, unless 0.0.0.0 with its port is among them.
     ///
     /// # Errors
