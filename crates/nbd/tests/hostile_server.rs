@@ -1,7 +1,7 @@
 //! Replies that break the protocol: each has its own error, and no chunk reaches beyond its request.
 
 use blkmq_nbd::client::{BrokenReply, Content, Extents, Parsed, Pending, Replies};
-use blkmq_nbd::{Command, CommandFlags, Cookie, HeaderStyle, Limits, Request, Span};
+use blkmq_nbd::{Command, CommandFlags, Cookie, ErrorCode, HeaderStyle, Limits, Request, Span};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -120,6 +120,37 @@ fn chunks_that_do_not_belong_to_their_request_are_found() {
     assert_eq!(outcome(Command::Read, &[chunk(1, 3, &[])]), unknown);
 }
 
+/// Errors of unknown types, with all of the fields of an error, with some, and with others behind them.
+#[test]
+fn an_error_of_an_unknown_type_fails_its_request() {
+    let text: &[u8] = b"full";
+    let with_text = [&[0, 0, 0, 28, 0, 4][..], text, &[0; 8]].concat();
+    for (kind, payload, expected) in [
+        (0x8055, &with_text[..], (ErrorCode::NoSpace, text)),
+        (0x8000, &with_text[..6], (ErrorCode::NoSpace, b"")),
+        (0x8003, &[0, 0, 0, 22], (ErrorCode::Invalid, b"")),
+        (0xffff, &[0, 0, 0, 22, 0xff, 0xff, 1], (ErrorCode::Invalid, b"")),
+        (0x8055, &[], (ErrorCode::Io, b"")),
+        (0x8055, &[0, 0, 0, 0, 0, 0], (ErrorCode::Io, b"")),
+    ] {
+        let bytes = [chunk(0, kind, payload), chunk(1, 0, &[])].concat();
+        let replies = Replies::new(HeaderStyle::Structured, &Limits::default());
+        let mut in_flight = in_flight(Command::Read);
+        let Parsed::Reply(reply) = replies.next(&bytes, &mut in_flight) else {
+            panic!("{kind:#x} {payload:?}");
+        };
+        let Content::Error { error, text, offset: None } = reply.content else {
+            panic!("{reply:?}")
+        };
+        assert_eq!((error, text), expected);
+        assert_eq!((reply.header_len, reply.payload_len), (20 + payload.len(), 0));
+        let end = replies.next(&bytes[reply.header_len..], &mut in_flight);
+        assert!(matches!(end, Parsed::Reply(_)), "the connection goes on: {end:?}");
+    }
+    let long = chunk(1, 0x8055, &[0; 4096 + 15]);
+    assert_eq!(outcome(Command::Read, &[long]), Err(BrokenReply::WrongLength(COOKIE)));
+}
+
 #[test]
 fn the_magic_and_the_cookie_must_be_known() {
     let replies = |style| Replies::new(style, &Limits::default());
@@ -195,8 +226,7 @@ fn style() -> impl Strategy<Value = HeaderStyle> {
 /// Bytes that have a good chance of being a reply.
 fn reply() -> impl Strategy<Value = Vec<u8>> {
     let magic = prop_oneof![Just(0x6744_6698_u32), Just(0x668e_33ef), Just(0x6e8a_278c)];
-    let kind =
-        prop_oneof![Just(0u16), Just(1), Just(2), Just(5), Just(6), Just(0x8001), Just(0x8002)];
+    let kind = prop::sample::select(vec![0u16, 1, 2, 5, 6, 0x8000, 0x8001, 0x8002, 0x8055]);
     let small = || prop_oneof![0u64..64, 4090u64..5130, any::<u64>()];
     let tail = proptest::collection::vec(any::<u8>(), 0..80);
     (magic, 0u16..2, kind, small(), small(), small(), tail).prop_map(

@@ -80,7 +80,7 @@ pub enum Next {
     Listed(Vec<Listed>),
     /// The facts of a [`Goal::Info`]; the connection can be closed once ABORT is sent.
     Described(Details),
-    /// The end of the connection.
+    /// The end of the connection. A server that has refused is left by ABORT, which is to be sent first.
     Close(BrokenHandshake),
 }
 

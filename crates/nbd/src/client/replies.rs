@@ -17,6 +17,9 @@ use crate::request::{Cookie, Span};
 use crate::style::HeaderStyle;
 use crate::wire::Fields;
 
+/// The bit that makes a chunk an error, known or not.
+const ERROR_BIT: u16 = 1 << 15;
+
 /// The most extents of a chunk.
 const MOST_EXTENTS: u32 = 1 << 20;
 
@@ -81,11 +84,29 @@ pub enum Content<'a> {
 
 /// The header of a chunk.
 struct Head {
-    kind: ChunkType,
+    kind: Kind,
     is_last: bool,
     cookie: Cookie,
     header_len: usize,
     length: u32,
+}
+
+/// The type of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Known(ChunkType),
+    /// An error of a type that is unknown here. It fails its request like another, so that the connection can go on.
+    UnknownError,
+}
+
+impl Kind {
+    fn from_wire(number: u16) -> Result<Self, BrokenReply> {
+        match ChunkType::from_wire(number) {
+            Some(kind) => Ok(Self::Known(kind)),
+            None if number & ERROR_BIT != 0 => Ok(Self::UnknownError),
+            None => Err(BrokenReply::UnknownChunk(number)),
+        }
+    }
 }
 
 /// Too few bytes, or a broken protocol.
@@ -179,7 +200,7 @@ impl Replies {
         if offset.is_some_and(|offset| offset != pending.span.offset) {
             return Err(BrokenReply::WrongOffset(cookie).into());
         }
-        let kind = ChunkType::from_wire(number).ok_or(BrokenReply::UnknownChunk(number))?;
+        let kind = Kind::from_wire(number)?;
         // The offset in front of data does not count.
         let length = u32::try_from(length)
             .ok()
@@ -198,15 +219,20 @@ impl Replies {
         pending: &mut Pending,
     ) -> Result<Reply<'a>, Stop> {
         let (content, here) = match head.kind {
-            ChunkType::None if head.length == 0 && head.is_last => (Content::None, 0),
-            ChunkType::None => return Err(BrokenReply::WrongLength(head.cookie).into()),
-            ChunkType::OffsetData => (data(head, fields, pending)?, 8),
-            ChunkType::OffsetHole => (hole(head, fields, pending)?, 12),
-            ChunkType::BlockStatus => (self.extents(head, fields, pending)?, 4),
-            ChunkType::BlockStatusExtended => (self.extents(head, fields, pending)?, 8),
-            ChunkType::Error | ChunkType::ErrorOffset => {
+            Kind::Known(ChunkType::None) if head.length == 0 && head.is_last => (Content::None, 0),
+            Kind::Known(ChunkType::None) => {
+                return Err(BrokenReply::WrongLength(head.cookie).into());
+            }
+            Kind::Known(ChunkType::OffsetData) => (data(head, fields, pending)?, 8),
+            Kind::Known(ChunkType::OffsetHole) => (hole(head, fields, pending)?, 12),
+            Kind::Known(ChunkType::BlockStatus) => (self.extents(head, fields, pending)?, 4),
+            Kind::Known(ChunkType::BlockStatusExtended) => {
+                (self.extents(head, fields, pending)?, 8)
+            }
+            Kind::Known(ChunkType::Error | ChunkType::ErrorOffset) => {
                 (self.error(head, fields, pending)?, head.length)
             }
+            Kind::UnknownError => (self.unknown_error(head, fields, pending)?, head.length),
         };
         if head.is_last {
             pending.end()?;
@@ -227,7 +253,7 @@ impl Replies {
         pending: &mut Pending,
     ) -> Result<Content<'a>, Stop> {
         let is_extended = self.style == HeaderStyle::Extended;
-        if is_extended != (head.kind == ChunkType::BlockStatusExtended) {
+        if is_extended != (head.kind == Kind::Known(ChunkType::BlockStatusExtended)) {
             return Err(BrokenReply::WrongContent(head.cookie).into());
         }
         let (front, each) = if is_extended { (8, 16) } else { (4, 8) };
@@ -250,7 +276,7 @@ impl Replies {
         pending: &mut Pending,
     ) -> Result<Content<'a>, Stop> {
         let wrong = BrokenReply::WrongLength(head.cookie);
-        let fixed = if head.kind == ChunkType::ErrorOffset { 14 } else { 6 };
+        let fixed = if head.kind == Kind::Known(ChunkType::ErrorOffset) { 14 } else { 6 };
         if head.length < fixed || head.length > fixed + self.longest_text {
             return Err(wrong.into());
         }
@@ -263,6 +289,24 @@ impl Replies {
         let offset = if fixed == 14 { Some(arrived(fields.u64())?) } else { None };
         pending.note_error();
         Ok(Content::Error { error: error_of(error), text, offset })
+    }
+
+    /// An error of an unknown type begins like the others, with the error and a text. Fields that are missing or make no
+    /// sense do not matter: the request has failed.
+    fn unknown_error<'a>(
+        &self,
+        head: &Head,
+        mut fields: Fields<'a>,
+        pending: &mut Pending,
+    ) -> Result<Content<'a>, Stop> {
+        if head.length > 14 + self.longest_text {
+            return Err(BrokenReply::WrongLength(head.cookie).into());
+        }
+        let mut fields = Fields::new(arrived(fields.bytes(head.length))?);
+        let error = fields.u32().map_or(ErrorCode::Io, error_of);
+        let text = fields.u16().and_then(|len| fields.bytes(len.into())).unwrap_or_default();
+        pending.note_error();
+        Ok(Content::Error { error, text, offset: None })
     }
 }
 

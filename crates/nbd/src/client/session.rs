@@ -196,10 +196,14 @@ impl Session {
             {
                 match self.ask_by_name(out) {
                     Some(option) => Step::Sent(option),
-                    None => Step::End(Next::Close(BrokenHandshake::Refused(refused))),
+                    None => unreachable!("the goal of GO is an export"),
                 }
             }
-            _ => Step::End(Next::Close(BrokenHandshake::Refused(refused))),
+            _ => {
+                // The server has kept to the protocol, and is left in its way.
+                send(out, OptionCode::Abort, &[]);
+                Step::End(Next::Close(BrokenHandshake::Refused(refused)))
+            }
         }
     }
 
