@@ -99,6 +99,7 @@ const CHECKS: &[Check] = &[
     Check { name: "operate", requires: Some("fio"), run: service::operate },
     Check { name: "browser", requires: Some(browser::CHROMIUM), run: browser::check },
     Check { name: "remote-verified", requires: Some("nbdkit"), run: remote::verified },
+    Check { name: "remote-single-client", requires: None, run: remote::single_client },
     Check { name: "remote-filters", requires: Some("nbdkit"), run: remote::filters },
     Check { name: "remote-tls", requires: None, run: remote::tls },
     Check { name: "remote-killed", requires: Some("nbdkit"), run: remote::killed },

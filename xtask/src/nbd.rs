@@ -9,7 +9,7 @@ use crate::shell::{BLKMQ, Cmd, NBD_SERVER, is_installed};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 /// A server of NBD on a socket in a folder of its own; stopped, and the folder removed, when this is dropped.
@@ -49,18 +49,45 @@ impl Server {
     /// # Errors
     /// If it does not start; then with its own message.
     pub(crate) fn start(name: &str, line: &str) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("blkmq-nbd-{name}-{}", std::process::id()));
+        Self::start_until(name, line, |socket| Ok(UnixStream::connect(socket).is_ok()))
+    }
+
+    /// As [`start`](Self::start), for a server that ends with its first client: it is not connected to. The kernel's list of
+    /// sockets says when it listens.
+    ///
+    /// # Errors
+    /// If it does not start; then with its own message.
+    pub(crate) fn start_unasked(name: &str, line: &str) -> Result<Self> {
+        Self::start_until(name, line, |socket| {
+            let path = socket.display().to_string();
+            // Columns: address, references, protocol, flags (those of a socket that listens), ...
+            let listens = |line: &str| line.ends_with(&path) && line.contains(" 00010000 ");
+            Ok(fs::read_to_string("/proc/net/unix")?.lines().any(listens))
+        })
+    }
+
+    fn start_until(
+        name: &str,
+        line: &str,
+        is_ready: impl Fn(&Path) -> Result<bool>,
+    ) -> Result<Self> {
+        let folder = Self::folder(name);
         fs::create_dir_all(&folder)?;
         let socket = folder.join("socket");
         let cmd = Cmd::new(&line.replace("SOCKET", &socket.display().to_string()));
         println!("$ {cmd}");
         let child = cmd.start(fs::File::create(folder.join("log"))?)?;
         let mut server = Self { child, folder };
-        while UnixStream::connect(&socket).is_err() {
+        while !is_ready(&socket)? {
             server.check(line)?;
             Cmd::new("sleep 0.02").output()?;
         }
         Ok(server)
+    }
+
+    /// The folder of a server of this name.
+    pub(crate) fn folder(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("blkmq-nbd-{name}-{}", std::process::id()))
     }
 
     /// An error if it has ended, with its own message.

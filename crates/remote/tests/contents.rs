@@ -68,7 +68,7 @@ fn blocks_come_back_in_every_form_of_headers() {
             // A batch that is not complete is never answered, so reversed answers need an even number of requests in
             // flight: `holes` reads one block at a time.
             let plan = Plan { most, ..Plan::default() };
-            let fake = Fake::start(vec![plan.clone(), Plan { reversed, ..plan }]);
+            let fake = Fake::start(vec![Plan { reversed, ..plan }]);
             let service = start(&open(&fake, ""));
             let mut client = service.client().expect("a client");
             if reversed == 1 {
@@ -105,7 +105,7 @@ fn pairs(client: &mut Client<AlignedBuf>) {
 #[test]
 fn holes_are_zeroes_in_a_buffer_that_had_other_bytes() {
     let plan = Plan { holes: true, ..Plan::default() };
-    let fake = Fake::start(vec![plan; 2]);
+    let fake = Fake::start(vec![plan]);
     let service = start(&open(&fake, ""));
     let mut disk = service.blocking().expect("a client");
     let (result, mut bytes) = disk.call(Io::read(Bytes(8192), pattern(1, 1))).expect("taken");
@@ -115,7 +115,7 @@ fn holes_are_zeroes_in_a_buffer_that_had_other_bytes() {
 
 #[test]
 fn discards_zeroes_and_flushes_reach_the_server() {
-    let fake = Fake::start(vec![Plan::default(); 2]);
+    let fake = Fake::start(vec![Plan::default()]);
     fake.data.lock().expect("free").fill(7);
     let service = start(&open(&fake, ""));
     let mut disk = service.blocking().expect("a client");
@@ -138,7 +138,7 @@ fn discards_zeroes_and_flushes_reach_the_server() {
 #[test]
 fn a_write_that_fails_before_its_payload_is_sent_ends_once() {
     let plan = Plan { writes_fail: Some(ErrorCode::NoSpace), ..Plan::default() };
-    let fake = Fake::start(vec![plan; 2]);
+    let fake = Fake::start(vec![plan]);
     let service = start(&open(&fake, ""));
     let mut disk = service.blocking().expect("a client");
     for _ in 0..20 {

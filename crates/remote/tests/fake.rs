@@ -1,13 +1,15 @@
 //! A server of one export in memory, which follows a plan for each connection: it answers late, wrongly, or not at all.
 
-use blkmq_nbd::server::{self, Config, Handshake, Next, Parsed, Replies, Requests};
+use blkmq_nbd::server::{self, Closing, Config, Handshake, Next, Parsed, Replies, Requests};
 use blkmq_nbd::{
     BASE_ALLOCATION, BlockSizes, Command, CommandFlags, ErrorCode, ExportInfo, Exports, Extent,
     ExtentCount, HOLE, HeaderStyle, Limits, Request, TransmissionFlags, ZERO,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Bytes of the export.
@@ -33,6 +35,42 @@ pub struct Plan {
     pub ends_with_garbage: bool,
     /// The connection is closed before the first byte, as by a server that has enough clients.
     pub is_refused: bool,
+    /// The server has no export.
+    pub is_unknown: bool,
+    /// The connection is closed behind the handshake.
+    pub ends_when_agreed: bool,
+    /// The fate of a request of this kind at this offset.
+    pub poison: Option<(Command, u64, Poison)>,
+}
+
+/// The answer of a server to a request that it does not survive.
+#[derive(Clone, Copy, Debug)]
+pub enum Poison {
+    /// It closes the connection.
+    Close,
+    /// It closes the connection as soon as it has read the header.
+    CloseEarly,
+    /// It answers with ESHUTDOWN.
+    ShutDown,
+    /// It never answers, and takes other requests.
+    Ignore,
+    /// It answers with a chunk of this type and this payload.
+    Chunk(u16, &'static [u8]),
+    /// It answers with this error before the payload has arrived, and closes the connection.
+    ErrorAndClose(ErrorCode),
+}
+
+/// The end of a connection, as the server saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// ABORT in the handshake.
+    Abort,
+    /// DISC.
+    Disconnect,
+    /// The end of the stream without a word, or an error of it.
+    Silent,
+    /// By the server.
+    Closed,
 }
 
 impl Default for Plan {
@@ -52,6 +90,9 @@ impl Default for Plan {
             tells_holes: false,
             ends_with_garbage: false,
             is_refused: false,
+            is_unknown: false,
+            ends_when_agreed: false,
+            poison: None,
         }
     }
 }
@@ -60,6 +101,7 @@ impl Default for Plan {
 pub struct Fake {
     folder: TempDir,
     pub data: Arc<Mutex<Vec<u8>>>,
+    ends: Receiver<End>,
 }
 
 impl Fake {
@@ -69,14 +111,30 @@ impl Fake {
         let listener = UnixListener::bind(folder.path().join("s")).expect("a socket");
         let data = Arc::new(Mutex::new(vec![0; SIZE]));
         let store = Arc::clone(&data);
+        let (sender, ends) = channel();
         std::thread::spawn(move || {
             for (socket, plan) in listener.incoming().zip(plans) {
-                let store = Arc::clone(&store);
+                let (store, sender) = (Arc::clone(&store), sender.clone());
                 // The end of a connection, whichever side ends it, is the end of the thread.
-                std::thread::spawn(move || drop(serve(socket.expect("a client"), &plan, &store)));
+                std::thread::spawn(move || {
+                    let end = serve(socket.expect("a client"), &plan, &store);
+                    // A test that does not ask for ends has dropped the receiver.
+                    let _ = sender.send(end.unwrap_or(End::Silent));
+                });
             }
         });
-        Self { folder, data }
+        Self { folder, data, ends }
+    }
+
+    /// The next end of a connection.
+    pub fn end(&self) -> End {
+        self.ends.recv_timeout(Duration::from_secs(20)).expect("a connection ends")
+    }
+
+    /// Returns whether every connection that was made has been asked for by [`end`](Self::end), after a moment in which
+    /// another one could have ended.
+    pub fn has_no_other_end(&self) -> bool {
+        self.ends.recv_timeout(Duration::from_millis(50)).is_err()
     }
 
     /// The description of the export.
@@ -89,6 +147,9 @@ struct One(Plan);
 
 impl Exports for One {
     fn find(&self, _: &str) -> Option<ExportInfo> {
+        if self.0.is_unknown {
+            return None;
+        }
         let blocks = BlockSizes::DEFAULT.with_min(512).ok()?.with_max_payload(1 << 20).ok()?;
         let contexts =
             if self.0.tells_holes { vec![BASE_ALLOCATION.to_owned()] } else { Vec::new() };
@@ -102,9 +163,15 @@ impl Exports for One {
 /// A request and the bytes that it wrote.
 type Arrived = (Request, Vec<u8>);
 
-fn serve(mut socket: UnixStream, plan: &Plan, store: &Mutex<Vec<u8>>) -> std::io::Result<()> {
+enum Arrival {
+    Request(Arrived),
+    Ignored,
+    End(End),
+}
+
+fn serve(mut socket: UnixStream, plan: &Plan, store: &Mutex<Vec<u8>>) -> std::io::Result<End> {
     if plan.is_refused {
-        return Ok(());
+        return Ok(End::Closed);
     }
     let mut handshake = Handshake::new(Config { most: plan.most, ..Config::default() });
     let (mut input, mut output) = (Vec::new(), Vec::new());
@@ -118,16 +185,23 @@ fn serve(mut socket: UnixStream, plan: &Plan, store: &Mutex<Vec<u8>>) -> std::io
         match progress.next {
             Next::Go(negotiated) => break negotiated.terms.style,
             Next::NeedMore => {}
-            Next::StartTls | Next::Close(_) => return Ok(()),
+            Next::Close(Closing::Aborted) => return Ok(End::Abort),
+            Next::StartTls | Next::Close(_) => return Ok(End::Closed),
         }
     };
     socket.write_all(&output)?;
+    if plan.ends_when_agreed {
+        return Ok(End::Closed);
+    }
     let mut left = plan.answers;
     loop {
         let mut batch = Vec::new();
         while batch.len() < plan.reversed {
-            let Some(arrived) = next(&mut socket, &mut input, style, plan)? else { return Ok(()) };
-            batch.push(arrived);
+            match next(&mut socket, &mut input, style, plan)? {
+                Arrival::Request(arrived) => batch.push(arrived),
+                Arrival::Ignored => {}
+                Arrival::End(end) => return Ok(end),
+            }
         }
         for (request, written) in batch.into_iter().rev() {
             let answer = carry_out(&request, &written, style, plan, store);
@@ -140,7 +214,7 @@ fn serve(mut socket: UnixStream, plan: &Plan, store: &Mutex<Vec<u8>>) -> std::io
                         input.clear();
                     }
                 }
-                return Ok(());
+                return Ok(End::Closed);
             }
             left -= 1;
             socket.write_all(&answer)?;
@@ -155,13 +229,13 @@ fn more(socket: &mut UnixStream, input: &mut Vec<u8>) -> std::io::Result<()> {
     if read == 0 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// The next request; `None` for the end of the connection.
+/// The next request, or the end of the connection.
 fn next(
     socket: &mut UnixStream,
     input: &mut Vec<u8>,
     style: HeaderStyle,
     plan: &Plan,
-) -> std::io::Result<Option<Arrived>> {
+) -> std::io::Result<Arrival> {
     let requests = Requests::new(style, &Limits::default());
     let (request, header_len, payload_len) = loop {
         match requests.next(input) {
@@ -173,17 +247,60 @@ fn next(
         }
     };
     if request.command == Ok(Command::Disconnect) {
-        return Ok(None);
+        return Ok(Arrival::End(End::Disconnect));
+    }
+    let poison = plan.poison.filter(|(command, offset, _)| {
+        request.command == Ok(*command) && request.span.offset == *offset
+    });
+    let to = request.reply_to();
+    match poison.map(|(_, _, poison)| poison) {
+        Some(Poison::CloseEarly) => return Ok(Arrival::End(End::Closed)),
+        Some(Poison::ErrorAndClose(error)) => {
+            socket.write_all(&Replies::new(style).error(to, error))?;
+            return Ok(Arrival::End(End::Closed));
+        }
+        _ => {}
     }
     if let (Ok(Command::Write), Some(error)) = (request.command, plan.writes_fail) {
-        socket.write_all(&Replies::new(style).error(request.reply_to(), error))?;
+        socket.write_all(&Replies::new(style).error(to, error))?;
     }
     while input.len() < header_len + payload_len {
         more(socket, input)?;
     }
     let written = input[header_len..header_len + payload_len].to_vec();
     input.drain(..header_len + payload_len);
-    Ok(Some((request, written)))
+    match poison.map(|(_, _, poison)| poison) {
+        None => return Ok(Arrival::Request((request, written))),
+        Some(Poison::Close | Poison::CloseEarly | Poison::ErrorAndClose(_)) => {
+            return Ok(Arrival::End(End::Closed));
+        }
+        Some(Poison::Ignore) => {}
+        Some(Poison::ShutDown) => {
+            socket.write_all(&Replies::new(style).error(to, ErrorCode::Shutdown))?;
+        }
+        Some(Poison::Chunk(kind, payload)) => {
+            socket.write_all(&chunk(&request, style, kind, payload))?;
+        }
+    }
+    Ok(Arrival::Ignored)
+}
+
+/// The last chunk of a reply, of any type.
+fn chunk(request: &Request, style: HeaderStyle, kind: u16, payload: &[u8]) -> Vec<u8> {
+    let is_extended = style == HeaderStyle::Extended;
+    let magic: u32 = if is_extended { 0x6e8a_278c } else { 0x668e_33ef };
+    let mut bytes = magic.to_be_bytes().to_vec();
+    bytes.extend(1u16.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend(request.cookie.0.to_be_bytes());
+    if is_extended {
+        bytes.extend(request.span.offset.to_be_bytes());
+        bytes.extend((payload.len() as u64).to_be_bytes());
+    } else {
+        bytes.extend((payload.len() as u32).to_be_bytes());
+    }
+    bytes.extend(payload);
+    bytes
 }
 
 fn carry_out(

@@ -12,8 +12,7 @@ use blkmq_nbd::TransmissionFlags;
 fn requests_without_an_answer_are_sent_again() {
     for ends_with_garbage in [false, true] {
         let lossy = |n: usize| Plan { answers: 1 + n % 5, ends_with_garbage, ..Plan::default() };
-        let mut plans = vec![Plan::default()];
-        plans.extend((0..40).map(lossy));
+        let mut plans = Vec::from_iter((0..40).map(lossy));
         plans.push(Plan::default());
         let fake = Fake::start(plans);
         let device = open(&fake, "");
@@ -33,7 +32,7 @@ fn requests_without_an_answer_are_sent_again() {
 #[test]
 fn a_server_that_only_accepts_is_no_connection() {
     let mute = Plan { answers: 0, ..Plan::default() };
-    let fake = Fake::start([vec![Plan::default()], vec![mute; 1000]].concat());
+    let fake = Fake::start(vec![mute; 1000]);
     let device = open(&fake, ",reconnect_delay=1");
     let service = start(&device);
     let mut disk = service.blocking().expect("a client");
@@ -46,8 +45,7 @@ fn a_server_that_only_accepts_is_no_connection() {
 
 #[test]
 fn requests_fail_when_their_time_without_a_connection_is_over() {
-    // The first connection opens the device.
-    let fake = Fake::start(vec![Plan::default(), Plan { answers: 0, ..Plan::default() }]);
+    let fake = Fake::start(vec![Plan { answers: 0, ..Plan::default() }]);
     let device = open(&fake, ",reconnect_delay=0");
     let service = start(&device);
     let mut disk = service.blocking().expect("a client");
@@ -69,7 +67,7 @@ fn a_server_that_comes_back_with_less_is_not_used() {
         (Plan { flags: TransmissionFlags::NONE, ..Plan::default() }, "can do less than before"),
     ] {
         let lossy = Plan { answers: 0, ..Plan::default() };
-        let fake = Fake::start(vec![Plan::default(), lossy, plan, Plan::default()]);
+        let fake = Fake::start(vec![lossy, plan, Plan::default()]);
         let device = open(&fake, "");
         let service = start(&device);
         let mut disk = service.blocking().expect("a client");

@@ -3,7 +3,9 @@
 #![cfg(target_os = "linux")]
 
 mod contents;
+mod ends;
 mod fake;
 mod holes;
 mod losses;
+mod poison;
 mod refusals;

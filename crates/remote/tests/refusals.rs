@@ -16,15 +16,16 @@ fn what_cannot_be_a_device_is_refused_with_the_reason() {
     }
 }
 
-/// Regression test: a server that takes one client at a time closed the connection of a queue, because it had not noticed
-/// yet that the connection by which the device was opened was gone.
+/// Regression test: a server that takes one client at a time closed a connection, because it had not noticed yet that the
+/// one before it was gone.
 #[test]
 fn a_server_with_enough_clients_is_tried_again() {
     let refused = Plan { is_refused: true, ..Plan::default() };
-    let plans = vec![refused.clone(), Plan::default(), refused.clone(), refused, Plan::default()];
-    let fake = Fake::start(plans);
-    let device = NbdDevice::parse(&fake.uri("")).expect("at the second try");
-    assert_eq!(device.queues::<blkmq_buf::AlignedBuf>().expect("at the third").len(), 1);
+    let multi = Plan::default().flags.with(TransmissionFlags::CAN_MULTI_CONN);
+    let taken = Plan { flags: multi, ..Plan::default() };
+    let fake = Fake::start(vec![refused.clone(), taken.clone(), refused.clone(), refused, taken]);
+    let device = NbdDevice::parse(&fake.uri(",hw_queues=2")).expect("at the second try");
+    assert_eq!(device.queues::<blkmq_buf::AlignedBuf>().expect("at the third").len(), 2);
 }
 
 #[test]

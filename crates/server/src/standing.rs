@@ -39,7 +39,7 @@ impl Standing {
     }
 }
 
-/// The losses and returns of connections between two looks.
+/// The losses and returns of connections between two looks, and the requests that were given up.
 fn connections(before: &Outages, now: &Outages) -> Vec<String> {
     let mut lines = Vec::new();
     if now.lost > before.lost {
@@ -51,6 +51,13 @@ fn connections(before: &Outages, now: &Outages) -> Vec<String> {
         let count = now.restored - before.restored;
         lines.push(format!(
             "{count} connections to its server are made anew, and requests sent again"
+        ));
+    }
+    if now.given_up > before.given_up {
+        let last = now.last_given_up.as_deref().unwrap_or("unknown");
+        let count = now.given_up - before.given_up;
+        lines.push(format!(
+            "{count} requests have failed, since their connections were lost again and again; the last one: {last}"
         ));
     }
     lines
@@ -124,6 +131,15 @@ mod tests {
             ]
         );
         assert_eq!(connections(&outages(3, 2), &outages(3, 2)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_request_that_is_given_up_is_named() {
+        let mut now = outages(3, 3);
+        (now.given_up, now.last_given_up) = (1, Some("write of 512 bytes at 0".to_owned()));
+        let lines = connections(&outages(3, 3), &now);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].ends_with("the last one: write of 512 bytes at 0"), "{lines:?}");
     }
 
     #[test]

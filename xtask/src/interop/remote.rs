@@ -57,6 +57,43 @@ pub(super) fn verified() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// Servers that end with their first client, or take one at a time, are peers like others: the connection that opens the
+/// device is the one that carries the I/O. The first run of each finds the bytes of the second.
+pub(super) fn single_client() -> Result<Outcome> {
+    let folder = Folder::new("remote-single")?;
+    let disk = disk(&folder, 16)?;
+    let config = folder.path().join("nbd-server.conf");
+    let mut skipped = Vec::new();
+    for (program, line, export) in [
+        ("qemu-nbd", format!("qemu-nbd -f raw -k SOCKET {disk}"), ""),
+        ("nbdkit", format!("nbdkit -f -U SOCKET --filter=exitlast file {disk}"), ""),
+        ("nbdkit", format!("nbdkit -f -U SOCKET --filter=limit file {disk} limit=1"), ""),
+        ("nbd-server", format!("nbd-server -d -C {}", config.display()), "disk"),
+    ] {
+        if !is_installed(program) {
+            println!("{program}: SKIPPED, it is not installed");
+            skipped.push(program);
+            continue;
+        }
+        for rw in ["write --verify=crc32c --do_verify=0", "read --verify=crc32c"] {
+            if program == "nbd-server" {
+                // It takes the path of its socket from a file.
+                let socket = Server::folder("single").join("socket");
+                let (socket, generic) = (socket.display(), "[generic]\nunixsock = ");
+                let export = format!("[disk]\nexportname = {disk}\nmaxconnections = 1\n");
+                fs::write(&config, format!("{generic}{socket}\n{export}"))?;
+            }
+            let server = Server::start_unasked("single", &line)?;
+            let options = format!("--scheduler=none --bs=64k --size=16m --iodepth=8 --rw={rw}");
+            bench(&server.uri(export), &options).output()?;
+        }
+    }
+    match skipped.as_slice() {
+        [_, _, _, _] => Ok(Outcome::Skipped("no such server is installed".into())),
+        _ => Ok(Outcome::Passed),
+    }
+}
+
 /// A server that delays, or limits its rate, gives the same contents; one that fails gives its own error, and exit code
 /// 1.
 pub(super) fn filters() -> Result<Outcome> {

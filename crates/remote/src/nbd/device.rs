@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 /// An export of an NBD server.
 ///
-/// Each hardware queue has a connection of its own, which is made by [`queues`](BlockDevice::queues), and made anew
-/// when it is lost. `doc/nbd.md` has the parameters, and what is promised when a server goes away.
+/// Each hardware queue has a connection of its own, which is made anew when it is lost. That of the first one has opened
+/// the device; the others are made by [`queues`](BlockDevice::queues). `doc/nbd.md` has the parameters, and what is promised when a server goes away.
 #[derive(Clone, Debug)]
 pub struct NbdDevice {
     target: Arc<Target>,
@@ -40,7 +40,7 @@ impl NbdDevice {
         Self::open(&uri, &options)
     }
 
-    /// Connects to the server, agrees on the export, and disconnects. Blocks, 10 seconds at most for each answer of the
+    /// Connects to the server and agrees on the export. The first hardware queue takes the connection over. Blocks, 10 seconds at most for each answer of the
     /// server, and as long as it takes to look up the name of a host.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl NbdDevice {
     /// If the server cannot be reached, refuses, or no longer has the export that was opened.
     pub fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>> {
         let queue = |_| -> Result<Box<dyn DeviceQueue<P>>, OpenError> {
-            let welcome = self.target.connect(&[])?;
+            let welcome = self.target.connect_queue()?;
             shape::check_same(&self.target.agreed, &welcome.agreed)?;
             let style = welcome.agreed.style;
             let link = Link::new(Arc::clone(&self.target), welcome)?;

@@ -87,10 +87,15 @@ impl Greeting {
             match progress.next {
                 Next::NeedMore => {}
                 Next::Go(agreed) => {
-                    let Self { stream, input, .. } = *self;
+                    let Self { mut stream, input, .. } = *self;
+                    stream.ends_with(agreed.style);
                     return Ok(Greeted::Agreed(Welcome { stream, agreed, early: input }));
                 }
-                Next::Close(broken) => return Err(OpenError::Handshake(broken)),
+                Next::Close(broken) => {
+                    // The last word of a server that has refused. One that has gone does not miss it.
+                    let _ = self.send();
+                    return Err(OpenError::Handshake(broken));
+                }
                 Next::StartTls => self.start_tls()?,
                 Next::Listed(_) | Next::Described(_) => unreachable!("the goal is an export"),
             }

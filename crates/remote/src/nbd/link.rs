@@ -94,6 +94,15 @@ impl Link {
         self.outage = None;
     }
 
+    /// Notes a request that is not sent again, if there is one. It was at fault and not the server, so the next try does
+    /// not wait.
+    pub(crate) fn give_up(&mut self, request: Option<String>) {
+        if let Some(request) = request {
+            self.target.outages.give_up(request);
+            self.outage = None;
+        }
+    }
+
     /// When [`step`](Self::step) wants to be called even if the descriptor is not readable.
     pub(crate) fn next_event(&self) -> Option<Instant> {
         match &self.state {

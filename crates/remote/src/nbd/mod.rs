@@ -9,6 +9,7 @@
 //! | `link.rs`, `outages.rs` | a connection, its loss and the next one |
 //! | `holes.rs` | what is stored, over a connection of its own |
 //! | `place.rs`, `send.rs`, `receive.rs` | requests in flight, their bytes out and in |
+//! | `suspicion.rs` | requests that their server does not survive |
 //! | `queue.rs` | one hardware queue out of these |
 
 mod address;
@@ -27,6 +28,7 @@ mod send;
 mod shape;
 mod socket;
 mod stream;
+mod suspicion;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;

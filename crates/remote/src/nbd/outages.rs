@@ -12,6 +12,10 @@ pub struct Outages {
     pub restored: u64,
     /// The reason of the last loss, or of the last try that failed.
     pub last: Option<String>,
+    /// Requests that failed because their connection was lost at each of them, again and again.
+    pub given_up: u64,
+    /// The last one of these: its operation, length and place.
+    pub last_given_up: Option<String>,
 }
 
 /// The same, written by all connections. It is touched only when one of them is lost or made.
@@ -24,6 +28,13 @@ impl Log {
         let mut outages = self.lock();
         outages.lost += u64::from(is_loss);
         outages.last = Some(why.to_string());
+    }
+
+    /// A request has failed because its connection was lost again and again.
+    pub(crate) fn give_up(&self, request: String) {
+        let mut outages = self.lock();
+        outages.given_up += 1;
+        outages.last_given_up = Some(request);
     }
 
     /// A lost connection is made anew.

@@ -1,5 +1,6 @@
 //! [`Flight`]: the requests of a hardware queue that are not answered yet, in their places.
 
+use super::suspicion::{Cause, Suspicion};
 use crate::memory::Memory;
 use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE, Tag};
 use blkmq_engine::{Finished, Inflight, Verdict};
@@ -17,8 +18,11 @@ pub(crate) struct Place {
     pub(crate) header: Option<Header>,
     /// The error that the server has answered.
     failed: Option<IoError>,
+    /// Its last byte is sent, on the present connection.
+    is_sent: bool,
     /// The reply is complete, but the request's last bytes are not sent yet.
     is_answered: bool,
+    suspicion: Suspicion,
     /// Requests in the order in which the engine issued them.
     serial: u64,
     /// Replaced with every use, so that a late reply to a former request finds nothing.
@@ -31,11 +35,21 @@ pub(crate) struct Flight {
     places: Vec<Place>,
     free: Vec<u32>,
     depth: u32,
-    /// Places whose requests have not been sent, or not to the end, on the present connection; in the order of their
-    /// serial numbers.
+    /// Places whose requests have not been sent, or not to the end, on the present connection.
     pub(crate) unsent: VecDeque<u32>,
+    /// Those that go behind them, as soon as fewer than `window` requests are not answered.
+    held: VecDeque<u32>,
+    /// All requests, unless connections were lost at some of them again and again.
+    window: usize,
+    /// Requests of which [`Suspicion::is_suspect`] is true.
+    suspects: usize,
+    /// Requests that the server has answered.
+    answered: u64,
     serial: u64,
 }
+
+/// The window becomes a part of the requests that were in flight: 1024 are one after four losses.
+const NARROWER: usize = 8;
 
 impl Place {
     /// Bytes of payload behind the header.
@@ -77,8 +91,17 @@ fn command(rq: &Inflight) -> (Command, CommandFlags, Span) {
 impl Flight {
     /// No places at first: they are made when they are needed, at most `depth`.
     pub(crate) fn new(depth: u32) -> Self {
-        let unsent = VecDeque::new();
-        Self { places: Vec::new(), free: Vec::new(), depth, unsent, serial: 0 }
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            depth,
+            unsent: VecDeque::new(),
+            held: VecDeque::new(),
+            window: usize::MAX,
+            suspects: 0,
+            answered: 0,
+            serial: 0,
+        }
     }
 
     /// A free place; `None` if all are taken.
@@ -94,6 +117,7 @@ impl Flight {
         // Room is made here, so that neither sending nor giving a place back allocates.
         self.free.reserve(self.places.len());
         self.unsent.reserve(self.places.len());
+        self.held.reserve(self.places.len());
         self.free.push(at);
         Some(at)
     }
@@ -106,7 +130,26 @@ impl Flight {
         let place = &mut self.places[at as usize];
         place.serial = self.serial;
         self.prepare(at, requests);
-        self.unsent.push_back(at);
+        self.held.push_back(at);
+        self.admit();
+    }
+
+    /// Lets requests go that the window has room for.
+    fn admit(&mut self) {
+        while !self.held.is_empty() && self.count() - self.held.len() < self.window {
+            self.unsent.extend(self.held.pop_front());
+        }
+    }
+
+    /// Returns whether requests wait for the answers of others, because connections were lost at some of them.
+    pub(crate) fn is_narrow(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Lets all requests go. A server that takes its time for one request must not hold up the others.
+    pub(crate) fn widen(&mut self) {
+        self.window = usize::MAX;
+        self.admit();
     }
 
     /// Makes the request of place `at` anew, with another cookie, as if it had never been sent.
@@ -121,20 +164,91 @@ impl Flight {
         place.wire = Some((request, pending));
         place.header = requests.header(&request);
         assert!(place.header.is_some(), "limits keep lengths within the form of headers");
-        (place.failed, place.is_answered) = (None, false);
+        (place.failed, place.is_sent, place.is_answered) = (None, false, false);
     }
 
-    /// A new connection: everything that is not answered is sent again, in the order of issue.
+    /// A new connection: everything that is not answered is sent again, in the order of issue; but requests that lost
+    /// more connections go behind the others.
     pub(crate) fn restart(&mut self, requests: Requests) {
         self.unsent.clear();
+        self.held.clear();
         for at in 0..self.places.len() as u32 {
             if self.places[at as usize].memory.request().is_some() {
                 self.prepare(at, requests);
-                self.unsent.push_back(at);
+                self.held.push_back(at);
             }
         }
-        let places = &self.places;
-        self.unsent.make_contiguous().sort_unstable_by_key(|at| places[*at as usize].serial);
+        let (places, answered) = (&self.places, self.answered);
+        self.held.make_contiguous().sort_unstable_by_key(|at| {
+            let place = &places[*at as usize];
+            (place.suspicion.rank(answered), place.serial)
+        });
+        self.admit();
+    }
+
+    /// The connection is lost, in the midst of the first unsent request or not. Requests whose answer has arrived end with
+    /// it. Each one that was sent, and has none, has lost a connection; it was at fault if it was alone.
+    ///
+    /// Returns the description of a request that has lost its last one, and fails.
+    pub(crate) fn lost(&mut self, is_inside: bool, out: &mut Vec<Finished>) -> Option<String> {
+        let partial = self.unsent.front().copied().filter(|_| is_inside);
+        let mut in_flight = 0;
+        let mut last = 0;
+        for at in 0..self.places.len() as u32 {
+            let place = &self.places[at as usize];
+            if place.memory.request().is_none() {
+                continue;
+            }
+            if place.is_answered {
+                self.unsent.retain(|unsent| *unsent != at);
+                self.end(at, out);
+            } else if place.is_sent || partial == Some(at) {
+                (in_flight, last) = (in_flight + 1, at);
+            }
+        }
+        for at in 0..self.places.len() as u32 {
+            let place = &self.places[at as usize];
+            if place.memory.request().is_some() && (place.is_sent || partial == Some(at)) {
+                let cause = if in_flight == 1 { Cause::Alone } else { Cause::AnyOfSeveral };
+                self.suspect(at, cause);
+            }
+        }
+        if self.suspects > 0 && in_flight > 0 {
+            self.window = (in_flight / NARROWER).max(1);
+        }
+        if in_flight == 1 { self.condemn(last, out) } else { None }
+    }
+
+    /// The server has not answered the request with this tag in time, and its connection is given up; otherwise as
+    /// [`lost`](Self::lost).
+    pub(crate) fn unanswered(&mut self, tag: Tag, out: &mut Vec<Finished>) -> Option<String> {
+        let has = |place: &Place| place.memory.request().is_some_and(|rq| rq.tag() == tag);
+        let at = self.places.iter().position(has)? as u32;
+        self.suspect(at, Cause::Silence);
+        self.condemn(at, out)
+    }
+
+    fn suspect(&mut self, at: u32, cause: Cause) {
+        let suspicion = &mut self.places[at as usize].suspicion;
+        let was_suspect = suspicion.is_suspect();
+        suspicion.lost(cause, self.answered);
+        self.suspects += usize::from(suspicion.is_suspect() && !was_suspect);
+    }
+
+    /// Fails the request if it has lost its last connection; returns its description then.
+    fn condemn(&mut self, at: u32, out: &mut Vec<Finished>) -> Option<String> {
+        let place = &self.places[at as usize];
+        if !place.suspicion.is_guilty(self.answered) {
+            return None;
+        }
+        let rq = place.memory.request()?;
+        let (command, _, span) = command(rq);
+        let (length, offset, losses) = (span.length, span.offset, place.suspicion.losses());
+        let text = format!("{command:?} of {length} bytes at {offset}, {losses} connections");
+        self.unsent.retain(|unsent| *unsent != at);
+        self.held.retain(|held| *held != at);
+        self.finish(at, Err(IoError::IO), out);
+        Some(text.to_lowercase())
     }
 
     /// The requests that are not answered.
@@ -163,20 +277,27 @@ impl Flight {
     /// The reply to the request of place `at` is complete. The request comes back once its last byte is sent, too:
     /// until then its payload is needed.
     pub(crate) fn answered(&mut self, at: u32, out: &mut Vec<Finished>) {
-        if self.unsent.contains(&at) {
-            self.place_mut(at).is_answered = true;
-        } else {
-            let failed = self.place(at).failed;
-            self.finish(at, failed.map_or(Ok(()), Err), out);
+        self.answered += 1;
+        self.place_mut(at).is_answered = true;
+        if self.place(at).is_sent {
+            self.end(at, out);
         }
     }
 
     /// The last byte of the first unsent request is sent.
     pub(crate) fn sent(&mut self, out: &mut Vec<Finished>) {
         let at = self.unsent.pop_front().expect("a request was being sent");
+        self.place_mut(at).is_sent = true;
         if self.place(at).is_answered {
-            self.answered(at, out);
+            self.end(at, out);
         }
+    }
+
+    /// Ends a request as the server has answered it.
+    fn end(&mut self, at: u32, out: &mut Vec<Finished>) {
+        let failed = self.place(at).failed;
+        self.finish(at, failed.map_or(Ok(()), Err), out);
+        self.admit();
     }
 
     fn finish(&mut self, at: u32, result: IoResult, out: &mut Vec<Finished>) {
@@ -189,13 +310,19 @@ impl Flight {
         let place = &mut self.places[at as usize];
         let rq = place.memory.release()?;
         place.wire = None;
+        self.suspects -= usize::from(place.suspicion.is_suspect());
+        place.suspicion = Suspicion::default();
         self.free.push(at);
+        if self.suspects == 0 {
+            self.window = usize::MAX;
+        }
         Some(rq)
     }
 
     /// Ends every request with `error`.
     pub(crate) fn fail_all(&mut self, error: IoError, out: &mut Vec<Finished>) {
         self.unsent.clear();
+        self.held.clear();
         for at in 0..self.places.len() as u32 {
             self.finish(at, Err(error), out);
         }
@@ -204,6 +331,7 @@ impl Flight {
     /// Gives every request back.
     pub(crate) fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.unsent.clear();
+        self.held.clear();
         for at in 0..self.places.len() as u32 {
             out.extend(self.release(at));
         }

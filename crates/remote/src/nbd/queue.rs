@@ -6,13 +6,16 @@ use super::place::Flight;
 use blkmq_buf::IoBuf;
 use blkmq_core::{Instant, IoError, Nanos, Op, Tag};
 use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight};
+use blkmq_nbd::HeaderStyle;
 use blkmq_nbd::client::Requests;
-use blkmq_nbd::{Command, CommandFlags, Cookie, HeaderStyle, Request, Span};
-use std::io::IoSlice;
+use std::fmt;
 use std::os::fd::BorrowedFd;
 
 /// EROFS: the answer of a read-only device to every operation that would change it.
 const READ_ONLY: IoError = IoError(30);
+
+/// Without an answer for so long, requests no longer wait behind those that may be at fault for lost connections.
+const WAIT_FOR_SUSPECTS: Nanos = Nanos::from_millis(250);
 
 /// One hardware queue of an export.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub struct NbdQueue {
     reconnect_delay: Nanos,
     /// The server's silence ends the connection.
     has_timeout: bool,
+    /// When requests no longer wait behind others, if they do.
+    widens_at: Instant,
     /// Requests that ended outside of `reap`.
     ended: Vec<Finished>,
 }
@@ -38,6 +43,7 @@ impl NbdQueue {
             readonly: options.readonly,
             reconnect_delay: options.reconnect_delay,
             has_timeout: options.timeout.is_some(),
+            widens_at: Instant::ZERO,
             ended: Vec::new(),
         }
     }
@@ -52,8 +58,18 @@ impl NbdQueue {
         let sent = output.send(stream, &mut self.flight, &mut self.ended);
         let watched = sent.and_then(|is_all| self.link.watch_room(!is_all));
         if let Err(error) = watched {
-            self.link.lose(now, &error);
+            self.lose(now, &error);
         }
+    }
+
+    /// The connection is lost, and so are the requests that were sent on it.
+    fn lose(&mut self, now: Instant, why: &dyn fmt::Display) {
+        if let Some(connection) = self.link.connection() {
+            let is_inside = connection.stream.is_inside;
+            let guilty = self.flight.lost(is_inside, &mut self.ended);
+            self.link.give_up(guilty);
+        }
+        self.link.lose(now, why);
     }
 
     fn receive(&mut self, now: Instant, out: &mut Vec<Finished>) {
@@ -62,9 +78,10 @@ impl NbdQueue {
         let received = input.receive(stream, &mut self.flight, out);
         if out.len() > before {
             self.link.proven();
+            self.widens_at = now + WAIT_FOR_SUSPECTS;
         }
         if let Err(lost) = received {
-            self.link.lose(now, &lost);
+            self.lose(now, &lost);
         }
     }
 
@@ -74,24 +91,8 @@ impl NbdQueue {
             self.requests = Requests::new(connection.style);
         }
         self.flight.restart(self.requests);
+        self.widens_at = now + WAIT_FOR_SUSPECTS;
         self.send(now);
-    }
-
-    /// Ends the connection as the protocol wants it, if it is between two requests.
-    fn disconnect(&mut self) {
-        let request = Request {
-            command: Ok(Command::Disconnect),
-            flags: CommandFlags::NONE,
-            cookie: Cookie(0),
-            span: Span::default(),
-        };
-        let header = self.requests.header(&request);
-        if let (Some(header), Some(connection)) = (header, self.link.connection())
-            && connection.output.is_between()
-        {
-            // A server that is not told notices the end of the connection.
-            let _ = connection.stream.write(&[IoSlice::new(&header)]);
-        }
     }
 }
 
@@ -128,6 +129,9 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
             self.restart(now);
         }
         self.receive(now, out);
+        if self.flight.is_narrow() && self.widens_at <= now {
+            self.flight.widen();
+        }
         if !self.flight.unsent.is_empty() {
             self.send(now);
         }
@@ -145,6 +149,8 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
     fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
         debug_assert!(self.flight.has(tag), "the engine asks about what is here");
         if self.has_timeout && self.link.connection().is_some() {
+            let guilty = self.flight.unanswered(tag, &mut self.ended);
+            self.link.give_up(guilty);
             self.link.lose(now, &"a request had no answer within the timeout");
         }
         Expiry::ResetTimer
@@ -152,7 +158,8 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
 
     fn next_event(&self) -> Option<Instant> {
         let fails_at = self.fails_at().filter(|_| self.flight.count() > 0);
-        self.link.next_event().into_iter().chain(fails_at).min()
+        let widens_at = Some(self.widens_at).filter(|_| self.flight.is_narrow());
+        self.link.next_event().into_iter().chain(fails_at).chain(widens_at).min()
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -160,7 +167,6 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
     }
 
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
-        self.disconnect();
         out.extend(self.ended.drain(..).map(|finished| finished.rq));
         self.flight.abandon(out);
     }

@@ -39,13 +39,9 @@ impl Output {
                 }
             };
             self.advance(sent, flight, out);
+            stream.is_inside = self.done > 0;
         }
         stream.send_rest()
-    }
-
-    /// Is the next byte the first one of a request?
-    pub(crate) fn is_between(&self) -> bool {
-        self.done == 0
     }
 
     /// Puts the bytes to be sent next into `slices`; returns how many slices there are.

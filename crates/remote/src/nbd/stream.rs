@@ -3,6 +3,10 @@
 use super::socket::Socket;
 #[cfg(feature = "tls")]
 use super::tls::Session;
+use blkmq_nbd::client::Requests;
+use blkmq_nbd::{Command, CommandFlags, Cookie, Header, HeaderStyle, Request, Span};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,6 +16,10 @@ pub(crate) struct Stream {
     socket: Socket,
     #[cfg(feature = "tls")]
     tls: Option<Box<Session>>,
+    /// DISC, once the handshake is over.
+    farewell: Option<Header>,
+    /// The next byte is inside a request, where the server would take DISC for a part of it.
+    pub(crate) is_inside: bool,
 }
 
 impl Stream {
@@ -20,6 +28,28 @@ impl Stream {
             socket: socket.into(),
             #[cfg(feature = "tls")]
             tls: None,
+            farewell: None,
+            is_inside: false,
+        }
+    }
+
+    /// The transmission phase begins, in this form. From now on the connection ends with DISC.
+    pub(crate) fn ends_with(&mut self, style: HeaderStyle) {
+        let request = Request {
+            command: Ok(Command::Disconnect),
+            flags: CommandFlags::NONE,
+            cookie: Cookie(0),
+            span: Span::default(),
+        };
+        self.farewell = Requests::new(style).header(&request);
+    }
+
+    /// Returns whether the server has not ended the connection, as far as this side knows without reading.
+    pub(crate) fn is_alive(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::io::retry_on_intr(|| recv(&self.socket, &mut [0; 1], flags)) {
+            Ok((_, len)) => len > 0,
+            Err(error) => error == Errno::AGAIN,
         }
     }
 
@@ -71,6 +101,18 @@ impl Stream {
         return self.tls.as_ref().is_some_and(|tls| tls.has_more());
         #[cfg(not(feature = "tls"))]
         false
+    }
+}
+
+/// Every connection that is given up between two requests ends as the protocol wants it.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(farewell) = self.farewell
+            && !self.is_inside
+        {
+            // A server that is not told notices the end of the connection.
+            let _ = self.write(&[IoSlice::new(&farewell)]).and_then(|_| self.send_rest());
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use blkmq_nbd::{BASE_ALLOCATION, HeaderStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
 
 /// Seconds for which [`Target::connect`] waits for a server that does nothing.
 const PATIENCE: i64 = 10;
@@ -31,6 +32,8 @@ pub(crate) struct Target {
     /// The facts that the server told when the device was opened.
     pub(crate) agreed: Agreed,
     pub(crate) outages: Log,
+    /// The connection that the agreement was made on, until a queue takes it.
+    first: Mutex<Option<Welcome>>,
 }
 
 impl Target {
@@ -47,9 +50,23 @@ impl Target {
                 contexts: Vec::new(),
             },
             outages: Log::default(),
+            first: Mutex::default(),
         };
-        target.agreed = target.connect(&[BASE_ALLOCATION])?.agreed;
+        let welcome = target.connect(&[BASE_ALLOCATION])?;
+        target.agreed = welcome.agreed.clone();
+        target.first = Mutex::new(Some(welcome));
         Ok(target)
+    }
+
+    /// A connection for a queue: the one that the agreement was made on, if no queue has it and the server has not ended
+    /// it, or a new one as by [`connect`](Self::connect). A server that takes one client sees no other.
+    pub(crate) fn connect_queue(&self) -> Result<Welcome, OpenError> {
+        // It is taken in one step.
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match first.filter(|welcome| welcome.stream.is_alive()) {
+            Some(welcome) => Ok(welcome),
+            None => self.connect(&[]),
+        }
     }
 
     /// The address for this try: all of them in turn.
