@@ -28,6 +28,13 @@ const ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 /// part of the time for which the lock is held, and the second reading delays the threads that wait behind.
 const MEASURED: u64 = 16;
 
+/// The time of the waits that one of `wait` stands for, at `now`, if the last one was measured at `before`. They cannot be
+/// longer than the time since then: a thread that lost its CPU in the one that is measured did not lose it in all of them.
+/// The first one stands for itself.
+fn estimate(wait: u64, now: u64, before: u64) -> u64 {
+    if before == 0 { wait } else { (MEASURED * wait).min(now.saturating_sub(before)) }
+}
+
 /// A bio during its merge attempt. If the policy panics, dropping this leaves the bio with the orphans.
 struct Asked(Option<PluggedRequest>);
 
@@ -86,7 +93,9 @@ impl<P: Send> Engine<P> {
         let began = if measured { host.ticks() } else { 0 };
         let mut runner = self.gate(shard).lock(by.who)?;
         if measured {
-            tally.waited.add(MEASURED * host.ticks().saturating_sub(began));
+            let now = host.ticks();
+            tally.waited.add(estimate(now.saturating_sub(began), now, tally.measured_at.get()));
+            tally.measured_at.raise(now);
         }
         tally.locked.add(1);
         tally.contended.add(1);
@@ -398,5 +407,19 @@ impl<P: Send> Engine<P> {
                     && modes.merge == MergeMode::SkipWhenContended
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: a wait in which the thread had lost its CPU counted sixteen times, and threads waited for up to five
+    /// times as long as they ran.
+    #[test]
+    fn waits_are_no_longer_than_the_time_since_the_last_one() {
+        assert_eq!(estimate(10, 1_000, 500), 160);
+        assert_eq!(estimate(100, 1_000, 500), 500);
+        assert_eq!(estimate(100, 1_000, 0), 100, "the first");
     }
 }

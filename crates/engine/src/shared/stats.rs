@@ -64,6 +64,8 @@ pub(crate) struct SubmitterCounters {
     pub(crate) locked: Counter,
     pub(crate) contended: Counter,
     pub(crate) waited: Counter,
+    /// The ticks at the end of the last wait that was measured.
+    pub(crate) measured_at: Counter,
     pub(crate) merges_skipped: Counter,
     pub(crate) parked: Counter,
     pub(crate) left: Counter,
