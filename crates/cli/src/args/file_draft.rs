@@ -111,9 +111,10 @@ impl FileDraft {
         let Some(filesize) = self.filesize.filter(|_| !self.is_of_several()) else { return };
         let block = job.rw.directions().iter().map(|way| job.bs[*way].min()).min().unwrap_or(1);
         let bytes = |amount: Amount| amount.bytes(filesize, block.into());
-        job.offset = Amount::Bytes(bytes(job.offset));
-        job.offset_increment = Amount::Bytes(bytes(job.offset_increment));
-        let room = filesize.saturating_sub(bytes(job.offset));
+        let place = |amount: Amount| amount.place(filesize, block.into());
+        job.offset = Amount::Bytes(place(job.offset));
+        job.offset_increment = Amount::Bytes(place(job.offset_increment));
+        let room = filesize.saturating_sub(place(job.offset));
         job.size = Some(Amount::Bytes(job.size.map_or(room, bytes).min(room)));
     }
 

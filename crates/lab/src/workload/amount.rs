@@ -21,12 +21,28 @@ impl Amount {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Percent(percent) => {
-                let exact = u128::from(whole) * u128::from(percent) / 100;
-                let exact = u64::try_from(exact).unwrap_or(u64::MAX);
+                let exact = share(whole, percent);
                 exact - exact % granule.max(1)
             }
         }
     }
+
+    /// The amount as an offset in bytes: as in fio, a share is rounded up.
+    #[must_use]
+    pub fn place(self, whole: u64, granule: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => {
+                let exact = share(whole, percent);
+                exact.checked_next_multiple_of(granule.max(1)).unwrap_or(exact)
+            }
+        }
+    }
+}
+
+fn share(whole: u64, percent: u8) -> u64 {
+    let exact = u128::from(whole) * u128::from(percent) / 100;
+    u64::try_from(exact).unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for Amount {

@@ -12,7 +12,7 @@ use super::block_size::Sizes;
 use super::cover::Cover;
 use super::distribution::{Places, Ranks};
 use super::prios::Prios;
-use super::strides::Strides;
+use super::strides::{AtEnd, Strides};
 use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use pass::Pass;
@@ -193,11 +193,15 @@ impl Generator {
             hole: (job.hole / i64::from(SECTOR_SIZE), region.io_size > region.size),
             prios: Prios::new(job, job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread)),
             start: region.start / u64::from(SECTOR_SIZE),
-            end: (region.start + region.size) / u64::from(SECTOR_SIZE),
+            // Zones go on to the end of the file, as in fio.
+            end: (region.start + if job.strided.is_some() { region.room } else { region.size })
+                / u64::from(SECTOR_SIZE),
             queued: None,
             chains: trimwrite || job.fsync > 0 || job.strided.is_some(),
             trimwrite,
-            strides: job.strided.map(|it| Strides::new(it, region.start, region.size)),
+            strides: job
+                .strided
+                .map(|it| Strides::new(it, (region.start, region.room), job.io_size.is_some())),
             fsync: job.fsync,
             writes_since_flush: 0,
             pass: Pass::new(job, region.io_size),
@@ -395,9 +399,14 @@ impl Generator {
             if stream.cursor >= end {
                 stream.cursor = self.start;
             }
-            let is_used = stream.op == io.op && !self.random;
-            if is_used && strides.is_at_end(stream.cursor, stream.min) {
-                self.pass.ios_left = 0;
+        }
+        let used = self.streams.iter().find(|stream| stream.op == io.op && !self.random);
+        match used.map_or(AtEnd::No, |stream| strides.check(stream.cursor, stream.min)) {
+            AtEnd::No => {}
+            AtEnd::Over => self.pass.ios_left = 0,
+            AtEnd::First(first) => {
+                self.start = first;
+                self.streams.iter_mut().for_each(|it| (it.cursor, it.fresh) = (first, true));
             }
         }
     }

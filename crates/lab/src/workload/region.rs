@@ -1,6 +1,6 @@
 //! The region of a thread on the device: `offset`, `offset_increment` and `size`, resolved.
 
-use super::{Amount, Distribution, File, Files, Job};
+use super::{Amount, BlockSize, Distribution, File, Files, Job};
 use blkmq_core::SECTOR_SIZE;
 use std::fmt;
 
@@ -14,6 +14,8 @@ pub struct Region {
     /// Length: a multiple of the smallest block that the job issues, and at least one of its largest
     /// smallest block.
     pub size: u64,
+    /// Bytes from the start to the end of the file, or of the device.
+    pub room: u64,
     /// The bytes that one pass issues: `io_size`, or else `size`.
     pub io_size: u64,
 }
@@ -107,10 +109,10 @@ impl Job {
         let device = device_bytes - device_bytes % u64::from(SECTOR_SIZE);
         let granule = self.smallest_block();
         let needed = self.used_block_sizes().map(|bs| u64::from(bs.min())).max().unwrap_or(1);
-        let step = self.offset_increment.bytes(device, granule);
+        let step = self.offset_increment.place(device, granule);
         let start = self
             .offset
-            .bytes(device, granule)
+            .place(device, granule)
             .saturating_add(step.saturating_mul(u64::from(thread)));
         if start >= device {
             return Err(RegionError::BeyondDevice { start, device });
@@ -118,9 +120,10 @@ impl Job {
         let room = device - start;
         // A share is of the whole device, so it is cut to fit; a size in bytes that does not fit is an error.
         let size = match size {
-            _ if self.fill_device => room,
             None => room,
             Some(share @ Amount::Percent(_)) => share.bytes(device, granule).min(room),
+            // It fills as much as there is.
+            Some(Amount::Bytes(size)) if self.fill_device => size.min(room),
             Some(Amount::Bytes(size)) if size > room => {
                 return Err(RegionError::DoesNotFit { size, start, device });
             }
@@ -129,16 +132,33 @@ impl Job {
         if size < needed {
             return Err(RegionError::TooSmall { size, bs: needed });
         }
-        let (whole, size) = (size, size - size % granule);
-        // A pass ends with the I/O that reaches it, so no share needs to be whole blocks; nor does the size in zones.
-        let default = if self.strided.is_some() { whole } else { size };
+        let (whole, size) = (size, self.whole_blocks(size, room, granule));
+        // A pass ends with the I/O that reaches it, so no share needs to be whole blocks; nor does the size in zones, or that
+        // of places that are drawn independently.
+        let is_drawn = self.rw.is_random() && self.norandommap;
+        let default = if self.strided.is_some() || is_drawn { whole } else { size };
         let io_size = self.io_size.map_or(default, |amount| amount.bytes(size, 1));
         if let Distribution::Zoned(zones) = &self.random_distribution
             && zones.end() > size
         {
             return Err(RegionError::Zones { end: zones.end(), size });
         }
-        Ok(Region { file: 0, start, size, io_size })
+        Ok(Region { file: 0, start, size, room, io_size })
+    }
+
+    /// `size` in whole blocks of `granule` bytes. As in fio, the last block of a sequential job with one block size may lie
+    /// partly behind `size`, if the file goes on there.
+    fn whole_blocks(&self, size: u64, room: u64, granule: u64) -> u64 {
+        let down = size - size % granule;
+        let fixed = |bs: &BlockSize| *bs == BlockSize::Fixed(granule as u32);
+        let reaches_over = !self.rw.is_random()
+            && self.hole == 0
+            && self.files.is_none()
+            && self.used_block_sizes().all(fixed);
+        match size.checked_next_multiple_of(granule) {
+            Some(up) if reaches_over && up <= room => up,
+            _ => down,
+        }
     }
 
     /// The regions of thread `thread` on a device of `device_bytes`: one, or one in each of its files.
@@ -179,16 +199,17 @@ impl Job {
 
     /// The part of `region` in which random places are drawn: its first zone, or all of it.
     pub(super) fn zone_of(&self, region: Region) -> Region {
-        let range = self.strided.map_or(region.size, |strided| strided.range);
-        Region { size: region.size.min(range), ..region }
+        let Some(strided) = self.strided else { return region };
+        Region { size: region.room.min(strided.range), ..region }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::FileService;
+    use super::super::{FileService, PerDirection, Rw};
     use super::*;
 
+    const KIB: u64 = 1024;
     const GIB: u64 = 1 << 30;
 
     #[test]
@@ -205,6 +226,7 @@ mod tests {
                 file: 0,
                 start: 4096 + 3 * GIB,
                 size: 7 * GIB - 4096,
+                room: 7 * GIB - 4096,
                 io_size: 7 * GIB - 4096
             }
         );
@@ -218,7 +240,24 @@ mod tests {
             Job { size: Some(Amount::Percent(50)), offset: Amount::Percent(33), ..Job::default() };
         let region = job.region(0, 1_000_448).expect("fits");
         assert_eq!((region.start % 4096, region.size % 4096), (0, 0));
-        assert_eq!((region.start, region.size), (327_680, 499_712));
+        assert_eq!((region.start, region.size), (331_776, 499_712));
+    }
+
+    /// The places of fio 3.33 on a file of 64 MiB, in KiB. Shares of offsets were rounded down.
+    #[test]
+    fn shares_of_offsets_are_rounded_up_as_in_fio() {
+        let bs = PerDirection::all(BlockSize::Fixed(64 * 1024));
+        let size = Some(Amount::Bytes(1 << 20));
+        for (percent, start) in [(33, 21_632), (10, 6_592), (50, 32_768), (1, 704)] {
+            let job =
+                Job { bs: bs.clone(), size, offset: Amount::Percent(percent), ..Job::default() };
+            assert_eq!(job.region(0, 64 << 20).expect("fits").start, start * KIB, "{percent} %");
+            let (offset, offset_increment) = (Amount::ZERO, Amount::Percent(percent));
+            let job = Job { offset, offset_increment, ..job };
+            assert_eq!(job.region(1, 64 << 20).expect("fits").start, start * KIB, "{percent} %");
+        }
+        let share = Job { bs, size: Some(Amount::Percent(33)), ..Job::default() };
+        assert_eq!(share.region(0, 64 << 20).expect("fits").size, 337 * 64 * KIB);
     }
 
     /// fio 3.33 reads 85 blocks of 4 KiB for 33 percent of a MiB, wherever it lies.
@@ -234,10 +273,50 @@ mod tests {
         assert_eq!(half.region(0, GIB).expect("fits").io_size, GIB / 4);
     }
 
+    /// Regression test: all of the device was overwritten, whatever `size` said.
+    #[test]
+    fn a_device_is_filled_no_further_than_size() {
+        let fill = |size| Job { size, fill_device: true, ..Job::default() };
+        let region = |size| fill(size).region(0, GIB).expect("fits").size;
+        assert_eq!(region(Some(Amount::Bytes(1 << 20))), 1 << 20);
+        assert_eq!(region(Some(Amount::Percent(25))), GIB / 4);
+        assert_eq!(region(Some(Amount::Bytes(2 * GIB))), GIB, "as much as there is");
+        assert_eq!(region(None), GIB);
+    }
+
     #[test]
     fn a_tail_shorter_than_a_block_is_left_alone() {
-        let job = Job { size: Some(Amount::Bytes(10 * 1024)), ..Job::default() };
+        let job = Job { size: Some(Amount::Bytes(10 * 1024)), rw: Rw::RandRead, ..Job::default() };
         assert_eq!(job.region(0, GIB).expect("fits").size, 8192);
+    }
+
+    /// As with fio 3.33, if the file goes on behind `size`: 15 blocks were read, and 40 KiB never.
+    #[test]
+    fn the_last_block_of_a_sequential_job_may_reach_over_its_size() {
+        let blocks = |rw, size: u64, device: u64, bs: BlockSize| {
+            let (size, bs) = (Some(Amount::Bytes(size)), PerDirection::all(bs));
+            let region = Job { rw, size, bs, ..Job::default() }.region(0, device).expect("fits");
+            (region.size / KIB, region.io_size / KIB)
+        };
+        let fixed = |kib: u32| BlockSize::Fixed(kib * 1024);
+        for rw in [Rw::Read, Rw::Write, Rw::ReadWrite] {
+            assert_eq!(blocks(rw, 1000 * KIB, GIB, fixed(64)), (1024, 1024));
+            assert_eq!(blocks(rw, 1000 * KIB, 1000 * KIB, fixed(64)), (960, 960), "the end");
+        }
+        assert_eq!(blocks(Rw::Read, 9120, GIB, fixed(4)), (12, 12));
+        assert_eq!(blocks(Rw::RandRead, 1000 * KIB, GIB, fixed(64)), (960, 960));
+        let split = BlockSize::Split(vec![(64 * 1024, 50), (128 * 1024, 50)]);
+        assert_eq!(blocks(Rw::Read, 1000 * KIB, GIB, split), (960, 960));
+    }
+
+    /// fio 3.33 reads 16 blocks of 64 KiB for 1000 KiB, at 15 places.
+    #[test]
+    fn places_that_are_drawn_independently_go_on_until_the_size_is_reached() {
+        let bs = PerDirection::all(BlockSize::Fixed(64 * 1024));
+        let size = Some(Amount::Bytes(1000 * KIB));
+        let job = Job { rw: Rw::RandRead, norandommap: true, size, bs, ..Job::default() };
+        let region = job.region(0, GIB).expect("fits");
+        assert_eq!((region.size, region.io_size), (960 * KIB, 1000 * KIB));
     }
 
     #[test]
@@ -249,8 +328,6 @@ mod tests {
             Err(RegionError::DoesNotFit { size: 2 * GIB, start: 0, device: GIB })
         );
     }
-
-    const KIB: u64 = 1024;
 
     fn files(bytes: &[u64], each: usize) -> Files {
         let start = |at: usize| at as u64 * 1024 * KIB;

@@ -69,6 +69,17 @@ impl Strided {
     }
 }
 
+/// The place of the next I/O beside the end of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AtEnd {
+    /// It lies before the end.
+    No,
+    /// The I/O goes on in the first zone, which begins at this sector.
+    First(u64),
+    /// The pass is over.
+    Over,
+}
+
 /// The zones of one thread, in sectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strides {
@@ -79,27 +90,31 @@ pub(super) struct Strides {
     step: u64,
     /// The rest of `size` in the present zone.
     left: u64,
-    /// Has the pass come to the end of the region within a zone?
+    /// The end of the file within a zone does not end the pass: `io_size` does.
+    goes_on: bool,
+    /// Has the pass come to the end of the file within a zone?
     is_over: bool,
 }
 
 impl Strides {
-    /// Those of a region that begins at byte `start` and has `length` bytes.
-    pub(super) fn new(strided: Strided, start: u64, length: u64) -> Self {
+    /// Those that begin at byte `start` of a file that has `room` bytes from there on. As in fio they go on to its end:
+    /// the size of the job is the amount of I/O.
+    pub(super) fn new(strided: Strided, (start, room): (u64, u64), goes_on: bool) -> Self {
         let sectors = |bytes: u64| bytes / u64::from(SECTOR_SIZE);
         let Strided { size, range, skip } = strided;
         Self {
             first: sectors(start),
-            end: sectors(start + length),
+            end: sectors(start + room),
             size: sectors(size),
             range: sectors(range),
             step: sectors(range).saturating_add(sectors(skip)),
             left: sectors(size),
+            goes_on,
             is_over: false,
         }
     }
 
-    /// A pass begins. As in fio, it goes on where the last one ended, unless that was the end of the region; then the
+    /// A pass begins. As in fio, it goes on where the last one ended, unless that was the end of the file; then the
     /// start of the first zone is returned.
     pub(super) fn restart(&mut self) -> Option<u64> {
         std::mem::take(&mut self.is_over).then(|| {
@@ -108,10 +123,17 @@ impl Strides {
         })
     }
 
-    /// Ends the pass if an I/O of `least` sectors at `cursor` has no place in the region.
-    pub(super) fn is_at_end(&mut self, cursor: u64, least: u64) -> bool {
-        self.is_over |= cursor.saturating_add(least) > self.end;
-        self.is_over
+    /// An I/O of `least` sectors at `cursor` is next, and may have no place in the file.
+    pub(super) fn check(&mut self, cursor: u64, least: u64) -> AtEnd {
+        if cursor.saturating_add(least) <= self.end {
+            AtEnd::No
+        } else if self.goes_on {
+            self.left = self.size;
+            AtEnd::First(self.first)
+        } else {
+            self.is_over = true;
+            AtEnd::Over
+        }
     }
 
     /// `sectors` were issued in the zone at `start`. Returns the start of the next zone if the I/O goes on there. As
@@ -147,10 +169,44 @@ mod tests {
         Job { rw, size: Some(Amount::Bytes(size * K)), strided, ..Job::default() }
     }
 
-    /// The places of its I/Os, in KiB.
+    /// The places of its I/Os, in KiB, in a file that ends with its region.
     fn places(job: &Job) -> Vec<u64> {
-        let generator = Generator::new(job, 0, 1 << 20).expect("it fits");
+        let Some(Amount::Bytes(size)) = job.size else { panic!("the job has a size") };
+        places_in(job, size / K)
+    }
+
+    /// The places in a file of so many KiB.
+    fn places_in(job: &Job, kib: u64) -> Vec<u64> {
+        let generator = Generator::new(job, 0, kib * K).expect("it fits");
         generator.map(|io| io.sector / 2).collect()
+    }
+
+    /// Regression test: the I/O went round within `size`, so that a cache answered. All of these are the places of fio 3.33
+    /// on a file of 64 MiB.
+    #[test]
+    fn zones_go_on_to_the_end_of_the_file() {
+        let strided = |skip| Some(Strided { size: 128 * K, range: 128 * K, skip: skip * K });
+        let bs = PerDirection::all(BlockSize::Fixed(64 * 1024));
+        let job = |size: u64, offset: u64, skip| Job {
+            size: Some(Amount::Bytes(size * K)),
+            offset: Amount::Bytes(offset * K),
+            strided: strided(skip),
+            bs: bs.clone(),
+            ..Job::default()
+        };
+        let places = |job: &Job| places_in(job, 64 << 10);
+        assert_eq!(places(&job(512, 128, 192)), [128, 192, 448, 512, 768, 832, 1088, 1152]);
+        let round = [64512, 64576, 64832, 64896, 65152, 65216, 65472];
+        assert_eq!(places(&job(1024, 64512, 192)), round, "the file ends within a zone");
+        let more = Job { io_size: Some(Amount::Bytes(960 * K)), ..job(512, 64512, 192) };
+        assert_eq!(places(&more), [&round[..], &round, &round[..1]].concat(), "io_size goes on");
+        let gap = [64512, 64576, 64768, 64832, 65024, 65088, 65280, 65344];
+        assert_eq!(places(&job(1024, 64512, 128)), gap.repeat(2), "it ends between two zones");
+        let twice = Job { loops: 2, ..job(256, 0, 192) };
+        assert_eq!(places(&twice), [0, 64, 320, 384, 640, 704, 960, 1024], "a pass goes on");
+        let random = Job { rw: Rw::RandRead, ..job(512, 128, 192) };
+        let zones = Vec::from_iter(places(&random).iter().map(|place| (place - 128) / 320));
+        assert_eq!(zones, [0, 0, 1, 1, 2, 2, 3, 3]);
     }
 
     /// All of these are the places of fio 3.33.
