@@ -1,8 +1,7 @@
 //! fio's units: amounts of data, times, counts and shares.
 //!
-//! With fio's default `kb_base` of 1024, `k` is 1024 and `ki` is 1000, the reverse of the standards; with
-//! `kb_base=1000` it is the other way round. A trailing `b` or `B` changes nothing. Every error says what
-//! is accepted.
+//! With fio's default `kb_base` of 1024, `k`, `kb` and `ki` are 1024 and `kib` is 1000, the reverse of the standards; with
+//! `kb_base=1000` it is the other way round. Every error says what is accepted.
 
 use crate::error::UsageError;
 use blkmq_core::Nanos;
@@ -13,9 +12,9 @@ use std::ops::RangeInclusive;
 /// The meaning of `k`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KbBase {
-    /// fio's default: `k` is 1024, `ki` is 1000.
+    /// fio's default: `k` is 1024, `kib` is 1000.
     Binary,
-    /// The standards: `k` is 1000, `ki` is 1024.
+    /// The standards: `k` is 1000, `kib` is 1024.
     Decimal,
 }
 
@@ -61,11 +60,12 @@ fn split(text: &str) -> Option<(u128, String)> {
 pub fn bytes(text: &str, base: KbBase) -> Result<u64, UsageError> {
     const ACCEPTED: &str = "bytes, such as 4096, 4k, 1m, 2g, 1t, 1p";
     let (number, unit) = split(text).ok_or_else(|| refuse(text, ACCEPTED))?;
-    let unit = unit.strip_suffix('b').unwrap_or(&unit);
-    let (unit, swapped) = match unit.strip_suffix('i') {
+    // As observed with fio: an `i` alone has no meaning.
+    let (unit, swapped) = match unit.strip_suffix("ib") {
         Some(unit) if !unit.is_empty() => (unit, true),
-        _ => (unit, false),
+        _ => (unit.strip_suffix('b').unwrap_or(&unit), false),
     };
+    let unit = unit.strip_suffix('i').filter(|unit| !unit.is_empty()).unwrap_or(unit);
     let factor: u128 = if swapped == (base == KbBase::Decimal) { 1024 } else { 1000 };
     let power = match unit.chars().next() {
         None => 0,
@@ -143,11 +143,14 @@ mod tests {
         let (binary, decimal) = (KbBase::Binary, KbBase::Decimal);
         // Each of these was tried on fio 3.33.
         for (text, base, expected) in [
-            ("40ki", binary, 40_000),
+            ("40ki", binary, 40_960),
+            ("64Mi", binary, 64 << 20),
             ("40kib", binary, 40_000),
+            ("40KiB", binary, 40_000),
             ("40kb", binary, 40_960),
             ("40K", binary, 40_960),
-            ("40ki", decimal, 40_960),
+            ("40ki", decimal, 40_000),
+            ("40kib", decimal, 40_960),
             ("40k", decimal, 40_000),
         ] {
             assert_eq!(bytes(text, base), Ok(expected), "{text}");

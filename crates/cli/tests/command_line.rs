@@ -85,7 +85,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --bs=", &["--bs=: ", "r,w,t"]),
     ("bench --bs=0", &["--bs=0: 0 bytes", "multiples of 512"]),
     ("bench --bs=513", &["--bs=513: 513 bytes", "multiples of 512"]),
-    ("bench --bs=4ki", &["4000 bytes", "kb_base=1024"]),
+    ("bench --bs=4kib", &["4000 bytes", "kb_base=1024"]),
     ("bench --bs=2g", &["2147483648 bytes", "to 1g"]),
     ("bench --bs=1,2,3,4", &["up to three values"]),
     ("bench --bsrange=4k", &["a range of sizes, such as 1k-4k"]),

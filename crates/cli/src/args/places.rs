@@ -45,8 +45,10 @@ pub fn block_size(value: Value<'_>) -> Result<u32, UsageError> {
     };
     match checked {
         Ok(()) => Ok(bs),
-        Err(e) if value.base == KbBase::Binary && value.text.contains(['i', 'I']) => {
-            Err(UsageError::new(format!("{e}; with kb_base=1024, ki is 1000 as in fio: write k")))
+        Err(e)
+            if value.base == KbBase::Binary && value.text.to_ascii_lowercase().contains("ib") =>
+        {
+            Err(UsageError::new(format!("{e}; with kb_base=1024, kib is 1000 as in fio: write k")))
         }
         Err(e) => Err(UsageError::new(e)),
     }

@@ -70,8 +70,8 @@ fn every_workload_option_reaches_its_field() {
                 ..base()
             },
         ),
-        ("--bs=512ki --kb_base=1024", Job { bs: fixed(512_000), ..base() }),
-        ("--bs=8ki --kb_base=1000", Job { bs: fixed(8192), ..base() }),
+        ("--bs=512kib --kb_base=1024", Job { bs: fixed(512_000), ..base() }),
+        ("--bs=8kib --kb_base=1000", Job { bs: fixed(8192), ..base() }),
         (
             "--bsrange=1k-4k",
             Job { bs: PerDirection::all(BlockSize::Range { min: 1024, max: 4096 }), ..base() },

@@ -197,7 +197,7 @@ pub const OPTIONS: &[Opt] = &[
     job(
         "kb_base",
         "1024 or 1000",
-        "what k means in sizes (default 1024; ki is then 1000, as in fio)",
+        "what k means in sizes (default 1024; kib is then 1000, as in fio)",
         |_, _| {
             Ok(()) // `kb_base` is read before all other options, because their values depend on it.
         },
