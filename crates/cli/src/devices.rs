@@ -3,7 +3,7 @@
 use crate::error::UsageError;
 #[cfg(target_os = "linux")]
 use crate::plan::PlacedFile;
-use crate::plan::{DeviceChoice, Time};
+use crate::plan::{DeviceChoice, Kept, Time};
 use crate::report::model::DeviceKind;
 #[cfg(target_os = "linux")]
 use blkmq::core::RealDevice;
@@ -91,12 +91,16 @@ pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
     }
 }
 
-/// Opens the device that was chosen, with all of its files.
+/// Opens the device that was chosen, with all of its files, unless it is open from the choice.
 ///
 /// # Errors
 /// As [`open`].
 pub fn open_choice(choice: &DeviceChoice, time: Time) -> Result<Device, UsageError> {
-    if choice.files.is_empty() { open(&choice.text, time) } else { joined(choice) }
+    match choice.kept.take() {
+        Some(device) => Ok(device),
+        None if choice.files.is_empty() => open(&choice.text, time),
+        None => joined(choice),
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -135,12 +139,18 @@ fn is_real(name: &str) -> bool {
     offers().iter().any(|offer| offer.name == name && offer.real)
 }
 
-/// The devices of a list of descriptions.
+/// The devices of a list of descriptions. With `readonly`, real ones are opened so, and no file is laid out.
 ///
 /// # Errors
 /// If a device is not possible; the message says what is accepted.
-pub fn choose_all(list: &str, time: Time) -> Result<Vec<DeviceChoice>, UsageError> {
-    descriptions(list).into_iter().map(|text| choose(text, time)).collect()
+pub fn choose_all(list: &str, time: Time, readonly: bool) -> Result<Vec<DeviceChoice>, UsageError> {
+    let one = |text: &str| {
+        let is = |name: &str| text.starts_with(name) || text.contains(&format!(":{name}"));
+        let is_real = offers().iter().any(|offer| offer.real && is(offer.name));
+        let readonly = if readonly && is_real { ",readonly=1" } else { "" };
+        choose(&format!("{text}{readonly}"), time)
+    };
+    descriptions(list).into_iter().map(one).collect()
 }
 
 /// The device of this description.
@@ -150,7 +160,7 @@ pub fn choose_all(list: &str, time: Time) -> Result<Vec<DeviceChoice>, UsageErro
 pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
     let device = open(text, time)?;
     let name = text.split([',', ':']).next().unwrap_or_default();
-    Ok(DeviceChoice {
+    let choice = DeviceChoice {
         name: name.trim().into(),
         text: text.into(),
         chosen_by: format!("--device {text}"),
@@ -158,7 +168,10 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
         size_bytes: device.bytes(),
         notes: device.notes().to_vec(),
         files: Vec::new(),
-    })
+        kept: Kept::default(),
+    };
+    choice.kept.keep(device);
+    Ok(choice)
 }
 
 /// The names of all devices that store written data, for messages.
@@ -191,7 +204,7 @@ mod tests {
     #[test]
     fn a_list_may_hold_devices_around_devices() {
         let list = "null,size=1,faults,late=0.5,seed=7:memory,size=2,null:size=3";
-        let choices = choose_all(list, Time::Real).expect("three devices");
+        let choices = choose_all(list, Time::Real, false).expect("three devices");
         let texts = Vec::from_iter(choices.iter().map(|choice| choice.text.as_str()));
         assert_eq!(texts, ["null,size=1", "faults,late=0.5,seed=7:memory,size=2", "null:size=3"]);
         let sizes = Vec::from_iter(choices.iter().map(|choice| choice.size_bytes >> 20));

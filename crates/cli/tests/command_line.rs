@@ -90,7 +90,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --bs=1,2,3,4", &["up to three values"]),
     ("bench --bsrange=4k", &["a range of sizes, such as 1k-4k"]),
     ("bench --bsrange=8k-4k", &["the range 8192-4096 is empty"]),
-    ("bench --bssplit=4k/50:8k/20", &["sum to 70 percent", "accepted: 100"]),
     ("bench --bssplit=4k/90:8k/20", &["sum to 110 percent"]),
     ("bench --bssplit=4k/101", &["out of range", "0 to 100"]),
     ("bench --iodepth=0", &["--iodepth=0: out of range", "1 to 65536"]),

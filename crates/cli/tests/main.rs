@@ -1,6 +1,7 @@
 //! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
 //! `cargo test -p blkmq-cli --test all command_line::` runs one file.
 
+mod as_fio;
 mod command_line;
 #[cfg(target_os = "linux")]
 mod documented;

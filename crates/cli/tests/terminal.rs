@@ -19,6 +19,15 @@ fn fresh(name: &str) -> PathBuf {
 }
 
 #[test]
+fn no_progress_is_shown_if_it_is_not_wanted() {
+    let line = "bench --scheduler=none --device=null --rw=read --runtime=500ms --time_based --name=a --eta=";
+    let shown = |eta: &str| Terminal::start(&format!("{line}{eta}"), 100, &[]).end().0;
+    assert!(shown("auto").contains("0/1"));
+    let silent = shown("never");
+    assert!(!silent.contains("0/1") && silent.contains("IOPS="), "{silent}");
+}
+
+#[test]
 fn ctrl_c_ends_the_runs_and_prints_what_was_measured() {
     let (json, csv, page) = (fresh("cut.json"), fresh("cut.csv"), fresh("cut.html"));
     // Twice 49 s, of which more than one is over: then the first run counts.

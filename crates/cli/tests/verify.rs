@@ -163,7 +163,7 @@ fn a_later_job_checks_what_an_earlier_one_wrote() {
 
 /// Zeroes of another origin lie in the third and fourth block.
 const DAMAGE: &str = "--bs=4k --scheduler=none --name=fill --rw=write --size=64k --verify=crc32c \
-                      --name=damage --stonewall --rw=write --offset=8k --size=8k \
+                      --name=damage --stonewall --rw=write --zero_buffers --offset=8k --size=8k \
                       --name=check --stonewall --rw=read --size=64k --verify=crc32c";
 
 #[test]

@@ -18,9 +18,14 @@ const UNNAMED: &str = "blkmq";
 /// line.
 ///
 /// # Errors
-/// For the first word or value that cannot be accepted.
+/// For every word or value that cannot be accepted, and then for what the jobs cannot be.
 pub fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, UsageError> {
     let mut run = RunDraft::new(time);
+    let mut faults = Vec::new();
+    // The devices depend on it, wherever it is written.
+    let settings = sections.iter().flat_map(|section| &section.settings);
+    run.readonly =
+        settings.filter(|it| it.name == "readonly").any(|it| it.value.as_deref() != Some("0"));
     let mut jobs = Vec::new();
     // Globals of the command line hold for every file, globals of a file only for its own jobs.
     let mut everywhere = JobDraft::default();
@@ -31,20 +36,31 @@ pub fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, U
             (file, globals) = (section.file, everywhere.clone());
         }
         let Some(name) = section.job() else {
-            apply(section, &mut globals, &mut run)?;
+            apply(section, &mut globals, &mut run, &mut faults);
+            written(section).into_iter().for_each(|pair| run.written.add_global(pair));
             if file == 0 {
                 everywhere = globals.clone();
             }
             continue;
         };
         let mut draft = globals.clone();
-        apply(section, &mut draft, &mut run)?;
+        apply(section, &mut draft, &mut run, &mut faults);
+        run.written.jobs.push(written(section));
         // As in fio, the jobs of a second file wait for those of the first.
         draft.job.stonewall |= file > 1 && last_job_file.is_some_and(|last| last != file);
         last_job_file = Some(file);
-        finish(draft, name, &mut jobs, &mut run)?;
+        if faults.is_empty() {
+            finish(draft, name, &mut jobs, &mut run).unwrap_or_else(|fault| faults.push(fault));
+        }
+    }
+    if let Some(all) = UsageError::all(faults) {
+        return Err(all);
     }
     if jobs.is_empty() && everywhere.touched {
+        // No job has options of its own.
+        let name = [("name".to_owned(), UNNAMED.to_owned())].into_iter();
+        let options = name.chain(std::mem::take(&mut run.written.globals)).collect();
+        run.written.jobs.push(options);
         finish(everywhere, UNNAMED, &mut jobs, &mut run)?;
     }
     run.finish(jobs, args)
@@ -71,52 +87,82 @@ fn finish(
     Ok(())
 }
 
-fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), UsageError> {
-    job.base = kb_base(section)?.unwrap_or(job.base);
-    for setting in &section.settings {
-        if setting.name == "name" && setting.value.as_ref().is_some_and(|name| !name.is_empty()) {
-            continue; // The section has it.
-        }
-        let option = options::find(&setting.name)
-            .ok_or_else(|| setting.refuse(&options::unknown(&setting.name)))?;
-        if let Meaning::Unsupported(why) = option.meaning {
-            if setting.value.as_deref().is_some_and(|value| options::is_default(option.name, value))
-            {
-                continue;
-            }
-            let text = format!("fio's, but not built: {why}; accepted: see --help");
-            return Err(setting.refuse(&UsageError::new(text)));
-        }
-        let value = Value { text: text(setting, option)?, base: job.base };
-        let applied = match option.meaning {
-            Meaning::Structure if option.name == "name" => {
-                Err(UsageError::new("no value; accepted: the name of a job"))
-            }
-            Meaning::Structure | Meaning::Unsupported(_) => {
-                Err(UsageError::new("accepted on the command line only"))
-            }
-            Meaning::Job(apply) => {
-                job.touched = true;
-                apply(job, value)
-            }
-            Meaning::Run(apply) => apply(run, value),
-            Meaning::Described(apply) => {
-                job.touched = true;
-                push_new(&mut run.annotations, (option.name, value.text.to_owned()));
-                apply(job, value)
-            }
-            Meaning::Annotate => {
-                push_new(&mut run.annotations, (option.name, value.text.to_owned()));
-                Ok(())
-            }
-            Meaning::NoOp(why) => {
-                push_new(&mut run.ignored, (option.name, why));
-                Ok(())
-            }
-        };
-        applied.map_err(|e| setting.refuse(&e))?;
+/// Applies the settings of a section; those that cannot be are added to `faults`.
+fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft, faults: &mut Vec<UsageError>) {
+    match kb_base(section) {
+        Ok(base) => job.base = base.unwrap_or(job.base),
+        Err(fault) => faults.push(fault),
     }
-    Ok(())
+    let named = |setting: &&Setting| {
+        setting.name != "name" || setting.value.as_ref().is_none_or(String::is_empty)
+    };
+    // The section has its name.
+    for setting in section.settings.iter().filter(named) {
+        one(setting, job, run).unwrap_or_else(|fault| faults.push(fault));
+    }
+}
+
+fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), UsageError> {
+    let Some(option) = setting.option() else {
+        let bare = Setting { value: None, ..setting.clone() };
+        return Err(bare.refuse(&options::unknown(&setting.name)));
+    };
+    if let Meaning::Unsupported(why) = option.meaning {
+        if setting.value.as_deref().is_some_and(|value| options::is_default(option.name, value)) {
+            return Ok(());
+        }
+        let text = format!("fio's, but not built: {why}; accepted: jobs without it");
+        return Err(setting.refuse(&UsageError::new(text)));
+    }
+    let value = Value { text: text(setting, option)?, base: job.base };
+    let applied = match option.meaning {
+        Meaning::Structure if option.name == "name" => {
+            Err(UsageError::new("no value; accepted: the name of a job"))
+        }
+        Meaning::Structure | Meaning::Unsupported(_) => {
+            Err(UsageError::new("accepted on the command line only"))
+        }
+        Meaning::Job(apply) => {
+            job.touched = true;
+            apply(job, value)
+        }
+        Meaning::Run(apply) => apply(run, value),
+        Meaning::Described(apply) => {
+            job.touched = true;
+            push_new(&mut run.annotations, (option.name, value.text.to_owned()));
+            apply(job, value)
+        }
+        Meaning::Annotate => {
+            push_new(&mut run.annotations, (option.name, value.text.to_owned()));
+            Ok(())
+        }
+        Meaning::NoOp(why) => {
+            push_new(&mut run.ignored, (option.name, why));
+            Ok(())
+        }
+    };
+    applied.map_err(|e| setting.refuse(&e))
+}
+
+/// The options of a section that are of jobs, as they were written; that of the name if it was.
+fn written(section: &Section) -> Vec<(String, String)> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    if let (Some(name), 0) = (&section.name, section.file) {
+        pairs.push(("name".into(), name.clone()));
+    }
+    for setting in &section.settings {
+        let Some(option) = setting.option() else { continue };
+        let of_jobs = option.name == "name"
+            || !matches!(option.meaning, Meaning::Run(_) | Meaning::Structure);
+        let (true, Some(value)) = (of_jobs, &setting.value) else { continue };
+        // An option of its own in fio.
+        let name = if setting.name == "fdatasync" { "fdatasync" } else { option.name };
+        match pairs.iter_mut().find(|(known, _)| known == name) {
+            Some((_, last)) => last.clone_from(value),
+            None => pairs.push((name.to_owned(), value.clone())),
+        }
+    }
+    pairs
 }
 
 /// The value, or the value that a bare option stands for.

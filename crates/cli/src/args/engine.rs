@@ -90,6 +90,8 @@ impl Engine {
     /// # Errors
     /// If it has no meaning here, or fio has none of that name.
     pub fn named(name: &str) -> Result<Self, UsageError> {
+        // As fio does.
+        let name = if name == "aio" { "libaio" } else { name };
         if let Some(found) = ENGINES.iter().find(|engine| engine.name == name) {
             return Ok(*found);
         }
@@ -112,6 +114,7 @@ mod tests {
     #[test]
     fn engines_without_a_meaning_are_told_from_engines_that_do_not_exist() {
         assert!(Engine::named("libaio").is_ok_and(|engine| engine.is_storage));
+        assert_eq!(Engine::named("aio"), Engine::named("libaio"));
         assert!(Engine::named("psync").is_ok_and(|engine| engine.is_synchronous));
         assert!(Engine::named("null").is_ok_and(|engine| !engine.is_storage));
         let message = |name| Engine::named(name).expect_err(name).to_string();

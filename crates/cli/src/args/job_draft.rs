@@ -232,7 +232,8 @@ fn prio(class: Option<u8>, level: Option<u16>) -> IoPrio {
     IoPrio::new(class, level.unwrap_or(0)).expect("the option's range is that of levels")
 }
 
-/// One direction of `bssplit`: `4k/60:8k/40`. Sizes without a share divide the remaining percentage among them.
+/// One direction of `bssplit`: `4k/60:8k/40`. Sizes without a share divide the remaining percentage among them; as in fio,
+/// the last size has what is left of all if there are none.
 pub fn split(value: Value<'_>) -> Result<BlockSize, UsageError> {
     let mut parts = Vec::new();
     for part in value.text.split(':') {
@@ -242,9 +243,13 @@ pub fn split(value: Value<'_>) -> Result<BlockSize, UsageError> {
     }
     let given: u32 = parts.iter().filter_map(|(_, share)| share.map(u32::from)).sum();
     let blank = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
-    if given > 100 || (blank == 0 && given != 100) {
-        let text = format!("the shares sum to {given} percent; accepted: 100, as in 4k/60:8k/40");
+    if given > 100 {
+        let text =
+            format!("the shares sum to {given} percent; accepted: up to 100, as in 4k/60:8k/40");
         return Err(UsageError::new(text));
+    }
+    if let (0, Some((_, Some(last)))) = (blank, parts.last_mut()) {
+        *last += (100 - given) as u8;
     }
     let mut left = 100 - given;
     let mut open = blank;
@@ -273,7 +278,7 @@ pub fn percentiles(text: &str) -> Result<Vec<f64>, UsageError> {
     const ACCEPTED: &str = "up to 20 numbers above 0 and up to 100, such as 50:99:99.9";
     let refuse = || UsageError::new(format!("accepted: {ACCEPTED}"));
     let mut list = Vec::new();
-    for part in text.split(':') {
+    for part in text.split([':', ',']) {
         let percentile = units::decimal(part, ACCEPTED)?;
         if !(percentile > 0.0 && percentile <= 100.0) {
             return Err(refuse());

@@ -1,7 +1,6 @@
 //! fio's job files: `[section]` headers, `key=value` lines, bare booleans, `include FILE`, comments behind `;` and `#`,
 //! and `${VARIABLE}` from the environment. `-` is standard input.
 
-use super::options;
 use super::section::Section;
 use super::setting::{Origin, Setting};
 use crate::bounded;
@@ -51,8 +50,12 @@ fn utf8(bytes: Vec<u8>, path: &str) -> Result<String, UsageError> {
 
 /// Parses the text of a job file called `path`.
 fn parse(path: &str, text: &str, around: &Around<'_>) -> Result<Vec<Section>, UsageError> {
-    let mut reading = Reading { around, sections: Vec::new(), open: Vec::new(), included: 0 };
+    let mut reading =
+        Reading { around, sections: Vec::new(), open: Vec::new(), included: 0, faults: Vec::new() };
     reading.file(path, text)?;
+    if let Some(all) = UsageError::all(std::mem::take(&mut reading.faults)) {
+        return Err(all);
+    }
     if reading.sections.iter().all(|section| section.name.is_none()) {
         let empty = "no job in this file; accepted: at least one section like [job name]";
         return Err(UsageError::new(empty).at(path));
@@ -67,6 +70,8 @@ struct Reading<'a> {
     /// The files that are inside one another, the outermost first.
     open: Vec<PathBuf>,
     included: usize,
+    /// The lines that cannot be read.
+    faults: Vec<UsageError>,
 }
 
 impl Reading<'_> {
@@ -77,8 +82,9 @@ impl Reading<'_> {
             let origin = Origin::File(Rc::clone(&path), at + 1);
             let line = line.split([';', '#']).next().unwrap_or_default().trim();
             if !line.is_empty() {
-                let line = expand(line, self.around.variable).map_err(|e| e.at(&origin))?;
-                self.line(&line, origin)?;
+                let line = expand(line, self.around.variable).map_err(|e| e.at(&origin));
+                let read = line.and_then(|line| self.line(&line, origin));
+                read.unwrap_or_else(|fault| self.faults.push(fault));
             }
         }
         self.open.pop();
@@ -97,7 +103,11 @@ impl Reading<'_> {
             && word == "include"
             && !file.trim_start().starts_with('=')
         {
-            return self.include(file.trim()).map_err(|e| e.at(&origin));
+            let before = self.faults.len();
+            let included = self.include(file.trim());
+            let inside = self.faults.split_off(before);
+            self.faults.extend(inside.into_iter().chain(included.err()).map(|e| e.at(&origin)));
+            return Ok(());
         }
         let setting = setting(line, origin)?;
         let section = self.sections.last_mut().ok_or_else(|| {
@@ -140,8 +150,7 @@ fn setting(line: &str, origin: Origin) -> Result<Setting, UsageError> {
         let malformed = "malformed line; accepted: key=value, a bare boolean, or a comment";
         return Err(setting.refuse(&UsageError::new(malformed)));
     }
-    let bare = Setting { value: None, ..setting.clone() };
-    options::find(name).map(|_| setting).ok_or_else(|| bare.refuse(&options::unknown(name)))
+    Ok(setting)
 }
 
 /// Replaces each `${NAME}`.
@@ -251,7 +260,6 @@ mod tests {
             ("\nrw=read\n", "j.fio:2: rw=read: stands before"),
             ("[a]\nthis is junk\n", "j.fio:2: this is junk: malformed line"),
             ("[a]\n=4\n", "j.fio:2: =4: malformed line"),
-            ("[a]\niodpeth=4\n", "j.fio:2: iodpeth: unknown option; nearest: iodepth"),
             ("[a]\nbs=${NONE}\n", "j.fio:2: ${NONE} is not set"),
             ("[a]\nbs=${NONE\n", "j.fio:2: '${' without"),
             ("[global]\nrw=read\n", "j.fio: no job"),

@@ -6,7 +6,7 @@ use super::target;
 use crate::error::UsageError;
 use crate::plan::{
     AccessChoice, Cpus, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
-    StatsChoice, Time, TracePlan, groups, matrix, overlap,
+    StatsChoice, Time, TracePlan, Written, groups, matrix, overlap,
 };
 use crate::report::Format;
 use blkmq_engine::{Access, DeviceDepth, GroupSpec, Modes};
@@ -70,6 +70,12 @@ pub struct RunDraft {
     pub trace_events: Option<usize>,
     /// `elevator_log`.
     pub elevator_log: Option<String>,
+    /// `disk_util`.
+    pub disk_util: bool,
+    /// `eta`: false for `never`.
+    pub eta: bool,
+    /// The options of jobs as they were written.
+    pub written: Written,
     /// Options that only describe the run, each value once.
     pub annotations: Vec<(&'static str, String)>,
     /// Options without effect, each once, with the reason.
@@ -109,6 +115,9 @@ impl RunDraft {
             trace: None,
             trace_events: None,
             elevator_log: None,
+            disk_util: true,
+            eta: true,
+            written: Written::default(),
             annotations: Vec::new(),
             ignored: Vec::new(),
             notes: Vec::new(),
@@ -150,6 +159,9 @@ impl RunDraft {
         let mut plan = Plan {
             time: self.time,
             jobs,
+            written: self.written,
+            disk_util: self.disk_util,
+            eta: self.eta,
             groups,
             group_stats: self.group_stats,
             iostats: self.iostats,
@@ -189,8 +201,9 @@ impl RunDraft {
 
     /// Without `--device`, the device that the jobs' files mean; with it, each job's files are stretches of the device.
     fn choose_device(&mut self, jobs: &mut [Job]) -> Result<(), UsageError> {
-        let Self { files, threads, time, dry_run, .. } = &*self;
-        let asked = target::Asked { files, threads, time: *time, dry_run: *dry_run };
+        let Self { files, threads, time, dry_run, readonly, .. } = &*self;
+        let (time, dry_run, readonly) = (*time, *dry_run, *readonly);
+        let asked = target::Asked { files, threads, time, dry_run, readonly };
         if let Some(smallest) = self.devices.iter().map(|device| device.size_bytes).min() {
             target::divide(&asked, jobs, smallest)?;
             // Nothing is done to files.

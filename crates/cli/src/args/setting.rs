@@ -1,5 +1,6 @@
 //! One option as it was written, and its place.
 
+use super::options::{self, Opt};
 use crate::error::UsageError;
 use std::fmt;
 use std::rc::Rc;
@@ -25,6 +26,14 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// The option that it sets. On a command line, the beginning of a name is enough if no other one begins so.
+    pub fn option(&self) -> Option<&'static Opt> {
+        options::find(&self.name).or_else(|| match self.origin {
+            Origin::CommandLine => options::find_beginning(&self.name),
+            Origin::File(..) => None,
+        })
+    }
+
     /// `message`, prefixed with the place and the words of this setting.
     pub fn refuse(&self, message: &UsageError) -> UsageError {
         UsageError::new(format!("{self}: {message}"))

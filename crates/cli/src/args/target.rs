@@ -8,7 +8,7 @@ use super::file_draft::FileDraft;
 use super::roster::{Names, Roster, Wanted, paths, stretches};
 use crate::devices;
 use crate::error::UsageError;
-use crate::plan::{DeviceChoice, PlacedFile, Time};
+use crate::plan::{DeviceChoice, Kept, PlacedFile, Time};
 use blkmq_core::SECTOR_SIZE;
 use blkmq_lab::workload::{Amount, Job};
 use std::fs::{FileType, Metadata};
@@ -29,6 +29,8 @@ pub struct Asked<'a> {
     pub time: Time,
     /// Show the plan only: a device that does not exist is no error.
     pub dry_run: bool,
+    /// `readonly`: no file is made or changed.
+    pub readonly: bool,
 }
 
 /// Chooses the device, and tells `jobs` where on it their files are. What the user should know about it is added to
@@ -205,6 +207,11 @@ impl Asked<'_> {
                 "no such file; accepted: one that exists, or size= or filesize= in bytes to lay it out",
             );
         };
+        if self.readonly {
+            return refuse(
+                "too short or not there, and --readonly forbids to lay it out; accepted: a size that the file has",
+            );
+        }
         if self.files.iter().any(|draft| !draft.may_create) {
             return refuse("too short or not there, and allow_file_create=0 forbids to lay it out");
         }
@@ -295,7 +302,8 @@ fn choice(text: String, bytes: u64) -> DeviceChoice {
     let size_bytes = bytes - bytes % u64::from(SECTOR_SIZE);
     let chosen_by = format!("--device {text}");
     let (name, notes, files) = ("uring".into(), Vec::new(), Vec::new());
-    DeviceChoice { name, text, chosen_by, size_bytes, keeps: true, notes, files }
+    let kept = Kept::default();
+    DeviceChoice { name, text, chosen_by, size_bytes, keeps: true, notes, files, kept }
 }
 
 /// The file system that a file is on, or will be.

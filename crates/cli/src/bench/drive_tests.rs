@@ -7,7 +7,7 @@ use blkmq_engine::{
     WriteCache,
 };
 use blkmq_lab::workload::{
-    Amount, Depth, Generator, Job, Rw, Stream, Tally, Ties, Verifier, Verify, Window, longest,
+    Amount, Depth, Generator, Job, Rw, Stream, Tally, Ties, Verifier, Verify, Window,
     verify::{Fault, Findings, Method},
 };
 use blkmq_runtime::Service;
@@ -104,7 +104,7 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
         ties: Ties::default(),
     };
     let window = Window::of(job, client.clock().now());
-    let pool = Pool::new(job.depth.iodepth, longest(job), ());
+    let pool = Pool::new(job, 0, ());
     drive(Worker::new(job, stream, pool, window), client, None, &Stop::default()).tally
 }
 

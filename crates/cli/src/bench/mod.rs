@@ -5,6 +5,7 @@
 //!
 //! [`Worker`]: blkmq_lab::workload::Worker
 
+mod disks;
 mod drive;
 mod found;
 mod groups;
@@ -31,6 +32,7 @@ use crate::plan::{Plan, Time};
 use crate::report::machine::Machine;
 use crate::report::model::{Partial, Report, Run};
 use blkmq_lab::observe::Observation;
+use disks::Disks;
 use outputs::Outputs;
 use progress::Progress;
 use trouble::Troubles;
@@ -88,10 +90,11 @@ fn measure(
     report.notes.append(&mut opened);
     let mut repetitions: Vec<Vec<Run>> = (0..plan.cases()).map(|_| Vec::new()).collect();
     let mut progress =
-        Progress::new(specs.len(), plan.run_time().filter(|_| plan.time == Time::Real));
+        Progress::new(specs.len(), plan.run_time().filter(|_| plan.time == Time::Real), plan.eta);
     let mut troubles = Troubles::default();
     let mut done = 0;
     let partial = |done| Partial { done, planned: specs.len(), signal: stop.signal() };
+    let disks = Disks::of(plan);
     for spec in &specs {
         if stop.is_set() {
             report.partial = Some(partial(done));
@@ -125,6 +128,7 @@ fn measure(
         report.notes.extend(troubles.add(&label(plan, spec), &outcome.troubles));
         repetitions[spec.case].push(outcome.run);
         report.runs = repetitions.iter().filter_map(|runs| median(runs)).collect();
+        report.disks = disks.used();
         outputs.write(&report);
         progress.end();
     }
@@ -167,6 +171,7 @@ fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
         version: env!("CARGO_PKG_VERSION").into(),
         seed: plan.time.seed(),
         notes: plan.notes.clone(),
+        global_options: plan.written.globals.clone(),
         ..Report::default()
     };
     match plan.time {

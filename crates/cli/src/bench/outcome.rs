@@ -137,8 +137,12 @@ fn cgroup(plan: &Plan, mine: &[(ThreadSpec, &Part)]) -> Option<String> {
     mine.iter().all(|(thread, _)| of(thread) == Some(first)).then(|| first.to_owned())
 }
 
-/// The job's options as a job file spells them, with the name and the engine that readers of fio's results look for.
+/// The job's options as the user wrote them; those of a job without any as a job file spells them, with the name and
+/// the engine that readers of fio's results look for.
 fn options(plan: &Plan, spec: &RunSpec<'_>, job: &Job) -> Vec<(String, String)> {
+    if let Some(written) = plan.written.jobs.get(job.index as usize) {
+        return written.clone();
+    }
     let mut options = vec![
         ("name".to_owned(), job.name.clone()),
         ("ioengine".to_owned(), engine(plan, spec).to_owned()),

@@ -8,7 +8,7 @@ use blkmq::{BlockDevice, Device};
 use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{Buffer, Payload};
 use blkmq_engine::Config;
-use blkmq_lab::workload::Buffers;
+use blkmq_lab::workload::{Buffers, Direction, Filler, Job, longest};
 
 /// The bytes that a worker's I/Os carry.
 ///
@@ -130,13 +130,25 @@ pub struct Pool<P: BenchPayload> {
     free: Vec<P>,
     source: P::Source,
     most: usize,
+    filler: Filler,
 }
 
 impl<P: BenchPayload> Pool<P> {
-    /// A pool for `depth` I/Os in flight of up to `most` bytes. A payload is made when it is first needed, so that a
-    /// deep queue that is never filled costs nothing.
-    pub fn new(depth: u32, most: usize, source: P::Source) -> Self {
-        Self { free: Vec::with_capacity(if P::CARRIES { depth as usize } else { 0 }), source, most }
+    /// A pool for the I/Os of a thread. A payload is made when it is first needed, so that a deep queue that is never
+    /// filled costs nothing.
+    pub fn new(job: &Job, thread: u32, source: P::Source) -> Self {
+        let depth = if P::CARRIES { job.depth.iodepth as usize } else { 0 };
+        let writes = job.rw.directions().contains(&Direction::Write);
+        let seed = job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread);
+        let filler = Filler::new(&job.contents, writes, seed);
+        Self { free: Vec::with_capacity(depth), source, most: longest(job), filler }
+    }
+
+    fn made(&mut self) -> P {
+        let mut payload = P::with_capacity(&self.source, self.most);
+        payload.set_len(self.most);
+        self.filler.begin(payload.bytes());
+        payload
     }
 }
 
@@ -148,10 +160,16 @@ impl<P: BenchPayload> Buffers<P> for Pool<P> {
         if !P::CARRIES {
             return P::with_capacity(&self.source, 0);
         }
-        let mut payload =
-            self.free.pop().unwrap_or_else(|| P::with_capacity(&self.source, self.most));
+        let mut payload = self.free.pop().unwrap_or_else(|| self.made());
         payload.set_len(len);
         payload
+    }
+
+    #[inline]
+    fn prepare(&mut self, payload: &mut P) {
+        if P::CARRIES {
+            self.filler.next(payload.bytes());
+        }
     }
 
     #[inline]
@@ -170,6 +188,11 @@ impl<P: BenchPayload> Buffers<P> for Pool<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkmq_lab::workload::{BlockSize, PerDirection};
+
+    fn job() -> Job {
+        Job { bs: PerDirection::all(BlockSize::Fixed(8192)), ..Job::default() }
+    }
 
     /// The address and the length of the bytes of a payload of `len` bytes.
     fn used<P: BenchPayload>(pool: &mut Pool<P>, len: usize) -> (*const u8, Option<usize>) {
@@ -182,7 +205,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_and_never_grow() {
-        let mut pool: Pool<Buffer> = Pool::new(2, 8192, ());
+        let mut pool: Pool<Buffer> = Pool::new(&job(), 0, ());
         let (first, _) = used(&mut pool, 8192);
         for len in [512, 8192, 0, 4096] {
             assert_eq!(used(&mut pool, len), (first, Some(len)), "one buffer, never moved");
@@ -192,7 +215,7 @@ mod tests {
 
     #[test]
     fn nothing_is_carried_by_nothing() {
-        let mut pool: Pool<()> = Pool::new(2, 8192, ());
+        let mut pool: Pool<()> = Pool::new(&job(), 0, ());
         assert_eq!(used(&mut pool, 4096).1, None);
         assert!(pool.free.is_empty());
     }

@@ -4,7 +4,7 @@
 //! known about it, nothing is claimed.
 
 use blkmq_core::Nanos;
-use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Estimate {
 
 impl Progress {
     /// For so many runs, each of which takes no longer than `planned`, if that is known.
-    pub fn new(runs: usize, planned: Option<Nanos>) -> Self {
+    pub fn new(runs: usize, planned: Option<Nanos>, is_shown: bool) -> Self {
         let planned = planned.map(|planned| Duration::from_nanos(planned.0));
         let runs = u32::try_from(runs).unwrap_or(u32::MAX);
         let estimate = Arc::new(Mutex::new(Estimate { runs, planned, ..Estimate::default() }));
@@ -62,6 +62,9 @@ impl Progress {
             let _ = out.write_str(&lock(&shown).says(state.elapsed()));
         };
         let bar = ProgressBar::new(runs.into());
+        if !is_shown {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
         let template = "{spinner} [{bar:20}] {pos}/{len}  {wide_msg}  ({left})";
         let style = ProgressStyle::with_template(template).expect("the template is well-formed");
         // ASCII, whatever the locale.

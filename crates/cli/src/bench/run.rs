@@ -152,7 +152,7 @@ impl Phase<'_> {
                     return None;
                 }
                 let window = Window::of(job, client.clock().now());
-                let pool = Pool::new(job.depth.iodepth, longest(job), source);
+                let pool = Pool::new(job, number, source);
                 let worker = Worker::new(job, stream, pool, window).with_journal(journal);
                 let worker = if plan.draws() { worker.with_course() } else { worker };
                 Some(drive(worker, client, trace, self.stop))

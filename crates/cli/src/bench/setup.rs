@@ -38,10 +38,11 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     }
     match device {
         Device::Virtual(_) => built::<()>(plan, spec, &device)?,
+        // A queue would take its connections, and end them.
         #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => {
-            built::<AlignedBuf>(plan, spec, &device)?;
-        }
+        Device::Nbd(_) => spec.device.kept.keep(device),
+        #[cfg(target_os = "linux")]
+        Device::File(_) | Device::Rbd(_) => built::<AlignedBuf>(plan, spec, &device)?,
     }
     Ok(notes)
 }

@@ -18,7 +18,6 @@ use blkmq::Device;
 use blkmq_core::{Buffer, Instant};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
-use blkmq_lab::workload::longest;
 
 /// Runs `spec`, or its beginning until `stop` is set; all randomness comes from `seed`.
 ///
@@ -65,7 +64,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         let mut program = |(number, thread): &(usize, &ThreadSpec)| {
             let job = &plan.jobs[thread.job];
             let stream = setup::stream(plan, spec, **thread, device, ties.of(plan, thread))?;
-            let buffers = Pool::<P>::new(job.depth.iodepth, longest(job), ());
+            let buffers = Pool::<P>::new(job, thread.thread, ());
             let journal = logs.journal(plan, spec, *number, job)?;
             let (course, pid) = (plan.draws(), watch::pid(*number));
             Ok(Program { job, stream, buffers, course, journal, pid })

@@ -2,6 +2,7 @@
 
 use super::usage::Usage;
 use crate::report::job::{Checks, Direction, JobResult, Latency, Samples, SyncResult, Verified};
+use crate::report::percentile;
 use blkmq_core::{Histogram, IoPrio};
 use blkmq_lab::workload::{self, Job, Sample, Tally, Times};
 use std::collections::BTreeMap;
@@ -19,8 +20,8 @@ pub struct Part {
 pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&Part]) -> JobResult {
     let runtime_ns = parts.iter().map(|part| part.tally.runtime().0).max().unwrap_or(0);
     let usage = parts.iter().fold(Usage::default(), |sum, part| sum.plus(part.usage));
-    let percent =
-        |ns: u64| 100.0 * ns as f64 / (runtime_ns.max(1) as f64 * parts.len().max(1) as f64);
+    let total_runtime_ns = parts.iter().map(|part| part.tally.runtime().0).sum::<u64>();
+    let percent = |ns: u64| 100.0 * ns as f64 / total_runtime_ns.max(1) as f64;
     let direction = |d: workload::Direction| direction(parts, d);
     let depth = parts.iter().filter_map(|part| part.tally.latency_depth).max();
     let mut result = JobResult {
@@ -34,11 +35,14 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         write: direction(workload::Direction::Write),
         trim: direction(workload::Direction::Trim),
         runtime_ns,
+        total_runtime_ns,
         usr_cpu: percent(usage.user_ns),
         sys_cpu: percent(usage.system_ns),
         ctx: usage.context_switches,
         majf: usage.major_faults,
         minf: usage.minor_faults,
+        percentiles: percentile::all(&job.percentile_list),
+        percentiles_of: job.percentiles,
         iodepth: depth.unwrap_or(job.depth.iodepth),
         latency_target: job.latency_target,
         verify: verified(parts),
@@ -62,6 +66,7 @@ fn checks(parts: &[&Part]) -> Checks {
         ios: all().map(|checks| checks.ios).sum(),
         bytes: all().map(|checks| checks.bytes).sum(),
         ns: all().map(|checks| checks.time.0).max().unwrap_or(0),
+        total_ns: all().map(|checks| checks.time.0).sum(),
     }
 }
 
@@ -116,8 +121,8 @@ fn direction(parts: &[&Part], direction: workload::Direction) -> Direction {
     };
     let samples = |pick: fn(&Sample) -> u64| {
         let rate = |sample: &Sample| pick(sample) as f64 * (1e9 / sample.length.0 as f64);
-        let all: Vec<f64> = counts().flat_map(|c| &c.samples).map(rate).collect();
-        Samples::of(&all)
+        let each = counts().map(|c| Samples::of(&Vec::from_iter(c.samples.iter().map(rate))));
+        each.reduce(Samples::sum).unwrap_or_default()
     };
     Direction {
         io_bytes: counts().map(|c| c.bytes).sum(),

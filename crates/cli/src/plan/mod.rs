@@ -8,6 +8,7 @@ mod bound;
 pub mod choices;
 pub mod cpus;
 pub mod groups;
+mod kept;
 pub mod matrix;
 mod naming;
 pub mod overlap;
@@ -17,6 +18,7 @@ pub mod runs;
 pub mod scheduler;
 pub mod spec;
 mod time;
+mod written;
 
 use crate::report::Format;
 pub use access::AccessChoice;
@@ -24,10 +26,12 @@ use blkmq_engine::{DeviceDepth, GroupTree};
 use blkmq_lab::workload::Job;
 pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
 pub use cpus::Cpus;
+pub use kept::Kept;
 pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
 pub use time::Time;
+pub use written::Written;
 
 /// All choices of a command line.
 #[derive(Clone, Debug)]
@@ -36,6 +40,12 @@ pub struct Plan {
     pub time: Time,
     /// The jobs, in the order in which they were given; `Job::index` is the position.
     pub jobs: Vec<Job>,
+    /// Their options as they were written.
+    pub written: Written,
+    /// `disk_util`: the disks below files are looked at.
+    pub disk_util: bool,
+    /// `eta`: the progress is shown on a terminal.
+    pub eta: bool,
     /// The groups that jobs are in.
     pub groups: GroupTree,
     /// The CPUs that the threads of each job are bound to, if they are; one for each job.
@@ -124,6 +134,8 @@ pub struct DeviceChoice {
     pub notes: Vec<String>,
     /// The files that it consists of, if these are several.
     pub files: Vec<PlacedFile>,
+    /// The device itself, until the first run takes it.
+    pub kept: Kept,
 }
 
 /// One of the files of a device.

@@ -2,8 +2,8 @@
 
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
-    Amount, BlockSize, CmdPrio, Direction, Distribution, ExitWhat, FileService, Flow, Job,
-    Latencies, Logs, PerDirection, Strided,
+    Amount, BlockSize, CmdPrio, Contents, Direction, Distribution, ExitWhat, FileService, Flow,
+    Job, Latencies, Logs, PerDirection, Strided,
 };
 use std::fmt::{Display, Write};
 
@@ -15,6 +15,7 @@ pub fn job_file(jobs: &[Job]) -> String {
         let mut out = Section(&mut text);
         out.header(&job.name);
         pattern(&mut out, job);
+        contents(&mut out, &job.contents);
         place(&mut out, job);
         depth(&mut out, job);
         verify(&mut out, job);
@@ -279,6 +280,22 @@ fn schedule(out: &mut Section<'_>, job: &Job) {
     out.flag("new_group", job.new_group);
 }
 
+fn contents(out: &mut Section<'_>, contents: &Contents) {
+    let default = Contents::default();
+    out.flag("zero_buffers", contents.is_zero);
+    if let Some(pattern) = &contents.pattern {
+        out.line("buffer_pattern", pattern);
+    }
+    if let Some(share) = contents.compress {
+        out.line("buffer_compress_percentage", share);
+    }
+    out.unless("buffer_compress_chunk", contents.chunk, default.chunk);
+    out.flag("refill_buffers", contents.refills);
+    if !contents.scrambles {
+        out.line("scramble_buffers", 0);
+    }
+}
+
 fn measure(out: &mut Section<'_>, job: &Job) {
     out.flag("group_reporting", job.group_reporting);
     let Latencies { slat, clat, lat } = job.latencies;
@@ -286,6 +303,12 @@ fn measure(out: &mut Section<'_>, job: &Job) {
     out.flag("disable_clat", !clat);
     out.flag("disable_lat", !lat);
     logs(out, &job.logs);
+    let Latencies { slat, clat, lat } = job.percentiles;
+    out.flag("slat_percentiles", slat);
+    out.flag("lat_percentiles", lat);
+    if !clat {
+        out.line("clat_percentiles", 0);
+    }
     if job.percentile_list != Job::default().percentile_list {
         let list = job.percentile_list.iter().map(f64::to_string);
         out.line("percentile_list", Vec::from_iter(list).join(":"));

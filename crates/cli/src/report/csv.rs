@@ -7,7 +7,8 @@
 
 use super::job::{Direction, JobResult};
 use super::model::{Report, Run};
-use super::percentile::Percentile;
+use super::percentile::{self, Percentile};
+use std::collections::BTreeSet;
 
 /// Column names and cells of one line.
 type Line = Vec<(String, String)>;
@@ -16,7 +17,8 @@ type Line = Vec<(String, String)>;
 #[must_use]
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
-    let blank = cells(0, &Run::default(), &JobResult::default());
+    let listed = listed(report);
+    let blank = cells(0, &Run::default(), &JobResult::default(), &listed);
     let names = blank.iter().map(|(name, _)| name.as_str());
     push(&mut out, names.chain(["partial"]));
     for (index, run) in report.runs.iter().enumerate() {
@@ -26,11 +28,20 @@ pub fn render(report: &Report) -> String {
                 Some(_) => "report",
                 None => "",
             };
-            let cells = cells(index, run, job);
+            let cells = cells(index, run, job, &listed);
             push(&mut out, cells.iter().map(|(_, cell)| cell.as_str()).chain([partial]));
         }
     }
     out
+}
+
+/// The percentiles that some job lists and that are not in fio's list: each has a column behind the usual ones.
+fn listed(report: &Report) -> Vec<Percentile> {
+    let usual = percentile::defaults();
+    let jobs = report.runs.iter().flat_map(|run| &run.jobs);
+    let all =
+        jobs.flat_map(|job| &job.percentiles).filter(|percentile| !usual.contains(percentile));
+    Vec::from_iter(all.copied().collect::<BTreeSet<_>>())
 }
 
 fn push<'a>(out: &mut String, cells: impl Iterator<Item = &'a str>) {
@@ -46,7 +57,7 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-fn cells(index: usize, run: &Run, job: &JobResult) -> Line {
+fn cells(index: usize, run: &Run, job: &JobResult, listed: &[Percentile]) -> Line {
     let mut line = Line::new();
     let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
     add("run", index.to_string());
@@ -61,7 +72,7 @@ fn cells(index: usize, run: &Run, job: &JobResult) -> Line {
     add("error", job.error.to_string());
     add("job_runtime_ns", job.runtime_ns.to_string());
     for (name, direction) in job.directions() {
-        transfer(&mut line, name, direction);
+        transfer(&mut line, name, direction, listed);
     }
     sync(&mut line, job);
     let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
@@ -81,7 +92,7 @@ fn cells(index: usize, run: &Run, job: &JobResult) -> Line {
     line
 }
 
-fn transfer(line: &mut Line, name: &str, direction: &Direction) {
+fn transfer(line: &mut Line, name: &str, direction: &Direction, listed: &[Percentile]) {
     let mut add = |field: &str, cell: String| line.push((format!("{name}_{field}"), cell));
     add("ios", direction.total_ios.to_string());
     add("bytes", direction.io_bytes.to_string());
@@ -98,6 +109,10 @@ fn transfer(line: &mut Line, name: &str, direction: &Direction) {
     ];
     for (field, percentile) in percentiles {
         add(field, whole(latency.map(|l| percentile.of(&l.0))));
+    }
+    for percentile in listed {
+        let name = percentile.text().trim_end_matches(['0', '.']).replace('.', "_");
+        add(&format!("clat_p{name}_ns"), whole(latency.map(|l| percentile.of(&l.0))));
     }
     add("clat_max_ns", whole(latency.map(|l| l.0.max())));
 }
@@ -209,6 +224,16 @@ mod tests {
         let rows = parse(&render(&report));
         let cells = |line| ["verified_bytes", "verify_errors"].map(|name| cell(&rows, line, name));
         assert_eq!((cells(1), cells(2)), (["", ""], ["4096", "0"]));
+    }
+
+    #[test]
+    fn percentiles_that_are_listed_have_columns() {
+        let mut report = sample::single();
+        report.runs[0].jobs[0].percentiles = percentile::all(&[25.0, 50.0, 99.999]);
+        let rows = parse(&render(&report));
+        for name in ["read_clat_p25_ns", "read_clat_p99_999_ns"] {
+            assert!(cell(&rows, 1, name).parse::<u64>().expect("a time") > 0, "{name}");
+        }
     }
 
     #[test]

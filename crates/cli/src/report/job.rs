@@ -3,10 +3,11 @@
 //! A job may stand for several threads (fio's `group_reporting`); `members` is their number. This file does not know
 //! how the figures are printed.
 
+use super::percentile::Percentile;
 use super::ratio::ratio;
 use blkmq_core::{Histogram, IoPrio};
-use blkmq_lab::workload::LatencyTarget;
 pub use blkmq_lab::workload::{Batches, Levels};
+use blkmq_lab::workload::{Latencies, LatencyTarget};
 
 /// The figures of one job, or of a group of jobs reported together.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +36,9 @@ pub struct JobResult {
     pub sync: SyncResult,
     /// Wall time of the job while measuring, in nanoseconds (the longest of its members), without the checks at its end.
     pub runtime_ns: u64,
-    /// CPU time in user space, percent of `runtime_ns` of each member (100 is one busy core each).
+    /// The sum of these times over all members.
+    pub total_runtime_ns: u64,
+    /// CPU time in user space, percent of `total_runtime_ns` (100 is one busy core each).
     pub usr_cpu: f64,
     /// CPU time in the kernel, likewise.
     pub sys_cpu: f64,
@@ -45,6 +48,10 @@ pub struct JobResult {
     pub majf: u64,
     /// Page faults that needed no I/O.
     pub minf: u64,
+    /// The percentiles to be reported, ascending.
+    pub percentiles: Vec<Percentile>,
+    /// The latencies of which they are reported.
+    pub percentiles_of: Latencies,
     /// The largest number of I/Os in flight that the job was allowed, at the end.
     pub iodepth: u32,
     /// `latency_target` and its companions, which found `iodepth`.
@@ -70,8 +77,10 @@ pub struct Checks {
     pub ios: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Time spent on nothing else, when all other work was done, in nanoseconds.
+    /// Time spent on nothing else, when all other work was done, in nanoseconds: the longest of the members.
     pub ns: u64,
+    /// The sum of these times over all members.
+    pub total_ns: u64,
 }
 
 /// The result of comparing contents with the data that was written.
@@ -170,9 +179,7 @@ impl JobResult {
     /// CPU time of all members in nanoseconds.
     #[must_use]
     pub fn cpu_ns(&self) -> f64 {
-        (self.usr_cpu + self.sys_cpu) / 100.0
-            * self.runtime_ns as f64
-            * f64::from(self.members.max(1))
+        (self.usr_cpu + self.sys_cpu) / 100.0 * self.total_runtime_ns as f64
     }
 
     /// The kinds of transfer with fio's names.
@@ -231,6 +238,22 @@ impl Samples {
         let stddev = if values.len() < 2 { 0.0 } else { (squares / (n - 1.0)).sqrt() };
         Self { min, max, mean, stddev, count: values.len() as u64 }
     }
+
+    /// The rate of threads that are reported together: as in fio, their rates are added, the lowest ones and the highest
+    /// ones too, and the squares of the deviations.
+    #[must_use]
+    pub fn sum(self, other: Self) -> Self {
+        let squares = |of: Self| of.stddev * of.stddev * of.count.saturating_sub(1) as f64;
+        let count = self.count + other.count;
+        let variance = (squares(self) + squares(other)) / count.saturating_sub(1).max(1) as f64;
+        Self {
+            min: self.min + other.min,
+            max: self.max + other.max,
+            mean: self.mean + other.mean,
+            stddev: variance.sqrt(),
+            count,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -254,11 +277,22 @@ mod tests {
         assert_eq!(Samples::of(&[7.0]).stddev, 0.0);
     }
 
+    /// Regression test: the mean of a group was that of one thread, so `iops_mean` was a fourth of `iops` with four.
     #[test]
-    fn cpu_time_counts_every_member() {
+    fn rates_of_a_group_are_added() {
+        let one = Samples::of(&[2.0, 4.0, 6.0]);
+        let both = one.sum(Samples::of(&[10.0, 10.0]));
+        assert_eq!((both.min, both.max, both.mean, both.count), (12.0, 16.0, 14.0, 5));
+        assert!((both.stddev - 2f64.sqrt()).abs() < 1e-9, "squares of 8 in five samples");
+        assert_eq!(Samples::default().sum(one), one);
+    }
+
+    #[test]
+    fn cpu_time_is_a_share_of_the_time_of_all_members() {
         let job = JobResult {
             members: 4,
             runtime_ns: 1_000,
+            total_runtime_ns: 4_000,
             usr_cpu: 40.0,
             sys_cpu: 10.0,
             ..JobResult::default()

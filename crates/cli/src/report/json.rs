@@ -10,6 +10,10 @@
 //! of traces and logs have the same behind their prefix, and with several repetitions `.rep` and the number of the
 //! repetition from 0; `repetition` says which one the figures are of. `job options` has the name alone.
 //!
+//! Options stand as they were written: those of a job file's globals, and those in front of the first `--name`, in
+//! `global options`, the others in `job options` of their jobs. `fio version` begins with the version whose schema this is.
+//! With `group_reporting`, rates sampled are sums over the threads, and `job_runtime` is the sum of their times.
+//!
 //! As in fio, reads that check contents count as reads, and the flush of `end_fsync` not as `sync`: it is
 //! `end_fsync_ns`. A flush for `fdatasync` is counted in `sync`, where fio 3.33 has its times alone. `clat_ns` is the
 //! time from the push, so that it has the wait in the scheduler in it.
@@ -33,7 +37,7 @@
 //!
 //! fio's schema has figures that blkmq does not measure. They have the values that fio prints when they do not apply:
 //! `eta` 0, and without a latency target `latency_target` 0, `latency_window` 0 and `latency_percentile` 100. There is
-//! no `disk_util`, and no `percentile` where no I/O was timed, again as in fio.
+//! no `disk_util` where no disk is known, or with `disk_util=0`, and no `percentile` where no I/O was timed, again as in fio.
 
 mod map;
 mod queues;

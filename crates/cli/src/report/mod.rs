@@ -14,6 +14,7 @@ pub mod model;
 pub mod warnings;
 
 mod csv;
+pub mod disk;
 mod figures;
 mod group_figures;
 pub mod html;
@@ -40,7 +41,6 @@ use std::str::FromStr;
 use crate::terminal;
 use model::Report;
 pub use output::{Output, OutputError, open, open_as};
-use percentile::PERCENTILES;
 
 /// The form of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

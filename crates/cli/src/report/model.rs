@@ -3,6 +3,7 @@
 //! A figure that follows from other figures is a method and not a field, so no two figures can disagree. This file
 //! does not measure, print or judge; [`warnings`](super::warnings) judges.
 
+use super::disk::Disk;
 use super::group::Groups;
 use super::job::{Direction, JobResult, Latency};
 use super::machine::Machine;
@@ -30,6 +31,8 @@ pub struct Report {
     pub notes: Vec<String>,
     /// The runs in the order in which they are shown; the others are compared with the first.
     pub runs: Vec<Run>,
+    /// The disks below the files of the runs, all of which they cover.
+    pub disks: Vec<Disk>,
     /// The number of missing runs, if there are any.
     pub partial: Option<Partial>,
 }

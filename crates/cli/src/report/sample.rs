@@ -6,9 +6,10 @@ use super::machine::Machine;
 use super::model::{
     Counters, Courses, Device, DeviceKind, Kicks, Locks, Merges, Report, Run, Shared,
 };
+use super::percentile;
 use blkmq_core::Instant;
 use blkmq_device::{Activity, Span};
-use blkmq_lab::workload::{Course, Series};
+use blkmq_lab::workload::{Course, Job, Series};
 use blkmq_sched::{Flow, Reading};
 
 /// The locks of spinning threads: half of a thread's ten seconds and one second of the ramp are spent waiting.
@@ -50,6 +51,9 @@ pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) ->
         members: threads,
         read,
         runtime_ns: elapsed_ns,
+        total_runtime_ns: elapsed_ns * u64::from(threads),
+        percentiles: percentile::defaults(),
+        percentiles_of: Job::default().percentiles,
         usr_cpu: 95.0,
         sys_cpu: 1.5,
         ctx: 12,

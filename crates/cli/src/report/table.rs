@@ -1,6 +1,7 @@
 //! The report for the terminal: a summary of each job if there is one run, and one table if there are several; then
 //! the meaning of the figures, the limits of their meaning, and the warnings.
 
+use super::disk::Disk;
 use super::figures::columns;
 use super::findings::findings;
 use super::group_figures;
@@ -9,11 +10,12 @@ use super::label::{Varying, scheduler};
 use super::model::{Counters, Device, OpTimes, Report, Run, STAGES, Shared};
 use super::number::{bandwidth, bytes, count, counted, nanos, percent};
 use super::paper::{Paper, paragraph, push_line};
-use super::percentile::PERCENTILES;
+use super::percentile::Percentile;
 use super::ratio::ratio;
 use super::text_table::TextTable;
 use super::waits;
 use super::warnings::{limits_of, warnings};
+use blkmq_lab::workload::Latencies;
 
 /// The report as lines of text, no line wider than `width`.
 #[must_use]
@@ -58,6 +60,7 @@ fn comparison(out: &mut Paper, report: &Report, runs: &[Run]) {
     for run in runs {
         groups(out, &format!("groups with {}:", varying.run_name(run)), run);
     }
+    disks(out, &report.disks);
     for sentence in findings(report).iter().map(String::as_str).chain(limits(report)) {
         paragraph(out, "- ", sentence);
     }
@@ -96,9 +99,34 @@ fn summary(out: &mut Paper, report: &Report, run: &Run) {
     queue_summary(out, run);
     out.push('\n');
     groups(out, "groups:", run);
+    disks(out, &report.disks);
     for sentence in limits(report) {
         paragraph(out, "", sentence);
     }
+}
+
+/// The disks below the files, as fio shows them.
+fn disks(out: &mut Paper, disks: &[Disk]) {
+    if disks.is_empty() {
+        return;
+    }
+    push_line(out, 0, "Disk stats (read/write):");
+    for disk in disks {
+        let line = format!(
+            "{}: ios={}/{}, merge={}/{}, ticks={}/{}, in_queue={}, util={:.2}%",
+            disk.name,
+            disk.read_ios,
+            disk.write_ios,
+            disk.read_merges,
+            disk.write_merges,
+            disk.read_ticks,
+            disk.write_ticks,
+            disk.in_queue,
+            disk.util
+        );
+        push_line(out, 2, &line);
+    }
+    out.push('\n');
 }
 
 fn job_summary(out: &mut Paper, job: &JobResult) {
@@ -106,7 +134,7 @@ fn job_summary(out: &mut Paper, job: &JobResult) {
     let heading = format!("{}: (group {}, {threads}, error {})", job.name, job.group, job.error);
     push_line(out, 0, &heading);
     for (name, direction) in job.directions().into_iter().filter(|(_, d)| d.total_ios > 0) {
-        direction_summary(out, name, direction);
+        direction_summary(out, name, direction, job);
     }
     sync_summary(out, job);
     if let Some(found) = &job.verify {
@@ -135,7 +163,7 @@ fn sync_summary(out: &mut Paper, job: &JobResult) {
         push_line(out, 2, &format!("sync: {} {noun}", job.sync.total_ios));
         if let Some(latency) = job.sync.lat.as_ref().filter(|latency| latency.0.count() > 0) {
             times(out, "sync", Some(latency));
-            percentiles(out, "sync", latency);
+            percentiles(out, "sync", latency, &job.percentiles);
         }
     }
     if let Some(ns) = job.end_fsync_ns {
@@ -143,11 +171,12 @@ fn sync_summary(out: &mut Paper, job: &JobResult) {
     }
 }
 
-fn direction_summary(out: &mut Paper, name: &str, direction: &Direction) {
+fn direction_summary(out: &mut Paper, name: &str, direction: &Direction, job: &JobResult) {
     let line = format!(
         "{name}: IOPS={}, BW={} ({} in {})",
         count(direction.iops()),
-        bandwidth(direction.bytes_per_second()),
+        // Scripts look for a rate without a blank, as fio has it.
+        bandwidth(direction.bytes_per_second()).replace(' ', ""),
         bytes(direction.io_bytes as f64),
         nanos(direction.runtime_ns as f64)
     );
@@ -159,9 +188,18 @@ fn direction_summary(out: &mut Paper, name: &str, direction: &Direction) {
     times(out, "slat", direction.slat.as_ref());
     times(out, "clat", direction.clat.as_ref());
     times(out, "lat", direction.lat.as_ref());
-    let clat = direction.clat.as_ref().map(|latency| ("clat", latency));
-    if let Some((name, latency)) = clat.or(direction.lat.as_ref().map(|latency| ("lat", latency))) {
-        percentiles(out, name, latency);
+    let Latencies { slat, clat, lat } = job.percentiles_of;
+    // Where completions were not timed, the whole time stands for them.
+    let lat = lat || clat && direction.clat.is_none();
+    let all = [
+        ("slat", slat, &direction.slat),
+        ("clat", clat, &direction.clat),
+        ("lat", lat, &direction.lat),
+    ];
+    for (name, _, latency) in all.into_iter().filter(|(_, wanted, _)| *wanted) {
+        if let Some(latency) = latency.as_ref().filter(|latency| latency.0.count() > 0) {
+            percentiles(out, name, latency, &job.percentiles);
+        }
     }
     samples(out, "BW", &direction.bw_samples, bandwidth);
     samples(out, "IOPS", &direction.iops_samples, count);
@@ -179,14 +217,13 @@ fn times(out: &mut Paper, name: &str, latency: Option<&Latency>) {
     push_line(out, 4, &line);
 }
 
-fn percentiles(out: &mut Paper, name: &str, latency: &Latency) {
+fn percentiles(out: &mut Paper, name: &str, latency: &Latency, list: &[Percentile]) {
     push_line(out, 4, &format!("{name} percentiles:"));
     // Each of them takes 20 columns.
     let together = (out.width().saturating_sub(5) / 20).clamp(1, 4);
-    for row in PERCENTILES.chunks(together) {
-        let cell = |p: &super::percentile::Percentile| {
-            format!("{:>5.2}th=[{:>8}]", p.percent(), nanos(p.of(&latency.0) as f64))
-        };
+    for row in list.chunks(together) {
+        let cell =
+            |p: &Percentile| format!("{:>5}th=[{:>8}]", p.text(), nanos(p.of(&latency.0) as f64));
         push_line(out, 5, &row.iter().map(cell).collect::<Vec<_>>().join(", "));
     }
 }

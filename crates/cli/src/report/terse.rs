@@ -1,11 +1,13 @@
 //! The report as fio's terse output, version 3: a line for each job of each run, with fields between semicolons.
 //!
-//! The fields are those of fio's manual in their order; like fio where no disk is looked at, there are none of disks.
+//! The fields are those of fio's manual in their order, those of disks behind them where disks are known.
 //! The figures are those of the JSON, in microseconds and KiB.
 
-use super::PERCENTILES;
+use super::disk::Disk;
+use super::job::JobResult;
 use super::json;
 use super::model::Report;
+use blkmq_lab::workload::Latencies;
 use serde_json::Value;
 
 /// The places for percentiles in a line.
@@ -17,16 +19,19 @@ pub fn render(report: &Report) -> String {
     let document = json::value(report);
     let version = document["fio version"].as_str().unwrap_or_default();
     let jobs = document["jobs"].as_array().map_or(&[][..], Vec::as_slice);
-    let lines = Vec::from_iter(jobs.iter().map(|job| line(version, job)));
+    let results = report.runs.iter().flat_map(|run| &run.jobs);
+    let lines = jobs.iter().zip(results).map(|(job, result)| line(version, job, result));
+    let disks = Vec::from_iter(report.disks.iter().map(disk)).concat();
+    let lines = Vec::from_iter(lines.map(|line| line + &disks));
     format!("{}\n", lines.join("\n"))
 }
 
-fn line(version: &str, job: &Value) -> String {
+fn line(version: &str, job: &Value, result: &JobResult) -> String {
     let name = job["jobname"].as_str().unwrap_or_default().replace(';', ",");
     let mut fields =
         vec!["3".into(), version.into(), name, text(&job["groupid"]), text(&job["error"])];
     for direction in ["read", "write"] {
-        transfer(&mut fields, &job[direction]);
+        transfer(&mut fields, &job[direction], result);
     }
     for share in ["usr_cpu", "sys_cpu"] {
         fields.push(format!("{:.6}%", number(&job[share])));
@@ -47,18 +52,36 @@ fn line(version: &str, job: &Value) -> String {
     fields.join(";")
 }
 
-fn transfer(fields: &mut Vec<String>, of: &Value) {
+fn disk(of: &Disk) -> String {
+    format!(
+        ";{};{};{};{};{};{};{};{};{:.2}%",
+        of.name.replace(';', ","),
+        of.read_ios,
+        of.write_ios,
+        of.read_merges,
+        of.write_merges,
+        of.read_ticks,
+        of.write_ticks,
+        of.in_queue,
+        of.util
+    )
+}
+
+fn transfer(fields: &mut Vec<String>, of: &Value, job: &JobResult) {
     fields.extend(["io_kbytes", "bw"].map(|key| text(&of[key])));
     fields.push(format!("{:.0}", number(&of["iops"])));
     fields.push(text(&of["runtime"]));
     times(fields, &of["slat_ns"]);
     times(fields, &of["clat_ns"]);
-    let percentile = &of["clat_ns"]["percentile"];
+    // As in fio, those of the whole time where those of completions are not wanted.
+    let wanted = ["clat_ns", "lat_ns"].map(|key| &of[key]["percentile"]);
+    let is_shown = |job: Latencies| job.clat || job.lat;
+    let values = if job.percentiles_of.clat { wanted[0] } else { wanted[1] };
     for at in 0..PLACES {
-        fields.push(match PERCENTILES.get(at) {
+        fields.push(match job.percentiles.get(at).filter(|_| is_shown(job.percentiles_of)) {
             Some(place) => {
                 let key = format!("{:.6}", place.percent());
-                format!("{key}%={:.0}", (number(&percentile[&key]) / 1e3).floor())
+                format!("{key}%={:.0}", (number(&values[&key]) / 1e3).floor())
             }
             None => "0%=0".into(),
         });
@@ -87,6 +110,15 @@ fn text(value: &Value) -> String {
 mod tests {
     use super::super::sample;
     use super::*;
+
+    #[test]
+    fn disks_stand_behind_everything_else() {
+        let mut report = sample::single();
+        let line = render(&report);
+        report.disks =
+            vec![Disk { name: "vda".into(), read_ios: 7, util: 12.5, ..Disk::default() }];
+        assert_eq!(render(&report), format!("{};vda;7;0;0;0;0;0;0;12.50%\n", line.trim_end()));
+    }
 
     /// The names that fio's manual gives to the fields of version 3, without those of disks: 5 of the job, 41 of
     /// each direction, 5 of the processor, 7 of depths, 22 of latencies.

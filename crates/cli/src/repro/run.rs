@@ -40,7 +40,7 @@ pub fn run(wanted: &Wanted, command: String, stop: &Stop) -> Result<Repro, Failu
         .collect();
     let rows: usize = claims.iter().map(|(_, cases)| cases.len()).sum();
     let planned = rows * REPETITIONS as usize;
-    let mut turns = Turns { progress: Progress::new(planned, None), stop, done: 0 };
+    let mut turns = Turns { progress: Progress::new(planned, None, true), stop, done: 0 };
     let mut repro = Repro {
         command,
         version: env!("CARGO_PKG_VERSION").into(),

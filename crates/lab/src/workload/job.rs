@@ -2,7 +2,7 @@
 
 use super::StridedError;
 use super::verify::{Verify, VerifyError};
-use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Direction, Distribution};
+use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Contents, Direction, Distribution};
 use super::{
     DistributionError, ExitWhat, Files, Flow, LatencyTarget, Logs, PerDirection, Rw, Strided,
 };
@@ -68,6 +68,8 @@ pub struct Job {
     pub end_fsync: bool,
     /// `verify` and its companions; `None` does not check contents.
     pub verify: Option<Verify>,
+    /// `zero_buffers` and its companions.
+    pub contents: Contents,
     /// `prioclass` and `prio`.
     pub prio: IoPrio,
     /// `cmdprio_percentage` and its companions.
@@ -108,8 +110,8 @@ pub struct Job {
     pub ramp_time: Nanos,
     /// `startdelay`.
     pub startdelay: Nanos,
-    /// `fill_device`: the region reaches to the end of the device, whatever `size` is, and a write that finds no space
-    /// ends the job without an error.
+    /// `fill_device`: a `size` beyond the end of the device is cut, and a write that finds no space ends the job without
+    /// an error.
     pub fill_device: bool,
     /// `exitall`: all jobs of a group end with the first of them. As in fio, it holds for all jobs.
     pub exitall: bool,
@@ -125,6 +127,8 @@ pub struct Job {
     pub group_reporting: bool,
     /// The latencies that are measured (`gtod_reduce`, `disable_*`).
     pub latencies: Latencies,
+    /// `slat_percentiles` and its companions: the latencies whose percentiles are reported.
+    pub percentiles: Latencies,
     /// `percentile_list`, ascending, in percent.
     pub percentile_list: Vec<f64>,
     /// `write_bw_log` and its companions.
@@ -162,7 +166,7 @@ pub struct ThinkTime {
 }
 
 /// The latencies that are measured for every I/O; each costs clock readings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     /// Submission (fio's slat).
     pub slat: bool,
@@ -213,6 +217,7 @@ impl Default for Job {
             fsync: 0,
             end_fsync: false,
             verify: None,
+            contents: Contents::default(),
             prio: IoPrio::default(),
             cmdprio: PerDirection::default(),
             cgroup: None,
@@ -241,6 +246,7 @@ impl Default for Job {
             new_group: false,
             group_reporting: false,
             latencies: Latencies::ALL,
+            percentiles: Latencies { slat: false, clat: true, lat: false },
             percentile_list: PERCENTILES.to_vec(),
             logs: Logs::default(),
         }

@@ -13,6 +13,7 @@
 mod amount;
 mod block_size;
 mod cmdprio;
+mod contents;
 mod cover;
 mod direction;
 mod distribution;
@@ -42,6 +43,7 @@ mod zones;
 pub use amount::Amount;
 pub use block_size::{BlockSize, BlockSizeError};
 pub use cmdprio::CmdPrio;
+pub use contents::{Contents, Filler};
 pub use direction::{Direction, PerDirection, Rw};
 pub use distribution::{Distribution, DistributionError};
 pub use exit::{Exit, ExitWhat};

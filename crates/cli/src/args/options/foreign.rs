@@ -4,8 +4,8 @@ use super::{Group, Kind, Meaning, Opt};
 
 const THREADS: &str = "jobs are always threads";
 const CACHE: &str = "the page cache is passed by, or left as it is";
-const DATA: &str =
-    "what is written is zeroes, or nothing on a device that keeps nothing; see verify";
+const MEMORY: &str = "buffers are aligned, and registered with the kernel where that helps";
+const NO_DEDUPE: &str = "no share of equal blocks is written; see buffer_compress_percentage";
 const ENGINE: &str = "I/O goes through blkmq, not through a system call";
 const FILES: &str = "files are laid out before the first run, written through, and stay";
 const REPEATS: &str = "streams always repeat; randseed chooses another";
@@ -14,7 +14,6 @@ const PROGRESS: &str = "results come at the end";
 const BANDWIDTH: &str = "bandwidth is counted, which costs nothing";
 const IN_ORDER: &str =
     "what was written is read back in order of place, or of writing with verify_backlog";
-const NO_DISK: &str = "no disk of the system is used";
 
 const OWN_THREAD: &str = "a thread checks its blocks itself";
 const REMEMBERED: &str = "what was written is remembered, and not drawn again";
@@ -28,6 +27,8 @@ const NO_PLACEMENT: &str = "threads are bound to CPUs only: cpus_allowed";
 const ON_ERROR: &str = "a job ends with its first failed I/O";
 const NO_CONTROL: &str = "jobs do not steer each other or themselves";
 const NO_VARIANT: &str = "this variant of the workload is not built";
+const NICE: &str = "threads keep the priority of the command";
+const UNITS: &str = "rates are in bytes";
 const NO_FORMAT: &str = "the format of results is fixed; see --output-format";
 
 const fn no_op(name: &'static str, kind: Kind, why: &'static str) -> Opt {
@@ -55,17 +56,11 @@ pub const OPTIONS: &[Opt] = &[
     bare("uncached", CACHE),
     bare("pre_read", CACHE),
     valued("fadvise_hint", CACHE),
-    bare("fixedbufs", DATA),
-    bare("zero_buffers", DATA),
-    bare("refill_buffers", DATA),
-    bare("scramble_buffers", DATA),
-    valued("buffer_pattern", DATA),
-    valued("buffer_compress_percentage", DATA),
-    valued("buffer_compress_chunk", DATA),
-    valued("dedupe_percentage", DATA),
-    valued("mem", DATA).or(&["iomem"]),
-    valued("mem_align", DATA).or(&["iomem_align"]),
-    valued("lockmem", DATA),
+    bare("fixedbufs", MEMORY),
+    not_built("dedupe_percentage", NO_DEDUPE),
+    valued("mem", MEMORY).or(&["iomem"]),
+    valued("mem_align", MEMORY).or(&["iomem_align"]),
+    valued("lockmem", MEMORY),
     bare("hipri", ENGINE),
     bare("registerfiles", ENGINE),
     bare("sqthread_poll", ENGINE),
@@ -83,12 +78,10 @@ pub const OPTIONS: &[Opt] = &[
     bare("unlink", FILES),
     bare("randrepeat", REPEATS),
     bare("allrandrepeat", REPEATS),
-    valued("eta", PROGRESS),
     valued("eta_newline", PROGRESS),
     valued("eta_interval", PROGRESS),
     valued("status_interval", PROGRESS),
     bare("disable_bw_measurement", BANDWIDTH).or(&["disable_bw"]),
-    bare("disk_util", NO_DISK),
     valued("log_entries", STREAMED),
     bare("verifysort", IN_ORDER),
     valued("verifysort_nr", IN_ORDER),
@@ -109,14 +102,13 @@ pub const OPTIONS: &[Opt] = &[
     not_built("read_iolog", NO_REPLAY),
     not_built("replay_no_stall", NO_REPLAY),
     not_built("merge_blktrace_file", NO_REPLAY),
-    not_built("nice", NO_PLACEMENT),
+    valued("nice", NICE),
     not_built("gtod_cpu", NO_PLACEMENT),
     not_built("max_latency", NO_CONTROL),
     not_built("steadystate", NO_CONTROL).or(&["ss"]),
     not_built("continue_on_error", ON_ERROR),
     not_built("rw_sequencer", NO_VARIANT),
     not_built("bs_unaligned", NO_VARIANT).flag().or(&["blocksize_unaligned"]),
-    not_built("fsync_on_close", NO_VARIANT),
     not_built("thinktime_spin", NO_VARIANT),
     not_built("thinktime_blocks_type", NO_VARIANT),
     not_built("thinktime_iotime", NO_VARIANT),
@@ -124,8 +116,5 @@ pub const OPTIONS: &[Opt] = &[
     not_built("write_hint", NO_VARIANT),
     not_built("unified_rw_reporting", NO_FORMAT),
     not_built("significant_figures", NO_FORMAT),
-    not_built("unit_base", NO_FORMAT),
-    not_built("clat_percentiles", NO_FORMAT),
-    not_built("lat_percentiles", NO_FORMAT),
-    not_built("slat_percentiles", NO_FORMAT),
+    valued("unit_base", UNITS),
 ];

@@ -80,7 +80,8 @@ pub const OPTIONS: &[Opt] = &[
     })
     .or(&["timeout"]),
     job("time_based", "", "begin again until the runtime is over", |d, v| {
-        d.job.time_based = v.flag()?;
+        // As in fio, any other number than 0 is yes: the runtime is often written here.
+        d.job.time_based = v.count(0..=u64::MAX)? != 0;
         Ok(())
     })
     .flag(),
@@ -305,6 +306,31 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     )
+    .flag(),
+    job(
+        "fsync_on_close",
+        "",
+        "the same as end_fsync: files are closed when all is done",
+        |d, v| {
+            d.job.end_fsync |= v.flag()?;
+            Ok(())
+        },
+    )
+    .flag(),
+    job("clat_percentiles", "", "report percentiles of completion latency (default: 1)", |d, v| {
+        d.job.percentiles.clat = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("lat_percentiles", "", "report percentiles of total latency", |d, v| {
+        d.job.percentiles.lat = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("slat_percentiles", "", "report percentiles of submission latency", |d, v| {
+        d.job.percentiles.slat = v.flag()?;
+        Ok(())
+    })
     .flag(),
     job("percentile_list", "P:P:...", "percentiles of latency to report, up to 20", |d, v| {
         d.job.percentile_list = percentiles(v.text)?;

@@ -3,6 +3,7 @@
 //! An option of fio is of one of three sorts: it has its effect here (its meaning is a function), it has no effect
 //! here and is accepted with the reason noted once, or its effect is not built and it is refused.
 
+mod contents;
 mod defaults;
 mod files;
 mod foreign;
@@ -156,14 +157,25 @@ impl Opt {
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     let tables = [run::JOBS, files::OPTIONS, pattern::OPTIONS, load::OPTIONS, steering::OPTIONS];
-    let others = [verify::OPTIONS, logs::OPTIONS, run::OPTIONS, foreign::OPTIONS, refused::OPTIONS];
-    tables.into_iter().chain(others).flatten()
+    let others = [contents::OPTIONS, verify::OPTIONS, logs::OPTIONS, run::OPTIONS];
+    let without = [foreign::OPTIONS, refused::OPTIONS];
+    tables.into_iter().chain(others).chain(without).flatten()
 }
 
 /// The option called `name`. Dashes and underscores within it are alike.
 pub fn find(name: &str) -> Option<&'static Opt> {
     let name = name.replace('-', "_");
     all().find(|option| option.name == name || option.aliases.contains(&name.as_str()))
+}
+
+/// The only option that has a name which begins with `name`: a command line may leave the end out, as with fio.
+pub fn find_beginning(name: &str) -> Option<&'static Opt> {
+    let name = name.replace('-', "_");
+    let begins = |option: &&Opt| {
+        option.name.starts_with(&name) || option.aliases.iter().any(|it| it.starts_with(&name))
+    };
+    let mut found = all().filter(begins);
+    found.next().filter(|_| !name.is_empty() && found.next().is_none())
 }
 
 /// The error for a name that is no option.
@@ -216,5 +228,12 @@ mod tests {
         assert_eq!(find("output-format").map(|option| option.name), Some("output_format"));
         assert_eq!(find("readwrite").map(|option| option.name), Some("rw"));
         assert!(find("").is_none());
+    }
+
+    #[test]
+    fn the_beginning_of_one_name_is_enough() {
+        assert_eq!(find_beginning("numjob").map(|option| option.name), Some("numjobs"));
+        assert_eq!(find_beginning("rwmixr").map(|option| option.name), Some("rwmixread"));
+        assert!(find_beginning("rwmix").is_none() && find_beginning("").is_none());
     }
 }

@@ -20,8 +20,7 @@ const RIGHTS: &str = "jobs have the rights of the command";
 const REMOTE: &str = "runs are local";
 const FORMAT: &str = "the format of results is fixed; see --output-format";
 const OTHER_WORK: &str = "fio itself does this";
-const DATA: &str =
-    "what is written is zeroes, or nothing on a device that keeps nothing; see verify";
+const DATA: &str = "no share of equal blocks is written; see buffer_compress_percentage";
 const ENDS: &str = "groups end with the run";
 const NETWORK: &str = "only clients in a network need it";
 const MEMORY: &str = "memory is not reserved in advance";
@@ -71,7 +70,7 @@ pub const OPTIONS: &[Opt] = &[
     valued("dedupe_mode", DATA),
     valued("dedupe_working_set_percentage", DATA),
     bare("dedupe_global", DATA),
-    valued("hugepage_size", DATA),
+    valued("hugepage_size", MEMORY),
     bare("cgroup_nodelete", ENDS),
     not_built("profile", OTHER_WORK),
     not_built("uid", RIGHTS),

@@ -126,7 +126,7 @@ pub const OPTIONS: &[Opt] = &[
         "DEVICE[,DEVICE]...",
         "devices to run on, each NAME[,KEY=VALUE]..., as blkmq doc lists them; repeatable",
         |d, v| {
-            d.devices.extend(devices::choose_all(v.text, d.time)?);
+            d.devices.extend(devices::choose_all(v.text, d.time, d.readonly)?);
             Ok(())
         },
     ),
@@ -234,8 +234,26 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    compare("readonly", "", "refuse jobs that write", |d, v| {
+    compare("readonly", "", "refuse jobs that write, and change no file", |d, v| {
         d.readonly = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    compare(
+        "eta",
+        "always|never|auto",
+        "show the progress on a terminal (never: do not)",
+        |d, v| {
+            d.eta = match v.text {
+                "always" | "auto" => true,
+                "never" => false,
+                _ => return Err(UsageError::new("accepted: always, never, auto")),
+            };
+            Ok(())
+        },
+    ),
+    compare("disk_util", "", "show what the disks below files did (default: 1)", |d, v| {
+        d.disk_util = v.flag()?;
         Ok(())
     })
     .flag(),

@@ -17,7 +17,7 @@ const fn job(
 }
 
 /// The bytes of a file that is part of a pattern; of a long one, enough to see that it is too long.
-fn bytes_of(name: &str) -> Result<Vec<u8>, String> {
+pub(super) fn bytes_of(name: &str) -> Result<Vec<u8>, String> {
     let failed = |e: std::io::Error| e.to_string();
     // A device has no end, and even to open a pipe may take for ever.
     if !std::fs::metadata(name).map_err(failed)?.is_file() {

@@ -84,7 +84,7 @@ impl IoLog {
 mod tests {
     use super::super::file::LogFile;
     use super::*;
-    use crate::plan::PlacedFile;
+    use crate::plan::{Kept, PlacedFile};
     use blkmq_core::{IoFlags, IoPrio};
     use std::sync::Arc;
 
@@ -99,6 +99,7 @@ mod tests {
             keeps: true,
             notes: Vec::new(),
             files: files.iter().map(placed).collect(),
+            kept: Kept::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The document and its jobs as types: the order of the fields is the order of the keys.
 
+use super::super::disk::Disk;
 use super::super::job::{Direction, JobResult};
 use super::super::model::{Report, Run};
 use super::super::ratio::ratio;
@@ -25,7 +26,38 @@ pub(super) struct Document<'a> {
     #[serde(rename = "global options", skip_serializing_if = "Map::is_empty")]
     global_options: Map<&'a str, &'a str>,
     jobs: Vec<Job<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disk_util: Vec<DiskUtil<'a>>,
     blkmq: About<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct DiskUtil<'a> {
+    name: &'a str,
+    read_ios: u64,
+    write_ios: u64,
+    read_merges: u64,
+    write_merges: u64,
+    read_ticks: u64,
+    write_ticks: u64,
+    in_queue: u64,
+    util: f64,
+}
+
+impl<'a> From<&'a Disk> for DiskUtil<'a> {
+    fn from(disk: &'a Disk) -> Self {
+        Self {
+            name: &disk.name,
+            read_ios: disk.read_ios,
+            write_ios: disk.write_ios,
+            read_merges: disk.read_merges,
+            write_merges: disk.write_merges,
+            read_ticks: disk.read_ticks,
+            write_ticks: disk.write_ticks,
+            in_queue: disk.in_queue,
+            util: disk.util,
+        }
+    }
 }
 
 /// An object of blkmq's own: the facts that a reader needs to judge and to repeat the report.
@@ -161,12 +193,14 @@ impl<'a> Document<'a> {
             groups += run.jobs.iter().map(|job| job.group + 1).max().unwrap_or(0);
         }
         Self {
-            version: format!("blkmq-{}", report.version),
+            // Programs look for fio's name, and for the version whose schema this is.
+            version: format!("fio-3.33-blkmq-{}", report.version),
             timestamp: report.time_ms / 1000,
             timestamp_ms: report.time_ms,
             time: number::date(report.time_ms),
             global_options: texts(&report.global_options),
             jobs,
+            disk_util: report.disks.iter().map(DiskUtil::from).collect(),
             blkmq: About::new(report),
         }
     }
@@ -201,6 +235,7 @@ impl<'a> About<'a> {
 impl<'a> Job<'a> {
     fn new(place: Place, run: &'a Run, job: &'a JobResult, detail: Detail) -> Self {
         let [latency_ns, latency_us, latency_ms] = latency_classes(job).map(Map);
+        let shown = Show::all(detail, job);
         let share = |direction: fn(&JobResult) -> &Direction| {
             let group = run.jobs.iter().filter(|j| j.group == job.group);
             let total: f64 = group.map(|j| direction(j).bytes_per_second()).sum();
@@ -216,14 +251,14 @@ impl<'a> Job<'a> {
             eta: 0,
             elapsed: (run.elapsed_ns + run.ramp_ns).div_ceil(1_000_000_000),
             options: texts(&job.options),
-            read: Transfer::new(&job.read, share(|j| &j.read), detail),
-            write: Transfer::new(&job.write, share(|j| &j.write), detail),
-            trim: Transfer::new(&job.trim, share(|j| &j.trim), detail),
+            read: Transfer::new(&job.read, share(|j| &j.read), shown, job.percentiles_of),
+            write: Transfer::new(&job.write, share(|j| &j.write), shown, job.percentiles_of),
+            trim: Transfer::new(&job.trim, share(|j| &j.trim), shown, job.percentiles_of),
             sync: Sync {
                 total_ios: job.sync.total_ios,
-                lat_ns: Times::new(job.sync.lat.as_ref(), Show::all(detail)),
+                lat_ns: Times::new(job.sync.lat.as_ref(), shown),
             },
-            job_runtime: millis(job.runtime_ns + job.checks.ns),
+            job_runtime: millis(job.total_runtime_ns + job.checks.total_ns),
             usr_cpu: job.usr_cpu,
             sys_cpu: job.sys_cpu,
             ctx: job.ctx,

@@ -3,9 +3,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::super::disk::Disk;
 use super::super::job::{Latency, SyncResult, Verified};
 use super::super::model::Report;
-use super::super::{PERCENTILES, sample};
+use super::super::{percentile, sample};
 use super::*;
 
 /// fio's keys, one path a line; made by hand from the output of fio 3.33.
@@ -124,7 +125,7 @@ fn figures_have_fios_units_and_agree() {
         assert!((number("bw_bytes") * seconds - number("io_bytes")).abs() <= rounding * 4096.0);
         assert!((number("bw_mean") * 1024.0 - number("iops_mean") * 4096.0).abs() < 1.0);
         assert_eq!(number("bw_agg"), 100.0);
-        let percentiles: Vec<u64> = PERCENTILES
+        let percentiles: Vec<u64> = percentile::defaults()
             .iter()
             .map(|p| format!("{:.6}", p.percent()))
             .map(|key| read["clat_ns"]["percentile"][key].as_u64().expect("fio's key"))
@@ -132,7 +133,7 @@ fn figures_have_fios_units_and_agree() {
         assert!(percentiles.is_sorted(), "{percentiles:?}");
         assert_eq!(job["write"]["clat_ns"].get("percentile"), None);
         assert_eq!(job["elapsed"], 11);
-        assert_eq!(job["job_runtime"], 10_000);
+        assert_eq!(job["job_runtime"], 10_000 * u64::from(run.threads));
         assert_eq!(job["blkmq"]["scheduler"], run.scheduler.as_str());
     }
 }
@@ -243,7 +244,7 @@ fn flushes_are_timed_like_other_io() {
     let found = ["min", "max", "N"].map(|key| sync["lat_ns"][key].as_u64());
     assert_eq!((sync["total_ios"].as_u64(), found), (Some(3), [Some(100), Some(300), Some(3)]));
     let percentiles = sync["lat_ns"]["percentile"].as_object().expect("an object");
-    assert_eq!(percentiles.len(), PERCENTILES.len());
+    assert_eq!(percentiles.len(), percentile::defaults().len());
     assert_eq!(percentiles["50.000000"], 201);
     assert_eq!(sync["lat_ns"].get("bins"), None);
     assert_eq!(json["jobs"][0]["blkmq"]["end_fsync_ns"], 77);
@@ -269,6 +270,19 @@ fn jobs_of_several_runs_are_told_apart() {
 }
 
 #[test]
+fn disks_have_fios_keys_where_they_are_known() {
+    let mut report = sample::single();
+    assert_eq!(parsed(&report, Detail::Plain).get("disk_util"), None);
+    report.disks = vec![Disk { name: "vda".into(), read_ios: 7, util: 12.5, ..Disk::default() }];
+    let json = parsed(&report, Detail::Plain);
+    let keys = json["disk_util"][0].as_object().expect("a disk").keys();
+    let keys = keys.map(String::as_str).collect::<BTreeSet<_>>();
+    let expected =
+        "name read_ios write_ios read_merges write_merges read_ticks write_ticks in_queue util";
+    assert_eq!(keys, expected.split(' ').collect());
+}
+
+#[test]
 fn any_text_survives() {
     let report = sample::hostile();
     let json = parsed(&report, Detail::Plain);
@@ -281,7 +295,7 @@ fn any_text_survives() {
 fn the_layout_is_fios() {
     let text = render(&sample::single(), Detail::Plain);
     for line in [
-        "{\n  \"fio version\" : \"blkmq-0.1.0\",\n  \"timestamp\" : 1795259797,\n",
+        "{\n  \"fio version\" : \"fio-3.33-blkmq-0.1.0\",\n  \"timestamp\" : 1795259797,\n",
         "\n  \"time\" : \"Sat Nov 21 11:16:37 2026\",\n  \"jobs\" : [\n    {\n      \"jobname\" : \"randread\",\n",
         "\n        \"iops\" : 8000000.000000,\n        \"runtime\" : 10000,\n",
     ] {

@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 
-use super::super::PERCENTILES;
 use super::super::job::{Direction, JobResult, Latency};
+use super::super::percentile::Percentile;
 use super::super::ratio::ratio;
 use super::Detail;
 use super::map::Map;
 use blkmq_core::IoPrio;
+use blkmq_lab::workload::Latencies;
 
 #[derive(Serialize)]
 pub(super) struct Transfer {
@@ -62,27 +63,27 @@ pub(super) struct Times {
 
 /// The distributions of a latency that fio prints beside its summary.
 #[derive(Clone, Copy)]
-pub(super) enum Show {
+pub(super) enum Show<'a> {
     Summary,
-    Percentiles,
-    Bins,
+    Percentiles(&'a [Percentile]),
+    Bins(&'a [Percentile]),
 }
 
-impl Show {
-    /// Everything that a report with this detail shows.
-    pub(super) fn all(detail: Detail) -> Self {
+impl<'a> Show<'a> {
+    /// Everything that a report with this detail shows of `job`.
+    pub(super) fn all(detail: Detail, job: &'a JobResult) -> Self {
         match detail {
-            Detail::Plain => Self::Percentiles,
-            Detail::Bins => Self::Bins,
+            Detail::Plain => Self::Percentiles(&job.percentiles),
+            Detail::Bins => Self::Bins(&job.percentiles),
         }
     }
 }
 
 impl Transfer {
-    pub(super) fn new(direction: &Direction, bw_agg: f64, detail: Detail) -> Self {
+    pub(super) fn new(direction: &Direction, bw_agg: f64, shown: Show<'_>, of: Latencies) -> Self {
+        let if_wanted = |wanted: bool| if wanted { shown } else { Show::Summary };
         let Direction { bw_samples: bw, iops_samples: iops, .. } = *direction;
         let bw_bytes = direction.bytes_per_second().round() as u64;
-        let shown = Show::all(detail);
         let (kib, whole) =
             (|value: f64| (value / 1024.0).round() as u64, |v: f64| v.round() as u64);
         Self {
@@ -95,13 +96,13 @@ impl Transfer {
             total_ios: direction.total_ios,
             short_ios: direction.short_ios,
             drop_ios: direction.drop_ios,
-            slat_ns: Times::new(direction.slat.as_ref(), Show::Summary),
-            clat_ns: Times::new(direction.clat.as_ref(), shown),
-            lat_ns: Times::new(direction.lat.as_ref(), Show::Summary),
+            slat_ns: Times::new(direction.slat.as_ref(), if_wanted(of.slat)),
+            clat_ns: Times::new(direction.clat.as_ref(), if_wanted(of.clat)),
+            lat_ns: Times::new(direction.lat.as_ref(), if_wanted(of.lat)),
             prios: direction
                 .prios
                 .iter()
-                .map(|(prio, clat)| Prio::new(*prio, clat, shown))
+                .map(|(prio, clat)| Prio::new(*prio, clat, if_wanted(of.clat)))
                 .collect(),
             bw_min: kib(bw.min),
             bw_max: kib(bw.max),
@@ -119,23 +120,23 @@ impl Transfer {
 }
 
 impl Prio {
-    fn new(prio: IoPrio, clat: &Latency, shown: Show) -> Self {
+    fn new(prio: IoPrio, clat: &Latency, shown: Show<'_>) -> Self {
         let (prioclass, level) = (prio.class() as u8, prio.level());
         Self { prioclass, prio: level, clat_ns: Times::new(Some(clat), shown) }
     }
 }
 
 impl Times {
-    pub(super) fn new(latency: Option<&Latency>, show: Show) -> Self {
+    pub(super) fn new(latency: Option<&Latency>, show: Show<'_>) -> Self {
         let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return Self::none() };
         let times = &latency.0;
         let percentile = match show {
             Show::Summary => vec![],
-            Show::Percentiles | Show::Bins => {
-                PERCENTILES.iter().map(|p| (format!("{:.6}", p.percent()), p.of(times))).collect()
+            Show::Percentiles(list) | Show::Bins(list) => {
+                list.iter().map(|p| (format!("{:.6}", p.percent()), p.of(times))).collect()
             }
         };
-        let bins = if matches!(show, Show::Bins) { times.buckets().collect() } else { vec![] };
+        let bins = if matches!(show, Show::Bins(_)) { times.buckets().collect() } else { vec![] };
         Self {
             min: times.min(),
             max: times.max(),

@@ -94,6 +94,12 @@ impl Pattern {
         }
     }
 
+    /// Returns whether offsets of blocks occur in it.
+    #[must_use]
+    pub fn has_offsets(&self) -> bool {
+        !self.offsets.is_empty()
+    }
+
     /// Adds the part that `text` begins with. Returns its length.
     fn part(&mut self, text: &str) -> Option<usize> {
         if text.starts_with("%o") {
@@ -129,7 +135,7 @@ impl Pattern {
     }
 
     /// Fills `out`, the block at `offset` bytes or a part of it that begins with the pattern.
-    pub(super) fn fill(&self, offset: u64, out: &mut [u8]) {
+    pub(in crate::workload) fn fill(&self, offset: u64, out: &mut [u8]) {
         let first = self.bytes.len().min(out.len());
         for (at, byte) in out[..first].iter_mut().enumerate() {
             *byte = self.byte(offset, at);

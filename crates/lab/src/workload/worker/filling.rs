@@ -137,6 +137,8 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         let mut payload = self.buffers.take(data_len(io));
         if let Some(verify) = self.verifying() {
             verify.begin(slot, io, purpose, B::bytes(&mut payload));
+        } else if io.op == Op::Write {
+            self.buffers.prepare(&mut payload);
         }
         let cookie = Cookie::new(io, slot);
         if let Some(stamps) = &mut self.stamps {
@@ -152,7 +154,10 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
     /// Pushes an I/O whose facts are not needed when it comes back. False if it was refused.
     #[inline(always)]
     fn push_untimed(&mut self, now: Instant, io: &NextIo, port: &mut impl Port<P>) -> bool {
-        let payload = self.buffers.take(data_len(io));
+        let mut payload = self.buffers.take(data_len(io));
+        if io.op == Op::Write {
+            self.buffers.prepare(&mut payload);
+        }
         self.send(now, io, Cookie::new(io, 0), payload, port)
     }
 

@@ -44,8 +44,12 @@ pub trait Buffers<P> {
     /// Do payloads carry bytes? If not, contents are never checked.
     const CARRIES: bool;
 
-    /// A payload that carries `len` bytes with unspecified contents; 0 for an I/O that moves no data.
+    /// A payload that carries `len` bytes with the contents of its last I/O; 0 for an I/O that moves no data.
     fn take(&mut self, len: usize) -> P;
+
+    /// Makes the bytes of a write that no verification fills, in a payload that was just taken.
+    #[inline]
+    fn prepare(&mut self, _payload: &mut P) {}
 
     /// A payload has come back.
     fn give(&mut self, payload: P);

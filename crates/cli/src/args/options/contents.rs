@@ -1,0 +1,66 @@
+//! fio's options for the bytes that writes carry where none are verified.
+
+use super::verify::bytes_of;
+use super::{Group, Opt};
+use crate::error::UsageError;
+use blkmq_lab::workload::verify::Pattern;
+
+const fn job(
+    name: &'static str,
+    accepts: &'static str,
+    help: &'static str,
+    apply: super::ApplyJob,
+) -> Opt {
+    Opt::job(Group::Pattern, name, accepts, help, apply)
+}
+
+/// The table.
+pub const OPTIONS: &[Opt] = &[
+    job("zero_buffers", "", "write zeroes (default: random bytes)", |d, v| {
+        d.job.contents.is_zero = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("refill_buffers", "", "make every byte anew for each write", |d, v| {
+        d.job.contents.refills = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job("scramble_buffers", "", "make some bytes of each sector anew (default: 1)", |d, v| {
+        d.job.contents.scrambles = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job(
+        "buffer_pattern",
+        "0xHEX, NUMBER, \"TEXT\", 'FILE'",
+        "write this over and over; with buffer_compress_percentage, in place of zeroes",
+        |d, v| {
+            let pattern = Pattern::parse_with(v.text, bytes_of);
+            let pattern = pattern.map_err(|e| UsageError::new(e.to_string()))?;
+            if pattern.has_offsets() {
+                let text =
+                    "%o belongs to verify_pattern; accepted: 0xHEX, NUMBER, \"TEXT\", 'FILE'";
+                return Err(UsageError::new(text));
+            }
+            d.job.contents.pattern = Some(pattern);
+            Ok(())
+        },
+    ),
+    job(
+        "buffer_compress_percentage",
+        "0..100",
+        "zeroes in this share of each chunk, random bytes in the rest",
+        |d, v| {
+            let share = v.count(0..=100u8)?;
+            d.job.contents.compress = Some(share);
+            // As in fio: equal random bytes in neighbours would compress further.
+            d.job.contents.refills |= share < 100;
+            Ok(())
+        },
+    ),
+    job("buffer_compress_chunk", "BYTES", "the length of such a chunk (512)", |d, v| {
+        d.job.contents.chunk = v.count(1..=1u32 << 30)?;
+        Ok(())
+    }),
+];

@@ -1,0 +1,358 @@
+//! Figures and effects that are fio's: each was tried on fio 3.33, and was another one here.
+
+use crate::workload::{ios, job, jobs};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn blkmq(line: &str) -> Output {
+    let args = line.split_whitespace();
+    Command::new(env!("CARGO_BIN_EXE_blkmq")).args(args).output().expect("it starts")
+}
+
+/// The output of a command that succeeds.
+fn text(line: &str) -> String {
+    let output = blkmq(line);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn refusal(line: &str) -> String {
+    let output = blkmq(line);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+const STEADY: &str = "--device=null,irqmode=2,completion_nsec=100000 --name=x --rw=randread --size=10g --time_based \
+    --runtime=2 --numjobs=4";
+
+/// The means of a group were those of one of its threads: 9994.8 for 39979.2 I/Os per second.
+#[test]
+fn rates_of_a_group_are_those_of_all_its_threads() {
+    let group = job(&format!("{STEADY} --group_reporting"));
+    let read = &group["read"];
+    for (mean, rate) in
+        [("iops_mean", "iops"), ("bw_mean", "bw"), ("bw_min", "bw"), ("iops_max", "iops")]
+    {
+        let share = number(&read[mean]) / number(&read[rate]);
+        assert!((0.9..1.1).contains(&share), "{mean}: {share}");
+    }
+    assert!(number(&read["bw_agg"]) > 99.0, "{}", read["bw_agg"]);
+    let single = jobs(STEADY);
+    assert_eq!(single.len(), 4);
+    for one in single {
+        assert!((20.0..30.0).contains(&number(&one["read"]["bw_agg"])), "a fourth");
+    }
+}
+
+/// fio's `job_runtime` is the sum over the threads, of which `usr_cpu` is a share.
+#[test]
+fn the_runtime_of_a_group_is_the_sum_of_its_threads() {
+    let group = job(&format!("{STEADY} --group_reporting"));
+    assert_eq!((&group["job_runtime"], &group["read"]["runtime"]), (&8000.into(), &2000.into()));
+    let used: f64 =
+        jobs(STEADY).iter().map(|one| number(&one["usr_cpu"]) * number(&one["job_runtime"])).sum();
+    let together = number(&group["usr_cpu"]) * number(&group["job_runtime"]);
+    assert!((used / together - 1.0).abs() < 0.05, "{used} and {together}");
+}
+
+/// It was read, shown by `--dry-run`, and had no effect in any format.
+#[test]
+fn percentiles_are_those_of_the_list() {
+    let line = "sim --scheduler=none --device=null --rw=randrw --size=16m --name=x --fsync=64 --percentile_list=25:50:99.999";
+    let shown = |format: &str| text(&format!("{line} --output-format={format}"));
+    for format in ["json", "json+"] {
+        let report: Value = serde_json::from_str(&shown(format)).expect("JSON");
+        for latency in ["read", "write"].map(|it| &report["jobs"][0][it]["clat_ns"]) {
+            let keys =
+                Vec::from_iter(latency["percentile"].as_object().expect("percentiles").keys());
+            assert_eq!(keys, ["25.000000", "50.000000", "99.999000"], "{format}");
+        }
+        let sync = report["jobs"][0]["sync"]["lat_ns"]["percentile"].as_object();
+        assert_eq!(sync.expect("percentiles").len(), 3, "{format}");
+    }
+    let terse = shown("terse");
+    let fields = Vec::from_iter(terse.split(';'));
+    assert!(fields[17].starts_with("25.000000%=") && fields[19].starts_with("99.999000%="));
+    assert_eq!(fields[20], "0%=0");
+    let normal = shown("normal");
+    assert!(normal.contains("25.00th=[") && normal.contains("99.999th=["), "{normal}");
+    assert!(!normal.contains("95.00th"), "{normal}");
+    assert!(
+        shown("csv").lines().next().is_some_and(|names| names.contains("read_clat_p99_999_ns"))
+    );
+}
+
+/// `size=64Mi` was 64000000 bytes, without a word, and `bs=4Ki` was refused.
+#[test]
+fn units_are_fios() {
+    let bytes = |options: &str| {
+        job(&format!("--device=null --rw=read --name=a {options}"))["read"]["io_bytes"].clone()
+    };
+    for (options, expected) in [
+        ("--size=64Mi --bs=4Ki", 64 << 20),
+        ("--size=1Gi --bs=1Mi", 1 << 30),
+        ("--kb_base=1000 --size=64Mi --bs=64ki", 64_000_000),
+        ("--size=512KiB --bs=512KiB", 512_000),
+    ] {
+        assert_eq!(bytes(options), expected, "{options}");
+    }
+}
+
+/// Everything behind `size` was overwritten.
+#[test]
+fn a_device_is_filled_up_to_size() {
+    for option in ["--fill_device=1", "--fill_fs=1"] {
+        let line = format!("--device=memory,size=64 --rw=write --bs=4k --name=x {option}");
+        assert_eq!(ios(&job(&format!("{line} --size=1M"))), [0, 256], "{option}");
+        let more = job(&format!("{} --size=1g", line.replace("size=64", "size=2")));
+        assert_eq!(ios(&more), [0, 512], "{option}: as much as there is");
+    }
+}
+
+/// A folder of one test.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("as-fio-{name}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// A file was made longer, or made, and the command ended well.
+#[cfg(target_os = "linux")]
+#[test]
+fn readonly_changes_and_makes_no_file() {
+    let folder = folder("readonly");
+    let here = folder.join("here");
+    std::fs::write(&here, vec![7; 1 << 20]).expect("a file");
+    let (here_name, folder_name) = (here.display(), folder.display());
+    let line = "bench --scheduler=none --rw=randread --name=x --readonly";
+    for files in [
+        format!("--filename={here_name} --size=8m"),
+        format!("--filename={folder_name}/missing --size=1m"),
+        format!("--directory={folder_name} --size=1m --nrfiles=3"),
+        format!("--filename={here_name} --filesize=2m"),
+        format!("--device=uring:{here_name},size=8"),
+        format!("--device=uring:{folder_name}/missing,size=1"),
+        format!("--device=faults,error=0.1:uring:{here_name},size=8"),
+    ] {
+        // The order of options makes no difference.
+        for line in [
+            format!("{line} {files}"),
+            format!("{} {files} --readonly", line.trim_end_matches(" --readonly")),
+        ] {
+            let error = refusal(&line);
+            assert!(error.contains("readonly") || error.contains("missing"), "{line}: {error}");
+        }
+    }
+    assert_eq!(std::fs::read(&here).expect("it is there"), vec![7; 1 << 20]);
+    assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 1, "no other file");
+}
+
+/// The report of a run on a file; `None` if there is no io_uring here.
+#[cfg(target_os = "linux")]
+fn on_file(test: &str, line: &str) -> Option<Value> {
+    let output = blkmq(&format!("bench --scheduler=none --output-format=json --direct=0 {line}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("io_uring is not available here") || errors.contains("io_uring lacks") {
+        println!("skipped {test}: {errors}");
+        return None;
+    }
+    assert!(output.status.success(), "{line}: {errors}");
+    Some(serde_json::from_slice(&output.stdout).expect("JSON"))
+}
+
+/// Every write carried zeroes, which storage that compresses takes for nothing. The options against that were accepted and
+/// ignored.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_written_does_not_compress_unless_it_is_asked_for() {
+    let folder = folder("contents");
+    let file = folder.join("f");
+    let written = |options: &str| {
+        std::fs::write(&file, vec![0; 256 << 10]).expect("a file");
+        let line = format!(
+            "--filename={} --size=256k --bs=16k --iodepth=4 --name=x {options}",
+            file.display()
+        );
+        on_file("what_is_written_does_not_compress", &line)?;
+        Some(std::fs::read(&file).expect("it is there"))
+    };
+    let zeroes = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == 0).count() * 100 / bytes.len();
+    let distinct = |bytes: &[u8]| BTreeSet::from_iter(bytes.chunks(512)).len();
+    let Some(plain) = written("--rw=write") else { return };
+    assert_eq!((zeroes(&plain), distinct(&plain)), (0, 512));
+    let random = written("--rw=randwrite --refill_buffers").expect("as before");
+    assert_eq!((zeroes(&random), distinct(&random)), (0, 512));
+    assert_eq!(zeroes(&written("--rw=write --zero_buffers").expect("as before")), 100);
+    let half = written("--rw=write --buffer_compress_percentage=50").expect("as before");
+    assert!((49..=51).contains(&zeroes(&half)) && distinct(&half) == 512);
+    assert!(half.chunks(512).all(|chunk| zeroes(&chunk[256..]) == 100));
+    let most = "--buffer_compress_percentage=75 --buffer_compress_chunk=4k";
+    let most = written(&format!("--rw=write {most}")).expect("as before");
+    assert!(most.chunks(4096).all(|chunk| zeroes(&chunk[1024..]) == 100));
+    let same = written("--rw=write --scramble_buffers=0 --iodepth=1").expect("as before");
+    assert_eq!(distinct(&same), 32, "one buffer of 16 KiB over and over");
+    let marked = written("--rw=write --buffer_pattern=0xabcd").expect("as before");
+    assert!(marked.chunks(2).all(|pair| pair == [0xab, 0xcd]));
+    assert!(refusal("sim --name=a --rw=write --dedupe_percentage=50").contains("not built"));
+    assert!(
+        refusal("sim --name=a --rw=write --buffer_pattern=%o")
+            .contains("belongs to verify_pattern")
+    );
+}
+
+/// 15 I/Os, so that the last 40 KiB were never touched.
+#[test]
+fn the_last_part_of_a_sequential_job_is_done() {
+    for (options, expected) in [
+        ("--rw=read --size=1000k --bs=64k", [16, 0]),
+        ("--rw=write --size=10000k --bs=1m --loops=2", [0, 20]),
+        ("--rw=read --size=9120 --bs=4k", [3, 0]),
+        ("--rw=randread --size=1000k --bs=64k", [15, 0]),
+        ("--rw=randread --size=1000k --bs=64k --norandommap", [16, 0]),
+        ("--rw=read:64k --size=1000k --bs=64k", [8, 0]),
+        ("--rw=write --size=1000k --bs=64k --verify=crc32c", [16, 16]),
+        ("--rw=read --size=1000k --io_size=2m --bs=64k", [32, 0]),
+    ] {
+        assert_eq!(
+            ios(&job(&format!("--device=memory,size=64 --name=a {options}"))),
+            expected,
+            "{options}"
+        );
+    }
+    // Of a mix, the sum.
+    let [reads, writes] =
+        ios(&job("--device=memory,size=64 --name=a --rw=rw --size=1000k --bs=64k"));
+    assert_eq!(reads + writes, 16);
+    let whole = job("--device=memory,size=1 --name=a --rw=read --offset=24k --size=1000k --bs=64k");
+    assert_eq!(ios(&whole), [15, 0], "the device ends before the last block");
+}
+
+/// Options of the global section were nowhere, and those of jobs stood as they were understood: `bs` 4096 for 4k, `runtime`
+/// 2s for 2, and fdatasync as fsync.
+#[test]
+fn options_stand_as_they_were_written() {
+    let folder = folder("options");
+    let file = folder.join("jobs.fio");
+    let text_of_file = "[global]\nioengine=libaio\nbs=4k\nsize=1m\ndirectory=/tmp\nruntime=2ms\ntime_based\nname=all\n\n\
+        [a]\nreadwrite=randwrite\nnumjobs=2\nfdatasync=16\ngroup_reporting\n\n[b]\nname=c\nbs=8k\nrw=read\nscheduler=none\n";
+    std::fs::write(&file, text_of_file).expect("a file");
+    let report = |line: &str| -> Value {
+        serde_json::from_str(&text(&format!(
+            "sim --scheduler=none --device=null,irqmode=2 --output-format=json {line}"
+        )))
+        .expect("JSON")
+    };
+    let of_file = report(&file.display().to_string());
+    let globals = json!({"ioengine": "libaio", "bs": "4k", "size": "1m", "directory": "/tmp", "runtime": "2ms", "name": "all"});
+    assert_eq!(of_file["global options"], globals);
+    let options = |report: &Value, at: usize| report["jobs"][at]["job options"].clone();
+    assert_eq!(options(&of_file, 0), json!({"rw": "randwrite", "numjobs": "2", "fdatasync": "16"}));
+    assert_eq!(options(&of_file, 1), json!({"name": "c", "bs": "8k", "rw": "read"}));
+    let of_line = report(
+        "--bs=4k --size=1m --name=a --readwrite=read --filename=x --name=b --rw=write --bs=8k --bs=16k",
+    );
+    assert_eq!(of_line["global options"], json!({"bs": "4k", "size": "1m"}));
+    assert_eq!(options(&of_line, 0), json!({"name": "a", "rw": "read", "filename": "x"}));
+    assert_eq!(options(&of_line, 1), json!({"name": "b", "rw": "write", "bs": "16k"}));
+}
+
+/// The first unknown option hid the others: a file with five of them took five tries.
+#[test]
+fn all_faults_of_a_job_file_are_named_together() {
+    let folder = folder("faults");
+    let file = folder.join("jobs.fio");
+    std::fs::write(&file, "[global]\nbs=4q\nsteadystate=iops:1%\n[a]\nrw=raed\nmax_latency=20s\n[b]\nnonsense=1\nrw=read\n").expect("a file");
+    let error = refusal(&format!("sim {} --iodepth=x", file.display()));
+    for part in [
+        "--iodepth=x",
+        "jobs.fio:2: bs=4q",
+        "jobs.fio:3: steadystate",
+        "jobs.fio:5: rw=raed",
+        "jobs.fio:6: max_latency",
+        "jobs.fio:8: nonsense",
+    ] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+    assert_eq!(error.lines().count(), 6, "a line each: {error}");
+}
+
+/// Programs look for `fio-`, for a disk, and for a rate without a blank.
+#[cfg(target_os = "linux")]
+#[test]
+fn programs_that_read_fios_output_find_what_they_look_for() {
+    let folder = folder("readers");
+    let file = folder.join("f");
+    std::fs::write(&file, vec![1; 1 << 20]).expect("a file");
+    let line = format!("--filename={} --size=1m --rw=read --bs=64k --name=x", file.display());
+    let Some(report) = on_file("programs_that_read_fios_output", &line) else { return };
+    assert!(report["fio version"].as_str().is_some_and(|version| version.starts_with("fio-3.33")));
+    // A file system without a disk, such as tmpfs, has none, as with fio.
+    if let Some(disk) = report["disk_util"].get(0) {
+        assert!(disk["name"].is_string() && number(&disk["util"]) <= 100.0, "{disk}");
+        let silent =
+            on_file("without disk_util", &format!("{line} --disk_util=0")).expect("as before");
+        assert_eq!(silent.get("disk_util"), None);
+    }
+    let terse = text(&format!("bench --scheduler=none --direct=0 --output-format=terse {line}"));
+    assert!(terse.split(';').nth(1).is_some_and(|version| version.starts_with("fio-")), "{terse}");
+    let normal = text(&format!("bench --scheduler=none --direct=0 {line}"));
+    let rate = normal.split("BW=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    assert!(rate.is_some_and(|rate| rate.ends_with("iB/s")), "{normal}");
+}
+
+/// Lines that people type: each was refused, and fio runs it.
+#[test]
+fn spellings_that_fio_takes_are_taken() {
+    let line = "--device=null --name=a --size=1m --bs=4k";
+    for options in [
+        "--rw=read --ioengine=aio",
+        "--rw=read --time_based=3600 --runtime=1ms",
+        "--rw=read --percentile_list=50,99",
+        "--rw=read --nice=-10 --unit_base=8",
+        "--rw=write --fsync_on_close=1",
+    ] {
+        assert!(ios(&job(&format!("{line} {options}"))) != [0, 0], "{options}");
+    }
+    assert_eq!(jobs(&format!("{line} --rw=read --numjob=3")).len(), 3);
+    // The last size has the rest.
+    let split = job("--device=null --name=a --rw=read --size=64m --bssplit=4k/90:8k/8");
+    let mean = number(&split["read"]["io_bytes"]) / number(&split["read"]["total_ios"]);
+    assert!((4400.0..4600.0).contains(&mean), "{mean}");
+    let closed =
+        job(&format!("{line} --device=memory,size=1,cache_size=1 --rw=write --fsync_on_close=1"));
+    assert!(closed["blkmq"]["end_fsync_ns"].is_u64(), "{}", closed["blkmq"]);
+}
+
+#[test]
+fn percentiles_are_of_the_latencies_that_are_asked_for() {
+    let line = "sim --scheduler=none --device=null,irqmode=2 --name=a --rw=read --size=4m --bs=4k";
+    for (options, expected) in [
+        ("", [false, true, false]),
+        ("--lat_percentiles=1", [false, true, true]),
+        ("--slat_percentiles=1", [true, true, false]),
+        ("--clat_percentiles=0", [false; 3]),
+        ("--clat_percentiles=0 --lat_percentiles=1", [false, false, true]),
+    ] {
+        let report: Value =
+            serde_json::from_str(&text(&format!("{line} {options} --output-format=json")))
+                .expect("JSON");
+        let read = &report["jobs"][0]["read"];
+        let shown =
+            ["slat_ns", "clat_ns", "lat_ns"].map(|key| read[key].get("percentile").is_some());
+        assert_eq!(shown, expected, "{options}");
+        let normal = text(&format!("{line} {options}"));
+        let lines = ["    slat percentiles:", "    clat percentiles:", "    lat percentiles:"];
+        assert_eq!(lines.map(|line| normal.contains(line)), expected, "{options}: {normal}");
+        let terse = text(&format!("{line} {options} --output-format=terse"));
+        let is_empty = terse.split(';').nth(17) == Some("0%=0");
+        assert_eq!(is_empty, expected == [false; 3], "{options}");
+    }
+}
