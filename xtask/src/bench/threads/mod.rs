@@ -55,7 +55,7 @@ fn measure(plan: &Plan, row: Row, direction: Direction, beside: &Beside) -> Resu
     let mut lines: Vec<Line> =
         plan.schedulers.iter().map(|scheduler| Line::new(row, scheduler)).collect();
     let run = |cmd: &Cmd| -> Result<Sample> {
-        let sample = interop::parse(&cmd.output()?).and_then(|it| Sample::read(&it, row.threads));
+        let sample = interop::parse(&cmd.output()?).and_then(|it| Sample::read(&it));
         sample.map_err(|error| format!("{cmd}: {error}").into())
     };
     for round in 1..=plan.rounds {

@@ -21,11 +21,11 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Reads a report of one group of `threads` threads.
+    /// Reads a report of one group of threads.
     ///
     /// # Errors
     /// If the job failed, did no I/O or lacks a field, or there is more than one.
-    pub(super) fn read(report: &Value, threads: u32) -> Result<Self> {
+    pub(super) fn read(report: &Value) -> Result<Self> {
         let [job] = &jobs(report)?[..] else { return Err("a report of several groups".into()) };
         check(job)?;
         let number = |of: &Value, name: &str| {
@@ -35,9 +35,8 @@ impl Sample {
         let direction = ["read", "write"].map(|name| &job[name]).into_iter().find(done);
         let direction = direction.ok_or("a run without I/O")?;
         let ios = number(direction, "total_ios")?;
-        // Percentages are of the time of all threads. `job_runtime` is that sum in fio's report alone; the runtime of the
-        // direction is in both the longest of the threads', in milliseconds.
-        let time = number(direction, "runtime")? * 1e3 * f64::from(threads);
+        // Percentages are of the time of all threads, in milliseconds.
+        let time = number(job, "job_runtime")? * 1e3;
         let share = (number(job, "usr_cpu")? + number(job, "sys_cpu")?) / 100.0;
         let percentiles = &direction["clat_ns"]["percentile"];
         Ok(Self {
@@ -60,6 +59,7 @@ mod tests {
             "clat_ns": { "percentile": { "50.000000": 1, "99.000000": 108_032 } },
         });
         let mut job = json!({ "error": error, "usr_cpu": 3.0, "sys_cpu": 9.5, "ctx": 150_000,
+                              "job_runtime": 8_000,
                               "read": { "total_ios": 0, "runtime": 0 },
                               "write": { "total_ios": 0, "runtime": 0 } });
         job[name] = direction;
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_run_is_read_in_either_direction() {
         for name in ["read", "write"] {
-            let sample = Sample::read(&report(name, 0, 100_000), 4).unwrap();
+            let sample = Sample::read(&report(name, 0, 100_000)).unwrap();
             // 12.5 % of the two seconds of four threads is one second.
             let wanted = Sample { rate: 50_000.5, cpu: 10.0, p99: 108.032, switches: 1.5 };
             assert_eq!(sample, wanted, "{name}");
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_failed_idle_or_partial_run_is_an_error() {
-        let refused = |report: &Value| Sample::read(report, 4).unwrap_err().to_string();
+        let refused = |report: &Value| Sample::read(report).unwrap_err().to_string();
         assert!(refused(&report("read", 5, 100)).contains("error"));
         assert_eq!(refused(&report("read", 0, 0)), "a run without I/O");
         let mut partial = report("read", 0, 100);
