@@ -5,7 +5,7 @@
 //! and joins there. AddressSanitizer replaces allocation and copying without that.
 
 use crate::planted::{self, Planted};
-use crate::shell::{Cmd, is_installed, target_dir};
+use crate::shell::{Cmd, is_installed, root, target_dir};
 use crate::suite::{self, Suite};
 use crate::{Result, nightly};
 
@@ -17,6 +17,8 @@ struct Sanitizer {
     step: &'static str,
     /// Further arguments of `cargo`.
     flags: &'static str,
+    /// A file with the reports that are not errors.
+    suppressions: Option<&'static str>,
     bugs: &'static [Planted],
     suites: &'static [&'static Suite],
 }
@@ -36,12 +38,8 @@ const QUEUES: Suite = Suite {
     filter: "contention:: tokens:: shared_tags:: pump_thread::",
     left_out: &[],
 };
-const RUNTIME: Suite = Suite {
-    name: "runtime",
-    package: "-p blkmq-runtime --lib --tests",
-    filter: "",
-    left_out: &[("no_thread_sleeps_for_ever_in_any_order", "minutes, and a model in one thread")],
-};
+const RUNTIME: Suite =
+    Suite { name: "runtime", package: "-p blkmq-runtime --lib --tests", filter: "", left_out: &[] };
 const DEVICE: Suite = Suite {
     name: "device",
     package: "-p blkmq-device --test all",
@@ -75,6 +73,7 @@ const THREAD: Sanitizer = Sanitizer {
     name: "thread",
     step: "tsan",
     flags: "-Zbuild-std",
+    suppressions: Some("xtask/tsan-suppressions.txt"),
     bugs: &[Planted { bug: "race", report: "ThreadSanitizer: data race" }],
     suites: SUITES,
 };
@@ -82,6 +81,7 @@ const ADDRESS: Sanitizer = Sanitizer {
     name: "address",
     step: "asan",
     flags: "",
+    suppressions: None,
     bugs: &[Planted { bug: "use-after-free", report: "AddressSanitizer: heap-use-after-free" }],
     suites: SUITES,
 };
@@ -166,11 +166,18 @@ fn check(sanitizer: &Sanitizer) -> Result<()> {
 }
 
 /// `cargo LINE`, with the whole program built for the sanitizer.
-fn sanitized(Sanitizer { name, step, flags, .. }: &Sanitizer, line: &str) -> Cmd {
+fn sanitized(sanitizer: &Sanitizer, line: &str) -> Cmd {
+    let Sanitizer { name, step, flags, suppressions, .. } = sanitizer;
     let target = target_dir().join(step);
-    nightly::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))
+    let cmd = nightly::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))
         .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
         .env("BLKMQ_STRESS_IOS", STRESS_IOS)
         .env("RUST_BACKTRACE", "0")
-        .env("CARGO_TARGET_DIR", target.to_string_lossy())
+        .env("CARGO_TARGET_DIR", target.to_string_lossy());
+    match suppressions {
+        Some(file) => {
+            cmd.env("TSAN_OPTIONS", format!("suppressions={}", root().join(file).display()))
+        }
+        None => cmd,
+    }
 }
