@@ -168,6 +168,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
         size_bytes: device.bytes(),
         notes: device.notes().to_vec(),
         files: Vec::new(),
+        is_stand_in: false,
         kept: Kept::default(),
     };
     choice.kept.keep(device);

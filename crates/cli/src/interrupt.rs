@@ -18,8 +18,8 @@ pub const EXIT: u8 = 128;
 /// Signals closer together are one: `timeout` sends its signal to the program and again to all of its group.
 const ONE: Nanos = Nanos::from_millis(500);
 
-/// Has writes beyond the limit of files (`ulimit -f`, `LimitFSIZE=`) fail with EFBIG, as other writes fail, from now on. The
-/// signal that comes with them would end the program, with every client of a server.
+/// Makes writes beyond the file size limit (`ulimit -f`, `LimitFSIZE=`) fail with EFBIG. Their signal, SIGXFSZ, would end the
+/// program, and the connections of a server with it.
 pub fn outlive_the_limit_of_files() {
     // A handler that only sets a flag. Without it the signal has its usual effect.
     let _ = flag::register(SIGXFSZ, Arc::default());

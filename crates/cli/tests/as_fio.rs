@@ -201,7 +201,13 @@ fn what_is_written_does_not_compress_unless_it_is_asked_for() {
     assert_eq!(distinct(&same), 32, "one buffer of 16 KiB over and over");
     let marked = written("--rw=write --buffer_pattern=0xabcd").expect("as before");
     assert!(marked.chunks(2).all(|pair| pair == [0xab, 0xcd]));
-    assert!(refusal("sim --name=a --rw=write --dedupe_percentage=50").contains("not built"));
+    let twice = "--rw=write --bs=512 --iodepth=1 --dedupe_percentage=50";
+    let twice = distinct(&written(twice).expect("as before"));
+    assert!((200..312).contains(&twice), "{twice} of 512 blocks");
+    let set = "--dedupe_mode=working_set --dedupe_working_set_percentage=10";
+    let set = format!("--rw=write --bs=512 --dedupe_percentage=100 {set}");
+    assert!((40..=51).contains(&distinct(&written(&set).expect("as before"))));
+    assert!(refusal("sim --name=a --rw=write --dedupe_mode=some").contains("repeat, working_set"));
     assert!(
         refusal("sim --name=a --rw=write --buffer_pattern=%o")
             .contains("belongs to verify_pattern")

@@ -142,7 +142,7 @@ fn a_device_that_fails_is_in_the_log_once_a_second() {
     child.kill().and_then(|()| child.wait()).expect("it ends");
 }
 
-/// A line of the log, if there is one by now.
+/// The next line of the log, if it has been written.
 fn next_line<R: Read + std::os::fd::AsFd>(log: &mut BufReader<R>) -> Option<String> {
     let mut fds = [nix::poll::PollFd::new(log.get_ref().as_fd(), nix::poll::PollFlags::POLLIN)];
     let ready = log.buffer().contains(&b'\n')
@@ -203,7 +203,7 @@ fn a_write_beyond_the_limit_of_files_fails_and_ends_nothing() {
     let mut other = scene.client();
     assert_eq!(other.call(WRITE, MIB), 0);
     assert_eq!(scene.client().call(WRITE, 8 * MIB), 28);
-    assert_eq!(other.call(WRITE, 0), 0, "the server goes on");
+    assert_eq!(other.call(WRITE, 0), 0, "other connections are served");
     let (code, log) = end(child, "-TERM");
     assert!(code == Some(0) && log.contains("errno=27"), "{code:?}: {log}");
 }

@@ -68,7 +68,7 @@ pub(crate) enum Stop {
 #[inline(always)]
 pub(crate) const fn stop(_: Stop) {}
 
-/// Is this bug planted?
+/// Returns whether this bug is planted.
 #[cfg(not(all(test, shuttle)))]
 #[inline(always)]
 pub(crate) const fn is(_: Planted) -> bool {

@@ -17,7 +17,7 @@ pub struct Limits {
     pub queries: u32,
     /// The most options of a handshake, beside those that a list allows.
     pub options: u32,
-    /// As many more for each export of a LIST that was answered: clients that show a list ask for each of its exports.
+    /// Additional options for each export of an answered LIST: clients that show a list ask for each of its exports.
     pub options_listed: u32,
     /// The most LISTs of a handshake that are answered.
     pub lists: u32,

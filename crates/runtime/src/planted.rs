@@ -32,7 +32,7 @@ pub(crate) enum Planted {
     StopsAfterTheCall,
 }
 
-/// Is this bug planted?
+/// Returns whether this bug is planted.
 #[cfg(not(all(test, shuttle)))]
 #[inline(always)]
 pub(crate) const fn is(_: Planted) -> bool {

@@ -12,7 +12,7 @@ pub struct Disk {
     name: String,
     device: Device,
     service: Service<AlignedBuf>,
-    /// As it was at the last look.
+    /// The access found by the last look.
     is_read_only: ReadOnly,
     failures: Failures,
 }

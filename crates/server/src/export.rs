@@ -164,7 +164,7 @@ pub(crate) struct Served {
     pub(crate) number: u32,
     /// The first byte on the disk.
     pub(crate) start: u64,
-    /// As long as its device takes writes; see [`info`](Self::info).
+    /// The announcement to clients while the device takes writes; see [`info`](Self::info).
     pub(crate) info: ExportInfo,
     /// Its device.
     device_is_read_only: ReadOnly,

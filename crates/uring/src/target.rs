@@ -139,7 +139,7 @@ fn hole_limits(
     }
 }
 
-/// As many sectors in whole blocks.
+/// Rounds `sectors` down to whole blocks.
 fn whole(sectors: u64, block: u32) -> u32 {
     let block = u64::from(block / SECTOR_SIZE);
     (sectors / block * block) as u32

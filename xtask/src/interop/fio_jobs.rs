@@ -77,9 +77,9 @@ struct Least {
 }
 
 /// The expected counts for fio 3.33's source package, which has 65 plain files,
-const OF_PACKAGE: Least = Least { accepted: 56, equal: 30, covered: 30 };
+const OF_PACKAGE: Least = Least { accepted: 57, equal: 30, covered: 30 };
 /// and of fio's repository, of whose plain files fio 3.33 reads 78.
-const OF_REPOSITORY: Least = Least { accepted: 67, equal: 30, covered: 30 };
+const OF_REPOSITORY: Least = Least { accepted: 68, equal: 30, covered: 30 };
 
 /// The variable with the path to a checkout of fio's repository.
 const REPOSITORY: &str = "FIO_REPOSITORY";

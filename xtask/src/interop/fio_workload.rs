@@ -25,6 +25,7 @@ const SAME: &[&str] = &[
     "--rw=read --bssplit=4k/50:6k/50 --size=1m",
     "--rw=randread --bssplit=4k/50:6k/50 --size=1m",
     "--rw=randread --norandommap --bssplit=4k/50:64k/50 --size=64k",
+    "--rw=read --bs=8k --size=100k",
     // Several files.
     "--rw=read --nrfiles=4 --size=1m",
     "--rw=read --nrfiles=3 --size=100k",

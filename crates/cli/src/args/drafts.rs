@@ -7,7 +7,7 @@ use super::section::Section;
 use super::setting::Setting;
 use super::value::Value;
 use crate::error::UsageError;
-use crate::plan::{Plan, Time};
+use crate::plan::{Plan, Time, Written};
 use crate::units::KbBase;
 use blkmq_lab::workload::Job;
 
@@ -37,7 +37,9 @@ pub fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, U
         }
         let Some(name) = section.job() else {
             apply(section, &mut globals, &mut run, &mut faults);
-            written(section).into_iter().for_each(|pair| run.written.add_global(pair));
+            for pair in written(section) {
+                Written::add(&mut run.written.globals, pair);
+            }
             if file == 0 {
                 everywhere = globals.clone();
             }
@@ -157,10 +159,7 @@ fn written(section: &Section) -> Vec<(String, String)> {
         let (true, Some(value)) = (of_jobs, &setting.value) else { continue };
         // An option of its own in fio.
         let name = if setting.name == "fdatasync" { "fdatasync" } else { option.name };
-        match pairs.iter_mut().find(|(known, _)| known == name) {
-            Some((_, last)) => last.clone_from(value),
-            None => pairs.push((name.to_owned(), value.clone())),
-        }
+        Written::add(&mut pairs, (name.to_owned(), value.clone()));
     }
     pairs
 }

@@ -76,7 +76,7 @@ pub fn choose(
         None => Ok(null),
     }?;
     divide(asked, jobs, chosen.size_bytes)?;
-    Ok(chosen)
+    Ok(DeviceChoice { is_stand_in: true, ..chosen })
 }
 
 /// Tells `jobs` that have several files where these are on a device of `bytes`, which is not made of files of theirs.
@@ -303,7 +303,8 @@ fn choice(text: String, bytes: u64) -> DeviceChoice {
     let chosen_by = format!("--device {text}");
     let (name, notes, files) = ("uring".into(), Vec::new(), Vec::new());
     let kept = Kept::default();
-    DeviceChoice { name, text, chosen_by, size_bytes, keeps: true, notes, files, kept }
+    let is_stand_in = false;
+    DeviceChoice { name, text, chosen_by, size_bytes, keeps: true, notes, files, is_stand_in, kept }
 }
 
 /// The file system that a file is on, or will be.

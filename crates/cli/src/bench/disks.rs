@@ -16,7 +16,8 @@ pub struct Disks {
 type Counts = [u64; 11];
 
 impl Disks {
-    /// Those of the files of `plan`. None in virtual time, or without files, or where the kernel shows no disk.
+    /// Finds the disks below the files of `plan`. Without files, in virtual time, and where the kernel shows no disk there are
+    /// none.
     pub fn of(plan: &Plan) -> Self {
         let mut all: Vec<(PathBuf, Counts)> = Vec::new();
         let choices = plan.devices.iter().filter(|_| plan.time == Time::Real && plan.disk_util);
@@ -88,8 +89,8 @@ fn parse(text: &str) -> Option<Counts> {
     Some(counts)
 }
 
-/// The folder of the disk, in the kernel's tree, that the file at `path` is on, or that it is; of a partition its disk. The
-/// file may have to be made yet: then that of its folder.
+/// Returns the folder, in the kernel's tree, of the disk below the file or block device at `path`; for a partition that of
+/// the whole disk. For a file that does not exist yet its folder decides.
 #[cfg(target_os = "linux")]
 fn disk_of(path: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -104,7 +104,7 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
         ties: Ties::default(),
     };
     let window = Window::of(job, client.clock().now());
-    let pool = Pool::new(job, 0, ());
+    let pool = Pool::new(job, 0, bytes, ());
     drive(Worker::new(job, stream, pool, window), client, None, &Stop::default()).tally
 }
 

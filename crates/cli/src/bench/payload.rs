@@ -8,7 +8,7 @@ use blkmq::{BlockDevice, Device};
 use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{Buffer, Payload};
 use blkmq_engine::Config;
-use blkmq_lab::workload::{Buffers, Direction, Filler, Job, longest};
+use blkmq_lab::workload::{Buffers, Filler, Job, longest};
 
 /// The bytes that a worker's I/Os carry.
 ///
@@ -134,13 +134,11 @@ pub struct Pool<P: BenchPayload> {
 }
 
 impl<P: BenchPayload> Pool<P> {
-    /// A pool for the I/Os of a thread. A payload is made when it is first needed, so that a deep queue that is never
-    /// filled costs nothing.
-    pub fn new(job: &Job, thread: u32, source: P::Source) -> Self {
+    /// A pool for the I/Os of a thread on a device of `device_bytes`. A payload is made when it is first needed, so that a
+    /// deep queue that is never filled costs nothing.
+    pub fn new(job: &Job, thread: u32, device_bytes: u64, source: P::Source) -> Self {
         let depth = if P::CARRIES { job.depth.iodepth as usize } else { 0 };
-        let writes = job.rw.directions().contains(&Direction::Write);
-        let seed = job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread);
-        let filler = Filler::new(&job.contents, writes, seed);
+        let filler = Filler::new(job, thread, device_bytes);
         Self { free: Vec::with_capacity(depth), source, most: longest(job), filler }
     }
 
@@ -205,7 +203,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_and_never_grow() {
-        let mut pool: Pool<Buffer> = Pool::new(&job(), 0, ());
+        let mut pool: Pool<Buffer> = Pool::new(&job(), 0, 1 << 30, ());
         let (first, _) = used(&mut pool, 8192);
         for len in [512, 8192, 0, 4096] {
             assert_eq!(used(&mut pool, len), (first, Some(len)), "one buffer, never moved");
@@ -215,7 +213,7 @@ mod tests {
 
     #[test]
     fn nothing_is_carried_by_nothing() {
-        let mut pool: Pool<()> = Pool::new(&job(), 0, ());
+        let mut pool: Pool<()> = Pool::new(&job(), 0, 1 << 30, ());
         assert_eq!(used(&mut pool, 4096).1, None);
         assert!(pool.free.is_empty());
     }

@@ -142,7 +142,7 @@ impl Phase<'_> {
             let job = &plan.jobs[thread.job];
             let (source, trace) = (source.clone(), self.trace(*number));
             let cpus = plan.cpus.get(thread.job).and_then(Option::as_ref);
-            let number = thread.thread;
+            let (number, bytes) = (thread.thread, setup::bytes(device));
             move |ticket: Ticket<'_>| {
                 if let Some(cpus) = cpus {
                     cpus.bind(number).expect("one of the CPUs was there when the plan was made");
@@ -152,7 +152,7 @@ impl Phase<'_> {
                     return None;
                 }
                 let window = Window::of(job, client.clock().now());
-                let pool = Pool::new(job, number, source);
+                let pool = Pool::new(job, number, bytes, source);
                 let worker = Worker::new(job, stream, pool, window).with_journal(journal);
                 let worker = if plan.draws() { worker.with_course() } else { worker };
                 Some(drive(worker, client, trace, self.stop))

@@ -78,18 +78,17 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// The job of a thread, with its random seed combined with the run's seed. A run seed of 0 changes nothing, so that
-/// such a simulation accesses the same places as a bench.
-fn seeded<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a, Job> {
-    let job = &plan.jobs[thread.job];
-    match plan.time.seed().map(|seed| spec.seed_of(seed)) {
-        None | Some(0) => Cow::Borrowed(job),
-        Some(seed) => {
-            // The factor is odd, so that no two seeds give the same product; otherwise it is arbitrary.
-            let chance = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            Cow::Owned(Job { randseed: job.randseed ^ chance, ..job.clone() })
-        }
+/// The job of a thread in a run: on its device, and with its random seed combined with the run's seed. A run seed of 0
+/// changes nothing, so that such a simulation accesses the same places as a bench.
+fn job_of<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a, Job> {
+    let (job, ends_at_size) = (&plan.jobs[thread.job], spec.device.is_stand_in);
+    let seed = plan.time.seed().map_or(0, |seed| spec.seed_of(seed));
+    if seed == 0 && !ends_at_size {
+        return Cow::Borrowed(job);
     }
+    // The factor is odd, so that no two seeds give the same product; otherwise it is arbitrary.
+    let randseed = job.randseed ^ seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    Cow::Owned(Job { randseed, ends_at_size, ..job.clone() })
 }
 
 /// The I/O stream of a thread, and its verification; `ties` tie it to other threads.
@@ -103,8 +102,8 @@ pub fn stream(
     device: &Device,
     ties: Ties,
 ) -> Result<Stream, UsageError> {
-    let job = &*seeded(plan, spec, thread);
-    let bytes = device.shape().limits.capacity * u64::from(SECTOR_SIZE);
+    let job = &*job_of(plan, spec, thread);
+    let bytes = bytes(device);
     let refuse = |e: GeneratorError| UsageError::new(format!("job '{}': {e}", job.name));
     let generator = Generator::new(job, thread.thread, bytes).map_err(refuse)?;
     let mut verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
@@ -114,6 +113,11 @@ pub fn stream(
     let group = job.cgroup.as_deref().map_or(Ok(GroupId::ROOT), |name| plan.groups.find(name));
     let group = group.map_err(|e| UsageError::new(e.to_string()))?;
     Ok(Stream { generator, verifier, owner, group, ties })
+}
+
+/// The size of `device` in bytes.
+pub fn bytes(device: &Device) -> u64 {
+    device.shape().limits.capacity * u64::from(SECTOR_SIZE)
 }
 
 /// The credit that a thread of `job` needs for `iodepth` I/Os in flight, each divided into as many parts as possible.

@@ -64,7 +64,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         let mut program = |(number, thread): &(usize, &ThreadSpec)| {
             let job = &plan.jobs[thread.job];
             let stream = setup::stream(plan, spec, **thread, device, ties.of(plan, thread))?;
-            let buffers = Pool::<P>::new(job, thread.thread, ());
+            let buffers = Pool::<P>::new(job, thread.thread, setup::bytes(device), ());
             let journal = logs.journal(plan, spec, *number, job)?;
             let (course, pid) = (plan.draws(), watch::pid(*number));
             Ok(Program { job, stream, buffers, course, journal, pid })

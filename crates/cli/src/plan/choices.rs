@@ -2,6 +2,7 @@
 
 use crate::error::UsageError;
 use crate::report::Format;
+use blkmq_lab::workload::DedupeMode;
 use std::fmt;
 
 /// A closed set of words.
@@ -92,6 +93,11 @@ impl Choice for Nomerges {
 impl Choice for ScopeChoice {
     const WORDS: &'static [(&'static str, Self)] =
         &[("queue", Self::Queue), ("hwqueue", Self::HwQueue)];
+}
+
+impl Choice for DedupeMode {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("repeat", Self::Repeat), ("working_set", Self::WorkingSet)];
 }
 
 impl Choice for Format {

@@ -1,5 +1,6 @@
 //! Prints jobs in fio's spelling: the output can be given to `blkmq bench`, or to fio, as a job file.
 
+use super::Choice;
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
     Amount, BlockSize, CmdPrio, Contents, Direction, Distribution, ExitWhat, FileService, Flow,
@@ -290,6 +291,10 @@ fn contents(out: &mut Section<'_>, contents: &Contents) {
         out.line("buffer_compress_percentage", share);
     }
     out.unless("buffer_compress_chunk", contents.chunk, default.chunk);
+    out.unless("dedupe_percentage", contents.dedupe, default.dedupe);
+    out.unless("dedupe_mode", contents.dedupe_mode.word(), default.dedupe_mode.word());
+    out.unless("dedupe_working_set_percentage", contents.working_set, default.working_set);
+    out.flag("dedupe_global", contents.is_global);
     out.flag("refill_buffers", contents.refills);
     if !contents.scrambles {
         out.line("scramble_buffers", 0);

@@ -111,7 +111,8 @@ fn transfer(line: &mut Line, name: &str, direction: &Direction, listed: &[Percen
         add(field, whole(latency.map(|l| percentile.of(&l.0))));
     }
     for percentile in listed {
-        let name = percentile.text().trim_end_matches(['0', '.']).replace('.', "_");
+        let text = percentile.text();
+        let name = text.trim_end_matches('0').trim_end_matches('.').replace('.', "_");
         add(&format!("clat_p{name}_ns"), whole(latency.map(|l| percentile.of(&l.0))));
     }
     add("clat_max_ns", whole(latency.map(|l| l.0.max())));
@@ -229,9 +230,9 @@ mod tests {
     #[test]
     fn percentiles_that_are_listed_have_columns() {
         let mut report = sample::single();
-        report.runs[0].jobs[0].percentiles = percentile::all(&[25.0, 50.0, 99.999]);
+        report.runs[0].jobs[0].percentiles = percentile::all(&[15.0, 25.0, 50.0, 99.999, 100.0]);
         let rows = parse(&render(&report));
-        for name in ["read_clat_p25_ns", "read_clat_p99_999_ns"] {
+        for name in ["read_clat_p25_ns", "read_clat_p99_999_ns", "read_clat_p100_ns"] {
             assert!(cell(&rows, 1, name).parse::<u64>().expect("a time") > 0, "{name}");
         }
     }

@@ -1,7 +1,7 @@
 //! The figures of a disk below the files of a run, with fio's names.
 
-/// The counts of the kernel's block layer, of all programs, while the runs went on.
-#[derive(Clone, PartialEq, Debug, Default)]
+/// The counts of the kernel's block layer for all programs, during the runs.
+#[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Disk {
     /// The name of the disk in the kernel's tree.
     pub name: String,

@@ -4,6 +4,7 @@
 //! as fio's do, and a few bytes of each sector change with each write.
 
 use super::verify::Pattern;
+use super::{Direction, Job};
 use blkmq_core::{Rng, SECTOR_SIZE};
 
 /// The bytes that writes carry.
@@ -21,6 +22,23 @@ pub struct Contents {
     pub compress: Option<u8>,
     /// `buffer_compress_chunk`, in bytes.
     pub chunk: u32,
+    /// `dedupe_percentage`: the share of writes that repeat the bytes of another one.
+    pub dedupe: u8,
+    /// `dedupe_mode`: the writes that are repeated.
+    pub dedupe_mode: DedupeMode,
+    /// `dedupe_working_set_percentage`: the buffers of the working set, as a share of those that the job writes.
+    pub working_set: u8,
+    /// `dedupe_global`: all jobs have one working set.
+    pub is_global: bool,
+}
+
+/// The writes that are repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DedupeMode {
+    /// The last one that was not a repetition.
+    Repeat,
+    /// Any one of a working set.
+    WorkingSet,
 }
 
 impl Default for Contents {
@@ -32,6 +50,10 @@ impl Default for Contents {
             pattern: None,
             compress: None,
             chunk: 512,
+            dedupe: 0,
+            dedupe_mode: DedupeMode::Repeat,
+            working_set: 5,
+            is_global: false,
         }
     }
 }
@@ -43,14 +65,37 @@ pub struct Filler {
     contents: Contents,
     /// The thread writes at all.
     writes: bool,
+    repeats: Repeats,
+}
+
+/// The choice of the bytes that a write repeats. A buffer is the state of the generator that made it.
+#[derive(Clone, Debug)]
+struct Repeats {
+    choice: Rng,
+    /// The last unique buffer.
+    last: Rng,
+    /// The number of the first buffer of the working set.
+    first: u64,
+    /// The length of the working set.
+    buffers: u64,
 }
 
 impl Filler {
-    /// For a thread that writes these contents, or that does not write. Each thread has a seed of its own.
+    /// For thread `thread` of `job` on a device of `device_bytes`. Each thread has a seed of its own.
     #[must_use]
-    pub fn new(contents: &Contents, writes: bool, seed: u64) -> Self {
+    pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Self {
+        let contents = job.contents.clone();
+        let writes = job.rw.directions().contains(&Direction::Write);
         // Other bytes than places: the two streams must not repeat each other.
-        Self { rng: Rng::new(seed ^ 0x6275_6666), contents: contents.clone(), writes }
+        let seed = job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread) ^ 0x6275_6666;
+        let rng = Rng::new(seed);
+        let regions = job.regions(thread, device_bytes).unwrap_or_default();
+        let bytes: u64 = regions.iter().map(|region| region.size).sum();
+        let buffers = bytes / job.smallest_block() * u64::from(contents.working_set) / 100;
+        let choice = Rng::new(seed.rotate_left(32));
+        let first = if contents.is_global { job.randseed } else { choice.clone().next_u64() };
+        let repeats = Repeats { choice, last: rng.clone(), first, buffers: buffers.max(1) };
+        Self { rng, contents, writes, repeats }
     }
 
     /// Fills a buffer that has just been made.
@@ -79,18 +124,34 @@ impl Filler {
     }
 
     fn fill(&mut self, bytes: &mut [u8]) {
-        let share = self.contents.compress.unwrap_or(match self.contents.pattern {
-            Some(_) => 100,
-            None => 0,
-        });
-        for chunk in bytes.chunks_mut(self.contents.chunk as usize) {
+        let Self { rng, contents, repeats, .. } = self;
+        if repeats.choice.chance(contents.dedupe.into(), 100) {
+            let mut rng = match contents.dedupe_mode {
+                DedupeMode::Repeat => repeats.last.clone(),
+                DedupeMode::WorkingSet => {
+                    let at = repeats.choice.below(repeats.buffers);
+                    Rng::new(repeats.first.wrapping_add(at))
+                }
+            };
+            contents.fill(&mut rng, bytes);
+        } else {
+            repeats.last = rng.clone();
+            contents.fill(rng, bytes);
+        }
+    }
+}
+
+impl Contents {
+    fn fill(&self, rng: &mut Rng, bytes: &mut [u8]) {
+        let share = self.compress.unwrap_or(if self.pattern.is_some() { 100 } else { 0 });
+        for chunk in bytes.chunks_mut(self.chunk as usize) {
             let fixed = chunk.len() * usize::from(share) / 100;
             let (random, fixed) = chunk.split_at_mut(chunk.len() - fixed);
             for word in random.chunks_mut(8) {
-                let value = self.rng.next_u64().to_le_bytes();
+                let value = rng.next_u64().to_le_bytes();
                 word.copy_from_slice(&value[..word.len()]);
             }
-            match &self.contents.pattern {
+            match &self.pattern {
                 Some(pattern) => pattern.fill(0, fixed),
                 None => fixed.fill(0),
             }
@@ -100,10 +161,29 @@ impl Filler {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Amount, Rw};
     use super::*;
+    use std::collections::BTreeSet;
 
     fn filler(contents: &Contents) -> Filler {
-        Filler::new(contents, true, 7)
+        of_job(0, contents)
+    }
+
+    /// Of a job that writes 256 blocks.
+    fn of_job(index: u32, contents: &Contents) -> Filler {
+        let (size, contents) = (Some(Amount::Bytes(1 << 20)), contents.clone());
+        let job = Job { rw: Rw::Write, index, size, contents, ..Job::default() };
+        Filler::new(&job, 0, 1 << 30)
+    }
+
+    /// The first sectors of 1000 writes.
+    fn writes(filler: &mut Filler) -> Vec<[u8; 512]> {
+        let one = |_| {
+            let mut bytes = [0; 512];
+            filler.next(&mut bytes);
+            bytes
+        };
+        Vec::from_iter((0..1000).map(one))
     }
 
     fn zeroes(bytes: &[u8]) -> usize {
@@ -158,6 +238,34 @@ mod tests {
         assert_eq!(zeroes(&most[1024..]), 3072);
         let marked = compress(50, 512, "0xab");
         assert!(marked.chunks(512).all(|chunk| chunk[256..].iter().all(|byte| *byte == 0xab)));
+    }
+
+    #[test]
+    fn a_share_of_writes_repeats_the_last_unique_one() {
+        let contents = Contents { dedupe: 30, refills: true, ..Contents::default() };
+        let writes = writes(&mut filler(&contents));
+        let unique = BTreeSet::from_iter(&writes).len();
+        assert!((670..730).contains(&unique), "{unique} of 1000");
+        assert_eq!(writes.windows(2).filter(|pair| pair[0] == pair[1]).count(), 1000 - unique);
+    }
+
+    #[test]
+    fn a_share_of_writes_is_of_a_working_set_which_jobs_may_share() {
+        let (dedupe_mode, working_set) = (DedupeMode::WorkingSet, 10);
+        let contents = Contents {
+            dedupe: 100,
+            dedupe_mode,
+            working_set,
+            refills: true,
+            ..Contents::default()
+        };
+        let set = |index, is_global| {
+            let contents = Contents { is_global, ..contents.clone() };
+            BTreeSet::from_iter(writes(&mut of_job(index, &contents)))
+        };
+        assert_eq!(set(0, false).len(), 25, "a tenth of 256 blocks");
+        assert!(set(0, false).is_disjoint(&set(1, false)));
+        assert_eq!(set(0, true), set(1, true));
     }
 
     #[test]

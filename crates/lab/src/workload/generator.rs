@@ -193,7 +193,7 @@ impl Generator {
             hole: (job.hole / i64::from(SECTOR_SIZE), region.io_size > region.size),
             prios: Prios::new(job, job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread)),
             start: region.start / u64::from(SECTOR_SIZE),
-            // Zones go on to the end of the file, as in fio.
+            // As in fio, zones extend to the end of the file.
             end: (region.start + if job.strided.is_some() { region.room } else { region.size })
                 / u64::from(SECTOR_SIZE),
             queued: None,

@@ -35,6 +35,8 @@ pub struct Job {
     pub blockalign: PerDirection<Option<u32>>,
     /// `size`: the length of each thread's region; `None` is the rest of the device.
     pub size: Option<Amount>,
+    /// The file ends with `size`, as one that fio makes for the job does.
+    pub ends_at_size: bool,
     /// `io_size`: the bytes that a thread issues in one pass; `None` is `size`, and a share is one of `size`.
     pub io_size: Option<Amount>,
     /// `offset` of the first thread's region.
@@ -201,6 +203,7 @@ impl Default for Job {
             bs: PerDirection::all(BlockSize::Fixed(4096)),
             blockalign: PerDirection::all(None),
             size: None,
+            ends_at_size: false,
             io_size: None,
             offset: Amount::ZERO,
             offset_increment: Amount::ZERO,

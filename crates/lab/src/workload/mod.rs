@@ -43,7 +43,7 @@ mod zones;
 pub use amount::Amount;
 pub use block_size::{BlockSize, BlockSizeError};
 pub use cmdprio::CmdPrio;
-pub use contents::{Contents, Filler};
+pub use contents::{Contents, DedupeMode, Filler};
 pub use direction::{Direction, PerDirection, Rw};
 pub use distribution::{Distribution, DistributionError};
 pub use exit::{Exit, ExitWhat};

@@ -132,6 +132,7 @@ impl Job {
         if size < needed {
             return Err(RegionError::TooSmall { size, bs: needed });
         }
+        let room = if self.ends_at_size { size } else { room };
         let (whole, size) = (size, self.whole_blocks(size, room, granule));
         // A pass ends with the I/O that reaches it, so no share needs to be whole blocks; nor does the size in zones, or that
         // of places that are drawn independently.
@@ -146,8 +147,8 @@ impl Job {
         Ok(Region { file: 0, start, size, room, io_size })
     }
 
-    /// `size` in whole blocks of `granule` bytes. As in fio, the last block of a sequential job with one block size may lie
-    /// partly behind `size`, if the file goes on there.
+    /// `size` in whole blocks of `granule` bytes. As in fio, the last block of a sequential job with one block size may end
+    /// beyond `size`, if the file is longer.
     fn whole_blocks(&self, size: u64, room: u64, granule: u64) -> u64 {
         let down = size - size % granule;
         let fixed = |bs: &BlockSize| *bs == BlockSize::Fixed(granule as u32);
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(job.region(0, GIB).expect("fits").size, 8192);
     }
 
-    /// As with fio 3.33, if the file goes on behind `size`: 15 blocks were read, and 40 KiB never.
+    /// As with fio 3.33 where the file is longer than `size`: 15 blocks were read, and the last 40 KiB were not.
     #[test]
     fn the_last_block_of_a_sequential_job_may_reach_over_its_size() {
         let blocks = |rw, size: u64, device: u64, bs: BlockSize| {
@@ -304,6 +305,9 @@ mod tests {
             assert_eq!(blocks(rw, 1000 * KIB, 1000 * KIB, fixed(64)), (960, 960), "the end");
         }
         assert_eq!(blocks(Rw::Read, 9120, GIB, fixed(4)), (12, 12));
+        let (size, ends_at_size) = (Some(Amount::Bytes(10 * KIB)), true);
+        let own = Job { size, ends_at_size, ..Job::default() }.region(0, GIB).expect("fits");
+        assert_eq!((own.size, own.room), (8 * KIB, 10 * KIB), "the file is the job's own");
         assert_eq!(blocks(Rw::RandRead, 1000 * KIB, GIB, fixed(64)), (960, 960));
         let split = BlockSize::Split(vec![(64 * 1024, 50), (128 * 1024, 50)]);
         assert_eq!(blocks(Rw::Read, 1000 * KIB, GIB, split), (960, 960));

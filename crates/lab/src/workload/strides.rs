@@ -6,7 +6,7 @@ use std::fmt;
 /// `zonesize` and its companions, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Strided {
-    /// `zonesize`: the I/O goes on in the next zone when this much was done in one.
+    /// `zonesize`: the amount of I/O in a zone before the next one.
     pub size: u64,
     /// `zonerange`: the length of a zone.
     pub range: u64,
@@ -74,7 +74,7 @@ impl Strided {
 pub(super) enum AtEnd {
     /// It lies before the end.
     No,
-    /// The I/O goes on in the first zone, which begins at this sector.
+    /// The next I/O is in the first zone, which begins at this sector.
     First(u64),
     /// The pass is over.
     Over,
@@ -92,13 +92,13 @@ pub(super) struct Strides {
     left: u64,
     /// The end of the file within a zone does not end the pass: `io_size` does.
     goes_on: bool,
-    /// Has the pass come to the end of the file within a zone?
+    /// The pass has reached the end of the file within a zone.
     is_over: bool,
 }
 
 impl Strides {
-    /// Those that begin at byte `start` of a file that has `room` bytes from there on. As in fio they go on to its end:
-    /// the size of the job is the amount of I/O.
+    /// Zones from byte `start` to the end of the file, `room` bytes later. As in fio, the size of the job limits the amount of
+    /// I/O and not its places. With `goes_on`, an end of the file within a zone leads to the first zone.
     pub(super) fn new(strided: Strided, (start, room): (u64, u64), goes_on: bool) -> Self {
         let sectors = |bytes: u64| bytes / u64::from(SECTOR_SIZE);
         let Strided { size, range, skip } = strided;
@@ -114,8 +114,8 @@ impl Strides {
         }
     }
 
-    /// A pass begins. As in fio, it goes on where the last one ended, unless that was the end of the file; then the
-    /// start of the first zone is returned.
+    /// Begins a pass. As in fio, it continues where the last one ended. Returns the start of the first zone if that was the
+    /// end of the file.
     pub(super) fn restart(&mut self) -> Option<u64> {
         std::mem::take(&mut self.is_over).then(|| {
             self.left = self.size;
@@ -136,7 +136,7 @@ impl Strides {
         }
     }
 
-    /// `sectors` were issued in the zone at `start`. Returns the start of the next zone if the I/O goes on there. As
+    /// `sectors` were issued in the zone at `start`. Returns the start of the next zone if the next I/O belongs there. As
     /// in fio, the first zone follows the last one, of which the end may be missing. Random places are drawn in whole
     /// zones.
     pub(super) fn advance(&mut self, start: u64, sectors: u64, random: bool) -> Option<u64> {
@@ -199,7 +199,11 @@ mod tests {
         let round = [64512, 64576, 64832, 64896, 65152, 65216, 65472];
         assert_eq!(places(&job(1024, 64512, 192)), round, "the file ends within a zone");
         let more = Job { io_size: Some(Amount::Bytes(960 * K)), ..job(512, 64512, 192) };
-        assert_eq!(places(&more), [&round[..], &round, &round[..1]].concat(), "io_size goes on");
+        assert_eq!(
+            places(&more),
+            [&round[..], &round, &round[..1]].concat(),
+            "io_size continues at the start"
+        );
         let gap = [64512, 64576, 64768, 64832, 65024, 65088, 65280, 65344];
         assert_eq!(places(&job(1024, 64512, 128)), gap.repeat(2), "it ends between two zones");
         let twice = Job { loops: 2, ..job(256, 0, 192) };

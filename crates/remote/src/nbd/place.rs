@@ -37,9 +37,9 @@ pub(crate) struct Flight {
     depth: u32,
     /// Places whose requests have not been sent, or not to the end, on the present connection.
     pub(crate) unsent: VecDeque<u32>,
-    /// Those that go behind them, as soon as fewer than `window` requests are not answered.
+    /// Places whose requests follow when fewer than `window` requests are unanswered.
     held: VecDeque<u32>,
-    /// All requests, unless connections were lost at some of them again and again.
+    /// The most unanswered requests: any number, unless some are suspects.
     window: usize,
     /// Requests of which [`Suspicion::is_suspect`] is true.
     suspects: usize,

@@ -28,14 +28,14 @@ pub(crate) enum Cause {
 pub(crate) struct Suspicion {
     /// Losses while it was sent and not answered.
     losses: u8,
-    /// Those of them that no other request can have caused; a silence counts for three.
+    /// Losses that no other request can have caused; a silence counts for three.
     alone: u8,
     /// Requests that the server had answered at the first loss.
     answered: u64,
 }
 
 impl Suspicion {
-    /// The connection is lost for this cause; the server has answered `answered` requests by now.
+    /// The connection is lost for this cause, after `answered` answers of the server.
     pub(crate) fn lost(&mut self, cause: Cause, answered: u64) {
         if self.losses == 0 {
             self.answered = answered;

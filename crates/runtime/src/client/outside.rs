@@ -97,7 +97,7 @@ impl<P: Payload> Client<P> {
         Sleep::Until((due < Instant::MAX).then_some(due))
     }
 
-    /// Does the work that is due, and never sleeps.
+    /// Does the work that is due. Never sleeps.
     #[cfg(feature = "tokio")]
     pub(crate) fn work(&mut self) {
         self.submitter.poll(self.clock.now());

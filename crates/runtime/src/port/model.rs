@@ -202,12 +202,12 @@ impl State {
     }
 }
 
-/// As if this were the machine.
+/// The CPUs of the model's machine.
 pub(crate) fn available_cpus() -> u16 {
     world().cpus
 }
 
-/// As the system call, whose answer it gives.
+/// Sleeps until a descriptor is ready, in the model; the answer is that of the system call.
 pub(crate) fn poll(fds: &mut [PollFd<'_>], left: Option<Nanos>) -> rustix::io::Result<usize> {
     let mut found = Ok(0);
     world().sleep(left, || {

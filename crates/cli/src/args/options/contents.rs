@@ -1,18 +1,10 @@
 //! fio's options for the bytes that writes carry where none are verified.
 
+use super::Opt;
+use super::pattern::job;
 use super::verify::bytes_of;
-use super::{Group, Opt};
 use crate::error::UsageError;
 use blkmq_lab::workload::verify::Pattern;
-
-const fn job(
-    name: &'static str,
-    accepts: &'static str,
-    help: &'static str,
-    apply: super::ApplyJob,
-) -> Opt {
-    Opt::job(Group::Pattern, name, accepts, help, apply)
-}
 
 /// The table.
 pub const OPTIONS: &[Opt] = &[
@@ -63,4 +55,33 @@ pub const OPTIONS: &[Opt] = &[
         d.job.contents.chunk = v.count(1..=1u32 << 30)?;
         Ok(())
     }),
+    job("dedupe_percentage", "0..100", "writes that repeat the bytes of another one", |d, v| {
+        d.job.contents.dedupe = v.count(0..=100u8)?;
+        // As in fio: otherwise all writes from one buffer would be alike.
+        d.job.contents.refills |= d.job.contents.dedupe > 0;
+        Ok(())
+    }),
+    job(
+        "dedupe_mode",
+        "WORD",
+        "these are the last unique write (repeat, default) or some of a working_set",
+        |d, v| {
+            d.job.contents.dedupe_mode = v.choice()?;
+            Ok(())
+        },
+    ),
+    job(
+        "dedupe_working_set_percentage",
+        "0..100",
+        "the working set, as a share of the blocks of the job (5)",
+        |d, v| {
+            d.job.contents.working_set = v.count(0..=100u8)?;
+            Ok(())
+        },
+    ),
+    job("dedupe_global", "", "all jobs have one working set", |d, v| {
+        d.job.contents.is_global = v.flag()?;
+        Ok(())
+    })
+    .flag(),
 ];

@@ -13,7 +13,6 @@ pub const DEFAULTS: &[Default] = &[
     ("block_error_percentiles", OFF),
     ("bs_unaligned", OFF),
     ("create_only", OFF),
-    ("dedupe_percentage", OFF),
     ("exitall_on_error", OFF),
     ("file_append", OFF),
     ("ignore_zone_limits", OFF),

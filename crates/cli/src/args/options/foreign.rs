@@ -5,7 +5,6 @@ use super::{Group, Kind, Meaning, Opt};
 const THREADS: &str = "jobs are always threads";
 const CACHE: &str = "the page cache is passed by, or left as it is";
 const MEMORY: &str = "buffers are aligned, and registered with the kernel where that helps";
-const NO_DEDUPE: &str = "no share of equal blocks is written; see buffer_compress_percentage";
 const ENGINE: &str = "I/O goes through blkmq, not through a system call";
 const FILES: &str = "files are laid out before the first run, written through, and stay";
 const REPEATS: &str = "streams always repeat; randseed chooses another";
@@ -57,7 +56,6 @@ pub const OPTIONS: &[Opt] = &[
     bare("pre_read", CACHE),
     valued("fadvise_hint", CACHE),
     bare("fixedbufs", MEMORY),
-    not_built("dedupe_percentage", NO_DEDUPE),
     valued("mem", MEMORY).or(&["iomem"]),
     valued("mem_align", MEMORY).or(&["iomem_align"]),
     valued("lockmem", MEMORY),

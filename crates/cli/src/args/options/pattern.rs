@@ -7,7 +7,7 @@ use crate::error::UsageError;
 use crate::units;
 use blkmq_lab::workload::{BlockSize, Direction};
 
-const fn job(
+pub(super) const fn job(
     name: &'static str,
     accepts: &'static str,
     help: &'static str,

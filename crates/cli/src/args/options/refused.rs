@@ -20,7 +20,6 @@ const RIGHTS: &str = "jobs have the rights of the command";
 const REMOTE: &str = "runs are local";
 const FORMAT: &str = "the format of results is fixed; see --output-format";
 const OTHER_WORK: &str = "fio itself does this";
-const DATA: &str = "no share of equal blocks is written; see buffer_compress_percentage";
 const ENDS: &str = "groups end with the run";
 const NETWORK: &str = "only clients in a network need it";
 const MEMORY: &str = "memory is not reserved in advance";
@@ -67,9 +66,6 @@ pub const OPTIONS: &[Opt] = &[
     not_built("log_alternate_epoch_clock_id", LOGS),
     not_built("block_error_percentiles", FORMAT).flag(),
     not_built("stats", FORMAT).flag(),
-    valued("dedupe_mode", DATA),
-    valued("dedupe_working_set_percentage", DATA),
-    bare("dedupe_global", DATA),
     valued("hugepage_size", MEMORY),
     bare("cgroup_nodelete", ENDS),
     not_built("profile", OTHER_WORK),

@@ -99,6 +99,7 @@ mod tests {
             keeps: true,
             notes: Vec::new(),
             files: files.iter().map(placed).collect(),
+            is_stand_in: false,
             kept: Kept::default(),
         }
     }

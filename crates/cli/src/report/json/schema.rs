@@ -27,37 +27,8 @@ pub(super) struct Document<'a> {
     global_options: Map<&'a str, &'a str>,
     jobs: Vec<Job<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    disk_util: Vec<DiskUtil<'a>>,
+    disk_util: Vec<&'a Disk>,
     blkmq: About<'a>,
-}
-
-#[derive(serde::Serialize)]
-struct DiskUtil<'a> {
-    name: &'a str,
-    read_ios: u64,
-    write_ios: u64,
-    read_merges: u64,
-    write_merges: u64,
-    read_ticks: u64,
-    write_ticks: u64,
-    in_queue: u64,
-    util: f64,
-}
-
-impl<'a> From<&'a Disk> for DiskUtil<'a> {
-    fn from(disk: &'a Disk) -> Self {
-        Self {
-            name: &disk.name,
-            read_ios: disk.read_ios,
-            write_ios: disk.write_ios,
-            read_merges: disk.read_merges,
-            write_merges: disk.write_merges,
-            read_ticks: disk.read_ticks,
-            write_ticks: disk.write_ticks,
-            in_queue: disk.in_queue,
-            util: disk.util,
-        }
-    }
 }
 
 /// An object of blkmq's own: the facts that a reader needs to judge and to repeat the report.
@@ -200,7 +171,7 @@ impl<'a> Document<'a> {
             time: number::date(report.time_ms),
             global_options: texts(&report.global_options),
             jobs,
-            disk_util: report.disks.iter().map(DiskUtil::from).collect(),
+            disk_util: report.disks.iter().collect(),
             blkmq: About::new(report),
         }
     }
