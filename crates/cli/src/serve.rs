@@ -79,6 +79,8 @@ fn serve(
     let disks = disks(&wanted, &heard).map_err(failed)?;
     // Last, so that a client that reaches the server is answered.
     let listeners = sockets::listeners(&wanted, handed_over).map_err(failed)?;
+    // Clients may have an answer from the first moment on, and a signal then has the server drain.
+    heard.serves();
     let mut server = start(&wanted, disks, listeners).map_err(failed)?;
     let control = wanted.control.path(server.listening());
     let page = start_http(&wanted, &mut server).map_err(failed)?;
@@ -96,7 +98,6 @@ fn serve(
     let watchdog = supervisor::Watchdog::start(server.handle());
     let (devices, exports) = (server.disks().len(), server.exports().len());
     supervisor::ready(&format!("serves {exports} exports of {devices} devices"));
-    heard.serves();
     while heard.wait() == signals::Asked::Reload {
         // Its lines are logged.
         let _ = Running(Arc::clone(&reloader)).reload();

@@ -115,6 +115,29 @@ fn what_cannot_be_served_is_refused_with_what_can() {
     assert!(code == Some(1) && error.contains("not in a disk of 1073741824 bytes"), "{error}");
 }
 
+/// A signal between the first answer to a client and the server's own word that it serves ended the program at that moment,
+/// with 1 and whatever was in flight.
+#[test]
+fn a_signal_after_the_first_answer_has_the_server_drain() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("early.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    for _ in 0..32 {
+        let mut client = UnixStream::connect(&socket).expect("it listens");
+        let handed = OwnedFd::from(listener.try_clone().expect("a descriptor"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+        command.args(["serve", "--device=memory,size=1", "--workers=1"]).stdin(handed);
+        command.env("LISTEN_FDS", "1").env("LISTEN_FDS_FIRST_FD", "0").env_remove("LISTEN_PID");
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.expect("it starts");
+        client.read_exact(&mut [0; 18]).expect("it greets");
+        // Not by `kill`, which takes a millisecond to start.
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).expect("it is there");
+        assert_eq!(ended(child), (Some(0), String::new()));
+    }
+}
+
 #[test]
 fn sockets_that_are_handed_over_are_served_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");

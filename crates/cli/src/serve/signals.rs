@@ -72,7 +72,7 @@ impl Heard {
         done
     }
 
-    /// The server serves.
+    /// The server begins to serve: signals are kept for [`wait`](Self::wait) from now on.
     pub fn serves(&self) {
         self.progress.phase.store(SERVES, Ordering::Relaxed);
     }
