@@ -40,6 +40,7 @@ const fn figures(name: &'static str, help: &'static str, cell: fn(&Run, &Run) ->
 #[must_use]
 pub fn columns(report: &Report) -> Vec<Column> {
     let varying = Varying::of(report);
+    let scopes = report.runs.windows(2).any(|pair| pair[0].scope != pair[1].scope);
     let merged = report.runs.iter().any(|run| run.counters.merges.total() > 0);
     let verified = report.runs.iter().any(|run| verified(run).is_some());
     let locked = report.runs.iter().any(|run| run.waited_share().is_some());
@@ -49,7 +50,7 @@ pub fn columns(report: &Report) -> Vec<Column> {
             words("scheduler", "and those of its attributes that were set", |r, _| scheduler(r)),
         ),
         (true, words("access", "how threads reach the elevator", |r, _| r.access.clone())),
-        (varying.scope, words("scope", "what one elevator serves", |r, _| r.scope.clone())),
+        (scopes, words("scope", "what one elevator serves", |r, _| r.scope.clone())),
         (varying.device, words("device", "what the I/O went to", |r, _| r.device.text.clone())),
         (true, figures("threads", "that submitted", |r, _| r.threads.to_string())),
         (true, figures("IOPS", "I/Os per second of all threads", |r, _| count(r.iops()))),

@@ -4,14 +4,20 @@
 //! A difference that does not exceed the differences between repetitions is not reported. Nothing is concluded from a
 //! single run.
 
+use super::job_figures::{Served, served};
 use super::label::{Series, Varying, scheduler, series};
 use super::model::{Report, Run};
-use super::number::{counted, nanos, percent};
+use super::number::{count, counted, nanos, percent};
+use super::percentile::Percentile;
 
 /// The most names that a sentence can hold and still be read.
 const MOST: usize = 4;
+/// A job is served worse by one run than by another if its rates differ by this factor, beside the noise.
+const WORSE: f64 = 1.5;
+/// A job is served worse than the others if its median latency is so many times theirs.
+const MUCH_SLOWER: u64 = 10;
 
-/// The sentences, at most four; none for a single run.
+/// The sentences, at most five; none for a single run.
 #[must_use]
 pub fn findings(report: &Report) -> Vec<String> {
     if report.runs.iter().any(|run| run.is_cut) {
@@ -25,13 +31,62 @@ pub fn findings(report: &Report) -> Vec<String> {
     }
     if report.seed.is_some() {
         // A simulation assumes the CPU costs, so that nothing follows from its rates.
-        return merging(report).into_iter().collect();
+        return [worst_served(report), merging(report)].into_iter().flatten().collect();
     }
     let all = series(report);
-    [cost(report), scaling(report, &all), access(report), merging(report)]
+    [worst_served(report), cost(report), scaling(report, &all), access(report), merging(report)]
         .into_iter()
         .flatten()
         .collect()
+}
+
+/// The job that one run serves much worse than another one or, if there is none, a job that every run serves much worse
+/// than the other jobs. Where the processor is the bottleneck, nothing is said.
+fn worst_served(report: &Report) -> Option<String> {
+    let first = &report.runs[0];
+    let is_like = |run: &Run| run.device.text == first.device.text && run.threads == first.threads;
+    if first.device.kind.is_cpu_bound() || !report.runs.iter().all(is_like) {
+        return None;
+    }
+    let varying = Varying::of(report);
+    let all = served(report);
+    let noise = report.runs.iter().filter_map(Run::spread).fold(0.0, f64::max);
+    let worst = |rows: &[Served<'_>]| {
+        let least = rows.iter().min_by(|a, b| a.iops.total_cmp(&b.iops))?;
+        let most = rows.iter().max_by(|a, b| a.iops.total_cmp(&b.iops))?;
+        let times = most.iops / least.iops;
+        let says = format!(
+            "{} does {} {} per second with {}, and {} with {}.",
+            least.job,
+            count(least.iops),
+            least.kind,
+            varying.run_name(least.run),
+            count(most.iops),
+            varying.run_name(most.run)
+        );
+        (times > WORSE + noise).then_some((times, says))
+    };
+    let by_job = || all.chunk_by(|a, b| a.job == b.job && a.kind == b.kind);
+    // Of equal ones the first.
+    let differing = by_job().filter_map(worst).rev().max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((_, says)) = differing {
+        return Some(says);
+    }
+    let slow =
+        |rows: &&[Served<'_>]| rows.iter().filter_map(|it| it.percentile(Percentile::P50)).min();
+    let slowest = by_job().filter(|rows| slow(rows).is_some()).rev().max_by_key(slow)?;
+    let half = slow(&slowest)?;
+    let others = by_job()
+        .filter(|rows| rows[0].job != slowest[0].job)
+        .filter_map(|rows| rows.iter().filter_map(|it| it.percentile(Percentile::P50)).max());
+    let is_apart = others.max().is_some_and(|other| half > MUCH_SLOWER * other);
+    is_apart.then(|| {
+        let Served { job, kind, .. } = slowest[0];
+        format!(
+            "{job} is served worst in every run: half of its {kind} take {} or longer.",
+            nanos(half as f64)
+        )
+    })
 }
 
 /// The cost of each scheduler over `none`, with the fewest threads that were tried.
@@ -85,7 +140,7 @@ fn cost(report: &Report) -> Option<String> {
     Some(if in_time {
         format!("{threads}, an I/O takes {} with none; {clauses}.", nanos(per_io(base)))
     } else {
-        let rate = super::number::count(base.iops());
+        let rate = count(base.iops());
         format!("{threads}, none does {rate} I/Os per second; {clauses}.")
     })
 }
@@ -254,6 +309,35 @@ mod tests {
         let report = Report { seed: Some(0), ..sample::comparison() };
         let found = findings(&report);
         assert!(found.len() == 1 && found[0].starts_with("Merging spared"), "{found:?}");
+    }
+
+    /// Regression test: the sums of a comparison said nothing of a job that one scheduler starved.
+    #[test]
+    fn a_starved_job_is_named() {
+        let mut report = sample::starved();
+        let says = "db does 2.00 reads per second with none, and 80.0 with bfq.";
+        assert_eq!(findings(&report)[0], says);
+        report.runs[0].device.kind = DeviceKind::Null;
+        assert!(!findings(&report).iter().any(|it| it.contains("db")), "assumed costs");
+        // Every run starves it.
+        let mut report = sample::starved();
+        report.runs[1].jobs = report.runs[0].jobs.clone();
+        let fast = report.runs[0].jobs[0].read.clat.clone();
+        for run in &mut report.runs {
+            run.jobs[1].read.clat =
+                sample::run("none", "combining", 1, 500, 2_000_000).jobs[0].read.clat.clone();
+        }
+        let half = Percentile::P50.of(&fast.expect("measured").0);
+        let says = format!(
+            "db is served worst in every run: half of its reads take {} or longer.",
+            nanos(half as f64)
+        );
+        assert_eq!(findings(&report)[0], says);
+        for run in &mut report.runs {
+            run.jobs[1] = run.jobs[0].clone();
+            run.jobs[1].name = "scan".into();
+        }
+        assert!(!findings(&report).iter().any(|it| it.contains("db")), "both are alike");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod groups;
 
 use super::figures::columns;
 use super::findings::findings;
+use super::job_figures;
 use super::machine::Machine;
 use super::markup::Markup;
 use super::model::{Merges, Report};
@@ -75,6 +76,7 @@ fn body(m: &mut Markup, report: &Report) {
         merges(m, report);
         groups::shares(m, report, &looks);
         figures(m, report);
+        jobs(m, report);
         queues(m, report);
         groups::figures(m, report);
         groups::governors(m, report);
@@ -292,6 +294,20 @@ fn figures(m: &mut Markup, report: &Report) {
         .iter()
         .map(|run| columns.iter().map(|c| c.cell(run, &report.runs[0])).collect());
     table(m, &heading, &rows.collect::<Vec<_>>());
+}
+
+/// The jobs of each run, if there are several.
+fn jobs(m: &mut Markup, report: &Report) {
+    let rows = job_figures::rows(report);
+    if rows.is_empty() {
+        return;
+    }
+    m.leaf("h2", &[], "Jobs");
+    let left_out = job_figures::left_out(report).map_or_else(String::new, |it| format!(" {it}"));
+    let says =
+        format!("Each job in each run: a job that is starved does not show in the sums.{left_out}");
+    m.leaf("p", &[("class", &"soft")], &says);
+    table(m, &job_figures::COLUMNS, &rows);
 }
 
 /// The counters of each queue, in the order of the runs.

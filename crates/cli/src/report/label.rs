@@ -8,7 +8,7 @@ use super::number::counted;
 pub struct Varying {
     /// How threads share the elevator.
     pub access: bool,
-    /// The scope of an elevator.
+    /// The scope of an elevator, where a scheduler was measured with several.
     pub scope: bool,
     /// The number of threads.
     pub threads: bool,
@@ -33,7 +33,10 @@ impl Varying {
         let differs = |same: fn(&Run, &Run) -> bool| rest.iter().any(|run| !same(first, run));
         Self {
             access: differs(|a, b| a.access == b.access),
-            scope: differs(|a, b| a.scope == b.scope),
+            scope: report.runs.iter().any(|a| {
+                let is_other = |b: &Run| scheduler(a) == scheduler(b) && a.scope != b.scope;
+                report.runs.iter().any(is_other)
+            }),
             threads: differs(|a, b| a.threads == b.threads),
             device: differs(|a, b| a.device.text == b.device.text),
         }
@@ -111,6 +114,18 @@ mod tests {
         assert_eq!(names, ["none (combining)", "mq-deadline (combining)", "mq-deadline (spin)"]);
         let one = Report { runs: vec![report.runs[0].clone()], ..report };
         assert_eq!(Varying::of(&one).run_name(&one.runs[0]), "none");
+    }
+
+    /// Schedulers have scopes of their own by default, and names say nothing of them.
+    #[test]
+    fn a_scope_is_named_where_a_scheduler_has_several() {
+        let mut report = sample::starved();
+        report.runs[0].scope = "hwqueue".into();
+        assert!(!Varying::of(&report).scope);
+        report.runs.push(report.runs[1].clone());
+        report.runs[2].scope = "hwqueue".into();
+        let varying = Varying::of(&report);
+        assert_eq!(varying.run_name(&report.runs[2]), "bfq (hwqueue)");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 pub mod findings;
 pub mod group;
 pub mod job;
+mod job_figures;
 pub mod machine;
 pub mod model;
 pub mod warnings;

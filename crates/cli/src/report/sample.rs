@@ -1,7 +1,7 @@
 //! Small made-up reports for the tests of this module: fixed figures, nothing measured.
 
 use super::group::{GroupResult, Groups, Waited};
-use super::job::{Batches, Direction, JobResult, Latency, Levels, Samples};
+use super::job::{Batches, Direction, JobResult, Latency, Levels, Samples, SyncResult};
 use super::machine::Machine;
 use super::model::{
     Counters, Courses, Device, DeviceKind, Kicks, Locks, Merges, Report, Run, Shared,
@@ -117,6 +117,25 @@ fn report(runs: Vec<Run>) -> Report {
 /// One run of one job.
 pub fn single() -> Report {
     report(vec![run("none", "combining", 1, 8_000_000, 180)])
+}
+
+/// A commit log beside a scan on a model of a disk, with two schedulers; one of them starves the log.
+pub fn starved() -> Report {
+    let with = |scheduler, iops, clat| {
+        let mut run = run(scheduler, "combining", 2, iops, clat);
+        run.device = Device { kind: DeviceKind::Model, text: "disk".into() };
+        let mut scan = run.jobs[0].clone();
+        let db = &mut run.jobs[0];
+        db.name = "db".into();
+        db.sync = SyncResult { total_ios: iops * 10, lat: db.read.clat.clone() };
+        scan.name = "scan".into();
+        scan.read = Direction { total_ios: 5_000, io_bytes: 5_000 << 17, ..scan.read };
+        run.jobs.push(scan);
+        run
+    };
+    let mut report = report(vec![with("none", 2, 500_000_000), with("bfq", 80, 6_000_000)]);
+    report.seed = Some(0);
+    report
 }
 
 /// Two schedulers, one of them in two ways, with one, two and four threads.

@@ -6,6 +6,7 @@ use super::figures::columns;
 use super::findings::findings;
 use super::group_figures;
 use super::job::{Direction, JobResult, Latency, Samples};
+use super::job_figures;
 use super::label::{Varying, scheduler};
 use super::model::{Counters, Device, OpTimes, Report, Run, STAGES, Shared};
 use super::number::{bandwidth, bytes, count, counted, nanos, percent};
@@ -56,6 +57,7 @@ fn comparison(out: &mut Paper, report: &Report, runs: &[Run]) {
     }
     out.table(&table);
     out.push('\n');
+    jobs(out, report);
     let varying = Varying::of(report);
     for run in runs {
         groups(out, &format!("groups with {}:", varying.run_name(run)), run);
@@ -64,6 +66,24 @@ fn comparison(out: &mut Paper, report: &Report, runs: &[Run]) {
     for sentence in findings(report).iter().map(String::as_str).chain(limits(report)) {
         paragraph(out, "- ", sentence);
     }
+}
+
+/// A table of the jobs, if there are several.
+fn jobs(out: &mut Paper, report: &Report) {
+    let rows = job_figures::rows(report);
+    if rows.is_empty() {
+        return;
+    }
+    let columns = job_figures::COLUMNS.map(|(name, _, align)| (name.to_owned(), align));
+    let mut table = TextTable::new(columns.into());
+    table.keys(3);
+    rows.iter().for_each(|row| table.row(row));
+    push_line(out, 0, "jobs:");
+    out.table(&table);
+    if let Some(says) = job_figures::left_out(report) {
+        push_line(out, 0, &says);
+    }
+    out.push('\n');
 }
 
 /// The meaning of times in a simulation.
@@ -333,7 +353,8 @@ mod tests {
         let mut cut = sample::comparison();
         cut.partial = Some(Partial { done: 8, planned: 9, signal: Some(2) });
         cut.runs[8].is_cut = true;
-        let reports = [cut, sample::single(), sample::shared(), sample::hostile(), sample::drawn()];
+        let mut reports = vec![cut, sample::single(), sample::shared(), sample::hostile()];
+        reports.extend([sample::drawn(), sample::starved()]);
         for (report, width) in reports.iter().flat_map(|it| (60..=200).map(move |w| (it, w))) {
             let text = super::render(report, width);
             for line in text.lines() {

@@ -126,9 +126,9 @@ fn groups_are_drawn_against_their_weights_and_listed() {
     report.runs[1].shared = sample::governed();
     let page = render(&report);
     let found = tags(&page);
-    // The tables of the runs, of their queues, of their groups and, in one of them, of their waits, and of the state that
-    // the instances of one of them share.
-    assert_eq!(count(&found, "table"), 6);
+    // The tables of the runs, of their jobs, of their queues, of their groups and, in one of them, of their waits, and of
+    // the state that the instances of one of them share.
+    assert_eq!(count(&found, "table"), 7);
     for text in [
         "Shares of groups",
         "bfq: shop: 60.0 % / 50.0 %",
