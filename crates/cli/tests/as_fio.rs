@@ -275,14 +275,14 @@ fn options_stand_as_they_were_written() {
 fn all_faults_of_a_job_file_are_named_together() {
     let folder = folder("faults");
     let file = folder.join("jobs.fio");
-    std::fs::write(&file, "[global]\nbs=4q\nsteadystate=iops:1%\n[a]\nrw=raed\nmax_latency=20s\n[b]\nnonsense=1\nrw=read\n").expect("a file");
+    std::fs::write(&file, "[global]\nbs=4q\nsteadystate=iops:1%\n[a]\nrw=raed\nrw_sequencer=random\n[b]\nnonsense=1\nrw=read\n").expect("a file");
     let error = refusal(&format!("sim {} --iodepth=x", file.display()));
     for part in [
         "--iodepth=x",
         "jobs.fio:2: bs=4q",
         "jobs.fio:3: steadystate",
         "jobs.fio:5: rw=raed",
-        "jobs.fio:6: max_latency",
+        "jobs.fio:6: rw_sequencer",
         "jobs.fio:8: nonsense",
     ] {
         assert!(error.contains(part), "{part} is not in {error}");

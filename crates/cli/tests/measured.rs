@@ -278,6 +278,29 @@ fn a_log_takes_its_options() {
     assert_eq!(Some(max[0][1]), all.iter().map(|line| line[1]).max());
 }
 
+/// Collectors of logs put them beside those of other programs.
+#[test]
+fn a_log_has_times_since_the_epoch_if_it_is_told_to() {
+    let folder = folder("epoch");
+    let before = blkmq_runtime::wall_clock_millis();
+    let line = format!(
+        "bench --scheduler=none --device=memory,size=64 --rw=read --bs=4k --size=1m \
+         --write_lat_log={0}/e --write_bw_log={0}/e --write_hist_log={0}/e --log_hist_msec=1 --log_unix_epoch=1",
+        folder.display()
+    );
+    job(&line);
+    let after = blkmq_runtime::wall_clock_millis();
+    for kind in ["lat", "bw", "clat_hist"] {
+        let all = lines(&folder.join(format!("e_{kind}.1.log")));
+        assert!(!all.is_empty(), "{kind}");
+        assert!(
+            all.iter().all(|line| (before..=after + 1).contains(&line[0])),
+            "{kind}: {:?}",
+            all[0]
+        );
+    }
+}
+
 /// The results are printed, and the error comes behind them.
 #[test]
 fn a_full_disk_does_not_cost_the_results() {

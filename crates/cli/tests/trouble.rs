@@ -69,6 +69,72 @@ fn failed_ios_are_not_counted_as_done() {
     assert_eq!((&write["total_ios"], &write["iops"]), (&0.into(), &0.0.into()));
 }
 
+/// The failures of a device that is being tried on purpose are counted, and the rest of the I/O is done.
+#[test]
+fn a_job_continues_behind_failed_ios_where_it_is_told_to() {
+    for command in ["bench", "sim"] {
+        let memory = if command == "bench" { "size=64" } else { "size=64,completion_nsec=100" };
+        let run = |on: &str| {
+            format!(
+                "{command} --output-format=json --device=faults,write_error=0.1,seed=3:memory,{memory} {WRITES} \
+                 --continue_on_error={on}"
+            )
+        };
+        for on in ["write", "io", "all", "1"] {
+            let output = blkmq(&run(on));
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let job = &report["jobs"][0];
+            let (done, failed) = (&job["write"]["total_ios"], &job["total_err"]);
+            let (done, failed) =
+                (done.as_u64().expect("a count"), failed.as_u64().expect("a count"));
+            assert_eq!(done + failed, 2048, "{job}");
+            assert!((100..400).contains(&failed), "one in ten: {failed}");
+            assert_eq!((&job["error"], &job["first_error"]), (&0.into(), &5.into()));
+            let notes = report["blkmq"]["notes"].as_array().expect("notes");
+            let says = format!("{failed} I/Os; the first: job");
+            assert!(notes.iter().any(|note| note.as_str().is_some_and(|it| it.contains(&says))));
+        }
+        for on in ["none", "read", "verify"] {
+            assert!(troubled(&run(on)).0.ends_with("I/O error (errno 5)"), "{on}");
+        }
+        // It would fail for ever.
+        let full = run("all").replace("write_error=0.1", "write_error=0.1,errno=28");
+        assert!(troubled(&full).0.ends_with("no space (errno 28)"));
+        let text = blkmq(&run("write").replace("--output-format=json", ""));
+        let text = String::from_utf8_lossy(&text.stdout).into_owned();
+        assert!(
+            text.contains("\n  errors   : total=") && text.contains(", first_error=5\n"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn an_io_that_takes_too_long_ends_its_thread() {
+    let run = |most: &str| {
+        format!(
+            "sim --output-format=json --device=null,irqmode=2,completion_nsec=100000 --scheduler=none --rw=randrw \
+             --bs=4k --size=8m --max_latency={most}"
+        )
+    };
+    for enough in ["1ms", "200", "0", "1ms,,1us"] {
+        let output = blkmq(&run(enough));
+        assert!(output.status.success(), "{enough}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let (line, json) = troubled(&run("1ms,50us"));
+    assert!(
+        line.contains(
+            "latency bound exceeded with none, 1 thread: job 'blkmq', thread 0: a write took "
+        ),
+        "{line}"
+    );
+    assert!(line.ends_with(" us, max_latency is 50.0 us (errno 110)"), "{line}");
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let job = &report["jobs"][0];
+    assert_eq!((&job["error"], &job["write"]["total_ios"]), (&110.into(), &1.into()));
+}
+
 /// I/Os that wait for their group's limit, that a device keeps for ten minutes, that it loses, and that it never
 /// accepts.
 const STALLS: [(&str, &str); 4] = [

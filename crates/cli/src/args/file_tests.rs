@@ -186,6 +186,14 @@ fn cpus_are_kept_for_each_job_and_refused_in_virtual_time() {
     );
 }
 
+#[test]
+fn virtual_time_has_no_date() {
+    let line = "--rw=read --write_lat_log=x --log_unix_epoch=1";
+    assert!(plan(line).jobs[0].logs.unix_epoch);
+    let text = read(line, Time::Virtual { seed: 0 }).expect_err("refused");
+    assert_eq!(text, "log_unix_epoch: virtual time has no date; accepted by blkmq bench");
+}
+
 /// A scheduler orders by distance: files that share a disk share its queue, and lie one behind the other.
 #[test]
 fn several_files_are_one_device_and_each_job_knows_its_own() {

@@ -144,7 +144,7 @@ impl RunDraft {
             ));
         }
         self.choose_device(&mut jobs)?;
-        self.check_output()?;
+        self.check_output(&jobs)?;
         let free_choice = jobs.is_empty();
         let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
         if threads.is_empty() {
@@ -217,7 +217,7 @@ impl RunDraft {
     }
 
     /// Can everything be written as it is asked for, and be bound where it is asked for?
-    fn check_output(&self) -> Result<(), UsageError> {
+    fn check_output(&self, jobs: &[Job]) -> Result<(), UsageError> {
         if self.output.is_some() && !self.also.is_empty() {
             let text = "several formats in one file; accepted with --output: one format";
             return Err(UsageError::new(text).at("--output-format"));
@@ -225,6 +225,10 @@ impl RunDraft {
         if self.time != Time::Real && self.cpus.iter().any(Option::is_some) {
             let text = "each virtual thread has a CPU of its own; accepted by blkmq bench";
             return Err(UsageError::new(text).at("cpus_allowed"));
+        }
+        if self.time != Time::Real && jobs.iter().any(|job| job.logs.unix_epoch) {
+            let text = "virtual time has no date; accepted by blkmq bench";
+            return Err(UsageError::new(text).at("log_unix_epoch"));
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
 //! Combines the counts of several threads into a job's result.
 
 use super::usage::Usage;
-use crate::report::job::{Checks, Direction, JobResult, Latency, Samples, SyncResult, Verified};
+use crate::report::job::{
+    Checks, Direction, Forgiven, JobResult, Latency, Samples, SyncResult, Verified,
+};
 use crate::report::percentile;
 use blkmq_core::{Histogram, IoPrio};
-use blkmq_lab::workload::{self, Job, Sample, Tally, Times};
+use blkmq_lab::workload::{self, Job, OnError, Sample, Tally, Times};
 use std::collections::BTreeMap;
 
 /// The counts of one thread, and the CPU time that it used meanwhile.
@@ -30,6 +32,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         options,
         members: parts.len() as u32,
         error: parts.iter().map(|part| i32::from(part.tally.error)).find(|e| *e != 0).unwrap_or(0),
+        forgiven: forgiven(job, parts),
         unfinished: parts.iter().map(|p| u64::from(p.tally.unfinished.outstanding)).sum(),
         read: direction(workload::Direction::Read),
         write: direction(workload::Direction::Write),
@@ -57,6 +60,14 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         add(&mut result.iodepth_complete.0, &part.tally.completes.0);
     }
     result
+}
+
+/// The failed I/Os of all threads, if the job continues behind them.
+fn forgiven(job: &Job, parts: &[&Part]) -> Option<Forgiven> {
+    let failures = || parts.iter().map(|part| &part.tally.failures);
+    let count = failures().map(|failures| failures.count).sum();
+    let first = failures().find_map(|failures| failures.first).map_or(0, |first| first.error.0);
+    (job.on_error != OnError::End).then_some(Forgiven { count, first })
 }
 
 /// The reads that only checked contents, of all threads.

@@ -4,6 +4,8 @@ use super::tally::Part;
 use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::ThreadSpec;
+use blkmq_core::IoError;
+
 use blkmq_lab::workload::{NEVER_KEPT, TOO_SLOW, Unfinished};
 
 /// A kind of failure of a run, as text: the failure and its first place.
@@ -13,6 +15,10 @@ pub enum Trouble {
     Verify(String),
     /// I/Os failed.
     Io(String),
+    /// I/Os failed, and jobs continued as `continue_on_error` wants it. The command succeeds.
+    Forgiven(String),
+    /// An I/O took longer than `max_latency`.
+    Late(String),
     /// I/Os did not end with the runtime.
     Unfinished(String),
     /// A log could not be written.
@@ -28,6 +34,7 @@ impl Trouble {
         match self {
             Self::Verify(text) | Self::Io(text) | Self::Unfinished(text) => text,
             Self::Log(text) | Self::Latency(text) | Self::Rate(text) => text,
+            Self::Forgiven(text) | Self::Late(text) => text,
         }
     }
 
@@ -35,7 +42,8 @@ impl Trouble {
     fn heading(&self) -> &'static str {
         match self {
             Self::Verify(_) => "verification failed with",
-            Self::Io(_) => "I/O failed with",
+            Self::Io(_) | Self::Forgiven(_) => "I/O failed with",
+            Self::Late(_) => "latency bound exceeded with",
             Self::Unfinished(_) => "I/O stalled with",
             Self::Log(_) => "writing failed with",
             Self::Latency(_) => "latency target missed with",
@@ -54,7 +62,8 @@ pub struct Troubles {
 impl Troubles {
     /// Adds the failures of one run, and returns the notes about them for the report.
     pub fn add(&mut self, label: &str, troubles: &[Trouble]) -> Vec<String> {
-        self.runs += usize::from(!troubles.is_empty());
+        let is_failure = |trouble: &Trouble| !matches!(trouble, Trouble::Forgiven(_));
+        self.runs += usize::from(troubles.iter().any(is_failure));
         let mut notes = Vec::new();
         for trouble in troubles {
             let line = format!("{} {label}: {}", trouble.heading(), trouble.text());
@@ -62,7 +71,9 @@ impl Troubles {
             // In the report the note is a sentence of its own.
             note[..1].make_ascii_uppercase();
             notes.push(note);
-            self.first.get_or_insert((trouble.clone(), line));
+            if is_failure(trouble) {
+                self.first.get_or_insert((trouble.clone(), line));
+            }
         }
         notes
     }
@@ -78,6 +89,8 @@ impl Troubles {
         Err(match trouble {
             Trouble::Verify(_) => Failure::Verify(line),
             Trouble::Io(_)
+            | Trouble::Forgiven(_)
+            | Trouble::Late(_)
             | Trouble::Unfinished(_)
             | Trouble::Log(_)
             | Trouble::Latency(_)
@@ -89,11 +102,13 @@ impl Troubles {
 /// The failures of a run of `parts`.
 pub fn all(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Vec<Trouble> {
     let wrong = wrong(plan, parts).map(Trouble::Verify);
-    let io = failed(plan, parts).map(Trouble::Io);
+    let io = failed(plan, parts);
+    let late = late(plan, parts).map(Trouble::Late);
     let unfinished = unfinished(plan, parts).map(Trouble::Unfinished);
     let latency = latency(plan, parts).map(Trouble::Latency);
     let rate = rate(plan, parts).map(Trouble::Rate);
-    wrong.into_iter().chain(io).chain(unfinished).chain(latency).chain(rate).collect()
+    let all = [wrong, io, late, unfinished, latency, rate];
+    all.into_iter().flatten().collect()
 }
 
 fn place(plan: &Plan, thread: &ThreadSpec) -> String {
@@ -117,16 +132,31 @@ fn rate(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     Some(format!("{place}: slower than rate_min or rate_iops_min (error {TOO_SLOW})"))
 }
 
-/// The number of failed I/Os of all threads, and the first of them.
-fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
-    let count: u64 = parts.iter().map(|(_, part)| part.tally.failures.count).sum();
+/// The first thread with an I/O that took too long.
+fn late(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
+    let (thread, late) =
+        parts.iter().find_map(|(thread, part)| Some((thread, part.tally.late?)))?;
+    Some(format!("{}: {late} (errno {})", place(plan, thread), IoError::TIMED_OUT.0))
+}
+
+/// The number of failed I/Os of all threads, and the first of them; of the threads that ended for it, if there are any.
+fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<Trouble> {
+    let ended = |part: &Part| part.tally.error != 0 && part.tally.late.is_none();
+    let (trouble, is_meant): (fn(String) -> Trouble, _) =
+        if parts.iter().any(|(_, part)| part.tally.failures.count > 0 && ended(part)) {
+            (Trouble::Io, true)
+        } else {
+            (Trouble::Forgiven, false)
+        };
+    let meant = || parts.iter().filter(|(_, part)| !is_meant || ended(part));
+    let count: u64 = meant().map(|(_, part)| part.tally.failures.count).sum();
     let (thread, first) =
-        parts.iter().find_map(|(thread, part)| Some((thread, part.tally.failures.first?)))?;
+        meant().find_map(|(thread, part)| Some((thread, part.tally.failures.first?)))?;
     let place = place(plan, thread);
-    Some(match count {
+    Some(trouble(match count {
         1 => format!("one I/O: {place}, {first}"),
         count => format!("{count} I/Os; the first: {place}, {first}"),
-    })
+    }))
 }
 
 /// The I/Os that did not end with the runtime: those of the first thread that has some, and the number of further

@@ -4,7 +4,7 @@ use super::Choice;
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
     Amount, BlockSize, CmdPrio, Contents, Direction, Distribution, ExitWhat, FileService, Flow,
-    Job, Latencies, Logs, PerDirection, Strided,
+    Job, Latencies, Logs, OnError, PerDirection, Strided,
 };
 use std::fmt::{Display, Write};
 
@@ -221,6 +221,8 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.line("latency_percentile", latency.percentile);
         out.flag("latency_run", latency.run);
     }
+    let [read, write, trim] = Direction::ALL.map(|of| job.max_latency[of].map(|it| it.0 / 1_000));
+    out.directions("max_latency", &PerDirection::new(read, write, trim));
     cmdprio(out, job);
     if let Some(cgroup) = &job.cgroup {
         out.line("cgroup", cgroup);
@@ -269,6 +271,10 @@ fn schedule(out: &mut Section<'_>, job: &Job) {
         }
     }
     out.flag("fill_device", job.fill_device);
+    if job.on_error != OnError::End {
+        let named = OnError::NAMES.iter().find(|(on, _)| *on == job.on_error);
+        named.iter().for_each(|(_, name)| out.line("continue_on_error", name));
+    }
     out.flag("exitall", job.exitall);
     if job.exit_what != ExitWhat::Group {
         let named = ExitWhat::NAMES.iter().find(|(what, _)| *what == job.exit_what);
@@ -341,6 +347,7 @@ fn logs(out: &mut Section<'_>, logs: &Logs) {
     out.unless("log_hist_coarseness", logs.coarseness, 0);
     out.flag("log_offset", logs.offset);
     out.flag("log_prio", logs.prio);
+    out.flag("log_unix_epoch", logs.unix_epoch);
     out.flag("log_max_value", logs.max_value);
     if !logs.per_job {
         out.line("per_job_logs", 0);

@@ -24,6 +24,8 @@ pub struct JobResult {
     pub members: u32,
     /// The first error as an errno, 0 if there was none.
     pub error: i32,
+    /// Failed I/Os, if they do not end the job (`continue_on_error`).
+    pub forgiven: Option<Forgiven>,
     /// I/Os that had not ended when the runtime was over, and then were given up or never came back.
     pub unfinished: u64,
     /// Reads.
@@ -68,6 +70,15 @@ pub struct JobResult {
     pub checks: Checks,
     /// The time of the flush of `end_fsync` in nanoseconds (the longest of its members), if there was one.
     pub end_fsync_ns: Option<u64>,
+}
+
+/// Failed I/Os of a job that continues behind them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Forgiven {
+    /// The number of them.
+    pub count: u64,
+    /// The first error as an errno; 0 if there was none.
+    pub first: u16,
 }
 
 /// Reads that only checked contents.

@@ -5,7 +5,7 @@ use super::disk::Disk;
 use super::figures::columns;
 use super::findings::findings;
 use super::group_figures;
-use super::job::{Direction, JobResult, Latency, Samples};
+use super::job::{Direction, Forgiven, JobResult, Latency, Samples};
 use super::job_figures;
 use super::label::{Varying, scheduler};
 use super::model::{Counters, Device, OpTimes, Report, Run, STAGES, Shared};
@@ -171,6 +171,9 @@ fn job_summary(out: &mut Paper, job: &JobResult) {
         job.usr_cpu, job.sys_cpu, job.ctx, job.majf, job.minf
     );
     push_line(out, 2, &cpu);
+    if let Some(Forgiven { count, first }) = job.forgiven {
+        push_line(out, 2, &format!("errors   : total={count}, first_error={first}"));
+    }
     push_line(out, 2, &format!("IO depths: {}", shares(&job.iodepth_level.shares())));
     push_line(out, 2, &format!("submit   : {}", shares(&job.iodepth_submit.shares())));
     push_line(out, 2, &format!("complete : {}", shares(&job.iodepth_complete.shares())));

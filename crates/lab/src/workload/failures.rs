@@ -1,7 +1,7 @@
-//! The failures of one thread: I/Os that failed, and I/Os that were given up.
+//! The failures of one thread: I/Os that failed, I/Os that were given up, and an I/O that took too long.
 
 use super::Direction;
-use blkmq_core::IoError;
+use blkmq_core::{IoError, Nanos};
 use std::fmt;
 
 /// I/Os that failed. They are in no other figure.
@@ -24,6 +24,69 @@ pub struct Failed {
     pub bytes: u64,
     /// The error.
     pub error: IoError,
+}
+
+/// `continue_on_error`: the failed I/Os that do not end a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnError {
+    /// None of them.
+    #[default]
+    End,
+    /// Reads.
+    Reads,
+    /// Everything else: as in fio, trims and flushes count as writes.
+    Writes,
+    /// All of them.
+    All,
+}
+
+/// EILSEQ, which fio has for wrong contents.
+const WRONG_CONTENTS: IoError = IoError(84);
+
+impl OnError {
+    /// Each with fio's words for it, the one that fio documents first. Wrong contents end a job only under
+    /// `verify_fatal`, so `verify` has nothing to forgive.
+    pub const NAMES: [(Self, &'static str); 8] = [
+        (Self::End, "none"),
+        (Self::Reads, "read"),
+        (Self::Writes, "write"),
+        (Self::All, "io"),
+        (Self::End, "verify"),
+        (Self::All, "all"),
+        (Self::End, "0"),
+        (Self::All, "1"),
+    ];
+
+    /// Returns whether a job continues behind an I/O of `direction` (`None` for a flush) that failed with `error`. As in
+    /// fio, only EIO and EILSEQ are forgiven.
+    #[must_use]
+    pub fn forgives(self, direction: Option<Direction>, error: IoError) -> bool {
+        let is_among = match self {
+            Self::End => false,
+            Self::Reads => direction == Some(Direction::Read),
+            Self::Writes => direction != Some(Direction::Read),
+            Self::All => true,
+        };
+        is_among && matches!(error, IoError::IO | WRONG_CONTENTS)
+    }
+}
+
+/// An I/O that took longer than `max_latency`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late {
+    /// Its direction.
+    pub direction: Direction,
+    /// From the decision to issue it until its completion.
+    pub took: Nanos,
+    /// The longest time that it may take.
+    pub most: Nanos,
+}
+
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { direction, took, most } = self;
+        write!(f, "a {} took {took}, max_latency is {most}", direction.name())
+    }
 }
 
 impl Failures {
@@ -103,5 +166,23 @@ mod tests {
         assert_eq!(elsewhere.to_string(), "a write of 4096 bytes: errno 30");
         let flush = Failed { direction: None, error: IoError::IO, ..write };
         assert_eq!(flush.to_string(), "a flush: I/O error (errno 5)");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_device_are_forgiven_by_direction() {
+        use Direction::{Read, Trim, Write};
+        let forgiven = |on: OnError| {
+            [Some(Read), Some(Write), Some(Trim), None].map(|of| on.forgives(of, IoError::IO))
+        };
+        assert_eq!(forgiven(OnError::End), [false; 4]);
+        assert_eq!(forgiven(OnError::Reads), [true, false, false, false]);
+        assert_eq!(forgiven(OnError::Writes), [false, true, true, true]);
+        assert_eq!(forgiven(OnError::All), [true; 4]);
+        assert!(!OnError::All.forgives(Some(Read), IoError::NO_SPACE), "it would fail for ever");
     }
 }

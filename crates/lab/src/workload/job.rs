@@ -4,7 +4,8 @@ use super::StridedError;
 use super::verify::{Verify, VerifyError};
 use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Contents, Direction, Distribution};
 use super::{
-    DistributionError, ExitWhat, Files, Flow, LatencyTarget, Logs, PerDirection, Rw, Strided,
+    DistributionError, ExitWhat, Files, Flow, LatencyTarget, Logs, OnError, PerDirection, Rw,
+    Strided,
 };
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
 use std::fmt;
@@ -100,6 +101,8 @@ pub struct Job {
     pub flow: Option<Flow>,
     /// `latency_target` and its companions.
     pub latency_target: Option<LatencyTarget>,
+    /// `max_latency`: an I/O that takes longer ends its thread with an error.
+    pub max_latency: PerDirection<Option<Nanos>>,
     /// `thinktime` and `thinktime_blocks`.
     pub thinktime: Option<ThinkTime>,
     /// `numjobs`: the number of threads.
@@ -115,6 +118,8 @@ pub struct Job {
     /// `fill_device`: a `size` beyond the end of the device is cut, and a write that finds no space ends the job without
     /// an error.
     pub fill_device: bool,
+    /// `continue_on_error`: the failed I/Os that do not end the job.
+    pub on_error: OnError,
     /// `exitall`: all jobs of a group end with the first of them. As in fio, it holds for all jobs.
     pub exitall: bool,
     /// `exit_what`: the threads that end then.
@@ -235,6 +240,7 @@ impl Default for Job {
             rate_cycle: Nanos::from_secs(1),
             flow: None,
             latency_target: None,
+            max_latency: PerDirection::all(None),
             thinktime: None,
             numjobs: 1,
             runtime: None,
@@ -242,6 +248,7 @@ impl Default for Job {
             ramp_time: Nanos::ZERO,
             startdelay: Nanos::ZERO,
             fill_device: false,
+            on_error: OnError::End,
             exitall: false,
             exit_what: ExitWhat::Group,
             wait_for: None,

@@ -27,6 +27,9 @@ pub struct Completed {
 
 /// Takes down I/Os. Times never run backwards.
 pub trait Journal: Send {
+    /// Counting began `ago`.
+    fn began(&mut self, ago: Nanos);
+
     /// `io` is pushed, at `at` from the start of the thread.
     fn issued(&mut self, at: Nanos, io: &NextIo);
 

@@ -27,6 +27,8 @@ pub struct Logs {
     pub offset: bool,
     /// `log_prio`: entries have the priority of the I/O, and not only whether it is a realtime one.
     pub prio: bool,
+    /// `log_unix_epoch`: times are those since the epoch, not since counting began.
+    pub unix_epoch: bool,
     /// `log_max_value`: with `avg`, the largest latency instead of the mean.
     pub max_value: bool,
     /// `per_job_logs`: each thread has files of its own.
@@ -46,6 +48,7 @@ impl Default for Logs {
             coarseness: 0,
             offset: false,
             prio: false,
+            unix_epoch: false,
             max_value: false,
             per_job: true,
         }

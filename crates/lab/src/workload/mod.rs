@@ -48,7 +48,7 @@ pub use contents::{Contents, DedupeMode};
 pub use direction::{Direction, PerDirection, Rw};
 pub use distribution::{Distribution, DistributionError};
 pub use exit::{Exit, ExitWhat};
-pub use failures::{Failed, Failures, Unfinished};
+pub use failures::{Failed, Failures, Late, OnError, Unfinished};
 pub use files::{File, FileService, Files};
 pub use filler::Filler;
 pub use floor::TOO_SLOW;

@@ -3,7 +3,7 @@
 //! Plain counts and times, in integers; the report gives them their meaning.
 
 use super::verify::Findings;
-use super::{Batches, Direction, Failures, Job, Levels, Series, Unfinished};
+use super::{Batches, Direction, Failures, Job, Late, Levels, Series, Unfinished};
 use blkmq_core::{Histogram, Instant, IoPrio, Nanos};
 
 /// fio samples rates over windows of this length.
@@ -89,6 +89,8 @@ pub struct Tally {
     pub error: u16,
     /// I/Os that failed.
     pub failures: Failures,
+    /// The I/O that took longer than it may.
+    pub late: Option<Late>,
     /// I/Os that did not end with the runtime.
     pub unfinished: Unfinished,
     /// The results of verification, if there was any.
@@ -138,6 +140,7 @@ impl Tally {
             course: None,
             error: 0,
             failures: Failures::default(),
+            late: None,
             unfinished: Unfinished::default(),
             verify: None,
             verify_state: None,

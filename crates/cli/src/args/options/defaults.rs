@@ -21,8 +21,6 @@ pub const DEFAULTS: &[Default] = &[
     ("log_alternate_epoch", OFF),
     ("log_alternate_epoch_clock_id", OFF),
     ("log_store_compressed", OFF),
-    ("log_unix_epoch", OFF),
-    ("max_latency", OFF),
     ("max_open_zones", OFF),
     ("offset_align", OFF),
     ("rate_ignore_thinktime", OFF),

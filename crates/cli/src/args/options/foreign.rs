@@ -23,7 +23,6 @@ const STREAMED: &str = "logs are written as the run goes on";
 const NO_ZONES: &str = "zones are not built";
 const NO_REPLAY: &str = "traces are not replayed by bench";
 const NO_PLACEMENT: &str = "threads are bound to CPUs only: cpus_allowed";
-const ON_ERROR: &str = "a job ends with its first failed I/O";
 const NO_CONTROL: &str = "jobs do not steer each other or themselves";
 const NO_VARIANT: &str = "this variant of the workload is not built";
 const NICE: &str = "threads keep the priority of the command";
@@ -102,9 +101,7 @@ pub const OPTIONS: &[Opt] = &[
     not_built("merge_blktrace_file", NO_REPLAY),
     valued("nice", NICE),
     not_built("gtod_cpu", NO_PLACEMENT),
-    not_built("max_latency", NO_CONTROL),
     not_built("steadystate", NO_CONTROL).or(&["ss"]),
-    not_built("continue_on_error", ON_ERROR),
     not_built("rw_sequencer", NO_VARIANT),
     not_built("bs_unaligned", NO_VARIANT).flag().or(&["blocksize_unaligned"]),
     not_built("thinktime_spin", NO_VARIANT),

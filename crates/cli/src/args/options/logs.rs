@@ -80,6 +80,11 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     })
     .flag(),
+    job("log_unix_epoch", "", "times since the epoch, in a real run", |d, v| {
+        d.job.logs.unix_epoch = v.flag()?;
+        Ok(())
+    })
+    .flag(),
     job("log_max_value", "", "with log_avg_msec: the largest latency, not the mean", |d, v| {
         d.job.logs.max_value = v.flag()?;
         Ok(())

@@ -61,7 +61,6 @@ pub const OPTIONS: &[Opt] = &[
     valued("log_compression", STREAMED),
     valued("log_compression_cpus", STREAMED),
     not_built("log_store_compressed", LOGS).flag(),
-    not_built("log_unix_epoch", LOGS).flag(),
     not_built("log_alternate_epoch", LOGS).flag(),
     not_built("log_alternate_epoch_clock_id", LOGS),
     not_built("block_error_percentiles", FORMAT).flag(),

@@ -8,7 +8,7 @@ use crate::plan::Cpus;
 use crate::plan::cpus::nodes;
 use crate::units::{self, TimeUnit};
 use blkmq_core::Nanos;
-use blkmq_lab::workload::ExitWhat;
+use blkmq_lab::workload::{Direction, ExitWhat, OnError};
 
 const fn job(
     name: &'static str,
@@ -110,6 +110,30 @@ pub const OPTIONS: &[Opt] = &[
             let (what, _) =
                 found.ok_or_else(|| UsageError::new("accepted: group, stonewall, all"))?;
             d.job.exit_what = *what;
+            Ok(())
+        },
+    ),
+    job(
+        "continue_on_error",
+        "none, read, write, io, verify, all",
+        "I/Os that fail with EIO and do not end the job; they are counted",
+        |d, v| {
+            let found = OnError::NAMES.iter().find(|(_, name)| *name == v.text);
+            let (on_error, _) = found
+                .ok_or_else(|| UsageError::new("accepted: none, read, write, io, verify, all"))?;
+            d.job.on_error = *on_error;
+            Ok(())
+        },
+    ),
+    job(
+        "max_latency",
+        "TIME[,TIME[,TIME]]",
+        "a thread ends with ETIMEDOUT if one of its I/Os takes longer; microseconds without a unit",
+        |d, v| {
+            let most = v.directions(|v| v.time(TimeUnit::Micros))?;
+            for direction in Direction::ALL {
+                d.job.max_latency[direction] = most[direction].filter(|most| most.0 > 0);
+            }
             Ok(())
         },
     ),

@@ -1,5 +1,6 @@
 //! The file of a log, and the buffer of one of the threads that write to it.
 
+use blkmq_core::Nanos;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -20,6 +21,8 @@ struct State {
 pub(super) struct Sink {
     file: Arc<LogFile>,
     lines: String,
+    /// The time of a line is from this on: milliseconds.
+    began: u64,
 }
 
 impl LogFile {
@@ -52,7 +55,17 @@ impl LogFile {
 
 impl Sink {
     pub(super) fn new(file: Arc<LogFile>) -> Self {
-        Self { file, lines: String::with_capacity(PORTION + 4096) }
+        Self { file, lines: String::with_capacity(PORTION + 4096), began: 0 }
+    }
+
+    /// Counting began at `began`, in milliseconds since the epoch, and lines have times since the epoch.
+    pub(super) fn begin_at(&mut self, began: u64) {
+        self.began = began;
+    }
+
+    /// The time of a line, in milliseconds: `at` is from the beginning of counting.
+    pub(super) fn time(&self, at: Nanos) -> u64 {
+        self.began + super::millis(at)
     }
 
     /// Adds a line.

@@ -4,7 +4,7 @@
 //! step of `log_hist_coarseness` joins two neighbours.
 
 use super::file::Sink;
-use super::{millis, window};
+use super::window;
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Completed, Logs};
 
@@ -43,6 +43,10 @@ impl Histograms {
         Self { sink, length, coarseness, window: 0, seen: [None, None, None] }
     }
 
+    pub(super) fn sink(&mut self) -> &mut Sink {
+        &mut self.sink
+    }
+
     pub(super) fn record(&mut self, io: &Completed) {
         // As in fio, the file stays empty without log_hist_msec.
         if self.length == Nanos::ZERO {
@@ -68,7 +72,11 @@ impl Histograms {
             let Some(seen) = seen.as_mut().filter(|seen| seen.count > 0) else { continue };
             let joined = seen.bins.chunks(1 << self.coarseness).map(|bins| bins.iter().sum());
             let bins = Vec::from_iter(joined.map(|n: u64| n.to_string())).join(", ");
-            self.sink.line(format_args!("{}, {direction}, {}, {bins}", millis(end), seen.bytes));
+            self.sink.line(format_args!(
+                "{}, {direction}, {}, {bins}",
+                self.sink.time(end),
+                seen.bytes
+            ));
             seen.bins.fill(0);
             seen.count = 0;
         }

@@ -5,7 +5,7 @@
 //! thread does not stop for an error of writing: the error is kept, and told when the run is over.
 //!
 //! A line is `time, value, direction, block size, priority`, with the offset before the priority if it is wanted; time
-//! is in milliseconds since counting began. A line of a histogram is `time, direction, block size` and the bins. The log
+//! is in milliseconds since counting began, or since the epoch. A line of a histogram is `time, direction, block size` and the bins. The log
 //! of `write_iolog` has a form of its own.
 
 mod file;
@@ -41,6 +41,8 @@ struct Log {
     lat: Option<Latencies>,
     hist: Option<Histograms>,
     io: Option<IoLog>,
+    /// Times are those since the epoch.
+    from_epoch: bool,
 }
 
 /// The unit of a log of rates.
@@ -82,6 +84,7 @@ impl RunLogs {
             clat: latencies(open(&logs.lat, taken.clat, "clat")?),
             lat: latencies(open(&logs.lat, taken.lat, "lat")?),
             hist: open(&logs.hist, true, "clat_hist")?.map(|sink| Histograms::new(sink, logs)),
+            from_epoch: logs.unix_epoch,
             io: match &logs.io {
                 None => None,
                 Some(name) => {
@@ -132,6 +135,17 @@ fn name_of(prefix: &str, kind: &str, thread: Option<usize>) -> String {
 }
 
 impl Journal for Log {
+    fn began(&mut self, ago: Nanos) {
+        if self.from_epoch {
+            let began = blkmq_runtime::wall_clock_millis().saturating_sub(millis(ago));
+            let Self { bw, iops, slat, clat, lat, hist, .. } = self;
+            let rates = [bw, iops].into_iter().flatten().map(Rates::sink);
+            let latencies = [slat, clat, lat].into_iter().flatten().map(Latencies::sink);
+            let sinks = rates.chain(latencies).chain(hist.as_mut().map(Histograms::sink));
+            sinks.for_each(|sink| sink.begin_at(began));
+        }
+    }
+
     fn issued(&mut self, at: Nanos, io: &NextIo) {
         if let Some(log) = &mut self.io {
             log.issued(at, io);

@@ -1,7 +1,7 @@
 //! Logs of rates and of latencies: a line for each I/O, or for each window of time and direction.
 
 use super::file::Sink;
-use super::{Unit, about, about_window, millis, window};
+use super::{Unit, about, about_window, window};
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Completed, Logs};
 
@@ -21,6 +21,10 @@ impl Rates {
         Self { sink, logs: logs.clone(), unit, window: 0, done: [0; 3] }
     }
 
+    pub(super) fn sink(&mut self) -> &mut Sink {
+        &mut self.sink
+    }
+
     pub(super) fn record(&mut self, io: &Completed) {
         let amount = if self.unit == Unit::Bytes { io.bytes } else { 1 };
         if self.logs.avg == Nanos::ZERO {
@@ -30,7 +34,7 @@ impl Rates {
                 Unit::Ios => 1,
             };
             let about = about(io, &self.logs);
-            return self.sink.line(format_args!("{}, {value}, {about}", millis(io.at)));
+            return self.sink.line(format_args!("{}, {value}, {about}", self.sink.time(io.at)));
         }
         let at = window(io.at, self.logs.avg);
         if at > self.window {
@@ -48,7 +52,7 @@ impl Rates {
             if done > 0 {
                 let per_second = u128::from(done) * 1_000_000_000 / u128::from(length.0.max(1));
                 let about = about_window(direction, &self.logs);
-                let line = (millis(end), per_second / unit);
+                let line = (self.sink.time(end), per_second / unit);
                 self.sink.line(format_args!("{}, {}, {about}", line.0, line.1));
             }
         }
@@ -86,10 +90,14 @@ impl Latencies {
         Self { sink, logs: logs.clone(), window: 0, seen: [Seen::default(); 3] }
     }
 
+    pub(super) fn sink(&mut self) -> &mut Sink {
+        &mut self.sink
+    }
+
     pub(super) fn record(&mut self, io: &Completed, value: Nanos) {
         if self.logs.avg == Nanos::ZERO {
             let about = about(io, &self.logs);
-            return self.sink.line(format_args!("{}, {}, {about}", millis(io.at), value.0));
+            return self.sink.line(format_args!("{}, {}, {about}", self.sink.time(io.at), value.0));
         }
         let at = window(io.at, self.logs.avg);
         if at > self.window {
@@ -108,7 +116,7 @@ impl Latencies {
                 let mean = seen.sum / u128::from(seen.count);
                 let value = if self.logs.max_value { u128::from(seen.max) } else { mean };
                 let about = about_window(direction, &self.logs);
-                self.sink.line(format_args!("{}, {value}, {about}", millis(end)));
+                self.sink.line(format_args!("{}, {value}, {about}", self.sink.time(end)));
             }
         }
     }

@@ -78,6 +78,10 @@ struct Job<'a> {
     latency_ns: Map<&'static str, f64>,
     latency_us: Map<&'static str, f64>,
     latency_ms: Map<&'static str, f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_err: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_error: Option<u16>,
     latency_depth: u32,
     latency_target: u64,
     latency_percentile: f64,
@@ -241,6 +245,8 @@ impl<'a> Job<'a> {
             latency_ns,
             latency_us,
             latency_ms,
+            total_err: job.forgiven.map(|forgiven| forgiven.count),
+            first_error: job.forgiven.map(|forgiven| forgiven.first),
             latency_depth: job.iodepth,
             latency_target: job.latency_target.map_or(0, |latency| latency.target.0),
             latency_percentile: job.latency_target.map_or(100.0, |latency| latency.percentile),

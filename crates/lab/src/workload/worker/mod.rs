@@ -198,8 +198,12 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         let floor = Floor::new(job);
         // Verification needs the places in flight, even without their times.
         let measured = latencies.slat || latencies.clat || latencies.lat;
-        let timed =
-            measured || verifier.is_some() || job.latency_target.is_some() || job.serialize_overlap;
+        let bounded = job.max_latency.iter().any(|(_, most)| most.is_some());
+        let timed = measured
+            || bounded
+            || verifier.is_some()
+            || job.latency_target.is_some()
+            || job.serialize_overlap;
         let pacer = Pacer::new(job, window.start).seeded(job, owner.number().into()).sharing(flow);
         let are_alike = !timed && !pacer.is_paced();
         Self {
@@ -287,6 +291,9 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
                 State::Begun => {
                     port.measuring_begins();
                     self.measuring = self.window.measure <= self.window.start;
+                    if self.measuring {
+                        self.counting_began(port.now());
+                    }
                     let skips = self.skips();
                     self.state =
                         if skips { State::Draining(Then::Measured) } else { State::Working };
@@ -329,6 +336,12 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
     }
 
+    fn counting_began(&mut self, now: Instant) {
+        if let Some(journal) = &mut self.journal {
+            journal.began(now - self.tally.started);
+        }
+    }
+
     /// Issues one portion; `None` when there is no more to do.
     fn work(&mut self, port: &mut impl Port<P>) -> Option<Step> {
         let now = if self.template.is_some() { port.recently() } else { port.now() };
@@ -340,6 +353,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             self.measuring = true;
             self.tally = self.tally.anew(self.job, now);
             port.measuring_begins();
+            self.counting_began(now);
         }
         self.tally.sample(now);
         let stop = self.fill(now, port);

@@ -4,7 +4,7 @@ use super::flight::{Cookie, FLUSH};
 use super::port::Buffers;
 use super::verifying::Purpose;
 use super::{Phase, Worker};
-use crate::workload::{Completed, Direction, Times};
+use crate::workload::{Completed, Direction, Late, Times};
 use blkmq_core::{Histogram, Instant, IoError, IoPrio, Nanos, SECTOR_SIZE};
 use blkmq_engine::Completion;
 
@@ -77,6 +77,13 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, '_, P, B, C> {
         {
             goal.count(start, now - start);
         }
+        let took = Nanos(io.slat.0 + io.clat.0);
+        if let Some(most) = self.worker.job.max_latency[io.direction]
+            && took > most
+            && self.worker.measuring
+        {
+            self.late(Late { direction: io.direction, took, most });
+        }
         if purpose == Purpose::Work
             && let Some(course) = &mut self.worker.tally.course
         {
@@ -121,12 +128,27 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, '_, P, B, C> {
             self.worker.full = true;
             return;
         }
+        let what = self.worker.stamps.as_ref().map(|stamps| stamps.what[cookie.slot() as usize]);
+        let failed = cookie.failed(what.map(|what| what.sector), error);
+        self.worker.tally.failures.note(failed);
+        if !self.worker.job.on_error.forgives(failed.direction, error) {
+            self.end(error);
+        }
+    }
+
+    /// The thread ends with `error`, unless it has one.
+    #[cold]
+    fn end(&mut self, error: IoError) {
         self.worker.stopped = true;
         if self.worker.tally.error == 0 {
             self.worker.tally.error = error.0;
         }
-        let what = self.worker.stamps.as_ref().map(|stamps| stamps.what[cookie.slot() as usize]);
-        self.worker.tally.failures.note(cookie.failed(what.map(|what| what.sector), error));
+    }
+
+    #[cold]
+    fn late(&mut self, late: Late) {
+        self.worker.tally.late.get_or_insert(late);
+        self.end(IoError::TIMED_OUT);
     }
 
     #[inline]
