@@ -131,6 +131,8 @@ struct Item {
 struct Bfq {
     tunables: Tunables,
     rotational: bool,
+    /// Scheduler tags: no more requests are held or in the device, but flushes.
+    tags: u32,
     /// The time of the current call.
     now: Instant,
     level: StatsLevel,
@@ -195,6 +197,7 @@ impl Bfq {
         Self {
             tunables: Tunables::new(options),
             rotational: shape.rotational,
+            tags: shape.nr_requests.saturating_mul(shape.hw_queues.into()),
             now: Instant::ZERO,
             level: StatsLevel::Off,
             wf: Wf2q::new(queues),

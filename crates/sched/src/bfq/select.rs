@@ -48,7 +48,10 @@ impl Bfq {
                     return Some(q);
                 }
                 // While the queue drains, no request arrives that is worth waiting for.
-                None if self.is_waited_for(q) && !cx.env.is_draining() => return self.inject(),
+                None if self.is_waited_for(q) && !cx.env.is_draining() => match self.inject() {
+                    None if self.is_full() => self.expire(cx, Reason::NoMore),
+                    injected => return injected,
+                },
                 None => self.expire(cx, Reason::NoMore),
             }
         }
@@ -68,9 +71,16 @@ impl Bfq {
         self.slot.idle.is_none() || budget::much_left(self.wf.budget(q), self.wf.service(q))
     }
 
-    /// Is an empty queue in service worth waiting for?
+    /// Is an empty queue in service worth waiting for? Not once its last process sends elsewhere, or has left.
     fn is_waited_for(&self, q: u32) -> bool {
-        self.slot.idle.is_some() || (self.queues[q].dispatched > 0 && self.better_to_idle(q))
+        let queue = &self.queues[q];
+        queue.procs > 0
+            && (self.slot.idle.is_some() || (queue.dispatched > 0 && self.better_to_idle(q)))
+    }
+
+    /// Do requests that wait here hold all tags? Then none can arrive before one of them is issued.
+    fn is_full(&self) -> bool {
+        self.queued >= self.tags
     }
 
     /// Begins the slot of the next queue.

@@ -58,6 +58,19 @@ fn a_process_that_reads_where_another_one_is_about_to_shares_its_queue() {
     assert_eq!(d.shown("queues"), 2, "it has not been served, so it is not too late");
 }
 
+/// The device was kept idle for the whole `slice_idle` for a queue whose process had gone to another one: the first reads
+/// of 64 readers of a disk waited for up to half a second, behind some 35 such pauses.
+#[test]
+fn the_device_is_not_kept_idle_for_a_queue_whose_process_sends_elsewhere() {
+    let mut d = two_busy("low_latency=0");
+    while let Pick::Issue(_) = d.pick() {}
+    d.issued().into_iter().for_each(|rq| d.complete(rq));
+    assert!(matches!(d.pick(), Pick::WaitUntil(_)), "owner 1 may read on");
+    put(&mut d, read(1, (1 << 28) + 8));
+    assert_eq!([d.issue_sector(), d.issue_sector()], [1 << 28, (1 << 28) + 8]);
+    assert_eq!(d.shown("queues"), 1, "the queue that it has left is gone");
+}
+
 #[test]
 fn it_is_too_late_for_whoever_has_been_served_for_a_tenth_of_a_second() {
     let mut d = two_busy("low_latency=0");

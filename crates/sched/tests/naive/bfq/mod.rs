@@ -30,6 +30,7 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
     Box::new(Twin {
         tunables: Tunables::new(options),
         rotational: shape.rotational,
+        tags: shape.nr_requests * u32::from(shape.hw_queues),
         now: Instant::ZERO,
         engine: Naive::new(QUEUES, Bug::None),
         queues: vec![None; QUEUES as usize],
@@ -167,6 +168,7 @@ impl Queue {
 struct Twin {
     tunables: Tunables,
     rotational: bool,
+    tags: u32,
     now: Instant,
     engine: Naive,
     queues: Vec<Option<Queue>>,

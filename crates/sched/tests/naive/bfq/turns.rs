@@ -60,9 +60,11 @@ impl Twin {
             let Some(next) = self.q(q).next else {
                 let in_flight = self.in_flight(q) > 0;
                 let waits = self.idle_until.is_some() || (in_flight && self.better_to_idle(q));
-                if waits && !draining {
-                    let other = self.inject(q)?;
-                    return self.q(other).next;
+                if waits && self.has_sender(q) && !draining {
+                    let other = self.inject(q);
+                    if other.is_some() || self.all_waiting() < self.tags {
+                        return self.q(other?).next;
+                    }
                 }
                 self.expire(Reason::NoMore);
                 continue;
