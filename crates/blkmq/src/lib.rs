@@ -172,7 +172,9 @@ pub use blkmq_runtime::{
 #[doc(inline)]
 pub use blkmq_runtime::{Sleep, wait_any};
 #[doc(inline)]
-pub use blkmq_sched::{Factory, Flow, GroupIo, Options, Scheduler, StatsLevel};
+pub use blkmq_sched::{
+    Factory, FloorCause, FloorReport, FloorState, Flow, GroupIo, Options, Scheduler, StatsLevel,
+};
 #[cfg(target_os = "linux")]
 #[doc(inline)]
 pub use blkmq_uring::UringDevice;

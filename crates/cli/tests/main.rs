@@ -8,6 +8,7 @@ mod documented;
 #[cfg(target_os = "linux")]
 mod files;
 mod measured;
+mod promises;
 #[cfg(target_os = "linux")]
 mod pty;
 mod replay;

@@ -8,6 +8,7 @@ use crate::outstanding::TRIES;
 use crate::shared::shard::Shard;
 use crate::sync::yield_now;
 use blkmq_core::{GroupId, Op, SubmitterId};
+use blkmq_sched::FloorReport;
 
 /// The counts of a queue, all of one moment if no elevator was busy all the time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -15,9 +16,9 @@ pub struct QueueTimes {
     /// By group: reads, writes, discards and bare flushes. Groups without any are left out, and numbers of groups below
     /// are not in those of a group. A removed group leaves its numbers to the one above it.
     pub groups: Vec<(GroupId, [IoTimes; KINDS])>,
-    /// Groups whose floors were not kept while they had requests, under a scheduler that keeps floors, and for how many
-    /// nanoseconds: half of a floor for a second is half a second. A debt of up to a second is still owed and not counted.
-    pub shortfalls: Vec<(GroupId, u64)>,
+    /// How the floors of groups were kept, under a scheduler that keeps floors: judged second by second, by what each group
+    /// completed while it had I/Os outstanding. A removed group leaves its counts to the one above it.
+    pub floors: Vec<FloorReport>,
     /// Flushes of the device that ended; one of them may serve many requests.
     pub flushes: u64,
     /// Nanoseconds that these were at the device, summed.
@@ -43,11 +44,16 @@ impl QueueTimes {
         found.map(|(_, times)| times.clone()).unwrap_or_default()
     }
 
-    /// Nanoseconds for which the floor of a group was not kept.
+    /// How the floor of a group was kept; `None` if it never had one.
+    #[must_use]
+    pub fn floor(&self, group: GroupId) -> Option<&FloorReport> {
+        self.floors.iter().find(|report| report.group == group)
+    }
+
+    /// Nanoseconds of its floor that a group lacked: half of it for a second is half a second.
     #[must_use]
     pub fn shortfall(&self, group: GroupId) -> u64 {
-        let found = self.shortfalls.iter().find(|(id, _)| *id == group);
-        found.map_or(0, |(_, short)| *short)
+        self.floor(group).map_or(0, |report| report.short.0)
     }
 
     /// The sum over all groups.
@@ -72,7 +78,7 @@ impl<P: Send + 'static> Queue<P> {
         (now.flushes, now.flush_time) = book.account.flushes();
         now.busy = book.account.busy();
         now.groups = book.account.all();
-        now.shortfalls = book.account.shortfalls();
+        now.floors = book.account.floors();
         now
     }
 

@@ -5,7 +5,7 @@ use crate::common;
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
 use blkmq_engine::{Config, GroupTree, Io, Plan, Promise, Queue, StatsMode, Submitter};
-use blkmq_sched::{Options, Reading, StatsLevel, registry};
+use blkmq_sched::{FloorCause, FloorState, Options, Reading, StatsLevel, registry};
 use common::{assert_at_rest, config, replan, shape, ways};
 
 fn stats(level: StatsLevel, inline: bool) -> StatsMode {
@@ -231,8 +231,8 @@ fn merges_are_counted_for_the_group_whose_they_are() {
     }
 }
 
-/// Two floors of 100 I/Os a second on a device that does 100: each has half of its own, and lacks half. Up to a second of
-/// it is still owed. The numbers outlive a queue that is rebuilt, and those of a group that goes are its parent's.
+/// Two floors of 100 I/Os a second on a device that does 100: each has half of its own, and lacks half. The numbers
+/// outlive a queue that is rebuilt, and those of a group that goes are its parent's.
 #[test]
 fn floors_that_are_not_kept_are_counted_by_group() {
     let (base, device) = config(shape(1, 1));
@@ -273,7 +273,18 @@ fn floors_that_are_not_kept_are_counted_by_group() {
         let lacks = times.shortfall(group) - before.shortfall(group);
         assert!(lacks.abs_diff(5_000_000_000) < 200_000_000, "{group:?} lacks {lacks}");
     }
-    assert_eq!(times.shortfalls.len(), 2);
+    for report in &times.floors {
+        assert_eq!(
+            (report.state, report.cause()),
+            (FloorState::Infeasible, Some(FloorCause::Infeasible))
+        );
+        assert!(report.missed >= 12 && report.seconds == report.missed, "{report:?}");
+        assert!(
+            report.least.abs_diff(500_000) < 20_000 && report.best / 10_000 == 50,
+            "{report:?}"
+        );
+    }
+    assert_eq!(times.floors.len(), 2);
     let mut plan = queue.plan();
     plan.nr_requests = Some(5);
     plan.groups.remove("b").expect("there");

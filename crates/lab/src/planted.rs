@@ -4,7 +4,7 @@
 
 use crate::Stamp;
 use crate::host::Wakes;
-use blkmq_core::{HwQueue, Instant, IoMeta, Op, Owner, RequestId, SubmitterId, Tag};
+use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, Owner, RequestId, SubmitterId, Tag};
 use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};
 use blkmq_sched::{
@@ -312,6 +312,14 @@ impl Scheduler for BrokenPolicy {
 
     fn capacity(&self) -> Option<Capacity> {
         self.inner.capacity()
+    }
+
+    fn bounds_device(&self) -> bool {
+        self.inner.bounds_device()
+    }
+
+    fn charged(&self, rq: RequestId) -> Option<Nanos> {
+        self.inner.charged(rq)
     }
 
     fn notes_groups(&self) -> bool {

@@ -43,6 +43,18 @@ impl Capacity {
         let part = |of: u64, whole: u64| u128::from(of) * 1_000_000 / u128::from(whole.max(1));
         part(rate.iops, self.iops) + part(rate.bps, self.bps) + part(rate.percent.into(), 100)
     }
+
+    /// The device time that `rate` takes in a second, in nanoseconds; at most 16 seconds. An I/O takes at least as long as
+    /// its transfer.
+    #[must_use]
+    pub fn time(&self, rate: &Rate) -> u64 {
+        let second = u128::from(Nanos::from_secs(1).0);
+        let byte = |bytes: u64| u128::from(bytes) * second / u128::from(self.bps.max(1));
+        let ios = u128::from(rate.iops) * second / u128::from(self.iops.max(1));
+        let ios = ios.max(byte(rate.iops.saturating_mul(4096)));
+        let all = ios + byte(rate.bps) + u128::from(rate.percent) * second / 100;
+        all.min(16 * second) as u64
+    }
 }
 
 /// The floor and the ceiling of a group, for policies that keep them.

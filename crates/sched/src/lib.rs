@@ -57,6 +57,7 @@ extern crate alloc;
 pub mod bfq;
 pub mod deadline;
 mod env;
+pub mod floors;
 pub mod forecast;
 pub mod goals;
 pub mod group_stats;
@@ -75,6 +76,7 @@ mod sorted;
 pub mod testkit;
 
 pub use env::{Common, Governor, NoEnv, PolicyEnv, StatsLevel};
+pub use floors::{FloorCause, FloorReport, FloorState, Floors};
 pub use forecast::{Forecast, Outlook};
 pub use goals::{Goal, GoalReport, GoalState, Goals, Taken};
 pub use group_stats::{Flow, GroupIo, GroupStats, Reading, Tallies, Tally};

@@ -5,7 +5,7 @@ use crate::{
     Shape, StatsLevel, Tallies,
 };
 use alloc::boxed::Box;
-use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, IoResult, Nanos, Owner, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Nanos, Owner, RequestId};
 use core::cell::RefCell;
 use core::fmt;
 
@@ -285,10 +285,17 @@ pub trait Scheduler: Send {
         None
     }
 
-    /// Tells, for each group whose floor was not kept while it had requests, for how much time it was not since the last
-    /// call, in nanoseconds: a group that has half of its floor for a second lacks half a second of it. No time is told twice.
-    /// Called when statistics are read, and before groups change.
-    fn take_shortfalls(&mut self, _tell: &mut dyn FnMut(GroupId, Nanos)) {}
+    /// Does the policy bound what the device holds, as it is set now? Without a bound, requests wait in a device with a deep
+    /// queue, where no floor helps them.
+    fn bounds_device(&self) -> bool {
+        false
+    }
+
+    /// The device time that the policy has charged for `rq`, which has just completed; `None` if it charges none. The floors
+    /// of groups are judged by it, in the device time of [`capacity`](Self::capacity).
+    fn charged(&self, _rq: RequestId) -> Option<Nanos> {
+        None
+    }
 
     /// May requests pass the policy by while it holds none? For a policy that hands out requests in the order in which
     /// they are inserted, and does nothing else. Such a request counts as issued, and may be inserted with [`At::Head`].

@@ -1,7 +1,7 @@
 //! A policy with observers beside it, which see its calls and its answers, and change nothing.
 
 use crate::spied::{Heard, Memory, Spied};
-use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
 use blkmq_sched::{
     At, Bypass, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used,
     WholePlug,
@@ -189,8 +189,12 @@ impl Scheduler for Watched {
         self.inner.capacity()
     }
 
-    fn take_shortfalls(&mut self, tell: &mut dyn FnMut(GroupId, Nanos)) {
-        self.inner.take_shortfalls(tell);
+    fn bounds_device(&self) -> bool {
+        self.inner.bounds_device()
+    }
+
+    fn charged(&self, rq: RequestId) -> Option<Nanos> {
+        self.inner.charged(rq)
     }
 
     fn notes_groups(&self) -> bool {

@@ -8,7 +8,7 @@ use crate::report::group::{GroupResult, Groups, Waited};
 use crate::report::model::{OpTimes, Shared};
 use blkmq_core::GroupId;
 use blkmq_engine::{GroupTree, Queue, QueueTimes, Wait};
-use blkmq_sched::{GroupStats, Reading};
+use blkmq_sched::{FloorCause, FloorReport, GroupStats, Reading};
 use std::collections::BTreeMap;
 
 /// The counters of the level `basic`; each also has a variant that includes all groups below.
@@ -37,7 +37,7 @@ pub fn results<P: Send + 'static>(
     let root = GroupResult { name: "/".into(), ..GroupResult::default() };
     let mut found = vec![(GroupId::ROOT, root)];
     add_below(&plan.groups, 0, &mut found);
-    let shortfalls = queue.times();
+    let times = queue.times();
     for (id, group) in &mut found {
         for (thread, part) in parts {
             let name = plan.jobs[thread.job].cgroup.as_deref().unwrap_or("/");
@@ -47,7 +47,7 @@ pub fn results<P: Send + 'static>(
             }
         }
         group.stats = stats(level, *id, queue);
-        group.stats.extend(shortfall(&plan.groups, *id, &shortfalls));
+        group.stats.extend(floor(&plan.groups, *id, &times));
     }
     if plan.iostats {
         add_waits(&queue.waits(), &mut found);
@@ -104,11 +104,27 @@ fn stats<P: Send + 'static>(
     names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
 }
 
-/// The nanoseconds for which the floor of a group was not kept, if it has one.
-fn shortfall(groups: &GroupTree, id: GroupId, times: &QueueTimes) -> Option<(String, Reading)> {
-    let reserve = groups.get(id)?.promise.guarantee.reserve;
-    let short = Reading::Number(times.shortfall(id));
-    (!reserve.is_none()).then(|| ("floor_short_time".into(), short))
+/// How the floor of a group was kept, if it has one: what it lacked in nanoseconds, the seconds that were judged, and
+/// those that were missed, in all and by cause.
+fn floor(groups: &GroupTree, id: GroupId, times: &QueueTimes) -> Vec<(String, Reading)> {
+    let has_floor = groups.get(id).is_some_and(|it| !it.promise.guarantee.reserve.is_none());
+    if !has_floor {
+        return Vec::new();
+    }
+    let report = times.floor(id).copied().unwrap_or_else(|| FloorReport::new(id));
+    let mut all = vec![
+        ("floor_short_time".to_owned(), report.short.0),
+        ("floor_seconds".to_owned(), report.seconds),
+        ("floor_missed".to_owned(), report.missed),
+    ];
+    let causes = FloorCause::ALL.into_iter().zip(report.causes).filter(|(_, count)| *count > 0);
+    all.extend(causes.map(|(cause, count)| (format!("floor_missed_{}", cause.name()), count)));
+    all.into_iter().map(|(name, count)| (name, Reading::Number(count))).collect()
+}
+
+/// The floors of groups that were missed in a run, a line for each.
+pub fn floors<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<String> {
+    plan.groups.missed_floors(&queue.times().floors)
 }
 
 /// How the latency goals of groups stood at the end of a run, a line for each.

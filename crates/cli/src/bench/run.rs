@@ -91,6 +91,7 @@ fn run_with<P: BenchPayload>(
         parts.retain(|(_, part)| part.counted);
     }
     notes.extend(groups::goals(plan, service.queue()));
+    notes.extend(groups::floors(plan, service.queue()));
     let counted = Counted {
         notes,
         parts: &parts,

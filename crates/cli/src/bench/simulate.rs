@@ -86,6 +86,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
         parts.retain(|(_, part)| part.counted);
     }
     notes.extend(groups::goals(plan, simulation.queue()));
+    notes.extend(groups::floors(plan, simulation.queue()));
     let counted = Counted {
         notes,
         parts: &parts,

@@ -5,6 +5,7 @@ use crate::trace::Tap;
 use crate::{StatsMode, WriteCache};
 use blkmq_core::Limits;
 use blkmq_sched::GroupChange;
+use blkmq_sched::floors::FloorMember;
 use blkmq_sched::goals::Member;
 
 /// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may
@@ -68,6 +69,8 @@ pub(crate) struct Tuning {
     pub(crate) regroup: Vec<GroupChange>,
     /// All groups, for the controller of latency goals.
     pub(crate) members: Vec<Member>,
+    /// The same for the account of floors.
+    pub(crate) floors: Vec<FloorMember>,
     /// The statistics to keep about groups.
     pub(crate) stats: StatsMode,
     /// The fates of traces, by elevator from the last one on.

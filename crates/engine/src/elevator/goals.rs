@@ -209,6 +209,11 @@ impl Elevator {
         self.watch.as_ref().and_then(|watch| watch.goals.as_ref())
     }
 
+    /// Is anything taken for latency goals?
+    pub(super) fn takes_for_goals(&self) -> bool {
+        self.keeper().is_some_and(Keeper::takes)
+    }
+
     /// Does a group have a latency goal?
     pub(super) fn has_goals(&self) -> bool {
         self.keeper().is_some()

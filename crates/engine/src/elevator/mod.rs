@@ -28,6 +28,7 @@ use std::collections::VecDeque;
 mod bypass;
 mod config;
 mod counting;
+mod floors;
 pub(crate) mod flush;
 pub(crate) mod forecaster;
 pub(crate) mod goals;
@@ -238,6 +239,7 @@ impl Elevator {
         self.counts_groups = counting::counts(&*self.policy, tuning.stats.level);
         self.regroup(&tuning.regroup);
         self.tune_goals(&tuning.members);
+        self.tune_floors(&tuning.floors);
         self.env.count_notes();
         self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(Tapping::Keep));
         self.front_merges = self.policy.front_merges();

@@ -129,7 +129,7 @@ impl Elevator {
     }
 
     /// Is there a slot that some I/O may have? If only slots for bare flushes are free, one such flush must wait.
-    fn has_any_slot(&self) -> bool {
+    pub(super) fn has_any_slot(&self) -> bool {
         let of_queues = self.used.iter().any(|used| used.all < self.config.nr_requests);
         (of_queues || self.lobby.has_flush()) && self.requests.in_use() < self.requests.capacity()
     }

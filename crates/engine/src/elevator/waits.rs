@@ -212,7 +212,7 @@ impl Elevator {
                 crowd.is_at_device(group);
             }
         }
-        lobby.show_waiting(|group| crowd.waits(group));
+        lobby.show_waiting(|io| crowd.waits(io.group));
         staged(&mut |group| crowd.waits(group));
         let work = crowd.charge(time, sums);
         waits.worked(work);

@@ -1,8 +1,9 @@
 //! The watches over the requests of an elevator: the counts of their times, a trace, the controller of latency goals
-//! (`goals.rs`), and a forecast (`forecaster.rs`). Without any, each call here is a branch; the work behind it is out of
-//! line, where it costs the path of an I/O nothing. The runner alone touches them.
+//! (`goals.rs`), a forecast (`forecaster.rs`), and the account of floors (`floors.rs`). Without any, each call here is a
+//! branch; the work behind it is out of line, where it costs the path of an I/O nothing. The runner alone touches them.
 
 use super::config::{Budgets, Tapping};
+use super::floors;
 use super::forecaster::Forecaster;
 use super::goals::Keeper;
 use super::timing::Timing;
@@ -13,7 +14,7 @@ use crate::shared::slots::Bio;
 use crate::trace::{Kind, Tap};
 use crate::{BioTable, StatsMode};
 use blkmq_core::{Instant, IoFlags, IoMeta, Op, RequestId};
-use blkmq_sched::Bypass;
+use blkmq_sched::{Bypass, Floors};
 
 /// The watches of an elevator that has at least one.
 #[derive(Default)]
@@ -22,6 +23,7 @@ pub(crate) struct Watch {
     trace: Option<Tap>,
     pub(super) goals: Option<Keeper>,
     pub(super) forecaster: Option<Forecaster>,
+    pub(super) floors: Option<Floors>,
 }
 
 /// The watches that an elevator is built with, besides the times.
@@ -40,8 +42,13 @@ pub(super) fn wanted(mode: StatsMode, slots: u32, watches: Watches) -> Option<Bo
 impl Watch {
     fn of(times: Option<Timing>, watches: Watches) -> Option<Box<Self>> {
         let Watches { trace, goals, forecaster } = watches;
-        let some = times.is_some() || trace.is_some() || goals.is_some() || forecaster.is_some();
-        some.then(|| Box::new(Self { times, trace, goals, forecaster }))
+        Self { times, trace, goals, forecaster, floors: None }.if_any()
+    }
+
+    fn if_any(self) -> Option<Box<Self>> {
+        let Self { times, trace, goals, forecaster, floors } = &self;
+        let kept = times.is_some() || goals.is_some() || forecaster.is_some() || floors.is_some();
+        (kept || trace.is_some()).then(|| Box::new(self))
     }
 
     /// The I/Os that became a request: the first has it, the others joined it in their plug.
@@ -94,13 +101,13 @@ impl Elevator {
 
     /// Watches as `mode` and `tapping` say from now on.
     pub(super) fn tune_watch(&mut self, mode: StatsMode, tapping: Tapping) {
-        let Watch { times, trace, goals, forecaster } = *self.watch.take().unwrap_or_default();
-        let trace = match tapping {
-            Tapping::Keep => trace,
-            Tapping::End => None,
-            Tapping::Begin(tap) => Some(tap),
-        };
-        let times = match times {
+        let mut watch = *self.watch.take().unwrap_or_default();
+        match tapping {
+            Tapping::Keep => {}
+            Tapping::End => watch.trace = None,
+            Tapping::Begin(tap) => watch.trace = Some(tap),
+        }
+        watch.times = match watch.times {
             _ if !mode.times => None,
             Some(mut times) => {
                 times.set_slow(mode.slow);
@@ -108,7 +115,15 @@ impl Elevator {
             }
             None => Some(Timing::new(self.config.slots(), mode.slow)),
         };
-        self.watch = Watch::of(times, Watches { trace, goals, forecaster });
+        self.watch = watch.if_any();
+        self.settle_watch();
+    }
+
+    /// Changes the account of floors.
+    pub(super) fn with_floors(&mut self, change: impl FnOnce(Option<Floors>) -> Option<Floors>) {
+        let mut watch = *self.watch.take().unwrap_or_default();
+        watch.floors = change(watch.floors);
+        self.watch = watch.if_any();
         self.settle_watch();
     }
 
@@ -117,6 +132,7 @@ impl Elevator {
     pub(super) fn settle_watch(&mut self) {
         let watch = self.watch.as_deref();
         let goals = watch.and_then(|watch| watch.goals.as_ref());
+        let floors = watch.and_then(|watch| watch.floors.as_ref());
         let takes = goals.is_some_and(Keeper::takes);
         self.notes_requests =
             watch.is_some_and(|watch| watch.times.is_some() || watch.forecaster.is_some());
@@ -131,11 +147,10 @@ impl Elevator {
         let is_by_group = self.lobby.is_open() && self.policy.shares_by_group();
         self.is_short =
             self.is_direct && !(is_by_group || takes || self.takes_budgets || self.is_traced());
-        self.is_sampled = goals.is_some() && !takes && !self.notes_requests && !self.is_traced();
-        self.looks_at = match goals {
-            Some(keeper) if !takes && !self.notes_requests => keeper.due(),
-            _ => Instant::ZERO,
-        };
+        let looks_only = !takes && !self.notes_requests;
+        self.is_sampled = goals.is_some() && looks_only && floors.is_none() && !self.is_traced();
+        let dues = goals.map(Keeper::due).into_iter().chain(floors.map(Floors::due));
+        self.looks_at = dues.min().filter(|_| looks_only).unwrap_or(Instant::ZERO);
     }
 
     /// Is there any watch?
@@ -160,7 +175,7 @@ impl Elevator {
 
     /// Moves the counts to the ledger, after waiting for another thread that counts.
     pub(crate) fn count_times(&mut self) {
-        self.env.count_shortfalls(&mut *self.policy);
+        self.count_floors();
         if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
             self.env.count_times(times.settled(self.now));
         }
@@ -313,6 +328,9 @@ impl Elevator {
             goals.completed(io, done.completed);
             self.some_ended = true;
         }
+        if let Some(floors) = &mut watch.floors {
+            floors::completed(floors, &*self.policy, io, done);
+        }
         if let Some(forecaster) = &mut watch.forecaster {
             forecaster.completed(io, done, &self.counters);
         }
@@ -399,6 +417,7 @@ impl Elevator {
         if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
             times.look(self.now, self.requests.in_use() > self.held as usize);
         }
+        self.look_at_floors();
         self.look_at_goals()
     }
 }

@@ -8,6 +8,7 @@ mod bounds;
 mod burst;
 mod error;
 mod floors;
+mod kept;
 mod latency;
 mod limits;
 mod meters;

@@ -10,7 +10,7 @@ use super::times::{Account, Counted};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use blkmq_core::{GroupId, Nanos};
 use blkmq_sched::{
-    GroupChange, GroupIo, GroupStats, Note, Reading, Scheduler, StatsLevel, Tallies, Tally,
+    Floors, GroupChange, GroupIo, GroupStats, Note, Reading, StatsLevel, Tallies, Tally,
 };
 
 /// How much is counted about groups, and when.
@@ -70,10 +70,10 @@ impl Ledger {
         self.book().account.take(shard, counted);
     }
 
-    /// Adds what the policy tells of floors that were not kept.
-    pub(crate) fn count_shortfalls(&self, policy: &mut dyn Scheduler) {
+    /// Takes what an elevator has counted of floors.
+    pub(crate) fn count_floors(&self, floors: &mut Floors) {
         let account = &mut self.book().account;
-        policy.take_shortfalls(&mut |group, short| account.add_short(group, short));
+        floors.take(&mut |report| account.add_floor(&report));
     }
 
     /// Counts one note at once.

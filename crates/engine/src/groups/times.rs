@@ -7,7 +7,7 @@
 use super::latency::Latencies;
 use super::waits::{Wait, WaitSums};
 use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op};
-use blkmq_sched::GroupChange;
+use blkmq_sched::{FloorReport, GroupChange};
 
 /// The kinds of I/O that are counted apart: reads, writes (of zeroes, too), discards and bare flushes.
 pub const KINDS: usize = 4;
@@ -199,8 +199,8 @@ pub(crate) struct Account {
     heirs: Vec<Option<GroupId>>,
     /// By group: the group above it.
     parents: Vec<GroupId>,
-    /// By group: nanoseconds for which its floor was not kept.
-    short: Vec<u64>,
+    /// By group: how its floor was kept; `None` if it never had one.
+    floors: Vec<Option<FloorReport>>,
     slow: Vec<SlowIo>,
     slow_lost: u64,
     flushes: (u64, u64),
@@ -233,8 +233,9 @@ impl Account {
                         self.of(heir, kind).take(&mut times);
                     }
                 }
-                let short = self.short.get_mut(at).map_or(0, std::mem::take);
-                self.add_short(heir, Nanos(short));
+                if let Some(floor) = self.floors.get_mut(at).and_then(Option::take) {
+                    self.add_floor(&FloorReport { group: heir, ..floor });
+                }
                 self.waits.inherit(group, self.heir(heir));
             }
         }
@@ -261,19 +262,17 @@ impl Account {
         self.by_kind[at].get_or_insert_default()
     }
 
-    /// The floor of a group was not kept for this long.
-    pub(crate) fn add_short(&mut self, group: GroupId, short: Nanos) {
-        if short > Nanos::ZERO {
-            let at = usize::from(self.heir(group).0);
-            self.short.resize(self.short.len().max(at + 1), 0);
-            self.short[at] += short.0;
-        }
+    /// Adds the counts of a group's floor.
+    pub(crate) fn add_floor(&mut self, report: &FloorReport) {
+        let heir = self.heir(report.group);
+        let at = usize::from(heir.0);
+        self.floors.resize(self.floors.len().max(at + 1), None);
+        self.floors[at].get_or_insert_with(|| FloorReport::new(heir)).add(report);
     }
 
-    /// The groups whose floors were not kept, and for how many nanoseconds.
-    pub(crate) fn shortfalls(&self) -> Vec<(GroupId, u64)> {
-        let groups = (0..).map(GroupId).zip(self.short.iter().copied());
-        groups.filter(|(_, short)| *short > 0).collect()
+    /// How the floors of groups were kept.
+    pub(crate) fn floors(&self) -> Vec<FloorReport> {
+        self.floors.iter().flatten().copied().collect()
     }
 
     /// Moves the counts of elevator number `shard` here.

@@ -6,6 +6,7 @@ use super::limits::IoMax;
 use super::promise::Promise;
 use blkmq_core::GroupId;
 use blkmq_sched::GroupChange;
+use blkmq_sched::floors::FloorMember;
 use blkmq_sched::goals::Member;
 
 /// The weight of a group unless it is set.
@@ -255,6 +256,16 @@ impl GroupTree {
             parent: group.parent,
             weight: group.weight,
             goal: group.promise.goal,
+        };
+        self.groups.iter().map(member).collect()
+    }
+
+    /// The groups as the account of floors knows them.
+    pub(crate) fn floors(&self) -> Vec<FloorMember> {
+        let member = |group: &Group| FloorMember {
+            group: group.id,
+            parent: group.parent,
+            reserve: group.promise.guarantee.reserve,
         };
         self.groups.iter().map(member).collect()
     }

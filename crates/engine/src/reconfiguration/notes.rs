@@ -32,6 +32,11 @@ pub enum ConfigNote {
         /// Hardware queues.
         hw_queues: u16,
     },
+    /// Groups have floors, and nothing bounds what the device holds.
+    FloorsUnbounded {
+        /// The requests that it may hold.
+        tags: u32,
+    },
 }
 
 impl fmt::Display for ConfigNote {
@@ -57,6 +62,11 @@ impl fmt::Display for ConfigNote {
                 f,
                 "each of {hw_queues} hardware queues has an elevator of its own, so weights hold within each of them \
                  and not for the device"
+            ),
+            Self::FloorsUnbounded { tags } => write!(
+                f,
+                "groups have floors, and the device may hold {tags} requests, among which those of a floor wait where no \
+                 scheduler can help; device_depth, or inflight_usec of mclock, bounds it"
             ),
         }
     }
@@ -88,6 +98,14 @@ impl Plan {
         self.groups.check_floors(self.scheduler.name, capacity).map_err(ConfigError::Floors)
     }
 
+    /// Are there floors, and does nothing bound what the device holds but its own tags, of which it has several?
+    fn has_unbounded_floors(&self) -> bool {
+        let has_floors = self.groups.iter().any(|group| !group.promise.guarantee.reserve.is_none());
+        let tags = self.device_tags();
+        let is_bounded = self.device_depth.budget(&self.device).is_some_and(|most| most < tags);
+        has_floors && tags > 1 && !is_bounded && !self.instance().bounds_device()
+    }
+
     fn notes(&self, credit: u64) -> Vec<ConfigNote> {
         let groups = self.groups.iter().count();
         if !self.shares_by_group() {
@@ -98,6 +116,7 @@ impl Plan {
                 .into_iter()
                 .collect();
         }
+        let unbounded = self.has_unbounded_floors().then(|| self.device_tags());
         let hw_queues = self.device.hw_queues;
         let tags = self.effective_nr_requests() * u32::from(hw_queues / self.shards());
         let apart = self.effective_scope() == Scope::HwQueue && hw_queues > 1;
@@ -107,6 +126,7 @@ impl Plan {
             apart.then_some(ConfigNote::SharesByHwQueue { hw_queues }),
             few.then_some(ConfigNote::MoreGroupsThanTags { groups, tags }),
             in_line.then_some(ConfigNote::OwnersWaitInLine { credit, tags }),
+            unbounded.map(|tags| ConfigNote::FloorsUnbounded { tags }),
         ]
         .into_iter()
         .flatten()
@@ -127,9 +147,9 @@ impl<P> Config<P> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::{DeviceShape, WriteCache};
+    use crate::{DeviceDepth, DeviceShape, Promise, WriteCache};
     use blkmq_core::{Limits, Nanos};
-    use blkmq_sched::registry;
+    use blkmq_sched::{Options, registry};
 
     fn config(scheduler: &str, hw_queues: u16) -> Config<()> {
         let device = DeviceShape {
@@ -161,6 +181,26 @@ mod tests {
         assert_eq!(with_groups(config("mq-deadline", 1), 8, 100).notes(), []);
         let much = Config { depth: 1 << 10, ..with_groups(config("bfq", 1), 2, 300) };
         assert_eq!(much.notes(), [], "what waits is chosen by group");
+    }
+
+    #[test]
+    fn floors_need_a_bound_of_what_the_device_holds() {
+        assert_eq!(with_groups(config("mclock", 1), 1, 100).notes(), [], "no group has a floor");
+        let floors = || {
+            let mut config = with_groups(config("mclock", 1), 1, 100);
+            let promise = Promise::default().set("reserve_percent=10").expect("right");
+            config.groups.set_promise("g0", promise).expect("there");
+            config
+        };
+        assert_eq!(floors().notes(), [ConfigNote::FloorsUnbounded { tags: 4 }]);
+        assert!(floors().notes()[0].to_string().contains("device_depth"));
+        let bounded = |depth| Config { device_depth: DeviceDepth::AtMost(depth), ..floors() };
+        assert_eq!(bounded(2).notes(), []);
+        assert_eq!(bounded(4).notes().len(), 1, "that is no bound");
+        for text in ["inflight_usec=500", "pace_percent=95"] {
+            let options = Options::parse(floors().scheduler.attributes, text).expect("right");
+            assert_eq!(Config { options, ..floors() }.notes(), [], "{text}");
+        }
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Plan {
     }
 
     /// The driver tags of all hardware queues.
-    fn device_tags(&self) -> u32 {
+    pub(super) fn device_tags(&self) -> u32 {
         let sets = if self.device.shared_tags { 1 } else { u32::from(self.device.hw_queues) };
         self.device.hw_queue_depth * sets
     }

@@ -14,8 +14,7 @@ use crate::groups::{Book, Counted, Ledger, StatsMode};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
 use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
 use blkmq_sched::{
-    About, Event, Factory, Governor, Note, Options, PolicyEnv, Scheduler, Shape, StatsLevel,
-    Tallies,
+    About, Event, Factory, Floors, Governor, Note, Options, PolicyEnv, Shape, StatsLevel, Tallies,
 };
 use crossbeam_utils::CachePadded;
 use std::cell::{Cell, RefCell};
@@ -224,9 +223,9 @@ impl ElevatorEnv {
         self.ledger.count_times(self.shard, counted);
     }
 
-    /// Adds what the policy tells of floors that were not kept, after waiting for another thread that counts.
-    pub(crate) fn count_shortfalls(&self, policy: &mut dyn Scheduler) {
-        self.ledger.count_shortfalls(policy);
+    /// Takes what was counted of floors to the ledger, after waiting for another thread that counts.
+    pub(crate) fn count_floors(&self, floors: &mut Floors) {
+        self.ledger.count_floors(floors);
     }
 
     /// How much is counted.

@@ -13,7 +13,7 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::vec;
-use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Nanos, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, RequestId};
 use cost::Costs;
 use options::{ATTRIBUTES, Tunables};
 use queues::Queues;
@@ -283,7 +283,6 @@ impl Scheduler for Mclock {
         out("floors", self.tree.floors() as u64);
         out("held_back", self.tree.held_back() as u64);
         out("written_off_nsec", self.tree.slip());
-        out("short_nsec", self.tree.short());
     }
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
@@ -313,8 +312,12 @@ impl Scheduler for Mclock {
         Some(Capacity { iops, bps, safe_percent: self.tunables.safe_percent() })
     }
 
-    fn take_shortfalls(&mut self, tell: &mut dyn FnMut(GroupId, Nanos)) {
-        self.tree.tell_shortfalls(tell);
+    fn bounds_device(&self) -> bool {
+        self.tunables.inflight().is_some() || self.tunables.pace_percent() > 0
+    }
+
+    fn charged(&self, rq: RequestId) -> Option<Nanos> {
+        Some(Nanos(self.items[rq.index()].cost))
     }
 
     fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {

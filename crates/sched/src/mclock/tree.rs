@@ -7,7 +7,7 @@ use super::cost::{Costs, Share};
 use crate::index::Heap;
 use crate::{Guarantee, Rate};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant, Nanos};
+use blkmq_core::{GroupId, Instant};
 
 /// The group of all groups.
 pub(super) const ROOT: u32 = 0;
@@ -41,12 +41,6 @@ struct Node {
     v: u64,
     /// It has requests, in itself or below, that no limit below it holds back.
     ready: bool,
-    /// The time on the books of shortfalls at which it became ready.
-    ready_at: u64,
-    /// Time for which its floor was not kept, over its ready periods that have ended.
-    short: u64,
-    /// The part of it, and of the period that has not ended, that was told.
-    told: u64,
     /// Nodes below it, by member; [`NOBODY`] where one was removed.
     members: Vec<u32>,
     /// Members that are ready and within their limits.
@@ -102,9 +96,6 @@ impl Node {
             rem: 0,
             v: 0,
             ready: false,
-            ready_at: 0,
-            short: 0,
-            told: 0,
             members: Vec::new(),
             standing: Heap::new(),
         }
@@ -222,7 +213,6 @@ impl Tree {
         self.names.iter_mut().filter(|name| **name == node).for_each(|name| *name = parent);
         self.at_mut(parent).members[member as usize] = NOBODY;
         self.at_mut(node).guarantee = Guarantee::default();
-        (self.at_mut(node).short, self.at_mut(node).told) = (0, 0);
         self.free.push(node);
     }
 
@@ -235,7 +225,6 @@ impl Tree {
         let [reserve, limit] =
             [guarantee.reserve, guarantee.limit].map(|rate: Rate| costs.share(&rate));
         let ready = self.at(node).ready;
-        self.end_books(node);
         let of = self.at_mut(node);
         (of.guarantee, of.reserve, of.limit) = (guarantee, reserve, limit);
         (of.r, of.l) = (tau, now.as_nanos());
@@ -266,11 +255,9 @@ impl Tree {
     }
 
     fn begin_floor(&mut self, node: u32, tau: u64) {
-        let slip = self.slip;
         let of = self.at_mut(node);
         if of.reserve.is_some() {
             of.r = of.r.max(tau);
-            of.ready_at = slip;
             self.file_floor(node);
         }
     }
@@ -279,15 +266,6 @@ impl Tree {
         let of = self.at(node);
         let key = (of.r, u32::from(!of.depth) << 16 | u32::from(of.id.0));
         self.floors.set(node, key);
-    }
-
-    fn end_books(&mut self, node: u32) {
-        let slip = self.slip;
-        if self.floors.contains(node) {
-            let of = self.at_mut(node);
-            of.short += slip - of.ready_at;
-            of.ready_at = slip;
-        }
     }
 
     /// The node of requests `node` is no longer empty.
@@ -350,7 +328,6 @@ impl Tree {
     /// `node`, and each group above that has nothing ready without it, is no longer ready.
     fn end_ready(&mut self, mut node: u32) {
         loop {
-            self.end_books(node);
             self.floors.remove(node);
             self.at_mut(node).ready = false;
             if node == ROOT || self.aside.remove(node) || !self.leave(node) {
@@ -511,31 +488,6 @@ impl Tree {
     /// The time by which the clock of reservations is slow, in nanoseconds.
     pub(super) fn slip(&self) -> u64 {
         self.slip
-    }
-
-    /// Time, in nanoseconds, for which floors of groups were written off, over all groups with floors.
-    pub(super) fn short(&self) -> u64 {
-        let groups = (0..self.nodes.len() as u32).step_by(2);
-        groups.map(|node| self.short_of(node)).sum()
-    }
-
-    fn short_of(&self, node: u32) -> u64 {
-        let of = self.at(node);
-        let open = if self.floors.contains(node) { self.slip - of.ready_at } else { 0 };
-        of.short + open
-    }
-
-    /// Tells of each group the time for which its floor was not kept, as far as that was not told before.
-    pub(super) fn tell_shortfalls(&mut self, tell: &mut dyn FnMut(GroupId, Nanos)) {
-        for node in (0..self.nodes.len() as u32).step_by(2) {
-            let short = self.short_of(node);
-            let of = self.at_mut(node);
-            let more = short - of.told;
-            of.told = short;
-            if more > 0 {
-                tell(of.id, Nanos(more));
-            }
-        }
     }
 
     pub(super) fn held_back(&self) -> usize {

@@ -8,7 +8,7 @@ use crate::{PLUG, Shape, Used, WholePlug};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, Owner, RequestId};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, Owner, RequestId};
 
 /// Plays the engine for one policy, which it watches through [`Checked`].
 pub struct Driver {
@@ -353,13 +353,6 @@ impl Driver {
     pub fn inspect(&self) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
         self.policy.inspect(&mut |name, value| all.push((name, value)));
-        all
-    }
-
-    /// The floors that were not kept, as the policy tells them.
-    pub fn take_shortfalls(&mut self) -> Vec<(GroupId, Nanos)> {
-        let mut all = Vec::new();
-        self.policy.take_shortfalls(&mut |group, short| all.push((group, short)));
         all
     }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
 
 /// A policy under observation; itself a policy, so that it can be used in place of one.
 pub struct Checked {
@@ -177,8 +177,12 @@ impl Scheduler for Checked {
         self.inner.capacity()
     }
 
-    fn take_shortfalls(&mut self, tell: &mut dyn FnMut(GroupId, Nanos)) {
-        self.inner.take_shortfalls(tell);
+    fn bounds_device(&self) -> bool {
+        self.inner.bounds_device()
+    }
+
+    fn charged(&self, rq: RequestId) -> Option<Nanos> {
+        self.inner.charged(rq)
     }
 
     fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {

@@ -126,17 +126,17 @@ impl Lobby {
         self.waiting as usize
     }
 
-    /// Shows the groups of which I/Os wait. O(groups).
-    pub(crate) fn show_waiting(&self, mut show: impl FnMut(GroupId)) {
+    /// Shows the first I/O of each line. O(groups + lines that have some).
+    pub(crate) fn show_waiting(&self, mut show: impl FnMut(&IoMeta)) {
         if self.is_empty() {
             return;
         }
         for (node, lines) in (0..).zip(&self.nodes) {
-            if let Some(submitter) = lines.turns.front()
-                && let Some(first) = self.first(Turn { node, submitter: *submitter })
-            {
-                show(first.group);
-            }
+            let firsts = lines
+                .turns
+                .iter()
+                .filter_map(|submitter| self.first(Turn { node, submitter: *submitter }));
+            firsts.for_each(&mut show);
         }
     }
 

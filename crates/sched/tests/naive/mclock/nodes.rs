@@ -31,8 +31,6 @@ struct Node {
     v: u64,
     ready: bool,
     aside: bool,
-    ready_at: u64,
-    short: u64,
 }
 
 impl Node {
@@ -50,8 +48,6 @@ impl Node {
             v: 0,
             ready: false,
             aside: false,
-            ready_at: 0,
-            short: 0,
         }
     }
 
@@ -120,12 +116,8 @@ impl Nodes {
         if name == ROOT {
             return;
         }
-        let (tau, slip) = (self.tau(now), self.slip);
+        let tau = self.tau(now);
         let node = self.all.get_mut(&name).expect("there");
-        if node.ready && node.reserve > 0 {
-            node.short += slip - node.ready_at;
-        }
-        node.ready_at = slip;
         node.guarantee = to;
         node.reserve = share(values, to.reserve);
         node.limit = share(values, to.limit);
@@ -167,23 +159,18 @@ impl Nodes {
                 *member != ROOT && node.parent == name && node.stands()
             };
             let ready = if name.1 { full(name.0) } else { self.all.iter().any(stands) };
-            let (tau, slip) = (self.tau(now), self.slip);
+            let tau = self.tau(now);
             let node = self.all.get_mut(&name).expect("there");
             if ready && !node.ready {
                 node.ready = true;
                 if node.reserve > 0 {
                     node.r = node.r.max(tau);
-                    node.ready_at = slip;
                 }
                 node.aside = name != ROOT && node.l > now;
                 if !node.aside {
                     self.stand(name);
                 }
             } else if !ready && node.ready {
-                if node.reserve > 0 {
-                    node.short += slip - node.ready_at;
-                    node.ready_at = slip;
-                }
                 (node.ready, node.aside) = (false, false);
             }
         }
@@ -287,10 +274,8 @@ impl Nodes {
 
     pub(super) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
         let floors = self.all.values().filter(|node| node.ready && node.reserve > 0);
-        out("floors", floors.clone().count() as u64);
+        out("floors", floors.count() as u64);
         out("held_back", self.all.values().filter(|node| node.aside).count() as u64);
         out("written_off_nsec", self.slip);
-        let open: u64 = floors.map(|node| self.slip - node.ready_at).sum();
-        out("short_nsec", open + self.all.values().map(|node| node.short).sum::<u64>());
     }
 }

@@ -1,0 +1,170 @@
+//! Promises to tenants, judged by what they complete: floors that were missed without a word, each with the command that
+//! showed it.
+
+use serde_json::Value;
+use std::process::Command;
+
+/// The report of `blkmq sim` with these options.
+fn sim(line: &str) -> Value {
+    let output = Command::new(crate::program())
+        .args(["sim", "--output-format=json"].into_iter().chain(line.split_whitespace()))
+        .output()
+        .expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Reads that a job completed.
+fn reads(report: &Value, job: &str) -> u64 {
+    let jobs = report["jobs"].as_array().expect("jobs");
+    let found = jobs.iter().find(|one| one["jobname"] == job).expect("it is there");
+    found["read"]["total_ios"].as_u64().expect("a count")
+}
+
+/// The counts of a group's floor: lacking time in seconds, judged seconds, and missed ones in all and by the cause.
+#[derive(Debug, Clone, Copy)]
+struct Floor {
+    short: f64,
+    seconds: u64,
+    missed: u64,
+}
+
+fn floor(report: &Value, group: &str) -> Floor {
+    let stats = stats(report, group);
+    let count = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}"));
+    let (short, seconds) = (count("floor_short_time") as f64 / 1e9, count("floor_seconds"));
+    Floor { short, seconds, missed: count("floor_missed") }
+}
+
+fn stats<'a>(report: &'a Value, group: &str) -> &'a Value {
+    let groups = report["blkmq"]["queues"][0]["groups"].as_array().expect("groups");
+    &groups.iter().find(|one| one["name"] == group).expect("it is there")["stats"]
+}
+
+fn notes(report: &Value) -> String {
+    report["blkmq"]["notes"].to_string()
+}
+
+/// The client had 4 of the 31 I/Os a second that its floor is, because the disk orders what it holds, and
+/// `floor_short_time` was 0: the scheduler had given the disk all of them.
+#[test]
+fn a_floor_that_a_deep_queue_breaks_is_counted_with_its_cause() {
+    let disk = |options: &str, more: &str| {
+        sim(&format!(
+            "--device=disk --scheduler=mclock:rrandiops=78,rseqiops=10000,rbps=60000000,wrandiops=120{options} \
+             --group=client:reserve_percent=40,weight=500 --group=recovery:weight=100 --runtime=30 --ramp_time=5 \
+             --time_based --size=10g --name=client --cgroup=client --rw=randread --bs=4k --iodepth=4 \
+             --name=recovery --cgroup=recovery --rw=randwrite --bs=4m --iodepth=16 --offset=100g {more}"
+        ))
+    };
+    for options in ["", ",inflight_usec=20000"] {
+        let report = disk(options, "");
+        let client = floor(&report, "client");
+        assert!(client.seconds >= 30 && client.missed * 10 > client.seconds * 9, "{client:?}");
+        // It has less than half of its floor.
+        assert!(client.short > client.missed as f64 * 0.5, "{client:?}");
+        assert_eq!(stats(&report, "client")["floor_missed_device"], client.missed);
+        let notes = notes(&report);
+        assert!(notes.contains("client: floor 40 % of the device missed in"), "{notes}");
+        assert!(notes.contains("cause: the device holds too much"), "{notes}");
+        assert_eq!(notes.contains("device_depth, or inflight_usec"), options.is_empty(), "{notes}");
+    }
+    let bounded = disk("", "--device_depth=1");
+    assert!(reads(&bounded, "client") > 31 * 30);
+    let client = floor(&bounded, "client");
+    // A write of 4 MiB takes a tenth of a second, and the cache of the disk is emptied now and then.
+    assert!(client.seconds >= 30 && client.missed <= 1 && client.short < 0.2, "{client:?}");
+}
+
+/// A disk of a cloud whose credits end, under a scheduler that was told what it does with credits: the tenant had 62 of 200
+/// in a second, and nothing was said. Told right, and bounded, it has its floor.
+#[test]
+fn a_floor_on_a_disk_whose_credits_end_is_missed_from_then_on() {
+    let gp2 = |told: &str| {
+        sim(&format!(
+            "--device=cloud,preset=ebs-gp2,iops_credits=30000 --scheduler=mclock:{told} --group=client:reserve_iops=200 \
+             --group=bulk:weight=1000 --runtime=40 --time_based --size=4g --rw=randread --bs=4k \
+             --name=client --cgroup=client --iodepth=16 --name=bulk --cgroup=bulk --iodepth=64 --offset=8g"
+        ))
+    };
+    let wrong = gp2("rrandiops=3000,rbps=131072000");
+    let client = floor(&wrong, "client");
+    // The credits last for 11 of the 40 seconds.
+    assert!(client.seconds >= 38 && client.missed == 28, "{client:?}");
+    let line = "client: floor 200 IOPS missed in 28 of 39 seconds, least 56 IOPS; cause: the device holds too much";
+    assert!(notes(&wrong).contains(line), "{}", notes(&wrong));
+    let right = floor(&gp2("rrandiops=300,rbps=131072000,inflight_usec=10000"), "client");
+    assert!(right.seconds >= 38 && right.missed == 0, "{right:?}");
+}
+
+/// Large I/Os of a neighbour fill a disk of a cloud: 5 of 200 reads a second, and nothing was said.
+#[test]
+fn a_floor_behind_large_requests_in_the_device_is_counted() {
+    let cloud = |options: &str| {
+        sim(&format!(
+            "--device=cloud --scheduler=mclock:rrandiops=3566,rbps=173471131{options} --group=a:weight=1000 \
+             --group=b:reserve_iops=200 --size=1g --runtime=10s --time_based --name=flood --cgroup=a --rw=randrw --bs=1m \
+             --iodepth=128 --name=db --cgroup=b --rw=randread --bs=4k --iodepth=4"
+        ))
+    };
+    let report = cloud("");
+    let b = floor(&report, "b");
+    assert!(b.seconds >= 8 && b.missed == b.seconds && b.short > 0.9 * b.missed as f64, "{b:?}");
+    assert_eq!(stats(&report, "b")["floor_missed_device"], b.missed);
+    let report = cloud(",inflight_usec=6500,pace_percent=104");
+    assert!(reads(&report, "db") >= 1_980);
+    assert_eq!(floor(&report, "b").missed, 0);
+}
+
+/// The controller of latency goals took from a tenant what its floor is, and the floor counted as kept. Whether it takes that
+/// or not: the account says what the tenant has had, and the goal is named as the cause.
+#[test]
+fn a_floor_that_goals_take_from_is_judged_by_what_is_left() {
+    let cloud = |goal: &str| {
+        sim(&format!(
+            "--device=cloud --scheduler=mclock:rrandiops=3566,rbps=173471131 --group=greedy{goal} \
+             --group=paid:reserve_iops=1100 --runtime=20 --time_based --size=1g --rw=randread --bs=4k \
+             --name=greedy --cgroup=greedy --iodepth=64 --name=paid --cgroup=paid --iodepth=32 --offset=2g"
+        ))
+    };
+    assert_eq!(floor(&cloud(""), "paid").missed, 0);
+    let report = cloud(":p99_read=6ms");
+    let (had, paid) = (reads(&report, "paid"), floor(&report, "paid"));
+    assert!(paid.seconds >= 19, "{paid:?}");
+    if had < 20 * 1_080 {
+        assert!(paid.missed >= 3 && paid.short > 1.0, "{had} of 22000: {paid:?}");
+        assert!(notes(&report).contains("cause: the latency goal of another group"), "{report}");
+    } else {
+        assert!(paid.missed <= 1, "{had} of 22000: {paid:?}");
+    }
+}
+
+/// A device that takes 1 ms for each of eight requests, and from the sixth second on, for seven of them, 10 ms more. Within
+/// five seconds the floors are called infeasible; when the device has recovered for eight seconds, no longer.
+#[test]
+fn a_floor_that_the_device_cannot_keep_is_called_infeasible_until_it_can() {
+    let slow = |runtime: u32| {
+        sim(&format!(
+            "--device=faults,late=1,late_nsec=20000000,space=40000,times=5000:null,submit_queues=1,irqmode=2,\
+             completion_nsec=1000000,hw_queue_depth=8 --scheduler=mclock:rrandiops=8000,rbps=1000000000 \
+             --group=a:reserve_iops=3000 --group=b:reserve_iops=2000 --size=1g --runtime={runtime} --time_based \
+             --rw=randread --bs=4k --iodepth=16 --name=a --cgroup=a --name=b --cgroup=b"
+        ))
+    };
+    assert_eq!(floor(&slow(5), "a").missed, 0);
+    let during = notes(&slow(10));
+    for group in ["a: floor 3000 IOPS", "b: floor 2000 IOPS"] {
+        assert!(during.contains(&format!("{group} missed in")), "{during}");
+    }
+    assert!(during.contains("cause: infeasible, the device does less than the floors need"));
+    assert!(
+        during.contains("infeasible at present: the device does 15 % of the floors"),
+        "{during}"
+    );
+    let report = slow(20);
+    let after = notes(&report);
+    assert!(after.contains("missed in") && !after.contains("at present"), "{after}");
+    let a = floor(&report, "a");
+    assert!((5..=9).contains(&a.missed) && a.seconds >= 19, "{a:?}");
+}

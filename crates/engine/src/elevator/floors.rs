@@ -1,0 +1,78 @@
+//! Floors: connects the account of `blkmq_sched::floors` with an elevator, whose runner alone touches it.
+//!
+//! The account is told of every request that ends under a policy that charges device time, and looks at the others every
+//! tenth of a second.
+
+use super::{Done, Elevator};
+use blkmq_core::{IoMeta, Op};
+use blkmq_sched::floors::{FloorMember, FloorPlace};
+use blkmq_sched::{Floors, Scheduler};
+
+/// Tells the account of a request that has ended.
+#[inline]
+pub(super) fn completed(floors: &mut Floors, policy: &dyn Scheduler, io: &IoMeta, done: &Done) {
+    if io.op == Op::Flush {
+        return;
+    }
+    if let Some(cost) = policy.charged(done.rq) {
+        floors.completed(io.group, io.arrived, done.completed, cost);
+    }
+}
+
+impl Elevator {
+    /// Follows a change of the groups: an account is kept while one of them has a floor and the policy keeps floors.
+    pub(crate) fn tune_floors(&mut self, members: &[FloorMember]) {
+        let some = members.iter().any(|member| !member.reserve.is_none());
+        let capacity = self.policy.capacity().filter(|_| some);
+        self.with_floors(|floors| {
+            let capacity = capacity?;
+            let mut floors = floors.unwrap_or_else(|| Floors::new(capacity));
+            floors.set(members, capacity);
+            Some(floors)
+        });
+    }
+
+    /// Lets the account look, if that is due.
+    pub(super) fn look_at_floors(&mut self) {
+        let now = self.now;
+        let floors = self.watch.as_mut().and_then(|watch| watch.floors.as_mut());
+        if floors.is_some_and(|floors| floors.due() <= now) {
+            self.look_at_them();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_them(&mut self) {
+        let Some(capacity) = self.policy.capacity() else { return };
+        // Groups that latency goals hold back wait in the lobby as well.
+        let is_held = self.takes_for_goals() && self.has_any_slot();
+        let outside = if is_held { FloorPlace::Goal } else { FloorPlace::Slot };
+        let Some(mut floors) = self.watch.as_mut().and_then(|watch| watch.floors.take()) else {
+            return;
+        };
+        floors.look(self.now, capacity, |show| {
+            for id in self.requests.live().take(self.requests.in_use()) {
+                let io = self.requests.get(id);
+                let is_held = self.chains[id.index()].is_some();
+                let place = if is_held { FloorPlace::Policy } else { FloorPlace::Device };
+                if io.op != Op::Flush {
+                    show(io.group, io.arrived, place);
+                }
+            }
+            self.lobby.show_waiting(|io| show(io.group, io.arrived, outside));
+        });
+        if let Some(watch) = &mut self.watch {
+            watch.floors = Some(floors);
+        }
+        self.settle_watch();
+    }
+
+    /// Moves the counts of the account to the ledger, after waiting for another thread that counts.
+    pub(super) fn count_floors(&mut self) {
+        self.look_at_floors();
+        if let Some(floors) = self.watch.as_mut().and_then(|watch| watch.floors.as_mut()) {
+            self.env.count_floors(floors);
+        }
+    }
+}

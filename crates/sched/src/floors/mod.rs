@@ -1,0 +1,537 @@
+//! The account of floors: whether each group with a floor completes as much as it was promised, second by second, and the
+//! cause if it does not.
+//!
+//! The evidence is what a group *completed* while it had I/Os outstanding anywhere between their arrival and their end, in
+//! the device time that the policy charges. A policy cannot judge itself: I/Os that wait before it, or that a device holds
+//! among those of others, are I/Os that it has nothing more to do for. The account is told of each I/O that ends and of
+//! the time; every tenth of a second it looks where the outstanding I/Os are. It has no clock and changes nothing.
+//!
+//! | in a second | judged |
+//! |---|---|
+//! | for more than 1 % of it nothing was outstanding | no |
+//! | completed at least the floor, but for 1 % and two I/Os, one for either end of the second | kept |
+//! | completed less | missed, with a [`FloorCause`] |
+//!
+//! Three seconds in a row in which the device as a whole completed less than the floors need make a floor *infeasible*; the
+//! next second in which it is kept ends that.
+
+mod cover;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{Capacity, Rate};
+use alloc::vec::Vec;
+use blkmq_core::{GroupId, Instant, Nanos};
+use cover::Cover;
+
+const SECOND: u64 = 1_000_000_000;
+/// The time from one look to the next.
+const STEP: Nanos = Nanos::from_millis(100);
+/// The most time in a second in which nothing is outstanding, if it is to be judged: a client that sends one I/O after the
+/// other takes a moment for each.
+const MOST_IDLE: u64 = SECOND / 100;
+/// Seconds in a row by which a floor is infeasible.
+const INFEASIBLE_AFTER: u32 = 3;
+/// The most seconds that one look judges. After a longer time without a look, those before are judged by none.
+const MOST_JUDGED: u64 = 60;
+/// I/Os over which the mean cost is taken.
+const MEAN_OF: u64 = 16;
+const MILLION: u64 = 1_000_000;
+/// No floor.
+const NONE: u16 = u16::MAX;
+
+/// A group as the account knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FloorMember {
+    /// Its number; the root is not in the list.
+    pub group: GroupId,
+    /// The group above it, which comes earlier in the list or is the root.
+    pub parent: GroupId,
+    /// Its floor. None: it has none of its own.
+    pub reserve: Rate,
+}
+
+/// The cause of a floor that was missed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FloorCause {
+    /// Its I/Os were held back by a ceiling, of it or of a group above.
+    Ceiling,
+    /// Its I/Os waited for a slot.
+    Slots,
+    /// Its I/Os were held back for the latency goal of another group.
+    Goal,
+    /// Its I/Os were in the device, or waited for it, among those of others.
+    Device,
+    /// All of its I/Os were in the device, and no others: it has too few in flight.
+    Depth,
+    /// The device as a whole completed less than the floors need.
+    Infeasible,
+}
+
+impl FloorCause {
+    /// All causes, in the order in which they are counted.
+    pub const ALL: [Self; 6] =
+        [Self::Ceiling, Self::Slots, Self::Goal, Self::Device, Self::Depth, Self::Infeasible];
+
+    /// Its name in statistics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ceiling => "ceiling",
+            Self::Slots => "slots",
+            Self::Goal => "goal",
+            Self::Device => "device",
+            Self::Depth => "depth",
+            Self::Infeasible => "infeasible",
+        }
+    }
+
+    /// The cause as a clause.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Ceiling => "a ceiling holds its I/Os back",
+            Self::Slots => "its I/Os wait for a slot",
+            Self::Goal => "the latency goal of another group holds its I/Os back",
+            Self::Device => "the device holds too much",
+            Self::Depth => "it has too few I/Os in flight",
+            Self::Infeasible => "infeasible, the device does less than the floors need",
+        }
+    }
+}
+
+/// How a floor stands, by the last second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FloorState {
+    /// The group had no I/O outstanding for a part of it.
+    #[default]
+    Idle,
+    /// It completed what it was promised.
+    Kept,
+    /// It completed less.
+    Missed,
+    /// It completed less in three seconds in a row or more, and the device as a whole less than the floors need.
+    Infeasible,
+}
+
+impl FloorState {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Kept => "kept",
+            Self::Missed => "missed",
+            Self::Infeasible => "infeasible",
+        }
+    }
+}
+
+/// How the floor of a group was kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FloorReport {
+    /// The group.
+    pub group: GroupId,
+    /// How the floor stands.
+    pub state: FloorState,
+    /// Seconds in which the group had I/Os outstanding all the time.
+    pub seconds: u64,
+    /// Those of them in which it completed less than its floor.
+    pub missed: u64,
+    /// What it lacked in these: half of a floor for a second is half a second.
+    pub short: Nanos,
+    /// What it completed in the worst of them, in millionths of its floor; 1,000,000 if none was missed.
+    pub least: u64,
+    /// The missed seconds by cause, in the order of [`FloorCause::ALL`].
+    pub causes: [u64; 6],
+    /// The evidence of an infeasible floor: what the device completed for all groups in the last second of that kind, in
+    /// millionths of what the floors need. Zero if there was none.
+    pub best: u64,
+}
+
+impl FloorReport {
+    /// Nothing was judged yet.
+    #[must_use]
+    pub fn new(group: GroupId) -> Self {
+        Self {
+            group,
+            state: FloorState::Idle,
+            seconds: 0,
+            missed: 0,
+            short: Nanos::ZERO,
+            least: MILLION,
+            causes: [0; 6],
+            best: 0,
+        }
+    }
+
+    /// Adds the counts of `later`, and takes its state.
+    pub fn add(&mut self, later: &Self) {
+        self.state = later.state;
+        self.seconds += later.seconds;
+        self.missed += later.missed;
+        self.short.0 += later.short.0;
+        self.least = self.least.min(later.least);
+        self.causes.iter_mut().zip(later.causes).for_each(|(sum, more)| *sum += more);
+        self.best = if later.best > 0 { later.best } else { self.best };
+    }
+
+    /// The cause of the most missed seconds; `None` if none was missed.
+    #[must_use]
+    pub fn cause(&self) -> Option<FloorCause> {
+        let counted = FloorCause::ALL.into_iter().zip(self.causes);
+        let (cause, count) = counted.max_by_key(|(_, count)| *count)?;
+        (count > 0).then_some(cause)
+    }
+}
+
+/// The place of an outstanding I/O that the account is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FloorPlace {
+    /// It waits for a slot.
+    Slot,
+    /// A latency goal of another group holds it back, although there is a slot.
+    Goal,
+    /// The policy holds it.
+    Policy,
+    /// The device has it.
+    Device,
+}
+
+/// What a look has found of a group.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    oldest: Option<Instant>,
+    at: [u32; 4],
+}
+
+impl Seen {
+    /// The cause for which the group completes too little, if it does, beside `at_device` I/Os in the device.
+    fn cause(&self, at_device: u32) -> FloorCause {
+        let [slot, goal, policy, device] = self.at;
+        match () {
+            () if policy > 0 => FloorCause::Device,
+            () if goal > 0 => FloorCause::Goal,
+            () if slot > 0 => FloorCause::Slots,
+            () if device == 0 => FloorCause::Ceiling,
+            () if device == at_device => FloorCause::Depth,
+            () => FloorCause::Device,
+        }
+    }
+}
+
+/// A second that would be missed if I/Os were outstanding all the time.
+#[derive(Clone, Copy)]
+struct Second {
+    number: u64,
+    done: u64,
+    cause: FloorCause,
+    best: u64,
+}
+
+/// A group with a floor.
+struct Watched {
+    group: GroupId,
+    /// The place of the next group above that has a floor.
+    up: u16,
+    reserve: Rate,
+    /// The device time that it is promised in a second, in nanoseconds.
+    due: u64,
+    /// The device time that it completed: in this second, and in later ones.
+    done: [u64; 2],
+    /// [`MEAN_OF`] times the mean cost of its I/Os.
+    mean: u64,
+    largest: u64,
+    cover: Cover,
+    seen: Seen,
+    /// Nanoseconds of this second by the cause that was seen in them.
+    spent: [u64; 6],
+    /// The second before this one, if it cannot be judged yet: I/Os that a ceiling holds back are not seen before they end.
+    pending: Option<Second>,
+    /// Infeasible seconds in a row.
+    in_a_row: u32,
+    report: FloorReport,
+}
+
+impl Watched {
+    fn new(group: GroupId) -> Self {
+        Self {
+            group,
+            up: NONE,
+            reserve: Rate::default(),
+            due: 0,
+            done: [0; 2],
+            mean: 0,
+            largest: 0,
+            cover: Cover::default(),
+            seen: Seen::default(),
+            spent: [0; 6],
+            pending: None,
+            in_a_row: 0,
+            report: FloorReport::new(group),
+        }
+    }
+
+    /// Had it I/Os outstanding all the time?
+    fn is_covered(&self, second: u64) -> bool {
+        self.cover.idle(second) <= MOST_IDLE
+    }
+
+    /// Is it less than its floor?
+    fn is_missed(&self, done: u64) -> bool {
+        let edges = (2 * self.largest).min(self.due / 2);
+        done + edges < self.due - self.due / 100
+    }
+
+    fn judge(&mut self, second: &Second) {
+        self.report.seconds += 1;
+        let is_infeasible = second.cause == FloorCause::Infeasible;
+        if !self.is_missed(second.done) {
+            self.in_a_row = 0;
+            self.report.state = FloorState::Kept;
+            return;
+        }
+        let lacks = self.due - second.done;
+        let part = |of: u64| (u128::from(of) * u128::from(MILLION) / u128::from(self.due)) as u64;
+        self.report.missed += 1;
+        self.report.short.0 += part(lacks) * (SECOND / MILLION);
+        self.report.least = self.report.least.min(part(second.done));
+        self.report.causes[second.cause as usize] += 1;
+        self.in_a_row = if is_infeasible { self.in_a_row + 1 } else { 0 };
+        self.report.state = FloorState::Missed;
+        if self.in_a_row >= INFEASIBLE_AFTER {
+            self.report.state = FloorState::Infeasible;
+            self.report.best = second.best;
+        }
+    }
+
+    /// The cause that was seen for the longest time.
+    fn seen_cause(&self) -> FloorCause {
+        let causes = FloorCause::ALL.into_iter().zip(self.spent);
+        causes.max_by_key(|(_, spent)| *spent).map_or(FloorCause::Device, |(cause, _)| cause)
+    }
+
+    /// Ends the second. `best` is what the device completed, in millionths of the need of all floors.
+    fn close(&mut self, number: u64, best: u64, is_judged: bool) {
+        if let Some(pending) = self.pending.take()
+            && self.is_covered(pending.number)
+        {
+            self.judge(&pending);
+        }
+        let done = self.done[0];
+        let seen = self.seen_cause();
+        let is_infeasible = seen == FloorCause::Device && best < MILLION / 100 * 99;
+        let cause = if is_infeasible { FloorCause::Infeasible } else { seen };
+        let second = Second { number, done, cause, best };
+        if !is_judged {
+            self.in_a_row = 0;
+        } else if self.is_covered(number) {
+            self.judge(&second);
+        } else if self.is_missed(done) && self.cover.idle(number) < SECOND {
+            self.pending = Some(second);
+        } else {
+            (self.in_a_row, self.report.state) = (0, FloorState::Idle);
+        }
+        self.done = [self.done[1], 0];
+        self.spent = [0; 6];
+        self.cover.forget(if self.pending.is_some() { number } else { number + 1 });
+    }
+}
+
+/// The account of the floors of one elevator.
+pub struct Floors {
+    watched: Vec<Watched>,
+    /// By number of the group: the place of its floor, or of the next one above.
+    of: Vec<u16>,
+    capacity: Capacity,
+    /// The number of the second, from time zero on, and the nanosecond at which it ends; zero before the first look.
+    second: u64,
+    end: u64,
+    /// Seconds before this one are not judged: the account began in the middle of them.
+    first: u64,
+    /// The device time that all groups completed in this second, and in later ones.
+    total: [u64; 2],
+    looked: Instant,
+    due: Instant,
+    /// By floor: what the floors below it need.
+    needs: Vec<u64>,
+}
+
+impl Floors {
+    /// An account without groups, under a policy that charges by this capacity. It begins with its first look.
+    #[must_use]
+    pub fn new(capacity: Capacity) -> Self {
+        Self {
+            watched: Vec::new(),
+            of: Vec::new(),
+            capacity,
+            second: 0,
+            end: 0,
+            first: 0,
+            total: [0; 2],
+            looked: Instant::ZERO,
+            due: Instant::ZERO,
+            needs: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.second = now.as_nanos() / SECOND;
+        self.end = (self.second + 1) * SECOND;
+        self.first = (now.as_nanos() + SECOND - MOST_IDLE - 1) / SECOND;
+        self.looked = now;
+        self.total = [0; 2];
+        self.watched.iter_mut().for_each(|one| one.done = [0; 2]);
+    }
+
+    /// Follows a change of the groups or of the capacity. Floors that are as before keep their counts. O(groups), and of the
+    /// floors the square.
+    pub fn set(&mut self, members: &[FloorMember], capacity: Capacity) {
+        self.capacity = capacity;
+        let last = members.iter().map(|member| usize::from(member.group.0)).max().unwrap_or(0);
+        let mut known = core::mem::take(&mut self.watched);
+        self.of.clear();
+        self.of.resize(last + 1, NONE);
+        for member in members {
+            let above = self.of.get(usize::from(member.parent.0)).copied().unwrap_or(NONE);
+            let mut place = above;
+            if !member.reserve.is_none() {
+                place = self.watched.len() as u16;
+                let at = known.iter().position(|old| old.group == member.group);
+                let mut one =
+                    at.map_or_else(|| Watched::new(member.group), |at| known.swap_remove(at));
+                (one.up, one.reserve) = (above, member.reserve);
+                self.watched.push(one);
+            }
+            self.of[usize::from(member.group.0)] = place;
+        }
+        self.needs.resize(self.watched.len(), 0);
+        self.reprice(capacity);
+    }
+
+    fn reprice(&mut self, capacity: Capacity) {
+        self.capacity = capacity;
+        for one in &mut self.watched {
+            one.due = capacity.time(&one.reserve).max(1);
+            if one.mean == 0 {
+                one.mean = MEAN_OF * capacity.time(&Rate { iops: 1, ..Rate::default() }).max(1);
+            }
+        }
+    }
+
+    /// An I/O of a group has ended that the policy has charged `cost` nanoseconds of device time for. O(depth of the tree).
+    #[inline]
+    pub fn completed(&mut self, group: GroupId, arrived: Instant, ended: Instant, cost: Nanos) {
+        let later = usize::from(ended.as_nanos() >= self.end);
+        self.total[later] += cost.0;
+        let mut place = self.of.get(usize::from(group.0)).copied().unwrap_or(NONE);
+        while let Some(one) = self.watched.get_mut(usize::from(place)) {
+            one.done[later] += cost.0;
+            one.mean = one.mean - one.mean / MEAN_OF + cost.0;
+            one.largest = one.largest.max(cost.0);
+            one.cover.add(arrived.as_nanos(), ended.as_nanos());
+            place = one.up;
+        }
+    }
+
+    /// When the account wants to look.
+    #[must_use]
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks at the I/Os that are outstanding: `show` shows each, or the oldest of those that wait in one line. Under a
+    /// policy that charges by `capacity`. O(groups with floors), and what is shown.
+    pub fn look(
+        &mut self,
+        now: Instant,
+        capacity: Capacity,
+        show: impl FnOnce(&mut dyn FnMut(GroupId, Instant, FloorPlace)),
+    ) {
+        if capacity != self.capacity {
+            self.reprice(capacity);
+        }
+        if self.end == 0 {
+            self.begin(now);
+        }
+        let mut at_device = 0;
+        let Self { watched, of, .. } = self;
+        watched.iter_mut().for_each(|one| one.seen = Seen::default());
+        show(&mut |group, arrived, place| {
+            at_device += u32::from(place == FloorPlace::Device);
+            let mut floor = of.get(usize::from(group.0)).copied().unwrap_or(NONE);
+            while let Some(one) = watched.get_mut(usize::from(floor)) {
+                let Seen { oldest, at } = &mut one.seen;
+                *oldest = Some(oldest.map_or(arrived, |oldest| oldest.min(arrived)));
+                at[place as usize] += 1;
+                floor = one.up;
+            }
+        });
+        let spent = now.since(self.looked).0;
+        for one in watched {
+            one.spent[one.seen.cause(at_device) as usize] += spent;
+            if let Some(oldest) = one.seen.oldest {
+                one.cover.add(oldest.as_nanos(), now.as_nanos());
+            }
+        }
+        self.looked = now;
+        let second = now.as_nanos() / SECOND;
+        if self.second < second {
+            self.close();
+            self.second = self.second.max(second.saturating_sub(MOST_JUDGED));
+        }
+        while self.second < second {
+            self.close();
+        }
+        self.end = (self.second + 1) * SECOND;
+        self.due = (now + STEP).min(Instant::from_nanos(self.end));
+    }
+
+    fn close(&mut self) {
+        let second = self.second;
+        let need = self.need();
+        let best = u128::from(self.total[0]) * u128::from(MILLION) / u128::from(need.max(1));
+        let best = if need == 0 { u64::MAX } else { u64::try_from(best).unwrap_or(u64::MAX) };
+        let is_judged = second >= self.first;
+        self.watched.iter_mut().for_each(|one| one.close(second, best, is_judged));
+        self.total = [self.total[1], 0];
+        self.second += 1;
+    }
+
+    /// The device time that the floors need in this second: all of those of groups that had I/Os at the device, or next to
+    /// it, all the time, what the others did, and of a floor within another one the part beyond that.
+    fn need(&mut self) -> u64 {
+        let Self { watched, needs, second, .. } = self;
+        needs.fill(0);
+        let mut need = 0;
+        // The groups above come first.
+        for (at, one) in watched.iter().enumerate().rev() {
+            let is_there = one.is_covered(*second) && one.seen_cause() == FloorCause::Device;
+            let own = if is_there { one.due } else { one.done[0].min(one.due) };
+            let own = own.max(needs[at]);
+            match needs.get_mut(usize::from(one.up)) {
+                Some(above) => *above += own,
+                None => need += own,
+            }
+        }
+        need
+    }
+
+    /// Takes the counts since the last call, of each group with a floor.
+    pub fn take(&mut self, tell: &mut dyn FnMut(FloorReport)) {
+        for one in &mut self.watched {
+            let state = one.report.state;
+            let fresh = FloorReport { state, ..FloorReport::new(one.group) };
+            tell(core::mem::replace(&mut one.report, fresh));
+        }
+    }
+
+    /// The time between two I/Os of each group by which its floor is kept, in nanoseconds, by the mean cost of its last ones.
+    pub fn gaps(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
+        self.watched.iter().map(|one| {
+            let gap = u128::from(one.mean) * u128::from(SECOND) / u128::from(one.due * MEAN_OF);
+            (one.group, u64::try_from(gap).unwrap_or(u64::MAX).max(1))
+        })
+    }
+}
