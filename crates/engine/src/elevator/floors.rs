@@ -1,7 +1,7 @@
 //! Floors: connects the account of `blkmq_sched::floors` with an elevator, whose runner alone touches it.
 //!
 //! The account is told of every request that ends under a policy that charges device time, and looks at the others every
-//! tenth of a second.
+//! tenth of a second. The lobby learns from it how often a group needs a slot, so that slots go to floors first.
 
 use super::{Done, Elevator};
 use blkmq_core::{IoMeta, Op};
@@ -30,6 +30,17 @@ impl Elevator {
             floors.set(members, capacity);
             Some(floors)
         });
+        for member in members {
+            self.lobby.set_gap(member.group, 0);
+        }
+        self.set_gaps();
+    }
+
+    fn set_gaps(&mut self) {
+        let floors = self.watch.as_deref().and_then(|watch| watch.floors.as_ref());
+        for (group, gap) in floors.into_iter().flat_map(Floors::gaps) {
+            self.lobby.set_gap(group, gap);
+        }
     }
 
     /// Lets the account look, if that is due.
@@ -65,6 +76,7 @@ impl Elevator {
         if let Some(watch) = &mut self.watch {
             watch.floors = Some(floors);
         }
+        self.set_gaps();
         self.settle_watch();
     }
 

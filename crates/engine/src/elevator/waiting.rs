@@ -43,9 +43,11 @@ impl Elevator {
         proto: PluggedRequest,
     ) {
         match self.place(&proto.meta) {
-            Some(Place::Slot) if !self.may_pass(&proto.meta) => self.lobby.push(by, proto),
+            Some(Place::Slot) if !self.may_pass(&proto.meta) => {
+                self.lobby.push(self.now, by, proto);
+            }
             Some(place) => self.admit(table, place, proto),
-            None => self.lobby.push(by, proto),
+            None => self.lobby.push(self.now, by, proto),
         }
     }
 
@@ -56,7 +58,7 @@ impl Elevator {
 
     /// Puts an I/O that waited in an earlier queue into the lobby.
     pub(crate) fn adopt(&mut self, by: SubmitterId, proto: PluggedRequest) {
-        self.lobby.push(by, proto);
+        self.lobby.push(self.now, by, proto);
     }
 
     /// Takes all I/Os out of the lobby, in the order of arrival.
@@ -80,9 +82,11 @@ impl Elevator {
         self.lobby.is_fresh()
     }
 
-    /// Gives out the free slots, in the order that the lobby decides: to groups that have less than their part, then
-    /// to any group. O(log groups) for each slot; where no waiting I/O may have the free slots, O(waiting groups).
+    /// Gives out the free slots, in the order that the lobby decides: to groups that have less than their part, those
+    /// whose floors are due first, then to any group. O(log groups) for each slot; where no waiting I/O may have the free
+    /// slots, O(waiting groups).
     pub(crate) fn fill<P>(&mut self, table: &BioTable<P>) {
+        self.lobby.advance(self.now);
         let queues = u32::from(self.config.hw_queues);
         let all = self.config.nr_requests * queues;
         let enough = self.config.hw_queue_depth * queues;

@@ -19,7 +19,7 @@ mod tests;
 
 use crate::groups::MAX_GROUPS;
 use crate::submission::plugged::PluggedRequest;
-use blkmq_core::{GroupId, IoMeta, Op, RequestId, SubmitterId};
+use blkmq_core::{GroupId, Instant, IoMeta, Op, RequestId, SubmitterId};
 use blkmq_sched::GroupChange;
 use std::collections::VecDeque;
 use tree::Tree;
@@ -140,6 +140,16 @@ impl Lobby {
         }
     }
 
+    /// Sets the time, which decides the floors that are due.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        self.tree.advance(now);
+    }
+
+    /// Sets the nanoseconds between two slots of a group by which its floor is kept; zero if it has none. O(log groups).
+    pub(crate) fn set_gap(&mut self, group: GroupId, gap: u64) {
+        self.tree.set_gap(self.tree.node(group), gap);
+    }
+
     /// Does a bare flush wait?
     #[inline]
     pub(crate) fn has_flush(&self) -> bool {
@@ -227,7 +237,9 @@ impl Lobby {
     }
 
     /// Adds an I/O at the end of the line of its group and submitter. O(log groups).
-    pub(crate) fn push(&mut self, by: SubmitterId, proto: PluggedRequest) {
+    pub(crate) fn push(&mut self, now: Instant, by: SubmitterId, proto: PluggedRequest) {
+        // A group that begins to wait is owed nothing from before.
+        self.tree.advance(now);
         let node = self.tree.node(proto.meta.group);
         let place = self.take_place(proto);
         let line = self.line(Turn { node, submitter: by });

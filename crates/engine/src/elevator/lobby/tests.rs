@@ -47,6 +47,76 @@ fn slots_go_by_weight_among_those_who_wait() {
     assert!((299..=301).contains(&given[&one]), "{given:?}");
 }
 
+/// A floor of so many slots a second, which a group is to have while slots go round at a thousand a second.
+fn floor_of(tree: &mut Tree, node: u16, slots: u64) {
+    tree.set_gap(node, 1_000_000_000 / slots);
+}
+
+/// Gives out a slot each millisecond from `from` to `to`.
+fn give_out_by_time(tree: &mut Tree, (from, to): (u64, u64)) -> BTreeMap<u16, u32> {
+    let mut given = BTreeMap::new();
+    for ms in from..to {
+        tree.advance(Instant::from_nanos(ms * 1_000_000));
+        given = give_out(tree, 1).into_iter().fold(given, |mut given, (node, slots)| {
+            *given.entry(node).or_default() += slots;
+            given
+        });
+    }
+    given
+}
+
+#[test]
+fn a_floor_that_is_due_has_the_next_slot_whatever_the_weights() {
+    let mut tree = tree(&[added(1, 0, 1), added(2, 0, 1000), added(3, 0, 1000)]);
+    let [one, two, three] = [1, 2, 3].map(|group| tree.node(GroupId(group)));
+    floor_of(&mut tree, one, 400);
+    floor_of(&mut tree, two, 100);
+    [one, two, three].into_iter().for_each(|node| tree.wait(node));
+    let given = give_out_by_time(&mut tree, (0, 5_000));
+    assert!(given[&one].abs_diff(2_000) <= 2, "{given:?}");
+    assert!(given[&two].abs_diff(given[&three]) <= 4, "turns count for a floor: {given:?}");
+    // It was away for a second, and is owed nothing for that.
+    tree.leave(one);
+    assert!(!give_out_by_time(&mut tree, (5_000, 6_000)).contains_key(&one));
+    tree.wait(one);
+    let given = give_out_by_time(&mut tree, (6_000, 6_100));
+    assert!(given[&one].abs_diff(40) <= 1, "{given:?}");
+    // Set aside for a while, as in a round without a slot for it: that it is owed.
+    tree.leave(one);
+    give_out_by_time(&mut tree, (6_100, 6_200));
+    tree.resume(one);
+    let given = give_out_by_time(&mut tree, (6_200, 6_300));
+    assert!((70..=82).contains(&given[&one]), "{given:?}");
+    floor_of(&mut tree, one, 1);
+    tree.set_gap(one, 0);
+    let given = give_out_by_time(&mut tree, (7_000, 9_000));
+    assert!(given.get(&one).is_none_or(|slots| *slots <= 4), "without a floor: {given:?}");
+}
+
+#[test]
+fn slots_beyond_the_share_by_weight_are_not_paid_for_later() {
+    let mut tree = tree(&[added(1, 0, 100), added(2, 0, 100)]);
+    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    floor_of(&mut tree, one, 900);
+    [one, two].into_iter().for_each(|node| tree.wait(node));
+    let given = give_out_by_time(&mut tree, (0, 2_000));
+    assert!(given[&one].abs_diff(1_800) <= 2, "{given:?}");
+    tree.set_gap(one, 0);
+    let given = give_out_by_time(&mut tree, (2_000, 2_100));
+    assert!(given[&one].abs_diff(50) <= 3, "{given:?}");
+}
+
+#[test]
+fn a_floor_is_for_the_groups_below_by_weight() {
+    let mut tree = tree(&[added(1, 0, 1), added(2, 0, 1000), added(3, 1, 300), added(4, 1, 100)]);
+    let [one, two, three, four] = [1, 2, 3, 4].map(|group| tree.node(GroupId(group)));
+    floor_of(&mut tree, one, 400);
+    [two, three, four].into_iter().for_each(|node| tree.wait(node));
+    let given = give_out_by_time(&mut tree, (0, 2_000));
+    assert!((given[&three] + given[&four]).abs_diff(800) <= 2, "{given:?}");
+    assert!(given[&three].abs_diff(600) <= 4, "{given:?}");
+}
+
 #[test]
 fn a_group_that_was_set_aside_keeps_what_it_has_in_hand() {
     let mut tree = tree(&[added(1, 0, 300), added(2, 0, 100)]);
@@ -196,7 +266,7 @@ impl Fixture {
         let claim = Claim { sector: cookie, sectors: 1, owner: Owner(0), cookie };
         let bio = self.table.claim(&mut self.credits[usize::from(by)], claim, ());
         let bio = bio.expect("there is credit");
-        self.lobby.push(SubmitterId(by), PluggedRequest { meta, bio, bios: 1 });
+        self.lobby.push(arrived, SubmitterId(by), PluggedRequest { meta, bio, bios: 1 });
     }
 
     /// The cookies of the I/Os that are given slots next.
@@ -223,6 +293,21 @@ fn lines_keep_their_order_and_submitters_take_turns() {
     assert!(it.lobby.is_fresh() && !it.lobby.is_empty());
     assert_eq!(it.take(10), [0, 10, 20, 1, 2]);
     assert!(it.lobby.is_empty() && it.lobby.next().is_none());
+}
+
+#[test]
+fn a_group_with_a_floor_that_returns_is_owed_nothing_for_its_absence() {
+    let mut it = Fixture::new();
+    it.lobby.set_gap(TIN, 1_000_000);
+    // An hour in which no slot was given out, so that no time was told.
+    it.now = 3_600_000_000_000;
+    for cookie in 0..8 {
+        it.push(0, GOLD, cookie);
+        it.push(1, TIN, 100 + cookie);
+    }
+    let taken = it.take(8);
+    let tin = taken.iter().filter(|cookie| **cookie >= 100).count();
+    assert!(taken[0] == 100 && tin <= 3, "one for the floor, and a quarter: {taken:?}");
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! The choice of the group that gets the next slot: the tree of groups, how many requests the policy holds of each,
 //! and which groups have I/O that waits.
 //!
-//! From the root down, a slot goes to the group that has been given the fewest so far for its weight (start-time fair
-//! queueing); slots of the groups below it count as its own. A group that begins to wait is owed none from before.
+//! First comes a group whose floor is due: it has been given fewer slots than its floor takes, by the time between two of
+//! its I/Os, which the account of floors tells. Of several, the one that has been due for longest. Slots that it is given
+//! by weight count for its floor as well, and no slot that it was given earlier takes its floor away.
+//!
+//! Otherwise, from the root down, a slot goes to the group that has been given the fewest so far for its weight (start-time
+//! fair queueing); slots of the groups below it count as its own. A group that begins to wait is owed none from before.
 //! The own I/O of a group that has groups below it competes with them at the default weight, as I/O of the root does
 //! with all groups.
 //!
@@ -12,8 +16,9 @@
 //! Where there are more groups than slots, or the policy issues everything at once, weights decide how often each
 //! group is given a slot.
 
-use blkmq_core::GroupId;
+use blkmq_core::{GroupId, Instant};
 use blkmq_sched::GroupChange;
+use blkmq_sched::index::Heap;
 
 /// The root's node.
 pub(super) const ROOT: u16 = 0;
@@ -23,6 +28,8 @@ const NOWHERE: u16 = u16::MAX;
 const OWN_WEIGHT: u32 = 100;
 /// How much a slot adds to the tag of a group of weight 1.
 const STRIDE: u64 = 1 << 32;
+/// The most slots that a floor is owed, as nanoseconds of its time; older debts are forgotten.
+const MOST_OWED: u64 = 1_000_000_000;
 
 /// A competitor for slots: a group with all groups below it, or a group's own I/O.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +47,14 @@ impl Claim {
 
     fn charge(&mut self) {
         self.tag += STRIDE / u64::from(self.weight);
+    }
+
+    /// Charges a slot for a floor, while the rival served last has the tag `now`: a floor beyond the share by weight is not
+    /// paid for with turns that come long after it.
+    fn charge_ahead(&mut self, now: u64) {
+        let before = self.tag;
+        self.charge();
+        self.tag = self.tag.min(before.max(now + 2 * STRIDE / u64::from(self.weight)));
     }
 }
 
@@ -73,6 +88,10 @@ struct Node {
     place: u16,
     /// The tag of the claim that was given a slot last, of the group's own I/O and the groups below.
     now: u64,
+    /// Nanoseconds between two slots by which its floor is kept; zero without a floor.
+    gap: u64,
+    /// When its floor is due next, in nanoseconds.
+    due: u64,
     /// The group has been removed; the node stays until the policy holds none of its requests and none of its I/O
     /// waits.
     removed: bool,
@@ -89,6 +108,8 @@ impl Node {
             heap: Vec::new(),
             place: NOWHERE,
             now: 0,
+            gap: 0,
+            due: 0,
             removed: false,
         }
     }
@@ -112,12 +133,60 @@ pub(super) struct Tree {
     groups: u16,
     /// How many nodes have a part in the slots.
     active: u32,
+    /// The groups with floors and with I/O that waits, of their own or below, by the time at which they are due.
+    floors: Heap<u64>,
+    /// The time, in nanoseconds.
+    now: u64,
 }
 
 impl Tree {
     /// A tree with only the root.
     pub(super) fn new() -> Self {
-        Self { nodes: vec![Node::new(ROOT, OWN_WEIGHT)], of: Box::default(), groups: 0, active: 0 }
+        Self {
+            nodes: vec![Node::new(ROOT, OWN_WEIGHT)],
+            of: Box::default(),
+            groups: 0,
+            active: 0,
+            floors: Heap::new(),
+            now: 0,
+        }
+    }
+
+    /// Sets the time.
+    pub(super) fn advance(&mut self, now: Instant) {
+        self.now = now.as_nanos();
+    }
+
+    /// Sets the nanoseconds between two slots of a group by which its floor is kept; zero if it has none. O(log groups).
+    pub(super) fn set_gap(&mut self, node: u16, gap: u64) {
+        if node == ROOT {
+            return;
+        }
+        let now = self.now;
+        let it = self.at(node);
+        if it.gap == 0 {
+            it.due = now;
+        }
+        it.gap = gap;
+        if it.place != NOWHERE {
+            self.file_floor(node);
+        }
+    }
+
+    /// Files a node with I/O that waits by its floor, if it has one.
+    fn file_floor(&mut self, node: u16) {
+        let Node { gap, due, .. } = self.nodes[usize::from(node)];
+        if gap > 0 {
+            self.floors.set(node.into(), due);
+        } else {
+            self.floors.remove(node.into());
+        }
+    }
+
+    /// The group whose floor is due and has been for longest.
+    fn due(&self) -> Option<u16> {
+        let (due, node) = self.floors.least()?;
+        (due <= self.now).then_some(node as u16)
     }
 
     /// Are there groups besides the root?
@@ -158,7 +227,7 @@ impl Tree {
                     self.at(node).all.weight = weight;
                 }
             }
-            // Slots are shared by weight alone.
+            // The account of floors tells the gap.
             GroupChange::Guarantee { .. } => {}
             GroupChange::Removed { group } => self.remove(self.node(group)),
         }
@@ -173,6 +242,7 @@ impl Tree {
             }
             None => {
                 self.nodes.push(Node::new(parent, weight));
+                self.floors.make_room(self.nodes.len());
                 (self.nodes.len() - 1) as u16
             }
         }
@@ -184,7 +254,8 @@ impl Tree {
             return;
         }
         let parent = self.at(node).parent;
-        self.at(node).removed = true;
+        (self.at(node).removed, self.at(node).gap) = (true, 0);
+        self.floors.remove(node.into());
         self.groups -= 1;
         for of in &mut self.of {
             if *of == node {
@@ -246,9 +317,10 @@ impl Tree {
         let mut at = node;
         while at != ROOT && self.at(at).place == NOWHERE {
             let parent = self.at(at).parent;
-            let now = self.at(parent).now;
+            let (now, time) = (self.at(parent).now, self.now);
             let it = self.at(at);
             it.all.tag = it.all.tag.max(now);
+            it.due = it.due.max(time);
             at = parent;
         }
         self.resume(node);
@@ -281,7 +353,11 @@ impl Tree {
 
     /// The node with the own I/O that gets the next slot. O(depth of the tree).
     pub(super) fn next(&self) -> Option<u16> {
-        let mut at = ROOT;
+        self.descend(self.due().unwrap_or(ROOT))
+    }
+
+    /// The node, at `at` or below it, that is next by weight.
+    fn descend(&self, mut at: u16) -> Option<u16> {
         loop {
             let node = &self.nodes[usize::from(at)];
             match node.heap.first() {
@@ -296,20 +372,41 @@ impl Tree {
         }
     }
 
-    /// Charges a slot to the node's own I/O, which waited: its rivals come before it the next time, by its weight.
+    /// Charges a slot to the node's own I/O, which was next: its rivals come before it the next time, by its weight.
     pub(super) fn charge(&mut self, node: u16) {
+        let mut floor = self.due().filter(|floor| self.descend(*floor) == Some(node));
         let it = self.at(node);
         it.now = it.now.max(it.own.tag);
         it.own.charge();
-        let mut at = node;
+        let (mut at, mut is_ahead) = (node, false);
         while at != ROOT {
-            let it = self.at(at);
-            let (tag, parent) = (it.all.tag, it.parent);
-            it.all.charge();
-            self.settle(at);
+            // Below the group whose floor it is, it was the turn of each by weight.
+            is_ahead |= floor.take_if(|floor| *floor == at).is_some();
+            let (tag, parent) = (self.at(at).all.tag, self.at(at).parent);
             let above = self.at(parent);
-            above.now = above.now.max(tag);
+            if is_ahead {
+                let now = above.now;
+                self.at(at).all.charge_ahead(now);
+            } else {
+                above.now = above.now.max(tag);
+                self.at(at).all.charge();
+            }
+            self.settle(at);
+            self.pay(at);
             at = parent;
+        }
+    }
+
+    /// Counts a slot for the floor of a node, if it has one.
+    fn pay(&mut self, node: u16) {
+        let now = self.now;
+        let it = self.at(node);
+        if it.gap > 0 {
+            let due = it.due.min(now).saturating_add(it.gap);
+            it.due = due.max(now.saturating_sub(MOST_OWED));
+            if it.place != NOWHERE {
+                self.file_floor(node);
+            }
         }
     }
 
@@ -320,11 +417,13 @@ impl Tree {
         let place = heap.len() - 1;
         self.at(node).place = place as u16;
         self.sift_up(parent, place);
+        self.file_floor(node);
     }
 
     fn leave_heap(&mut self, node: u16) {
         let Node { parent, place, .. } = *self.at(node);
         self.at(node).place = NOWHERE;
+        self.floors.remove(node.into());
         let heap = &mut self.at(parent).heap;
         heap.swap_remove(usize::from(place));
         if let Some(moved) = heap.get(usize::from(place)).copied() {
