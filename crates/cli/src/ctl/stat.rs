@@ -12,7 +12,8 @@
 //! | err/s | requests and flushes that failed |
 
 use super::text::table;
-use blkmq_server::control::{DeviceStat, ExportStat, Figures, Stat};
+use crate::report::paper::{Paper, push_line};
+use blkmq_server::control::{DeviceStat, ExportStat, Figures, FloorStat, Stat};
 use serde::Serialize;
 
 /// The rates of an interval.
@@ -43,10 +44,25 @@ pub struct Row {
     pub wait_ms: [f64; 3],
     /// Requests that were waiting or served, on average.
     pub queue: f64,
-    /// Percent of its floor that an export lacked while it had requests. Up to a second of debt is not in it.
+    /// Percent of its floor that an export lacked in the seconds in which it always had requests.
     pub short: f64,
+    /// The floor of an export, if it was missed in the interval.
+    pub missed: Option<Missed>,
     /// Requests and flushes that failed, in a second.
     pub errors: f64,
+}
+
+/// A floor that was missed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Missed {
+    /// The floor, such as `200 IOPS`.
+    pub floor: String,
+    /// The seconds that were judged, and those in which it was missed.
+    pub judged: u64,
+    pub seconds: u64,
+    /// The cause of most of these, by name and as a clause.
+    pub cause: &'static str,
+    pub text: &'static str,
 }
 
 /// The rates between two counts.
@@ -58,7 +74,17 @@ pub fn between(before: &Stat, now: &Stat) -> Rates {
         let short = it.short_time.saturating_sub(before.map_or(0, |old| old.short_time));
         let short = if seconds > 0.0 { short as f64 / 1e7 / seconds } else { 0.0 };
         let errors = failed(&it.errors, before.map(|old| &old.errors), seconds);
-        Row { short, errors, ..row("export", &it.name, &figures, &it.figures, seconds) }
+        let none = FloorStat::default();
+        let (judged, seconds_missed, cause) =
+            it.floor.since(before.map_or(&none, |old| &old.floor));
+        let missed = cause.map(|cause| Missed {
+            floor: it.floor.promised.clone(),
+            judged,
+            seconds: seconds_missed,
+            cause: cause.name(),
+            text: cause.text(),
+        });
+        Row { short, errors, missed, ..row("export", &it.name, &figures, &it.figures, seconds) }
     };
     let device = |(it, before): (&DeviceStat, &DeviceStat)| {
         let errors = failed(&it.errors, Some(&before.errors), seconds);
@@ -96,6 +122,7 @@ fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds:
         wait_ms: each(&|at| over(wait(at) / 1e6, ios(at))),
         queue: over((0..3).map(all).sum::<f64>() / 1e9, seconds),
         short: 0.0,
+        missed: None,
         errors: 0.0,
     }
 }
@@ -132,12 +159,25 @@ pub fn text(rates: &Rates, width: usize) -> String {
         cells.extend([row.queue, row.short, row.errors].map(|figure| format!("{figure:.2}")));
         out.row(&cells);
     }
-    out.render_within(width) + "\n"
+    let mut paper = Paper::new(width);
+    paper.table(&out);
+    paper.push('\n');
+    for row in &rates.rows {
+        if let Some(Missed { floor, judged, seconds, text, .. }) = &row.missed {
+            let name = &row.name;
+            let line = format!(
+                "{name}: floor {floor} missed in {seconds} of {judged} seconds; cause: {text}"
+            );
+            push_line(&mut paper, 0, &line);
+        }
+    }
+    paper.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn rates_are_those_of_iostat() {
@@ -155,6 +195,15 @@ mod tests {
                 figures,
                 short_time: figures.ios[0] * 5_000_000,
                 errors: [figures.ios[0], 0, 0, 2],
+                floor: FloorStat {
+                    promised: "200 IOPS".into(),
+                    seconds: at / 1_000_000_000,
+                    missed: BTreeMap::from([
+                        ("slots".into(), 3),
+                        ("device".into(), 3 + at / 2_000_000_000),
+                    ]),
+                    ..FloorStat::default()
+                },
                 ..ExportStat::default()
             }],
             devices: vec![],
@@ -167,7 +216,11 @@ mod tests {
         assert_eq!((row.wait_ms, row.queue), ([1.0, 0.0, 0.0], 0.45));
         assert!((row.short - 25.0).abs() < 1e-9, "half a second of two: {row:?}");
         assert!((row.errors - 50.0).abs() < 1e-9, "of all operations: {row:?}");
+        let missed = row.missed.as_ref().expect("more of one cause");
+        assert_eq!((missed.judged, missed.seconds, missed.cause), (2, 1, "device"));
         let wide = text(&rates, 200);
+        let line = "a: floor 200 IOPS missed in 1 of 2 seconds; cause: the device holds too much";
+        assert_eq!(wide.lines().last(), Some(line));
         assert!(wide.lines().next().is_some_and(|line| line.contains("r_await")), "{wide}");
         let narrow = text(&rates, 60);
         assert!(

@@ -20,7 +20,7 @@ dumb one, it prints the table again and again.",
 
 const NOTES: &str = "\
 Columns beside those of iostat:
-  short%          the part of its floor (reserve_iops and so on) that an export lacked; up to a second of debt is not in it
+  short%          the part of its floor (reserve_iops and so on) that an export lacked while it had I/Os outstanding
   share%, due%    the part of the device's bytes, and the part by weight among exports whose I/O moves (bfq only)
   q_p50 ...       percentiles in ms of reads and writes in the queue: from the arrival to the scheduler's pick
   d_p50, t_p50    the same at the device, and of both

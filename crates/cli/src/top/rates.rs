@@ -165,6 +165,7 @@ pub fn part(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use blkmq_server::control::FloorStat;
 
     /// Counts at the beginning, and 2 s later: two exports of weight 300 and 100, of which the first has read 100
     /// requests of 4 KiB and written 50, and the second has done nothing.
@@ -183,6 +184,7 @@ pub mod tests {
         let gold = ExportStat {
             errors: [0; 4],
             short_time: 0,
+            floor: FloorStat::default(),
             name: "gold".into(),
             device: 1,
             weight: 300,

@@ -1,9 +1,9 @@
 //! Takes the counts of a server: one reading of each queue, so that the figures of exports and device are of one moment.
 
-use super::figures::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
+use super::figures::{DeviceStat, ExportStat, Figures, FloorStat, Stages, Stat, Times};
 use crate::counting::Counting;
 use crate::worker::Shared;
-use blkmq::{IoTimes, Latencies, Plan, QueueTimes};
+use blkmq::{FloorCause, FloorReport, Group, IoTimes, Latencies, Plan, QueueTimes};
 
 /// The attribute that switches counting on.
 const IOSTATS: &str = "queue/iostats";
@@ -40,18 +40,32 @@ pub(crate) fn counts(shared: &Shared) -> Stat {
     for export in shared.exports.now().all() {
         let (times, plan) = &read[export.disk];
         let of = times.group(export.group.id());
+        let group = plan.groups.get(export.group.id());
         stat.exports.push(ExportStat {
             name: export.info.name.clone(),
             device: export.disk + 1,
-            weight: plan.groups.get(export.group.id()).map_or(0, |group| group.weight),
+            weight: group.map_or(0, |group| group.weight),
             connections: export.connections(),
             figures: figures(&of),
             stages: stages(&of),
             errors: of.each_ref().map(|times| times.errors),
             short_time: times.shortfall(export.group.id()),
+            floor: floor(group, times.floor(export.group.id())),
         });
     }
     stat
+}
+
+fn floor(group: Option<&Group>, report: Option<&FloorReport>) -> FloorStat {
+    let promised = group.and_then(|group| group.promise.floor()).unwrap_or_default();
+    let Some(report) = report else { return FloorStat { promised, ..FloorStat::default() } };
+    let missed = FloorCause::ALL.into_iter().zip(report.causes).filter(|(_, count)| *count > 0);
+    FloorStat {
+        promised,
+        state: report.state.name().to_owned(),
+        seconds: report.seconds,
+        missed: missed.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
+    }
 }
 
 impl DeviceStat {

@@ -3,7 +3,9 @@
 //! All of them only grow while counting is on, but for those that say otherwise. They are taken in
 //! `control/counts.rs`.
 
+use blkmq::FloorCause;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Counts so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -33,8 +35,39 @@ pub struct ExportStat {
     pub stages: Stages,
     /// Failed requests: reads, writes, discards and flushes.
     pub errors: [u64; 4],
-    /// Nanoseconds for which its floor was not kept while it had requests: half of a floor for a second is half a second.
+    /// Nanoseconds of its floor that it lacked in seconds in which it always had requests: half of a floor for a second is
+    /// half a second.
     pub short_time: u64,
+    /// How its floor was kept.
+    pub floor: FloorStat,
+}
+
+/// How the floor of an export was kept: in each second in which it had requests outstanding all the time, by what it
+/// completed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FloorStat {
+    /// The floor, at present, such as `200 IOPS`; empty without one.
+    pub promised: String,
+    /// How it stood in the last second: `idle`, `kept`, `missed` or `infeasible`; empty if it was never judged.
+    pub state: String,
+    /// The seconds that were judged.
+    pub seconds: u64,
+    /// Those in which it completed less, by cause: `ceiling`, `slots`, `goal`, `device`, `depth` or `infeasible`.
+    pub missed: BTreeMap<String, u64>,
+}
+
+impl FloorStat {
+    /// The seconds that were judged after `before`, those in which the floor was missed, and the cause of most of these.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> (u64, u64, Option<FloorCause>) {
+        let grown = |cause: &FloorCause| {
+            let of = |it: &Self| it.missed.get(cause.name()).copied().unwrap_or(0);
+            of(self).saturating_sub(of(before))
+        };
+        let most = FloorCause::ALL.into_iter().max_by_key(grown).filter(|cause| grown(cause) > 0);
+        let missed = FloorCause::ALL.iter().map(grown).sum();
+        (self.seconds.saturating_sub(before.seconds), missed, most)
+    }
 }
 
 /// Counts of a device: those of all its exports, and what only the device knows.

@@ -18,7 +18,7 @@ mod waits;
 pub use crate::recording::{Ended, RecordError, Why, record};
 pub(crate) use answer::to as respond;
 pub(crate) use counts::{begin, counts};
-pub use figures::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
+pub use figures::{DeviceStat, ExportStat, Figures, FloorStat, Stages, Stat, Times};
 pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::Program;
 pub(crate) use socket::Control;

@@ -10,7 +10,7 @@ pub use writer::Format;
 
 use crate::control::{DeviceStat, ExportStat, Stat, Times, begin, counts};
 use crate::worker::Shared;
-use blkmq::QueueStats;
+use blkmq::{FloorCause, QueueStats};
 use writer::{Kind, Value, Writer, seconds};
 
 /// Operations, in the order of the counts.
@@ -159,6 +159,25 @@ fn exports(out: &mut Writer, exports: &[ExportStat]) {
     for export in exports {
         out.sample(&[("export", &export.name)], Value::Nanos(export.short_time));
     }
+    out.family(
+        "blkmq_export_floor_judged",
+        Kind::Counter,
+        "Seconds in which an export with a floor had I/Os outstanding all the time.",
+    );
+    for export in exports.iter().filter(|export| !export.floor.promised.is_empty()) {
+        out.sample(&[("export", &export.name)], Value::Count(export.floor.seconds));
+    }
+    out.family(
+        "blkmq_export_floor_missed",
+        Kind::Counter,
+        "Those of them in which it completed less than its floor, by cause.",
+    );
+    for export in exports.iter().filter(|export| !export.floor.promised.is_empty()) {
+        for cause in FloorCause::ALL.map(FloorCause::name) {
+            let missed = export.floor.missed.get(cause).copied().unwrap_or(0);
+            out.sample(&[("export", &export.name), ("cause", cause)], Value::Count(missed));
+        }
+    }
     out.family("blkmq_connections", Kind::Gauge, "Connections to an export.");
     for export in exports {
         let labels = [("export", export.name.as_str()), ("protocol", "nbd")];
@@ -268,6 +287,24 @@ mod tests {
         export.stages.queue[0] = Times { count: 3, ..Times::default() };
         let device = DeviceStat { name: "null".to_owned(), ..DeviceStat::default() };
         Stat { at: 0, exports: vec![export], devices: vec![device.clone(), device] }
+    }
+
+    #[test]
+    fn a_missed_floor_is_counted_by_its_cause_where_there_is_a_floor() {
+        let mut stat = stat();
+        let none = written(&stat, &[QueueStats::default(); 2], &[0, 0], Format::OpenMetrics);
+        assert!(!none.contains("blkmq_export_floor_missed_total{"), "{none}");
+        let floor = &mut stat.exports[0].floor;
+        (floor.promised, floor.seconds) = ("200 IOPS".into(), 30);
+        floor.missed.insert("device".into(), 12);
+        let text = written(&stat, &[QueueStats::default(); 2], &[0, 0], Format::OpenMetrics);
+        for line in [
+            "blkmq_export_floor_judged_total{export=\"a\\\"b\"} 30",
+            "blkmq_export_floor_missed_total{export=\"a\\\"b\",cause=\"device\"} 12",
+            "blkmq_export_floor_missed_total{export=\"a\\\"b\",cause=\"slots\"} 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
     }
 
     #[test]

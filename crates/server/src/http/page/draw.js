@@ -90,6 +90,7 @@ function newExport(card, one, at) {
 function drawExport(card, one, seconds) {
   write(card, "name", one.name || "(the unnamed export)");
   write(card, "connections", one.connections === 1 ? "1 connection" : `${one.connections} connections`);
+  write(card, "floor", one.floor);
   total(card, one);
   figure(card, "depth", average(one.waiting + one.flight));
   for (const stage of STAGES) {

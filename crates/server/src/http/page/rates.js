@@ -45,6 +45,13 @@ function quantiles(now, before) {
   });
 }
 
+// The causes of missed floors.
+const CAUSES = {
+  ceiling: "a ceiling holds its I/Os back", slots: "its I/Os wait for a slot",
+  goal: "the latency goal of another export holds its I/Os back", device: "the device holds too much",
+  depth: "it has too few I/Os in flight", infeasible: "infeasible, the device does less than the floors need",
+};
+
 // What the page shows of the interval between two answers; null if there is none yet.
 function rates(before, now) {
   const seconds = before ? (now.at - before.at) / 1e9 : 0;
@@ -52,7 +59,7 @@ function rates(before, now) {
   const exports = now.exports.flatMap((one) => {
     const old = before.exports.find((it) => it.name === one.name);
     const { device, weight, connections } = one;
-    return old ? [{ ...flow(one, old, seconds), device, weight, connections }] : [];
+    return old ? [{ ...flow(one, old, seconds), device, weight, connections, floor: missed(one.floor, old.floor) }] : [];
   });
   const devices = now.devices.map((one, at) => ({
     ...flow(one, before.devices[at], seconds), number: at + 1, scheduler: one.scheduler,
@@ -61,6 +68,16 @@ function rates(before, now) {
   }));
   for (const device of devices) shares(exports.filter((one) => one.device === device.number));
   return { seconds, exports, devices };
+}
+
+// What is said of a floor: of those seconds of the interval in which it was judged, how many it was missed in, and why.
+function missed(now, before) {
+  if (!now.promised) return "";
+  const grown = Object.entries(now.missed).map(([cause, count]) => [cause, count - (before.missed[cause] || 0)]);
+  const [cause, most] = grown.reduce((one, other) => (other[1] > one[1] ? other : one), ["", 0]);
+  const floor = `floor ${now.promised}`;
+  if (most === 0) return `${floor} ${now.state}`;
+  return `${floor} missed in ${sum(grown.map(([, count]) => count))} of ${now.seconds - before.seconds} s: ${CAUSES[cause]}`;
 }
 
 // Adds to each export of a device its part of the bytes, and its part by weight among those whose I/O moved.
