@@ -24,6 +24,10 @@ pub(crate) enum Planted {
     ForgetsStaged,
     /// A submitter stages bios and does not check whether the queue is still current.
     ForgetsVersion,
+    /// A submitter goes to sleep and does not check whether a limit of its groups has been changed.
+    ForgetsLimits,
+    /// A limit of groups is changed, and the submitters that sleep are not woken.
+    ChangesInSilence,
     /// A thread that may run a pump does not look for requests that a runner has left for it.
     LeavesOutboxes,
     /// A pump gives back what an elevator waits for, and only the thread that knows it runs the elevator.

@@ -188,29 +188,19 @@ fn what_is_given_up_does_not_pay_for_what_is_behind_it() {
 }
 
 #[test]
-fn a_limit_that_is_lifted_or_whose_group_goes_away_is_felt_after_one_io() {
-    for remove in [false, true] {
-        let groups = tree(&[("slow", "/", "riops=2")]);
-        let slow = groups.find("slow").expect("there");
-        let (queue, mut submitter) = grouped(groups, |_| {});
-        let mut now = Instant::from_nanos(1_000_000_000);
-        for n in 0..20 {
-            submitter.push(now, io(Op::Read, n * 64, slow)).expect("there is credit");
-        }
-        submitter.flush(now);
-        set(&queue, now, |tree| {
-            if remove {
-                tree.remove("slow").expect("nothing is below it");
-            } else {
-                tree.set_max("slow", IoMax::default()).expect("there");
-            }
-        });
-        now = submitter.next_deadline().expect("one has its time already");
-        submitter.poll(now);
-        assert_eq!(submitter.reap(u32::MAX, |done| assert!(done.result.is_ok())), 20);
-        assert!(now < Instant::from_nanos(1_600_000_000));
-        assert_at_rest(&queue, 1);
+fn a_limit_that_is_lifted_is_felt_at_once() {
+    let groups = tree(&[("slow", "/", "riops=2")]);
+    let slow = groups.find("slow").expect("there");
+    let (queue, mut submitter) = grouped(groups, |_| {});
+    let now = Instant::from_nanos(1_000_000_000);
+    for n in 0..20 {
+        submitter.push(now, io(Op::Read, n * 64, slow)).expect("there is credit");
     }
+    submitter.flush(now);
+    set(&queue, now, |tree| tree.set_max("slow", IoMax::default()).expect("there"));
+    submitter.poll(now);
+    assert_eq!(submitter.reap(u32::MAX, |done| assert!(done.result.is_ok())), 20);
+    assert_at_rest(&queue, 1);
 }
 
 thread_local! {

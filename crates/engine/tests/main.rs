@@ -5,6 +5,7 @@ mod attributes;
 mod before;
 mod bypass;
 mod cancel;
+mod ceilings;
 mod change;
 mod common;
 mod contention;

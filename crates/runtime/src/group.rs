@@ -26,7 +26,7 @@ impl Default for GroupOptions<'_> {
 }
 
 /// A group of a queue, from [`Service::add_group`]. Dropping it removes the group: I/Os that still carry its number
-/// count for its parent. If it has child groups, it stays.
+/// count for its parent, and its limits hold for them until the number is given to another group. If it has child groups, it stays.
 ///
 /// The guard keeps the queue alive.
 pub struct GroupGuard<P: Payload> {

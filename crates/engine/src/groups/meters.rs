@@ -1,10 +1,17 @@
 //! The limits of all groups as submitters keep to them: a ceiling for each kind of limit, and the parent of each group.
+//!
+//! An I/O climbs. It meets the meters of its own group first, those of its direction before the totals, then those of the
+//! group above, one after the other, and is counted by each when it arrives there. So an I/O that waits uses up nothing of
+//! what lies behind its meter, and others that share only that do not wait for it.
+//!
+//! A group that is removed leaves its ceilings and its place in the tree to the I/Os that carry its number, until the
+//! number is given to another group.
 
 use super::bounds::MAX_GROUPS;
 use super::burst::Burst;
 use super::limits::IoMax;
 use super::tree::GroupTree;
-use crate::sync::meter::{Meter, SLACK};
+use crate::sync::meter::{Booking, Meter, SLACK};
 use crate::sync::{AtomicBool, AtomicU16, OnceLock, Ordering};
 use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};
 
@@ -48,48 +55,124 @@ impl Meters {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Sets the limits and parents of `tree`.
-    pub(crate) fn set(&self, tree: &GroupTree) {
-        for (id, place) in (0..).map(GroupId).zip(&self.groups) {
-            let group = tree.get(id);
-            let max = group.map(|group| group.max).unwrap_or_default();
-            let parent = group.map_or(GroupId::ROOT, |group| group.parent);
-            place.parent.store(parent.0, Ordering::Relaxed);
-            if max.is_limited() {
-                place.ceilings.get_or_init(|| Box::new(Ceilings::new())).set(&max);
-            } else if let Some(ceilings) = place.ceilings.get() {
-                ceilings.set(&max);
+    /// Sets the limits and parents of `new`, which follows on `old`. True if I/Os may wait for a limit that has changed:
+    /// then the caller has all submitters look again. One thread at a time.
+    pub(crate) fn set(&self, now: Instant, old: &GroupTree, new: &GroupTree) -> bool {
+        let mut has_changed = false;
+        for group in new.iter() {
+            let place = &self.groups[usize::from(group.id.0)];
+            let before = old.get(group.id).filter(|before| before.name == group.name);
+            let is_another = before.is_none_or(|before| before.max != group.max);
+            has_changed |= is_another && place.is_limited();
+            if before.is_none() {
+                self.leave(group.id, new);
+                place.set_max(now, &IoMax::default());
             }
+            place.parent.store(group.parent.0, Ordering::Relaxed);
+            place.set_max(now, &group.max);
         }
-        let any = tree.iter().any(|group| group.max.is_limited());
+        let any = self.groups.iter().any(Place::is_limited);
         self.any.store(any, Ordering::Relaxed);
+        has_changed
     }
 
-    /// The ceilings from `group` up to below the root. While the tree is being changed the way up may be wrong, but it
-    /// ends.
-    fn above(&self, group: GroupId) -> impl Iterator<Item = &Ceilings> {
-        let place = |id: u16| self.groups.get(usize::from(id)).filter(|_| id != GroupId::ROOT.0);
-        let up = move |of: &&Place| place(of.parent.load(Ordering::Relaxed));
-        let places = std::iter::successors(place(group.0), up).take(MAX_GROUPS.into());
-        places.filter_map(|place| place.ceilings.get().map(|ceilings| &**ceilings))
-    }
-
-    /// Is there a limit for I/Os like this one?
-    pub(crate) fn limit(&self, io: &IoMeta) -> bool {
-        let is_limited = |of: &Ceilings| of.for_io(io).iter().any(|(of, _)| of.is_limited());
-        io.op != Op::Flush && self.above(io.group).any(is_limited)
-    }
-
-    /// Reserves the time at which `io` may go, by the limits of its group and of all groups above: `now` or later.
-    /// The I/O counts as gone.
-    pub(crate) fn reserve(&self, now: Instant, io: &IoMeta) -> Instant {
-        let mut at = now;
-        for of in self.above(io.group) {
-            for (ceiling, units) in of.for_io(io) {
-                at = at.max(ceiling.reserve(now, units));
+    /// The number `id` is given to another group: groups that were below the one that had it, and are gone as well, are
+    /// below its parent from now on.
+    fn leave(&self, id: GroupId, new: &GroupTree) {
+        let parent = self.groups[usize::from(id.0)].parent.load(Ordering::Relaxed);
+        for (other, place) in (0..).map(GroupId).zip(&self.groups) {
+            if place.parent.load(Ordering::Relaxed) == id.0 && new.get(other).is_none() {
+                place.parent.store(parent, Ordering::Relaxed);
             }
         }
-        at
+    }
+
+    /// The place of `group`, and those above it up to below the root. While the tree is being changed the way up may be
+    /// wrong, but it ends.
+    fn way_up(&self, group: GroupId) -> impl Iterator<Item = (GroupId, &Place)> {
+        let place = |id: GroupId| {
+            let place = self.groups.get(usize::from(id.0)).filter(|_| id != GroupId::ROOT)?;
+            Some((id, place))
+        };
+        let up = move |of: &(GroupId, &Place)| place(GroupId(of.1.parent.load(Ordering::Relaxed)));
+        std::iter::successors(place(group), up).take(MAX_GROUPS.into())
+    }
+
+    /// Returns whether there is a limit for I/Os like this one.
+    pub(crate) fn limit(&self, io: &IoMeta) -> bool {
+        let counts = |ceilings: &Ceilings| {
+            ceilings.for_io(io).iter().any(|(meter, units)| *units > 0 && meter.is_limited())
+        };
+        io.op != Op::Flush
+            && self.way_up(io.group).any(|(_, place)| place.ceilings().is_some_and(counts))
+    }
+
+    /// Takes `io` past each meter of its group and of all groups above that lets it through now, from behind `stand` on.
+    /// Each counts the I/O. Returns the first that does not, and the time at which it will; `None` if the I/O may go.
+    pub(crate) fn climb(&self, now: Instant, io: &IoMeta, stand: Option<Stand>) -> Option<Stand> {
+        let (group, mut first) = stand.map_or((io.group, 0), |it| (it.group, it.meter + 1));
+        for (group, place) in self.way_up(group) {
+            let behind = std::mem::take(&mut first);
+            let Some(ceilings) = place.ceilings() else { continue };
+            for (meter, (of, units)) in ceilings.for_io(io).into_iter().enumerate().skip(behind) {
+                let booking = of.reserve(now, units);
+                if booking.at > now {
+                    return Some(Stand { group, meter, booking });
+                }
+            }
+        }
+        None
+    }
+
+    fn meter(&self, io: &IoMeta, stand: &Stand) -> &Meter {
+        let place = &self.groups[usize::from(stand.group.0)];
+        let ceilings = place.ceilings().expect("an I/O waits for a ceiling that there is");
+        ceilings.for_io(io)[stand.meter].0
+    }
+
+    /// Returns whether the limit for which `io` waits has been changed since it was given its time.
+    pub(crate) fn has_changed(&self, io: &IoMeta, stand: &Stand) -> bool {
+        self.meter(io, stand).has_changed(stand.booking)
+    }
+
+    /// Gives `io` the time that it has by the limit of today.
+    pub(crate) fn revise(&self, now: Instant, io: &IoMeta, stand: &mut Stand) {
+        stand.booking = self.meter(io, stand).revised(now, stand.booking);
+    }
+}
+
+/// The meter at which an I/O waits on its way up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stand {
+    group: GroupId,
+    /// Its place among the meters for the I/O.
+    meter: usize,
+    booking: Booking,
+}
+
+impl Stand {
+    /// When the I/O may pass.
+    pub(crate) fn at(&self) -> Instant {
+        self.booking.at
+    }
+}
+
+impl Place {
+    fn set_max(&self, now: Instant, max: &IoMax) {
+        if max.is_limited() {
+            self.ceilings.get_or_init(|| Box::new(Ceilings::new())).set(now, max);
+        } else if let Some(ceilings) = self.ceilings() {
+            ceilings.set(now, max);
+        }
+    }
+
+    fn ceilings(&self) -> Option<&Ceilings> {
+        self.ceilings.get().map(|ceilings| &**ceilings)
+    }
+
+    fn is_limited(&self) -> bool {
+        let limited = |of: &Ceilings| of.0.iter().any(|ceiling| ceiling.lasting.is_limited());
+        self.ceilings().is_some_and(limited)
     }
 }
 
@@ -98,46 +181,40 @@ impl Ceilings {
         Self([(); 6].map(|()| Ceiling { lasting: Meter::new(), peak: Meter::new() }))
     }
 
-    fn set(&self, max: &IoMax) {
+    fn set(&self, now: Instant, max: &IoMax) {
         for (ceiling, rate) in self.0.iter().zip(max.rates()) {
-            ceiling.set(rate, max.burst);
+            ceiling.set(now, rate, max.burst);
         }
     }
 
-    /// The ceilings for an I/O, and how many units it takes of each.
-    fn for_io(&self, io: &IoMeta) -> [(&Ceiling, u64); 4] {
+    /// The meters for an I/O in the order in which it meets them, and how many units it takes of each.
+    fn for_io(&self, io: &IoMeta) -> [(&Meter, u64); 8] {
         let bytes = u64::from(io.sectors) * u64::from(SECTOR_SIZE);
         let [rbps, wbps, riops, wiops, bps, iops] = &self.0;
-        match io.op {
-            Op::Read => [(rbps, bytes), (riops, 1), (bps, bytes), (iops, 1)],
-            Op::Write => [(wbps, bytes), (wiops, 1), (bps, bytes), (iops, 1)],
+        let (of_bytes, of_ios, bytes) = match io.op {
+            Op::Read => (rbps, riops, bytes),
+            Op::Write => (wbps, wiops, bytes),
             // They transfer no data.
-            Op::Discard | Op::WriteZeroes | Op::Flush => {
-                [(wbps, 0), (wiops, 1), (bps, 0), (iops, 1)]
-            }
-        }
+            Op::Discard | Op::WriteZeroes | Op::Flush => (wbps, wiops, 0),
+        };
+        let [a, b] = of_bytes.meters(bytes);
+        let [c, d] = of_ios.meters(1);
+        let [e, f] = bps.meters(bytes);
+        let [g, h] = iops.meters(1);
+        [a, b, c, d, e, f, g, h]
     }
 }
 
 impl Ceiling {
-    fn set(&self, rate: Option<u64>, burst: Burst) {
+    fn set(&self, now: Instant, rate: Option<u64>, burst: Burst) {
         let peak = rate.filter(|_| burst.is_any()).map(|rate| burst.of(rate));
         let credit = Nanos(SLACK.0 + burst.credit().0);
-        for (meter, rate, slack) in [(&self.lasting, rate, credit), (&self.peak, peak, SLACK)] {
-            if rate.is_none() {
-                meter.reset();
-            }
-            meter.set_rate(rate, slack);
-        }
+        self.lasting.set_rate(now, rate, credit);
+        self.peak.set_rate(now, peak, SLACK);
     }
 
-    fn is_limited(&self) -> bool {
-        self.lasting.is_limited()
-    }
-
-    /// An I/O that one of the two holds back goes later than the other asks for, which keeps to the other's rate, too.
-    fn reserve(&self, now: Instant, units: u64) -> Instant {
-        self.lasting.reserve(now, units).max(self.peak.reserve(now, units))
+    fn meters(&self, units: u64) -> [(&Meter, u64); 2] {
+        [(&self.lasting, units), (&self.peak, units)]
     }
 }
 
@@ -157,6 +234,20 @@ mod tests {
         GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
     }
 
+    /// The limits of a new queue with this tree.
+    fn meters(tree: &GroupTree) -> Meters {
+        let meters = Meters::new();
+        assert!(!meters.set(Instant::ZERO, &GroupTree::default(), tree));
+        meters
+    }
+
+    /// When an I/O goes that comes now and waits wherever it must.
+    fn goes(meters: &Meters, now: Instant, io: &IoMeta) -> Instant {
+        let first = meters.climb(now, io, None);
+        let stands = std::iter::successors(first, |it| meters.climb(it.at(), io, Some(*it)));
+        stands.last().map_or(now, |it| it.at())
+    }
+
     fn io(tree: &GroupTree, op: Op, group: &str) -> IoMeta {
         IoMeta { group: tree.find(group).expect("there"), ..IoMeta::new(op, 0, 8) }
     }
@@ -165,15 +256,14 @@ mod tests {
     fn in_a_second(meters: &Meters, io: &IoMeta) -> usize {
         let begin = Instant::from_nanos(1_000_000_000);
         let end = begin + Nanos::from_secs(1);
-        (0..1_000_000).take_while(|_| meters.reserve(begin, io) < end).count()
+        (0..1_000_000).take_while(|_| goes(meters, begin, io) < end).count()
     }
 
     #[test]
     fn each_kind_has_its_own_limit_and_those_above_hold_too() {
         let tree =
             tree(&[("a", "/", "riops=1000"), ("b", "a", "wbps=409600 wiops=500"), ("c", "/", "")]);
-        let meters = Meters::new();
-        meters.set(&tree);
+        let meters = meters(&tree);
         assert!(meters.any());
         // The slack of 10 ms comes on top, and one I/O that is on its way.
         assert_eq!(in_a_second(&meters, &io(&tree, Op::Read, "b")), 1010);
@@ -186,7 +276,7 @@ mod tests {
         );
         assert!(!meters.limit(&IoMeta::new(Op::Read, 0, 8)), "the root has none");
         let unknown = IoMeta { group: GroupId(u16::MAX), ..IoMeta::new(Op::Read, 0, 8) };
-        assert_eq!(meters.reserve(Instant::ZERO, &unknown), Instant::ZERO);
+        assert_eq!(goes(&meters, Instant::ZERO, &unknown), Instant::ZERO);
     }
 
     /// The I/Os of `io`'s kind that go in each of `seconds` if there is always one more.
@@ -194,7 +284,7 @@ mod tests {
         let mut counts = vec![0; seconds];
         let mut now = Instant::from_nanos(begin * 1_000_000_000);
         loop {
-            now = meters.reserve(now, io);
+            now = goes(meters, now, io);
             let second = (now.as_nanos() / 1_000_000_000 - begin) as usize;
             match counts.get_mut(second) {
                 Some(count) => *count += 1,
@@ -211,8 +301,7 @@ mod tests {
     #[test]
     fn a_burst_lasts_as_long_as_its_credit() {
         let tree = tree(&[("a", "/", "iops=1000 burst=3 burst_length=2")]);
-        let meters = Meters::new();
-        meters.set(&tree);
+        let meters = meters(&tree);
         let io = io(&tree, Op::Read, "a");
         let counts = in_each_second(&meters, &io, 100, 5);
         // Three times the limit for two seconds, and the limit from there.
@@ -232,14 +321,13 @@ mod tests {
         let list = [("top", "/", "iops=1000 bps=8192000")];
         let list = list.into_iter().chain(names.map(|name| (name, "top", "")));
         let tree = tree(&Vec::from_iter(list));
-        let meters = Meters::new();
-        meters.set(&tree);
+        let meters = meters(&tree);
         let begin = Instant::from_nanos(1_000_000_000);
         let end = begin + Nanos::from_secs(1);
         let mut gone = 0;
         'second: loop {
             for (op, name) in [Op::Read, Op::Write].into_iter().cycle().zip(names) {
-                if meters.reserve(begin, &io(&tree, op, name)) >= end {
+                if goes(&meters, begin, &io(&tree, op, name)) >= end {
                     break 'second;
                 }
                 gone += 1;
@@ -249,36 +337,32 @@ mod tests {
         let large = IoMeta { sectors: 32, ..io(&tree, Op::Write, "b3") };
         assert!(meters.limit(&large));
         let quiet = Instant::from_nanos(100_000_000_000);
-        let many =
-            (0..1000).filter(|_| meters.reserve(quiet, &large) < quiet + Nanos::from_secs(1));
+        let many = (0..1000).filter(|_| goes(&meters, quiet, &large) < quiet + Nanos::from_secs(1));
         assert_eq!(many.count(), 505, "16 KiB each, of 8000 KiB");
     }
 
     #[test]
     fn a_group_without_limits_has_no_ceilings() {
-        let meters = Meters::new();
-        meters.set(&tree(&[("a", "/", "burst=2")]));
+        let meters = meters(&tree(&[("a", "/", "burst=2")]));
         assert!(!meters.any() && meters.groups.iter().all(|place| place.ceilings.get().is_none()));
     }
 
     #[test]
     fn discards_are_writes_without_data() {
         let tree = tree(&[("a", "/", "wbps=1 wiops=100")]);
-        let meters = Meters::new();
-        meters.set(&tree);
+        let meters = meters(&tree);
         assert_eq!(in_a_second(&meters, &io(&tree, Op::Discard, "a")), 101);
     }
 
     #[test]
     fn what_is_lifted_is_lifted_at_once() {
         let limited = tree(&[("a", "/", "riops=1")]);
-        let meters = Meters::new();
-        meters.set(&limited);
+        let meters = meters(&limited);
         let io = io(&limited, Op::Read, "a");
         // The second I/O comes early by the slack.
         assert_eq!(in_a_second(&meters, &io), 2);
-        meters.set(&tree(&[("a", "/", "")]));
+        assert!(meters.set(Instant::ZERO, &limited, &tree(&[("a", "/", "")])));
         assert!(!meters.any() && !meters.limit(&io));
-        assert_eq!(meters.reserve(Instant::ZERO, &io), Instant::ZERO);
+        assert_eq!(goes(&meters, Instant::ZERO, &io), Instant::ZERO);
     }
 }

@@ -24,7 +24,7 @@ pub use error::GroupError;
 pub use floors::FloorsError;
 pub use latency::Latencies;
 pub use limits::{IoMax, IoMaxError};
-pub(crate) use meters::Meters;
+pub(crate) use meters::{Meters, Stand};
 pub use promise::{Promise, PromiseError};
 pub use stats::StatsMode;
 pub(crate) use stats::{Book, Ledger};

@@ -25,7 +25,7 @@ use crate::reconfiguration::config_error::ConfigError;
 use crate::reconfiguration::plan::Plan;
 use crate::reconfiguration::watchers::Watchers;
 use crate::shared::shard::Shard;
-use crate::sync::{Arc, Control};
+use crate::sync::{Arc, Control, Ordering, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 use std::fmt;
 
@@ -312,7 +312,12 @@ impl<P: Send + 'static> Change<P> {
         }
         self.way = Way::Done;
         if state.plan.groups != self.to.groups {
-            root.lasting.meters.set(&self.to.groups);
+            let changed = root.lasting.meters.set(now, &state.plan.groups, &self.to.groups);
+            if changed && !planted::is(Planted::ChangesInSilence) {
+                // They may wait for a limit, until a time that it has no more.
+                fence(Ordering::SeqCst);
+                root.current().wake_all();
+            }
             // New groups are in the ledger before anything is counted for them, because no thread uses their numbers
             // before it has read them from the plan. Removed groups leave their counts to their parents.
             root.lasting.ledger.regroup(state.plan.groups.changes(&self.to.groups));
@@ -532,14 +537,19 @@ impl<P> Engine<P> {
         for pump in &self.pumps {
             let _ = pump.kick();
         }
+        self.wake_all();
+        if self.hub.lasting.pump_mode == PumpMode::Thread {
+            (0..self.hub.hctxs.len() as u16)
+                .for_each(|hw| self.hub.lasting.host.wake_pump(HwQueue(hw)));
+        }
+    }
+
+    /// Wakes every parked submitter.
+    fn wake_all(&self) {
         for (id, sender) in (0..).map(SubmitterId).zip(self.hub.lasting.senders.iter()) {
             if sender.take_parked() {
                 self.hub.lasting.host.wake_submitter(id);
             }
-        }
-        if self.hub.lasting.pump_mode == PumpMode::Thread {
-            (0..self.hub.hctxs.len() as u16)
-                .for_each(|hw| self.hub.lasting.host.wake_pump(HwQueue(hw)));
         }
     }
 }

@@ -58,7 +58,7 @@ impl<P: Send + 'static> Queue<P> {
             salvage: Mutex::new(()),
             membership,
         });
-        lasting.meters.set(&plan.groups);
+        lasting.meters.set(Instant::ZERO, &GroupTree::default(), &plan.groups);
         lasting.ledger.regroup(GroupTree::default().changes(&plan.groups));
         let mut engine = Engine::build(
             (&plan, &Watchers::default()),

@@ -2,7 +2,7 @@
 //! stranded in the replaced queue.
 
 use super::device::Script;
-use super::model::{Client, Meddle, Model};
+use super::model::{Client, Meddle, Model, max};
 use super::replan;
 use super::world::World;
 use crate::planted::Planted;
@@ -51,6 +51,13 @@ fn other_modes(queue: &Queue<u64>, world: &World) {
 
 fn other_scope(queue: &Queue<u64>, world: &World) {
     change(queue, world, |plan| Plan { scope: Some(Scope::HwQueue), ..plan });
+}
+
+fn lift(queue: &Queue<u64>, world: &World) {
+    change(queue, world, |mut plan| {
+        plan.groups.set_max("all", max("")).expect("it is there");
+        plan
+    });
 }
 
 fn hold(queue: &Queue<u64>, world: &World) {
@@ -106,6 +113,26 @@ fn shuttle_a_queue_with_parked_requests_is_rebuilt_frozen_and_quiesced() {
 #[test]
 fn shuttle_a_queue_gets_an_elevator_for_each_hardware_queue() {
     Model { hw_queues: 2, ..model(85, other_scope) }.check();
+}
+
+/// Each I/O but the first waits for a millisecond or more, until the limit is lifted.
+const LIMITED: Model = Model { max: "wiops=1000", most_time: Nanos(500_000), ..model(611, lift) };
+
+#[test]
+fn shuttle_a_limit_is_lifted() {
+    LIMITED.check();
+}
+
+#[test]
+#[should_panic(expected = "something waited for a timer")]
+fn shuttle_planted_a_submitter_that_does_not_look_whether_a_limit_is_another() {
+    Model { planted: Some(Planted::ForgetsLimits), ..LIMITED }.check();
+}
+
+#[test]
+#[should_panic(expected = "something waited for a timer")]
+fn shuttle_planted_a_limit_that_is_changed_in_silence() {
+    Model { planted: Some(Planted::ChangesInSilence), ..LIMITED }.check();
 }
 
 #[test]

@@ -8,10 +8,10 @@ use crate::elevator::flush::PENDING_AGE;
 use crate::planted::{self, Planted, Stop};
 use crate::sync::{Arc, yield_now};
 use crate::{
-    Access, Awaited, Config, DeviceQueue, DeviceShape, Io, Modes, NoMerges, PumpMode, Queue,
-    Submitter, WriteCache,
+    Access, Awaited, Config, DeviceQueue, DeviceShape, GroupTree, Io, IoMax, Modes, NoMerges,
+    PumpMode, Queue, Submitter, WriteCache,
 };
-use blkmq_core::{HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op, Owner};
+use blkmq_core::{GroupId, HwQueue, Instant, IoError, IoFlags, Limits, Nanos, Op, Owner};
 use blkmq_sched::{Factory, Scope, none};
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -53,6 +53,8 @@ pub(super) struct Model {
     pub(super) device: Script,
     /// A client per entry, each with a submitter of its own.
     pub(super) clients: &'static [Client],
+    /// The limits of a group that all I/Os are of, or nothing for the root.
+    pub(super) max: &'static str,
     pub(super) bell: Bell,
     pub(super) drift: bool,
     /// The most virtual time that a schedule may take. A longer time reveals a thread that was woken only by a timer
@@ -139,6 +141,7 @@ impl Model {
             retries: 0,
             device: Script::INLINE,
             clients,
+            max: "",
             bell: Bell::Remembers,
             drift: false,
             most_time: Nanos(0),
@@ -189,7 +192,13 @@ impl Model {
             PumpMode::Owner => self.clients.len() as u16,
         };
         let queues = (0..lanes).map(device).collect();
+        let mut groups = GroupTree::default();
+        if !self.max.is_empty() {
+            groups.add("all", "/").expect("the name is free");
+            groups.set_max("all", max(self.max)).expect("it is there");
+        }
         Config {
+            groups,
             scope: self.scope,
             nr_requests: self.nr_requests,
             retries: self.retries,
@@ -239,7 +248,8 @@ impl Model {
         for (client, submitter) in self.clients.iter().zip(submitters) {
             let world = Arc::clone(&world);
             let sleeps = self.stop.is_none() && !self.clients.iter().any(|it| it.goes_away);
-            threads.push(thread::spawn(move || client.run(submitter, &world, sleeps)));
+            let group = GroupId(u16::from(!self.max.is_empty()));
+            threads.push(thread::spawn(move || client.run(submitter, &world, group, sleeps)));
         }
         threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the schedule"));
         self.check_at_rest(&queue, &world);
@@ -263,6 +273,11 @@ impl Model {
     }
 }
 
+/// The limits that `text` says.
+pub(super) fn max(text: &str) -> IoMax {
+    IoMax::default().set(text).expect("limits")
+}
+
 impl Client {
     /// The sector to which the client with this number writes.
     fn sector(&self, client: u16, io: u64) -> u64 {
@@ -275,7 +290,7 @@ impl Client {
     }
 
     /// Submits, polls, reaps, and sleeps whenever the queue agrees.
-    fn run(&self, mut submitter: Submitter<u64>, world: &World, sleeps: bool) {
+    fn run(&self, mut submitter: Submitter<u64>, world: &World, group: GroupId, sleeps: bool) {
         let id = submitter.id().0;
         world.sit(id.into());
         let mut in_vain = 0;
@@ -296,7 +311,7 @@ impl Client {
                 let cookie = cookies[pushed as usize];
                 // One tenant: for each of several bfq would keep the device idle, longer than any timer of the engine.
                 let io = Io::new(Op::Write, sector, 8, cookie, !name(pushed)).owner(Owner(1));
-                let io = Io { flags: self.flags, ..io };
+                let io = Io { flags: self.flags, group, ..io };
                 durable::pushed(sector, io.flags);
                 submitter.push(now, io).expect("there is credit for it");
                 pushed += 1;

@@ -1,23 +1,51 @@
 //! I/Os that a submitter holds back because their group has used its share: the limits of `io.max`.
 //!
-//! A throttle is above every scheduler and private to its thread: no other thread has to know which I/Os wait here,
-//! no change of the queue concerns them, and groups do not wait behind each other. Only the oldest I/O of each group
-//! has a time; the next one gets its time when the oldest has gone, so that a lifted limit takes effect after one
-//! I/O.
+//! A throttle is above every scheduler and private to its thread: no other thread has to know which I/Os wait here, and
+//! neither groups nor the two directions of one group wait behind each other. Only the oldest I/O of each line has a time;
+//! the next one gets its time when the oldest has gone.
+//!
+//! A change of the limits wakes the threads that sleep (`reconfiguration/change.rs`). They find that the limit for which
+//! an I/O waits has another price than the one that its time was made by, and give it the time that it has now. A thread
+//! that is about to sleep looks once more after it has said so (`submitter/park.rs`): either it sees the new price, or the
+//! thread that has made the change sees that it sleeps. Both have a full fence in between.
 
 use crate::BioTable;
-use crate::groups::Meters;
+use crate::groups::{Meters, Stand};
 use crate::shared::slots::Bio;
 use crate::submission::plugged::PluggedRequest;
-use blkmq_core::{GroupId, Instant};
+use blkmq_core::{GroupId, Instant, IoMeta, Op};
 use std::collections::VecDeque;
 
-/// The waiting I/Os of one group, in the order of submission.
-struct Line {
+/// The reads of a group, or all else of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Kind {
     group: GroupId,
+    reads: bool,
+}
+
+impl Kind {
+    fn of(group: GroupId, op: Op) -> Self {
+        Self { group, reads: op == Op::Read }
+    }
+}
+
+/// The waiting I/Os of one kind, in the order of submission.
+struct Line {
+    kind: Kind,
     waiting: VecDeque<PluggedRequest>,
-    /// When the first I/O may go.
-    at: Instant,
+    /// The limit for which the first I/O waits; `None` if it may go.
+    stand: Option<Stand>,
+}
+
+impl Line {
+    /// When the first I/O may go, or meets the next limit.
+    fn at(&self) -> Instant {
+        self.stand.map_or(Instant::ZERO, |stand| stand.at())
+    }
+
+    fn first(&self) -> &IoMeta {
+        &self.waiting.front().expect("a line is not empty").meta
+    }
 }
 
 /// Lines of I/Os that may not go yet. Empty lines are dropped.
@@ -29,54 +57,80 @@ impl Throttle {
         self.0.is_empty()
     }
 
-    /// How many I/Os wait. O(groups that wait).
+    /// How many I/Os wait. O(lines).
     pub(crate) fn len(&self) -> u32 {
         self.0.iter().map(|line| line.waiting.len() as u32).sum()
     }
 
-    /// Does an I/O of this group wait?
-    pub(crate) fn waits(&self, group: GroupId) -> bool {
-        self.0.iter().any(|line| line.group == group)
+    /// Returns whether an I/O waits behind which one of this group and operation would wait.
+    pub(crate) fn waits(&self, group: GroupId, op: Op) -> bool {
+        self.0.iter().any(|line| line.kind == Kind::of(group, op))
     }
 
-    /// May an I/O go by now?
+    /// Returns whether an I/O may go, or has another time since a limit was changed.
     #[inline]
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        !self.is_empty() && self.0.iter().any(|line| line.at <= now)
+    pub(crate) fn is_due(&self, now: Instant, meters: &Meters) -> bool {
+        !self.is_empty() && (self.0.iter().any(|line| line.at() <= now) || self.has_changed(meters))
     }
 
-    /// Takes a limited I/O, or gives it back if it may go now and no I/O of its group waits. O(groups that wait).
+    /// Returns whether a limit for which an I/O waits has been changed.
+    pub(crate) fn has_changed(&self, meters: &Meters) -> bool {
+        let changed =
+            |line: &Line| line.stand.is_some_and(|stand| meters.has_changed(line.first(), &stand));
+        self.0.iter().any(changed)
+    }
+
+    /// Gives the I/Os that wait the times that they have by the limits of today.
+    pub(crate) fn revise(&mut self, now: Instant, meters: &Meters) {
+        for line in &mut self.0 {
+            if let Some(mut stand) = line.stand
+                && meters.has_changed(line.first(), &stand)
+            {
+                meters.revise(now, line.first(), &mut stand);
+                line.stand = Some(stand);
+            }
+        }
+    }
+
+    /// Takes a limited I/O, or gives it back if it may go now and none waits before it. O(lines).
     pub(crate) fn hold(
         &mut self,
         now: Instant,
         meters: &Meters,
         proto: PluggedRequest,
     ) -> Option<PluggedRequest> {
-        let group = proto.meta.group;
-        if let Some(line) = self.0.iter_mut().find(|line| line.group == group) {
+        let kind = Kind::of(proto.meta.group, proto.meta.op);
+        if let Some(line) = self.0.iter_mut().find(|line| line.kind == kind) {
             line.waiting.push_back(proto);
             return None;
         }
-        let at = meters.reserve(now, &proto.meta);
-        if at <= now {
-            return Some(proto);
-        }
-        self.0.push(Line { group, waiting: VecDeque::from([proto]), at });
+        let Some(stand) = meters.climb(now, &proto.meta, None) else { return Some(proto) };
+        self.0.push(Line { kind, waiting: VecDeque::from([proto]), stand: Some(stand) });
         None
     }
 
-    /// Takes an I/O that may go by now; the others of its group go on waiting. O(groups that wait).
+    /// Takes an I/O that may go by now; the others of its line go on waiting. O(lines).
     pub(crate) fn next_due(&mut self, now: Instant, meters: &Meters) -> Option<PluggedRequest> {
-        let at = self.0.iter().position(|line| line.at <= now)?;
-        let line = &mut self.0[at];
-        let proto = line.waiting.pop_front().expect("a line is not empty");
-        match line.waiting.front() {
-            Some(next) => line.at = meters.reserve(now, &next.meta),
-            None => {
-                self.0.swap_remove(at);
+        loop {
+            let at = self.0.iter().position(|line| line.at() <= now)?;
+            let line = &mut self.0[at];
+            line.stand = line.stand.and_then(|stand| meters.climb(now, line.first(), Some(stand)));
+            if line.stand.is_none() {
+                return Some(self.take_first(at, now, meters));
             }
         }
-        Some(proto)
+    }
+
+    /// Takes the first I/O of a line; the next one begins to climb.
+    fn take_first(&mut self, at: usize, now: Instant, meters: &Meters) -> PluggedRequest {
+        let line = &mut self.0[at];
+        let proto = line.waiting.pop_front().expect("a line is not empty");
+        if line.waiting.is_empty() {
+            self.0.swap_remove(at);
+        } else {
+            line.stand = meters.climb(now, line.first(), None);
+        }
+        proto
     }
 
     /// Takes all I/Os out.
@@ -86,13 +140,13 @@ impl Throttle {
 
     /// When the next I/O may go.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.iter().map(|line| line.at).min()
+        self.0.iter().map(Line::at).min()
     }
 
     /// Takes out the oldest I/O with this cookie. O(waiting I/Os).
     ///
-    /// If the I/O was the first of its line, it counts as gone. The next I/O does not inherit its time but gets its
-    /// own, because it may cost more.
+    /// If the I/O was the first of its line, it counts where it has arrived. The next I/O does not inherit its time but
+    /// gets its own, because it may cost more.
     pub(crate) fn remove<P>(
         &mut self,
         now: Instant,
@@ -106,15 +160,10 @@ impl Throttle {
             Some((line.waiting[within].meta.arrived, at, within))
         };
         let (_, at, within) = self.0.iter().enumerate().filter_map(place).min()?;
-        let line = &mut self.0[at];
-        let proto = line.waiting.remove(within).expect("it was found there");
-        match line.waiting.front() {
-            Some(next) if within == 0 => line.at = meters.reserve(now, &next.meta),
-            Some(_) => {}
-            None => {
-                self.0.swap_remove(at);
-            }
+        if within == 0 {
+            return Some(self.take_first(at, now, meters).bio);
         }
+        let proto = self.0[at].waiting.remove(within).expect("it was found there");
         Some(proto.bio)
     }
 }

@@ -50,7 +50,7 @@ impl<P: Send> Submitter<P> {
     /// Does the work that is due by `now`: an owed pass over the elevator, turns of pumps that have requests to
     /// finish.
     pub fn poll(&mut self, now: Instant) {
-        if self.throttle.is_due(now) {
+        if self.throttle.is_due(now, &self.q.hub.lasting.meters) {
             self.let_go(now);
             self.flush(now);
         }

@@ -9,7 +9,8 @@ impl<P: Send> Submitter<P> {
     #[cold]
     pub(super) fn enqueue_metered(&mut self, now: Instant, proto: PluggedRequest) {
         let meters = &self.q.hub.lasting.meters;
-        let waits = self.throttle.waits(proto.meta.group) || meters.limit(&proto.meta);
+        let io = &proto.meta;
+        let waits = self.throttle.waits(io.group, io.op) || meters.limit(io);
         let free = if waits { self.throttle.hold(now, meters, proto) } else { Some(proto) };
         match free {
             Some(PluggedRequest { meta, bio, .. }) => self.plug(now, meta, bio),
@@ -17,9 +18,10 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Plugs the I/Os that the limits of their groups allow by now.
+    /// Plugs the I/Os that the limits of their groups, as they are by now, allow.
     #[cold]
     pub(super) fn let_go(&mut self, now: Instant) {
+        self.throttle.revise(now, &self.q.hub.lasting.meters);
         while let Some(PluggedRequest { meta, bio, .. }) =
             self.throttle.next_due(now, &self.q.hub.lasting.meters)
         {

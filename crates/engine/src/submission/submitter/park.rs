@@ -65,7 +65,8 @@ impl<P: Send> Submitter<P> {
         if self.is_poisoned() {
             return false;
         }
-        let to_do = !self.plug.is_empty() || self.throttle.is_due(now);
+        let meters = &self.q.hub.lasting.meters;
+        let to_do = !self.plug.is_empty() || self.throttle.is_due(now, meters);
         if to_do || self.parts().receiver.reaches(1) {
             return false;
         }
@@ -75,11 +76,14 @@ impl<P: Send> Submitter<P> {
         if parks {
             // Pairs with `find_parked`. This thread sets the marks and then looks for due work; the other thread does
             // it the other way round, so one of them sees the other. The same holds for a thread that rebuilds the
-            // queue.
+            // queue, or changes a limit.
             fence(Ordering::SeqCst);
             let lane = self.lane();
             self.q.delegate_expired(self.shard(), lane, now);
-            parks = self.is_current() && !self.q.is_due(self.shard(), lane, now);
+            parks = self.is_current()
+                && !self.q.is_due(self.shard(), lane, now)
+                && (planted::is(Planted::ForgetsLimits)
+                    || !self.throttle.has_changed(&self.q.hub.lasting.meters));
         }
         if !parks {
             self.unpark();

@@ -1,0 +1,278 @@
+//! Ceilings as an operator expects them: what a change of one does to I/Os that wait, and which I/Os wait for which.
+
+use crate::common;
+
+use blkmq_core::{GroupId, Instant, Limits, Nanos, Op};
+use blkmq_engine::{Config, GroupSpec, GroupTree, Io, IoMax, Queue, Submitter, WriteCache};
+use common::{Call, Calls, config, replan, shape};
+
+fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
+    let wanted = |&(name, parent, max): &(&str, &str, &str)| GroupSpec {
+        name: name.into(),
+        parent: parent.into(),
+        max: IoMax::default().set(max).expect("right"),
+        ..GroupSpec::default()
+    };
+    GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
+}
+
+/// A queue with these groups around a device that completes at once and has a volatile cache, and its submitters.
+struct Bench {
+    queue: Queue<u32>,
+    calls: Calls,
+    submitters: Vec<Submitter<u32>>,
+    /// Completions that have come and that no test has waited for, by submitter.
+    had: Vec<u32>,
+    ids: Vec<GroupId>,
+    now: Instant,
+}
+
+/// The longest I/O of these tests, which the device takes whole: 4 MiB.
+const LONGEST: u32 = 8192;
+
+impl Bench {
+    fn new(submitters: u16, list: &[(&str, &str, &str)]) -> Self {
+        let mut shape = shape(1, 64);
+        shape.cache = WriteCache::Back { fua: false };
+        shape.limits =
+            Limits { max_sectors: LONGEST, max_segment_size: LONGEST * 512, ..shape.limits };
+        let (config, device) = config(shape);
+        device.with(|c| c.inline = true);
+        let (groups, calls) = (tree(list), Calls::default());
+        let ids = list.iter().map(|(name, ..)| groups.find(name).expect("there")).collect();
+        let host = Box::new(calls.clone());
+        let queue = Queue::new(Config { groups, depth: 64, submitters, host, ..config });
+        let queue = queue.expect("valid");
+        let had = vec![0; submitters.into()];
+        let submitters = (0..submitters).map(|_| queue.submitter().expect("asked for")).collect();
+        Self { queue, calls, submitters, had, ids, now: Instant::from_nanos(10_000_000_000) }
+    }
+
+    /// Submits one I/O of a group now.
+    fn submit(&mut self, by: usize, op: Op, group: usize, sectors: u32) {
+        let sector = if op == Op::Flush { 0 } else { 1 << 20 };
+        let io = Io { group: self.ids[group], ..Io::new(op, sector, sectors, 0, 0) };
+        self.submitters[by].push(self.now, io).expect("there is credit");
+        self.submitters[by].flush(self.now);
+    }
+
+    /// Takes the completions that a submitter has by now.
+    fn reap(&mut self, by: usize) -> u32 {
+        self.submitters[by].poll(self.now);
+        self.submitters[by].reap(u32::MAX, |done| assert!(done.result.is_ok()))
+    }
+
+    /// The time from now until a submitter has `ios` completions more, while every submitter works when it is due.
+    fn wait(&mut self, by: usize, ios: u32) -> Nanos {
+        let begin = self.now;
+        loop {
+            for each in 0..self.submitters.len() {
+                self.had[each] += self.reap(each);
+            }
+            if let Some(left) = self.had[by].checked_sub(ios) {
+                self.had[by] = left;
+                return self.now - begin;
+            }
+            let next = self.submitters.iter().filter_map(Submitter::next_deadline).min();
+            self.now = next.expect("an I/O is still to come").max(self.now + Nanos(1));
+        }
+    }
+
+    fn edit(&mut self, edit: impl FnOnce(&mut GroupTree)) {
+        let mut plan = self.queue.plan();
+        edit(&mut plan.groups);
+        let mut change = replan(&self.queue, plan).expect("possible");
+        while !change.step(self.now) {}
+    }
+
+    fn set_max(&mut self, name: &str, max: &str) {
+        let max = IoMax::default().set(max).expect("right");
+        self.edit(|tree| tree.set_max(name, max).expect("there"));
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += Nanos::from_millis(ms);
+    }
+}
+
+fn ms(wait: Nanos) -> u64 {
+    wait.0 / 1_000_000
+}
+
+/// Regression test: `wbps=1000`, meant as `1000m`, was corrected after a second. The I/O that waited already kept its time
+/// of 64 s, and new ones waited for the debt of those before: 65 s, and 70 minutes after a write of 4 MiB.
+#[test]
+fn a_ceiling_that_is_corrected_is_felt_by_all_that_waits() {
+    let fast = "wbps=1000000000";
+    for (wrong, right) in [
+        ("wbps=1000", fast),
+        ("wbps=1000", ""),
+        ("wbps=1000 burst=2 burst_length=0.1", "wbps=1000000000 burst=2 burst_length=0.1"),
+        ("wbps=1000 burst=2 burst_length=0.1", fast),
+        ("bps=1000 wiops=100000", "bps=1000000000 wiops=100000"),
+    ] {
+        let mut b = Bench::new(2, &[("a", "/", wrong)]);
+        b.submit(0, Op::Write, 0, LONGEST);
+        assert_eq!(b.reap(0), 1);
+        b.submit(0, Op::Write, 0, 8);
+        b.submit(0, Op::Write, 0, 8);
+        b.pass(1000);
+        assert_eq!(b.reap(0), 0, "{wrong}");
+        assert!(b.submitters[0].prepare_park(b.now), "there is nothing to do");
+        let _ = b.calls.take();
+        b.set_max("a", right);
+        let id = b.submitters[0].id();
+        assert!(b.calls.take().contains(&Call::Submitter(id)), "{wrong}: it sleeps on");
+        b.submitters[0].unpark();
+        b.submit(1, Op::Write, 0, 8);
+        let begin = b.now;
+        b.wait(0, 2);
+        b.wait(1, 1);
+        // 4 MiB at 1 GB/s, and the last two.
+        assert!(b.now - begin < Nanos::from_millis(5), "{wrong}, {right}: {:?}", b.now - begin);
+    }
+}
+
+/// The rest of the debt is scaled: half the rate, and what waits waits twice as long.
+#[test]
+fn a_ceiling_that_is_lowered_makes_all_that_waits_wait_longer() {
+    let mut b = Bench::new(1, &[("p", "/", "riops=10"), ("a", "p", "")]);
+    (0..3).for_each(|_| b.submit(0, Op::Read, 1, 8));
+    assert_eq!(b.reap(0), 1);
+    b.pass(40);
+    b.set_max("p", "riops=5");
+    // 50 ms are left of the first hundred, with the slack of 10.
+    assert_eq!(ms(b.wait(0, 1)), 100);
+    assert_eq!(ms(b.wait(0, 1)), 200);
+}
+
+/// A thread that is about to sleep while a ceiling is changed looks once more.
+#[test]
+fn a_change_that_comes_first_keeps_a_submitter_awake() {
+    let mut b = Bench::new(1, &[("a", "/", "riops=1")]);
+    (0..3).for_each(|_| b.submit(0, Op::Read, 0, 8));
+    assert_eq!(b.reap(0), 1);
+    b.set_max("a", "riops=1000");
+    assert!(!b.submitters[0].prepare_park(b.now), "its times are old");
+    assert!(ms(b.wait(0, 2)) <= 2);
+}
+
+/// Regression test: a group had one line for both directions, so that 32 reads that had met `riops=10` held back a write,
+/// which has no ceiling, for 2.9 s.
+#[test]
+fn a_ceiling_on_reads_delays_no_write() {
+    for (held, other) in [(Op::Read, Op::Write), (Op::Write, Op::Read)] {
+        let max = if held == Op::Read { "riops=10" } else { "wiops=10" };
+        let mut b = Bench::new(1, &[("a", "/", max)]);
+        (0..32).for_each(|_| b.submit(0, held, 0, 8));
+        assert_eq!(b.reap(0), 1);
+        b.submit(0, other, 0, 8);
+        assert_eq!(b.reap(0), 1, "{other:?}");
+        assert_eq!(ms(b.wait(0, 31)), 3090, "the others keep their rate");
+    }
+}
+
+/// The time that a read of 4 KiB of `b` takes, 50 ms after each of `threads` has submitted two writes of 4 MiB of `a`.
+fn sibling(threads: u16, list: &[(&str, &str, &str)], op: Op) -> u64 {
+    let mut b = Bench::new(threads + 1, list);
+    for by in 0..usize::from(threads) {
+        (0..2).for_each(|_| b.submit(by, Op::Write, 1, LONGEST));
+    }
+    b.pass(50);
+    let by = usize::from(threads);
+    b.submit(by, op, 2, 8);
+    ms(b.wait(by, 1))
+}
+
+/// Regression test: an I/O that waited for the ceiling of its own group was counted for the groups above already. A sibling
+/// waited for 30 ms beside one such thread, 630 ms beside 16, and 10.2 s beside 256, while a hundredth of the ceiling that
+/// they share was in use.
+#[test]
+fn what_waits_for_its_own_ceiling_uses_up_none_above() {
+    let list = [("p", "/", "bps=104857600"), ("a", "p", "wbps=1048576"), ("b", "p", "")];
+    for threads in [1, 16, 64, 256] {
+        let waited = sibling(threads, &list, Op::Read);
+        assert!(waited <= 40, "{threads}: {waited} ms");
+    }
+}
+
+/// Likewise of the totals of one group: what waits for `wbps` uses up no `bps`.
+#[test]
+fn what_waits_for_one_direction_uses_up_no_total() {
+    let list = [("p", "/", ""), ("a", "p", "wbps=1048576 bps=104857600"), ("b", "a", "")];
+    for threads in [1, 64] {
+        let waited = sibling(threads, &list, Op::Read);
+        assert!(waited <= 40, "{threads}: {waited} ms");
+    }
+}
+
+/// Both levels hold what comes through them, whichever is the lower one.
+#[test]
+fn an_io_meets_one_ceiling_after_the_other() {
+    for list in [
+        [("p", "/", "riops=100"), ("a", "p", "riops=50")],
+        [("p", "/", "riops=50"), ("a", "p", "riops=100")],
+        [("p", "/", "iops=50"), ("a", "p", "riops=50 rbps=204800")],
+    ] {
+        let mut b = Bench::new(2, &list);
+        (0..2).for_each(|by| (0..25).for_each(|_| b.submit(by, Op::Read, 1, 8)));
+        let first = ms(b.wait(0, 25));
+        let last = first + ms(b.wait(1, 25));
+        assert!((960..=990).contains(&last), "{list:?}: {last}");
+    }
+}
+
+/// As in Linux: each part of a divided I/O is one.
+#[test]
+fn an_io_that_is_divided_counts_for_each_of_its_parts() {
+    let mut b = Bench::new(1, &[("a", "/", "wiops=10")]);
+    b.submit(0, Op::Write, 0, LONGEST);
+    b.submit(0, Op::Write, 0, 3 * LONGEST);
+    assert_eq!(ms(b.wait(0, 2)), 290);
+}
+
+/// Regression test: the ceilings of a group were lifted when it was removed, and so were those above it for its I/Os:
+/// 104 reads in a second while there was a guard, and 233579 after it.
+#[test]
+fn the_ceilings_of_a_removed_group_hold_for_its_ios() {
+    for list in [[("p", "/", ""), ("a", "p", "riops=10")], [("p", "/", "riops=10"), ("a", "p", "")]]
+    {
+        let mut b = Bench::new(1, &list);
+        (0..5).for_each(|_| b.submit(0, Op::Read, 1, 8));
+        assert_eq!(b.reap(0), 1);
+        b.edit(|tree| tree.remove("a").expect("nothing is below it"));
+        (0..5).for_each(|_| b.submit(0, Op::Read, 1, 8));
+        assert_eq!(ms(b.wait(0, 9)), 890, "{list:?}");
+    }
+}
+
+/// A number that is given out again has nothing of the group that had it, and neither have the groups below that one.
+#[test]
+fn a_number_that_is_given_out_again_begins_anew() {
+    let mut b = Bench::new(1, &[("p", "/", "riops=1"), ("a", "p", "")]);
+    (0..3).for_each(|_| b.submit(0, Op::Read, 0, 8));
+    assert_eq!(b.reap(0), 1);
+    let now = b.now;
+    b.edit(|tree| {
+        tree.remove("a").expect("nothing is below it");
+        tree.remove("p").expect("nor below that");
+        tree.add("stays", "/").expect("free");
+    });
+    assert!(ms(b.wait(0, 2)) >= 1900, "it still counts");
+    b.now = now;
+    // Up to the number of `p`.
+    let reused = b.ids[0];
+    b.edit(|tree| {
+        while tree.add("next", "/").expect("one is free") != reused {
+            tree.remove("next").expect("just added");
+        }
+    });
+    b.set_max("next", "wiops=1");
+    for group in [0, 1] {
+        (0..20).for_each(|_| b.submit(0, Op::Read, group, 8));
+        assert_eq!(ms(b.wait(0, 20)), 0, "group {group}");
+        (0..3).for_each(|_| b.submit(0, Op::Write, group, 8));
+        let waited = ms(b.wait(0, 3));
+        assert_eq!(waited >= 1900, group == 0, "group {group}: {waited}");
+    }
+}
