@@ -222,7 +222,34 @@ fn an_io_meets_one_ceiling_after_the_other() {
     }
 }
 
-/// As in Linux: each part of a divided I/O is one.
+/// A flush without data is a write of no bytes, as in Linux: a client met a ceiling of one I/O in a second with 3866 flushes.
+#[test]
+fn a_flush_counts_as_a_write() {
+    for (max, ios) in [("wiops=10", 10), ("iops=10", 10)] {
+        let mut b = Bench::new(1, &[("a", "/", max)]);
+        (0..ios).for_each(|_| b.submit(0, Op::Flush, 0, 0));
+        assert_eq!(ms(b.wait(0, ios)), 890, "{max}");
+    }
+    let mut b = Bench::new(1, &[("a", "/", "riops=1 wbps=1")]);
+    (0..20).for_each(|_| b.submit(0, Op::Flush, 0, 0));
+    assert_eq!(ms(b.wait(0, 20)), 0, "it has no bytes");
+}
+
+/// Data with PREFLUSH and FUA is one write, though the device has three requests for it.
+#[test]
+fn a_write_with_flushes_around_it_is_one() {
+    use blkmq_core::IoFlags;
+    let mut b = Bench::new(1, &[("a", "/", "wiops=10")]);
+    for n in 0..10 {
+        let flags = IoFlags::PREFLUSH | IoFlags::FUA;
+        let io = Io { group: b.ids[0], flags, ..Io::new(Op::Write, n * 64, 8, n, 0) };
+        b.submitters[0].push(b.now, io).expect("there is credit");
+    }
+    b.submitters[0].flush(b.now);
+    assert_eq!(ms(b.wait(0, 10)), 890);
+}
+
+/// Likewise as in Linux: each part of a divided I/O is one.
 #[test]
 fn an_io_that_is_divided_counts_for_each_of_its_parts() {
     let mut b = Bench::new(1, &[("a", "/", "wiops=10")]);

@@ -12,7 +12,7 @@ pub struct IoMax {
     pub wbps: Option<u64>,
     /// Reads.
     pub riops: Option<u64>,
-    /// Writes, discards and writes of zeroes.
+    /// Writes, discards, writes of zeroes, and flushes without data.
     pub wiops: Option<u64>,
     /// Bytes, both directions together.
     pub bps: Option<u64>,

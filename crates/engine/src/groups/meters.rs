@@ -103,8 +103,7 @@ impl Meters {
         let counts = |ceilings: &Ceilings| {
             ceilings.for_io(io).iter().any(|(meter, units)| *units > 0 && meter.is_limited())
         };
-        io.op != Op::Flush
-            && self.way_up(io.group).any(|(_, place)| place.ceilings().is_some_and(counts))
+        self.way_up(io.group).any(|(_, place)| place.ceilings().is_some_and(counts))
     }
 
     /// Takes `io` past each meter of its group and of all groups above that lets it through now, from behind `stand` on.
@@ -272,7 +271,7 @@ mod tests {
             !meters.limit(&io(&tree, Op::Write, "a")) && meters.limit(&io(&tree, Op::Write, "b"))
         );
         assert!(
-            !meters.limit(&io(&tree, Op::Read, "c")) && !meters.limit(&io(&tree, Op::Flush, "b"))
+            !meters.limit(&io(&tree, Op::Read, "c")) && meters.limit(&io(&tree, Op::Flush, "b"))
         );
         assert!(!meters.limit(&IoMeta::new(Op::Read, 0, 8)), "the root has none");
         let unknown = IoMeta { group: GroupId(u16::MAX), ..IoMeta::new(Op::Read, 0, 8) };
