@@ -297,3 +297,14 @@ fn permits_are_granted_in_order_and_withdrawn_at_the_end() {
     assert_eq!(last.submit(read(2)).expect_err("it is closed").why, Unavailable::Closed);
     assert!(block_on(handle.reserve()).is_err());
 }
+
+/// Regression test: an I/O that the queue refused was answered with the next event, and a task that was alone waited for ever.
+#[test]
+fn an_io_that_is_refused_is_answered_without_another_event() {
+    let runtime = workers(2);
+    let service = null::<u64>("null", |config| config.submitters = 2);
+    let reactor = on(&runtime, &service);
+    let beyond = Io { sector: u64::MAX, ..read(7) };
+    let error = block_on(reactor.handle().submit(beyond)).expect_err("beyond the end");
+    assert!(matches!(error.why(), SubmitErrorKind::Refused(_)), "{error}");
+}

@@ -39,6 +39,10 @@ impl<P: Payload> Turns<P> {
 
     /// Prepares to sleep. `waker` is left in the inbox, if that has none.
     pub(in crate::reactor) fn prepare(&mut self, waker: &mut Option<Waker>) -> Rest {
+        if !self.done.is_empty() {
+            // Refused and cancelled I/Os have their answers already.
+            return Rest::None;
+        }
         let Self { client, shared, fresh, .. } = self;
         let depth = client.depth();
         // I/Os that wait for credit use up all that comes back.
