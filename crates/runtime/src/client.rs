@@ -13,10 +13,12 @@ use blkmq_engine::{Awaited, Completion, Io, Refused, Submitter};
 use std::sync::Arc;
 
 mod blocking;
+pub(crate) mod kept;
 #[cfg(target_os = "linux")]
 pub(crate) mod outside;
 
 pub use blocking::{Blocking, CallError, Canceller};
+use kept::Kept;
 
 /// How often a client of a poisoned queue checks whether its I/Os have come back.
 const POISONED_LOOK: Nanos = Nanos::from_millis(1);
@@ -72,6 +74,7 @@ pub struct Client<P> {
     seat: Seat,
     stalls: Stalls<P>,
     looks: Looks,
+    kept: Kept<P>,
     /// Pump threads, without which its I/Os would make no progress, if there are any.
     _pumps: Option<Arc<PumpThreads>>,
 }
@@ -86,8 +89,8 @@ impl<P: Payload> Client<P> {
         stalls: Stalls<P>,
     ) -> Self {
         let seat = Seat::submitter(threads, submitter.id());
-        let looks = Looks::NONE;
-        Self { submitter, clock, waiting, seat, stalls, looks, _pumps: pumps }
+        let (looks, kept) = (Looks::NONE, Kept::new());
+        Self { submitter, clock, waiting, seat, stalls, looks, kept, _pumps: pumps }
     }
 
     /// The clock of all times that this client takes and returns.
@@ -115,10 +118,10 @@ impl<P: Payload> Client<P> {
         self.submitter.in_flight()
     }
 
-    /// I/Os pushed and not yet reaped: completions still to come.
+    /// I/Os pushed and not yet reaped, and those [in line](Self::line_up): completions still to come.
     #[must_use]
     pub fn outstanding(&self) -> u32 {
-        self.submitter.outstanding()
+        self.submitter.outstanding() + self.kept.outstanding()
     }
 
     /// Requests in the plug, and I/Os that have merged in plugs of this client so far.
@@ -162,6 +165,7 @@ impl<P: Payload> Client<P> {
     /// As [`flush`](Self::flush), at a time of the client's [clock](Self::clock) that the caller has read.
     #[inline]
     pub fn flush_at(&mut self, now: Instant) {
+        self.feed(now);
         self.submitter.flush(now);
     }
 
@@ -189,6 +193,7 @@ impl<P: Payload> Client<P> {
     pub fn poll(&mut self) {
         let now = self.clock.now();
         self.submitter.poll(now);
+        self.feed(now);
         if self.submitter.is_held_up(now) {
             // Yielding would do less: the kernel may well choose this thread again.
             self.clock.sleep_until(now + GIVE_WAY);
@@ -210,7 +215,8 @@ impl<P: Payload> Client<P> {
     }
 
     /// Flushes, then waits until at least `least` I/Os have finished, but not for more than are outstanding, nor for
-    /// any that are [lost](Self::lost). Hands up to `most` to `take`; returns how many.
+    /// any that are [lost](Self::lost). Hands up to `most` to `take`; returns how many. Also returns when the queue has
+    /// refused an I/O that stood [in line](Self::line_up).
     pub fn wait(&mut self, least: u32, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
         self.wait_until(Instant::MAX, least, most, &mut take)
     }
@@ -285,6 +291,7 @@ impl<P: Payload> Client<P> {
             if idle > 0 || !self.has_one_at_device() {
                 self.submitter.poll(now);
             }
+            self.feed(now);
             if self.seat.has_duty() && self.submitter.has_completions(1) {
                 // The caller may take any time over them, and others may rely on this thread.
                 self.seat.leave();
@@ -298,7 +305,8 @@ impl<P: Payload> Client<P> {
                 idle += 1;
             }
             // After the look for work, so that a bell that rings all the time does not stop progress.
-            if got >= least || bell.rang() || self.submitter.lost().is_some() {
+            let is_over = self.submitter.lost().is_some() || self.kept.has_refused();
+            if got >= least || bell.rang() || is_over {
                 break;
             }
             if idle > 0 {

@@ -63,7 +63,8 @@ impl<P: Payload> Client<P> {
         let now = self.clock.now();
         self.submitter.flush(now);
         self.submitter.poll(now);
-        if self.submitter.has_completions(1) {
+        self.feed(now);
+        if self.submitter.has_completions(1) || self.kept.has_refused() {
             return Sleep::No;
         }
         let observed = self.stalls.waiting(now, &self.submitter);
@@ -100,7 +101,9 @@ impl<P: Payload> Client<P> {
     /// Does the work that is due. Never sleeps.
     #[cfg(feature = "tokio")]
     pub(crate) fn work(&mut self) {
-        self.submitter.poll(self.clock.now());
+        let now = self.clock.now();
+        self.submitter.poll(now);
+        self.feed(now);
     }
 
     /// Ends a wait, for whatever reason the sleep ended. Does nothing where [`prepare_wait`](Self::prepare_wait)

@@ -76,7 +76,8 @@ impl<P> std::error::Error for SubmitError<P> {}
 /// Why a reactor takes no I/O at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unavailable {
-    /// Its inbox is full, or other I/Os are in line. Wait for an answer, then try again.
+    /// Its inbox is full, or other I/Os are in line; or as many I/Os as an inbox has places wait for a limit of the same group,
+    /// in the same direction. Wait for an answer, then try again.
     Full {
         /// I/Os that the inbox holds, in addition to those in flight.
         most: u32,

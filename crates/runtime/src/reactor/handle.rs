@@ -59,7 +59,7 @@ impl<P> Handle<P> {
     pub fn submit(&self, io: Io<P>) -> Submitted<P> {
         let shared = self.inbox();
         let mut inbox = shared.lock();
-        let state = match inbox.check_room() {
+        let state = match inbox.check_room_for(&io) {
             Ok(()) => State::New(inbox.send(io)),
             Err(Unavailable::Full { .. }) => State::New(inbox.stand_in_line(io)),
             Err(Unavailable::Closed) => State::Closed(io),
@@ -75,7 +75,7 @@ impl<P> Handle<P> {
     pub fn try_submit(&self, io: Io<P>) -> Result<Submitted<P>, NotTaken<P>> {
         let shared = self.inbox();
         let mut inbox = shared.lock();
-        if let Err(why) = inbox.check_room() {
+        if let Err(why) = inbox.check_room_for(&io) {
             return Err(NotTaken { io: Unsubmitted::new(io), then: (), why });
         }
         let state = State::New(inbox.send(io));
@@ -102,7 +102,7 @@ impl<P> Handle<P> {
         let then = Box::new(then);
         let shared = self.inbox();
         let mut inbox = shared.lock();
-        if let Err(why) = inbox.check_room() {
+        if let Err(why) = inbox.check_room_for(&io) {
             drop(inbox);
             return Err(NotTaken { io: Unsubmitted::new(io), then: *then, why });
         }

@@ -26,6 +26,19 @@
 //!
 //! A permit has the ticket that was `Granted`, and returns it with an I/O, which takes the place, or without.
 //!
+//! # Kinds that wait for a limit
+//!
+//! The reactor takes I/Os that wait for a limit of their group, and they wait in rows without credit (`client/kept.rs`), so
+//! the inbox is there for others. The rows are bounded here:
+//!
+//! | a kind: group and direction | a row has `most` of it | the row has half as many, or fewer | and its line is empty |
+//! |---|---|---|---|
+//! | shares the inbox and its line | is *full*: those in line move to a line of its own | - | - |
+//! | is *full* | - | those in its line go to the reactor | shares the inbox again |
+//!
+//! I/Os that had a place when their kind became full follow into the row, `most` at most. Those that come by permits are in
+//! no line; what they add beyond that takes places of the inbox.
+//!
 //! # Waking the reactor
 //!
 //! | `asleep` | something is put in, or it is closed | the reactor comes to exchange | [`listen`](Inbox::listen) |
@@ -42,10 +55,12 @@
 
 use super::answer::{Answer, SubmitError, Unavailable};
 use super::slab::Slab;
+use crate::Client;
+use crate::client::kept::Kind;
 use crate::planted::{self, Planted};
-use blkmq_core::IoError;
+use blkmq_core::{IoError, Payload};
 use blkmq_engine::{Completion, Io, Unsubmitted};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 /// Places in the inbox for each I/O that may be in flight: while one depth of I/Os keeps the device busy, a second is
@@ -84,12 +99,18 @@ pub(super) struct Remains<P> {
     _answer: Option<Answer<P>>,
 }
 
+/// Tickets in line for a place, by `place`, ascending; their futures are alive.
+type Line = VecDeque<(u64, u32)>;
+
 pub(super) struct Inbox<P> {
     tickets: Slab<Ticket<P>>,
     /// I/Os that have a place: at most `most`.
     queue: VecDeque<(u32, Io<P>)>,
-    /// Tickets in line for a place, by `place`, ascending; their futures are alive.
-    line: VecDeque<(u64, u32)>,
+    line: Line,
+    /// The lines of the kinds of I/Os of which so many wait for a ceiling, in the client, that it takes no more of them.
+    full: BTreeMap<Kind, Line>,
+    /// I/Os that wait there beyond that, by permits.
+    over: usize,
     next_place: u64,
     /// Places that permits keep.
     kept: usize,
@@ -111,7 +132,9 @@ impl<P> Inbox<P> {
         Self {
             tickets: Slab::with_capacity((most + depth) as usize),
             queue: VecDeque::with_capacity(most as usize),
-            line: VecDeque::new(),
+            line: Line::new(),
+            full: BTreeMap::new(),
+            over: 0,
             next_place: 0,
             kept: 0,
             most,
@@ -124,7 +147,15 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Is there a place for a new I/O?
+    /// An error if there is no place for this I/O.
+    pub(super) fn check_room_for(&self, io: &Io<P>) -> Result<(), Unavailable> {
+        if self.full.contains_key(&Kind::of(io)) && !self.closed {
+            return Err(Unavailable::Full { most: self.most });
+        }
+        self.check_room()
+    }
+
+    /// An error if there is no place for a new I/O of any kind.
     pub(super) fn check_room(&self) -> Result<(), Unavailable> {
         if self.closed {
             Err(Unavailable::Closed)
@@ -136,12 +167,17 @@ impl<P> Inbox<P> {
     }
 
     fn has_room(&self) -> bool {
+        self.has_place() && self.queue.len() + self.kept + self.over < self.most as usize
+    }
+
+    /// As for an I/O whose permit has been given up.
+    fn has_place(&self) -> bool {
         self.queue.len() + self.kept < self.most as usize
     }
 
     /// Puts in an I/O, and returns the ticket for its future. There must be room.
     pub(super) fn send(&mut self, io: Io<P>) -> u32 {
-        debug_assert!(self.has_room() && !self.closed);
+        debug_assert!(self.has_place() && !self.closed);
         let ticket = self.tickets.insert(Ticket::Sent { cookie: io.cookie, waker: None });
         self.queue.push_back((ticket, io));
         ticket
@@ -149,22 +185,65 @@ impl<P> Inbox<P> {
 
     /// Puts in an I/O with a callback. There must be room.
     pub(super) fn call(&mut self, io: Io<P>, then: Callback<P>) {
-        debug_assert!(self.has_room() && !self.closed);
+        debug_assert!(self.has_place() && !self.closed);
         let ticket = self.tickets.insert(Ticket::Call { cookie: io.cookie, then });
         self.queue.push_back((ticket, io));
     }
 
     /// Puts an I/O in line for a place.
     pub(super) fn stand_in_line(&mut self, io: Io<P>) -> u32 {
-        self.line_up(|place| Ticket::Line { place, io, waker: None })
+        let kind = Kind::of(&io);
+        self.line_up(Some(kind), |place| Ticket::Line { place, io, waker: None })
     }
 
-    fn line_up(&mut self, ticket: impl FnOnce(u64) -> Ticket<P>) -> u32 {
+    fn line_up(&mut self, kind: Option<Kind>, ticket: impl FnOnce(u64) -> Ticket<P>) -> u32 {
         let place = self.next_place;
         self.next_place += 1;
         let ticket = self.tickets.insert(ticket(place));
-        self.line.push_back((place, ticket));
+        self.line_of(kind).push_back((place, ticket));
         ticket
+    }
+
+    /// The line for I/Os of this kind, or for permits.
+    fn line_of(&mut self, kind: Option<Kind>) -> &mut Line {
+        kind.and_then(|kind| self.full.get_mut(&kind)).unwrap_or(&mut self.line)
+    }
+
+    /// Returns whether the client has too many I/Os of some kind.
+    pub(super) fn has_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
+    /// Looks at the I/Os that wait for a ceiling in the client. Of a kind with a whole inbox full of them, further ones stand
+    /// in a line of their own, where they hold up no others; when half of them have gone, those in that line move `into` the
+    /// hands of the reactor. O(I/Os in line) when a kind becomes full.
+    pub(super) fn see_rows<Q: Payload>(&mut self, client: &Client<Q>, into: &mut VecDeque<Io<P>>) {
+        let most = self.most as usize;
+        // Those that were in the inbox when their kind became full may follow, another `most`.
+        self.over = client.kept().map(|(_, len)| len.saturating_sub(2 * most)).sum();
+        let full = client.kept().filter(|(_, len)| *len >= most).map(|(kind, _)| kind);
+        full.for_each(|kind| self.set_full(kind));
+        let (tickets, closed) = (&mut self.tickets, self.closed);
+        self.full.retain(|kind, line| {
+            let len = client.kept_of(*kind);
+            if len <= most / 2 && !closed {
+                let moves = line.len().min(most - len);
+                into.extend(line.drain(..moves).map(|(_, ticket)| sent(tickets, ticket)));
+            }
+            len > most / 2 || !line.is_empty()
+        });
+    }
+
+    /// Gives a kind a line of its own, and moves those of it there that stand in line already.
+    fn set_full(&mut self, kind: Kind) {
+        if self.full.contains_key(&kind) {
+            return;
+        }
+        let tickets = &self.tickets;
+        let is = |ticket: u32| matches!(tickets.get(ticket), Ticket::Line { io, .. } if Kind::of(io) == kind);
+        let (own, others) = self.line.drain(..).partition(|(_, ticket)| is(*ticket));
+        self.line = others;
+        self.full.insert(kind, own);
     }
 
     /// The answer, if there is one. Then the ticket is freed.
@@ -199,11 +278,11 @@ impl<P> Inbox<P> {
         }
         match self.tickets.remove(ticket) {
             Ticket::Line { place, io, waker } => {
-                self.leave_line(place);
+                self.leave_line(place, Some(Kind::of(&io)));
                 (remains._io, remains._waker) = (Some(io), waker);
             }
             Ticket::Wanted { place, waker } => {
-                self.leave_line(place);
+                self.leave_line(place, None);
                 remains._waker = waker;
             }
             Ticket::Granted => self.kept -= 1,
@@ -214,9 +293,10 @@ impl<P> Inbox<P> {
         remains
     }
 
-    fn leave_line(&mut self, place: u64) {
-        let at = self.line.binary_search_by_key(&place, |(place, _)| *place);
-        self.line.remove(at.expect("who has a place in line is there"));
+    fn leave_line(&mut self, place: u64, kind: Option<Kind>) {
+        let line = self.line_of(kind);
+        let at = line.binary_search_by_key(&place, |(place, _)| *place);
+        line.remove(at.expect("who has a place in line is there"));
     }
 
     /// Answers an I/O that the reactor has not taken, and returns the waker to be woken. Asks the reactor to cancel
@@ -225,8 +305,9 @@ impl<P> Inbox<P> {
         let entry = self.tickets.get_mut(ticket);
         match std::mem::replace(entry, Ticket::Orphan) {
             Ticket::Line { place, io, waker } => {
+                let kind = Kind::of(&io);
                 *entry = Ticket::Done(Ok(cancelled(io)));
-                self.leave_line(place);
+                self.leave_line(place, Some(kind));
                 waker
             }
             Ticket::Sent { cookie, waker } => {
@@ -322,7 +403,7 @@ impl<P> Inbox<P> {
                 self.tickets.insert(Ticket::Granted)
             }
             Err(Unavailable::Full { .. }) => {
-                self.line_up(|place| Ticket::Wanted { place, waker: None })
+                self.line_up(None, |place| Ticket::Wanted { place, waker: None })
             }
             Err(Unavailable::Closed) => self.tickets.insert(Ticket::Refused),
         }
@@ -423,8 +504,9 @@ impl<P> Inbox<P> {
 
     pub(super) fn close(&mut self) -> Vec<Waker> {
         self.closed = true;
-        let line = std::mem::take(&mut self.line);
-        let closed = line.into_iter().filter_map(|(_, ticket)| {
+        let full = std::mem::take(&mut self.full);
+        let line = std::mem::take(&mut self.line).into_iter().chain(full.into_values().flatten());
+        let closed = line.filter_map(|(_, ticket)| {
             let entry = self.tickets.get_mut(ticket);
             match std::mem::replace(entry, Ticket::Refused) {
                 Ticket::Line { io, waker, .. } => {
@@ -460,6 +542,16 @@ impl<P> Inbox<P> {
         }
         deliveries
     }
+}
+
+/// Takes the I/O of a ticket in line, for the reactor.
+fn sent<P>(tickets: &mut Slab<Ticket<P>>, ticket: u32) -> Io<P> {
+    let entry = tickets.get_mut(ticket);
+    let Ticket::Line { io, waker, .. } = std::mem::replace(entry, Ticket::Orphan) else {
+        unreachable!("who is in line has the ticket for it")
+    };
+    *entry = Ticket::Sent { cookie: io.cookie, waker };
+    Io { cookie: ticket.into(), ..io }
 }
 
 /// The answer to an I/O that was cancelled before the queue had it.

@@ -83,7 +83,9 @@ impl std::error::Error for ReactorError {
 /// A thread that does I/O for all holders of a [`Handle`]; on a runtime ([`Service::reactor_on`]), some tasks that do.
 ///
 /// The thread, or a task, is one submitter of the queue, and so has at most that submitter's credit in flight. Further I/Os
-/// wait in its inbox, which is bounded, and then in line. An I/O with more parts than there is credit for at the moment waits
+/// wait in its inbox, which is bounded, and then in line. I/Os that wait for a limit of their group ([`IoMax`]) wait apart from
+/// all others, in an inbox and a line for each group and direction; one credit in each direction is all that a group takes
+/// while it waits. An I/O with more parts than there is credit for at the moment waits
 /// too, and holds up all I/Os behind it; one with more parts than the whole credit is refused.
 ///
 /// All I/Os that are taken from an inbox together are pushed before a flush, so the I/Os of many callers merge in one plug.
@@ -102,6 +104,7 @@ impl std::error::Error for ReactorError {
 /// A runtime that is shut down drops the tasks. I/Os that have not been pushed are given back then; those in flight go on at
 /// the device, which keeps their payloads, and their answer is [`SubmitError::Lost`].
 ///
+/// [`IoMax`]: blkmq_engine::IoMax
 /// [`Service::reactor_on`]: crate::Service#method.reactor_on
 pub struct Reactor<P> {
     lanes: Lanes<P>,

@@ -14,6 +14,9 @@ impl<P> Handle<P> {
     /// Waits for a place in the reactor's inbox, and keeps it: a program that is about to read a request from a
     /// socket knows by then that the I/O will be taken. Permits and I/Os in line are served in order. The future's
     /// output is an error if the reactor is gone.
+    ///
+    /// A permit is good for an I/O of any group. If many are spent on a group that has met a limit, their I/Os fill the
+    /// inbox, and others wait for permits.
     pub fn reserve(&self) -> Reserving<P> {
         let shared = self.inbox();
         let ticket = shared.lock().want_permit();

@@ -108,23 +108,30 @@ impl<P: Payload> Turns<P> {
         let room = self.client.depth() - in_flight;
         let room = room.saturating_sub(self.fresh.len() as u32);
         inbox.take(room, &mut self.fresh, &mut self.deliveries);
+        if self.client.has_kept() || inbox.has_full() {
+            inbox.see_rows(&self.client, &mut self.fresh);
+        }
         inbox.take_cancels(&mut self.cancels, &mut self.done);
-        let is_idle = self.fresh.is_empty() && self.done.is_empty() && in_flight == 0;
+        let is_idle = self.fresh.is_empty()
+            && self.done.is_empty()
+            && in_flight == 0
+            && self.client.outstanding() == 0;
         let is_over = inbox.is_over() && is_idle;
         drop(inbox);
         self.deliver();
         !is_over
     }
 
-    /// Pushes all new I/Os before it flushes, so that they merge.
+    /// Pushes all new I/Os before it flushes, so that they merge. Those that wait for a ceiling of their group take no
+    /// credit.
     pub(super) fn push(&mut self) {
-        if self.fresh.is_empty() {
+        if self.fresh.is_empty() && !self.client.has_kept() {
             return;
         }
         let now = self.client.clock().now();
         while let Some(io) = self.fresh.pop_front() {
             let ticket = io.cookie as u32;
-            match self.client.push_at(now, io) {
+            match self.client.line_up_at(now, io) {
                 Ok(()) => {}
                 Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
                     // It is the first to be pushed after the next completion. Some I/O is in flight, or there would
@@ -136,6 +143,7 @@ impl<P: Payload> Turns<P> {
             }
         }
         self.client.flush_at(now);
+        self.take_refused();
     }
 
     /// Cancels I/Os as requested. Comes after the push of I/Os that were submitted earlier.
@@ -146,7 +154,10 @@ impl<P: Payload> Turns<P> {
                     let io = self.fresh.remove(at).expect("it was found there");
                     self.done.push((ticket, Ok(cancelled(io))));
                 }
-                None => self.client.cancel(ticket.into()),
+                None => match self.client.take_kept(ticket.into()) {
+                    Some(io) => self.done.push((ticket, Ok(cancelled(io)))),
+                    None => self.client.cancel(ticket.into()),
+                },
             }
         }
     }
@@ -167,6 +178,15 @@ impl<P: Payload> Turns<P> {
         } else {
             client.idle(&bell);
         }
+        self.take_refused();
+    }
+
+    /// Answers the I/Os that the queue refused after they had waited for a ceiling.
+    fn take_refused(&mut self) {
+        while let Some(mut refused) = self.client.take_refused() {
+            let ticket = refused.io_mut().cookie as u32;
+            self.done.push((ticket, Err(SubmitError::Refused(refused))));
+        }
     }
 
     /// Runs foreign code, each piece by itself, so that a panic ends nothing else.
@@ -186,7 +206,8 @@ impl<P: Payload> Turns<P> {
 
     pub(super) fn give_up(&mut self) {
         self.shared.close();
-        let unpushed = self.fresh.drain(..);
+        self.take_refused();
+        let unpushed = self.fresh.drain(..).chain(self.client.drain_kept());
         self.done.extend(
             unpushed.map(|io| (io.cookie as u32, Err(SubmitError::Closed(Unsubmitted::new(io))))),
         );

@@ -42,7 +42,7 @@ fn take(inbox: &mut Inbox<u64>, most: u32) -> Vec<Io<u64>> {
 }
 
 fn enter(inbox: &mut Inbox<u64>, cookie: u64) -> u32 {
-    match inbox.check_room() {
+    match inbox.check_room_for(&io(cookie)) {
         Ok(()) => inbox.send(io(cookie)),
         Err(_) => inbox.stand_in_line(io(cookie)),
     }

@@ -34,7 +34,8 @@ impl<P: Payload> Turns<P> {
         let Self { client, done, .. } = self;
         client.work();
         client.reap(u32::MAX, |completion| done.push(answer(completion)));
-        !done.is_empty()
+        self.take_refused();
+        !self.done.is_empty()
     }
 
     /// Prepares to sleep. `waker` is left in the inbox, if that has none.
