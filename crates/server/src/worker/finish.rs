@@ -47,6 +47,10 @@ impl Worker {
                 let cookie = done.cookie.into();
                 ended.push(Ended { cookie, result: done.result, payload: done.payload });
             });
+            while let Some(refused) = client.take_refused() {
+                let (result, io) = (Err(refused.why.into()), refused.into_io());
+                ended.push(Ended { cookie: io.cookie.into(), result, payload: io.payload });
+            }
         }
     }
 

@@ -238,7 +238,8 @@ impl Worker {
         self.flights.insert(flight)
     }
 
-    /// Pushes an I/O. Without credit it waits, and so does the connection.
+    /// Pushes an I/O. Without credit it waits, and so does the connection. One that waits for a ceiling of its export takes
+    /// no credit, so that the worker has some for other exports.
     pub(super) fn push(
         &mut self,
         connection: &mut Connection,
@@ -259,7 +260,7 @@ impl Worker {
         let io = io.cookie(cookie.into()).owner(Owner(export.number)).group(export.group.id());
         let io = io.ioprio(export.ioprio);
         let disk = export.disk;
-        if let Err(refused) = self.clients[disk].client.push(io) {
+        if let Err(refused) = self.clients[disk].client.line_up(io) {
             if matches!(refused.why, Refusal::NoCredit { .. }) {
                 connection.held = Some((cookie, refused.into_io()));
                 self.starved.push(key);

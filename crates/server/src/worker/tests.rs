@@ -296,3 +296,36 @@ fn what_a_client_may_have_in_flight_grows_with_what_it_takes() {
     let in_flight = scene.worker.bytes as u64;
     assert!((4 * MIB..=5 * MIB + 64 * KIB).contains(&in_flight), "{in_flight} bytes");
 }
+
+/// Regression test: I/Os that waited for the ceiling of their export kept their credit, and eight connections with 128 requests
+/// each took all of it, so that those of other exports waited too.
+#[test]
+fn an_export_at_its_ceiling_leaves_credit_to_the_others() {
+    let mut scene = Scene::new("memory,size=64");
+    let exports = scene.worker.shared.exports.now();
+    let max = blkmq::IoMax::default().set("riops=20").expect("a limit");
+    exports.get("first").expect("it is there").group.set_max(max).expect("nothing refuses it");
+    let mut slow: Vec<UnixStream> = (0..10).map(|_| scene.newcomer_of("first")).collect();
+    let mut small = scene.client();
+    for client in &mut slow {
+        client.write_all(&read(0, 512).repeat(128)).expect("the kernel keeps it");
+        small.write_all(&read(0, 512)).expect("the kernel keeps it");
+        scene.expect(&mut small, 16 + 512);
+    }
+    assert!(scene.worker.flights.len() > 1024, "more than there is credit");
+    for turn in 0..20 {
+        small.write_all(&read(0, 512)).expect("the kernel keeps it");
+        scene.turn();
+        assert_eq!(take(&mut small, 4096), 16 + 512, "in turn {turn}");
+    }
+    exports
+        .get("first")
+        .expect("it is there")
+        .group
+        .set_max(blkmq::IoMax::default())
+        .expect("likewise");
+    for client in &mut slow {
+        scene.expect(client, 128 * (16 + 512));
+    }
+    assert_eq!(scene.worker.flights.len(), 0);
+}
