@@ -8,6 +8,7 @@
 //! cancelled.
 
 use crate::Payload;
+use crate::division::{may_be_shortened, takes_whole};
 use crate::durable::{Durable, Progress};
 use crate::violation::{Stage, Violation};
 use blkmq_core::{GroupId, HwQueue, IoError, IoFlags, IoResult, Limits, Op, SubmitterId};
@@ -17,6 +18,8 @@ use std::collections::BTreeMap;
 /// Every I/O of a run, by cookie.
 pub(crate) struct Ledger {
     limits: Limits,
+    /// Groups have, or had, latency goals.
+    shortens: bool,
     /// The number of queues that the device had before this one.
     life: u32,
     ios: Vec<Entry>,
@@ -82,12 +85,13 @@ impl Entry {
     }
 
     /// Is `bio` this I/O, or a valid part of it besides those seen so far? The error is the reason.
-    fn check_part(&self, limits: &Limits, bio: &Seen) -> Result<(), &'static str> {
+    fn check_part(&self, limits: &Limits, shortens: bool, bio: &Seen) -> Result<(), &'static str> {
         let io = &self.io;
         if bio.sector < io.sector || bio.end() > self.end() {
             return Err("a bio in it is not what was submitted");
         }
-        if bio.sectors < io.sectors && takes_whole(limits, io) {
+        let is_short = shortens && may_be_shortened(io);
+        if bio.sectors < io.sectors && takes_whole(limits, io) && !is_short {
             return Err("a bio in it is part of an I/O that need not have been divided");
         }
         if io.sectors > 0 && bio.sectors == 0 {
@@ -150,20 +154,26 @@ impl Entry {
     }
 }
 
-/// Does the device take `io` as it is? Checks each limit by itself.
-fn takes_whole(limits: &Limits, io: &Io<Payload>) -> bool {
-    let chunk = u64::from(limits.chunk_sectors);
-    let last = io.sector + u64::from(io.sectors.max(1)) - 1;
-    io.sectors <= limits.max_sectors_of(io.op)
-        && limits.segments(io.op, io.sectors) <= limits.max_segments.into()
-        && (chunk == 0 || io.sector / chunk == last / chunk)
-}
-
 impl Ledger {
     /// A ledger without I/Os, for a device with these limits and this cache.
     pub(crate) fn new(limits: Limits, cache: WriteCache) -> Self {
         let durable = Durable::new(cache);
-        Self { limits, life: 0, ios: Vec::new(), bios: 0, ended: 0, cancelled: 0, durable }
+        let shortens = false;
+        Self {
+            limits,
+            shortens,
+            life: 0,
+            ios: Vec::new(),
+            bios: 0,
+            ended: 0,
+            cancelled: 0,
+            durable,
+        }
+    }
+
+    /// Groups have latency goals, for which I/Os of others may be divided.
+    pub(crate) fn may_shorten(&mut self) {
+        self.shortens = true;
     }
 
     /// The next cookie, and its payload.
@@ -336,7 +346,7 @@ impl Ledger {
             return if right { Ok(()) } else { wrong("a flush with bios, or of nothing") };
         }
         let Some(first) = bios.first() else { return wrong("it has no bios") };
-        let limits = self.limits;
+        let (limits, shortens) = (self.limits, self.shortens);
         let head = self.entry(first.cookie)?.io;
         if !self.durable.are_flags_right(&head, flags) {
             return wrong("FUA or PREFLUSH is not as the device can do it");
@@ -351,7 +361,7 @@ impl Ledger {
             if io.op != op {
                 return wrong("a bio in it is for another operation");
             }
-            if let Err(what) = entry.check_part(&limits, bio) {
+            if let Err(what) = entry.check_part(&limits, shortens, bio) {
                 return wrong(what);
             }
             let kind = |io: &Io<Payload>| (io.group, io.ioprio, io.write_hint);

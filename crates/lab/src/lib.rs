@@ -40,6 +40,7 @@ mod client;
 mod contents;
 mod costs;
 mod cpu;
+mod division;
 mod draw;
 mod durable;
 pub mod elevator_log;

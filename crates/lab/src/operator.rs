@@ -180,6 +180,7 @@ impl Operator {
             plan.options = Options::parse(attributes, &text).expect("options are the policy's");
         }
         if plan.groups.has_goals() {
+            oracle.with(Evidence::has_goals);
             plan.scope = None;
         }
         if self.rng.chance(1, 4) {

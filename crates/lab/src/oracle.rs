@@ -107,9 +107,13 @@ impl Oracle {
         elevators: u16,
         slack: Nanos,
     ) -> Self {
+        let mut ledger = Ledger::new(shape.limits, shape.cache);
+        if groups.has_goals() {
+            ledger.may_shorten();
+        }
         Self(Arc::new(Mutex::new(Evidence {
             hash: EventHash::new(),
-            ledger: Ledger::new(shape.limits, shape.cache),
+            ledger,
             order: Order::new(shape.hw_queues),
             neighbours: Neighbours::default(),
             promises: Promises::new(shape.hw_queues, slack),
@@ -180,6 +184,11 @@ impl Evidence {
     /// The most requests that may have left the elevators.
     pub(crate) fn budget(&self) -> Option<u32> {
         self.budget
+    }
+
+    /// Groups have latency goals from now on.
+    pub(crate) fn has_goals(&mut self) {
+        self.ledger.may_shorten();
     }
 
     /// The limits of groups are being changed.

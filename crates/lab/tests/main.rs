@@ -6,6 +6,7 @@ mod cloud;
 mod elevator_log;
 mod fairness;
 mod goals;
+mod goals_beside;
 mod merging;
 mod order;
 mod replicas;

@@ -78,7 +78,7 @@ pub mod testkit;
 pub use env::{Common, Governor, NoEnv, PolicyEnv, StatsLevel};
 pub use floors::{FloorCause, FloorReport, FloorState, Floors};
 pub use forecast::{Forecast, Outlook};
-pub use goals::{Goal, GoalReport, GoalState, Goals, Taken};
+pub use goals::{Goal, GoalKind, GoalReport, GoalState, Goals, Taken};
 pub use group_stats::{Flow, GroupIo, GroupStats, Reading, Tallies, Tally};
 pub use groups::{About, Capacity, Direction, Event, GroupChange, Guarantee, Note, Rate};
 pub use options::{Attribute, OptionError, Options, Unit};

@@ -130,7 +130,7 @@ pub fn floors<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<String> {
 /// How the latency goals of groups stood at the end of a run, a line for each.
 pub fn goals<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<String> {
     let lines = queue.goals().map(|goals| goals.lines(&plan.groups)).unwrap_or_default();
-    lines.into_iter().map(|line| format!("latency goal: {line} (times in us)")).collect()
+    lines.into_iter().map(|line| format!("latency goal: {line}")).collect()
 }
 
 /// The operations, in the order of the counts.

@@ -131,6 +131,18 @@ fn credit(job: &Job, limits: &Limits) -> u32 {
     u32::try_from(parts * u64::from(job.depth.iodepth)).unwrap_or(u32::MAX)
 }
 
+/// The same where requests may be shortened for latency goals, which leaves a quarter of a credit alone.
+fn credit_beside_goals(job: &Job, limits: &Limits) -> u32 {
+    let max_sectors = limits.max_sectors.min(SHORTENED);
+    let short = credit(job, &Limits { max_sectors, ..*limits }).saturating_mul(2);
+    credit(job, limits).max(short.min(MOST_SHORTENED))
+}
+
+/// The least length, in sectors, to which requests are shortened.
+const SHORTENED: u32 = 256;
+/// No more credit than this is for that alone: threads with more in flight have longer requests.
+const MOST_SHORTENED: u32 = 1_024;
+
 /// The queue to build around `device`.
 ///
 /// # Errors
@@ -144,6 +156,7 @@ pub fn config<P: BenchPayload>(
         UsageError::new(format!("{} threads; at most {}", spec.threads.len(), u16::MAX))
     })?;
     let limits = &device.shape().limits;
+    let credit = if plan.groups.has_goals() { credit_beside_goals } else { credit };
     let depths = spec.threads.iter().map(|thread| credit(&plan.jobs[thread.job], limits));
     Ok(Config {
         options: spec.scheduler.options.clone(),

@@ -10,7 +10,7 @@ use blkmq_lab::workload::Job;
 const KEYS: &str = "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops, bps, iops=N or max, \
      burst=1-1000, burst_length=TIME, \
      reserve_iops, reserve_bps, reserve_percent, limit_iops, limit_bps, limit_percent=N, \
-     p99_read, p99_write=TIME, overcommit";
+     p99_read, p99_write, p99_sync=TIME, overcommit";
 /// The default weight of a group.
 const WEIGHT: u32 = 100;
 
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((floor.guarantee.reserve.iops, floor.guarantee.limit.percent), (2_048, 50));
         assert!(floor.overcommit);
         let goal = parse("a:p99_read=2ms,p99_write=900").expect("right").promise;
-        assert!(goal.to_string().contains("p99_read=2000 p99_write=900 "), "{goal}");
+        assert!(goal.to_string().contains("p99_read=2ms p99_write=900us "), "{goal}");
         assert_eq!(parse("a:io.weight=10000").expect("right").weight, 1000);
         assert_eq!(parse("a").expect("right").weight, 100);
     }

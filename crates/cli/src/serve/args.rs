@@ -49,8 +49,9 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
                   its floor under mclock, in I/Os of 4 KiB or bytes a second, or percent of the device; added up
   limit_iops=, limit_bps=, limit_percent=
                   its ceiling under mclock, which an idle device does not lift
-  p99_read=TIME, p99_write=TIME
-                  99 of 100 of its reads, or writes, take no longer, if exports without such a goal can be slowed down for it
+  p99_read=TIME, p99_write=TIME, p99_sync=TIME
+                  99 of 100 of its reads, its writes, or its flushes take no longer, if exports without such a goal can be
+                  slowed down for it; without p99_sync, flushes are among the writes
   overcommit=1    floors may exceed what the device can keep; then all fall short
   class=C         the priority class of its I/Os, for schedulers that have classes: rt, be (default) or idle
   cache=C         when a write is answered: writeback, once the device has it (default), or writethrough, once it is

@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 25] = [
+pub const KEYS: [&str; 26] = [
     "device",
     "offset",
     "size",
@@ -33,6 +33,7 @@ pub const KEYS: [&str; 25] = [
     "limit_percent",
     "p99_read",
     "p99_write",
+    "p99_sync",
     "overcommit",
     "class",
     "cache",

@@ -75,7 +75,7 @@ device = "disk"
         assert_eq!((&*db.name, db.weight, db.max.rbps), ("vm_db", 300, Some(50 << 20)));
         assert_eq!((&*rest.name, rest.weight), ("rest", 100));
         let words = db.promise.to_string();
-        assert!(words.contains("reserve_iops=200") && words.contains("p99_read=2000"), "{words}");
+        assert!(words.contains("reserve_iops=200") && words.contains("p99_read=2ms"), "{words}");
         assert_eq!(read(&format!("{path}:disk")).expect("right")[0].name, "other");
         for text in [path.to_owned(), format!("{path}:tape")] {
             let refused = read(&text).expect_err("which?").to_string();

@@ -5,10 +5,11 @@
 
 use super::Elevator;
 use crate::GroupTree;
-use crate::sync::{Arc, AtomicU64, Lever, Mutex, Ordering, PoisonError};
-use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op, RequestId};
+use crate::groups::{MAX_GROUPS, micros};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Lever, Mutex, Ordering, PoisonError};
+use blkmq_core::{GroupId, Instant, IoMeta, Nanos, RequestId, SECTOR_SIZE};
 use blkmq_sched::goals::{Member, STEP, Sight};
-use blkmq_sched::{GoalReport, Goals, Requests, Taken};
+use blkmq_sched::{Capacity, GoalReport, Goals, Requests, Taken};
 
 /// The latency goals of a queue, their states, and the bounds on groups without goals.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,23 +29,25 @@ impl GoalsStatus {
         let name = |id: GroupId| groups.get(id).map_or("/", |group| &group.name);
         let line = |it: &GoalReport| {
             format!(
-                "{} p99_{}={} state={} p99={} windows={} missed={} best={}",
+                "{} {}={} state={} p99={} windows={} missed={} best={}",
                 name(it.group),
-                if it.reads { "read" } else { "write" },
-                it.goal.0 / 1_000,
+                it.kind.word(),
+                micros(it.goal),
                 it.state.name(),
-                it.p99.0 / 1_000,
+                micros(it.p99),
                 it.windows,
                 it.missed,
-                it.best.0 / 1_000,
+                micros(it.best),
             )
         };
         let mut lines = Vec::from_iter(self.goals.iter().map(line));
         let shown = |rate: Option<u64>| rate.map_or("max".into(), |rate| rate.to_string());
         let [lighter, equal, heavier] = self.taken.rates.map(shown);
         let depth = shown(self.taken.device_depth.map(u64::from));
+        let bytes = |sectors: u32| u64::from(sectors) * u64::from(SECTOR_SIZE);
+        let length = shown(self.taken.sectors.map(bytes));
         lines.push(format!(
-            "taken device_depth={depth} lighter={lighter} equal={equal} heavier={heavier}"
+            "taken length={length} device_depth={depth} lighter={lighter} equal={equal} heavier={heavier}"
         ));
         lines
     }
@@ -59,12 +62,51 @@ struct Published {
     /// When a pass has to be made for a look, if none is made before; nanoseconds, `u64::MAX` for never. A timer of the
     /// gate would have to be set in every pass, since each pass serves it.
     next_look: AtomicU64,
+    /// The most sectors of a read or a write of a group whose requests are shortened; `u32::MAX` for any number. A
+    /// submitter looks at it when it sends its plug, and cuts I/Os from then on.
+    ///
+    /// This word and the next ones are hints: they guard nothing, and an I/O that is cut although that is over, or not cut
+    /// although it should be, is as right as any other. So they are relaxed.
+    longest: AtomicU32,
+    /// A bit for each group whose requests are shortened. Set with the groups.
+    shortened: [AtomicU64; SHORTENED],
 }
+
+/// Words with a bit for each group.
+const SHORTENED: usize = MAX_GROUPS as usize / 64 + 1;
 
 impl Board {
     pub(crate) fn new() -> Self {
-        let (status, next_look) = (Mutex::new(GoalsStatus::default()), AtomicU64::new(u64::MAX));
-        Self(Arc::new(Published { status, next_look }))
+        Self(Arc::new(Published {
+            status: Mutex::new(GoalsStatus::default()),
+            next_look: AtomicU64::new(u64::MAX),
+            longest: AtomicU32::new(u32::MAX),
+            shortened: std::array::from_fn(|_| AtomicU64::new(0)),
+        }))
+    }
+
+    /// The most sectors of a read or a write of a group whose requests are shortened; `u32::MAX` for any number.
+    #[inline]
+    pub(crate) fn longest(&self) -> u32 {
+        self.0.longest.load(Ordering::Relaxed)
+    }
+
+    /// Are the requests of `group` shortened?
+    pub(crate) fn shortens(&self, group: GroupId) -> bool {
+        let word = self.0.shortened.get(usize::from(group.0) / 64);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (group.0 % 64) & 1 == 1)
+    }
+
+    fn set_longest(&self, sectors: Option<u32>) {
+        self.0.longest.store(sectors.unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    fn set_shortened(&self, goals: &Goals) {
+        for (word, of) in self.0.shortened.iter().enumerate() {
+            let bit = |at: u16| goals.shortens(GroupId(word as u16 * 64 + at));
+            let bits = (0..64).fold(0, |bits, at| bits | u64::from(bit(at)) << at);
+            of.store(bits, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn read(&self) -> GoalsStatus {
@@ -119,8 +161,7 @@ struct InElevator<'a> {
 
 impl Sight for InElevator<'_> {
     fn waiting(&self, show: &mut dyn FnMut(&IoMeta)) {
-        let data = |id: &RequestId| self.requests.get(*id).op != Op::Flush;
-        self.requests.live().filter(data).for_each(|id| show(self.requests.get(id)));
+        self.requests.live().for_each(|id: RequestId| show(self.requests.get(id)));
     }
 
     fn at_device(&self) -> u32 {
@@ -129,10 +170,16 @@ impl Sight for InElevator<'_> {
 }
 
 impl Keeper {
-    /// For a queue with a budget of `most`, which `lever` moves.
-    pub(crate) fn new((lever, most): (Lever, u32), members: &[Member], board: &Board) -> Self {
+    /// For a queue with a budget of `most`, which `lever` moves, and a policy that keeps floors by this capacity.
+    pub(crate) fn new(
+        (lever, most): (Lever, u32),
+        (members, capacity): (&[Member], Option<Capacity>),
+        board: &Board,
+    ) -> Self {
+        let goals = Goals::new(most, members, capacity);
+        board.set_shortened(&goals);
         Self {
-            goals: Goals::new(most, members),
+            goals,
             lever: (lever, most),
             board: board.clone(),
             unanswered: 0,
@@ -193,6 +240,7 @@ impl Keeper {
         let (taken, (lever, most)) = (self.goals.taken(), &self.lever);
         self.takes = taken != Taken::default();
         lever.set(taken.device_depth.unwrap_or(*most));
+        self.board.set_longest(taken.sectors);
         self.board.publish(now, &self.goals);
         self.tell(false);
     }
@@ -263,8 +311,20 @@ impl Elevator {
 
     /// Tells the controller of the groups as they are from now on.
     pub(super) fn tune_goals(&mut self, members: &[Member]) {
+        let capacity = self.policy.capacity();
         if let Some(keeper) = self.watch.as_mut().and_then(|watch| watch.goals.as_mut()) {
-            keeper.goals.set(members);
+            keeper.goals.set(members, capacity);
+            keeper.board.set_shortened(&keeper.goals);
         }
+    }
+
+    /// The most sectors of a request of a group whose requests are shortened; `u32::MAX` for any number.
+    pub(super) fn longest_request(&self) -> u32 {
+        self.keeper().and_then(|keeper| keeper.goals.taken().sectors).unwrap_or(u32::MAX)
+    }
+
+    /// Are the requests of `group` shortened?
+    pub(super) fn shortens(&self, group: GroupId) -> bool {
+        self.keeper().is_some_and(|keeper| keeper.goals.shortens(group))
     }
 }

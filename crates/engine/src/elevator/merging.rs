@@ -1,7 +1,7 @@
 //! Merging: which held request an I/O joins, and how two held requests that meet are fused (`merge.rs` has the
 //! rules).
 
-use super::{Cx, Elevator, Grown, IoMeta, Kind, NoMerges, PluggedRequest, RequestId};
+use super::{Cx, Elevator, Grown, IoMeta, Kind, NoMerges, Op, PluggedRequest, RequestId};
 use crate::BioTable;
 use crate::elevator::merge::{self, Fit};
 
@@ -66,12 +66,28 @@ impl Elevator {
     }
 
     fn alike(&self, id: RequestId, io: &IoMeta) -> bool {
-        !matches!(merge::fit(&self.config.limits, self.requests.get(id), io), Fit::No)
+        !matches!(self.fit(self.requests.get(id), io), Fit::No)
+    }
+
+    /// As [`merge::fit`], within the length to which requests are shortened for latency goals.
+    fn fit(&self, rq: &IoMeta, io: &IoMeta) -> Fit {
+        let fit = merge::fit(&self.config.limits, rq, io);
+        if rq.sectors.saturating_add(io.sectors) > self.longest {
+            self.fit_short(rq, fit)
+        } else {
+            fit
+        }
+    }
+
+    #[cold]
+    fn fit_short(&self, rq: &IoMeta, fit: Fit) -> Fit {
+        let is_short = matches!(rq.op, Op::Read | Op::Write) && self.shortens(rq.group);
+        if is_short { Fit::No } else { fit }
     }
 
     /// Do geometry, limits and policy agree that `io` joins `id`? A full request leaves the index for good.
     fn fits(&mut self, id: RequestId, io: &IoMeta) -> Option<Kind> {
-        match merge::fit(&self.config.limits, self.requests.get(id), io) {
+        match self.fit(self.requests.get(id), io) {
             Fit::Merge(kind) => {
                 let cx = Cx::new(self.now, &self.requests, &self.env);
                 self.policy.may_merge(&cx, id, io).then_some(kind)
@@ -155,7 +171,7 @@ impl Elevator {
 
     fn absorb<P>(&mut self, table: &BioTable<P>, into: RequestId, gone: RequestId) {
         let other = *self.requests.get(gone);
-        let fit = merge::fit(&self.config.limits, self.requests.get(into), &other);
+        let fit = self.fit(self.requests.get(into), &other);
         let cx = Cx::new(self.now, &self.requests, &self.env);
         if fit != Fit::Merge(Kind::Back) || !self.policy.may_merge(&cx, into, &other) {
             return;

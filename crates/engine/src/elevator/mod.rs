@@ -97,6 +97,8 @@ pub(crate) struct Elevator {
     notes_requests: bool,
     /// Nothing watches but the controller of latency goals, which takes nothing: of requests that end, it counts samples.
     is_sampled: bool,
+    /// The most sectors of a request of a group whose requests are shortened for a latency goal.
+    longest: u32,
     /// Requests to end until the next sample, with it.
     until_sample: u32,
     /// A request has ended since the controller looked.
@@ -145,6 +147,7 @@ impl Elevator {
             notes_passing: false,
             notes_requests: false,
             is_sampled: false,
+            longest: u32::MAX,
             until_sample: 1,
             some_ended: false,
             is_short: false,

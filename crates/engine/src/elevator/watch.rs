@@ -130,6 +130,7 @@ impl Elevator {
     /// Follows a change of the watches, or of what the controller of latency goals takes: sets the words that the path
     /// of an I/O looks at instead.
     pub(super) fn settle_watch(&mut self) {
+        self.longest = self.longest_request();
         let watch = self.watch.as_deref();
         let goals = watch.and_then(|watch| watch.goals.as_ref());
         let floors = watch.and_then(|watch| watch.floors.as_ref());
@@ -379,14 +380,22 @@ impl Elevator {
     pub(super) fn watch_served(&mut self, id: RequestId, by: &Done) {
         let io = self.requests.get(id);
         let Some(watch) = &mut self.watch else { return };
-        if let Some(times) = &mut watch.times
-            && io.op == Op::Flush
-        {
-            times.completed(io, &Done { rq: id, ..*by });
+        if io.op == Op::Flush {
+            if let Some(times) = &mut watch.times {
+                times.completed(io, &Done { rq: id, ..*by });
+            }
+            if let Some(goals) = watch.goals.as_mut().filter(|_| !self.is_sampled) {
+                goals.completed(io, by.completed);
+            }
         }
+        let is_sample = self.is_sampled && io.op == Op::Flush;
         if let Some(forecaster) = &mut watch.forecaster {
             forecaster.gone(by.completed, id);
         }
+        if is_sample {
+            self.sample_completed(&Done { rq: id, ..*by });
+        }
+        self.some_ended = true;
     }
 
     /// A tag, a budget or room at the device is missing.

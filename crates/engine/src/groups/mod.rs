@@ -25,6 +25,7 @@ pub use floors::FloorsError;
 pub use latency::Latencies;
 pub use limits::{IoMax, IoMaxError};
 pub(crate) use meters::{Meters, Stand};
+pub(crate) use promise::micros;
 pub use promise::{Promise, PromiseError};
 pub use stats::StatsMode;
 pub(crate) use stats::{Book, Ledger};

@@ -1,7 +1,7 @@
 //! [`Promise`]: the floor and the ceiling of a group that a scheduler keeps, and its latency goals, as words.
 
 use blkmq_core::Nanos;
-use blkmq_sched::{Goal, Guarantee};
+use blkmq_sched::{Goal, GoalKind, Guarantee};
 use std::fmt;
 
 /// The promise to a group: a floor and a ceiling in the device time that the scheduler `mclock` counts, and latency goals,
@@ -29,8 +29,8 @@ impl fmt::Display for PromiseError {
         write!(
             f,
             "promise: '{}' is not possible; accepted: reserve_iops=N, reserve_bps=N, reserve_percent=N, limit_iops=N, \
-             limit_bps=N, limit_percent=N, p99_read=N, p99_write=N (microseconds), N a number and 0 for none, overcommit=0, \
-             overcommit=1",
+             limit_bps=N, limit_percent=N, p99_read=TIME, p99_write=TIME, p99_sync=TIME, N a number, TIME as in 500us, 20ms \
+             or 1s (a number is microseconds), 0 for none, overcommit=0, overcommit=1",
             self.word
         )
     }
@@ -44,8 +44,8 @@ impl fmt::Display for Promise {
             let (iops, bps, percent) = (rate.iops, rate.bps, rate.percent);
             write!(f, "{name}_iops={iops} {name}_bps={bps} {name}_percent={percent} ")?;
         }
-        for (name, goal) in [("read", self.goal.p99_read), ("write", self.goal.p99_write)] {
-            write!(f, "p99_{name}={} ", goal.0 / MICRO.0)?;
+        for kind in GoalKind::ALL {
+            write!(f, "{}={} ", kind.word(), micros(self.goal.of(kind)))?;
         }
         write!(f, "overcommit={}", u8::from(self.overcommit))
     }
@@ -53,10 +53,32 @@ impl fmt::Display for Promise {
 
 /// The unit of goals.
 const MICRO: Nanos = Nanos::from_micros(1);
+/// The units in which they are written, the longest first, in microseconds.
+const UNITS: [(&str, u64); 3] = [("ms", 1_000), ("us", 1), ("s", 1_000_000)];
+
+/// A time in whole microseconds, with the largest unit in which it is a whole number: `20ms`, `500us`, `1s`; 0 has none.
+pub(crate) fn micros(time: Nanos) -> String {
+    let micros = time.0 / MICRO.0;
+    let (unit, of) = match micros {
+        0 => return "0".into(),
+        n if n.is_multiple_of(1_000_000) => ("s", 1_000_000),
+        n if n.is_multiple_of(1_000) => ("ms", 1_000),
+        _ => ("us", 1),
+    };
+    format!("{}{unit}", micros / of)
+}
+
+/// The time that a text like `20ms` says; a number alone is microseconds.
+fn time(text: &str) -> Option<Nanos> {
+    let with_unit = |(unit, of): (&str, u64)| Some((text.strip_suffix(unit)?, of));
+    let (number, of) = UNITS.into_iter().find_map(with_unit).unwrap_or((text, 1));
+    let micros = number.parse::<u64>().ok()?.checked_mul(of)?;
+    Some(Nanos(micros.checked_mul(MICRO.0)?))
+}
 
 impl Promise {
     /// The words, without values.
-    pub const WORDS: [&str; 9] = [
+    pub const WORDS: [&str; 10] = [
         "reserve_iops",
         "reserve_bps",
         "reserve_percent",
@@ -65,17 +87,18 @@ impl Promise {
         "limit_percent",
         "p99_read",
         "p99_write",
+        "p99_sync",
         "overcommit",
     ];
 
-    /// Is the value of this word a time? It is a number of microseconds, as that of Linux' `io.latency`.
+    /// Is the value of this word a time?
     #[must_use]
     pub fn is_time(word: &str) -> bool {
         word.starts_with("p99_")
     }
 
-    /// This promise with the changes in `text`: pairs like `reserve_iops=200 limit_bps=1048576`, separated by spaces. 0 is
-    /// none.
+    /// This promise with the changes in `text`: pairs like `reserve_iops=200 p99_read=20ms`, separated by spaces. A time has
+    /// a unit of `us`, `ms` or `s`, or is a number of microseconds. 0 is none.
     ///
     /// # Errors
     /// For the first word that is no such pair.
@@ -83,6 +106,10 @@ impl Promise {
         for word in text.split_whitespace() {
             let refused = || PromiseError { word: word.into() };
             let (name, value) = word.split_once('=').ok_or_else(refused)?;
+            if let Some(kind) = GoalKind::ALL.into_iter().find(|kind| kind.word() == name) {
+                *self.goal.of_mut(kind) = time(value).ok_or_else(refused)?;
+                continue;
+            }
             let number: u64 = value.parse().map_err(|_| refused())?;
             if name == "overcommit" {
                 self.overcommit = match number {
@@ -90,14 +117,6 @@ impl Promise {
                     1 => true,
                     _ => return Err(refused()),
                 };
-                continue;
-            }
-            if let Some(goal) = match name {
-                "p99_read" => Some(&mut self.goal.p99_read),
-                "p99_write" => Some(&mut self.goal.p99_write),
-                _ => None,
-            } {
-                *goal = Nanos(number.checked_mul(MICRO.0).ok_or_else(refused)?);
                 continue;
             }
             let (which, unit) = name.split_once('_').ok_or_else(refused)?;
@@ -123,15 +142,16 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let promise =
-            Promise::default().set("reserve_iops=200 limit_percent=40 p99_read=2000 overcommit=1");
+        let promise = Promise::default()
+            .set("reserve_iops=200 limit_percent=40 p99_read=2ms p99_sync=2500 overcommit=1");
         let promise = promise.expect("right");
         assert_eq!(
             promise.to_string(),
-            "reserve_iops=200 reserve_bps=0 reserve_percent=0 limit_iops=0 limit_bps=0 limit_percent=40 p99_read=2000 p99_write=0 overcommit=1"
+            "reserve_iops=200 reserve_bps=0 reserve_percent=0 limit_iops=0 limit_bps=0 limit_percent=40 p99_read=2ms p99_write=0 p99_sync=2500us overcommit=1"
         );
         assert_eq!(Promise::default().set(&promise.to_string()), Ok(promise));
-        let gone = promise.set("reserve_iops=0 limit_percent=0 p99_read=0 overcommit=0");
+        let gone =
+            promise.set("reserve_iops=0 limit_percent=0 p99_read=0 p99_sync=0s overcommit=0");
         assert_eq!(gone, Ok(Promise::default()));
         for word in Promise::WORDS {
             assert_ne!(Promise::default().set(&format!("{word}=1")), Ok(Promise::default()));
@@ -140,8 +160,16 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        for bad in ["iops=1", "reserve_iops", "reserve_iops=-1", "reserve_weight=1", "overcommit=2"]
-        {
+        for bad in [
+            "iops=1",
+            "reserve_iops",
+            "reserve_iops=-1",
+            "reserve_weight=1",
+            "overcommit=2",
+            "p99_sync=2m",
+            "p99_read=ms",
+            "p99_write=99999999999999999s",
+        ] {
             let error = Promise::default().set(bad).expect_err(bad).to_string();
             assert!(error.contains(bad) && error.contains("reserve_iops=N"), "{error}");
         }

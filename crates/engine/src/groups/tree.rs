@@ -256,6 +256,7 @@ impl GroupTree {
             parent: group.parent,
             weight: group.weight,
             goal: group.promise.goal,
+            reserve: group.promise.guarantee.reserve,
         };
         self.groups.iter().map(member).collect()
     }

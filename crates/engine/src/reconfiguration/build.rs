@@ -191,7 +191,8 @@ fn shape(plan: &Plan, slots: u32) -> Shape {
 /// The controller of latency goals, which has all I/O of its queue to itself: there is one elevator then.
 fn keeper(plan: &Plan, budget: &Budget, board: &Board) -> Option<Keeper> {
     let (lever, most) = budget.lever().zip(budget.limit())?;
-    Some(Keeper::new((lever, most), &plan.groups.members(), board))
+    let capacity = plan.instance().capacity();
+    Some(Keeper::new((lever, most), (&plan.groups.members(), capacity), board))
 }
 
 /// The state that the instances of the policy share. A governor holds no requests, so it has no slots.

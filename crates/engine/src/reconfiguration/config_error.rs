@@ -114,7 +114,7 @@ impl fmt::Display for ConfigError {
                 "device_depth is {n}; accepted are 1 to {MAX_DEVICE_DEPTH}, or the device's own"
             ),
             Self::GoalsScope => f.write_str(
-                "latency goals (p99_read, p99_write) take one elevator for the queue; accepted: scope queue, or auto",
+                "latency goals (p99_read, p99_write, p99_sync) take one elevator for the queue; accepted: scope queue, or auto",
             ),
             Self::BeyondDevice { name, asked, most } => {
                 write!(f, "{name} is {asked}; the device takes at most {most}")

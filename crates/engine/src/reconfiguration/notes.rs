@@ -74,7 +74,7 @@ impl fmt::Display for ConfigNote {
 
 impl Plan {
     /// An instance of the policy, to be asked about itself.
-    fn instance(&self) -> Box<dyn Scheduler> {
+    pub(crate) fn instance(&self) -> Box<dyn Scheduler> {
         let shape = Shape {
             slots: 1,
             nr_requests: 1,

@@ -68,6 +68,8 @@ pub struct Submitter<P> {
     /// By operation: the most sectors that are taken whole, as one segment. 0 for a flush, which has no sectors and
     /// takes the rare path.
     plain: [u32; 5],
+    /// The most sectors of a read or a write of a group whose requests are shortened for a latency goal.
+    longest: u32,
     splits: Splits<P>,
     rest: Rest,
     health: Health,
@@ -87,7 +89,8 @@ impl<P: Send> Submitter<P> {
         let tally = Arc::clone(&q.hub.lasting.tallies[usize::from(parts.id.0)]);
         let shard = q.hub.shard_of(parts.hw);
         let follow = Follow::new(parts.id, q.hub.shards[shard].lead());
-        let plain = plain_sizes(&q.hub.limits);
+        let longest = u32::MAX;
+        let plain = plain_sizes(&q.hub.limits, longest);
         Self {
             root,
             q,
@@ -99,6 +102,7 @@ impl<P: Send> Submitter<P> {
             follow,
             holdup: Holdup::default(),
             plain,
+            longest,
             splits: Splits::new(),
             rest: Rest::default(),
             health: Health::Sound,

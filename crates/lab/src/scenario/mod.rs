@@ -291,7 +291,7 @@ pub(crate) fn some_goal(rng: &mut Rng, one_in: u16) -> Promise {
         return promise;
     }
     let mut some = || if rng.chance(1, 2) { 1 << rng.below(20) } else { 0 };
-    let words = format!("p99_read={} p99_write={}", some(), some());
+    let words = format!("p99_read={} p99_write={} p99_sync={}", some(), some(), some());
     promise.set(&words).expect("any number is possible")
 }
 

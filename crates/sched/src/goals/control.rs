@@ -1,7 +1,10 @@
 //! The steps of the controller: taking after a missed window, and giving back.
 //!
-//! The order of taking: what the device holds, as long as that helps; then the rates of the tiers, lightest first. The
-//! order of giving back is the reverse.
+//! The order of taking: the length of requests; what the device holds, as long as that helps; then the rates of the tiers,
+//! lightest first. The order of giving back is the reverse.
+//!
+//! Whether short requests help is not asked. Alone they do so where a request is most of what the device holds, and a bound
+//! on that, or a rate, is only fine enough with them; and they cost the others little.
 
 use super::pace::{Cut, Pace, Raise};
 use blkmq_core::{Instant, Nanos};
@@ -9,8 +12,12 @@ use blkmq_core::{Instant, Nanos};
 /// Good windows before something is given back; after each time that this was wrong, twice as many.
 const PATIENCE: u32 = 2;
 const MOST_PATIENCE: u32 = 8;
+/// So many times as many if the goals are met, and are not far from missed: a device may be so slow by itself.
+const MORE: u32 = 10;
 /// A depth at which a goal was missed is not tried again for so long.
 const REMEMBERED: Nanos = Nanos::from_secs(60);
+/// No request is cut shorter, in sectors (128 KiB): what a drive needs to be as fast as it can.
+pub(super) const SHORTEST: u32 = 256;
 /// How long a goal is missed with nothing left to take before it is infeasible: a drive goes on for a while with the
 /// writes in its cache.
 const NOTHING_LEFT: Nanos = Nanos::from_millis(2000);
@@ -25,11 +32,17 @@ pub(super) struct Seen {
     pub(super) missed: bool,
     /// The largest mean latency of a goal's I/Os, in nanoseconds.
     pub(super) mean: u64,
+    /// Every percentile is below an eighth of its goal.
+    pub(super) rest: bool,
     /// Every percentile is below half of its goal.
     pub(super) ease: bool,
-    /// Every percentile is below three quarters of its goal: there is something to give back.
+    /// Every percentile is below three quarters of its goal: there is much to give back.
     pub(super) room: bool,
     pub(super) at_device: u32,
+    /// The longest request of the groups without a goal or a floor, in sectors.
+    pub(super) longest: u32,
+    /// Groups with a floor have I/Os: what the device holds for all is not bounded.
+    pub(super) floors: bool,
 }
 
 /// The outcome of a decision.
@@ -45,6 +58,8 @@ pub(super) enum Answer {
 #[derive(Clone, Copy)]
 enum Last {
     None,
+    CutLength,
+    RaisedLength(Option<u32>),
     /// The depth was lowered when the mean was this.
     CutDepth(u64),
     CutRate,
@@ -55,6 +70,10 @@ enum Last {
 
 pub(super) struct Control {
     most: u32,
+    /// Sectors.
+    length: Option<u32>,
+    /// The length is not raised before this.
+    length_rests: Instant,
     depth: Option<u32>,
     /// A lower depth did not help.
     depth_is_useless: bool,
@@ -73,6 +92,8 @@ impl Control {
     pub(super) fn new(most: u32) -> Self {
         Self {
             most,
+            length: None,
+            length_rests: Instant::ZERO,
             depth: None,
             depth_is_useless: false,
             depth_rests: Instant::ZERO,
@@ -88,6 +109,17 @@ impl Control {
         self.depth
     }
 
+    pub(super) fn length(&self) -> Option<u32> {
+        self.length
+    }
+
+    /// Lets the device have as many as it takes.
+    pub(super) fn free_depth(&mut self) {
+        if self.depth.take().is_some() {
+            self.last = Last::None;
+        }
+    }
+
     pub(super) fn decide(&mut self, seen: &Seen, pace: &mut Pace) -> Answer {
         pace.measure(seen.now);
         if seen.missed {
@@ -96,10 +128,14 @@ impl Control {
         }
         self.bare_since = None;
         self.good += 1;
-        if self.good >= self.patience {
+        let patience = if seen.room { self.patience } else { MORE * self.patience };
+        if self.good >= patience {
             self.good = 0;
             self.give_back(seen, pace);
-        } else if !matches!(self.last, Last::RaisedRate(_) | Last::RaisedDepth(_)) {
+        } else if !matches!(
+            self.last,
+            Last::RaisedRate(_) | Last::RaisedDepth(_) | Last::RaisedLength(_)
+        ) {
             self.last = Last::None;
         }
         Answer::Goes
@@ -123,15 +159,27 @@ impl Control {
                 self.patience = (2 * self.patience).min(MOST_PATIENCE);
                 return Answer::Goes;
             }
+            Last::RaisedLength(before) => {
+                self.length = before;
+                self.length_rests = seen.now + REMEMBERED;
+                self.patience = (2 * self.patience).min(MOST_PATIENCE);
+                return Answer::Goes;
+            }
             // Beside a rate that keeps the device from filling, a depth would only cost.
             Last::CutDepth(mean) if seen.mean > mean / 10 * 9 => {
                 self.depth = None;
                 self.depth_is_useless = true;
             }
-            Last::CutDepth(..) | Last::CutRate | Last::None => {}
+            Last::CutLength | Last::CutDepth(..) | Last::CutRate | Last::None => {}
+        }
+        let length = self.length.unwrap_or(seen.longest);
+        if length > SHORTEST {
+            self.last = Last::CutLength;
+            self.length = Some((length / 8).max(SHORTEST));
+            return Answer::Goes;
         }
         let depth = self.depth.unwrap_or(self.most).min(seen.at_device.max(1));
-        if !self.depth_is_useless && depth > 1 {
+        if !self.depth_is_useless && !seen.floors && depth > 1 {
             self.last = Last::CutDepth(seen.mean);
             let little = how == Cut::Little && self.depth.is_some();
             let less = if little { depth / 4 * 3 } else { depth / 4 };
@@ -151,10 +199,6 @@ impl Control {
     }
 
     fn give_back(&mut self, seen: &Seen, pace: &mut Pace) {
-        if !seen.room {
-            self.last = Last::None;
-            return;
-        }
         self.last = match (pace.raise(seen.now, seen.ease), self.depth) {
             (Raise::Raised(before), _) => Last::RaisedRate(before),
             (Raise::Free, Some(depth)) if seen.now >= self.depth_rests => {
@@ -164,10 +208,22 @@ impl Control {
             }
             (Raise::Free, None) => {
                 self.depth_is_useless = false;
-                self.patience = PATIENCE;
-                Last::None
+                self.raise_length(seen)
             }
             (Raise::Held | Raise::Free, _) => Last::None,
         };
+    }
+
+    /// Short requests are the last that is given back, and only where the goals are far from missed.
+    fn raise_length(&mut self, seen: &Seen) -> Last {
+        let Some(length) = self.length else {
+            self.patience = PATIENCE;
+            return Last::None;
+        };
+        if !seen.rest || seen.now < self.length_rests {
+            return Last::None;
+        }
+        self.length = length.checked_mul(2).filter(|more| *more < seen.longest);
+        Last::RaisedLength(Some(length))
     }
 }

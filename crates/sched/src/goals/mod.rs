@@ -11,23 +11,33 @@
 //! | unknown | none ended, some wait, none for longer than the goal | waits |
 //! | met | at most 1 % took longer than the goal | after some windows in a row, gives back a step |
 //! | missed | more did, or one waits for longer | takes a step, or undoes the last one that it gave back |
-//! | infeasible | was missed when there was nothing left to take | gives all back, and tries again later |
+//! | own backlog | the same, and the group has its share of the device: its I/Os wait for each other | gives back, as if it were met |
+//! | infeasible | was missed when there was nothing left to take | gives all back, and tries again when the device is faster |
 //!
 //! *No completions while I/Os wait is unknown, never good*: a device that is stuck has no late completions.
 
 mod control;
+mod floors;
 mod pace;
+mod report;
+mod rest;
 mod sampling;
+mod shares;
 mod window;
 
 #[cfg(test)]
 mod tests;
 
+use crate::{Capacity, Rate};
 use alloc::vec::Vec;
 use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op};
 use control::Control;
-use pace::{Pace, TIERS};
+use floors::Floors;
+use pace::Pace;
+pub use report::{GoalKind, GoalReport, GoalState, Taken};
+use rest::Rest;
 use sampling::Sampling;
+use shares::Shares;
 use window::{Verdict, Window};
 
 /// The targets of a group; zero for none. Targets hold for the group and the groups below it that have none of their own.
@@ -35,11 +45,32 @@ use window::{Verdict, Window};
 pub struct Goal {
     /// 99 of 100 reads end within this time, from their arrival at the queue.
     pub p99_read: Nanos,
-    /// The same of everything else.
+    /// The same of everything else, and of flushes if `p99_sync` is none.
     pub p99_write: Nanos,
+    /// The same of flushes, which count for nothing else then.
+    pub p99_sync: Nanos,
 }
 
 impl Goal {
+    /// The target for a kind of I/O.
+    #[must_use]
+    pub fn of(&self, kind: GoalKind) -> Nanos {
+        match kind {
+            GoalKind::Read => self.p99_read,
+            GoalKind::Write => self.p99_write,
+            GoalKind::Sync => self.p99_sync,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn of_mut(&mut self, kind: GoalKind) -> &mut Nanos {
+        match kind {
+            GoalKind::Read => &mut self.p99_read,
+            GoalKind::Write => &mut self.p99_write,
+            GoalKind::Sync => &mut self.p99_sync,
+        }
+    }
+
     /// Has it no target?
     #[must_use]
     pub fn is_none(&self) -> bool {
@@ -58,68 +89,8 @@ pub struct Member {
     pub weight: u32,
     /// Its targets.
     pub goal: Goal,
-}
-
-/// The state of a goal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum GoalState {
-    /// No I/O came and none waits.
-    #[default]
-    Idle,
-    /// I/Os wait, and none has ended.
-    Unknown,
-    /// At most 1 % took longer.
-    Met,
-    /// More than 1 % took longer.
-    Missed,
-    /// Missed although nothing was left to take.
-    Infeasible,
-}
-
-impl GoalState {
-    /// Its name in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Unknown => "unknown",
-            Self::Met => "met",
-            Self::Missed => "missed",
-            Self::Infeasible => "infeasible",
-        }
-    }
-}
-
-/// A goal and how it stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GoalReport {
-    /// The group.
-    pub group: GroupId,
-    /// Is it the goal for reads?
-    pub reads: bool,
-    /// The target.
-    pub goal: Nanos,
-    /// How it stands.
-    pub state: GoalState,
-    /// The 99th percentile in the last window that was judged, at most 19 % above the true one; zero before the first.
-    pub p99: Nanos,
-    /// Windows judged so far, without those in which nothing came.
-    pub windows: u64,
-    /// Windows in which the goal was missed.
-    pub missed: u64,
-    /// The 99th percentile when there was nothing left to take: the evidence of an infeasible goal. Zero if the goal was
-    /// never found infeasible.
-    pub best: Nanos,
-}
-
-/// The bounds that the controller has put on the groups without a goal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Taken {
-    /// The most requests at the device; `None`: as many as it takes.
-    pub device_depth: Option<u32>,
-    /// Bytes a second, with 16 KiB for each request, of all groups that are lighter than those with goals, as heavy as the
-    /// lightest of these, and heavier; `None`: any number.
-    pub rates: [Option<u64>; TIERS],
+    /// Its floor: nothing is taken of that.
+    pub reserve: Rate,
 }
 
 /// The requests of a queue, as the controller sees them when it looks.
@@ -135,10 +106,10 @@ pub const STEP: Nanos = Nanos::from_millis(100);
 /// No goal, and no tier.
 const NONE: u16 = u16::MAX;
 
-/// A goal for one direction, and its window.
+/// A goal for one kind of I/O, and its window.
 struct Watched {
     group: GroupId,
-    reads: bool,
+    kind: GoalKind,
     goal: Nanos,
     window: Window,
     /// When the oldest of its I/Os came that have not ended, at the last look.
@@ -146,8 +117,8 @@ struct Watched {
     state: GoalState,
     /// The last look that found I/Os.
     used: Option<Instant>,
-    /// While it is infeasible: when it is tried again, and how long it rests the next time.
-    rests: (Instant, Nanos),
+    /// While it is infeasible.
+    rest: Rest,
     p99: Nanos,
     best: Nanos,
     windows: u64,
@@ -157,10 +128,17 @@ struct Watched {
 /// How a group is treated.
 #[derive(Clone, Copy)]
 struct Treated {
-    /// The places of its goals for reads and others.
-    watched: [u16; 2],
+    /// The places of its goals by kind.
+    watched: [u16; 3],
     /// The tier that it is in; `NONE` if nothing is taken from it.
     tier: u16,
+}
+
+impl Treated {
+    /// The place of the goal that is about `op`.
+    fn place(&self, op: Op) -> usize {
+        self.watched[GoalKind::of(op) as usize].into()
+    }
 }
 
 /// The controller of one elevator.
@@ -169,35 +147,43 @@ pub struct Goals {
     /// By number of the group.
     treated: Vec<Treated>,
     pace: Pace,
+    floors: Floors,
+    shares: Shares,
     control: Control,
     sampling: Sampling,
+    /// The longest request of the groups of which requests are shortened, in sectors, since nothing was taken.
+    longest: u32,
     /// I/Os that came before this do not show what was done then.
     since: Instant,
     due: Instant,
 }
 
 impl Goals {
-    /// A controller for a device that takes `most` requests, and these groups.
+    /// A controller for a device that takes `most` requests, and these groups, whose floors are kept by this capacity;
+    /// `None` if none are kept.
     #[must_use]
-    pub fn new(most: u32, members: &[Member]) -> Self {
+    pub fn new(most: u32, members: &[Member], capacity: Option<Capacity>) -> Self {
         let mut goals = Self {
             watched: Vec::new(),
             treated: Vec::new(),
             pace: Pace::default(),
+            floors: Floors::default(),
+            shares: Shares::default(),
             control: Control::new(most),
             sampling: Sampling::default(),
+            longest: 0,
             since: Instant::ZERO,
             due: Instant::ZERO,
         };
-        goals.set(members);
+        goals.set(members, capacity);
         goals
     }
 
     /// Follows a change of the groups. Goals that are as before keep their counts. O(groups), and of the goals the square.
-    pub fn set(&mut self, members: &[Member]) {
+    pub fn set(&mut self, members: &[Member], capacity: Option<Capacity>) {
         let last = members.iter().map(|member| usize::from(member.group.0)).max().unwrap_or(0);
         let known = core::mem::take(&mut self.watched);
-        let root = Treated { watched: [NONE; 2], tier: NONE };
+        let root = Treated { watched: [NONE; 3], tier: NONE };
         self.treated = alloc::vec![root; last + 1];
         let with_goals = members.iter().filter(|member| !member.goal.is_none());
         let lightest = with_goals.map(|member| member.weight).min().unwrap_or(0);
@@ -205,27 +191,33 @@ impl Goals {
         for member in members {
             let above = self.treated[usize::from(member.parent.0)];
             let mut one = Treated { watched: above.watched, tier: NONE };
-            let targets = [(true, member.goal.p99_read), (false, member.goal.p99_write)];
-            for (place, (reads, goal)) in targets.into_iter().enumerate() {
+            for kind in GoalKind::ALL {
+                let goal = member.goal.of(kind);
                 if goal > Nanos::ZERO {
                     // There are at most 1023 groups.
-                    one.watched[place] = self.watched.len() as u16;
-                    self.watched.push(Watched::new(member.group, reads, goal));
+                    let place = self.watched.len() as u16;
+                    one.watched[kind as usize] = place;
+                    if kind == GoalKind::Write {
+                        one.watched[GoalKind::Sync as usize] = place;
+                    }
+                    self.watched.push(Watched::new(member.group, kind, goal));
                 }
             }
-            if one.watched == [NONE; 2] {
+            if one.watched == [NONE; 3] {
                 one.tier = tier(member.weight, lightest);
             }
             self.treated[usize::from(member.group.0)] = one;
         }
         for old in known {
             let same = |new: &&mut Watched| {
-                (new.group, new.reads, new.goal) == (old.group, old.reads, old.goal)
+                (new.group, new.kind, new.goal) == (old.group, old.kind, old.goal)
             };
             if let Some(new) = self.watched.iter_mut().find(same) {
                 *new = old;
             }
         }
+        self.floors.set(members, capacity);
+        self.shares.set(members);
     }
 
     fn treated(&self, group: GroupId) -> Treated {
@@ -235,20 +227,53 @@ impl Goals {
 
     /// A request came in.
     pub fn inserted(&mut self, now: Instant, io: &IoMeta) {
-        self.pace.charge(self.treated(io.group).tier, now, pace::cost(io));
+        self.charge(now, io, (pace::cost(io), false));
     }
 
     /// An I/O has joined a request.
     pub fn joined(&mut self, now: Instant, io: &IoMeta) {
-        self.pace.charge(self.treated(io.group).tier, now, pace::bytes(io));
+        self.charge(now, io, (pace::bytes(io), true));
+    }
+
+    fn charge(&mut self, now: Instant, io: &IoMeta, (cost, joined): (u64, bool)) {
+        let tier = self.treated(io.group).tier;
+        // What a group has by its floor is not taken from the others of its tier.
+        let is_owed = self.pace.is_limited(tier) && self.floors.owes(io.group, now);
+        if !is_owed {
+            self.pace.charge(tier, now, cost);
+        }
+        self.shares.charge(io.group, cost);
+        self.floors.charge(io, now, joined);
+        if self.control.depth().is_some() && self.floors.covers(io.group) {
+            // It takes the bound off.
+            self.due = now;
+        }
     }
 
     /// A request has ended.
     pub fn completed(&mut self, io: &IoMeta, at: Instant) {
-        let place = self.treated(io.group).watched[usize::from(io.op != Op::Read)];
-        if let Some(watched) = self.watched.get_mut(usize::from(place)) {
-            watched.window.count(io.arrived, at, self.since, watched.goal);
+        let treated = self.treated(io.group);
+        match self.watched.get_mut(treated.place(io.op)) {
+            Some(watched) => watched.window.count(io.arrived, at, self.since, watched.goal),
+            None => self.measure(treated, io),
         }
+    }
+
+    /// Notes the length of a request without a goal.
+    fn measure(&mut self, treated: Treated, io: &IoMeta) {
+        if matches!(io.op, Op::Read | Op::Write) && self.is_shortened(treated, io.group) {
+            self.longest = self.longest.max(io.sectors);
+        }
+    }
+
+    fn is_shortened(&self, treated: Treated, group: GroupId) -> bool {
+        treated.tier != NONE && !self.floors.covers(group)
+    }
+
+    /// Are the requests of `group` shortened when [`Taken::sectors`] says so?
+    #[must_use]
+    pub fn shortens(&self, group: GroupId) -> bool {
+        self.is_shortened(self.treated(group), group)
     }
 
     /// A request has ended that was not told when it came in: as [`inserted`](Self::inserted) and
@@ -271,25 +296,26 @@ impl Goals {
     }
 
     fn count(&mut self, io: &IoMeta, at: Instant, requests: u32) {
-        let treated = self.treated(io.group);
-        let place = treated.watched[usize::from(io.op != Op::Read)];
-        match self.watched.get_mut(usize::from(place)) {
-            // Nothing is taken from a group with a goal. A share of a window is the same share of its samples.
-            Some(watched) => watched.window.count(io.arrived, at, self.since, watched.goal),
-            None => self.pace.charge(treated.tier, at, pace::cost(io) * u64::from(requests)),
-        }
+        let cost = pace::cost(io) * u64::from(requests);
+        // Nothing is taken from a group with a goal.
+        self.pace.charge(self.treated(io.group).tier, at, cost);
+        self.shares.charge(io.group, cost);
+        self.floors.charge(io, at, false);
+        // A share of a window is the same share of its samples.
+        self.completed(io, at);
     }
 
     /// May `group` have another request now?
     #[must_use]
     pub fn admits(&self, group: GroupId, now: Instant) -> bool {
-        self.pace.admits(self.treated(group).tier, now)
+        self.pace.admits(self.treated(group).tier, now) || self.floors.owes(group, now)
     }
 
     /// The earliest time, later than `now`, at which a group may have a request that may have none now.
     #[must_use]
     pub fn next_admission(&self, now: Instant) -> Option<Instant> {
-        self.pace.next(now)
+        let floor = self.floors.next(now);
+        self.pace.next(now).map(|next| floor.map_or(next, |floor| floor.min(next)))
     }
 
     /// When the controller wants to look again.
@@ -301,14 +327,15 @@ impl Goals {
     /// The bounds in force.
     #[must_use]
     pub fn taken(&self) -> Taken {
-        Taken { device_depth: self.control.depth(), rates: self.pace.rates() }
+        let (sectors, device_depth) = (self.control.length(), self.control.depth());
+        Taken { sectors, device_depth, rates: self.pace.rates() }
     }
 
     /// The goals, in the order of the groups, reads first.
     pub fn reports(&self) -> impl Iterator<Item = GoalReport> + '_ {
         self.watched.iter().map(|watched| GoalReport {
             group: watched.group,
-            reads: watched.reads,
+            kind: watched.kind,
             goal: watched.goal,
             state: watched.state,
             p99: watched.p99,
@@ -322,9 +349,38 @@ impl Goals {
     pub fn look(&mut self, now: Instant, sight: &dyn Sight) {
         self.due = now + STEP;
         let elapsed = now.since(self.since);
+        let floors = self.floors.take_used();
+        if floors {
+            self.control.free_depth();
+        }
         self.find_oldest(sight);
-        let mut open = false;
-        let mut missed = false;
+        self.shares.measure(elapsed, self.taken() == Taken::default());
+        let (open, missed) = self.judge(now, elapsed);
+        if !missed && open {
+            return;
+        }
+        let tried = self.watched.iter().filter(|it| it.is_tried());
+        let mean = tried.clone().map(|it| it.window.mean()).max().unwrap_or(0);
+        let below = |part: u64| tried.clone().all(|it| it.level(now) <= it.goal.0 / 8 * part);
+        let (rest, ease, room) = (below(1), below(4), below(6));
+        let (at_device, longest) = (sight.at_device(), self.longest);
+        let seen =
+            control::Seen { now, missed, mean, rest, ease, room, at_device, longest, floors };
+        if self.control.decide(&seen, &mut self.pace) == control::Answer::Infeasible {
+            self.give_up(now);
+        }
+        if self.taken() == Taken::default() {
+            self.longest = 0;
+        } else {
+            // Every request is counted.
+            self.sampling.set(1);
+        }
+        self.restart(now);
+    }
+
+    /// Judges the windows of all goals: does one go on, and is a goal missed for which something may be taken?
+    fn judge(&mut self, now: Instant, elapsed: Nanos) -> (bool, bool) {
+        let (mut open, mut missed) = (false, false);
         let mut stride = sampling::MOST;
         for watched in &mut self.watched {
             let waits = watched.oldest.map(|came| now.since(came.max(self.since)));
@@ -332,42 +388,34 @@ impl Goals {
             let idle_for = watched.idle_for(verdict, now);
             stride = stride.min(self.sampling.wanted(verdict, watched.window.ios(), idle_for));
             watched.note(verdict, now);
+            if watched.state == GoalState::Missed {
+                let mean = watched.window.mean();
+                if self.shares.explain(watched.group, elapsed, mean, watched.goal) {
+                    watched.state = GoalState::OwnBacklog;
+                }
+            }
             match verdict {
-                _ if watched.state == GoalState::Infeasible => {}
+                _ if !watched.is_tried() => {}
                 Verdict::Missed => missed = true,
                 Verdict::Open | Verdict::Unknown => open = true,
                 Verdict::Met | Verdict::Idle => {}
             }
         }
         self.sampling.set(stride);
-        if !missed && open {
-            return;
-        }
-        let tried = self.watched.iter().filter(|it| it.state != GoalState::Infeasible);
-        let mean = tried.clone().map(|it| it.window.mean()).max().unwrap_or(0);
-        let ease = tried.clone().all(|it| it.p99.0 <= it.goal.0 / 2);
-        let room = tried.clone().all(|it| it.p99.0 <= it.goal.0 / 4 * 3);
-        let at_device = sight.at_device();
-        let seen = control::Seen { now, missed, mean, ease, room, at_device };
-        if self.control.decide(&seen, &mut self.pace) == control::Answer::Infeasible {
-            self.give_up(now);
-        }
-        if self.taken() != Taken::default() {
-            // Every request is counted.
-            self.sampling.set(1);
-        }
-        self.restart(now);
+        (open, missed)
     }
 
+    /// Looks at the requests that have not ended: the oldest of each goal, and the longest of the others.
     fn find_oldest(&mut self, sight: &dyn Sight) {
         self.watched.iter_mut().for_each(|watched| watched.oldest = None);
-        let (watched, treated) = (&mut self.watched, &self.treated);
         sight.waiting(&mut |io| {
-            let of = treated.get(usize::from(io.group.0)).unwrap_or(&treated[0]);
-            let place = of.watched[usize::from(io.op != Op::Read)];
-            if let Some(watched) = watched.get_mut(usize::from(place)) {
-                let oldest = watched.oldest.map_or(io.arrived, |other| other.min(io.arrived));
-                watched.oldest = Some(oldest);
+            let treated = self.treated(io.group);
+            match self.watched.get_mut(treated.place(io.op)) {
+                Some(watched) => {
+                    let oldest = watched.oldest.map_or(io.arrived, |other| other.min(io.arrived));
+                    watched.oldest = Some(oldest);
+                }
+                None => self.measure(treated, io),
             }
         });
     }
@@ -378,8 +426,7 @@ impl Goals {
             if watched.state == GoalState::Missed {
                 watched.state = GoalState::Infeasible;
                 watched.best = watched.p99;
-                let rest = watched.rests.1;
-                watched.rests = (now + rest, Nanos((2 * rest.0).min(LONGEST_REST.0)));
+                watched.rest.begin(now);
             }
         }
     }
@@ -387,16 +434,16 @@ impl Goals {
     fn restart(&mut self, now: Instant) {
         self.since = now;
         self.pace.restart(now);
+        self.shares.restart();
         self.sampling.restart();
         self.watched.iter_mut().for_each(|watched| watched.window = Window::default());
     }
 }
 
+/// A goal that has had no I/Os for so long leaves room.
+const UNUSED: Nanos = Nanos::from_secs(1);
 /// The weight of I/Os of no group.
 const DEFAULT_WEIGHT: u32 = 100;
-/// An infeasible goal is tried again after this time, and after twice that, up to the next.
-const FIRST_REST: Nanos = Nanos::from_secs(60);
-const LONGEST_REST: Nanos = Nanos::from_secs(960);
 
 /// The tier of a group of this weight, beside goals of groups of which `lightest` is the least weight.
 fn tier(weight: u32, lightest: u32) -> u16 {
@@ -408,16 +455,16 @@ fn tier(weight: u32, lightest: u32) -> u16 {
 }
 
 impl Watched {
-    fn new(group: GroupId, reads: bool, goal: Nanos) -> Self {
+    fn new(group: GroupId, kind: GoalKind, goal: Nanos) -> Self {
         Self {
             group,
-            reads,
+            kind,
             goal,
             window: Window::default(),
             oldest: None,
             state: GoalState::Idle,
             used: None,
-            rests: (Instant::ZERO, FIRST_REST),
+            rest: Rest::default(),
             p99: Nanos::ZERO,
             best: Nanos::ZERO,
             windows: 0,
@@ -433,14 +480,27 @@ impl Watched {
         self.used.map_or(Nanos(u64::MAX), |used| now.since(used))
     }
 
+    /// The 99th percentile in nanoseconds; zero for a goal without I/Os.
+    fn level(&self, now: Instant) -> u64 {
+        if self.used.is_some_and(|used| now.since(used) < UNUSED) { self.p99.0 } else { 0 }
+    }
+
     fn note(&mut self, verdict: Verdict, now: Instant) {
         if let Verdict::Met | Verdict::Missed = verdict {
             self.windows += 1;
             self.missed += u64::from(verdict == Verdict::Missed);
             self.p99 = self.window.p99();
         }
-        if self.state == GoalState::Infeasible && now < self.rests.0 {
-            return;
+        if self.state == GoalState::Infeasible {
+            if !self.rest.is_over(now, self.window.whole(), self.goal) {
+                return;
+            }
+            self.state = GoalState::Unknown;
+        }
+        match verdict {
+            Verdict::Met | Verdict::Idle => self.rest.keeps(now),
+            Verdict::Missed => self.rest.breaks(),
+            Verdict::Open | Verdict::Unknown => {}
         }
         self.state = match verdict {
             Verdict::Idle => GoalState::Idle,
@@ -449,8 +509,10 @@ impl Watched {
             Verdict::Missed => GoalState::Missed,
             Verdict::Open => self.state,
         };
-        if self.state == GoalState::Infeasible {
-            self.state = GoalState::Unknown;
-        }
+    }
+
+    /// Is anything taken for it when it is missed?
+    fn is_tried(&self) -> bool {
+        !matches!(self.state, GoalState::Infeasible | GoalState::OwnBacklog)
     }
 }

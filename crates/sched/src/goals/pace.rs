@@ -38,6 +38,8 @@ struct Tier {
     lately: u64,
     /// A goal was missed at this rate, so until then it is not tried again.
     ceiling: (u64, Instant),
+    /// How close to that it may come: by an eighth of it, a sixteenth, and so on; and when it may come closer.
+    near: (u32, Instant),
     /// The time of its next request, at the earliest.
     next: Instant,
 }
@@ -51,6 +53,12 @@ pub(super) struct Pace {
 
 /// A rate at which a goal was missed is not tried again for so long.
 const REMEMBERED: Nanos = Nanos::from_secs(60);
+
+/// A tier comes closer to such a rate after this time, down to the second part of it: a rate of 7/8 may be less than half of
+/// what is left to have, and be on the wrong side of a beat between two tenants.
+const CLOSER: Nanos = Nanos::from_secs(2);
+const NEAREST: u32 = 5;
+const FARTHEST: u32 = 3;
 
 /// How something was given back.
 pub(super) enum Raise {
@@ -71,9 +79,21 @@ pub(super) enum Cut {
     Much,
 }
 
+impl Tier {
+    /// A goal was missed at this rate.
+    fn was_too_much(&mut self, rate: u64, now: Instant) {
+        self.ceiling = (rate, now + REMEMBERED);
+        self.near = (FARTHEST, now + CLOSER);
+    }
+}
+
 impl Pace {
     fn tier(&self, tier: u16) -> Option<&Tier> {
         self.tiers.get(usize::from(tier))
+    }
+
+    pub(super) fn is_limited(&self, tier: u16) -> bool {
+        self.tier(tier).is_some_and(|tier| tier.rate.is_some())
     }
 
     pub(super) fn charge(&mut self, tier: u16, now: Instant, cost: u64) {
@@ -129,7 +149,7 @@ impl Pace {
             let least = (tier.had / LEFT).max(1);
             if now > least {
                 if let (Some(rate), Cut::Little) = (tier.rate, how) {
-                    tier.ceiling = (rate, at + REMEMBERED);
+                    tier.was_too_much(rate, at);
                 }
                 let lower = if how == Cut::Little { now / 4 * 3 } else { now / 4 };
                 tier.rate = Some(lower.max(least));
@@ -148,12 +168,15 @@ impl Pace {
         let rate = before.unwrap_or(0);
         let (missed, until) = tier.ceiling;
         let is_held = now < until;
-        let most = if is_held { missed / 8 * 7 } else { u64::MAX };
+        if is_held && with_ease && now >= tier.near.1 && tier.near.0 < NEAREST {
+            tier.near = (tier.near.0 + 1, now + CLOSER);
+        }
+        let most = if is_held { missed - (missed >> tier.near.0) } else { u64::MAX };
         // Large steps end where it was too much before, however long ago that was.
         let large = rate / 2 * 3;
         let more =
             if with_ease && (missed == 0 || large <= missed) { large } else { rate / 8 * 9 } + 1;
-        if more.min(most) <= rate + rate / 32 {
+        if more.min(most) <= rate + rate / 64 {
             return Raise::Held;
         }
         // Nothing is given back as a whole while it is known that less was too much.
@@ -165,7 +188,7 @@ impl Pace {
     pub(super) fn put_back(&mut self, now: Instant, (place, rate): (usize, Option<u64>)) {
         let tier = &mut self.tiers[place];
         tier.had = tier.had.max(tier.lately);
-        tier.ceiling = (tier.rate.unwrap_or(tier.lately), now + REMEMBERED);
+        tier.was_too_much(tier.rate.unwrap_or(tier.lately), now);
         tier.rate = rate;
     }
 

@@ -1,6 +1,7 @@
 //! The controller against devices that are a formula: the latency of a tenant, by what the others do.
 
 use super::*;
+use alloc::vec;
 use alloc::vec::Vec;
 use blkmq_core::Op;
 
@@ -13,7 +14,13 @@ fn ms(ms: u64) -> Nanos {
 }
 
 fn members(goal: Nanos) -> [Member; 3] {
-    let member = |group, weight, goal| Member { group, parent: GroupId::ROOT, weight, goal };
+    let member = |group, weight, goal| Member {
+        group,
+        parent: GroupId::ROOT,
+        weight,
+        goal,
+        reserve: Rate::default(),
+    };
     let none = Goal::default();
     let goal = Goal { p99_read: goal, ..none };
     [member(VICTIM, 100, goal), member(FLOOD, 100, none), member(HEAVY, 300, none)]
@@ -48,7 +55,7 @@ struct Plant {
 
 impl Plant {
     fn new(goal: Nanos, latency: fn(u32, u64) -> Nanos) -> Self {
-        let goals = Goals::new(32, &members(goal));
+        let goals = Goals::new(32, &members(goal), None);
         Self { goals, now: Instant::ZERO, latency, most: 200, written: Vec::new() }
     }
 
@@ -160,7 +167,7 @@ fn when_the_flood_becomes_harmless_all_is_given_back() {
 
 #[test]
 fn a_stuck_device_is_unknown_and_then_missed_and_never_good() {
-    let mut goals = Goals::new(32, &members(ms(300)));
+    let mut goals = Goals::new(32, &members(ms(300)), None);
     let came = Instant::ZERO + ms(50);
     let state = |goals: &mut Goals, at: u64| {
         let now = Instant::ZERO + ms(at);
@@ -178,10 +185,10 @@ fn a_stuck_device_is_unknown_and_then_missed_and_never_good() {
 fn lighter_groups_are_taken_from_first_and_those_with_goals_never() {
     let mut list = members(ms(1));
     list[1].weight = 10;
-    let mut goals = Goals::new(1, &list);
+    let mut goals = Goals::new(1, &list, None);
     let mut now = Instant::ZERO;
     let mut miss = |goals: &mut Goals| {
-        for group in [VICTIM, FLOOD, HEAVY] {
+        for group in [FLOOD, HEAVY] {
             goals.inserted(now, &io(Op::Write, group, 2048, now));
         }
         for _ in 0..2 {
@@ -201,18 +208,19 @@ fn lighter_groups_are_taken_from_first_and_those_with_goals_never() {
 #[test]
 fn a_goal_holds_for_the_groups_below() {
     let goal = Goal { p99_read: ms(1), ..Goal::default() };
-    let member = |group, parent, goal| Member { group, parent, weight: 100, goal };
+    let reserve = Rate::default();
+    let member = |group, parent, goal| Member { group, parent, weight: 100, goal, reserve };
     let tree =
         [member(GroupId(1), GroupId::ROOT, goal), member(GroupId(2), GroupId(1), Goal::default())];
-    let mut goals = Goals::new(8, &tree);
+    let mut goals = Goals::new(8, &tree, None);
     goals.completed(&io(Op::Read, GroupId(2), 8, Instant::ZERO), Instant::ZERO + ms(2));
     goals.look(Instant::ZERO + ms(500), &Waiting(Vec::new(), 0));
     let report = goals.reports().next().expect("one");
     assert_eq!((report.group, report.state, report.missed), (GroupId(1), GoalState::Missed, 1));
     // Counts stay as long as the goal does.
-    goals.set(&tree);
+    goals.set(&tree, None);
     assert_eq!(goals.reports().next().expect("one").missed, 1);
-    goals.set(&[member(GroupId(1), GroupId::ROOT, Goal::default())]);
+    goals.set(&[member(GroupId(1), GroupId::ROOT, Goal::default())], None);
     assert_eq!(goals.reports().count(), 0);
 }
 
@@ -225,7 +233,7 @@ fn a_request_that_is_told_at_its_end_counts_like_any_other() {
         io(Op::Write, VICTIM, 8, came),
         io(Op::Write, FLOOD, 2048, came),
     ];
-    let [mut told, mut passed] = [0, 1].map(|_| Goals::new(1, &members(ms(1))));
+    let [mut told, mut passed] = [0, 1].map(|_| Goals::new(1, &members(ms(1)), None));
     for n in 0..20 {
         let (begin, end) = (came + ms(100 * n), came + ms(100 * n + 50));
         for io in all {
@@ -260,7 +268,7 @@ fn sampled(goals: &mut Goals, from: Instant, reads: u32, latency: impl Fn(u32) -
 
 #[test]
 fn at_high_rates_samples_tell_what_all_requests_would() {
-    let mut goals = Goals::new(32, &members(ms(2)));
+    let mut goals = Goals::new(32, &members(ms(2)), None);
     let report = |goals: &Goals| goals.reports().next().expect("a goal");
     let window = |nth: u64| Instant::from_nanos(1_000_000_000 + nth * ms(100).0);
     let good = |n: u32| if n % 200 == 7 { ms(3) } else { ms(1) };
@@ -279,7 +287,7 @@ fn at_high_rates_samples_tell_what_all_requests_would() {
 
 #[test]
 fn reads_that_are_few_are_all_counted_from_the_next_look_on() {
-    let mut goals = Goals::new(32, &members(ms(2)));
+    let mut goals = Goals::new(32, &members(ms(2)), None);
     let window = |nth: u64| Instant::from_nanos(1_000_000_000 + nth * ms(100).0);
     // The group does nothing, and another one much.
     for nth in 0..3 {
@@ -295,4 +303,76 @@ fn reads_that_are_few_are_all_counted_from_the_next_look_on() {
     }
     assert!(sampled(&mut goals, window(3), 80, |_| ms(1)) < 20);
     assert_eq!(sampled(&mut goals, window(4), 80, |_| ms(1)), 80);
+}
+
+/// One late flush of a group with this goal, and one late write: the goals that are missed by them.
+fn missed_by(goal: Goal) -> [Vec<GoalKind>; 2] {
+    [Op::Flush, Op::Write].map(|op| {
+        let mut goals = Goals::new(8, &[members(ms(1))[0], members(ms(1))[1]], None);
+        let victim = Member { goal, ..members(ms(1))[0] };
+        goals.set(&[victim], None);
+        goals.completed(&io(op, VICTIM, 0, Instant::ZERO), Instant::ZERO + ms(2));
+        goals.look(Instant::ZERO + ms(500), &Waiting(Vec::new(), 0));
+        goals.reports().filter(|it| it.missed > 0).map(|it| it.kind).collect()
+    })
+}
+
+/// Flushes were in no goal, so a goal was met by a database that waited for its commits.
+#[test]
+fn a_flush_counts_as_a_write_unless_it_has_a_goal_of_its_own() {
+    let (write, sync) = (GoalKind::Write, GoalKind::Sync);
+    let goal = Goal { p99_write: ms(1), ..Goal::default() };
+    assert_eq!(missed_by(goal), [vec![write], vec![write]]);
+    assert_eq!(missed_by(Goal { p99_sync: ms(1), ..goal }), [vec![sync], vec![write]]);
+    assert_eq!(missed_by(Goal { p99_sync: ms(9), ..goal }), [vec![], vec![write]]);
+    let alone = Goal { p99_sync: ms(1), ..Goal::default() };
+    assert_eq!(missed_by(alone), [vec![sync], vec![]]);
+}
+
+/// Long requests of others are shortened before anything else is taken, and those of groups with a goal or a floor not.
+#[test]
+fn requests_are_shortened_first() {
+    let mut list = members(ms(10)).to_vec();
+    list[2].reserve = Rate { percent: 10, ..Rate::default() };
+    let capacity = Capacity { iops: 1_000, bps: 1_000_000, safe_percent: 90 };
+    let mut goals = Goals::new(32, &list, Some(capacity));
+    let mut now = Instant::ZERO;
+    let mut miss = |goals: &mut Goals| {
+        goals.completed(&io(Op::Write, FLOOD, 8_192, now), now + ms(90));
+        for _ in 0..2 {
+            goals.completed(&io(Op::Read, VICTIM, 8, now), now + ms(90));
+        }
+        now += ms(300);
+        goals.look(now, &Waiting(Vec::new(), 16));
+        goals.taken()
+    };
+    let short = |sectors| Taken { sectors: Some(sectors), ..Taken::default() };
+    assert_eq!(miss(&mut goals), short(1_024));
+    assert_eq!(miss(&mut goals), short(256));
+    assert_eq!(miss(&mut goals), Taken { device_depth: Some(4), ..short(256) });
+    let shortened = [VICTIM, FLOOD, HEAVY].map(|group| goals.shortens(group));
+    assert_eq!(shortened, [false, true, false]);
+}
+
+/// While a group with a floor has I/Os, what the device holds for all is not bounded.
+#[test]
+fn a_floor_takes_off_the_bound_on_what_the_device_holds() {
+    let mut list = members(ms(10)).to_vec();
+    list[2].reserve = Rate { percent: 10, ..Rate::default() };
+    let capacity = Capacity { iops: 1_000, bps: 1_000_000, safe_percent: 90 };
+    let mut goals = Goals::new(32, &list, Some(capacity));
+    let late = |goals: &mut Goals, now: Instant| {
+        for _ in 0..2 {
+            goals.completed(&io(Op::Read, VICTIM, 8, now), now + ms(90));
+        }
+        goals.look(now + ms(300), &Waiting(Vec::new(), 16));
+        goals.taken()
+    };
+    assert_eq!(late(&mut goals, Instant::ZERO).device_depth, Some(4));
+    let now = Instant::ZERO + ms(310);
+    assert!(goals.due() > now);
+    goals.inserted(now, &io(Op::Read, HEAVY, 8, now));
+    assert_eq!(goals.due(), now, "it looks now");
+    let taken = late(&mut goals, now);
+    assert_eq!((taken.device_depth, taken.rates), (None, [None, None, taken.rates[2]]));
 }

@@ -33,6 +33,9 @@ pub(super) struct Window {
     over: u32,
     /// One of them far longer.
     far: bool,
+    /// All that have ended, and the longest from its arrival on.
+    ended: u32,
+    slowest: Nanos,
     /// Nanoseconds.
     sum: u64,
     buckets: [u32; BUCKETS],
@@ -42,7 +45,16 @@ pub(super) struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { ios: 0, over: 0, far: false, sum: 0, buckets: [0; BUCKETS], waits: Nanos::ZERO }
+        Self {
+            ios: 0,
+            over: 0,
+            far: false,
+            ended: 0,
+            slowest: Nanos::ZERO,
+            sum: 0,
+            buckets: [0; BUCKETS],
+            waits: Nanos::ZERO,
+        }
     }
 }
 
@@ -65,6 +77,8 @@ impl Window {
     /// Counts an I/O that ended `at`. Of those that came before the window began, only the time in it counts, and only
     /// if that is longer than the goal: for the rest of it, other steps are responsible.
     pub(super) fn count(&mut self, came: Instant, at: Instant, began: Instant, goal: Nanos) {
+        self.ended += 1;
+        self.slowest = self.slowest.max(at.since(came));
         let latency = at.since(came.max(began));
         if latency > goal {
             self.count_late(latency, goal);
@@ -102,6 +116,13 @@ impl Window {
     /// The I/Os that were counted.
     pub(super) fn ios(&self) -> u32 {
         self.ios
+    }
+
+    /// The I/Os that have ended, and how long the slow ones took from their arrival on, also if that was before the window
+    /// began: the 99th percentile of many, and the longest of few.
+    pub(super) fn whole(&self) -> (u32, Nanos) {
+        let slow = if self.ios < ENOUGH { self.slowest } else { self.p99() };
+        (self.ended, slow)
     }
 
     /// The mean latency in nanoseconds; without I/Os that ended, how long the oldest has waited.

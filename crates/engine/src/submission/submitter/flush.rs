@@ -31,6 +31,7 @@ impl<P: Send> Submitter<P> {
 
     fn flush_plug(&mut self, now: Instant) {
         self.catch_up();
+        self.follow_length();
         if self.is_poisoned() {
             self.end_all(now);
             return;
@@ -119,12 +120,27 @@ impl<P: Send> Submitter<P> {
         }
     }
 
+    /// Follows the length to which the requests of some groups are shortened for latency goals.
+    #[inline]
+    fn follow_length(&mut self) {
+        if let Some(board) = &self.q.hub.board {
+            let longest = board.longest();
+            if longest != self.longest {
+                self.longest = longest;
+                self.plain = plain_sizes(&self.q.hub.limits, longest);
+            }
+        } else if self.longest != u32::MAX {
+            self.longest = u32::MAX;
+            self.plain = plain_sizes(&self.q.hub.limits, u32::MAX);
+        }
+    }
+
     #[cold]
     fn take_up(&mut self) {
         self.q = self.root.current();
         self.shard = self.q.hub.shard_of(self.hw());
         self.follow = Follow::new(self.id(), self.q.hub.shards[self.shard].lead());
-        self.plain = plain_sizes(&self.q.hub.limits);
+        self.plain = plain_sizes(&self.q.hub.limits, self.longest);
         if self.q.hub.lasting.control.is_poisoned() {
             self.notice_poison();
         }

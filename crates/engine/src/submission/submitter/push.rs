@@ -5,14 +5,18 @@ use crate::elevator::merge::NoMerges;
 use crate::shared::slots::{Bio, Claim};
 use crate::submission::io::{Io, Refusal, Refused};
 use crate::submission::plugged::PluggedRequest;
-use blkmq_core::{Instant, IoMeta, Limits, Op, Payload, SECTOR_SIZE};
+use blkmq_core::{
+    Deadline, GroupId, Instant, IoFlags, IoMeta, IoPrio, Limits, Op, Owner, Payload, SECTOR_SIZE,
+};
 
-/// The most sectors of each operation that need no further check, wherever they are.
-pub(super) fn plain_sizes(limits: &Limits) -> [u32; 5] {
+/// The most sectors of each operation that need no further check, wherever they are, if reads and writes of some groups
+/// may have no more than `longest`.
+pub(super) fn plain_sizes(limits: &Limits, longest: u32) -> [u32; 5] {
     let segment = limits.max_segment_size / SECTOR_SIZE;
     let mut plain = [0; 5];
     for op in [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes] {
-        let one_segment = if matches!(op, Op::Read | Op::Write) { segment } else { u32::MAX };
+        let data = matches!(op, Op::Read | Op::Write);
+        let one_segment = if data { segment.min(longest) } else { u32::MAX };
         plain[op as usize] = limits.max_whole_sectors(op).min(one_segment);
     }
     plain
@@ -106,13 +110,43 @@ impl<P: Payload> Submitter<P> {
         // All parts are cut by one set of limits, even if the plug is flushed between two of them and the queue has
         // other limits by then.
         let limits = self.q.hub.limits;
+        let Err(io) = self.push_short(now, &limits, io) else { return Ok(()) };
         if limits.first_part(io.op, io.sector, io.sectors) == io.sectors {
             let segments = segments(&limits, io.op, io.sectors);
             return self.push_whole(now, io, segments);
         }
-        let Io { op, flags, owner, group, ioprio, write_hint, deadline, cookie, .. } = io;
+        let header = Header::of(&io);
         let credit = (self.depth, self.depth - self.in_flight());
         let count = self.splits.divide(&limits, io, credit)?;
+        self.push_parts(now, &limits, (&header, count));
+        Ok(())
+    }
+
+    /// Pushes an I/O of a group whose requests are shortened, in parts of that length. They take no more than three
+    /// quarters of the credit, so that a submitter has some for further I/Os. Gives the I/O back if it is short enough, or
+    /// cannot be divided so.
+    fn push_short(&mut self, now: Instant, limits: &Limits, io: Io<P>) -> Result<(), Io<P>> {
+        // Each part of such a write would have its own flush.
+        let is_data = matches!(io.op, Op::Read | Op::Write)
+            && !io.flags.intersects(IoFlags::PREFLUSH | IoFlags::FUA);
+        if !is_data || io.sectors <= self.longest || !self.shortens(io.group) {
+            return Err(io);
+        }
+        let block = limits.physical_block_size.max(limits.logical_block_size) / SECTOR_SIZE;
+        let max_sectors = limits.max_sectors.min(self.longest.max(block));
+        let limits = Limits { max_sectors, ..*limits };
+        let spare = (self.depth - self.depth / 4).saturating_sub(self.splits.extra());
+        let left = (self.depth - self.in_flight()).min(1 + spare);
+        let header = Header::of(&io);
+        let count =
+            self.splits.divide(&limits, io, (self.depth, left)).map_err(Refused::into_io)?;
+        self.push_parts(now, &limits, (&header, count));
+        Ok(())
+    }
+
+    /// Pushes the parts of the I/O that was divided last.
+    fn push_parts(&mut self, now: Instant, limits: &Limits, (header, count): (&Header, u32)) {
+        let Header { op, flags, owner, group, ioprio, write_hint, deadline, cookie } = *header;
         self.tally.splits.add(u64::from(count - 1));
         while let Some(part) = self.splits.next_part() {
             let (sector, sectors) = (part.sector, part.sectors);
@@ -129,7 +163,7 @@ impl<P: Payload> Submitter<P> {
                 owner: owner.or_submitter(parts.id),
                 group,
                 arrived: now,
-                segments: segments(&limits, op, sectors),
+                segments: segments(limits, op, sectors),
                 hw: parts.hw,
                 ioprio,
                 op,
@@ -141,7 +175,25 @@ impl<P: Payload> Submitter<P> {
             };
             self.enqueue(now, meta, bio);
         }
-        Ok(())
+    }
+}
+
+/// The fields of an I/O that all of its parts have.
+struct Header {
+    op: Op,
+    flags: IoFlags,
+    owner: Owner,
+    group: GroupId,
+    ioprio: IoPrio,
+    write_hint: u8,
+    deadline: Deadline,
+    cookie: u64,
+}
+
+impl Header {
+    fn of<P>(io: &Io<P>) -> Self {
+        let Io { op, flags, owner, group, ioprio, write_hint, deadline, cookie, .. } = *io;
+        Self { op, flags, owner, group, ioprio, write_hint, deadline, cookie }
     }
 }
 
@@ -189,7 +241,9 @@ impl<P: Send> Submitter<P> {
     #[inline(always)]
     pub(super) fn plug(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
         let proto = PluggedRequest { meta, bio, bios: 1 };
-        if let Some(kind) = self.plug.fits(&self.q.hub.limits, self.q.hub.nomerges, &proto.meta) {
+        if let Some(kind) = self.plug.fits(&self.q.hub.limits, self.q.hub.nomerges, &proto.meta)
+            && !self.would_be_long(&proto.meta)
+        {
             self.plug.merge(&self.q.hub.lasting.table, kind, proto);
             self.tally.plug_merges.add(1);
             return;
@@ -200,6 +254,19 @@ impl<P: Send> Submitter<P> {
         }
         self.make_room(now);
         self.plug.append(proto);
+    }
+
+    /// Would the newest request of the plug be longer with `io` than the requests of its group may be?
+    #[inline]
+    fn would_be_long(&self, io: &IoMeta) -> bool {
+        let newest = self.plug.newest().map_or(0, |newest| newest.meta.sectors);
+        newest.saturating_add(io.sectors) > self.longest
+            && matches!(io.op, Op::Read | Op::Write)
+            && self.shortens(io.group)
+    }
+
+    fn shortens(&self, group: GroupId) -> bool {
+        self.q.hub.board.as_ref().is_some_and(|board| board.shortens(group))
     }
 
     /// A bare flush for a device that needs none.

@@ -1,0 +1,300 @@
+//! Latency goals beside other promises and other loads: floors come before goals, a tenant's own depth explains its own
+//! latency, a slow spell is forgotten when it is over, and requests are shortened before rates are lowered.
+//!
+//! Each scenario is one in which a goal took what it should not have, or gave up what it could have kept.
+
+use crate::tenants::Flights;
+use blkmq_core::{GroupId, Instant, IoFlags, Nanos, Op, Owner, Rng};
+use blkmq_device::{MachineShape, registry as devices};
+use blkmq_engine::{Completion, Config, GoalsStatus, GroupSpec, GroupTree, Io, Promise};
+use blkmq_lab::{Client, Costs, Habits, Payload, Plan, Subject, Want, World};
+use blkmq_sched::{GoalState, Options, registry};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const SECOND: u64 = 1_000_000_000;
+/// Sectors of a GiB.
+const GIB: u64 = 1 << 21;
+/// Room for the parts of shortened I/Os.
+const CREDIT: u32 = 256;
+
+/// The load of a tenant: one after the other, or at random.
+#[derive(Clone, Copy)]
+struct Load {
+    op: Op,
+    random: bool,
+    kib: u32,
+    depth: u32,
+    /// A flush behind each I/O.
+    syncs: bool,
+}
+
+const READS: Load = Load { op: Op::Read, random: true, kib: 4, depth: 1, syncs: false };
+const WRITES: Load = Load { op: Op::Write, random: true, kib: 128, depth: 32, syncs: false };
+/// A database that commits, and a neighbour that copies.
+const COMMITS: Load = Load { op: Op::Write, random: false, kib: 2, depth: 1, syncs: true };
+const BULK: Load = Load { op: Op::Write, random: false, kib: 1024, depth: 16, syncs: false };
+
+/// An I/O that has ended: when, after how long, and whether it was a flush.
+type Ended = Rc<RefCell<Vec<(u64, u64, bool)>>>;
+
+struct Tenant {
+    group: GroupId,
+    load: Load,
+    base: u64,
+    at: u64,
+    until: u64,
+    has_written: bool,
+    flushes: Vec<u64>,
+    flights: Flights,
+    rng: Rng,
+    ended: Ended,
+}
+
+impl Client for Tenant {
+    fn next(&mut self, now: Instant, in_flight: u32) -> Want {
+        if now.as_nanos() >= self.until {
+            return Want::Nothing;
+        }
+        if in_flight >= self.load.depth {
+            return Want::Completion;
+        }
+        let owner = Owner(self.group.0.into());
+        if std::mem::take(&mut self.has_written) {
+            let io = Io { flags: IoFlags::SYNC, ..Io::new(Op::Flush, 0, 0, 0, 0) };
+            return Want::Io(Io { group: self.group, owner, ..io });
+        }
+        self.has_written = self.load.syncs;
+        let sectors = self.load.kib * 2;
+        let blocks = GIB / u64::from(sectors);
+        self.at = if self.load.random { self.rng.below(blocks) } else { (self.at + 1) % blocks };
+        let sector = self.base + self.at * u64::from(sectors);
+        Want::Io(Io { group: self.group, owner, ..Io::new(self.load.op, sector, sectors, 0, 0) })
+    }
+
+    fn submitted(&mut self, now: Instant, io: &Io<Payload>) {
+        if io.op == Op::Flush {
+            self.flushes.push(io.cookie);
+        }
+        self.flights.begin(now, io);
+    }
+
+    fn ended(&mut self, now: Instant, completion: &Completion<Payload>) {
+        let latency = self.flights.end(now, completion);
+        let flush = self.flushes.iter().position(|it| *it == completion.cookie);
+        if let Some(at) = flush {
+            self.flushes.swap_remove(at);
+        }
+        self.ended.borrow_mut().push((now.as_nanos(), latency.0, flush.is_some()));
+    }
+}
+
+/// A device, a scheduler with its options, the seconds of a run and of its beginning that are not counted, and a seed.
+#[derive(Clone, Copy)]
+struct Run {
+    device: &'static str,
+    scheduler: &'static str,
+    seconds: u64,
+    begins: u64,
+    seed: u64,
+}
+
+/// What came of it, by tenant.
+struct Outcome {
+    run: Run,
+    ended: Vec<Vec<(u64, u64, bool)>>,
+    status: Option<GoalsStatus>,
+}
+
+impl Run {
+    /// Each tenant has a name, a weight, promises and a load.
+    fn of(self, tenants: &[(&str, u32, &str, Load)]) -> Outcome {
+        let machine = MachineShape { cpus: tenants.len() as u16, nodes: 1 };
+        let device = devices::parse(self.device, &machine).expect("a device");
+        let specs = tenants.iter().map(|(name, weight, words, _)| GroupSpec {
+            name: (*name).into(),
+            weight: *weight,
+            promise: Promise::default().set(words).expect("right"),
+            ..GroupSpec::default()
+        });
+        let mut specs = Vec::from_iter(specs);
+        specs.dedup_by(|a, b| a.name == b.name);
+        let groups = GroupTree::of(specs).expect("a tree");
+        let (name, options) = self.scheduler.split_once(':').unwrap_or((self.scheduler, ""));
+        let factory = registry::find(name).expect("it is registered");
+        let submitters = tenants.len() as u16;
+        let config =
+            Config { submitters, groups: groups.clone(), depth: CREDIT, ..device.config() };
+        let options = Options::parse(factory.attributes, options).expect("right");
+        let config = Config { options, ..config.scheduler(factory) };
+        let subject = Subject::new(config, Nanos::from_secs(1), None).expect("a possible queue");
+        let ended = Vec::from_iter(tenants.iter().map(|_| Ended::default()));
+        let plan = |(at, (name, _, _, load)): (usize, &(&str, u32, &str, Load))| {
+            let client = Tenant {
+                group: groups.find(name).expect("there"),
+                load: *load,
+                base: at as u64 * GIB,
+                at: 0,
+                until: self.seconds * SECOND,
+                has_written: false,
+                flushes: Vec::new(),
+                flights: Flights::default(),
+                rng: Rng::new(self.seed * 100 + at as u64 + 1),
+                ended: Rc::clone(&ended[at]),
+            };
+            let habits = Habits::diligent(if load.syncs { 1 } else { 16 });
+            Plan { client: Box::new(client), habits, seed: self.seed * 1000 + at as u64 }
+        };
+        let plans = tenants.iter().enumerate().map(plan).collect();
+        let mut world = World::new(&subject, Costs::TYPICAL, plans);
+        world.finish(u64::MAX / 2).expect("nothing is broken");
+        subject.check_at_rest().expect("nothing is broken");
+        let ended = ended.iter().map(|all| all.take()).collect();
+        Outcome { run: self, ended, status: subject.queue().goals() }
+    }
+}
+
+impl Outcome {
+    fn within(&self, tenant: usize, from: u64, to: u64) -> impl Iterator<Item = (u64, bool)> {
+        let inside = move |at: u64| (from * SECOND..to * SECOND).contains(&at);
+        let all = self.ended[tenant].iter().filter(move |(at, ..)| inside(*at));
+        all.map(|(_, latency, flush)| (*latency, *flush))
+    }
+
+    /// I/Os without flushes in each second that counts.
+    fn rates(&self, tenant: usize) -> Vec<usize> {
+        let data = |at| self.within(tenant, at, at + 1).filter(|(_, flush)| !flush).count();
+        (self.run.begins..self.run.seconds).map(data).collect()
+    }
+
+    /// The same in a second, on average.
+    fn rate(&self, tenant: usize) -> usize {
+        let rates = self.rates(tenant);
+        rates.iter().sum::<usize>() / rates.len()
+    }
+
+    /// Of all I/Os, in microseconds.
+    fn p99(&self, tenant: usize, from: u64, to: u64) -> u64 {
+        let mut all = Vec::from_iter(self.within(tenant, from, to).map(|(latency, _)| latency));
+        all.sort_unstable();
+        all.get(all.len() * 99 / 100).map_or(u64::MAX, |ns| ns / 1_000)
+    }
+
+    fn state(&self) -> GoalState {
+        self.status.as_ref().expect("there is a goal").goals[0].state
+    }
+}
+
+/// The controller knew no floors: a reader with a goal took 90 % of the rate of a tenant that was promised 39,000 I/Os.
+#[test]
+fn nothing_is_taken_of_a_floor_for_a_goal() {
+    let reader = Load { depth: 32, ..READS };
+    for (scheduler, floor) in [
+        ("mclock:rrandiops=98000,rbps=559000000", "reserve_iops=39000"),
+        ("mclock:rrandiops=98000,rbps=559000000", "reserve_percent=40"),
+    ] {
+        let run = Run { device: "flash,preset=sata", scheduler, seconds: 9, begins: 5, seed: 0 };
+        let tenants = [
+            ("victim", 100, "p99_read=500us", READS),
+            ("paid", 100, floor, reader),
+            ("bulk", 100, "", Load { random: false, ..WRITES }),
+        ];
+        let got = run.of(&tenants);
+        let paid = got.rates(1);
+        assert!(paid.iter().all(|rate| *rate >= 38_610), "{floor}: {paid:?} of 39000 or 39200");
+        let p99 = got.p99(0, 5, 9);
+        assert!(p99 <= 500, "{floor}: the goal is met by what others have: {p99} us");
+    }
+}
+
+/// A tenant with 64 reads in flight had 90 % of a drive for a goal that its own depth missed.
+#[test]
+fn a_tenant_that_waits_for_itself_takes_nothing() {
+    let deep = |depth| Load { depth, ..READS };
+    for (scheduler, floor, seed) in
+        [("mclock:rrandiops=98000,rbps=559000000", "reserve_iops=39000", 2), ("mq-deadline", "", 3)]
+    {
+        let run = Run { device: "flash,preset=sata", scheduler, seconds: 5, begins: 1, seed };
+        let loads = [("greedy", 100, "p99_read=1ms", deep(64)), ("paid", 100, floor, deep(32))];
+        let got = run.of(&loads);
+        assert_eq!(got.state(), GoalState::OwnBacklog);
+        let without = run.of(&[("greedy", 100, "", deep(64)), loads[1]]);
+        let (with, without) = (got.rates(1), without.rate(1));
+        let kept = with.iter().all(|rate| rate * 100 >= without * 98);
+        assert!(kept, "{scheduler}: {with:?} of {without}");
+    }
+}
+
+/// The seconds of a run with slow spells in which the goal is missed although the device has been well for ten seconds.
+fn unprotected(got: &Outcome, goal: u64) -> Vec<u64> {
+    // Only a spell makes a write take so long.
+    let is_slow = |at: u64| got.within(1, at, at + 1).any(|(latency, _)| latency > 120_000_000);
+    let slow = Vec::from_iter((0..got.run.seconds).map(is_slow));
+    let is_well =
+        |at: &u64| !slow[(*at as usize).saturating_sub(10)..=*at as usize].contains(&true);
+    let late = (got.run.begins..got.run.seconds)
+        .filter(is_well)
+        .filter(|at| got.p99(0, *at, at + 1) > goal);
+    late.collect()
+}
+
+fn spells(space: u32, seconds: u64) -> Outcome {
+    let device: &'static str =
+        format!("faults,late=1,late_nsec=200000000,space={space},times=2500:cloud").leak();
+    let run = Run { device, scheduler: "mq-deadline", seconds, begins: 10, seed: 0 };
+    run.of(&[
+        ("victim", 100, "p99_read=6ms", READS),
+        ("flood", 100, "", WRITES),
+        ("flood", 100, "", WRITES),
+    ])
+}
+
+/// A goal that was given up during a slow spell stayed so for one minute, the next time for two, and up to sixteen.
+#[test]
+fn a_goal_is_kept_again_within_ten_seconds_of_a_slow_spell() {
+    let got = spells(35_000, 60);
+    assert_eq!(unprotected(&got, 6_000), [] as [u64; 0]);
+    assert!(got.p99(0, 22, 26) > 6_000, "there is a spell");
+    assert_eq!(got.state(), GoalState::Met);
+}
+
+#[test]
+#[ignore = "long; cargo xtask soak runs it"]
+fn a_goal_is_kept_again_after_the_tenth_slow_spell() {
+    let got = spells(50_000, 600);
+    let late = unprotected(&got, 6_000);
+    assert!(late.is_empty(), "{late:?}");
+}
+
+/// Trials of a goal that cannot be met cost the others little, also over minutes.
+#[test]
+fn trials_of_an_infeasible_goal_cost_the_others_little() {
+    let run = Run { device: "cloud", scheduler: "mq-deadline", seconds: 140, begins: 10, seed: 0 };
+    let with = |words| run.of(&[("victim", 100, words, READS), ("flood", 100, "", WRITES)]);
+    let (got, without) = (with("p99_read=500us"), with("").rate(1));
+    assert_eq!(got.state(), GoalState::Infeasible);
+    let rate = got.rate(1);
+    assert!(rate * 100 >= without * 95, "{rate} of {without}");
+}
+
+/// A neighbour's writes of 4 MiB were most of what a drive held, which no depth or rate divides: commits took their turn
+/// behind them, or the neighbour was slowed down to a fifteenth.
+fn commits(device: &'static str, words: &str, seconds: u64) -> (usize, usize) {
+    let run = Run { device, scheduler: "mq-deadline", seconds, begins: 10, seed: 0 };
+    let got = run.of(&[("etcd", 100, words, COMMITS), ("bulk", 100, "", BULK)]);
+    let (commits, bulk) = (got.rate(0), got.rate(1) * (BULK.kib as usize * 1_024) / 1_000_000);
+    println!("{device}: {commits} commits/s beside {bulk} MB/s; {:?}", got.status);
+    (commits, bulk)
+}
+
+#[test]
+fn short_requests_of_a_neighbour_keep_commits_fast_on_flash_behind_sata() {
+    let (commits, bulk) = commits("flash,preset=sata", "p99_write=2ms", 20);
+    assert!(commits >= 1_960 && bulk >= 450, "{commits} commits/s, {bulk} MB/s");
+}
+
+#[test]
+fn short_requests_of_a_neighbour_keep_commits_fast_on_a_disk_of_a_cloud() {
+    let (commits, bulk) = commits("cloud,preset=ebs-gp3", "p99_write=5ms", 20);
+    assert!(commits >= 730 && bulk >= 100, "{commits} commits/s, {bulk} MB/s");
+}

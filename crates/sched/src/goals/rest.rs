@@ -1,0 +1,160 @@
+//! The rest of a goal that was found infeasible, and the signs that it is feasible again.
+//!
+//! While it rests nothing is taken for it, and its I/Os show what the device does by itself. If the slow ones are much
+//! faster than they were when it was given up, the device, or a neighbour, has changed, and the goal is tried again. The
+//! mean would not do: a device that answers some I/Os late does as many, and has a queue that is as much shorter. Without a
+//! sign the goal is tried again after a time that doubles with each failure, and halves with each minute in which it was
+//! kept.
+
+use blkmq_core::{Instant, Nanos};
+
+/// No trial before this, whatever the signs.
+const LEAST: Nanos = Nanos::from_secs(5);
+/// Without a sign the first trial is after this time, and later ones after up to the second.
+const FIRST: Nanos = Nanos::from_secs(120);
+const LONGEST: Nanos = Nanos::from_secs(960);
+/// A goal that was kept for so long rests for half the time when it is given up the next time.
+const KEPT: Nanos = Nanos::from_secs(60);
+/// A percentile is one of a second with so many I/Os.
+const SPELL: Nanos = Nanos::from_secs(1);
+const ENOUGH: u32 = 5;
+/// So many of them in a row are a sign.
+const SIGNS: u8 = 2;
+/// The usual percentile follows the last one by this part of the difference.
+const SLOWLY: u64 = 8;
+
+pub(super) struct Rest {
+    /// How long it rests the next time, without a sign.
+    length: Nanos,
+    began: Instant,
+    until: Instant,
+    /// The I/Os of a second that began then, and the largest percentile of a window in it.
+    seen: (u32, Nanos),
+    since: Instant,
+    /// The usual percentile, as a moving mean.
+    usual: Nanos,
+    good: u8,
+    /// The percentile at the sign that led to the last trial: the next sign has to be as much below that.
+    tried: Option<Nanos>,
+    /// Since when the goal is kept.
+    kept: Option<Instant>,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self {
+            length: FIRST,
+            began: Instant::ZERO,
+            until: Instant::ZERO,
+            seen: (0, Nanos::ZERO),
+            since: Instant::ZERO,
+            usual: Nanos::ZERO,
+            good: 0,
+            tried: None,
+            kept: None,
+        }
+    }
+}
+
+impl Rest {
+    /// The goal is given up.
+    pub(super) fn begin(&mut self, now: Instant) {
+        (self.began, self.until) = (now, now + self.length);
+        self.length = Nanos((2 * self.length.0).min(LONGEST.0));
+        // What the device holds now ends first.
+        (self.since, self.seen) = (now, (0, Nanos::ZERO));
+        (self.usual, self.good, self.kept) = (Nanos::ZERO, 0, None);
+    }
+
+    /// The goal was met, or nothing came, in a window that nothing else is said about.
+    pub(super) fn keeps(&mut self, now: Instant) {
+        let since = *self.kept.get_or_insert(now);
+        if now.since(since) >= KEPT {
+            self.kept = Some(now);
+            self.tried = None;
+            self.length = Nanos((self.length.0 / 2).max(FIRST.0));
+        }
+    }
+
+    /// The goal was missed.
+    pub(super) fn breaks(&mut self) {
+        self.kept = None;
+    }
+
+    /// So many I/Os have ended while it rests, with this percentile. Returns whether the goal is tried again.
+    pub(super) fn is_over(&mut self, now: Instant, (ios, p99): (u32, Nanos), goal: Nanos) -> bool {
+        if now >= self.until {
+            self.tried = None;
+            return true;
+        }
+        self.seen = (self.seen.0 + ios, self.seen.1.max(p99));
+        if now.since(self.since) < SPELL || self.seen.0 < ENOUGH {
+            return false;
+        }
+        let (_, p99) = self.seen;
+        (self.since, self.seen) = (now, (0, Nanos::ZERO));
+        let is_new = self.tried.is_none_or(|tried| p99.0 < tried.0 / 2);
+        let is_good = is_new && (p99.0 < self.usual.0 / 2 || p99 <= goal);
+        self.good = if is_good { self.good + 1 } else { 0 };
+        self.usual = match self.usual {
+            Nanos::ZERO => p99,
+            usual => Nanos(usual.0 - usual.0 / SLOWLY + p99.0 / SLOWLY),
+        };
+        if self.good >= SIGNS && now.since(self.began) >= LEAST {
+            self.tried = Some(p99);
+            return true;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOAL: Nanos = Nanos::from_millis(6);
+
+    /// A rest of seconds with these percentiles in milliseconds; the second at which it is over.
+    fn over(rest: &mut Rest, from: u64, of: impl Fn(u64) -> u64) -> u64 {
+        let at = |tenth: u64| Instant::from_nanos(tenth * 100_000_000);
+        rest.begin(at(from * 10));
+        let mut tenths = (from * 10 + 1)..;
+        let ends =
+            |tenth: &u64| rest.is_over(at(*tenth), (2, Nanos::from_millis(of(tenth / 10))), GOAL);
+        tenths.find(ends).expect("it ends") / 10
+    }
+
+    #[test]
+    fn it_ends_soon_after_the_device_is_as_before() {
+        let mut rest = Rest::default();
+        for spell in 0..10 {
+            let from = spell * 100;
+            let healthy = from + 20;
+            let ends = over(&mut rest, from, |at| if at < healthy { 190 } else { 48 });
+            assert!((healthy + 1..=healthy + 3).contains(&ends), "{spell}: {ends}");
+            (0..70).for_each(|at| rest.keeps(Instant::from_nanos((ends + at) * 1_000_000_000)));
+        }
+    }
+
+    #[test]
+    fn without_a_sign_it_is_longer_each_time_and_shorter_with_each_minute_kept() {
+        let mut rest = Rest::default();
+        let mut from = 0;
+        for length in [120, 240, 480, 960, 960] {
+            let ends = over(&mut rest, from, |at| 40 + at % 30);
+            assert_eq!(ends - from, length);
+            from = ends;
+        }
+        (0..=120).for_each(|at| rest.keeps(Instant::from_nanos((from + at) * 1_000_000_000)));
+        assert_eq!(over(&mut rest, from + 120, |_| 40), from + 120 + 240);
+    }
+
+    #[test]
+    fn a_sign_that_misled_does_not_do_so_again() {
+        let mut rest = Rest::default();
+        let quiet = |at: u64| if at % 20 < 10 { 100 } else { 20 };
+        let first = over(&mut rest, 0, quiet);
+        assert!(first < 20, "{first}");
+        assert_eq!(over(&mut rest, 20, quiet), 20 + 240, "the rest without a sign");
+    }
+}
