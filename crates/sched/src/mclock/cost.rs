@@ -1,8 +1,9 @@
 //! The cost of a request: the time that a device of the configured capacity needs for it; and rates as parts of that
 //! time.
 //!
-//! The model is the linear one of `io.cost.model`: a base for each kind of request, and a price for each sector. All
-//! numbers are integers: nanoseconds, and fractions of the device's time in units of 2^-32.
+//! A device has two clocks: one counts requests, by kind, and one counts bytes. A request costs what the slower of them
+//! says, since a device is at the limit of its I/Os or of its bytes and seldom at both. All numbers are integers:
+//! nanoseconds, and fractions of the device's time in units of 2^-32.
 
 use crate::Rate;
 use blkmq_core::{IoMeta, Op};
@@ -39,12 +40,22 @@ impl Share {
 /// Prices of one direction.
 #[derive(Clone, Copy, Debug)]
 struct Prices {
-    /// Of a request behind the one before it, and of any other, without its sectors.
-    base: [u64; 2],
-    /// Nanoseconds for a sector, in units of 2^-16.
+    /// Of a request behind the one before it, and of any other, by the clock of requests.
+    request: [u64; 2],
+    /// Of a sector by the clock of bytes, in units of 2^-16 ns.
     sector: u64,
-    /// Of a request that transfers nothing.
-    bare: u64,
+}
+
+/// What a request takes by the clock of requests and by that of bytes, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clocks(pub(super) [u64; 2]);
+
+impl Clocks {
+    /// The device time that the request costs.
+    #[inline]
+    pub(super) fn cost(self) -> u64 {
+        self.0[0].max(self.0[1])
+    }
 }
 
 /// The costs of requests.
@@ -54,10 +65,10 @@ pub(super) struct Costs([Prices; 2]);
 impl Prices {
     /// From bytes, sequential and random I/Os per second, each at least 1.
     fn of([bps, sequential, random]: [u64; 3]) -> Self {
-        let sector = ((512 * SECOND) << 16) / bps;
-        let rated = (sector * RATED) >> 16;
-        let base = |iops: u64| (SECOND / iops).saturating_sub(rated);
-        Self { base: [base(sequential), base(random)], sector, bare: (SECOND / random).max(1) }
+        Self {
+            request: [sequential, random].map(|iops| (SECOND / iops).clamp(1, MOST)),
+            sector: ((512 * SECOND) << 16) / bps,
+        }
     }
 
     fn transfer(&self, sectors: u64) -> u64 {
@@ -71,16 +82,16 @@ impl Costs {
         Self(capacity.map(|of| Prices::of(of.map(|n| n.max(1)))))
     }
 
-    /// The cost of a request, which may begin where the group's last one ended. At least 1.
+    /// What a request takes, which may begin where the group's last one ended. At least 1 by the clock of requests.
     #[inline]
-    pub(super) fn of(&self, io: &IoMeta, sequential: bool) -> u64 {
+    pub(super) fn of(&self, io: &IoMeta, sequential: bool) -> Clocks {
         let prices = &self.0[usize::from(io.op.is_write())];
         match io.op {
-            Op::Read | Op::Write => {
-                let base = prices.base[usize::from(!sequential)];
-                (base + prices.transfer(io.sectors.into())).clamp(1, MOST)
-            }
-            Op::Discard | Op::WriteZeroes | Op::Flush => prices.bare.min(MOST),
+            Op::Read | Op::Write => Clocks([
+                prices.request[usize::from(!sequential)],
+                prices.transfer(io.sectors.into()),
+            ]),
+            Op::Discard | Op::WriteZeroes | Op::Flush => Clocks([prices.request[1], 0]),
         }
     }
 
@@ -90,7 +101,7 @@ impl Costs {
             return None;
         }
         let reads = &self.0[0];
-        let one = u128::from(reads.base[1] + reads.transfer(RATED)).max(1);
+        let one = u128::from(reads.request[1].max(reads.transfer(RATED)));
         let whole = u128::from(Share::WHOLE);
         let second = u128::from(SECOND);
         let iops = u128::from(rate.iops.min(MOST_RATE)) * one * whole / second;
@@ -113,14 +124,25 @@ mod tests {
 
     #[test]
     fn a_second_of_the_device_costs_a_second() {
-        let second =
-            |op, sectors, count: u64| costs().of(&IoMeta::new(op, 0, sectors), false) * count;
+        let second = |op, sectors, count: u64| {
+            costs().of(&IoMeta::new(op, 0, sectors), false).cost() * count
+        };
         let within = |cost: u64, permille: u64| cost.abs_diff(SECOND) <= SECOND / 1_000 * permille;
         assert!(within(second(Op::Read, 8, 3_566), 1));
         assert!(within(second(Op::Write, 8, 1_783), 1));
         assert!(within(second(Op::Discard, 1 << 20, 1_783), 1));
-        // The base comes on top of the transfer, as in Linux: 4 % of 165 I/Os of 1 MiB.
-        assert!(within(second(Op::Read, 2_048, 165), 45));
+        assert!(within(second(Op::Read, 2_048, 165), 3));
+    }
+
+    /// Linear prices, a base and its sectors for each request, took such an I/O for twice as long as the disk takes.
+    #[test]
+    fn a_request_costs_what_the_slower_clock_says() {
+        let of = |sectors| costs().of(&IoMeta::new(Op::Read, 0, sectors), false).cost();
+        let io = SECOND / 3_566;
+        // The clocks agree at 48 646 bytes.
+        assert_eq!([of(1), of(8), of(95)], [io; 3]);
+        let bytes = |sectors: u64| sectors * 512 * SECOND / 173_471_131;
+        assert!(of(96).abs_diff(bytes(96)) < 100 && of(256).abs_diff(bytes(256)) < 100);
     }
 
     #[test]
@@ -137,7 +159,8 @@ mod tests {
         let least = Costs::new([[1; 3]; 2]);
         let most = Costs::new([[1 << 40, 1 << 30, 1 << 30]; 2]);
         let io = IoMeta::new(Op::Write, 0, u32::MAX);
-        assert_eq!((least.of(&io, true), most.of(&IoMeta::new(Op::Read, 0, 1), true)), (MOST, 1));
+        let cheap = most.of(&IoMeta::new(Op::Read, 0, 1), true);
+        assert_eq!((least.of(&io, true).cost(), cheap.cost()), (MOST, 1));
         let rate = Rate { iops: u64::MAX, bps: u64::MAX, percent: u32::MAX };
         let share = least.share(&rate).expect("a rate");
         assert_eq!((share.0, share.gap(MOST)), (16 * Share::WHOLE, MOST / 16));

@@ -1,11 +1,15 @@
 //! `mclock`: a floor, a weight and a ceiling for each group.
 //!
 //! `doc/mclock.md` is the page. This file is the [`Scheduler`]: it follows a request from insertion to completion.
-//! `tree.rs` decides which group is next, `queues.rs` which of its requests; `cost.rs` has the prices.
+//! `tree.rs` decides which group is next (`account.rs`: what one has lost), `queues.rs` which of its requests; `cost.rs` has
+//! the prices, and `learner.rs` finds the bound of what the device holds.
 
+mod account;
 mod cost;
+mod learner;
 mod options;
 mod queues;
+mod reason;
 mod tree;
 
 use crate::{
@@ -13,11 +17,13 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::vec;
-use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, RequestId};
 use cost::Costs;
+use learner::{LEAST, Learner, Moment};
 use options::{ATTRIBUTES, Tunables};
 use queues::Queues;
-use tree::{ROOT, Reason, Tree};
+use reason::Reason;
+use tree::{ROOT, Tree};
 
 /// The registry line.
 pub const FACTORY: Factory = Factory {
@@ -69,6 +75,10 @@ struct Mclock {
     in_a_row: u32,
     /// Device time of the requests in flight, in nanoseconds.
     inflight: u64,
+    /// Requests in flight.
+    issued: u32,
+    /// Finds the bound of what is in flight, while nothing is told of the device.
+    learner: Learner,
     picked: Picked,
 }
 
@@ -87,6 +97,8 @@ impl Mclock {
             now: Instant::ZERO,
             in_a_row: 0,
             inflight: 0,
+            issued: 0,
+            learner: Learner::new(),
             picked: Picked::default(),
         };
         mclock.reprice();
@@ -102,7 +114,8 @@ impl Mclock {
     fn enqueue(&mut self, cx: &Cx<'_>, rq: RequestId, leaf: u32) {
         self.items[rq.index()].leaf = leaf;
         if self.queues.push(leaf, rq, cx.requests.get(rq).sector) {
-            self.tree.filled(leaf, cx.now);
+            let is_busy = !self.queues.is_idle(leaf);
+            self.tree.filled(leaf, is_busy, cx.now);
         }
     }
 
@@ -118,15 +131,16 @@ impl Mclock {
     fn charge(&mut self, cx: &Cx<'_>, rq: RequestId, leaf: u32, reason: Reason) {
         let io = cx.requests.get(rq);
         let sequential = self.queues.follows(leaf, io);
-        let cost = self.costs.of(io, sequential);
-        self.items[rq.index()].cost = cost;
-        self.tree.charge(leaf, cost, reason, cx.now);
+        let clocks = self.costs.of(io, sequential);
+        self.items[rq.index()].cost = clocks.cost();
+        self.tree.charge(leaf, clocks, reason, cx.now);
     }
 
     fn issue(&mut self, rq: RequestId) -> Pick {
         let item = &mut self.items[rq.index()];
         item.issued = true;
         self.inflight += item.cost;
+        self.issued += 1;
         self.queues.began(item.leaf);
         Pick::Issue(rq)
     }
@@ -167,7 +181,31 @@ impl Mclock {
 
     /// The device has enough to do.
     fn is_full(&self) -> bool {
+        if self.tunables.is_untold() {
+            let competing = self.tunables.learns() || self.queues.active() > 1;
+            return competing && self.inflight >= self.learner.bound() && self.issued >= LEAST;
+        }
         self.tunables.inflight().is_some_and(|most| self.inflight >= most)
+    }
+
+    /// Would `io` make the request too long for those of other groups, which wait for it in the device?
+    fn is_too_long(&self, into: &IoMeta, io: &IoMeta) -> bool {
+        let is_data = matches!(io.op, Op::Read | Op::Write);
+        is_data
+            && self.queues.active() > 1
+            && into.sectors.saturating_add(io.sectors) > self.tunables.longest()
+    }
+
+    /// The device has finished a request that cost so much.
+    #[inline]
+    fn learn(&mut self, now: Instant, cost: u64) {
+        let (inside, issued) = (self.inflight, self.issued);
+        let (held, competing) = (self.queues.held(), self.queues.active() > 1);
+        let at = Moment { now, cost, inside, issued, held, competing };
+        if self.learner.completed(at) {
+            let got = self.tree.judge_shares();
+            self.learner.judge(now, got, issued);
+        }
     }
 
     /// Nothing may be picked now. `allowed` is the time at which something may be by weight.
@@ -180,6 +218,12 @@ impl Mclock {
     fn remove_group(&mut self, cx: &Cx<'_>, node: u32) {
         let parent = self.tree.parent(node);
         let (from, to) = (tree::own(node), tree::own(parent));
+        for item in self.items.iter_mut().filter(|item| item.leaf == from) {
+            item.leaf = to;
+            if item.issued {
+                self.queues.began(to);
+            }
+        }
         while let Some((rq, is_last)) = self.queues.pop_oldest(from) {
             // In this order: the parent has requests all the time, and keeps what its floor is owed.
             self.enqueue(cx, rq, to);
@@ -188,14 +232,6 @@ impl Mclock {
             }
         }
         self.serving = self.serving.filter(|leaf| *leaf != from);
-        for item in &mut self.items {
-            if item.leaf == from {
-                item.leaf = to;
-                if item.issued {
-                    self.queues.began(to);
-                }
-            }
-        }
         self.queues.forget(from);
         self.tree.remove(node);
     }
@@ -214,6 +250,7 @@ impl Scheduler for Mclock {
         *item = Item { rq, leaf, cost, issued: false, paid: requeued };
         if requeued {
             self.inflight -= cost;
+            self.issued -= 1;
             self.queues.ended(before.leaf);
         }
         match at {
@@ -255,12 +292,17 @@ impl Scheduler for Mclock {
         }
     }
 
-    fn completed(&mut self, _: &Cx<'_>, done: &Done) {
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
         let item = &mut self.items[done.rq.index()];
         assert!(item.issued && item.rq == done.rq, "{:?} completed without being issued", done.rq);
         item.issued = false;
-        self.inflight -= item.cost;
-        self.queues.ended(item.leaf);
+        let Item { leaf, cost, .. } = *item;
+        if self.tunables.learns() {
+            self.learn(cx.now, cost);
+        }
+        self.inflight -= cost;
+        self.issued -= 1;
+        self.queues.ended(leaf);
     }
 
     fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {
@@ -283,11 +325,12 @@ impl Scheduler for Mclock {
         out("floors", self.tree.floors() as u64);
         out("held_back", self.tree.held_back() as u64);
         out("written_off_nsec", self.tree.slip());
+        self.learner.inspect(out);
     }
 
-    fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
+    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
         // A request at the head is in no order, and other I/O may depend on its position.
-        !self.queues.is_head(into)
+        !self.queues.is_head(into) && !self.is_too_long(cx.requests.get(into), io)
     }
 
     fn front_merges(&self) -> bool {

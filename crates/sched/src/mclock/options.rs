@@ -79,6 +79,20 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
         "requests of one group in a row, in order of sector; 0: 16 if the device rotates, else 1",
     ),
     Attribute::new(
+        "merge_kib",
+        Unit::Kib,
+        128,
+        (0, 1 << 20),
+        "length up to which I/Os merge while groups compete; 0: as long as the device takes them",
+    ),
+    Attribute::new(
+        "learn",
+        Unit::Flag,
+        1,
+        (0, 1),
+        "find a bound for what is in the device, where neither it nor the capacity is given; 0: the bound that was found stays",
+    ),
+    Attribute::new(
         "front_merges",
         Unit::Flag,
         1,
@@ -91,7 +105,21 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
 pub(super) struct Tunables {
     values: [i64; ATTRIBUTES.len()],
     rotational: bool,
+    hot: Hot,
 }
+
+/// What follows from the values and is asked for with each request.
+#[derive(Clone, Copy, Default)]
+struct Hot {
+    inflight: Option<u64>,
+    batch: u32,
+    longest: u32,
+    untold: bool,
+    learns: bool,
+}
+
+/// The attributes of the capacity are the first ones.
+const CAPACITY: usize = 6;
 
 /// The automatic values of `io.cost.model` in Linux, in the order of [`ATTRIBUTES`].
 const ROTATING: [i64; 6] = [174_019_176, 41_708, 370, 178_075_866, 42_705, 378];
@@ -100,7 +128,28 @@ const SOLID: [i64; 6] = [488_636_629, 8_932, 8_518, 427_891_549, 28_755, 21_940]
 impl Tunables {
     pub(super) fn new(shape: &Shape, options: &Options) -> Self {
         let values = core::array::from_fn(|at| options.get(ATTRIBUTES[at].name));
-        Self { values, rotational: shape.rotational }
+        let mut tunables = Self { values, rotational: shape.rotational, hot: Hot::default() };
+        tunables.hot = tunables.find_hot();
+        tunables
+    }
+
+    fn find_hot(&self) -> Hot {
+        let usec = self.value("inflight_usec");
+        let untold = usec == 0 && self.values[..CAPACITY].iter().all(|given| *given == 0);
+        Hot {
+            inflight: (usec > 0).then_some(usec * 1_000),
+            batch: match self.value("fifo_batch") {
+                0 if self.rotational => 16,
+                0 => 1,
+                given => given as u32,
+            },
+            longest: match self.value("merge_kib") {
+                0 => u32::MAX,
+                kib => (2 * kib) as u32,
+            },
+            untold,
+            learns: untold && self.value("learn") != 0,
+        }
     }
 
     fn position(name: &str) -> Option<usize> {
@@ -113,7 +162,9 @@ impl Tunables {
 
     /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
     pub(super) fn set(&mut self, name: &str, value: i64) -> bool {
-        Self::position(name).map(|at| self.values[at] = value).is_some()
+        let known = Self::position(name).map(|at| self.values[at] = value).is_some();
+        self.hot = self.find_hot();
+        known
     }
 
     fn value(&self, name: &str) -> u64 {
@@ -146,17 +197,32 @@ impl Tunables {
     }
 
     /// The most device time in flight, in nanoseconds.
+    #[inline]
     pub(super) fn inflight(&self) -> Option<u64> {
-        let usec = self.value("inflight_usec");
-        (usec > 0).then_some(usec * 1_000)
+        self.hot.inflight
     }
 
+    /// The most sectors of a merged request while groups compete.
+    #[inline]
+    pub(super) fn longest(&self) -> u32 {
+        self.hot.longest
+    }
+
+    /// Neither the capacity of the device nor a bound is given: the bound is the one that was found.
+    #[inline]
+    pub(super) fn is_untold(&self) -> bool {
+        self.hot.untold
+    }
+
+    /// The bound is sought.
+    #[inline]
+    pub(super) fn learns(&self) -> bool {
+        self.hot.learns
+    }
+
+    #[inline]
     pub(super) fn batch(&self) -> u32 {
-        match self.value("fifo_batch") {
-            0 if self.rotational => 16,
-            0 => 1,
-            given => given as u32,
-        }
+        self.hot.batch
     }
 
     pub(super) fn front_merges(&self) -> bool {

@@ -24,6 +24,8 @@ struct Queue {
     end: u64,
     /// Requests in the device.
     inflight: u32,
+    /// It has requests, here or in the device.
+    active: bool,
 }
 
 /// The held requests.
@@ -37,6 +39,8 @@ pub(super) struct Queues {
     filed: Vec<u64>,
     filings: u64,
     held: u32,
+    /// Nodes that have requests, here or in the device.
+    active: u32,
 }
 
 impl Queues {
@@ -50,6 +54,7 @@ impl Queues {
             filed: alloc::vec![0; slots as usize],
             filings: 0,
             held: 0,
+            active: 0,
         }
     }
 
@@ -73,11 +78,26 @@ impl Queues {
     /// A request of `leaf` is in the device.
     pub(super) fn began(&mut self, leaf: u32) {
         self.of_mut(leaf).inflight += 1;
+        self.count(leaf);
     }
 
     /// A request of `leaf` has left the device.
     pub(super) fn ended(&mut self, leaf: u32) {
         self.of_mut(leaf).inflight -= 1;
+        self.count(leaf);
+    }
+
+    /// Counts `leaf` among the nodes that have requests, or no longer.
+    fn count(&mut self, leaf: u32) {
+        let of = self.of_mut(leaf);
+        let active = of.lane != 0 || of.inflight > 0;
+        let before = core::mem::replace(&mut of.active, active);
+        self.active = self.active + u32::from(active) - u32::from(before);
+    }
+
+    /// The nodes that have requests, here or in the device.
+    pub(super) fn active(&self) -> u32 {
+        self.active
     }
 
     /// Has `leaf` nothing in the device?
@@ -87,7 +107,8 @@ impl Queues {
 
     /// Begins `leaf`, which has no requests, anew.
     pub(super) fn forget(&mut self, leaf: u32) {
-        *self.of_mut(leaf) = Queue::default();
+        let of = core::mem::take(self.of_mut(leaf));
+        self.active -= u32::from(of.active);
     }
 
     /// Requests held, those at the head included.
@@ -116,6 +137,7 @@ impl Queues {
         if is_first {
             let lane = self.free.pop().expect("there are as many lanes as groups or slots");
             self.of_mut(leaf).lane = lane;
+            self.count(leaf);
         }
         let lane = self.lane(leaf);
         self.lists.push_back(lane, rq);
@@ -144,6 +166,7 @@ impl Queues {
         if is_empty {
             self.free.push(lane as u32);
             self.of_mut(leaf).lane = 0;
+            self.count(leaf);
         }
         is_empty
     }

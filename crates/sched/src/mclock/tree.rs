@@ -3,7 +3,9 @@
 //! A node is a group, or the requests of a group itself, which compete with the groups below it. This module knows
 //! nothing of requests: a node of requests is *filled* or *emptied*, and served at a cost.
 
-use super::cost::{Costs, Share};
+use super::account::Account;
+use super::cost::{Clocks, Costs, Share};
+use super::reason::{Reason, Served};
 use crate::index::Heap;
 use crate::{Guarantee, Rate};
 use alloc::vec::Vec;
@@ -39,6 +41,9 @@ struct Node {
     rem: u64,
     /// The tag of the member that was last chosen in order.
     v: u64,
+    /// Device time that it got, and its account of the shares that are judged now.
+    got: u64,
+    account: Account,
     /// It has requests, in itself or below, that no limit below it holds back.
     ready: bool,
     /// Nodes below it, by member; [`NOBODY`] where one was removed.
@@ -48,17 +53,6 @@ struct Node {
 }
 
 const NOBODY: u32 = u32::MAX;
-
-/// Why a node was served.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reason {
-    /// The floor of this node was due; below it, weights decided.
-    Floor(u32),
-    /// It was its turn by weight.
-    Turn,
-    /// Outside its turn: more of a batch, or a request at the head.
-    Extra,
-}
 
 /// The groups.
 #[derive(Debug)]
@@ -74,9 +68,12 @@ pub(super) struct Tree {
     aside: Heap<u64>,
     /// The time by which the clock of reservations is slow: debts that were written off.
     slip: u64,
-    /// The part of the device that is given by weight, and its tag.
+    /// Judgements of shares, the present one included, and the node that has lost most since the last one.
+    judgement: u64,
+    loser: u32,
+    /// The part of the device that is given by weight, and its tags by each clock.
     pace: Option<Share>,
-    pace_tag: u64,
+    pace_tags: [u64; 2],
 }
 
 impl Node {
@@ -95,6 +92,8 @@ impl Node {
             p: 0,
             rem: 0,
             v: 0,
+            got: 0,
+            account: Account::default(),
             ready: false,
             members: Vec::new(),
             standing: Heap::new(),
@@ -116,8 +115,10 @@ impl Tree {
             floors: Heap::new(),
             aside: Heap::new(),
             slip: 0,
+            judgement: 1,
+            loser: ROOT,
             pace: None,
-            pace_tag: 0,
+            pace_tags: [0; 2],
         };
         tree.place(
             ROOT,
@@ -212,7 +213,8 @@ impl Tree {
         debug_assert!(!ready, "its requests have moved");
         self.names.iter_mut().filter(|name| **name == node).for_each(|name| *name = parent);
         self.at_mut(parent).members[member as usize] = NOBODY;
-        self.at_mut(node).guarantee = Guarantee::default();
+        let of = self.at_mut(node);
+        (of.guarantee, of.account) = (Guarantee::default(), Account::default());
         self.free.push(node);
     }
 
@@ -240,7 +242,7 @@ impl Tree {
     /// The capacity of the device has changed.
     pub(super) fn reprice(&mut self, costs: &Costs, pace_percent: u32, now: Instant) {
         self.pace = (pace_percent > 0).then(|| Share::percent(pace_percent));
-        self.pace_tag = 0;
+        self.pace_tags = [0; 2];
         for node in (0..self.nodes.len() as u32).step_by(2) {
             let guarantee = self.at(node).guarantee;
             if guarantee != Guarantee::default() {
@@ -268,13 +270,13 @@ impl Tree {
         self.floors.set(node, key);
     }
 
-    /// The node of requests `node` is no longer empty.
-    pub(super) fn filled(&mut self, node: u32, now: Instant) {
-        self.become_ready(node, now);
+    /// The node of requests `node` is no longer empty. If it `is_busy`, the device has other requests of it.
+    pub(super) fn filled(&mut self, node: u32, is_busy: bool, now: Instant) {
+        self.become_ready(node, is_busy, now);
     }
 
     /// `node`, and then each group above that had nothing ready, is ready.
-    fn become_ready(&mut self, mut node: u32, now: Instant) {
+    fn become_ready(&mut self, mut node: u32, is_busy: bool, now: Instant) {
         let tau = self.tau(now);
         loop {
             self.at_mut(node).ready = true;
@@ -287,11 +289,46 @@ impl Tree {
                 self.aside.set(node, of.l);
                 return;
             }
+            if is_busy {
+                self.count_lost(node);
+            }
             if !self.enter(node) {
                 return;
             }
             node = self.at(node).parent;
         }
+    }
+
+    /// What `node` and its parent got so far.
+    fn got(&self, node: u32) -> [u64; 2] {
+        [node, self.at(node).parent].map(|node| self.at(node).got)
+    }
+
+    /// Counts the turns that `node`, which begins to stand, has lost although it kept the device busy.
+    fn count_lost(&mut self, node: u32) {
+        let &Node { parent, p, weight, .. } = self.at(node);
+        let behind = self.at(parent).v.saturating_sub(p);
+        if behind == 0 {
+            return;
+        }
+        let (judgement, got) = (self.judgement, self.got(node));
+        let account = &mut self.at_mut(node).account;
+        account.add(judgement, behind.saturating_mul(weight.into()), got);
+        let lost = account.lost(judgement);
+        if self.at(self.loser).account.lost(judgement) < lost {
+            self.loser = node;
+        }
+    }
+
+    /// The part of its share, in thousandths, that the node got which lost most since the last judgement.
+    pub(super) fn judge_shares(&mut self) -> u64 {
+        let judgement = self.judgement;
+        self.judgement += 1;
+        // The root has no parent, and loses nothing.
+        if self.loser == ROOT {
+            return 1_000;
+        }
+        self.at(self.loser).account.part(judgement, self.got(self.loser))
     }
 
     /// Files `node` among the standing members of its parent; true if it is the first.
@@ -316,7 +353,7 @@ impl Tree {
     /// `node`, which stood aside, competes again.
     fn stand(&mut self, node: u32, now: Instant) {
         if self.enter(node) {
-            self.become_ready(self.at(node).parent, now);
+            self.become_ready(self.at(node).parent, false, now);
         }
     }
 
@@ -390,7 +427,8 @@ impl Tree {
 
     /// The time before which nothing goes by weight, because of the pace.
     pub(super) fn paced_until(&self, now: Instant) -> Option<u64> {
-        self.pace.map(|_| self.pace_tag).filter(|tag| *tag > now.as_nanos())
+        let [requests, bytes] = self.pace_tags;
+        self.pace.map(|_| requests.max(bytes)).filter(|tag| *tag > now.as_nanos())
     }
 
     /// When the next limit that holds a node back ends.
@@ -408,8 +446,9 @@ impl Tree {
         node
     }
 
-    /// Charges the node of requests `leaf`, and the groups above it, for service that costs `cost`.
-    pub(super) fn charge(&mut self, leaf: u32, cost: u64, reason: Reason, now: Instant) {
+    /// Charges the node of requests `leaf`, and the groups above it, for a request that takes so much.
+    pub(super) fn charge(&mut self, leaf: u32, clocks: Clocks, reason: Reason, now: Instant) {
+        let cost = clocks.cost();
         let tau = self.tau(now);
         let mut in_turn = reason != Reason::Extra;
         let mut node = leaf;
@@ -426,6 +465,7 @@ impl Tree {
             };
             self.charge_weight(node, cost, served);
             let of = self.at_mut(node);
+            of.got += cost;
             if let Some(reserve) = of.reserve {
                 of.r = of.r.min(tau).saturating_add(reserve.gap(cost));
             }
@@ -438,9 +478,12 @@ impl Tree {
             }
             node = self.at(node).parent;
         }
+        self.at_mut(ROOT).got += cost;
         if let Some(pace) = self.pace {
-            let from = self.pace_tag.max(now.as_nanos().saturating_sub(SLACK));
-            self.pace_tag = from.saturating_add(pace.gap(cost));
+            let earliest = now.as_nanos().saturating_sub(SLACK);
+            for (tag, takes) in self.pace_tags.iter_mut().zip(clocks.0) {
+                *tag = (*tag).max(earliest).saturating_add(pace.gap(takes));
+            }
         }
         self.hold_back(leaf, now);
     }
@@ -497,12 +540,4 @@ impl Tree {
     pub(super) fn floors(&self) -> usize {
         self.floors.len()
     }
-}
-
-/// How a node was served, as far as its siblings are concerned.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Served {
-    InTurn,
-    Ahead,
-    Extra,
 }

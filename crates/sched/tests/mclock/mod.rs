@@ -1,5 +1,7 @@
-//! `mclock` by its arithmetic: the table of the paper, floors under every load, ceilings, groups that nest.
+//! `mclock` by its arithmetic: the table of the paper, floors under every load, ceilings, groups that nest, the bound
+//! that is found.
 
+mod bound;
 mod table;
 mod world;
 

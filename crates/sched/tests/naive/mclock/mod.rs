@@ -2,14 +2,16 @@
 //!
 //! A node is named by a group and by whether it stands for the requests of that group itself.
 
+mod learner;
 mod nodes;
 mod prices;
 
-use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, RequestId};
+use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Op, RequestId};
 use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Options, Pick, Scheduler, Shape};
+use learner::{Learner, Sample};
 use nodes::{How, Name, Nodes};
-use prices::{Values, cost};
-use std::collections::BTreeMap;
+use prices::{Values, clocks};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
     let values = Values::new(shape.rotational, options);
@@ -24,6 +26,7 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
         in_a_row: 0,
         filings: 0,
         picked: [0; 3],
+        learner: Learner::new(),
     };
     naive.nodes.reprice(&naive.values, 0);
     Box::new(naive)
@@ -64,6 +67,7 @@ struct Naive {
     filings: u64,
     /// By floor, by weight, from the head.
     picked: [u64; 3],
+    learner: Learner,
 }
 
 impl Naive {
@@ -73,8 +77,13 @@ impl Naive {
 
     /// Tells the nodes which groups have requests of their own, beside those at the head.
     fn settle(&mut self, now: Instant) {
+        self.settle_for(now, false);
+    }
+
+    /// The same after a request came; the device has others of its group if that `is_busy`.
+    fn settle_for(&mut self, now: Instant, is_busy: bool) {
         let full = |group: GroupId| self.requests.iter().any(|e| !e.head && e.group == group);
-        self.nodes.settle(now.as_nanos(), full);
+        self.nodes.settle(now.as_nanos(), is_busy, full);
     }
 
     fn next_in_batch(&self, group: GroupId) -> Option<Entry> {
@@ -96,8 +105,9 @@ impl Naive {
         let order = self.orders.entry(entry.group).or_default();
         let sequential = io.sector == order.end;
         order.end = io.end();
-        entry.cost = cost(&self.values, io, sequential);
-        self.nodes.charge(entry.group, entry.cost, how, &self.values, cx.now.as_nanos());
+        let clocks = clocks(&self.values, io, sequential);
+        entry.cost = clocks[0].max(clocks[1]);
+        self.nodes.charge(entry.group, clocks, how, &self.values, cx.now.as_nanos());
     }
 
     fn serve(&mut self, cx: &Cx<'_>, group: GroupId, how: How) -> Pick {
@@ -137,6 +147,26 @@ impl Naive {
         self.issued.iter().map(|e| e.cost).sum()
     }
 
+    /// Groups that have requests, here or in the device.
+    fn active(&self) -> usize {
+        let held = self.requests.iter().filter(|e| !e.head);
+        held.chain(&self.issued).map(|e| e.group).collect::<BTreeSet<_>>().len()
+    }
+
+    fn has_issued(&self, group: GroupId) -> bool {
+        self.issued.iter().any(|e| e.group == group)
+    }
+
+    fn is_full(&self) -> bool {
+        if !self.values.untold() {
+            let bound = self.values.get("inflight_usec") * 1_000;
+            return bound > 0 && self.inflight() >= bound;
+        }
+        let bounded = self.values.get("learn") == 1 || self.active() > 1;
+        let reached = self.learner.bound().is_some_and(|bound| self.inflight() >= bound);
+        bounded && reached && self.issued.len() >= 2
+    }
+
     fn wait(&self, allowed: Option<u64>) -> Pick {
         let next = allowed.into_iter().chain(self.nodes.next_due()).min();
         next.map_or(Pick::WaitCompletion, |at| Pick::WaitUntil(Instant::from_nanos(at)))
@@ -154,8 +184,7 @@ impl Naive {
         if let Some((name, group)) = self.nodes.due(now) {
             return self.serve(cx, group, How::Floor(name));
         }
-        let bound = self.values.get("inflight_usec") * 1_000;
-        let full = bound > 0 && self.inflight() >= bound;
+        let full = self.is_full();
         let paced = self.nodes.paced_until(&self.values, now);
         if full || paced.is_some() {
             let turn = self.nodes.turn();
@@ -202,7 +231,7 @@ impl Naive {
         all.filter(|e| e.group == group).for_each(|e| e.group = parent);
         self.orders.remove(&group);
         self.serving = self.serving.filter(|serving| *serving != group);
-        self.settle(now);
+        self.settle_for(now, self.has_issued(parent));
         self.nodes.remove(group);
     }
 }
@@ -225,7 +254,7 @@ impl Scheduler for Naive {
         };
         let place = if at == At::Head { 0 } else { self.requests.len() };
         self.requests.insert(place, entry);
-        self.settle(cx.now);
+        self.settle_for(cx.now, self.has_issued(entry.group));
     }
 
     fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
@@ -236,7 +265,21 @@ impl Scheduler for Naive {
         if self.requests.is_empty() { Pick::Empty } else { self.next(cx) }
     }
 
-    fn completed(&mut self, _: &Cx<'_>, done: &Done) {
+    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        if self.values.untold() && self.values.get("learn") == 1 {
+            let entry = self.issued.iter().find(|e| e.rq == done.rq).expect("issued");
+            let sample = Sample {
+                now: cx.now.as_nanos(),
+                cost: entry.cost,
+                inside: self.inflight(),
+                outstanding: (self.issued.len() + self.requests.len()) as u64,
+                competing: self.active() > 1,
+            };
+            if self.learner.completed(sample) {
+                let got = self.nodes.judge();
+                self.learner.judge(got, self.issued.len() as u64);
+            }
+        }
         self.issued.retain(|e| e.rq != done.rq);
     }
 
@@ -267,10 +310,15 @@ impl Scheduler for Naive {
         out("by_weight", self.picked[1]);
         out("from_head", self.picked[2]);
         self.nodes.inspect(out);
+        self.learner.inspect(out);
     }
 
-    fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
-        self.requests.iter().all(|e| e.rq != into || !e.head)
+    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+        let most = 1_024 * self.values.get("merge_kib");
+        let bytes = 512 * (u64::from(cx.requests.get(into).sectors) + u64::from(io.sectors));
+        let is_data = [Op::Read, Op::Write].contains(&io.op);
+        let long = is_data && self.active() > 1 && most > 0 && bytes > most;
+        !long && self.requests.iter().all(|e| e.rq != into || !e.head)
     }
 
     fn front_merges(&self) -> bool {

@@ -29,6 +29,9 @@ struct Node {
     p: u64,
     rem: u64,
     v: u64,
+    got: u64,
+    /// Turns lost since the last judgement, and what the node and its parent had got before.
+    lost: Option<(u64, u64, u64)>,
     ready: bool,
     aside: bool,
 }
@@ -46,6 +49,8 @@ impl Node {
             p: 0,
             rem: 0,
             v: 0,
+            got: 0,
+            lost: None,
             ready: false,
             aside: false,
         }
@@ -62,14 +67,16 @@ pub(super) struct Nodes {
     led: BTreeMap<GroupId, GroupId>,
     slip: u64,
     /// Of groups that are gone and of guarantees that have changed.
-    pace_tag: u64,
+    pace_tags: [u64; 2],
+    /// The first of the nodes that have lost most.
+    loser: Option<Name>,
 }
 
 impl Nodes {
     pub(super) fn new() -> Self {
         let root = Node::new(ROOT, 1);
         let all = [(ROOT, root), (own(GroupId::ROOT), Node::new(ROOT, 100))];
-        Self { all: all.into(), led: BTreeMap::new(), slip: 0, pace_tag: 0 }
+        Self { all: all.into(), led: BTreeMap::new(), slip: 0, pace_tags: [0; 2], loser: None }
     }
 
     pub(super) fn named(&self, group: GroupId) -> GroupId {
@@ -102,6 +109,7 @@ impl Nodes {
     pub(super) fn remove(&mut self, group: GroupId) {
         let parent = self.all[&(group, false)].parent.0;
         self.all.remove(&(group, false));
+        self.loser = self.loser.filter(|loser| loser.0 != group);
         self.all.remove(&own(group));
         self.led.values_mut().filter(|to| **to == group).for_each(|to| *to = parent);
         self.led.insert(group, parent);
@@ -128,7 +136,7 @@ impl Nodes {
     }
 
     pub(super) fn reprice(&mut self, values: &Values, now: u64) {
-        self.pace_tag = 0;
+        self.pace_tags = [0; 2];
         let promised = self.all.iter().filter(|(_, node)| node.guarantee != Guarantee::default());
         let promised: Vec<_> = promised.map(|(name, node)| (name.0, node.guarantee)).collect();
         promised.into_iter().for_each(|(group, to)| self.promise(group, to, values, now));
@@ -141,6 +149,35 @@ impl Nodes {
         node.p = node.p.max(v);
     }
 
+    /// `name` begins to stand although the device has requests of it: it has lost what others were ahead.
+    fn lose(&mut self, name: Name) {
+        let node = self.all[&name];
+        let above = self.all[&node.parent];
+        if above.v <= node.p {
+            return;
+        }
+        let (lost, had, above_had) = node.lost.unwrap_or((0, node.got, above.got));
+        let lost = lost + (above.v - node.p).saturating_mul(node.weight);
+        self.all.get_mut(&name).expect("there").lost = Some((lost, had, above_had));
+        let most = self.loser.and_then(|loser| self.all[&loser].lost).map_or(0, |most| most.0);
+        if lost > most {
+            self.loser = Some(name);
+        }
+    }
+
+    /// Of the node that has lost most, the thousandths of its share that it has.
+    pub(super) fn judge(&mut self) -> u64 {
+        let part = self.loser.take().map(|name| {
+            let node = self.all[&name];
+            let (lost, had, above_had) = node.lost.expect("it has lost");
+            let (got, all) = (node.got - had, self.all[&node.parent].got - above_had);
+            let part = |got: u64, all: u64| u128::from(got) * 1_000_000 / u128::from(all.max(1));
+            part(got, all) * 1_000 / part(got + lost, all + lost).max(1)
+        });
+        self.all.values_mut().for_each(|node| node.lost = None);
+        part.map_or(1_000, |part| part.min(1_000) as u64)
+    }
+
     fn path(&self, group: GroupId) -> Vec<Name> {
         let up = |name: &Name| Some(self.all[name].parent).filter(|parent| *parent != ROOT);
         std::iter::successors(Some(own(group)), up).collect()
@@ -150,8 +187,9 @@ impl Nodes {
         if name == ROOT { 0 } else { 1 + self.depth(self.all[&name].parent) }
     }
 
-    /// Brings every node in line with its requests and members, the deepest first.
-    pub(super) fn settle(&mut self, now: u64, full: impl Fn(GroupId) -> bool) {
+    /// Brings every node in line with its requests and members, the deepest first. If a request of a group came of which
+    /// the device has others, that `is_busy`.
+    pub(super) fn settle(&mut self, now: u64, is_busy: bool, full: impl Fn(GroupId) -> bool) {
         let mut names: Vec<Name> = self.all.keys().copied().collect();
         names.sort_by_key(|name| std::cmp::Reverse(self.depth(*name)));
         for name in names {
@@ -168,6 +206,9 @@ impl Nodes {
                 }
                 node.aside = name != ROOT && node.l > now;
                 if !node.aside {
+                    if is_busy && name != ROOT {
+                        self.lose(name);
+                    }
                     self.stand(name);
                 }
             } else if !ready && node.ready {
@@ -218,7 +259,8 @@ impl Nodes {
     }
 
     pub(super) fn paced_until(&self, values: &Values, now: u64) -> Option<u64> {
-        (values.get("pace_percent") > 0 && self.pace_tag > now).then_some(self.pace_tag)
+        let tag = self.pace_tags[0].max(self.pace_tags[1]);
+        (values.get("pace_percent") > 0 && tag > now).then_some(tag)
     }
 
     pub(super) fn next_release(&self) -> Option<u64> {
@@ -232,11 +274,12 @@ impl Nodes {
     pub(super) fn charge(
         &mut self,
         group: GroupId,
-        cost: u64,
+        clocks: [u64; 2],
         how: How,
         values: &Values,
         now: u64,
     ) {
+        let cost = clocks[0].max(clocks[1]);
         let tau = self.tau(now);
         let mut in_turn = how != How::Extra;
         for name in self.path(group) {
@@ -251,6 +294,7 @@ impl Nodes {
             }
             let v = self.all[&parent].v;
             let node = self.all.get_mut(&name).expect("there");
+            node.got += cost;
             let whole = cost + node.rem;
             (node.p, node.rem) = (p + whole / node.weight, whole % node.weight);
             if !in_turn && how != How::Extra {
@@ -266,9 +310,13 @@ impl Nodes {
                 node.aside = true;
             }
         }
+        self.all.get_mut(&ROOT).expect("there").got += cost;
         let pace = u128::from(values.get("pace_percent")) * (1 << 32) / 100;
         if pace > 0 {
-            self.pace_tag = self.pace_tag.max(now.saturating_sub(10_000_000)) + gap(cost, pace);
+            self.pace_tags = [0, 1].map(|clock| {
+                let from = self.pace_tags[clock].max(now.saturating_sub(10_000_000));
+                from + gap(clocks[clock], pace)
+            });
         }
     }
 

@@ -4,7 +4,7 @@ use blkmq_core::{IoMeta, Op};
 use blkmq_sched::{Options, Rate};
 use std::collections::BTreeMap;
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "rbps",
     "rseqiops",
     "rrandiops",
@@ -15,6 +15,8 @@ const NAMES: [&str; 11] = [
     "pace_percent",
     "inflight_usec",
     "fifo_batch",
+    "merge_kib",
+    "learn",
     "front_merges",
 ];
 
@@ -48,6 +50,11 @@ impl Values {
         }
     }
 
+    /// Neither the capacity nor a bound is given.
+    pub(super) fn untold(&self) -> bool {
+        NAMES[..6].iter().all(|name| self.get(name) == 0) && self.get("inflight_usec") == 0
+    }
+
     /// The first of `names` that was given, or the guess.
     fn first(&self, names: &[&str], rotating: u64, solid: u64) -> u64 {
         let given = names.iter().map(|name| self.get(name)).find(|value| *value > 0);
@@ -76,22 +83,21 @@ impl Values {
         (512_000_000_000 << 16) / u128::from(self.bps(write))
     }
 
-    fn base(&self, write: bool, sequential: bool) -> u128 {
-        let of_4k = (self.sector(write) * 8) >> 16;
-        (1_000_000_000 / u128::from(self.iops(write, sequential))).saturating_sub(of_4k)
+    fn request(&self, write: bool, sequential: bool) -> u128 {
+        (1_000_000_000 / u128::from(self.iops(write, sequential))).clamp(1, MOST)
     }
 }
 
 const MOST: u128 = (1 << 31) - 1;
 
-pub(super) fn cost(values: &Values, io: &IoMeta, sequential: bool) -> u64 {
+/// By the clock of requests, and by that of bytes; the greater one is the cost.
+pub(super) fn clocks(values: &Values, io: &IoMeta, sequential: bool) -> [u64; 2] {
     let write = io.op != Op::Read;
     if matches!(io.op, Op::Discard | Op::WriteZeroes) {
-        let bare = 1_000_000_000 / u128::from(values.iops(true, false));
-        return bare.clamp(1, MOST) as u64;
+        return [values.request(true, false) as u64, 0];
     }
     let sectors = (u128::from(io.sectors) * values.sector(write)) >> 16;
-    (values.base(write, sequential) + sectors).clamp(1, MOST) as u64
+    [values.request(write, sequential), sectors.min(MOST)].map(|clock| clock as u64)
 }
 
 /// The part of the device in units of 2^-32; zero for no rate.
@@ -100,7 +106,7 @@ pub(super) fn share(values: &Values, rate: Rate) -> u128 {
         return 0;
     }
     let whole: u128 = 1 << 32;
-    let one = (values.base(false, false) + ((values.sector(false) * 8) >> 16).min(MOST)).max(1);
+    let one = values.request(false, false).max(((values.sector(false) * 8) >> 16).min(MOST));
     let iops = u128::from(rate.iops) * one * whole / 1_000_000_000;
     let bps = u128::from(rate.bps) * values.sector(false) * (whole >> 16) / 512_000_000_000;
     (iops + bps + u128::from(rate.percent) * whole / 100).clamp(1, 16 * whole)

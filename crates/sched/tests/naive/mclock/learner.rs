@@ -1,0 +1,214 @@
+//! The bound that is found while groups compete, from the page: a list of what was counted at each completion, and
+//! the rules for a window of them.
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What is counted at a completion.
+#[derive(Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) now: u64,
+    pub(super) cost: u64,
+    pub(super) inside: u64,
+    pub(super) outstanding: u64,
+    pub(super) competing: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Saturating(u32),
+    Trying,
+    Looking,
+}
+
+pub(super) struct Learner {
+    doing: Doing,
+    begun: u64,
+    skip: u64,
+    samples: Vec<Sample>,
+    /// `None`: there is none.
+    bound: Option<u64>,
+    saturated: u64,
+    crowd: u64,
+    checked: u64,
+    good: u64,
+    slow: u64,
+    unfair: u64,
+    until: u64,
+    /// Beliefs so far, and resignations so far: their times double.
+    beliefs: u32,
+    resigned: u64,
+    resignations: u32,
+    seen: (u64, u64),
+    windows: u64,
+}
+
+/// The means of a window.
+#[derive(Clone, Copy)]
+struct Means {
+    rate: u64,
+    inside: u64,
+    outstanding: u64,
+    many: bool,
+    span: u64,
+}
+
+impl Learner {
+    pub(super) fn new() -> Self {
+        Self {
+            doing: Doing::Saturating(0),
+            begun: 0,
+            skip: 0,
+            samples: Vec::new(),
+            bound: None,
+            saturated: 0,
+            crowd: 0,
+            checked: 0,
+            good: 0,
+            slow: 0,
+            unfair: 0,
+            until: 0,
+            beliefs: 0,
+            resigned: 0,
+            resignations: 0,
+            seen: (0, 0),
+            windows: 0,
+        }
+    }
+
+    pub(super) fn bound(&self) -> Option<u64> {
+        let wide = if self.doing == Doing::Looking { self.bound? / 2 } else { 0 };
+        Some(self.bound? + wide)
+    }
+
+    /// A completion; true if it ends a window.
+    pub(super) fn completed(&mut self, sample: Sample) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+            self.begun = sample.now;
+            return false;
+        }
+        self.samples.push(sample);
+        let (span, count) = (sample.now - self.begun, self.samples.len());
+        (span >= SECOND / 20 && count >= 128) || (span >= SECOND && count >= 24)
+    }
+
+    /// The window has ended; the group that lost most turns has `got` thousandths of its share.
+    pub(super) fn judge(&mut self, got: u64, issued: u64) {
+        let samples = std::mem::take(&mut self.samples);
+        let count = samples.len() as u64;
+        let now = samples.last().expect("a window has some").now;
+        let span = (now - self.begun).max(1);
+        let sum = |of: fn(&Sample) -> u64| samples.iter().map(of).sum::<u64>();
+        let work = u128::from(sum(|s| s.cost));
+        let means = Means {
+            rate: (work * 1_000_000 / u128::from(span)) as u64,
+            inside: sum(|s| s.inside) / count,
+            outstanding: sum(|s| s.outstanding) / count,
+            many: count >= 512,
+            span,
+        };
+        let before = self.bound();
+        if sum(|s| s.competing.into()) < count / 2 {
+            *self = Self::new();
+        } else {
+            self.windows += 1;
+            self.learn(now, means, got);
+        }
+        self.seen = (means.rate, means.inside);
+        (self.begun, self.skip) = (now, if before == self.bound() { 0 } else { issued });
+    }
+
+    fn learn(&mut self, now: u64, means: Means, got: u64) {
+        match self.doing {
+            Doing::Saturating(tries) => {
+                let off = means.rate.abs_diff(self.saturated);
+                self.saturated = means.rate;
+                self.crowd = self.crowd.max(means.outstanding);
+                if off > means.rate / 16 && tries < 16 {
+                    self.doing = Doing::Saturating(tries + 1);
+                    return;
+                }
+                self.doing = Doing::Trying;
+                self.checked = now;
+                self.bound = Some(means.inside + means.inside / 8);
+                self.forget(now, means.span);
+                self.try_bound(now, means, got);
+            }
+            Doing::Looking => {
+                self.doing = Doing::Trying;
+                (self.saturated, self.checked) = (means.rate, now);
+                self.crowd = self.crowd.max(means.outstanding);
+            }
+            Doing::Trying => {
+                if now >= self.until {
+                    let limited_by_shares = self.unfair > 0;
+                    self.forget(now, means.span);
+                    if !limited_by_shares {
+                        self.doing = Doing::Looking;
+                        return;
+                    }
+                }
+                self.try_bound(now, means, got);
+            }
+        }
+    }
+
+    fn forget(&mut self, now: u64, span: u64) {
+        (self.good, self.slow, self.unfair) = (0, 0, 0);
+        let seconds = [2, 4, 8, 16][self.beliefs.min(3) as usize];
+        self.until = now + (seconds * SECOND).max(32 * span);
+        self.beliefs += 1;
+    }
+
+    /// Is the rate of the saturated device known? If not, the next window is for that.
+    fn knows(&mut self, now: u64, span: u64) -> bool {
+        let known = now < self.checked + SECOND.max(4 * span);
+        if !known {
+            self.doing = Doing::Looking;
+        }
+        known
+    }
+
+    fn try_bound(&mut self, now: u64, means: Means, got: u64) {
+        let mut bound = self.bound.expect("it is tried");
+        if means.inside < bound - bound / 8 {
+            bound = means.inside + means.inside / 8;
+            (self.saturated, self.checked, self.bound) = (means.rate, now, Some(bound));
+        }
+        let thousandths = |n: u64| self.saturated / 1_000 * n;
+        let enough = thousandths(if means.many { 980 } else { 950 });
+        let fast = means.rate >= enough && means.outstanding <= self.crowd + self.crowd / 8 + 1;
+        let lacks = got >= 500 && got < if fast { 990 } else { 965 };
+        if lacks && now >= self.resigned {
+            if means.rate >= thousandths(700) {
+                self.unfair = bound;
+                self.bound = Some((means.inside.min(bound) / 1_000 * got).max(1));
+            } else if self.knows(now, means.span) {
+                let seconds = 2 << self.resignations.min(6);
+                self.resigned = now + seconds * SECOND;
+                self.resignations += 1;
+                self.unfair = 0;
+                self.bound = Some(bound.max(self.good) + bound / 2);
+            }
+        } else if fast {
+            self.good = bound;
+            let lower = bound / 8 * if self.slow == 0 { 6 } else { 7 };
+            self.bound = Some(if lower > self.slow { lower } else { bound });
+        } else if (self.unfair == 0 || bound + bound / 8 < self.unfair)
+            && self.knows(now, means.span)
+        {
+            self.slow = self.slow.max(bound);
+            self.bound = Some(bound + bound / 8);
+        }
+    }
+
+    pub(super) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("windows", self.windows);
+        out("bound_nsec", self.bound.unwrap_or(0));
+        out("saturated_ppm", self.saturated);
+        out("seen_ppm", self.seen.0);
+        out("seen_nsec", self.seen.1);
+        out("slow_nsec", self.slow);
+        out("unfair_nsec", self.unfair);
+    }
+}
