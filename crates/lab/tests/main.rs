@@ -9,6 +9,7 @@ mod goals;
 mod goals_beside;
 mod merging;
 mod order;
+mod promises;
 mod replicas;
 mod reservations;
 mod simulation;

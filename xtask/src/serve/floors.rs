@@ -18,7 +18,7 @@ const HELP: &str = "usage: cargo xtask serve-floors [SECONDS]
 /// Each tenant has a half, in which the flood hits no neighbour of an I/O that waits.
 const DEVICE: &str = "cloud,preset=azure-p20";
 /// As in the test in virtual time: the capacity as measured, and room for two of A's I/Os in the disk.
-const SCHEDULER: &str = "mclock:rrandiops=3566,rbps=173471131,inflight_usec=6500,pace_percent=108";
+const SCHEDULER: &str = "mclock:rrandiops=3566,rbps=173471131,inflight_usec=6500,pace_percent=99";
 const EXPORTS: &str = "--export=a,size=256g --export=b,offset=256g,reserve_iops=200 --log=warn";
 const FLOOD: &str = "--rw=randrw --bs=1m --iodepth=128";
 const TENANT: &str = "--rw=randrw --iodepth=1 --rate_iops=100,100";

@@ -1,0 +1,139 @@
+//! Tenants that keep I/Os in flight on a modelled device, and what each of them gets in each window.
+
+use blkmq_core::{Nanos, Owner, SECTOR_SIZE};
+use blkmq_device::{MachineShape, registry as devices};
+use blkmq_engine::{Config, GroupSpec, GroupTree, IoMax};
+use blkmq_lab::simulation::{Program, Settings, Simulation};
+use blkmq_lab::workload::{
+    Amount, BlockSize, Depth, Generator, Job, Latencies, NoBuffers, PerDirection, Rw, Sample,
+    Stream, Ties,
+};
+use blkmq_sched::{Factory, Options};
+
+/// A group with one thread, which keeps `iodepth` I/Os of `bs` bytes in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenant {
+    pub weight: u32,
+    pub rw: Rw,
+    pub bs: u32,
+    pub iodepth: u32,
+}
+
+/// Tenants side by side, each with a region of its own.
+pub struct Case<'a> {
+    pub device: &'a str,
+    pub tenants: &'a [Tenant],
+    pub seconds: u64,
+}
+
+/// The samples of each tenant: half a second each.
+pub struct Run(Vec<Vec<Sample>>);
+
+impl Tenant {
+    pub const fn new(weight: u32, rw: Rw, (kib, iodepth): (u32, u32)) -> Self {
+        Self { weight, rw, bs: kib << 10, iodepth }
+    }
+}
+
+const GIB: u64 = 1 << 30;
+
+impl Case<'_> {
+    /// The job of tenant `at` on a device of so many bytes.
+    fn job(&self, at: usize, bytes: u64) -> Job {
+        let Tenant { rw, bs, iodepth, .. } = self.tenants[at];
+        // Of a GiB each, and two GiB apart, where there is room.
+        let apart = (bytes / self.tenants.len() as u64).min(2 * GIB) >> 21 << 21;
+        Job {
+            rw,
+            bs: PerDirection::all(BlockSize::Fixed(bs)),
+            size: Some(Amount::Bytes(apart / 2)),
+            offset: Amount::Bytes(apart * at as u64),
+            depth: Depth { iodepth, low: iodepth, ..Depth::default() },
+            runtime: Some(Nanos::from_secs(self.seconds)),
+            time_based: true,
+            latencies: Latencies::NONE,
+            ..Job::default()
+        }
+    }
+
+    fn tree(&self) -> GroupTree {
+        let wanted = self.tenants.iter().enumerate().map(|(number, tenant)| GroupSpec {
+            name: format!("g{number}"),
+            parent: String::from("/"),
+            weight: tenant.weight,
+            max: IoMax::default(),
+            ..GroupSpec::default()
+        });
+        GroupTree::of(wanted.collect()).expect("a tree of groups side by side")
+    }
+
+    /// Runs the tenants under `scheduler`.
+    pub fn run(&self, scheduler: &'static Factory, options: &str, seed: u64) -> Run {
+        let cpus = self.tenants.len() as u16;
+        let device = devices::parse(self.device, &MachineShape { cpus, nodes: 1 });
+        let device = device.expect("a virtual device");
+        let bytes = device.shape.limits.capacity * u64::from(SECTOR_SIZE);
+        let depth = self.tenants.iter().map(|tenant| tenant.iodepth).max().unwrap_or(1);
+        let tree = self.tree();
+        let options = Options::parse(scheduler.attributes, options).expect("its options");
+        let config = Config {
+            submitters: cpus,
+            depth,
+            groups: tree.clone(),
+            options,
+            ..device.config().scheduler(scheduler)
+        };
+        let jobs: Vec<Job> = (0..self.tenants.len()).map(|at| self.job(at, bytes)).collect();
+        let simulation = Simulation::new(config, Settings::new(seed));
+        let mut simulation = simulation.expect("a possible queue");
+        let programs = jobs.iter().zip(0..).map(|(job, thread)| Program {
+            job,
+            stream: Stream {
+                generator: Generator::new(job, 0, bytes).expect("a job that fits"),
+                verifier: None,
+                owner: Owner(thread + 1),
+                group: tree.find(&format!("g{thread}")).expect("it is in the tree"),
+                ties: Ties::default(),
+            },
+            buffers: NoBuffers,
+            course: false,
+            journal: None,
+            pid: thread,
+        });
+        let done = simulation.run(programs).expect("everything ends");
+        let samples = done.into_iter().map(|done| {
+            let counts = done.tally.counts.into_iter().max_by_key(|counts| counts.ios);
+            counts.expect("there are three kinds").samples
+        });
+        Run(samples.collect())
+    }
+}
+
+impl Run {
+    /// I/Os a second of each tenant, from second `from` on.
+    pub fn rates(&self, from: u64) -> Vec<f64> {
+        let rate = |samples: &Vec<Sample>| {
+            let counted = samples.iter().skip(2 * from as usize);
+            let (ios, time) = counted
+                .fold((0, 0), |(ios, time), sample| (ios + sample.ios, time + sample.length.0));
+            ios as f64 * 1e9 / time as f64
+        };
+        self.0.iter().map(rate).collect()
+    }
+
+    /// The part of the first tenant of all I/Os, in each second from second `from` on.
+    pub fn windows(&self, from: u64) -> Vec<f64> {
+        let of = |samples: &[Sample]| {
+            let time: u64 = samples.iter().map(|sample| sample.length.0).sum();
+            samples.iter().map(|sample| sample.ios).sum::<u64>() as f64 / time as f64
+        };
+        let seconds = |samples: &Vec<Sample>| {
+            let counted = samples.get(2 * from as usize..).unwrap_or_default();
+            counted.chunks_exact(2).map(of).collect::<Vec<f64>>()
+        };
+        let rates: Vec<Vec<f64>> = self.0.iter().map(seconds).collect();
+        let many = rates.iter().map(Vec::len).min().unwrap_or(0);
+        let part = |second| rates[0][second] / rates.iter().map(|of| of[second]).sum::<f64>();
+        (0..many).map(part).collect()
+    }
+}
