@@ -16,7 +16,8 @@ const AT_ONCE: u64 = 5_000;
 const CANARY: u64 = 1_000;
 
 /// Simulations that `cargo test` leaves out because they take a minute.
-const LONG: &str = "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas:: promises::";
+const LONG: &str =
+    "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas:: promises::";
 /// Scenarios, and commands as they are documented, likewise: the latter by themselves, since some measure. Both run the
 /// program as it is measured.
 const LONG_OF_PROGRAM: [&str; 2] =

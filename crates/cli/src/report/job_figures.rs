@@ -110,9 +110,11 @@ pub fn left_out(report: &Report) -> Option<String> {
 /// A kind of I/O.
 struct Kind {
     name: &'static str,
-    /// I/Os, bytes (`None` for flushes), the time in nanoseconds and the latency that a job has of this kind.
-    of: fn(&JobResult) -> (u64, Option<u64>, u64, Option<&Latency>),
+    of: fn(&JobResult) -> Amounts<'_>,
 }
+
+/// The I/Os of one kind that a job did, their bytes (`None` for flushes), the time in nanoseconds, and their latency.
+type Amounts<'a> = (u64, Option<u64>, u64, Option<&'a Latency>);
 
 const KINDS: [Kind; 4] = [
     Kind {
@@ -127,7 +129,7 @@ const KINDS: [Kind; 4] = [
     },
 ];
 
-fn transfers(of: &Direction) -> (u64, Option<u64>, u64, Option<&Latency>) {
+fn transfers(of: &Direction) -> Amounts<'_> {
     (of.total_ios, Some(of.io_bytes), of.runtime_ns, of.clat.as_ref().or(of.lat.as_ref()))
 }
 

@@ -167,11 +167,6 @@ mod tests {
         let flush = Failed { direction: None, error: IoError::IO, ..write };
         assert_eq!(flush.to_string(), "a flush: I/O error (errno 5)");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn errors_of_the_device_are_forgiven_by_direction() {
