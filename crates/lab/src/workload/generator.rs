@@ -102,6 +102,8 @@ pub struct Generator {
     trimwrite: bool,
     /// The zones, if the I/O goes from one to the next.
     strides: Option<Strides>,
+    /// Does a pass begin behind the last I/O of the one before?
+    resumes: bool,
     fsync: u32,
     /// Writes since the last flush; with `fsync` of them, a flush goes before the next I/O.
     writes_since_flush: u32,
@@ -109,6 +111,12 @@ pub struct Generator {
     /// The files of a thread that has several, each with a stream of its own; all of the above is then about the
     /// passes.
     turns: Option<Box<Turns>>,
+}
+
+/// As in fio, `number_ios` ends a pass, and the next one goes on behind it; but where a pass ends at the end of the region.
+fn resumes(job: &Job) -> bool {
+    let ends_by_place = job.hole != 0 || job.strided.is_some() || job.is_read_back();
+    job.number_ios.is_some() && !ends_by_place
 }
 
 /// How the direction of an I/O is found.
@@ -175,6 +183,7 @@ impl Generator {
         let places = place(job, job.zone_of(region), &mut streams, &mut shared, &mut rng);
         let cover = cover(job, region)?;
         let trimwrite = matches!(job.rw, Rw::TrimWrite | Rw::RandTrimWrite);
+        let pass = Pass::new(job, region.io_size, region.size);
         let mut generator = Self {
             rng,
             choice: match job.rw {
@@ -190,7 +199,10 @@ impl Generator {
             places,
             cover,
             run: (job.run, 0),
-            hole: (job.hole / i64::from(SECTOR_SIZE), region.io_size > region.size),
+            hole: (
+                job.hole / i64::from(SECTOR_SIZE),
+                pass.sectors > region.size.div_ceil(SECTOR_SIZE.into()),
+            ),
             prios: Prios::new(job, job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread)),
             start: region.start / u64::from(SECTOR_SIZE),
             // As in fio, zones extend to the end of the file.
@@ -202,9 +214,10 @@ impl Generator {
             strides: job
                 .strided
                 .map(|it| Strides::new(it, (region.start, region.room), job.io_size.is_some())),
+            resumes: resumes(job),
             fsync: job.fsync,
             writes_since_flush: 0,
-            pass: Pass::new(job, region.io_size),
+            pass,
             turns: None,
         };
         generator.plain = generator.as_plain();
@@ -220,8 +233,12 @@ impl Generator {
     /// Starts the next pass, if there is one.
     #[cold]
     fn begin_pass(&mut self) -> bool {
+        let is_first = self.pass.is_new();
         if !self.pass.begin() {
             return false;
+        }
+        if self.resumes && !is_first {
+            return true;
         }
         if let Some(turns) = &mut self.turns {
             turns.restart();
@@ -470,7 +487,7 @@ fn place(
         let at = direction as usize;
         made[at] = Some((unit, blocks));
         stream.places = at;
-        let uniform = !has_map(job) || !has_one_size(job);
+        let uniform = !job.has_map() || !has_one_size(job);
         let bytes = unit * u64::from(SECTOR_SIZE);
         places[at] = match (Ranks::new(&job.random_distribution, blocks), &job.random_distribution)
         {
@@ -485,14 +502,6 @@ fn place(
     places
 }
 
-/// Does the job cover each block once? Runs of sequential I/Os overlap, whatever blocks they begin at.
-fn has_map(job: &Job) -> bool {
-    let aligned = |direction: &Direction| job.blockalign[*direction].is_some();
-    job.rw.is_random()
-        && job.random_distribution == Distribution::Uniform
-        && !(job.norandommap || job.run > 1 || job.rw.directions().iter().any(aligned))
-}
-
 /// Have all I/Os of the job the same length?
 fn has_one_size(job: &Job) -> bool {
     let mut sizes = job.used_block_sizes();
@@ -503,7 +512,7 @@ fn has_one_size(job: &Job) -> bool {
 /// The map of a job with several block sizes. Its blocks are what all of them have in common.
 fn cover(job: &Job, region: Region) -> Result<Option<(Cover, u64)>, GeneratorError> {
     // The map of several sizes is one of the region, and a zone has none.
-    if !has_map(job) || has_one_size(job) || job.strided.is_some() {
+    if !job.has_map() || has_one_size(job) || job.strided.is_some() {
         return Ok(None);
     }
     let unit = u64::from(job.io_unit());

@@ -242,7 +242,39 @@ fn a_time_based_stream_does_not_end() {
     let io_size = Some(Amount::Bytes(12288));
     let job = Job { size: Some(Amount::Bytes(8192)), io_size, ..job };
     let sectors = Vec::from_iter(stream(&job, 0).take(6).map(|io| io.sector));
-    assert_eq!(sectors, [0, 8, 0, 0, 8, 0], "three I/Os a pass, then from the start again");
+    assert_eq!(sectors, [0, 8, 0, 8, 0, 8], "the amount ends no pass, as with fio");
+}
+
+/// The blocks of 16 KiB of a job on 64 KiB of its device.
+fn blocks(job: &Job) -> Vec<u64> {
+    let bs = PerDirection::all(BlockSize::Fixed(16 * 1024));
+    let job = Job { bs, size: Some(Amount::Bytes(64 * 1024)), ..job.clone() };
+    stream(&job, 0).map(|io| io.sector / 32).collect()
+}
+
+/// fio 3.33 does these I/Os. A second pass that began anew read the first part of the region again, from a cache.
+#[test]
+fn loops_go_on_where_io_size_or_number_ios_ended_a_pass() {
+    let amount = |kib: u64, loops| Job {
+        rw: Rw::Read,
+        io_size: Some(Amount::Bytes(kib * 1024)),
+        loops,
+        ..Job::default()
+    };
+    assert_eq!(blocks(&amount(32, 3)), [0, 1, 2, 3, 0, 1]);
+    assert_eq!(blocks(&amount(20, 3)), [0, 1, 2, 3], "60 KiB");
+    assert_eq!(blocks(&amount(100, 1)).len(), 7);
+    assert_eq!(blocks(&amount(100, 2)).len(), 8, "two passes are more than 100 KiB");
+    assert_eq!(blocks(&amount(200, 2)).len(), 13, "200 KiB are more than two passes");
+    let holes = Job { hole: 16 * 1024, ..amount(48, 2) };
+    assert_eq!(blocks(&holes), [0, 2, 0, 2, 0, 2]);
+    let random = blocks(&Job { rw: Rw::RandRead, ..amount(32, 4) });
+    let half = |half: &[u64]| half.iter().copied().collect::<BTreeSet<_>>();
+    assert_eq!((half(&random[..4]).len(), half(&random[4..]).len()), (4, 4), "{random:?}");
+
+    let ios = |count, loops| Job { rw: Rw::Read, number_ios: Some(count), loops, ..Job::default() };
+    assert_eq!(blocks(&ios(2, 3)), [0, 1, 2, 3, 0, 1]);
+    assert_eq!(blocks(&ios(6, 2)), [0, 1, 2, 3, 0, 1, 2, 3]);
 }
 
 #[test]

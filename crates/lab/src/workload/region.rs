@@ -1,6 +1,6 @@
 //! The region of a thread on the device: `offset`, `offset_increment` and `size`, resolved.
 
-use super::{Amount, BlockSize, Distribution, File, Files, Job};
+use super::{Amount, BlockSize, Direction, Distribution, File, Files, Job, Rw};
 use blkmq_core::SECTOR_SIZE;
 use std::fmt;
 
@@ -124,6 +124,8 @@ impl Job {
             Some(share @ Amount::Percent(_)) => share.bytes(device, granule).min(room),
             // It fills as much as there is.
             Some(Amount::Bytes(size)) if self.fill_device => size.min(room),
+            // Less than a sector is no block of it.
+            Some(Amount::Bytes(size)) if size - size % u64::from(SECTOR_SIZE) == room => room,
             Some(Amount::Bytes(size)) if size > room => {
                 return Err(RegionError::DoesNotFit { size, start, device });
             }
@@ -136,8 +138,15 @@ impl Job {
         let (whole, size) = (size, self.whole_blocks(size, room, granule));
         // A pass ends with the I/O that reaches it, so no share needs to be whole blocks; nor does the size in zones, or that
         // of places that are drawn independently.
-        let is_drawn = self.rw.is_random() && self.norandommap;
-        let default = if self.strided.is_some() || is_drawn { whole } else { size };
+        let is_drawn = self.rw.is_random() && !self.has_map();
+        // Reads and writes of a mix have places of their own, of which none is at the end yet.
+        let is_mix = self.rw == Rw::ReadWrite && (1..100).contains(&self.rwmixread);
+        let is_even = self.strided.is_none() && self.hole == 0 && self.files.is_none();
+        let default = match (self.strided.is_some() || is_drawn, is_mix && is_even) {
+            (true, _) => whole,
+            (false, true) if self.has_one_block(granule) => whole.next_multiple_of(granule),
+            _ => size,
+        };
         let io_size = self.io_size.map_or(default, |amount| amount.bytes(size, 1));
         if let Distribution::Zoned(zones) = &self.random_distribution
             && zones.end() > size
@@ -151,15 +160,27 @@ impl Job {
     /// beyond `size`, if the file is longer.
     fn whole_blocks(&self, size: u64, room: u64, granule: u64) -> u64 {
         let down = size - size % granule;
-        let fixed = |bs: &BlockSize| *bs == BlockSize::Fixed(granule as u32);
         let reaches_over = !self.rw.is_random()
             && self.hole == 0
             && self.files.is_none()
-            && self.used_block_sizes().all(fixed);
+            && self.has_one_block(granule);
         match size.checked_next_multiple_of(granule) {
             Some(up) if reaches_over && up <= room => up,
             _ => down,
         }
+    }
+
+    /// Does the job cover each block once? Runs of sequential I/Os overlap, whatever blocks they begin at.
+    pub(super) fn has_map(&self) -> bool {
+        let is_aligned = |direction: &Direction| self.blockalign[*direction].is_some();
+        self.rw.is_random()
+            && self.random_distribution == Distribution::Uniform
+            && !(self.norandommap || self.run > 1 || self.rw.directions().iter().any(is_aligned))
+    }
+
+    /// Is `granule` the length of every I/O?
+    fn has_one_block(&self, granule: u64) -> bool {
+        self.used_block_sizes().all(|bs| *bs == BlockSize::Fixed(granule as u32))
     }
 
     /// The regions of thread `thread` on a device of `device_bytes`: one, or one in each of its files.
@@ -179,7 +200,8 @@ impl Job {
                 share => share,
             };
             let File { start, bytes } = *file;
-            if start.saturating_add(bytes) > device_bytes {
+            let sectors = bytes - bytes % u64::from(SECTOR_SIZE);
+            if start.saturating_add(sectors) > device_bytes {
                 return Err(RegionError::DoesNotFit { size: bytes, start, device: device_bytes });
             }
             let region = self.region_of(thread, bytes, size)?;
@@ -207,7 +229,7 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FileService, PerDirection, Rw};
+    use super::super::{FileService, PerDirection};
     use super::*;
 
     const KIB: u64 = 1024;
@@ -302,7 +324,9 @@ mod tests {
         let fixed = |kib: u32| BlockSize::Fixed(kib * 1024);
         for rw in [Rw::Read, Rw::Write, Rw::ReadWrite] {
             assert_eq!(blocks(rw, 1000 * KIB, GIB, fixed(64)), (1024, 1024));
-            assert_eq!(blocks(rw, 1000 * KIB, 1000 * KIB, fixed(64)), (960, 960), "the end");
+            // Neither the reads nor the writes of a mix have come to the end yet.
+            let amount = if rw == Rw::ReadWrite { 1024 } else { 960 };
+            assert_eq!(blocks(rw, 1000 * KIB, 1000 * KIB, fixed(64)), (960, amount), "the end");
         }
         assert_eq!(blocks(Rw::Read, 9120, GIB, fixed(4)), (12, 12));
         let (size, ends_at_size) = (Some(Amount::Bytes(10 * KIB)), true);
@@ -321,6 +345,21 @@ mod tests {
         let job = Job { rw: Rw::RandRead, norandommap: true, size, bs, ..Job::default() };
         let region = job.region(0, GIB).expect("fits");
         assert_eq!((region.size, region.io_size), (960 * KIB, 1000 * KIB));
+    }
+
+    /// Regression test: a file of 70000 bytes was refused, since its device is shorter by a part of a sector.
+    #[test]
+    fn less_than_a_sector_is_no_part_of_the_region() {
+        let sized = |bytes| Job { size: Some(Amount::Bytes(bytes)), ..Job::default() };
+        let region = sized(70_000).region(0, 70_000).expect("fits");
+        assert_eq!((region.room, region.size), (69_632, 17 * 4096));
+        assert!(sized(70_656).region(0, 70_000).is_err());
+        let last = files(&[87_381; 3], 3);
+        let end = last.list[2].start + 87_381;
+        let job = job(Some(256 * KIB), last);
+        let regions = job.regions(0, end - end % 512).expect("they fit");
+        assert_eq!(regions.iter().map(|it| it.size / 4096).collect::<Vec<_>>(), [21; 3]);
+        assert!(job.regions(0, end - 1024).is_err());
     }
 
     #[test]

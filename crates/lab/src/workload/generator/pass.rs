@@ -14,11 +14,15 @@ pub(super) struct Pass {
     later: u64,
     pub(super) sectors: u64,
     ios: u64,
+    is_new: bool,
 }
 
 impl Pass {
-    /// Before the first pass of `job`, whose passes are of `bytes`.
-    pub(super) fn new(job: &Job, bytes: u64) -> Self {
+    /// Before the first pass of `job` over `size` bytes, whose passes are of `bytes`.
+    ///
+    /// As in fio, `io_size` is an amount of I/O that goes on through the region, and not a part of it: `loops` multiply it, and
+    /// the next block is the one behind the last. So is the size of a job whose places are drawn independently. With more than `size`, there are as many I/Os as one of both asks for.
+    pub(super) fn new(job: &Job, bytes: u64, size: u64) -> Self {
         let loops = u64::from(job.loops);
         let (more, later) = if job.time_based {
             (u64::MAX, 0)
@@ -27,6 +31,15 @@ impl Pass {
         } else {
             (loops, 0)
         };
+        let is_drawn = job.rw.is_random() && !job.has_map();
+        let size = if job.io_size.is_none() { bytes } else { size };
+        let is_amount = (is_drawn && !job.time_based) || bytes != size;
+        let is_amount = is_amount && job.number_ios.is_none();
+        let (more, bytes) = match is_amount && !job.is_read_back() && job.strided.is_none() {
+            true if job.time_based => (more, u64::MAX),
+            true => (1, bytes.max(bytes.min(size).saturating_mul(loops))),
+            false => (more, bytes),
+        };
         Self {
             sectors_left: 0,
             ios_left: 0,
@@ -34,7 +47,13 @@ impl Pass {
             later,
             sectors: bytes.div_ceil(SECTOR_SIZE.into()),
             ios: job.number_ios.unwrap_or(u64::MAX),
+            is_new: true,
         }
+    }
+
+    /// Has no pass begun?
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Begins the next pass; false if there is none.
@@ -45,7 +64,7 @@ impl Pass {
         if self.more != u64::MAX {
             self.more -= 1;
         }
-        (self.sectors_left, self.ios_left) = (self.sectors, self.ios);
+        (self.sectors_left, self.ios_left, self.is_new) = (self.sectors, self.ios, false);
         true
     }
 

@@ -3,9 +3,9 @@
 //! Passes, `number_ios` and flushes are counted over all files; the stream of a file is one pass over its region. Not
 //! here: the places of the files.
 
-use super::{Generator, GeneratorError, has_map};
+use super::{Generator, GeneratorError, Pass, resumes};
 use crate::workload::{Direction, FileService, Files, Job, NextIo, Region};
-use blkmq_core::{Rng, SECTOR_SIZE};
+use blkmq_core::Rng;
 
 /// The streams of the files, and the one whose turn it is.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Turns {
     current: Option<usize>,
     /// The file whose stream has an I/O that must follow at once.
     partner: Option<usize>,
-    /// Does a file begin again when all are done within a pass (`io_size` above `size`)?
+    /// Do the files begin again when all are done within a pass?
     wraps: bool,
     /// Passes over a file: one, or no end where nothing says which of its blocks were visited.
     passes: u64,
@@ -42,7 +42,8 @@ impl Generator {
         let turns = Turns::new(job, thread, files, regions)?;
         // The places of this one are never used.
         let mut all = Self::in_region(job, thread, regions[0], 0)?;
-        all.pass.sectors = job.pass_bytes(regions).div_ceil(SECTOR_SIZE.into());
+        let size = regions.iter().map(|region| region.size).sum();
+        all.pass = Pass::new(job, job.pass_bytes(regions), size);
         (all.plain, all.cover, all.strides) = (None, None, None);
         (all.trimwrite, all.chains) = (false, job.fsync > 0);
         all.turns = Some(Box::new(turns));
@@ -71,7 +72,7 @@ impl Turns {
             Generator::in_region(&of_file, thread, region, at as u64 + 1)
         };
         let streams = regions.iter().enumerate().map(stream).collect::<Result<Vec<_>, _>>()?;
-        let endless = job.rw.is_random() && !has_map(job);
+        let endless = job.rw.is_random() && !job.has_map();
         Ok(Self {
             live: Vec::with_capacity(streams.len()),
             streams,
@@ -81,7 +82,7 @@ impl Turns {
             next: 0,
             current: None,
             partner: None,
-            wraps: job.io_size.is_some(),
+            wraps: job.io_size.is_some() || resumes(job),
             passes: if endless { u64::MAX } else { 1 },
             rng: Rng::new(job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread) << 8),
         })
@@ -154,7 +155,7 @@ impl Turns {
 mod tests {
     use super::*;
     use crate::workload::{Amount, BlockSize, File, PerDirection, Rw};
-    use blkmq_core::Op;
+    use blkmq_core::{Op, SECTOR_SIZE};
 
     const KIB: u64 = 1024;
     const MIB: u64 = 1 << 20;
@@ -244,6 +245,17 @@ mod tests {
         assert_eq!(visits(&job).len(), 7);
         (job.number_ios, job.norandommap, job.rw) = (None, true, Rw::RandRead);
         assert_eq!(visits(&job).len(), 12);
+    }
+
+    #[test]
+    fn loops_go_on_in_all_files_where_an_amount_ended_a_pass() {
+        let mut job = job(Rw::Read, FileService::RoundRobin, 2);
+        (job.io_size, job.loops) = (Some(Amount::Bytes(24 * KIB)), 3);
+        let blocks = |job: &Job| Vec::from_iter(visits(job).into_iter().map(|(_, block)| block));
+        let whole = [0, 0, 1, 1, 2, 2, 3, 3];
+        assert_eq!(blocks(&job), [&whole[..], &whole, &whole[..2]].concat());
+        (job.io_size, job.number_ios) = (None, Some(6));
+        assert_eq!(blocks(&job), [&whole[..], &whole, &whole[..2]].concat());
     }
 
     #[test]

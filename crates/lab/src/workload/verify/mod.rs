@@ -69,6 +69,12 @@ impl Job {
             }
             unit = gcd(unit, self.blockalign[direction].unwrap_or(0));
         }
+        // So much lies between two I/Os, or two zones.
+        let zones = self.strided.map_or([0; 2], |zones| [zones.range, zones.skip]);
+        for gap in [self.hole.unsigned_abs(), zones[0], zones[1]] {
+            let rest = if unit == 0 { 0 } else { gap % u64::from(unit) };
+            unit = gcd(unit, rest as u32);
+        }
         unit
     }
 }
@@ -80,7 +86,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Direction, PerDirection};
+    use super::super::{Direction, PerDirection, Strided};
     use super::*;
     use blkmq_core::Nanos;
 
@@ -101,6 +107,19 @@ mod tests {
         assert_eq!(job.io_unit(), 16384);
         job.bs[Direction::Trim] = BlockSize::Fixed(512);
         assert_eq!(job.io_unit(), 16384, "it does not trim");
+    }
+
+    /// Regression test: a write of 6 KiB behind a gap of 8 KiB lay across two blocks of verification, and the thread panicked.
+    #[test]
+    fn the_unit_divides_gaps() {
+        let mut job = job(Rw::Write, Verify::new(Method::Null));
+        (job.bs, job.hole) = (PerDirection::all(BlockSize::Fixed(6 * 1024)), 8 * 1024);
+        assert_eq!(job.io_unit(), 2048);
+        job.hole = -3 * 1024;
+        assert_eq!(job.io_unit(), 3072);
+        job.hole = 0;
+        job.strided = Some(Strided { size: 12288, range: 12288, skip: 512 });
+        assert_eq!(job.io_unit(), 512);
     }
 
     #[test]
