@@ -105,7 +105,8 @@ impl FileDraft {
         }
     }
 
-    /// Cuts the region of `job` to its file, of which shares are then taken; as in fio, `filesize` bounds `size`.
+    /// Cuts the region of `job` to its file, of which shares are then taken; as in fio, `filesize` bounds `size`, and is the region if
+    /// it is longer.
     /// Several files are cut where they are placed.
     pub fn bound(&self, job: &mut Job) {
         let Some(filesize) = self.filesize.filter(|_| !self.is_of_several()) else { return };
@@ -115,7 +116,18 @@ impl FileDraft {
         job.offset = Amount::Bytes(place(job.offset));
         job.offset_increment = Amount::Bytes(place(job.offset_increment));
         let room = filesize.saturating_sub(place(job.offset));
-        job.size = Some(Amount::Bytes(job.size.map_or(room, bytes).min(room)));
+        let size = job.size.map_or(room, bytes).min(room);
+        // As in fio, all of the file is the region then, and `size` is an amount of I/O in it.
+        let amount = Some(Amount::Bytes(size)).filter(|_| size < room);
+        let alone = job.strided.is_none() && job.offset_increment == Amount::ZERO;
+        let amount = amount.filter(|_| alone);
+        job.size = Some(Amount::Bytes(if amount.is_some() { room } else { size }));
+        job.io_size = match job.io_size {
+            Some(Amount::Percent(_)) => {
+                job.io_size.map(|share| Amount::Bytes(share.bytes(size, 1)))
+            }
+            given => given.or(amount),
+        };
     }
 
     /// A refusal with the name of the job in front.
@@ -251,15 +263,19 @@ mod tests {
 
     #[test]
     fn the_size_of_a_file_bounds_the_region_in_it() {
+        let bytes = |n| Some(Amount::Bytes(n));
         let sized = |size, offset| {
             let mut job = Job { size, offset, ..Job::default() };
             FileDraft { filesize: Some(65_536), ..draft() }.bound(&mut job);
-            job.size
+            job.io_size.or(job.size)
         };
-        let bytes = |n| Some(Amount::Bytes(n));
         assert_eq!(sized(None, Amount::ZERO), bytes(65_536));
         assert_eq!(sized(bytes(1 << 20), Amount::ZERO), bytes(65_536));
         assert_eq!(sized(bytes(32_768), Amount::ZERO), bytes(32_768));
+        // As with fio 3.33, the I/Os are anywhere in the file.
+        let mut job = Job { size: bytes(32_768), ..Job::default() };
+        FileDraft { filesize: Some(65_536), ..draft() }.bound(&mut job);
+        assert_eq!((job.size, job.io_size), (bytes(65_536), bytes(32_768)));
         assert_eq!(sized(None, Amount::Bytes(16_384)), bytes(49_152));
         assert_eq!(sized(Some(Amount::Percent(50)), Amount::Percent(25)), bytes(32_768));
     }

@@ -147,7 +147,7 @@ impl Job {
             (false, true) if self.has_one_block(granule) => whole.next_multiple_of(granule),
             _ => size,
         };
-        let io_size = self.io_size.map_or(default, |amount| amount.bytes(size, 1));
+        let io_size = self.io_size.map_or(default, |amount| amount.bytes(whole, 1));
         if let Distribution::Zoned(zones) = &self.random_distribution
             && zones.end() > size
         {
@@ -159,6 +159,10 @@ impl Job {
     /// `size` in whole blocks of `granule` bytes. As in fio, the last block of a sequential job with one block size may end
     /// beyond `size`, if the file is longer.
     fn whole_blocks(&self, size: u64, room: u64, granule: u64) -> u64 {
+        if self.hole != 0 {
+            // Places are no multiples of the block.
+            return size - size % u64::from(SECTOR_SIZE);
+        }
         let down = size - size % granule;
         let reaches_over = !self.rw.is_random()
             && self.hole == 0
@@ -294,6 +298,12 @@ mod tests {
         let half =
             Job { size: Some(Amount::Percent(50)), io_size: Some(Amount::Percent(50)), ..job };
         assert_eq!(half.region(0, GIB).expect("fits").io_size, GIB / 4);
+        let odd = Job {
+            size: Some(Amount::Bytes(2_000_000)),
+            io_size: Some(Amount::Percent(25)),
+            ..half
+        };
+        assert_eq!(odd.region(0, GIB).expect("fits").io_size, 500_000, "of all of size");
     }
 
     /// Regression test: all of the device was overwritten, whatever `size` said.
@@ -360,6 +370,21 @@ mod tests {
         let regions = job.regions(0, end - end % 512).expect("they fit");
         assert_eq!(regions.iter().map(|it| it.size / 4096).collect::<Vec<_>>(), [21; 3]);
         assert!(job.regions(0, end - 1024).is_err());
+    }
+
+    /// As with fio 3.33: the end of the last whole block was taken for that of the region, and a pass began again there.
+    #[test]
+    fn gaps_reach_to_the_end_of_the_region() {
+        let job = Job {
+            rw: Rw::Write,
+            size: Some(Amount::Bytes(128 * KIB)),
+            bs: PerDirection::all(BlockSize::Fixed(12 * 1024)),
+            hole: 8 * 1024,
+            ..Job::default()
+        };
+        let ios = super::super::Generator::new(&job, 0, GIB).expect("it fits");
+        let places = Vec::from_iter(ios.map(|io| io.sector / 2));
+        assert_eq!(places, [0, 20, 40, 60, 80, 100]);
     }
 
     #[test]
