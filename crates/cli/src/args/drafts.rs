@@ -157,8 +157,15 @@ fn written(section: &Section) -> Vec<(String, String)> {
         let of_jobs = option.name == "name"
             || !matches!(option.meaning, Meaning::Run(_) | Meaning::Structure);
         let (true, Some(value)) = (of_jobs, &setting.value) else { continue };
-        // An option of its own in fio.
-        let name = if setting.name == "fdatasync" { "fdatasync" } else { option.name };
+        let name = match (option.name, setting.name.as_str()) {
+            // An option of its own in fio.
+            (_, "fdatasync") => "fdatasync",
+            // What fio calls them in its reports.
+            ("iodepth_batch_submit", _) => "iodepth_batch",
+            ("blockalign", _) => "ba",
+            ("mem_align", _) => "iomem_align",
+            (name, _) => name,
+        };
         Written::add(&mut pairs, (name.to_owned(), value.clone()));
     }
     pairs

@@ -10,7 +10,7 @@ use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{DeviceChoice, Kept, PlacedFile, Time};
 use blkmq_core::SECTOR_SIZE;
-use blkmq_lab::workload::{Amount, Job};
+use blkmq_lab::workload::{Amount, Direction, Job};
 use std::fs::{FileType, Metadata};
 use std::io::ErrorKind;
 #[cfg(unix)]
@@ -69,10 +69,15 @@ pub fn choose(
             }
         }
     }
-    let null = devices::choose("null", asked.time)?;
+    // As in fio, it takes trims.
+    let trims = jobs.iter().any(|job| job.rw.directions().contains(&Direction::Trim));
+    let text = if trims { "null,discard=1" } else { "null" };
+    let null = devices::choose(text, asked.time)?;
     // As in fio, the null device is as large as the jobs want it.
     let chosen = match asked.needed(jobs)?.filter(|bytes| *bytes > null.size_bytes) {
-        Some(bytes) => devices::choose(&format!("null,gb={}", bytes.div_ceil(1 << 30)), asked.time),
+        Some(bytes) => {
+            devices::choose(&format!("{text},gb={}", bytes.div_ceil(1 << 30)), asked.time)
+        }
         None => Ok(null),
     }?;
     divide(asked, jobs, chosen.size_bytes)?;

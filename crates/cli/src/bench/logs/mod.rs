@@ -89,8 +89,9 @@ impl RunLogs {
                 None => None,
                 Some(name) => {
                     // A log that several threads write to would be replayed by one.
+                    let has_it = |job: usize| plan.jobs[job].logs.io == logs.io;
+                    let alone = spec.threads.iter().filter(|it| has_it(it.job)).count() == 1;
                     let name = plan.file_of(spec, name);
-                    let alone = spec.threads.len() == 1;
                     let name = if alone { name } else { format!("{name}.{}", number + 1) };
                     Some(IoLog::new(self.sink(name)?, iolog::files(spec.device)?))
                 }
