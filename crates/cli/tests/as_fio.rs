@@ -362,3 +362,35 @@ fn percentiles_are_of_the_latencies_that_are_asked_for() {
         assert_eq!(is_empty, expected == [false; 3], "{options}");
     }
 }
+
+/// The log of a job was called `NAME.1` wherever another thread ran in the same run.
+#[test]
+fn a_log_of_ios_has_its_name_unless_threads_share_it() {
+    let folder = folder("iolog");
+    let name = |name: &str| folder.join(name).display().to_string();
+    let line = format!(
+        "sim --scheduler=none --device=null --rw=read --size=64k --name=a --write_iolog={} --name=b --numjobs=2 --write_iolog={}",
+        name("alone"),
+        name("shared")
+    );
+    text(&line);
+    let ios =
+        |path: &str| std::fs::read_to_string(name(path)).map(|text| text.matches(" read ").count());
+    assert_eq!(ios("alone").ok(), Some(16));
+    let shared = ["shared", "shared.2", "shared.3"].map(|path| ios(path).ok());
+    assert_eq!(shared, [None, Some(16), Some(16)]);
+}
+
+/// Job files for fio's null engine that trim were refused, and its names of options are not those of its manual.
+#[test]
+fn the_null_engine_trims_and_options_are_called_as_in_fios_reports() {
+    let options = "--iodepth_batch_submit=1 --blockalign=4k --mem_align=16";
+    let report: Value = serde_json::from_str(&text(&format!(
+        "sim --scheduler=none --output-format=json --ioengine=null --name=x --rw=randtrim --size=64k {options}"
+    )))
+    .expect("JSON");
+    assert_eq!(report["jobs"][0]["trim"]["total_ios"], 16);
+    for key in ["iodepth_batch", "ba", "iomem_align"] {
+        assert!(report["jobs"][0]["job options"][key].is_string(), "{key}: {report}");
+    }
+}
