@@ -12,6 +12,7 @@ mod beside_linux;
 mod ceph;
 mod ci;
 mod deny;
+mod fio_fuzz;
 mod fuzz;
 mod interop;
 mod loom;
@@ -24,6 +25,7 @@ mod orderings;
 mod outside;
 mod planted;
 mod publish;
+mod random;
 mod rbd;
 mod rounds;
 mod sanitize;
@@ -123,6 +125,12 @@ const VERBS: &[Verb] = &[
         usage: "[--seconds N] [TARGET]...",
         summary: "every parser, guided by coverage",
         run: fuzz::main,
+    },
+    Verb {
+        name: "fio-fuzz",
+        usage: "[--help] [OPTION]...",
+        summary: "job files that are drawn, run by fio and by blkmq bench, and compared",
+        run: fio_fuzz::main,
     },
     Verb {
         name: "soak",
@@ -316,6 +324,7 @@ mod tests {
                 known.usage,
                 bench::HELP,
                 soak::HELP,
+                fio_fuzz::HELP,
                 serve::peers::HELP,
                 beside_linux::HELP,
                 rbd::tenants::HELP,

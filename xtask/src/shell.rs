@@ -149,6 +149,16 @@ impl Cmd {
         Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
     }
 
+    /// Starts it in `folder`, with its standard output in `out` and its standard error in `said`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn start_in(&self, folder: &Path, out: File, said: File) -> Result<Child> {
+        let mut command = self.command();
+        command.current_dir(folder).stdin(Stdio::null()).stdout(out).stderr(said);
+        Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
+    }
+
     /// Starts it with pipes for its standard input and output, and with its standard error in `log`.
     ///
     /// # Errors

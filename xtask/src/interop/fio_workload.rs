@@ -52,6 +52,7 @@ const ON_FILES: &[&str] = &[
     "--directory=. --nrfiles=3 --numjobs=2 --rw=write --size=96k --verify=md5",
     "--filename_format=x.$filenum --nrfiles=3 --filesize=64k --size=100k --rw=randread",
     "--filename=a --rw=randwrite --size=64k --norandommap --iodepth=8 --serialize_overlap=1",
+    "--filename=a --rw=randwrite --size=64k --filesize=256k --loops=2",
 ];
 
 /// Options with several block sizes: bytes are the same, and the number of I/Os is within these bounds, which hold

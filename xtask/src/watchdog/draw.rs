@@ -2,6 +2,7 @@
 //!
 //! One seed gives one round, on every machine, so that a seed in the output is enough to repeat it. Nothing is run here.
 
+use crate::random::SplitMix64;
 use crate::shell::Cmd;
 use std::fmt;
 use std::path::Path;
@@ -45,7 +46,7 @@ struct Threads {
 
 impl Round {
     pub(super) fn draw(seed: u64) -> Self {
-        let mut random = SplitMix64(seed);
+        let mut random = SplitMix64::new(seed);
         let scheduler = random.pick(&SCHEDULERS);
         let readers =
             Threads { numjobs: 1 + random.below(MOST_READERS), iodepth: random.pick(&IODEPTHS) };
@@ -116,43 +117,10 @@ impl fmt::Display for Round {
     }
 }
 
-/// The generator of Steele, Lea and Flood: every seed gives a good sequence, also 1, 2 and 3.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`. The bias is below `bound` in 2^64.
-    fn below(&mut self, bound: u32) -> u32 {
-        let wide = u128::from(self.next()) * u128::from(bound);
-        (wide >> 64) as u32
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u32) as usize]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-
-    #[test]
-    fn the_generator_is_the_published_one() {
-        let mut random = SplitMix64(1_234_567);
-        let first = [random.next(), random.next(), random.next()];
-        assert_eq!(
-            first,
-            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
-        );
-    }
 
     #[test]
     fn a_seed_always_gives_the_same_round() {

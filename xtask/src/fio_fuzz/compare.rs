@@ -1,0 +1,414 @@
+//! Compares the outcomes of one job file. What must be equal depends on what the options leave to chance: the direction
+//! of an I/O of a mix, the lengths of several block sizes, and the order of random places are drawn, and the generators
+//! differ.
+
+use super::arithmetic;
+use super::draw::JobFile;
+use super::run::{Both, Io, Outcome, by_completion};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What differs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Kind {
+    /// One side has refused the file.
+    Status,
+    /// Rows of the report: names, groups, errors.
+    Rows,
+    /// Options as they were written.
+    Options,
+    /// I/Os and bytes.
+    Work,
+    /// Flushes.
+    Syncs,
+    /// Where I/Os went.
+    Places,
+    /// The files that are left.
+    Files,
+    /// Figures of our report that do not fit each other.
+    Arithmetic,
+}
+
+/// A difference.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Difference {
+    pub(super) kind: Kind,
+    pub(super) text: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.text)
+    }
+}
+
+const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
+
+/// What the options of a job leave to chance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Chance {
+    /// The direction of an I/O.
+    pub(super) is_mix: bool,
+    /// Its length.
+    pub(super) has_sizes: bool,
+    /// Its place.
+    pub(super) is_random: bool,
+    /// A place may come again within a pass.
+    pub(super) repeats: bool,
+    /// A pass may end before each place had its I/O.
+    pub(super) is_cut: bool,
+    /// Its logs have I/Os as they are completed.
+    pub(super) by_completion: bool,
+    /// Its threads have several files each.
+    pub(super) has_files: bool,
+    /// What it has written is read back.
+    pub(super) is_verified: bool,
+}
+
+impl Chance {
+    /// Of the job at `at`.
+    pub(super) fn of(file: &JobFile, at: usize) -> Self {
+        let settings = file.effective(at);
+        let is =
+            |name: &str, values: &[&str]| settings.get(name).is_some_and(|it| values.contains(it));
+        let has = |name: &str| settings.contains_key(name);
+        let rw = settings.get("rw").copied().unwrap_or("read");
+        let pattern = rw.split(':').next().unwrap_or_default();
+        let is_pure = is("rwmixread", &["0", "100"]) || is("rwmixwrite", &["0", "100"]);
+        let is_of_two = matches!(pattern, "rw" | "readwrite" | "randrw");
+        let two_lengths = settings.get("bs").is_some_and(|bs| bs.contains(',')) && is_of_two;
+        let on_percent = has("percentage_random") && !is("percentage_random", &["100"]);
+        let is_uniform = !has("random_distribution") || is("random_distribution", &["random"]);
+        Self {
+            is_mix: is_of_two && !is_pure,
+            has_sizes: has("bssplit") || has("bsrange") || two_lengths,
+            is_random: pattern.starts_with("rand") && !is("percentage_random", &["0"]),
+            repeats: is("norandommap", &["", "1"])
+                || !is_uniform
+                || on_percent
+                || has("blockalign")
+                || rw.contains(':'),
+            is_cut: has("number_ios") || has("io_size"),
+            by_completion: by_completion(file, at),
+            has_files: has("nrfiles"),
+            is_verified: has("verify") && !is("verify", &["0"]),
+        }
+    }
+
+    /// Everything that is left to chance in any job.
+    fn of_all(file: &JobFile) -> Self {
+        let all = Vec::from_iter((0..file.jobs.len()).map(|at| Self::of(file, at)));
+        let any = |of: fn(&Self) -> bool| all.iter().any(of);
+        Self {
+            is_mix: any(|it| it.is_mix),
+            has_sizes: any(|it| it.has_sizes),
+            is_random: any(|it| it.is_random),
+            repeats: any(|it| it.repeats),
+            is_cut: any(|it| it.is_cut),
+            by_completion: any(|it| it.by_completion),
+            has_files: any(|it| it.has_files),
+            is_verified: any(|it| it.is_verified),
+        }
+    }
+}
+
+/// The differences between the outcomes of `file`.
+pub(super) fn compare(file: &JobFile, both: &Both) -> Vec<Difference> {
+    let mut found = Found(Vec::new());
+    let [fio, ours] = [&both.fio, &both.ours];
+    let accepted = [fio.code == Some(0), ours.code == Some(0)];
+    if accepted != [true, true] {
+        if accepted != [false, false] {
+            let last = |it: &Outcome| it.said.lines().last().unwrap_or_default().to_owned();
+            let text = format!(
+                "fio exits with {:?} ({}), blkmq with {:?} ({})",
+                fio.code,
+                last(fio),
+                ours.code,
+                last(ours)
+            );
+            found.add(Kind::Status, text);
+        }
+        return found.0;
+    }
+    found.options(file, &fio.report, &ours.report);
+    let rows = |it: &Outcome| it.report["jobs"].as_array().cloned().unwrap_or_default();
+    let (theirs, ours_rows) = (rows(fio), rows(ours));
+    let names =
+        |rows: &[Value]| {
+            Vec::from_iter(rows.iter().map(|row| {
+                ["jobname", "groupid", "error"].map(|key| row[key].to_string()).join(" ")
+            }))
+        };
+    found.unequal(Kind::Rows, "names, groups and errors", &names(&theirs), &names(&ours_rows));
+    if theirs.len() == ours_rows.len() {
+        for (at, (fio, ours)) in theirs.iter().zip(&ours_rows).enumerate() {
+            found.row(file, at, fio, ours);
+            let ours = arithmetic::faults(ours);
+            // A rule that fio does not keep is none.
+            let known =
+                BTreeSet::from_iter(arithmetic::faults(fio).into_iter().map(|fault| fault.rule));
+            for fault in ours.into_iter().filter(|fault| !known.contains(fault.rule)) {
+                found.add(Kind::Arithmetic, format!("row {at}: {}: {}", fault.rule, fault.text));
+            }
+        }
+    }
+    let before = found.0.len();
+    found.places(file, fio, ours);
+    let are_places_equal = found.0.len() == before;
+    found.files(file, fio, ours, are_places_equal);
+    found.0
+}
+
+struct Found(Vec<Difference>);
+
+impl Found {
+    fn add(&mut self, kind: Kind, text: String) {
+        self.0.push(Difference { kind, text });
+    }
+
+    fn unequal<T: PartialEq + fmt::Debug>(&mut self, kind: Kind, what: &str, fio: &T, ours: &T) {
+        if fio != ours {
+            self.add(kind, format!("{what}: fio {fio:?}, blkmq {ours:?}"));
+        }
+    }
+
+    fn options(&mut self, file: &JobFile, fio: &Value, ours: &Value) {
+        self.unequal(
+            Kind::Options,
+            "global options",
+            &fio["global options"],
+            &ours["global options"],
+        );
+        let of = |report: &Value, at: usize| report["jobs"][at]["job options"].clone();
+        let rows = fio["jobs"].as_array().map_or(0, Vec::len);
+        if rows == ours["jobs"].as_array().map_or(0, Vec::len) {
+            for at in 0..rows.min(file.jobs.len()) {
+                self.unequal(
+                    Kind::Options,
+                    &format!("options of row {at}"),
+                    &of(fio, at),
+                    &of(ours, at),
+                );
+            }
+        }
+    }
+
+    /// I/Os, bytes and flushes of a row.
+    fn row(&mut self, file: &JobFile, at: usize, fio: &Value, ours: &Value) {
+        let job = file.jobs.iter().position(|job| fio["jobname"] == job.name.as_str());
+        // With `group_reporting` a row is the sum of some jobs.
+        let is_sum = file.to_string().contains("group_reporting");
+        let chance = job
+            .filter(|_| !is_sum)
+            .map_or_else(|| Chance::of_all(file), |job| Chance::of(file, job));
+        let count =
+            |row: &Value, direction: &str, key: &str| row[direction][key].as_u64().unwrap_or(0);
+        let counts = |row: &Value, keys: &[&str]| {
+            let of =
+                |direction: &str| Vec::from_iter(keys.iter().map(|key| count(row, direction, key)));
+            let all = DIRECTIONS.map(of);
+            if chance.is_mix {
+                vec![Vec::from_iter((0..keys.len()).map(|key| all.iter().map(|it| it[key]).sum()))]
+            } else {
+                all.to_vec()
+            }
+        };
+        // Reading back repeats the drawn number of writes.
+        let is_drawn = chance.has_sizes || (chance.is_mix && chance.is_verified);
+        let keys: &[&str] = if is_drawn {
+            &["short_ios", "drop_ios"]
+        } else {
+            &["total_ios", "io_bytes", "short_ios", "drop_ios"]
+        };
+        self.unequal(
+            Kind::Work,
+            &format!("row {at}: {}", keys.join(", ")),
+            &counts(fio, keys),
+            &counts(ours, keys),
+        );
+        if chance.has_sizes {
+            let [theirs, ours] = [fio, ours]
+                .map(|row| DIRECTIONS.map(|it| count(row, it, "io_bytes")).iter().sum::<u64>());
+            // The last I/O of a file and pass may be of any length.
+            let is_far = theirs.abs_diff(ours) > theirs.max(ours) / 4 + (128 << 10);
+            if is_far && !(chance.is_mix && chance.is_verified) {
+                self.add(Kind::Work, format!("row {at}: bytes: fio {theirs}, blkmq {ours}"));
+            }
+        } else if !chance.is_mix {
+            let syncs = |row: &Value| row["sync"]["total_ios"].as_u64();
+            self.unequal(Kind::Syncs, &format!("row {at}: flushes"), &syncs(fio), &syncs(ours));
+        }
+    }
+
+    fn places(&mut self, file: &JobFile, fio: &Outcome, ours: &Outcome) {
+        let names = |it: &Outcome| Vec::from_iter(it.places.keys().cloned());
+        self.unequal(Kind::Places, "logs", &names(fio), &names(ours));
+        for (at, job) in file.jobs.iter().enumerate() {
+            // fio counts the threads of a job in an order of its own, so their logs are put together.
+            let of_job = |it: &Outcome| {
+                let is_of_job = |name: &String| name.split(['.', '_']).next() == Some(&job.name);
+                let logs = it.places.iter().filter(|(name, _)| is_of_job(name));
+                Vec::from_iter(logs.flat_map(|(_, log)| log.iter().cloned()))
+            };
+            let [theirs, ours] = [fio, ours].map(of_job);
+            let name = &job.name;
+            let chance = Chance::of(file, at);
+            // Neither a log of completions nor the null device names a file.
+            let is_null = file.effective(at).get("ioengine") == Some(&"null");
+            if chance.has_files && (chance.by_completion || is_null) {
+                continue;
+            }
+            if let Some(how) = differ(chance, &file.effective(at), &theirs, &ours) {
+                self.add(Kind::Places, format!("{name}: {how}"));
+            }
+        }
+    }
+
+    fn files(&mut self, file: &JobFile, fio: &Outcome, ours: &Outcome, are_places_equal: bool) {
+        let lengths = |it: &Outcome| {
+            Vec::from_iter(it.files.iter().map(|(name, left)| (name.clone(), left.bytes)))
+        };
+        self.unequal(Kind::Files, "files and lengths", &lengths(fio), &lengths(ours));
+        let chance = Chance::of_all(file);
+        let is_certain =
+            !chance.is_mix && !chance.has_sizes && !chance.is_random && are_places_equal;
+        for (name, left) in &ours.files {
+            let Some(theirs) = fio.files.get(name) else { continue };
+            // A file that is too short is laid out: by fio from its start on.
+            if [theirs.bytes, left.bytes].map(Some) != [file.laid; 2] {
+                continue;
+            }
+            if is_certain && theirs.changed != left.changed {
+                let [theirs, ours] = [theirs, left].map(|it| it.changed.len());
+                self.add(
+                    Kind::Files,
+                    format!("{name}: changed sectors: fio {theirs}, blkmq {ours}"),
+                );
+            }
+            if !chance.by_completion {
+                let written = written(ours);
+                let outside =
+                    left.changed.iter().filter(|sector| !written.contains(sector)).count();
+                if outside > 0 {
+                    self.add(
+                        Kind::Files,
+                        format!("{name}: {outside} sectors were changed that no I/O has written"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The sectors that the logs say were written.
+fn written(outcome: &Outcome) -> BTreeSet<u64> {
+    let writes =
+        outcome.places.values().flatten().filter(|io| ["write", "trim"].contains(&io.action));
+    writes.flat_map(|io| io.offset / 512..(io.offset + io.bytes).div_ceil(512)).collect()
+}
+
+/// How the I/Os of a log differ, as far as they must be equal.
+fn differ(
+    chance: Chance,
+    settings: &BTreeMap<&str, &str>,
+    fio: &[Io],
+    ours: &[Io],
+) -> Option<String> {
+    if chance.has_sizes {
+        return None;
+    }
+    let any_file = settings.get("file_service_type").is_some_and(|it| it.starts_with("random"));
+    let plain = |ios: &[Io]| {
+        // The null device has no names, and a random turn of files is drawn.
+        let io = |io: &Io| Io { file: String::new(), ..io.clone() };
+        Vec::from_iter(ios.iter().map(io))
+    };
+    let [mut fio, mut ours] = [plain(fio), plain(ours)];
+    let is_certain = !chance.is_random && !chance.is_mix && !any_file;
+    if is_certain {
+        if chance.by_completion {
+            // They stand in the order in which they were completed.
+            fio.sort();
+            ours.sort();
+        }
+        return at_first(&fio, &ours);
+    }
+    for ios in [&mut fio, &mut ours] {
+        ios.retain(|io| io.action != "sync");
+        ios.sort();
+    }
+    if chance.is_mix {
+        // The sums of I/Os have been compared.
+        return None;
+    }
+    if chance.repeats {
+        // A bell or a power leaves most places out.
+        let is_uniform = !settings.contains_key("random_distribution");
+        return is_uniform.then(|| grid(&fio, &ours)).flatten();
+    }
+    if chance.is_cut && chance.has_files {
+        // Which file ends first depends on the order.
+        return None;
+    }
+    if chance.is_cut && chance.is_random {
+        let often = |ios: &[Io]| {
+            let mut times = Vec::from_iter(places(ios).into_values());
+            times.sort_unstable();
+            times
+        };
+        let [theirs, ours_times] = [often(&fio), often(&ours)];
+        let text = || {
+            format!(
+                "places by the times they were used: fio {}, blkmq {}",
+                theirs.len(),
+                ours_times.len()
+            )
+        };
+        return (theirs != ours_times).then(text).or_else(|| grid(&fio, &ours));
+    }
+    at_first(&fio, &ours)
+}
+
+/// The first I/O that differs.
+fn at_first(fio: &[Io], ours: &[Io]) -> Option<String> {
+    if fio == ours {
+        return None;
+    }
+    let at = fio.iter().zip(ours).take_while(|(fio, ours)| fio == ours).count();
+    let show = |ios: &[Io]| {
+        ios.get(at)
+            .map_or("the end".to_owned(), |io| format!("{} {} {}", io.action, io.offset, io.bytes))
+    };
+    Some(format!(
+        "I/O {at} of {} and {}: fio {}, blkmq {}",
+        fio.len(),
+        ours.len(),
+        show(fio),
+        show(ours)
+    ))
+}
+
+/// The times that each place was used.
+fn places(ios: &[Io]) -> BTreeMap<(u64, u64), u32> {
+    let mut places = BTreeMap::new();
+    for io in ios {
+        *places.entry((io.offset, io.bytes)).or_default() += 1;
+    }
+    places
+}
+
+/// Offsets that lie between those of the grid.
+fn grid(fio: &[Io], ours: &[Io]) -> Option<String> {
+    let first = fio.first()?;
+    let step = fio.iter().fold(0, |step, io| common(step, io.offset.abs_diff(first.offset)));
+    let off = |io: &&Io| step > 0 && io.offset.abs_diff(first.offset) % step != 0;
+    // A few draws may have more in common than their grid.
+    let finer = ours.iter().find(off).filter(|_| fio.len() >= 24)?;
+    Some(format!("offset {} is not on fio's grid of {step} from {}", finer.offset, first.offset))
+}
+
+fn common(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common(b, a % b) }
+}

@@ -1,0 +1,250 @@
+//! Runs a job file with fio and with `blkmq bench`, each in a folder of its own, and collects the outcome. Nothing is
+//! judged here.
+
+use super::draw::{DATA, JobFile};
+use crate::Result;
+use crate::shell::Cmd;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+/// Seconds after which a run is ended: some combinations of options make fio 3.33 wait for ever.
+const LIMIT: u32 = 30;
+const SECTOR: usize = 512;
+/// The bytes of a file that is there beforehand. Neither program writes such a sector.
+const BACKGROUND: u8 = 0x5a;
+
+/// The outcome of a run.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Outcome {
+    /// `None`: it was ended by a signal.
+    pub(super) code: Option<i32>,
+    pub(super) report: Value,
+    /// Standard error, and what stands before the report.
+    pub(super) said: String,
+    /// The I/Os of each log, as they were issued, or as they were completed if a job has several threads.
+    pub(super) places: BTreeMap<String, Vec<Io>>,
+    /// The files that are left.
+    pub(super) files: BTreeMap<String, Left>,
+}
+
+/// An I/O of a log.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Io {
+    /// `read`, `write`, `trim` or `sync`.
+    pub(super) action: &'static str,
+    /// The file, if the log names one.
+    pub(super) file: String,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// A file that is left.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Left {
+    pub(super) bytes: u64,
+    /// The sectors that are not as they were; of a file that was there beforehand.
+    pub(super) changed: Vec<u64>,
+}
+
+/// The outcomes of fio and of `blkmq bench`.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Both {
+    pub(super) fio: Outcome,
+    pub(super) ours: Outcome,
+}
+
+/// The programs, and the folder in which they run.
+pub(super) struct Programs {
+    pub(super) blkmq: String,
+    pub(super) folder: PathBuf,
+}
+
+/// Runs that were started.
+pub(super) struct Running {
+    sides: [(Child, PathBuf); 2],
+}
+
+impl Programs {
+    /// Starts both programs in folders called after `name`; `theirs` and `ours` are alike but where a fault is planted.
+    ///
+    /// # Errors
+    /// If a file cannot be written or a program cannot be started.
+    pub(super) fn start(&self, name: &str, theirs: &JobFile, ours: &JobFile) -> Result<Running> {
+        let place = self.folder.join(name);
+        // Files of an earlier run would count.
+        let _ = fs::remove_dir_all(&place);
+        let fio = format!("timeout {LIMIT} fio");
+        let blkmq = format!("timeout {LIMIT} {} bench --scheduler=none", self.blkmq);
+        Ok(Running {
+            sides: [
+                start(&place.join("fio"), &fio, theirs)?,
+                start(&place.join("ours"), &blkmq, ours)?,
+            ],
+        })
+    }
+}
+
+fn start(folder: &Path, program: &str, file: &JobFile) -> Result<(Child, PathBuf)> {
+    fs::create_dir_all(folder)?;
+    if let Some(bytes) = file.laid {
+        fs::write(folder.join(DATA), vec![BACKGROUND; bytes as usize])?;
+    }
+    fs::write(folder.join("job.fio"), with_logs(file))?;
+    let [out, said] = ["out.json", "said.txt"].map(|name| File::create(folder.join(name)));
+    let line = format!("{program} --output-format=json job.fio");
+    Ok((Cmd::new(&line).start_in(folder, out?, said?)?, folder.to_owned()))
+}
+
+/// Are the I/Os of the job at `at` logged as they are completed? Threads would share a log of I/Os as they are issued, and
+/// fio's null engine issues some twice.
+pub(super) fn by_completion(file: &JobFile, at: usize) -> bool {
+    let settings = file.effective(at);
+    let is_above_one = |name: &str| settings.get(name).is_some_and(|value| *value != "1");
+    is_above_one("numjobs")
+        || (settings.get("ioengine") == Some(&"null") && is_above_one("iodepth"))
+}
+
+/// The job file with logs of the places: by job as they are issued, or by thread if there are several.
+pub(super) fn with_logs(file: &JobFile) -> String {
+    let mut text = file.to_string();
+    for (at, job) in file.jobs.iter().enumerate() {
+        let name = &job.name;
+        let logs = if !by_completion(file, at) {
+            format!("write_iolog={name}.iolog")
+        } else {
+            format!("write_lat_log={name}\nlog_offset=1")
+        };
+        let header = format!("[{name}]\n");
+        text = text.replacen(&header, &format!("{header}{logs}\n"), 1);
+    }
+    text
+}
+
+impl Running {
+    /// Waits for the end of both, and removes what they have left.
+    ///
+    /// # Errors
+    /// If the kernel does not say how a program ended, or a file cannot be read.
+    pub(super) fn finish(self) -> Result<Both> {
+        let [fio, ours] = self.sides.map(|(mut child, folder)| -> Result<Outcome> {
+            let code = child.wait()?.code();
+            let outcome = collect(&folder, code)?;
+            fs::remove_dir_all(&folder)?;
+            Ok(outcome)
+        });
+        Ok(Both { fio: fio?, ours: ours? })
+    }
+}
+
+fn collect(folder: &Path, code: Option<i32>) -> Result<Outcome> {
+    let text = |name: &str| -> Result<String> {
+        Ok(String::from_utf8_lossy(&fs::read(folder.join(name))?).into_owned())
+    };
+    let (out, mut said) = (text("out.json")?, text("said.txt")?);
+    // fio puts its remarks in front of the report.
+    let at = out.find("{\n").unwrap_or(out.len());
+    said += &out[..at];
+    let report = serde_json::from_str(&out[at..]).unwrap_or_default();
+    let mut outcome = Outcome { code, report, said, ..Outcome::default() };
+    let is_laid = text("job.fio")?.starts_with(';');
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if ["out.json", "said.txt", "job.fio"].contains(&name.as_str()) || name.ends_with(".state")
+        {
+            continue;
+        }
+        if name.ends_with(".iolog") {
+            outcome.places.insert(name.clone(), text(&name)?.lines().filter_map(issued).collect());
+        } else if name.ends_with(".log") {
+            if let Some(name) = name.strip_suffix(".log").filter(|name| name.contains("_lat.")) {
+                let lines = text(&format!("{name}.log"))?;
+                outcome
+                    .places
+                    .insert(name.to_owned(), lines.lines().filter_map(completed).collect());
+            }
+        } else {
+            let left = if is_laid && name == DATA {
+                compared(&fs::read(entry.path())?)
+            } else {
+                Left { bytes: entry.metadata()?.len(), changed: Vec::new() }
+            };
+            outcome.files.insert(name, left);
+        }
+    }
+    // Latency logs of submissions and completions have the same I/Os again.
+    outcome.places.retain(|name, _| !name.contains("_slat.") && !name.contains("_clat."));
+    Ok(outcome)
+}
+
+fn compared(bytes: &[u8]) -> Left {
+    let is_changed = |(_, sector): &(usize, &[u8])| sector.iter().any(|byte| *byte != BACKGROUND);
+    let changed = bytes.chunks(SECTOR).enumerate().filter(is_changed).map(|(at, _)| at as u64);
+    Left { bytes: bytes.len() as u64, changed: changed.collect() }
+}
+
+const ACTIONS: [&str; 4] = ["read", "write", "trim", "sync"];
+
+/// A line of an iolog: time, file, action, offset, length.
+fn issued(line: &str) -> Option<Io> {
+    let words = Vec::from_iter(line.split(' '));
+    let [_, file, action, offset, bytes] = words[..] else { return None };
+    // fio says `datasync` for fdatasync. Both flush.
+    let action = if action == "datasync" { "sync" } else { action };
+    let action = ACTIONS.into_iter().find(|known| *known == action)?;
+    // Programs name files of the null engine and of a folder in ways of their own.
+    let file = file.rsplit('/').next().unwrap_or_default().to_owned();
+    let is_sync = action == "sync";
+    let [offset, bytes] = [offset, bytes].map(|word| word.parse().ok().filter(|_| !is_sync));
+    let io = Io { action, file, offset: offset.unwrap_or(0), bytes: bytes.unwrap_or(0) };
+    Some(io)
+}
+
+/// A line of a latency log: time, latency, direction, length, offset. A flush has none.
+fn completed(line: &str) -> Option<Io> {
+    let fields = Vec::from_iter(line.split(',').map(|field| field.trim().parse::<u64>().ok()));
+    let [_, _, Some(direction), Some(bytes), Some(offset), ..] = fields[..] else { return None };
+    let action = *ACTIONS[..3].get(usize::try_from(direction).ok()?)?;
+    Some(Io { action, file: String::new(), offset, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_read() {
+        let io =
+            |action, file: &str, offset, bytes| Io { action, file: file.to_owned(), offset, bytes };
+        assert_eq!(issued("151 data write 98304 16384"), Some(io("write", "data", 98_304, 16_384)));
+        assert_eq!(issued("9 ./data datasync 0 0"), Some(io("sync", "data", 0, 0)));
+        assert_eq!(issued("0 data add"), None);
+        assert_eq!(issued("fio version 3 iolog"), None);
+        assert_eq!(completed("1, 20, 1, 1024, 512, 0"), Some(io("write", "", 512, 1_024)));
+        assert_eq!(completed("1, 20, 3, 0, 0"), None);
+    }
+
+    #[test]
+    fn changed_sectors_are_found() {
+        let mut bytes = vec![BACKGROUND; 2_000];
+        assert_eq!(compared(&bytes), Left { bytes: 2_000, changed: Vec::new() });
+        (bytes[512], bytes[1_999]) = (0, 1);
+        assert_eq!(compared(&bytes).changed, [1, 3]);
+    }
+
+    #[test]
+    fn each_job_has_a_log_of_its_own() {
+        let mut file = JobFile::draw(1);
+        file.global.retain(|it| it.name != "numjobs");
+        file.jobs.truncate(1);
+        file.jobs[0].settings.retain(|it| it.name != "numjobs");
+        assert!(with_logs(&file).contains("[first]\nwrite_iolog=first.iolog\n"));
+        file.jobs[0]
+            .settings
+            .push(super::super::draw::Setting { name: "numjobs", value: "2".to_owned() });
+        assert!(with_logs(&file).contains("[first]\nwrite_lat_log=first\nlog_offset=1\n"));
+    }
+}
