@@ -59,7 +59,14 @@ fn split(text: &str) -> Option<(u128, String)> {
 /// If it is no number with a unit of data, or above 2^64 - 1 bytes.
 pub fn bytes(text: &str, base: KbBase) -> Result<u64, UsageError> {
     const ACCEPTED: &str = "bytes, such as 4096, 4k, 1m, 2g, 1t, 1p";
-    let (number, unit) = split(text).ok_or_else(|| refuse(text, ACCEPTED))?;
+    // A program that computes a size writes `4096.0`.
+    let is_whole = |(digits, fraction): &(&str, &str)| {
+        !digits.is_empty()
+            && digits.bytes().all(|c| c.is_ascii_digit())
+            && fraction.bytes().all(|c| c == b'0')
+    };
+    let plain = text.split_once('.').filter(is_whole).map_or(text, |(digits, _)| digits);
+    let (number, unit) = split(plain).ok_or_else(|| refuse(text, ACCEPTED))?;
     // As observed with fio: an `i` alone has no meaning.
     let (unit, swapped) = match unit.strip_suffix("ib") {
         Some(unit) if !unit.is_empty() => (unit, true),
@@ -161,6 +168,8 @@ mod tests {
             ("512b", 512),
             ("0x200", 512),
             ("1m", 1 << 20),
+            ("16777216.0", 16 << 20),
+            ("4096.", 4096),
             ("3G", 3 << 30),
             ("2tb", 2 << 40),
             ("1p", 1 << 50),
@@ -179,6 +188,9 @@ mod tests {
             "4x",
             "-1",
             "1.5k",
+            "1.0k",
+            "4096.5",
+            ".0",
             "4 k",
             "i",
             "4i",

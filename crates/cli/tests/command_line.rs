@@ -168,7 +168,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --threads=1,,2", &["1 to 4096"]),
     ("bench --threads=4097", &["1 to 4096"]),
     ("bench --output-format=xml", &["normal, json, json+, csv, html, terse"]),
-    ("bench --minimal --terse_version=5", &["accepted: 3"]),
+    ("bench --minimal --terse_version=6", &["accepted: 3, 4, 5"]),
     ("bench --cpus_allowed=a", &["numbers of CPUs, such as 0-3,8"]),
     ("bench --output=", &["--output=: no value"]),
     ("bench --name=", &["the name of a job"]),

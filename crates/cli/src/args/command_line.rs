@@ -16,6 +16,8 @@ pub struct Words {
     pub files: Vec<String>,
     /// Was help asked for?
     pub help: bool,
+    /// The version was asked for.
+    pub version: bool,
 }
 
 /// Takes `args` apart.
@@ -40,6 +42,10 @@ pub fn read(args: &[String]) -> Result<Words, UsageError> {
         };
         if matches!(option, "h" | "help") {
             words.help = true;
+            continue;
+        }
+        if matches!(option, "v" | "version") {
+            words.version = true;
             continue;
         }
         if option.is_empty() {

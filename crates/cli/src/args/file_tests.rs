@@ -141,6 +141,15 @@ fn an_option_at_fios_default_is_accepted() {
 }
 
 #[test]
+fn the_version_is_what_programs_look_for_in_fio() {
+    for option in ["--version", "-v", "--rw=read --version"] {
+        let args = Vec::from_iter(option.split(' ').map(str::to_owned));
+        let Ok(Request::Command(text)) = parse(&args, Time::Real) else { panic!("{option}") };
+        assert!(text.starts_with("fio-3.33-blkmq-") && text.ends_with('\n'), "{text}");
+    }
+}
+
+#[test]
 fn a_job_file_is_shown_as_a_command_line() {
     let file = File::new("shown.fio", 0);
     let text = "[global]\nname=all\nsize=64k\n[one]\ntime_based=0\n[two]\nname=own\nbs=8k\n";
@@ -159,14 +168,21 @@ fn a_job_file_is_shown_as_a_command_line() {
 
 #[test]
 fn several_formats_are_printed_one_after_the_other() {
-    use crate::report::Format;
+    use crate::report::{Format, terse::Version};
     let formats = |line: &str| {
         let plan = plan(line);
         Vec::from_iter([plan.format].into_iter().chain(plan.also))
     };
     assert_eq!(formats("--output-format=json,normal"), [Format::Json, Format::Normal]);
-    assert_eq!(formats("--minimal"), [Format::Terse]);
-    assert_eq!(formats("--append-terse --terse-version=3"), [Format::Normal, Format::Terse]);
+    let terse = Format::Terse;
+    assert_eq!(formats("--minimal"), [terse(Version::V3)]);
+    assert_eq!(formats("--append-terse --terse-version=3"), [Format::Normal, terse(Version::V3)]);
+    assert_eq!(formats("--minimal --terse-version=5"), [terse(Version::V5)]);
+    assert_eq!(
+        formats("--terse-version=4 --output-format=json,terse"),
+        [Format::Json, terse(Version::V4)]
+    );
+    assert!(refusal("--minimal --terse-version=2").contains("accepted: 3, 4, 5"));
     assert!(refusal("--output-format=json,xml").contains("accepted: normal, json, json+, csv"));
     assert!(refusal("--output-format=json,csv --output=x").contains("several formats in one file"));
 }

@@ -31,6 +31,7 @@ mod zone_draft;
 
 use crate::error::UsageError;
 use crate::plan::{Plan, Time};
+use crate::report::as_fio;
 pub use definition::definition;
 pub use nearest::nearest;
 pub use quote::quote;
@@ -42,7 +43,7 @@ pub enum Request {
     Help,
     /// Run this plan, or show it.
     Plan(Box<Plan>),
-    /// Print this text: the job file as a command line.
+    /// Print this text: the job file as a command line, or the version.
     Command(String),
 }
 
@@ -54,6 +55,9 @@ pub fn parse(args: &[String], time: Time) -> Result<Request, UsageError> {
     let words = command_line::read(args)?;
     if words.help {
         return Ok(Request::Help);
+    }
+    if words.version {
+        return Ok(Request::Command(format!("{}\n", as_fio(env!("CARGO_PKG_VERSION")))));
     }
     let sections = sections::collect(words)?;
     let plan = drafts::plan(&sections, args, time)?;

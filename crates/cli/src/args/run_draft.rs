@@ -9,6 +9,7 @@ use crate::plan::{
     StatsChoice, Time, TracePlan, Written, groups, matrix, overlap,
 };
 use crate::report::Format;
+use crate::report::terse;
 use blkmq_engine::{Access, DeviceDepth, GroupSpec, Modes};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ pub struct RunDraft {
     pub format: Format,
     /// Formats of `output_format` behind the first.
     pub also: Vec<Format>,
+    /// `terse_version`.
+    pub terse: terse::Version,
     /// The CPUs of each job.
     pub cpus: Vec<Option<Cpus>>,
     /// `output`.
@@ -109,6 +112,7 @@ impl RunDraft {
             dry_run: false,
             format: Format::Normal,
             also: Vec::new(),
+            terse: terse::Version::default(),
             cpus: Vec::new(),
             output: None,
             report: None,
@@ -153,6 +157,13 @@ impl RunDraft {
         let repeat = self.repeat.unwrap_or(if free_choice { matrix::repeat(self.time) } else { 1 });
         for choice in &mut self.access {
             choice.fill(self.modes)?;
+        }
+        let terse = self.terse;
+        for format in [&mut self.format].into_iter().chain(&mut self.also) {
+            // The version may be given before the format or behind it.
+            if let Format::Terse(version) = format {
+                *version = terse;
+            }
         }
         let notes = self.all_notes(&schedulers);
         let groups = groups::tree(std::mem::take(&mut self.groups), &jobs)?;

@@ -4,6 +4,7 @@ use crate::error::UsageError;
 use crate::report::Format;
 use blkmq_lab::workload::DedupeMode;
 use std::fmt;
+use std::mem::discriminant;
 
 /// A closed set of words.
 pub trait Choice: Copy + PartialEq + 'static {
@@ -102,6 +103,13 @@ impl Choice for DedupeMode {
 
 impl Choice for Format {
     const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
+
+    /// Terse lines have one word in each of their versions.
+    fn word(self) -> &'static str {
+        let is_same = |other: &Self| discriminant(other) == discriminant(&self);
+        let found = Self::WORDS.iter().find(|(_, member)| is_same(member));
+        found.map(|(word, _)| *word).expect("every format has a word")
+    }
 }
 
 macro_rules! print_as_word {

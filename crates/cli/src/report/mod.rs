@@ -27,11 +27,12 @@ mod output;
 pub mod paper;
 pub mod percentile;
 mod ratio;
+mod run_status;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod svg;
 pub mod table;
-mod terse;
+pub mod terse;
 pub mod text_table;
 mod waits;
 
@@ -56,8 +57,8 @@ pub enum Format {
     Csv,
     /// One page with plots.
     Html,
-    /// fio's terse lines, version 3.
-    Terse,
+    /// fio's terse lines.
+    Terse(terse::Version),
 }
 
 impl Format {
@@ -68,7 +69,7 @@ impl Format {
         ("json+", Self::JsonPlus),
         ("csv", Self::Csv),
         ("html", Self::Html),
-        ("terse", Self::Terse),
+        ("terse", Self::Terse(terse::Version::V3)),
     ];
 
     /// The endings of file names that suggest a format.
@@ -110,6 +111,12 @@ impl FromStr for Format {
     }
 }
 
+/// The version that programs which read fio's output look for: fio's, whose schema this is, and ours.
+#[must_use]
+pub fn as_fio(version: &str) -> String {
+    format!("fio-3.33-blkmq-{version}")
+}
+
 /// The report in the given format, ending in a newline; text for the terminal's width.
 #[must_use]
 pub fn render(report: &Report, format: Format) -> String {
@@ -119,7 +126,7 @@ pub fn render(report: &Report, format: Format) -> String {
         Format::JsonPlus => json::render(report, json::Detail::Bins),
         Format::Csv => csv::render(report),
         Format::Html => html::render(report),
-        Format::Terse => terse::render(report),
+        Format::Terse(version) => terse::render(report, version),
     }
 }
 

@@ -54,6 +54,38 @@ pub fn bytes(value: f64) -> String {
     scaled(value, &units)
 }
 
+/// Bytes in powers of 1000 as fio has them, without a blank: `4.10kB`, `33.6GB`.
+#[must_use]
+pub fn decimal_bytes(value: f64) -> String {
+    scaled(value, &[(1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")])
+}
+
+/// A unit of time by fio's name for it.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeUnit {
+    /// `nsec`, `usec` or `msec`.
+    pub name: &'static str,
+    nanos: f64,
+}
+
+impl TimeUnit {
+    /// The largest that leaves at least 1 of `nanos`.
+    #[must_use]
+    pub fn of(nanos: f64) -> Self {
+        let units = [("msec", 1e6), ("usec", 1e3), ("nsec", 1.0)];
+        let units = units.map(|(name, nanos)| Self { name, nanos });
+        units.into_iter().find(|unit| nanos / unit.nanos >= 0.9995).unwrap_or(units[2])
+    }
+
+    /// Nanoseconds in this unit, without its name: three significant digits, or all before the point.
+    #[must_use]
+    pub fn show(self, nanos: f64) -> String {
+        let value = nanos / self.nanos;
+        let digits = if value > 0.0 { 2.0 - value.log10().floor() } else { 0.0 };
+        format!("{value:.*}", digits.clamp(0.0, 9.0) as usize)
+    }
+}
+
 /// Bytes per second: `31.3 GiB/s`.
 #[must_use]
 pub fn bandwidth(value: f64) -> String {
@@ -121,7 +153,14 @@ mod tests {
         assert_eq!(nanos(0.25), "0.25 ns");
         assert_eq!(bytes(4096.0), "4.00 KiB");
         assert_eq!(bandwidth(33.6e9), "31.3 GiB/s");
+        assert_eq!((decimal_bytes(4096.0), decimal_bytes(999.0)), ("4.10kB".into(), "999B".into()));
         assert_eq!(percent(0.1234), "12.3 %");
+        let unit = TimeUnit::of(887_000.0);
+        assert_eq!(unit.name, "usec");
+        let shown = [0.0, 786.0, 51_500.0, 887_000.0, 137e6].map(|nanos| unit.show(nanos));
+        assert_eq!(shown, ["0", "0.786", "51.5", "887", "137000"]);
+        let names = [0.0, 999.0, 999.7, 12e9].map(|nanos| TimeUnit::of(nanos).name);
+        assert_eq!(names, ["nsec", "nsec", "usec", "msec"]);
         assert_eq!(
             (counted(1, "thread"), counted(2, "core")),
             ("1 thread".into(), "2 cores".into())

@@ -9,10 +9,11 @@ use super::job::{Direction, Forgiven, JobResult, Latency, Samples};
 use super::job_figures;
 use super::label::{Varying, scheduler};
 use super::model::{Counters, Device, OpTimes, Report, Run, STAGES, Shared};
-use super::number::{bandwidth, bytes, count, counted, nanos, percent};
+use super::number::{TimeUnit, bandwidth, bytes, count, counted, nanos, percent};
 use super::paper::{Paper, paragraph, push_line};
 use super::percentile::Percentile;
 use super::ratio::ratio;
+use super::run_status;
 use super::text_table::TextTable;
 use super::waits;
 use super::warnings::{limits_of, warnings};
@@ -114,6 +115,10 @@ fn summary(out: &mut Paper, report: &Report, run: &Run) {
     for job in &run.jobs {
         out.push('\n');
         job_summary(out, job);
+    }
+    out.push('\n');
+    for line in run_status::lines(&run.jobs) {
+        push_line(out, 0, &line);
     }
     out.push('\n');
     queue_summary(out, run);
@@ -230,13 +235,12 @@ fn direction_summary(out: &mut Paper, name: &str, direction: &Direction, job: &J
 
 fn times(out: &mut Paper, name: &str, latency: Option<&Latency>) {
     let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return };
-    let line = format!(
-        "{name:>4}: min={}, max={}, avg={}, stdev={}",
-        nanos(latency.0.min() as f64),
-        nanos(latency.0.max() as f64),
-        nanos(latency.0.mean()),
-        nanos(latency.stddev())
-    );
+    // One unit for the line, in parentheses: scripts look for it there.
+    let unit = TimeUnit::of(latency.0.mean());
+    let figures =
+        [latency.0.min() as f64, latency.0.max() as f64, latency.0.mean(), latency.stddev()];
+    let [min, max, avg, stdev] = figures.map(|nanos| unit.show(nanos));
+    let line = format!("{name:>4} ({}): min={min}, max={max}, avg={avg}, stdev={stdev}", unit.name);
     push_line(out, 4, &line);
 }
 
@@ -435,7 +439,7 @@ mod tests {
         [1_000, 3_000].iter().for_each(|ns| latency.0.record(*ns));
         job.end_fsync_ns = Some(5_000_000);
         let text = render(&report);
-        let line = "\n  sync: 2 flushes\n    sync: min=1.00 us, max=3.00 us, avg=2.00 us, stdev=1.41 us\n    \
+        let line = "\n  sync: 2 flushes\n    sync (usec): min=1.00, max=3.00, avg=2.00, stdev=1.41\n    \
                     sync percentiles:\n";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("\n  end_fsync: 5.00 ms\n"), "{text}");

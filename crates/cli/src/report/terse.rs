@@ -1,4 +1,4 @@
-//! The report as fio's terse output, version 3: a line for each job of each run, with fields between semicolons.
+//! The report as fio's terse output, version 3, 4 or 5: a line for each job of each run, with fields between semicolons.
 //!
 //! The fields are those of fio's manual in their order, those of disks behind them where disks are known.
 //! The figures are those of the JSON, in microseconds and KiB.
@@ -10,28 +10,58 @@ use super::model::Report;
 use blkmq_lab::workload::Latencies;
 use serde_json::Value;
 
+/// The fields of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Version {
+    /// Reads and writes.
+    #[default]
+    V3,
+    /// Trims behind writes.
+    V4,
+    /// Behind the bandwidth of each direction, the number of its samples, and least, most, mean, deviation and number
+    /// of those of the rate.
+    V5,
+}
+
+impl Version {
+    fn directions(self) -> &'static [&'static str] {
+        if self == Self::V3 { &["read", "write"] } else { &["read", "write", "trim"] }
+    }
+
+    fn number(self) -> &'static str {
+        match self {
+            Self::V3 => "3",
+            Self::V4 => "4",
+            Self::V5 => "5",
+        }
+    }
+}
+
 /// The places for percentiles in a line.
 const PLACES: usize = 20;
 
 /// The report, a line for each job.
 #[must_use]
-pub fn render(report: &Report) -> String {
+pub fn render(report: &Report, fields: Version) -> String {
     let document = json::value(report);
     let version = document["fio version"].as_str().unwrap_or_default();
     let jobs = document["jobs"].as_array().map_or(&[][..], Vec::as_slice);
     let results = report.runs.iter().flat_map(|run| &run.jobs);
-    let lines = jobs.iter().zip(results).map(|(job, result)| line(version, job, result));
+    let lines = jobs.iter().zip(results).map(|(job, result)| line(fields, version, job, result));
     let disks = Vec::from_iter(report.disks.iter().map(disk)).concat();
     let lines = Vec::from_iter(lines.map(|line| line + &disks));
     format!("{}\n", lines.join("\n"))
 }
 
-fn line(version: &str, job: &Value, result: &JobResult) -> String {
+fn line(version: Version, program: &str, job: &Value, result: &JobResult) -> String {
     let name = job["jobname"].as_str().unwrap_or_default().replace(';', ",");
-    let mut fields =
-        vec!["3".into(), version.into(), name, text(&job["groupid"]), text(&job["error"])];
-    for direction in ["read", "write"] {
+    let mut fields = vec![version.number().into(), program.into(), name];
+    fields.extend(["groupid", "error"].map(|key| text(&job[key])));
+    for direction in version.directions() {
         transfer(&mut fields, &job[direction], result);
+        if version == Version::V5 {
+            samples(&mut fields, &job[direction]);
+        }
     }
     for share in ["usr_cpu", "sys_cpu"] {
         fields.push(format!("{:.6}%", number(&job[share])));
@@ -92,6 +122,13 @@ fn transfer(fields: &mut Vec<String>, of: &Value, job: &JobResult) {
     fields.extend(["bw_mean", "bw_dev"].map(|key| format!("{:.6}", number(&of[key]))));
 }
 
+/// Of the bandwidth their number, of the rate all.
+fn samples(fields: &mut Vec<String>, of: &Value) {
+    fields.extend(["bw_samples", "iops_min", "iops_max"].map(|key| text(&of[key])));
+    fields.extend(["iops_mean", "iops_stddev"].map(|key| format!("{:.6}", number(&of[key]))));
+    fields.push(text(&of["iops_samples"]));
+}
+
 /// Least and most in whole microseconds, mean and deviation with a fraction.
 fn times(fields: &mut Vec<String>, of: &Value) {
     fields.extend(["min", "max"].map(|key| format!("{:.0}", (number(&of[key]) / 1e3).floor())));
@@ -114,10 +151,11 @@ mod tests {
     #[test]
     fn disks_stand_behind_everything_else() {
         let mut report = sample::single();
-        let line = render(&report);
+        let line = render(&report, Version::V3);
         report.disks =
             vec![Disk { name: "vda".into(), read_ios: 7, util: 12.5, ..Disk::default() }];
-        assert_eq!(render(&report), format!("{};vda;7;0;0;0;0;0;0;12.50%\n", line.trim_end()));
+        let with_disk = render(&report, Version::V3);
+        assert_eq!(with_disk, format!("{};vda;7;0;0;0;0;0;0;12.50%\n", line.trim_end()));
     }
 
     /// The names that fio's manual gives to the fields of version 3, without those of disks: 5 of the job, 41 of
@@ -125,7 +163,7 @@ mod tests {
     #[test]
     fn a_line_has_the_fields_of_the_manual_in_their_order() {
         let report = sample::single();
-        let text = render(&report);
+        let text = render(&report, Version::V3);
         let line = text.strip_suffix('\n').expect("a line");
         let fields = Vec::from_iter(line.split(';'));
         assert_eq!(fields.len(), 5 + 2 * 41 + 5 + 7 + 22);
@@ -141,5 +179,30 @@ mod tests {
         let classes = fields[99..].iter().map(|field| field.trim_end_matches('%').parse::<f64>());
         let sum: f64 = classes.map(|share| share.expect("a share")).sum();
         assert!((sum - 100.0).abs() < 0.5, "{sum}");
+    }
+
+    #[test]
+    fn trims_and_samples_stand_where_fio_has_them() {
+        let mut report = sample::single();
+        let job = &mut report.runs[0].jobs[0];
+        job.trim = job.read.clone();
+        let lines = [Version::V3, Version::V4, Version::V5].map(|version| render(&report, version));
+        let [third, fourth, fifth] =
+            lines.each_ref().map(|line| Vec::from_iter(line.trim_end().split(';')));
+        // fio 3.33 has 130, 171 and 189 fields, with the 9 of one disk.
+        assert_eq!([third.len(), fourth.len(), fifth.len()], [121, 162, 180]);
+        assert_eq!([third[0], fourth[0], fifth[0]], ["3", "4", "5"]);
+        assert_eq!((&fourth[1..87], &fourth[128..]), (&third[1..87], &third[87..]));
+        assert_eq!(fourth[87..128], third[5..46], "trims as reads");
+        // 41 fields and 6 of samples for each direction.
+        assert_eq!((&fifth[1..46], &fifth[52..93]), (&third[1..46], &third[46..87]));
+        assert_eq!((&fifth[99..140], &fifth[146..]), (&third[5..46], &third[87..]));
+        let rates = &report.runs[0].jobs[0].read.iops_samples;
+        let mean = format!(
+            "{:.6}",
+            json::value(&report)["jobs"][0]["read"]["iops_mean"].as_f64().unwrap()
+        );
+        assert_eq!((fifth[49], fifth[51]), (mean.as_str(), rates.count.to_string().as_str()));
+        assert!(rates.count > 1 && fifth[46..52] == fifth[140..146]);
     }
 }

@@ -64,7 +64,7 @@ pub fn render(repro: &Repro, format: Format) -> String {
     match format {
         Format::Json => json::render(repro),
         Format::Html => html::render(repro),
-        Format::Normal | Format::JsonPlus | Format::Csv | Format::Terse => {
+        Format::Normal | Format::JsonPlus | Format::Csv | Format::Terse(_) => {
             text::render(repro, terminal::width())
         }
     }

@@ -6,6 +6,7 @@ use crate::devices;
 use crate::error::UsageError;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
 use crate::report::Format;
+use crate::report::terse::Version;
 use blkmq_engine::GroupSpec;
 use std::path::PathBuf;
 
@@ -277,21 +278,26 @@ pub const OPTIONS: &[Opt] = &[
     ),
     output("minimal", "", "fio's terse lines: the same as --output-format=terse", |d, v| {
         if v.flag()? {
-            d.format = Format::Terse;
+            d.format = Format::Terse(Version::default());
         }
         Ok(())
     })
     .flag(),
     output("append_terse", "", "print terse lines behind the results", |d, v| {
         if v.flag()? {
-            d.also.push(Format::Terse);
+            d.also.push(Format::Terse(Version::default()));
         }
         Ok(())
     })
     .flag(),
-    output("terse_version", "3", "the version of terse lines", |_, v| match v.text {
-        "3" => Ok(()),
-        _ => Err(UsageError::new("accepted: 3")),
+    output("terse_version", "3|4|5", "the version of terse lines (default 3)", |d, v| {
+        d.terse = match v.text {
+            "3" => Version::V3,
+            "4" => Version::V4,
+            "5" => Version::V5,
+            _ => return Err(UsageError::new("accepted: 3, 4, 5")),
+        };
+        Ok(())
     }),
     compare("showcmd", "", "print the job file as a command line, and run nothing", |_, v| {
         v.flag().map(drop) // The sections are printed as they were read.

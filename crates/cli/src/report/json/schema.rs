@@ -4,7 +4,7 @@ use super::super::disk::Disk;
 use super::super::job::{Direction, JobResult};
 use super::super::model::{Report, Run};
 use super::super::ratio::ratio;
-use super::super::{number, warnings};
+use super::super::{as_fio, number, warnings};
 use super::Detail;
 use super::map::Map;
 use super::queues::Details;
@@ -168,8 +168,7 @@ impl<'a> Document<'a> {
             groups += run.jobs.iter().map(|job| job.group + 1).max().unwrap_or(0);
         }
         Self {
-            // Programs look for fio's name, and for the version whose schema this is.
-            version: format!("fio-3.33-blkmq-{}", report.version),
+            version: as_fio(&report.version),
             timestamp: report.time_ms / 1000,
             timestamp_ms: report.time_ms,
             time: number::date(report.time_ms),
