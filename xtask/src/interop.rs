@@ -10,6 +10,8 @@ mod files;
 mod fio_coverage;
 mod fio_jobs;
 mod fio_plot;
+mod fio_programs;
+mod fio_readers;
 mod fio_workload;
 mod folder;
 mod log_tools;
@@ -55,6 +57,8 @@ const CHECKS: &[Check] = &[
     Check { name: "fio-logs", requires: Some("fio"), run: measured::logs },
     Check { name: "fio-log-tools", requires: Some("python3"), run: log_tools::check },
     Check { name: "fio-plot", requires: Some("python3"), run: fio_plot::check },
+    Check { name: "fio-readers", requires: Some("fio"), run: fio_readers::check },
+    Check { name: "fio-programs", requires: Some("fio"), run: fio_programs::check },
     Check { name: "report-page", requires: Some(browser::CHROMIUM), run: report_page::check },
     Check { name: "blktrace", requires: Some("blkparse"), run: blktrace::check },
     Check { name: "file-contents", requires: None, run: files::contents },
