@@ -442,7 +442,7 @@ impl Floors {
     }
 
     /// Looks at the I/Os that are outstanding: `show` shows each, or the oldest of those that wait in one line. Under a
-    /// policy that charges by `capacity`. O(groups with floors), and what is shown.
+    /// policy that charges by `capacity`. O(groups with floors), and the I/Os that are shown.
     pub fn look(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! How goals stand, and what is taken for them: the words in which the controller answers those that ask.
+//! The state of goals, and the lengths, depths and rates that are taken for them, in the words of their attribute.
 
 use super::pace::TIERS;
 use blkmq_core::{GroupId, Nanos, Op};

@@ -90,7 +90,7 @@ pub(super) struct Learner {
     window: Window,
     /// The most device time in the device; `u64::MAX` for no bound.
     bound: u64,
-    /// The rate of the saturated device, and what was outstanding then.
+    /// The rate of the saturated device, and the device time that was outstanding then.
     reference: u64,
     crowd: u64,
     /// The time at which they were seen last.

@@ -77,7 +77,7 @@ struct Mclock {
     inflight: u64,
     /// Requests in flight.
     issued: u32,
-    /// Finds the bound of what is in flight, while nothing is told of the device.
+    /// Finds the bound of the requests in flight, while nothing is told of the device.
     learner: Learner,
     picked: Picked,
 }
