@@ -128,7 +128,7 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     for (name, access) in Access::ALL {
         for fua in [false, true] {
             let (mut fates, mut asked) = (FlushFates::default(), 0);
-            let drawn = (1..=10_000).filter(|seed| {
+            let drawn = (1..=12_000).filter(|seed| {
                 let scenario = Scenario::draw(*seed);
                 let cache = scenario.device().expect("drawn devices exist").shape.cache;
                 (scenario.access, cache) == (access, WriteCache::Back { fua })

@@ -242,7 +242,7 @@ impl Goals {
         if !is_owed {
             self.pace.charge(tier, now, cost);
         }
-        self.shares.charge(io.group, cost);
+        self.shares.charge(io.group, cost, 1);
         self.floors.charge(io, now, joined);
         if self.control.depth().is_some() && self.floors.covers(io.group) {
             // It takes the bound off.
@@ -299,7 +299,7 @@ impl Goals {
         let cost = pace::cost(io) * u64::from(requests);
         // Nothing is taken from a group with a goal.
         self.pace.charge(self.treated(io.group).tier, at, cost);
-        self.shares.charge(io.group, cost);
+        self.shares.charge(io.group, cost, requests);
         self.floors.charge(io, at, false);
         // A share of a window is the same share of its samples.
         self.completed(io, at);

@@ -11,9 +11,23 @@ use blkmq_core::{GroupId, Nanos};
 struct Group {
     parent: u16,
     weight: u32,
-    /// The cost of its requests in this window, and of those of the groups below it.
-    used: u64,
-    all: u64,
+    used: Used,
+    /// The same with the groups below it.
+    all: Used,
+}
+
+/// The I/Os of a window.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    cost: u64,
+    ios: u64,
+}
+
+impl Used {
+    fn add(&mut self, cost: u64, ios: u64) {
+        self.cost = self.cost.saturating_add(cost);
+        self.ios += ios;
+    }
 }
 
 #[derive(Default)]
@@ -39,9 +53,10 @@ impl Shares {
         }
     }
 
-    pub(super) fn charge(&mut self, group: GroupId, cost: u64) {
+    /// So many I/Os of `group` have this cost together.
+    pub(super) fn charge(&mut self, group: GroupId, cost: u64, ios: u32) {
         let at = if usize::from(group.0) < self.groups.len() { usize::from(group.0) } else { 0 };
-        self.groups[at].used = self.groups[at].used.saturating_add(cost);
+        self.groups[at].used.add(cost, ios.into());
     }
 
     /// The window is over: adds it up.
@@ -49,9 +64,9 @@ impl Shares {
         self.groups.iter_mut().for_each(|group| group.all = group.used);
         for at in self.order.iter().rev() {
             let Group { parent, all, .. } = self.groups[usize::from(*at)];
-            self.groups[usize::from(parent)].all += all;
+            self.groups[usize::from(parent)].all.add(all.cost, all.ios);
         }
-        self.lately = self.a_second(self.groups[0].all, elapsed);
+        self.lately = self.a_second(self.groups[0].all.cost, elapsed);
         if is_free {
             self.free = self.lately;
         }
@@ -59,7 +74,7 @@ impl Shares {
 
     /// The next window begins.
     pub(super) fn restart(&mut self) {
-        self.groups.iter_mut().for_each(|group| group.used = 0);
+        self.groups.iter_mut().for_each(|group| group.used = Used::default());
     }
 
     fn a_second(&self, cost: u64, elapsed: Nanos) -> u64 {
@@ -75,23 +90,25 @@ impl Shares {
             let Group { parent, weight, .. } = self.groups[usize::from(at)];
             let rival = |it: &&u16| self.groups[usize::from(**it)].parent == parent && **it != at;
             let others = self.order.iter().filter(rival).map(|it| self.groups[usize::from(*it)]);
-            let others: u64 = others.filter(|it| it.all > 0).map(|it| u64::from(it.weight)).sum();
+            let others: u64 =
+                others.filter(|it| it.all.cost > 0).map(|it| u64::from(it.weight)).sum();
             let above = self.groups[usize::from(parent)];
-            let others = others + if above.used > 0 { u64::from(DEFAULT_WEIGHT) } else { 0 };
+            let others = others + if above.used.cost > 0 { u64::from(DEFAULT_WEIGHT) } else { 0 };
             due = due * u128::from(weight) / u128::from(u64::from(weight) + others).max(1);
             at = parent;
         }
         due
     }
 
-    /// Has `group` its share, and would what it has outstanding take longer than `goal` with all of it, if an I/O takes
-    /// `mean` nanoseconds? O(groups) for each group above it.
+    /// Returns whether `group` has its share and a queue of its own that would take longer than `goal` with all of the share,
+    /// if an I/O takes `mean` nanoseconds. One I/O at a time is no queue. O(groups) for each group above it.
     pub(super) fn explain(&self, group: GroupId, elapsed: Nanos, mean: u64, goal: Nanos) -> bool {
         let Some(own) = self.groups.get(usize::from(group.0)) else { return false };
-        let has = u128::from(self.a_second(own.all, elapsed));
+        let has = u128::from(self.a_second(own.all.cost, elapsed));
         let due = self.due(group);
-        // Little's law: what comes in a second, times how long each stays, is outstanding.
-        has > 0 && has * 10 >= due * 9 && has * u128::from(mean) > due * u128::from(goal.0)
+        // Little's law: the I/Os of a second, times the time of each, are outstanding.
+        let queues = 2 * u128::from(own.all.ios) * u128::from(mean) > 3 * u128::from(elapsed.0);
+        queues && has * 10 >= due * 9 && has * u128::from(mean) > due * u128::from(goal.0)
     }
 }
 
@@ -117,8 +134,8 @@ mod tests {
     }
 
     fn explains(shares: &mut Shares, used: [u64; 2], mean: u64) -> bool {
-        shares.charge(GroupId(1), used[0]);
-        shares.charge(GroupId(2), used[1]);
+        shares.charge(GroupId(1), used[0], 4_000);
+        shares.charge(GroupId(2), used[1], 4_000);
         shares.measure(SECOND, true);
         shares.restart();
         shares.explain(GroupId(1), SECOND, mean, Nanos(MS))
@@ -135,14 +152,17 @@ mod tests {
         assert!(!explains(&mut heavy, [50, 50], 13 * MS / 10), "it is due more");
         assert!(explains(&mut heavy, [90, 10], 13 * MS / 10));
         assert!(explains(&mut equal, [50, 0], 2 * MS), "it is alone");
+        equal.charge(GroupId(1), 50, 10);
+        equal.measure(SECOND, true);
+        assert!(!equal.explain(GroupId(1), SECOND, 100 * MS, Nanos(MS)), "one I/O at a time");
     }
 
     #[test]
     fn what_the_device_does_when_nothing_is_taken_is_shared() {
         let mut equal = shares(&[(1, 0, 100), (2, 0, 100)]);
         explains(&mut equal, [10, 90], MS);
-        equal.charge(GroupId(1), 10);
-        equal.charge(GroupId(2), 2);
+        equal.charge(GroupId(1), 10, 4_000);
+        equal.charge(GroupId(2), 2, 4_000);
         equal.measure(SECOND, false);
         assert!(!equal.explain(GroupId(1), SECOND, 2 * MS, Nanos(MS)), "10 of 100, not of 12");
     }
@@ -150,9 +170,9 @@ mod tests {
     #[test]
     fn a_share_is_one_of_the_group_above() {
         let mut tree = shares(&[(3, 0, 100), (2, 0, 300), (1, 3, 100), (4, 3, 300)]);
-        tree.charge(GroupId(4), 10);
+        tree.charge(GroupId(4), 10, 4_000);
         assert!(explains(&mut tree, [10, 140], 2 * MS), "a quarter of a quarter of 160");
-        tree.charge(GroupId(4), 10);
+        tree.charge(GroupId(4), 10, 4_000);
         assert!(!explains(&mut tree, [5, 145], 2 * MS));
     }
 }

@@ -206,7 +206,8 @@ impl Learner {
     /// What was found about bounds is not believed any longer than this.
     fn forget(&mut self, now: u64, span: u64) {
         (self.good, self.slow, self.unfair) = (0, 0, 0);
-        self.until = now + self.belief.max(span * BELIEVED);
+        // A device may be silent for as long as time lasts.
+        self.until = now.saturating_add(self.belief.max(span.saturating_mul(BELIEVED)));
         self.belief = (2 * self.belief).min(LONGEST_BELIEF);
     }
 
@@ -218,7 +219,7 @@ impl Learner {
 
     /// Was the rate of the saturated device seen a short time ago? If not, it is looked at now.
     fn is_checked(&mut self, now: u64, span: u64) -> bool {
-        let checked = now < self.checked + FRESH.max(span * 4);
+        let checked = now - self.checked < FRESH.max(span.saturating_mul(4));
         if !checked {
             self.phase = Phase::Wide;
         }
@@ -248,7 +249,7 @@ impl Learner {
                 // In proportion, since what a group has in the device is its part of what the device does.
                 self.bound = (seen.inside.min(bound) / 1_000 * got).max(1);
             } else if self.is_checked(now, span) {
-                self.resigned = now + self.resigns;
+                self.resigned = now.saturating_add(self.resigns);
                 self.resigns = (2 * self.resigns).min(8 * LONGEST_BELIEF);
                 self.unfair = 0;
                 self.bound = bound.max(self.good) + bound / 2;

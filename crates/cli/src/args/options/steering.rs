@@ -115,8 +115,8 @@ pub const OPTIONS: &[Opt] = &[
     ),
     job(
         "continue_on_error",
-        "none, read, write, io, verify, all",
-        "I/Os that fail with EIO and do not end the job; they are counted",
+        "WORD",
+        "none, read, write, io, verify, all: the I/Os that may fail with EIO without ending the job; they are counted",
         |d, v| {
             let found = OnError::NAMES.iter().find(|(_, name)| *name == v.text);
             let (on_error, _) = found
