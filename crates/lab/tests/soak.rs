@@ -128,7 +128,8 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     for (name, access) in Access::ALL {
         for fua in [false, true] {
             let (mut fates, mut asked) = (FlushFates::default(), 0);
-            let drawn = (1..=12_000).filter(|seed| {
+            let has_all = |it: &FlushFates| it.succeeded > 1000 && it.failed > 5 && it.requeued > 5;
+            let drawn = (1..=20_000).filter(|seed| {
                 let scenario = Scenario::draw(*seed);
                 let cache = scenario.device().expect("drawn devices exist").shape.cache;
                 (scenario.access, cache) == (access, WriteCache::Back { fua })
@@ -138,9 +139,12 @@ fn soak_seeds_draw_flushes_of_every_kind() {
                 fates.failed += flushes.failed;
                 fates.requeued += flushes.requeued;
                 asked += stats.flushes.asked;
+                if has_all(&fates) {
+                    break;
+                }
             }
             println!("{name}, fua={}: {asked} asked for, {fates:?}", u8::from(fua));
-            assert!(fates.succeeded > 1000 && fates.failed > 5 && fates.requeued > 5, "{fates:?}");
+            assert!(has_all(&fates), "{fates:?}");
             assert!(4 * asked > 5 * fates.ended(), "and many are shared");
         }
     }
