@@ -85,7 +85,7 @@ fn fio(options: &str) -> Result<Value> {
 
 fn ours(options: &str) -> Result<Value> {
     let line = format!(
-        "{BLKMQ} sim --scheduler=none --device=null,discard=1 --output-format=json --name=check {options}"
+        "{BLKMQ} sim --scheduler=none --ioengine=null --output-format=json --name=check {options}"
     );
     parse(&Cmd::new(&line).output()?)
 }
