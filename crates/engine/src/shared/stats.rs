@@ -65,6 +65,7 @@ pub(crate) struct SubmitterCounters {
     pub(crate) contended: Counter,
     pub(crate) waited: Counter,
     /// The ticks at the end of the last wait that was measured.
+    #[cfg(feature = "compare")]
     pub(crate) measured_at: Counter,
     pub(crate) merges_skipped: Counter,
     pub(crate) parked: Counter,
