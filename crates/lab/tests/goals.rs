@@ -12,7 +12,7 @@ use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
 use blkmq_engine::{Completion, Config, GoalsStatus, Io};
 use blkmq_lab::{Client, Costs, Habits, Payload, Plan, Subject, Want, World};
-use blkmq_sched::{GoalState, Taken, registry};
+use blkmq_sched::{GoalState, Options, Taken, registry};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -106,9 +106,12 @@ fn run(cell: Cell, scheduler: &str, goal: Option<u64>, writers: u16) -> Measured
     let device = devices::parse(cell.device, &machine).expect("a device");
     let words = goal.map_or(String::new(), |goal| format!("p99_read={goal}"));
     let (tree, [victim, flood]) = pair([("victim", &words), ("flood", "")]);
-    let factory = registry::find(scheduler).expect("it is registered");
+    let (name, options) = scheduler.split_once(':').unwrap_or((scheduler, ""));
+    let factory = registry::find(name).expect("it is registered");
     let config = Config { submitters: 1 + writers, groups: tree, depth: 64, ..device.config() };
-    let subject = Subject::new(config.scheduler(factory), Nanos::from_secs(1), None);
+    let options = Options::parse(factory.attributes, options).expect("right");
+    let config = Config { options, ..config.scheduler(factory) };
+    let subject = Subject::new(config, Nanos::from_secs(1), None);
     let subject = subject.expect("a possible queue");
     let ended = [Ended::default(), Ended::default()];
     let until = cell.seconds * 1_000 * MS;
@@ -192,8 +195,9 @@ fn a_goal_is_kept_on_flash_behind_nvme() {
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn an_infeasible_goal_is_called_so_and_costs_the_writers_nothing() {
-    for (cell, goal) in [(DISK, 3_000), (CLOUD, 500), (SATA, 30), (NVME, 30)] {
-        for scheduler in SCHEDULERS {
+    for (cell, goal) in [(SATA, 30), (DISK, 3_000), (CLOUD, 500), (NVME, 30)] {
+        // The bound that mclock finds for shares is another in each run, and no cost of the goal.
+        for scheduler in SCHEDULERS.map(|it| if it == "mclock" { "mclock:learn=0" } else { it }) {
             let early = run(Cell { seconds: 5, ..cell }, scheduler, Some(goal), 2);
             let status = early.status.expect("there is a goal");
             let report = status.goals[0];

@@ -10,6 +10,8 @@ use blkmq_core::{Instant, Nanos};
 
 /// No trial before this, whatever the signs.
 const LEAST: Nanos = Nanos::from_secs(5);
+/// The time for which nothing is learned after the goal was given up.
+const SETTLES: Nanos = Nanos::from_secs(3);
 /// Without a sign the first trial is after this time, and later ones after up to the second.
 const FIRST: Nanos = Nanos::from_secs(120);
 const LONGEST: Nanos = Nanos::from_secs(960);
@@ -19,7 +21,7 @@ const KEPT: Nanos = Nanos::from_secs(60);
 const SPELL: Nanos = Nanos::from_secs(1);
 const ENOUGH: u32 = 5;
 /// So many of them in a row are a sign.
-const SIGNS: u8 = 2;
+const SIGNS: u8 = 3;
 /// The usual percentile follows the last one by this part of the difference.
 const SLOWLY: u64 = 8;
 
@@ -61,8 +63,8 @@ impl Rest {
     pub(super) fn begin(&mut self, now: Instant) {
         (self.began, self.until) = (now, now + self.length);
         self.length = Nanos((2 * self.length.0).min(LONGEST.0));
-        // What the device holds now ends first.
-        (self.since, self.seen) = (now, (0, Nanos::ZERO));
+        // The first seconds show the end of what was taken, and not what the device does by itself.
+        (self.since, self.seen) = (now + SETTLES, (0, Nanos::ZERO));
         (self.usual, self.good, self.kept) = (Nanos::ZERO, 0, None);
     }
 
@@ -86,6 +88,9 @@ impl Rest {
         if now >= self.until {
             self.tried = None;
             return true;
+        }
+        if now < self.since {
+            return false;
         }
         self.seen = (self.seen.0 + ios, self.seen.1.max(p99));
         if now.since(self.since) < SPELL || self.seen.0 < ENOUGH {
