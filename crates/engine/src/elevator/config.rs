@@ -5,7 +5,6 @@ use crate::trace::Tap;
 use crate::{StatsMode, WriteCache};
 use blkmq_core::Limits;
 use blkmq_sched::GroupChange;
-use blkmq_sched::floors::FloorMember;
 use blkmq_sched::goals::Member;
 
 /// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may
@@ -67,10 +66,8 @@ pub(crate) struct Tuning {
     pub(crate) async_depth: u32,
     /// Changes to the tree of groups.
     pub(crate) regroup: Vec<GroupChange>,
-    /// All groups, for the controller of latency goals.
+    /// All groups, for the controller of latency goals and the account of floors.
     pub(crate) members: Vec<Member>,
-    /// The same for the account of floors.
-    pub(crate) floors: Vec<FloorMember>,
     /// The statistics to keep about groups.
     pub(crate) stats: StatsMode,
     /// The fates of traces, by elevator from the last one on.

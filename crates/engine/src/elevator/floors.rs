@@ -1,11 +1,12 @@
 //! Floors: connects the account of `blkmq_sched::floors` with an elevator, whose runner alone touches it.
 //!
-//! The account is told of every request that ends under a policy that charges device time, and looks at the others every
-//! tenth of a second. The lobby learns from it how often a group needs a slot, so that slots go to floors first.
+//! The runner tells the account of every request that ends under a policy that charges device time. Every tenth of a second
+//! the account looks at the requests that have not ended. The lobby learns from it how often a group needs a slot, so that slots go to floors first.
 
 use super::{Done, Elevator};
 use blkmq_core::{IoMeta, Op};
-use blkmq_sched::floors::{FloorMember, FloorPlace};
+use blkmq_sched::floors::FloorPlace;
+use blkmq_sched::goals::Member;
 use blkmq_sched::{Floors, Scheduler};
 
 /// Tells the account of a request that has ended.
@@ -21,7 +22,7 @@ pub(super) fn completed(floors: &mut Floors, policy: &dyn Scheduler, io: &IoMeta
 
 impl Elevator {
     /// Follows a change of the groups: an account is kept while one of them has a floor and the policy keeps floors.
-    pub(crate) fn tune_floors(&mut self, members: &[FloorMember]) {
+    pub(crate) fn tune_floors(&mut self, members: &[Member]) {
         let some = members.iter().any(|member| !member.reserve.is_none());
         let capacity = self.policy.capacity().filter(|_| some);
         self.with_floors(|floors| {

@@ -242,7 +242,7 @@ impl Elevator {
         self.counts_groups = counting::counts(&*self.policy, tuning.stats.level);
         self.regroup(&tuning.regroup);
         self.tune_goals(&tuning.members);
-        self.tune_floors(&tuning.floors);
+        self.tune_floors(&tuning.members);
         self.env.count_notes();
         self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(Tapping::Keep));
         self.front_merges = self.policy.front_merges();

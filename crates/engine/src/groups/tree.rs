@@ -6,7 +6,6 @@ use super::limits::IoMax;
 use super::promise::Promise;
 use blkmq_core::GroupId;
 use blkmq_sched::GroupChange;
-use blkmq_sched::floors::FloorMember;
 use blkmq_sched::goals::Member;
 
 /// The weight of a group unless it is set.
@@ -249,23 +248,13 @@ impl GroupTree {
         self.groups.iter().any(|group| !group.promise.goal.is_none())
     }
 
-    /// The groups as the controller of latency goals knows them.
+    /// The groups as the controller of latency goals and the account of floors know them.
     pub(crate) fn members(&self) -> Vec<Member> {
         let member = |group: &Group| Member {
             group: group.id,
             parent: group.parent,
             weight: group.weight,
             goal: group.promise.goal,
-            reserve: group.promise.guarantee.reserve,
-        };
-        self.groups.iter().map(member).collect()
-    }
-
-    /// The groups as the account of floors knows them.
-    pub(crate) fn floors(&self) -> Vec<FloorMember> {
-        let member = |group: &Group| FloorMember {
-            group: group.id,
-            parent: group.parent,
             reserve: group.promise.guarantee.reserve,
         };
         self.groups.iter().map(member).collect()

@@ -269,7 +269,7 @@ fn build_shards<P>(
         let mut elevator =
             Elevator::new(elevator_config, policy, env, Arc::clone(&counters), watches);
         elevator.regroup(&GroupTree::default().changes(&plan.groups));
-        elevator.tune_floors(&plan.groups.floors());
+        elevator.tune_floors(&plan.groups.members());
         let (lanes, completions) = (lanes.collect(), Completions::new(table));
         built.runners.push(Runner::new(
             elevator,

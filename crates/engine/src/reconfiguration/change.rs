@@ -256,7 +256,6 @@ fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
         async_depth: to.effective_async_depth(),
         regroup: from.groups.changes(&to.groups),
         members: to.groups.members(),
-        floors: to.groups.floors(),
         stats: to.stats,
         tapping: Vec::new(),
         unobserved: false,

@@ -20,6 +20,7 @@ mod cover;
 #[cfg(test)]
 mod tests;
 
+use crate::goals::Member;
 use crate::{Capacity, Rate};
 use alloc::vec::Vec;
 use blkmq_core::{GroupId, Instant, Nanos};
@@ -40,17 +41,6 @@ const MEAN_OF: u64 = 16;
 const MILLION: u64 = 1_000_000;
 /// No floor.
 const NONE: u16 = u16::MAX;
-
-/// A group as the account knows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FloorMember {
-    /// Its number; the root is not in the list.
-    pub group: GroupId,
-    /// The group above it, which comes earlier in the list or is the root.
-    pub parent: GroupId,
-    /// Its floor. None: it has none of its own.
-    pub reserve: Rate,
-}
 
 /// The cause of a floor that was missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -273,12 +263,12 @@ impl Watched {
         }
     }
 
-    /// Had it I/Os outstanding all the time?
+    /// Returns whether the group had I/Os outstanding all the time.
     fn is_covered(&self, second: u64) -> bool {
         self.cover.idle(second) <= MOST_IDLE
     }
 
-    /// Is it less than its floor?
+    /// Returns whether `done` is less than the floor.
     fn is_missed(&self, done: u64) -> bool {
         let edges = (2 * self.largest).min(self.due / 2);
         done + edges < self.due - self.due / 100
@@ -387,7 +377,7 @@ impl Floors {
 
     /// Follows a change of the groups or of the capacity. Floors that are as before keep their counts. O(groups), and of the
     /// floors the square.
-    pub fn set(&mut self, members: &[FloorMember], capacity: Capacity) {
+    pub fn set(&mut self, members: &[Member], capacity: Capacity) {
         self.capacity = capacity;
         let last = members.iter().map(|member| usize::from(member.group.0)).max().unwrap_or(0);
         let mut known = core::mem::take(&mut self.watched);

@@ -1,22 +1,29 @@
 //! The account alone, beside a device that ends I/Os at given times.
 
 use super::*;
+use crate::Goal;
 use alloc::vec::Vec;
 
 const CAPACITY: Capacity = Capacity { iops: 1_000, bps: 1 << 40, safe_percent: 90 };
 /// The cost of an I/O.
 const COST: Nanos = Nanos(SECOND / 1_000);
 
-fn member(group: u16, parent: u16, iops: u64) -> FloorMember {
+fn member(group: u16, parent: u16, iops: u64) -> Member {
     let reserve = Rate { iops, ..Rate::default() };
-    FloorMember { group: GroupId(group), parent: GroupId(parent), reserve }
+    Member {
+        group: GroupId(group),
+        parent: GroupId(parent),
+        weight: 100,
+        goal: Goal::default(),
+        reserve,
+    }
 }
 
 fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-fn account(members: &[FloorMember]) -> Floors {
+fn account(members: &[Member]) -> Floors {
     let mut floors = Floors::new(CAPACITY);
     floors.set(members, CAPACITY);
     floors.look(Instant::ZERO, CAPACITY, |_| {});
