@@ -196,7 +196,8 @@ fn a_goal_is_kept_on_flash_behind_nvme() {
 #[ignore = "long; cargo xtask soak runs it"]
 fn an_infeasible_goal_is_called_so_and_costs_the_writers_nothing() {
     for (cell, goal) in [(SATA, 30), (DISK, 3_000), (CLOUD, 500), (NVME, 30)] {
-        // The bound that mclock finds for shares is another in each run, and no cost of the goal.
+        // Two bounds keep the rate of mclock's device time on a disk of a cloud: under the smaller one the reader has more of
+        // it, and the writers less. The search for a bound ends at either, with or without a goal.
         for scheduler in SCHEDULERS.map(|it| if it == "mclock" { "mclock:learn=0" } else { it }) {
             let early = run(Cell { seconds: 5, ..cell }, scheduler, Some(goal), 2);
             let status = early.status.expect("there is a goal");

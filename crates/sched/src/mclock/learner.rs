@@ -26,7 +26,7 @@ const FAST: [u64; 2] = [980, 950];
 const WORTH: u64 = 700;
 /// A group lacks its share if it has less than this of it, in thousandths, and less than the second if the bound costs
 /// the device some of its rate; and may get it if it has at least this.
-const FAIR: [u64; 2] = [990, 965];
+const FAIR: [u64; 2] = [990, 980];
 const IN_REACH: u64 = 500;
 /// The most windows without a bound.
 const MOST_SATURATED: u8 = 16;
@@ -217,7 +217,7 @@ impl Learner {
             && seen.outstanding <= self.crowd + self.crowd / 8 + 1
     }
 
-    /// Was the rate of the saturated device seen a short time ago? If not, it is looked at now.
+    /// Returns whether the rate of the saturated device was seen a short time ago; if not, the next window is wide.
     fn is_checked(&mut self, now: u64, span: u64) -> bool {
         let checked = now - self.checked < FRESH.max(span.saturating_mul(4));
         if !checked {
@@ -241,6 +241,8 @@ impl Learner {
             self.checked = now;
             self.bound = seen.inside + seen.inside / 8;
         }
+        // Where the requests that are never refused cost more than the bound, neither it nor half as much again holds any back.
+        self.bound = self.bound.max(seen.inside / 4 * 3);
         let bound = self.bound;
         let fast = self.is_fast(seen);
         if (IN_REACH..FAIR[usize::from(!fast)]).contains(&got) && now >= self.resigned {

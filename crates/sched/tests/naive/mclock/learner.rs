@@ -160,7 +160,7 @@ impl Learner {
         self.beliefs += 1;
     }
 
-    /// Is the rate of the saturated device known? If not, the next window is for that.
+    /// Returns whether the rate of the saturated device is known; if not, the next window is for that.
     fn knows(&mut self, now: u64, span: u64) -> bool {
         let known = now < self.checked + SECOND.max(4 * span);
         if !known {
@@ -175,10 +175,12 @@ impl Learner {
             bound = means.inside + means.inside / 8;
             (self.saturated, self.checked, self.bound) = (means.rate, now, Some(bound));
         }
+        bound = bound.max(means.inside / 4 * 3);
+        self.bound = Some(bound);
         let thousandths = |n: u64| self.saturated / 1_000 * n;
         let enough = thousandths(if means.many { 980 } else { 950 });
         let fast = means.rate >= enough && means.outstanding <= self.crowd + self.crowd / 8 + 1;
-        let lacks = got >= 500 && got < if fast { 990 } else { 965 };
+        let lacks = got >= 500 && got < if fast { 990 } else { 980 };
         if lacks && now >= self.resigned {
             if means.rate >= thousandths(700) {
                 self.unfair = bound;
