@@ -69,7 +69,7 @@ fn a_floor_has_the_slots_that_it_takes_whatever_the_weights() {
     }
 }
 
-/// The same on a device without a queue of its own: 998 of 5000 reads.
+/// Floors are kept on a device that takes eight requests, and has no queue of its own.
 #[test]
 fn a_floor_has_the_slots_that_it_takes_among_three_groups() {
     let report = sim(

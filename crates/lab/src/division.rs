@@ -4,7 +4,7 @@ use crate::Payload;
 use blkmq_core::{IoFlags, Limits, Op};
 use blkmq_engine::Io;
 
-/// Does the device take `io` as it is? Checks each limit by itself.
+/// Returns whether the device takes `io` whole. Checks each limit by itself.
 pub(crate) fn takes_whole(limits: &Limits, io: &Io<Payload>) -> bool {
     let chunk = u64::from(limits.chunk_sectors);
     let last = io.sector + u64::from(io.sectors.max(1)) - 1;
@@ -13,7 +13,7 @@ pub(crate) fn takes_whole(limits: &Limits, io: &Io<Payload>) -> bool {
         && (chunk == 0 || io.sector / chunk == last / chunk)
 }
 
-/// May `io` be divided for the latency goal of a group?
+/// Returns whether `io` may be divided for the latency goal of a group.
 pub(crate) fn may_be_shortened(io: &Io<Payload>) -> bool {
     let is_data = matches!(io.op, Op::Read | Op::Write);
     is_data && !io.flags.intersects(IoFlags::PREFLUSH | IoFlags::FUA) && io.sectors > SHORTEST

@@ -285,7 +285,7 @@ pub trait Scheduler: Send {
         None
     }
 
-    /// Does the policy bound what the device holds, as it is set now? Without a bound, requests wait in a device with a deep
+    /// Returns whether the policy, as it is set now, bounds what the device holds. Without a bound, requests wait in a device with a deep
     /// queue, where no floor helps them.
     fn bounds_device(&self) -> bool {
         false

@@ -20,24 +20,24 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Has blkmq refused the file with these words?
+    /// Returns whether blkmq has refused the file with these words.
     fn is_refused(&self, words: &str) -> bool {
         self.kind == Kind::Status
             && self.both.fio.code == Some(0)
             && self.both.ours.said.contains(words)
     }
 
-    /// Has a job such options?
+    /// Returns whether a job has such options.
     fn has_job(&self, is: impl Fn(&BTreeMap<&'static str, &str>) -> bool) -> bool {
         (0..self.file.jobs.len()).any(|at| is(&self.file.effective(at)))
     }
 
-    /// Is it about what was done, and not about words or figures?
+    /// Returns whether the difference is about I/Os that were done, and not about words or figures.
     fn is_of_ios(&self) -> bool {
         matches!(self.kind, Kind::Work | Kind::Places | Kind::Files | Kind::Syncs)
     }
 
-    /// Has fio counted short reads?
+    /// Returns whether fio has counted short reads.
     fn has_short_reads(&self) -> bool {
         rows(&self.both.fio.report).iter().any(|row| row["read"]["short_ios"].as_u64() > Some(0))
     }

@@ -98,7 +98,7 @@ fn start(folder: &Path, program: &str, file: &JobFile) -> Result<(Child, PathBuf
     Ok((Cmd::new(&line).start_in(folder, out?, said?)?, folder.to_owned()))
 }
 
-/// Are the I/Os of the job at `at` logged as they are completed? Threads would share a log of I/Os as they are issued, and
+/// Returns whether the I/Os of the job at `at` are logged as they are completed. Threads would share a log of I/Os as they are issued, and
 /// fio's null engine issues some twice.
 pub(super) fn by_completion(file: &JobFile, at: usize) -> bool {
     let settings = file.effective(at);

@@ -160,7 +160,7 @@ fn written(section: &Section) -> Vec<(String, String)> {
         let name = match (option.name, setting.name.as_str()) {
             // An option of its own in fio.
             (_, "fdatasync") => "fdatasync",
-            // What fio calls them in its reports.
+            // Their names in fio's reports.
             ("iodepth_batch_submit", _) => "iodepth_batch",
             ("blockalign", _) => "ba",
             ("mem_align", _) => "iomem_align",

@@ -104,8 +104,8 @@ fn stats<P: Send + 'static>(
     names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
 }
 
-/// How the floor of a group was kept, if it has one: what it lacked in nanoseconds, the seconds that were judged, and
-/// those that were missed, in all and by cause.
+/// The account of a group's floor, if it has one: the time that it lacked in nanoseconds, the seconds that were judged, and
+/// the missed seconds, in all and by cause.
 fn floor(groups: &GroupTree, id: GroupId, times: &QueueTimes) -> Vec<(String, Reading)> {
     let has_floor = groups.get(id).is_some_and(|it| !it.promise.guarantee.reserve.is_none());
     if !has_floor {

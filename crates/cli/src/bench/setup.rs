@@ -131,7 +131,8 @@ fn credit(job: &Job, limits: &Limits) -> u32 {
     u32::try_from(parts * u64::from(job.depth.iodepth)).unwrap_or(u32::MAX)
 }
 
-/// The same where requests may be shortened for latency goals, which leaves a quarter of a credit alone.
+/// The credit that a thread of `job` needs where requests may be shortened for latency goals: parts take no more than three
+/// quarters of it.
 fn credit_beside_goals(job: &Job, limits: &Limits) -> u32 {
     let max_sectors = limits.max_sectors.min(SHORTENED);
     let short = credit(job, &Limits { max_sectors, ..*limits }).saturating_mul(2);

@@ -91,7 +91,7 @@ impl Board {
         self.0.longest.load(Ordering::Relaxed)
     }
 
-    /// Are the requests of `group` shortened?
+    /// Returns whether the requests of `group` are shortened.
     pub(crate) fn shortens(&self, group: GroupId) -> bool {
         let word = self.0.shortened.get(usize::from(group.0) / 64);
         word.is_some_and(|word| word.load(Ordering::Relaxed) >> (group.0 % 64) & 1 == 1)
@@ -257,7 +257,7 @@ impl Elevator {
         self.watch.as_ref().and_then(|watch| watch.goals.as_ref())
     }
 
-    /// Is anything taken for latency goals?
+    /// Returns whether a length, depth or rate is bounded for a latency goal.
     pub(super) fn takes_for_goals(&self) -> bool {
         self.keeper().is_some_and(Keeper::takes)
     }
@@ -323,7 +323,7 @@ impl Elevator {
         self.keeper().and_then(|keeper| keeper.goals.taken().sectors).unwrap_or(u32::MAX)
     }
 
-    /// Are the requests of `group` shortened?
+    /// Returns whether the requests of `group` are shortened.
     pub(super) fn shortens(&self, group: GroupId) -> bool {
         self.keeper().is_some_and(|keeper| keeper.goals.shortens(group))
     }

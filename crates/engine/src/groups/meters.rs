@@ -1,8 +1,8 @@
 //! The limits of all groups as submitters keep to them: a ceiling for each kind of limit, and the parent of each group.
 //!
 //! An I/O climbs. It meets the meters of its own group first, those of its direction before the totals, then those of the
-//! group above, one after the other, and is counted by each when it arrives there. So an I/O that waits uses up nothing of
-//! what lies behind its meter, and others that share only that do not wait for it.
+//! group above, one after the other, and is counted by each when it arrives there. So an I/O that waits has used up nothing of
+//! the meters behind, and does not delay I/Os that meet only these.
 //!
 //! A group that is removed leaves its ceilings and its place in the tree to the I/Os that carry its number, until the
 //! number is given to another group.

@@ -91,7 +91,7 @@ impl Promise {
         "overcommit",
     ];
 
-    /// Is the value of this word a time?
+    /// Returns whether the value of this word is a time.
     #[must_use]
     pub fn is_time(word: &str) -> bool {
         word.starts_with("p99_")

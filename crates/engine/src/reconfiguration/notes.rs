@@ -98,7 +98,7 @@ impl Plan {
         self.groups.check_floors(self.scheduler.name, capacity).map_err(ConfigError::Floors)
     }
 
-    /// Are there floors, and does nothing bound what the device holds but its own tags, of which it has several?
+    /// Returns whether there are floors, and the device may hold several requests, as many as it has tags.
     fn has_unbounded_floors(&self) -> bool {
         let has_floors = self.groups.iter().any(|group| !group.promise.guarantee.reserve.is_none());
         let tags = self.device_tags();

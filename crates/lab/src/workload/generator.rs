@@ -102,7 +102,7 @@ pub struct Generator {
     trimwrite: bool,
     /// The zones, if the I/O goes from one to the next.
     strides: Option<Strides>,
-    /// Does a pass begin behind the last I/O of the one before?
+    /// A pass begins behind the last I/O of the pass before it.
     resumes: bool,
     fsync: u32,
     /// Writes since the last flush; with `fsync` of them, a flush goes before the next I/O.

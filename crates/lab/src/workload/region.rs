@@ -174,7 +174,7 @@ impl Job {
         }
     }
 
-    /// Does the job cover each block once? Runs of sequential I/Os overlap, whatever blocks they begin at.
+    /// Returns whether the job covers each block once. Runs of sequential I/Os overlap, whatever blocks they begin at.
     pub(super) fn has_map(&self) -> bool {
         let is_aligned = |direction: &Direction| self.blockalign[*direction].is_some();
         self.rw.is_random()
@@ -182,7 +182,7 @@ impl Job {
             && !(self.norandommap || self.run > 1 || self.rw.directions().iter().any(is_aligned))
     }
 
-    /// Is `granule` the length of every I/O?
+    /// Returns whether `granule` is the length of every I/O.
     fn has_one_block(&self, granule: u64) -> bool {
         self.used_block_sizes().all(|bs| *bs == BlockSize::Fixed(granule as u32))
     }

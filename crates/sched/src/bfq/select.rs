@@ -71,14 +71,14 @@ impl Bfq {
         self.slot.idle.is_none() || budget::much_left(self.wf.budget(q), self.wf.service(q))
     }
 
-    /// Is an empty queue in service worth waiting for? Not once its last process sends elsewhere, or has left.
+    /// Returns whether an empty queue in service is worth waiting for: not once its last process sends elsewhere, or has left.
     fn is_waited_for(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         queue.procs > 0
             && (self.slot.idle.is_some() || (queue.dispatched > 0 && self.better_to_idle(q)))
     }
 
-    /// Do requests that wait here hold all tags? Then none can arrive before one of them is issued.
+    /// Returns whether requests that wait here hold all tags, so that none can arrive before one of them is issued.
     fn is_full(&self) -> bool {
         self.queued >= self.tags
     }

@@ -67,12 +67,12 @@ impl Floors {
         self.groups.get(usize::from(group.0)).copied().unwrap_or_default()
     }
 
-    /// Has the group, or one above it, a floor?
+    /// Returns whether the group, or one above it, has a floor.
     pub(super) fn covers(&self, group: GroupId) -> bool {
         self.group(group).is_covered
     }
 
-    /// May `group` have a request now whatever is taken from others like it?
+    /// Returns whether a floor entitles `group` to a request now, whatever is taken from its tier.
     pub(super) fn owes(&self, group: GroupId, now: Instant) -> bool {
         let mut at = self.group(group);
         while at.is_covered {

@@ -78,7 +78,7 @@ impl Goal {
     }
 }
 
-/// A group as the controller knows it.
+/// A group as the controller of goals and the account of floors know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
     /// Its number; the root is not in the list.
@@ -89,7 +89,7 @@ pub struct Member {
     pub weight: u32,
     /// Its targets.
     pub goal: Goal,
-    /// Its floor: nothing is taken of that.
+    /// Its floor, below which nothing is taken.
     pub reserve: Rate,
 }
 
@@ -270,7 +270,7 @@ impl Goals {
         treated.tier != NONE && !self.floors.covers(group)
     }
 
-    /// Are the requests of `group` shortened when [`Taken::sectors`] says so?
+    /// Returns whether [`Taken::sectors`] bounds the requests of `group`.
     #[must_use]
     pub fn shortens(&self, group: GroupId) -> bool {
         self.is_shortened(self.treated(group), group)
@@ -378,7 +378,8 @@ impl Goals {
         self.restart(now);
     }
 
-    /// Judges the windows of all goals: does one go on, and is a goal missed for which something may be taken?
+    /// Judges the windows of all goals. Returns whether one is still open, and whether a goal is missed for which something
+    /// may be taken.
     fn judge(&mut self, now: Instant, elapsed: Nanos) -> (bool, bool) {
         let (mut open, mut missed) = (false, false);
         let mut stride = sampling::MOST;
@@ -511,7 +512,7 @@ impl Watched {
         };
     }
 
-    /// Is anything taken for it when it is missed?
+    /// Returns whether something is taken for the goal when it is missed.
     fn is_tried(&self) -> bool {
         !matches!(self.state, GoalState::Infeasible | GoalState::OwnBacklog)
     }

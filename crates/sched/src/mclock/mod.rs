@@ -188,7 +188,7 @@ impl Mclock {
         self.tunables.inflight().is_some_and(|most| self.inflight >= most)
     }
 
-    /// Would `io` make the request too long for those of other groups, which wait for it in the device?
+    /// Returns whether the request would be too long with `io` for requests of other groups, which wait for it in the device.
     fn is_too_long(&self, into: &IoMeta, io: &IoMeta) -> bool {
         let is_data = matches!(io.op, Op::Read | Op::Write);
         is_data

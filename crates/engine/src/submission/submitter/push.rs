@@ -256,7 +256,7 @@ impl<P: Send> Submitter<P> {
         self.plug.append(proto);
     }
 
-    /// Would the newest request of the plug be longer with `io` than the requests of its group may be?
+    /// Returns whether the newest request of the plug would be longer with `io` than the requests of its group may be.
     #[inline]
     fn would_be_long(&self, io: &IoMeta) -> bool {
         let newest = self.plug.newest().map_or(0, |newest| newest.meta.sectors);

@@ -53,7 +53,7 @@ impl Bench {
         self.throttle.hold(ms(at), &self.meters, PluggedRequest { meta, bio, bios: 1 }).is_some()
     }
 
-    /// Would a read of the group wait behind others?
+    /// Returns whether a read of the group would wait behind others.
     fn waits(&self, group: usize) -> bool {
         self.throttle.waits(self.groups[group], Op::Read)
     }

@@ -51,7 +51,7 @@ impl Pass {
         }
     }
 
-    /// Has no pass begun?
+    /// Returns whether no pass has begun.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }

@@ -23,7 +23,7 @@ pub(super) struct Turns {
     current: Option<usize>,
     /// The file whose stream has an I/O that must follow at once.
     partner: Option<usize>,
-    /// Do the files begin again when all are done within a pass?
+    /// The files begin again when all are done within a pass.
     wraps: bool,
     /// Passes over a file: one, or no end where nothing says which of its blocks were visited.
     passes: u64,
