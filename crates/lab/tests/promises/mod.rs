@@ -9,6 +9,7 @@ mod rig;
 use blkmq_lab::workload::Rw;
 use blkmq_sched::registry;
 use rig::{Case, Run, Tenant};
+use std::ops::Range;
 
 const SATA: &str = "flash,preset=sata";
 const CLIENT: &str = "flash,preset=nvme-client";
@@ -20,6 +21,12 @@ const DISK: &str = "disk";
 const RANDOM_4K: (Rw, (u32, u32)) = (Rw::RandRead, (4, 32));
 const WRITE_128K: (Rw, (u32, u32)) = (Rw::Write, (128, 32));
 const RANDOM_64K: (Rw, (u32, u32)) = (Rw::RandRead, (64, 8));
+
+/// The seeds of the long tests: three, or as many as `BLKMQ_PROMISE_SEEDS` says.
+fn seeds() -> Range<u64> {
+    let told = std::env::var("BLKMQ_PROMISE_SEEDS");
+    0..told.map_or(3, |seeds| seeds.parse().expect("a number of seeds"))
+}
 
 /// The seconds in which the bound is found are not counted.
 const FROM: u64 = 3;
@@ -104,7 +111,7 @@ fn weights_hold_as_typed_for_writes_that_merge() {
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn weights_hold_as_typed_on_every_device() {
-    for seed in 0..3 {
+    for seed in seeds() {
         CELLS.iter().for_each(|cell| cell.holds(seed));
     }
 }
@@ -172,7 +179,7 @@ fn twenty_tenants_have_their_weights_on_a_cloud_disk() {
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn twenty_tenants_have_their_weights() {
-    for seed in 0..3 {
+    for seed in seeds() {
         for (device, iodepth) in [(SATA, 4), (SATA, 32), (CLOUD, 4), (CLOUD, 32)] {
             twenty_hold(device, iodepth, seed);
         }
