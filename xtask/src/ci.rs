@@ -5,8 +5,8 @@
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
-    Result, aarch64, api, bench, deny, fuzz, interop, loom, miri, nightly, orderings, outside,
-    publish, sanitize, shuttle, soak, tidy,
+    Result, aarch64, api, bench, deny, fuzz, interop, loom, mass, miri, nightly, orderings,
+    outside, publish, sanitize, shuttle, soak, tidy,
 };
 use std::time::Duration;
 
@@ -81,6 +81,7 @@ const STEPS: &[Step] = &[
     Step::shared("fmt", || Cmd::new("cargo fmt --all -- --check").run()),
     Step::shared("doc", doc),
     Step::shared("tidy", || tidy::main(&[])),
+    Step::shared("mass", || mass::main(&[])),
     Step::shared("deny", || deny::main(&[])),
     Step::own("outside", || outside::main(&[])),
     Step::own("api", || api::main(&[])),

@@ -17,6 +17,7 @@ mod fuzz;
 mod interop;
 mod loom;
 mod lost_cpu;
+mod mass;
 mod miri;
 mod mutants;
 mod nbd;
@@ -53,6 +54,12 @@ struct Verb {
 /// Every verb. The usage text is printed from here; there is no second list.
 const VERBS: &[Verb] = &[
     Verb { name: "tidy", usage: "", summary: "check the rules of STYLE.md", run: tidy::main },
+    Verb {
+        name: "mass",
+        usage: "[DIR]",
+        summary: "lines, files and circles of folders, in a table",
+        run: mass::main,
+    },
     Verb {
         name: "ci",
         usage: "[--skip STEP]... [STEP]...",

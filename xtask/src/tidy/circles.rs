@@ -13,15 +13,7 @@ type Edges<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 /// Finds files in circles.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
-    let mut crates: BTreeMap<&str, Modules<'_>> = BTreeMap::new();
-    for (file, rust) in tree.rust() {
-        if let Some((folder, module)) = module(&file.path)
-            && !rust.scopes.whole_file_is_test
-        {
-            crates.entry(folder).or_default().insert(module, (&file.path, rust));
-        }
-    }
-    for modules in crates.values() {
+    for modules in crates(tree).values() {
         for circle in circles(&edges(modules)) {
             if let Some(first) = circle.first() {
                 let what = format!("a circle of imports: {}", circle.join(", "));
@@ -31,6 +23,44 @@ pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
             }
         }
     }
+}
+
+/// The circles of the folders of each crate, largest first. A file directly in `src` is a folder of its own here, together
+/// with the folder of its name.
+pub(crate) fn of_folders(tree: &Tree) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for (source, modules) in &crates(tree) {
+        let mut folders = Edges::new();
+        for (from, targets) in edges(modules) {
+            let from = top(source, from);
+            let targets = targets.into_iter().map(|to| top(source, to)).filter(|to| *to != from);
+            folders.entry(from).or_default().extend(targets);
+        }
+        for circle in circles(&folders) {
+            found.push(circle.iter().map(|folder| format!("{source}/{folder}")).collect());
+        }
+    }
+    found.sort_by_key(|circle: &Vec<String>| std::cmp::Reverse(circle.len()));
+    found
+}
+
+/// The folder or the file below `source` that `path` is in.
+fn top<'a>(source: &str, path: &'a str) -> &'a str {
+    let inner = &path[source.len() + 1..];
+    inner.split('/').next().unwrap_or(inner).trim_end_matches(".rs")
+}
+
+/// The files of each source folder that are no tests.
+fn crates(tree: &Tree) -> BTreeMap<&str, Modules<'_>> {
+    let mut crates: BTreeMap<&str, Modules<'_>> = BTreeMap::new();
+    for (file, rust) in tree.rust() {
+        if let Some((folder, module)) = module(&file.path)
+            && !rust.scopes.whole_file_is_test
+        {
+            crates.entry(folder).or_default().insert(module, (&file.path, rust));
+        }
+    }
+    crates
 }
 
 /// The source folder and the module path of a file: `crates/engine/src` and `["elevator", "merging"]`.

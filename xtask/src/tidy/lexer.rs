@@ -10,7 +10,7 @@ pub(crate) struct Masked {
     /// Code, with literals reduced to their quotes.
     pub(crate) code: String,
     /// Comments, including doc comments.
-    pub(super) comments: String,
+    pub(crate) comments: String,
 }
 
 /// Splits `source`. An unterminated literal or comment extends to the end of the file.

@@ -5,7 +5,7 @@
 
 mod attributes;
 mod banned;
-mod circles;
+pub(crate) mod circles;
 mod comparison;
 mod dependencies;
 mod edges;

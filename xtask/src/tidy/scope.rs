@@ -9,7 +9,7 @@ use std::ops::Range;
 /// The parts of one file.
 pub(crate) struct Scopes {
     /// Under `tests/`, named `tests.rs`, or only compiled for tests.
-    pub(super) whole_file_is_test: bool,
+    pub(crate) whole_file_is_test: bool,
     /// Byte ranges of items under `#[cfg(test)]` or the like.
     tests: Vec<Range<usize>>,
     /// Modules in files of their own that are declared under `#[cfg(test)]`.

@@ -57,7 +57,7 @@ impl File {
     }
 
     /// The folder under `crates/` that the file is in: `engine` for `crates/engine/src/lib.rs`.
-    pub(super) fn krate(&self) -> Option<&str> {
+    pub(crate) fn krate(&self) -> Option<&str> {
         self.path.strip_prefix("crates/")?.split('/').next()
     }
 }

@@ -1,0 +1,254 @@
+//! `mass`: the size of the project, in a table.
+//!
+//! A line is code if it is neither blank nor a comment. Code is a *test* in `tests/`, in a module that is only compiled
+//! for tests, and in a model; *kit* in the soak, its oracles, the suites of conformance and the fuzz targets; a
+//! *chore* in `xtask`; *product* elsewhere. Examples are counted apart.
+
+use crate::tidy::circles;
+use crate::tidy::tree::{File, Rust, Tree};
+use crate::{Result, shell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Lines of product code and files that are accepted. A commit that raises them says why; one that removes much lowers
+/// them.
+const ACCEPTED: [(Count, &str, usize); 2] =
+    [(Count::Product, "lines of product code", 87_116), (Count::Files, "files", 1_382)];
+/// How far above [`ACCEPTED`] a count may be, in percent.
+const MARGIN: usize = 2;
+/// Types in the list of those with methods in the most files.
+const TYPES: usize = 8;
+
+/// Paths of kits.
+const KIT: [&str; 6] = [
+    "crates/engine/src/planted.rs",
+    "crates/sched/src/testkit/",
+    "crates/blkmq/src/testkit.rs",
+    "crates/device/src/contract/",
+    "fuzz/",
+    "planted/",
+];
+/// The soak and its oracles: files and folders of the laboratory without a part in the generator of loads.
+const SOAK: &str = "soak draw scenario load subject planted oracle violation witness recording ledger contents durable \
+                    apart asking order seams power promise rates";
+
+/// A column of the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Count {
+    Product,
+    Kit,
+    Chores,
+    Tests,
+    Examples,
+    Comments,
+    Blank,
+    Files,
+    /// Characters of product and kit in `crates` that are no white space. Longer lines do not lower them.
+    Characters,
+}
+
+/// The columns in their order, and after them two that are computed.
+const HEADS: &str =
+    "product kit chores tests examples comments blank files characters all comment%";
+
+/// The counts of a crate, indexed by [`Count`].
+type Row = [usize; 9];
+
+/// `cargo xtask mass [DIR]`: counts the workspace, or the checkout in `DIR`, for which there is no limit.
+///
+/// # Errors
+/// If a count exceeds [`ACCEPTED`] by more than [`MARGIN`] percent.
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let root = shell::root();
+    let tree = Tree::read(args.first().map_or(&root, Path::new))?;
+    let rows = rows(&tree);
+    print!("{}", table(&rows));
+    println!("\ncircles of folders:");
+    for circle in circles::of_folders(&tree) {
+        println!("  {}: {}", circle.len(), circle.join(", "));
+    }
+    println!("files with methods of one type:");
+    for (name, files) in types(&tree).into_iter().take(TYPES) {
+        println!("{files:>3} {name}");
+    }
+    if args.is_empty() { within(&rows["all"], &ACCEPTED) } else { Ok(()) }
+}
+
+/// The counts of each crate, by its folder, and of `all`.
+fn rows(tree: &Tree) -> BTreeMap<&str, Row> {
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    for (file, rust) in tree.rust() {
+        let counts = count(file, rust);
+        for name in [folder(file), "all"] {
+            let row = rows.entry(name).or_default();
+            row.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+    }
+    rows
+}
+
+/// The crate of a file: the folder below `crates`, or else the first one.
+fn folder(file: &File) -> &str {
+    file.krate().or_else(|| file.path.split('/').next()).unwrap_or("")
+}
+
+fn count(file: &File, rust: &Rust) -> Row {
+    let mut row = Row::default();
+    row[Count::Files as usize] = 1;
+    let mut start = 0;
+    for line in file.text.split_inclusive('\n') {
+        let end = start + line.len();
+        let written = |text: &str| text.split_whitespace().map(str::len).sum::<usize>();
+        let comment = written(&rust.masked.comments[start..end]);
+        let column = match (written(line), written(&rust.masked.code[start..end])) {
+            (0, _) => Count::Blank,
+            (_, 0) if comment > 0 => Count::Comments,
+            _ => kind(&file.path, rust.scopes.is_test(start + line.trim_end().len() - 1)),
+        };
+        row[column as usize] += 1;
+        if matches!(column, Count::Product | Count::Kit) && file.krate().is_some() {
+            row[Count::Characters as usize] += written(line).saturating_sub(comment);
+        }
+        start = end;
+    }
+    row
+}
+
+/// The column of a line of code.
+fn kind(path: &str, is_test: bool) -> Count {
+    let is_model = |part: &str| part.trim_end_matches(".rs").ends_with("_tests");
+    let of_lab =
+        path.strip_prefix("crates/lab/src/").and_then(|path| path.split(['/', '.']).next());
+    let is_soak = of_lab.is_some_and(|name| SOAK.split(' ').any(|of_soak| of_soak == name));
+    if is_test || path.split('/').any(is_model) {
+        Count::Tests
+    } else if is_soak || KIT.iter().any(|kit| path.starts_with(kit)) {
+        Count::Kit
+    } else if path.contains("/examples/") {
+        Count::Examples
+    } else if path.starts_with("xtask/") {
+        Count::Chores
+    } else {
+        Count::Product
+    }
+}
+
+fn table(rows: &BTreeMap<&str, Row>) -> String {
+    let cell = |text: &str| format!("{text:>11}");
+    let mut text = format!("{:<8}{}\n", "crate", HEADS.split(' ').map(cell).collect::<String>());
+    let (all, others): (Vec<_>, _) = rows.iter().partition(|(name, _)| **name == "all");
+    for (name, row) in others.into_iter().chain(all) {
+        let lines: usize = row[..Count::Files as usize].iter().sum();
+        let comments = row[Count::Comments as usize];
+        let share = 100 * comments / (lines - row[Count::Blank as usize]).max(1);
+        let numbers =
+            row.iter().copied().chain([lines, share]).map(|count| cell(&count.to_string()));
+        text.push_str(&format!("{name:<8}{}\n", numbers.collect::<String>()));
+    }
+    text
+}
+
+/// Types with inherent methods, and the number of files that hold these, most files first. Names that a crate declares
+/// twice are left out, since a name does not tell such types apart.
+fn types(tree: &Tree) -> Vec<(String, usize)> {
+    let mut declared: BTreeMap<_, usize> = BTreeMap::new();
+    let mut files: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
+    for (file, rust) in tree.rust() {
+        let code = &rust.masked.code;
+        let behind = |word: &'static str| {
+            let found = code.match_indices(word).filter(|(at, _)| !rust.scopes.is_test(*at));
+            found.map(move |(at, _)| &code[at + word.len()..])
+        };
+        for name in behind("\nimpl").chain(behind("    impl")).filter_map(inherent) {
+            files.entry((folder(file), name)).or_default().insert(&file.path);
+        }
+        for code in ["struct ", "enum "].into_iter().flat_map(behind) {
+            *declared.entry((folder(file), word(code))).or_default() += 1;
+        }
+    }
+    files.retain(|key, _| declared.get(key) == Some(&1));
+    let count =
+        |((krate, name), files): ((_, _), BTreeSet<_>)| (format!("{krate}::{name}"), files.len());
+    let mut found = Vec::from_iter(files.into_iter().map(count));
+    found.sort_by_key(|(_, files)| std::cmp::Reverse(*files));
+    found
+}
+
+/// The type of the `impl` that `code` is behind, unless it is that of a trait.
+fn inherent(code: &str) -> Option<&str> {
+    let head = &code[..code.find('{')?];
+    let mut depth = 0i32;
+    let end = head.bytes().position(|byte| {
+        depth += i32::from(byte == b'<') - i32::from(byte == b'>');
+        depth == 0 && matches!(byte, b' ' | b'>')
+    })?;
+    let name = word(head[end + 1..].trim_start());
+    (!head.contains(" for ") && !name.is_empty()).then_some(name)
+}
+
+/// The word that `code` begins with.
+fn word(code: &str) -> &str {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("")
+}
+
+fn within(row: &Row, accepted: &[(Count, &str, usize)]) -> Result<()> {
+    for &(count, what, accepted) in accepted {
+        let now = row[count as usize];
+        if now * 100 > accepted * (100 + MARGIN) {
+            let limit = format!("{now} {what}, more than {MARGIN} % above {accepted}");
+            let remedy =
+                "remove some, or raise the number in xtask/src/mass.rs and say why in CHANGELOG.md";
+            return Err(format!("{limit}; {remedy}").into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "//! A.\n\n/// One.\nstruct One;\nimpl One {\n    const F: &str = \"// no\n\nyes\";\n}\n\
+                     #[cfg(test)]\nmod tests {\n    impl super::One {}\n}\n";
+
+    fn tree() -> Tree {
+        Tree::of(&[
+            ("crates/x/src/lib.rs", "mod a;\nmod b;\n"),
+            ("crates/x/src/a/mod.rs", A),
+            ("crates/x/src/a/deep.rs", "use crate::b::B;\nimpl<T: Into<u8>> super::Two<T> {}\n"),
+            ("crates/x/src/b.rs", "use crate::a::One;\nimpl B for One {}\nimpl One {}\n"),
+            ("crates/x/tests/naive.rs", "fn f() {}\n"),
+            ("crates/x/examples/e.rs", "fn main() {}\n"),
+            ("crates/lab/src/soak/mod.rs", "fn f()  {} // why\n"),
+            ("fuzz/targets/f.rs", "fn f() {}\n"),
+            ("xtask/src/main.rs", "fn main() {}\n"),
+        ])
+    }
+
+    #[test]
+    fn each_line_counts_once_and_by_its_kind() {
+        let tree = tree();
+        let rows = rows(&tree);
+        assert_eq!(rows["x"][..8], [12, 0, 0, 5, 1, 2, 2, 6]);
+        assert_eq!(rows["lab"], [0, 1, 0, 0, 0, 0, 0, 1, "fnf(){}".len()]);
+        assert_eq!((rows["fuzz"][1], rows["xtask"][2]), (1, 1));
+        let lines: usize = tree.rust().map(|(file, _)| file.text.lines().count()).sum();
+        assert_eq!(rows["all"][..7].iter().sum::<usize>(), lines);
+        assert_eq!(table(&rows).lines().count(), 1 + rows.len());
+    }
+
+    #[test]
+    fn circles_and_spread_types_are_found() {
+        let tree = tree();
+        assert_eq!(circles::of_folders(&tree), [["crates/x/src/a", "crates/x/src/b"]]);
+        assert_eq!(types(&tree), [("x::One".to_owned(), 2)]);
+        assert_eq!(inherent("<T: Into<u8>> Two<T> {"), Some("Two"));
+    }
+
+    #[test]
+    fn a_count_may_rise_by_the_margin_only() {
+        let accepted = [(Count::Product, "lines", 1000)];
+        let row = |product| [product, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert!(within(&row(1020), &accepted).is_ok() && within(&row(1021), &accepted).is_err());
+    }
+}
