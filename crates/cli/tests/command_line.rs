@@ -117,7 +117,11 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --random_distribution=zipf:0", &["theta above 0"]),
     ("bench --percentile_list=50:101", &["up to 100"]),
     ("bench --kb_base=1001", &["accepted: 1024, 1000"]),
-    ("bench --verify=sha3", &["--verify=sha3: not built", "md5, sha1, sha256", "pattern, null"]),
+    (
+        "bench --verify=sha512",
+        &["--verify=sha512: not built", "crc32c, xxhash, md5, sha256, meta, pattern, null, 0"],
+    ),
+    ("bench --verify=crc32", &["--verify=crc32: not built; accepted: crc32c"]),
     ("bench --verify_pattern=abcd", &["not understood from 'abcd' on", "0xdeadbeef", "%o"]),
     ("bench --verify_interval=100", &["multiples of 512"]),
     ("bench --verify_backlog=-1", &["0 to 4294967295"]),
@@ -127,18 +131,18 @@ const REFUSED: &[(&str, &[&str])] = &[
         "bench --verify=pattern --rw=write --device=memory",
         &["verify=pattern needs a verify_pattern"],
     ),
-    ("bench --verify=crc32 --rw=trim --device=memory", &["only trims", "reads or writes"]),
+    ("bench --verify=crc32c --rw=trim --device=memory", &["only trims", "reads or writes"]),
     (
-        "bench --verify=crc32 --rw=write --bs=16k --verify_interval=6k --device=memory",
+        "bench --verify=crc32c --rw=write --bs=16k --verify_interval=6k --device=memory",
         &["verify_interval=6144", "divide 16384"],
     ),
-    ("bench --verify=crc32 --rw=read --verify_only --device=memory", &["verify_only repeats"]),
+    ("bench --verify=crc32c --rw=read --verify_only --device=memory", &["verify_only repeats"]),
     (
-        "bench --verify=crc32 --rw=write --verify_only --do_verify=0 --device=memory",
+        "bench --verify=crc32c --rw=write --verify_only --do_verify=0 --device=memory",
         &["verify_only with do_verify=0"],
     ),
     (
-        "bench --verify=crc32 --rw=write --numjobs=2 --device=memory",
+        "bench --verify=crc32c --rw=write --numjobs=2 --device=memory",
         &["thread 0 verifies", "do not overlap", "offset_increment"],
     ),
     (

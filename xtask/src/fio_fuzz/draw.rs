@@ -129,7 +129,7 @@ const CHOICES: &[Choice] = &[
         "verify",
         70,
         When::Always,
-        &["crc32c", "md5", "xxhash", "sha1", "meta", "null", "crc32c-intel", "0"],
+        &["crc32c", "md5", "xxhash", "sha256", "meta", "null", "crc32c-intel", "0"],
     ),
     choice("do_verify", 400, When::AfterLast, BOOL),
     choice("verify_backlog", 300, When::AfterLast, &["1", "8", "100"]),

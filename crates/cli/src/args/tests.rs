@@ -237,7 +237,7 @@ fn jobs_survive_being_printed_and_read_again() {
          --iodepth_batch_complete_max=4 --percentile_list=50:99.99 --number_ios=9 --loops=2 --sync=1 \
          --percentage_random=10,20,30 --randseed=7 --io_size=1g --offset_increment=2m --startdelay=1",
         "--device=memory --name=a --rw=write --verify=crc32c-intel",
-        "--device=memory --name=a --rw=write --verify=crc32 --verify_backlog=9 --verify_fatal \
+        "--device=memory --name=a --rw=write --verify=crc32c --verify_backlog=9 --verify_fatal \
          --name=b --stonewall --rw=write --verify=xxhash --verify_only --name=c --stonewall \
          --rw=randwrite --verify=pattern --verify_pattern=0xff%o\"a;#b\"-12 --verify_interval=512 \
          --do_verify=0",
@@ -320,7 +320,7 @@ fn every_option_of_verification_reaches_its_field() {
     let verify = Verify::new;
     let table: &[(&str, Option<Verify>)] = &[
         ("--verify=crc32c", Some(verify(Method::Crc32c))),
-        ("--verify=crc32 --verify=0", None),
+        ("--verify=crc32c --verify=0", None),
         (
             "--verify=pattern --verify_pattern=0xff%o --verify_interval=1k --verify_fatal",
             Some(Verify {
@@ -335,8 +335,8 @@ fn every_option_of_verification_reaches_its_field() {
             Some(Verify { backlog: 1024, ..verify(Method::Xxhash) }),
         ),
         (
-            "--verify=crc32 --do_verify=0 --verify_only=0",
-            Some(Verify { do_verify: false, ..verify(Method::Crc32) }),
+            "--verify=crc32c --do_verify=0 --verify_only=0",
+            Some(Verify { do_verify: false, ..verify(Method::Crc32c) }),
         ),
         ("--verify=null --verify_only", Some(Verify { only: true, ..verify(Method::Null) })),
     ];
@@ -354,15 +354,15 @@ fn options_of_verification_without_effect_are_named() {
             "job 'a': verify_pattern, do_verify: no effect without",
         ),
         (
-            "--verify=crc32 --rw=read --verify_backlog=2",
+            "--verify=crc32c --rw=read --verify_backlog=2",
             "verify_backlog: no effect on a job that only",
         ),
         (
-            "--verify=crc32 --rw=write --verify_only --verify_backlog=2",
+            "--verify=crc32c --rw=write --verify_only --verify_backlog=2",
             "no effect with verify_only",
         ),
         (
-            "--verify=crc32 --rw=write --do_verify=0 --verify_backlog=2",
+            "--verify=crc32c --rw=write --do_verify=0 --verify_backlog=2",
             "no effect with do_verify=0",
         ),
         ("--verify=null --rw=write --verify_fatal", "verify_fatal: no effect with verify=null"),
@@ -370,7 +370,7 @@ fn options_of_verification_without_effect_are_named() {
     ] {
         assert!(notes(line).contains(expected), "{line}: {}", notes(line));
     }
-    assert_eq!(notes("--verify=crc32 --rw=write --verify_backlog=2 --verify_fatal"), "");
+    assert_eq!(notes("--verify=crc32c --rw=write --verify_backlog=2 --verify_fatal"), "");
 }
 
 #[test]

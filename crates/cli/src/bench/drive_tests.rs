@@ -157,7 +157,7 @@ fn every_lie_is_found_once_at_its_block_and_called_by_its_name() {
 /// or after some writes.
 #[test]
 fn a_backlog_and_the_end_of_a_loop_look_before_the_next_pass() {
-    let verify = Verify::new(Method::Crc32);
+    let verify = Verify::new(Method::Crc32c);
     let twice = |verify: Verify| {
         let io_size = Some(Amount::Bytes(512 << 10));
         let tally = run(&Job { loops: 1, io_size, ..job(verify) }, Lie::Flip, 11);
@@ -170,7 +170,7 @@ fn a_backlog_and_the_end_of_a_loop_look_before_the_next_pass() {
 
 #[test]
 fn a_fatal_mismatch_ends_the_job() {
-    let verify = Verify { backlog: 16, fatal: true, ..Verify::new(Method::Crc32) };
+    let verify = Verify { backlog: 16, fatal: true, ..Verify::new(Method::Crc32c) };
     let tally = run(&job(verify), Lie::Lose, 11);
     assert_eq!(tally.error, 84);
     assert!(tally.counts[1].ios < 64, "{} writes after it", tally.counts[1].ios);
@@ -179,6 +179,6 @@ fn a_fatal_mismatch_ends_the_job() {
 /// A worker checks contents only if it is asked to, but its I/Os carry data in any case.
 #[test]
 fn without_verify_nothing_is_found() {
-    let tally = run(&Job { verify: None, ..job(Verify::new(Method::Crc32)) }, Lie::Flip, 11);
+    let tally = run(&Job { verify: None, ..job(Verify::new(Method::Crc32c)) }, Lie::Flip, 11);
     assert_eq!((tally.error, tally.counts[1].ios, tally.verify), (0, 128, None));
 }

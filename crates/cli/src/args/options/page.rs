@@ -31,6 +31,9 @@ logs are those on this device (decision 0019). Files on several file systems, an
 queue each, and are refused. With `--device`, on the null device and in virtual time, several files are stretches of the
 device, and one file is all of it.
 
+**Checksums.** `verify` takes crc32c (or crc32c-intel), xxhash, md5, sha256, meta, pattern and null. fio's other checksums
+are refused, since they find no damage that these miss.
+
 Without a file and a device, I/O goes to the null device. In virtual time no file is touched, and a note says so.
 
 | option | here | why |

@@ -34,8 +34,8 @@ pub const OPTIONS: &[Opt] = &[
     job(
         "verify",
         "METHOD",
-        "read back what was written, and check it; or check what is read: with a checksum (crc7 to crc64, crc32c, \
-         xxhash), a digest (md5, sha1, sha256, sha512, sha3-224 to sha3-512), meta (headers only), pattern or null",
+        "read back what was written, and check it; or check what is read: with a checksum (crc32c, xxhash), a \
+         digest (md5, sha256), meta (headers only), pattern or null",
         |d, v| {
             d.verify.method = match v.text {
                 "0" => None,

@@ -133,25 +133,15 @@ impl Layout {
     }
 }
 
-/// The number of a method in a header.
+/// The number of a method in a header. Blocks on a disk carry it, so no number is given twice.
 fn number(method: Method) -> u32 {
     match method {
         Method::Crc32c => 1,
-        Method::Crc32 => 2,
         Method::Xxhash => 3,
         Method::Pattern => 4,
         Method::Null => 5,
-        Method::Crc7 => 6,
-        Method::Crc16 => 7,
-        Method::Crc64 => 8,
         Method::Md5 => 9,
-        Method::Sha1 => 10,
         Method::Sha256 => 11,
-        Method::Sha512 => 12,
-        Method::Sha3x224 => 13,
-        Method::Sha3x256 => 14,
-        Method::Sha3x384 => 15,
-        Method::Sha3x512 => 16,
         Method::Meta => 17,
     }
 }
@@ -190,15 +180,13 @@ mod tests {
         block
     }
 
-    fn layouts() -> [Layout; 8] {
+    fn layouts() -> [Layout; 6] {
         [
             layout(Method::Crc32c, None),
-            layout(Method::Crc32, None),
             layout(Method::Xxhash, None),
             layout(Method::Md5, None),
-            layout(Method::Sha512, None),
-            layout(Method::Sha3x384, None),
-            layout(Method::Crc32, Some("0xdeadbeef%o")),
+            layout(Method::Sha256, None),
+            layout(Method::Crc32c, Some("0xdeadbeef%o")),
             layout(Method::Pattern, Some("\"abc\"%o")),
         ]
     }
@@ -226,7 +214,7 @@ mod tests {
         /// Damage of any kind and length is found, in blocks of any length.
         #[test]
         fn any_damage_is_found(
-            which in 0..8usize,
+            which in 0..6usize,
             sectors in 1..40usize,
             generation in 1..1000u32,
             at in any::<proptest::sample::Index>(),
@@ -272,10 +260,10 @@ mod tests {
             check(&layout, AT, 3, &block[..512]),
             Fault::Length { expected: 512, found: 1024 }
         );
-        let other = Layout { method: Method::Crc32, ..layout.clone() };
+        let other = Layout { method: Method::Xxhash, ..layout.clone() };
         assert_eq!(
             check(&other, AT, 3, &block),
-            Fault::Method { expected: Method::Crc32, found: Some(Method::Crc32c) }
+            Fault::Method { expected: Method::Xxhash, found: Some(Method::Crc32c) }
         );
         let other = Layout { randseed: 1, ..layout.clone() };
         assert!(matches!(check(&other, AT, 3, &block), Fault::Seed { .. }), "another run's");

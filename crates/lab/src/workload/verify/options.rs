@@ -9,32 +9,12 @@ use std::fmt;
 pub enum Method {
     /// A header, and in it a CRC-32C of the rest (`crc32c`).
     Crc32c,
-    /// A header, and in it a CRC-32 of the rest, that of zip and Ethernet (`crc32`).
-    Crc32,
-    /// A header, and in it a CRC-7 of the rest, that of memory cards (`crc7`).
-    Crc7,
-    /// A header, and in it a CRC-16 of the rest, that of ARC (`crc16`).
-    Crc16,
-    /// A header, and in it a CRC-64 of the rest, that of ECMA-182 (`crc64`).
-    Crc64,
     /// A header, and in it an XXH64 of the rest (`xxhash`).
     Xxhash,
     /// A header, and behind it an MD5 of the rest (`md5`).
     Md5,
-    /// A header, and behind it a SHA-1 of the rest (`sha1`).
-    Sha1,
     /// A header, and behind it a SHA-256 of the rest (`sha256`).
     Sha256,
-    /// A header, and behind it a SHA-512 of the rest (`sha512`).
-    Sha512,
-    /// A header, and behind it a SHA3-224 of the rest (`sha3-224`).
-    Sha3x224,
-    /// A header, and behind it a SHA3-256 of the rest (`sha3-256`).
-    Sha3x256,
-    /// A header, and behind it a SHA3-384 of the rest (`sha3-384`).
-    Sha3x384,
-    /// A header, and behind it a SHA3-512 of the rest (`sha3-512`).
-    Sha3x512,
     /// A header, and no check of the rest (`meta`).
     Meta,
     /// No header: the whole block is `verify_pattern` (`pattern`). An older write cannot be distinguished from the
@@ -46,21 +26,11 @@ pub enum Method {
 
 impl Method {
     /// Each method with fio's words for it; the first is the one to print.
-    pub const NAMES: [(Self, &'static [&'static str]); 17] = [
+    pub const NAMES: [(Self, &'static [&'static str]); 7] = [
         (Self::Crc32c, &["crc32c", "crc32c-intel"]),
-        (Self::Crc32, &["crc32"]),
-        (Self::Crc7, &["crc7"]),
-        (Self::Crc16, &["crc16"]),
-        (Self::Crc64, &["crc64"]),
         (Self::Xxhash, &["xxhash"]),
         (Self::Md5, &["md5"]),
-        (Self::Sha1, &["sha1"]),
         (Self::Sha256, &["sha256"]),
-        (Self::Sha512, &["sha512"]),
-        (Self::Sha3x224, &["sha3-224"]),
-        (Self::Sha3x256, &["sha3-256"]),
-        (Self::Sha3x384, &["sha3-384"]),
-        (Self::Sha3x512, &["sha3-512"]),
         (Self::Meta, &["meta"]),
         (Self::Pattern, &["pattern"]),
         (Self::Null, &["null"]),
