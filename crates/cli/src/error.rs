@@ -68,27 +68,37 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Why the command ends early.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The command line cannot be understood.
-    Usage(UsageError),
+    #[error(transparent)]
+    Usage(#[from] UsageError),
     /// Standard output cannot be written.
+    #[error("standard output: {0}")]
     Output(std::io::Error),
     /// A simulation stood still.
+    #[error("{0}")]
     Simulation(String),
     /// The answers of a replayed log differ, or the log cannot be replayed.
+    #[error("{0}")]
     Replay(String),
     /// Threads did not do their work.
+    #[error("{0}")]
     Threads(StartError),
     /// I/Os failed, or did not end in time; which and where.
+    #[error("{0}")]
     Io(String),
     /// Files of results could not be written; which, and what became of them.
+    #[error("{0}")]
     Results(String),
     /// A signal ended the work: its number, and the work done until then.
+    #[error("ended by signal {0}; {1}")]
     Interrupted(i32, String),
     /// The server could not start, or a thread of it failed.
+    #[error("{0}")]
     Serve(String),
     /// A block did not hold the data written to it, or could not be verified; which and where.
+    #[error("{0}")]
     Verify(String),
 }
 
@@ -101,31 +111,6 @@ impl Failure {
             Self::Output(_) | Self::Simulation(_) | Self::Replay(_) | Self::Verify(_) => 1,
             Self::Threads(_) | Self::Io(_) | Self::Serve(_) | Self::Results(_) => 1,
         })
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usage(e) => e.fmt(f),
-            Self::Output(e) => write!(f, "standard output: {e}"),
-            Self::Threads(e) => e.fmt(f),
-            Self::Interrupted(signal, done) => write!(f, "ended by signal {signal}; {done}"),
-            Self::Simulation(what)
-            | Self::Replay(what)
-            | Self::Verify(what)
-            | Self::Io(what)
-            | Self::Results(what)
-            | Self::Serve(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<UsageError> for Failure {
-    fn from(e: UsageError) -> Self {
-        Self::Usage(e)
     }
 }
 

@@ -16,24 +16,15 @@ pub enum Address {
 }
 
 /// The reason why a text is no address.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "'{text}' is no address; accepted are unix:PATH and tcp:IP[:PORT], for example tcp:127.0.0.1:{port} or \
+     tcp:[::1]"
+)]
 pub struct AddressError {
     text: String,
     port: u16,
 }
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is no address; accepted are unix:PATH and tcp:IP[:PORT], for example tcp:127.0.0.1:{} or \
-             tcp:[::1]",
-            self.text, self.port
-        )
-    }
-}
-
-impl std::error::Error for AddressError {}
 
 impl FromStr for Address {
     type Err = AddressError;

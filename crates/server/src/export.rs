@@ -7,7 +7,6 @@ use blkmq::{
     SECTOR_SIZE, Zeroing,
 };
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
-use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,47 +64,31 @@ impl Region {
 }
 
 /// The reason why a disk cannot be exported so.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// There is no disk with this number.
+    #[error("there is no disk {0}")]
     NoDisk(usize),
     /// Two exports have this name.
+    #[error("two exports are called '{0}'")]
     Name(String),
     /// The name has control characters, or is longer than names can be.
+    #[error(
+        "{0:?} is no name for an export; accepted: up to {MOST_NAME} bytes of text without control characters"
+    )]
     Forbidden(String),
     /// The region is empty, or reaches beyond the disk of this many bytes.
+    #[error("the region {}..{} is not in a disk of {size} bytes", .0.start, .0.end, size = .1)]
     Region(Range<u64>, u64),
     /// The region does not begin and end at multiples of this many bytes.
+    #[error(
+        "the region {}..{} must begin and end at multiples of {block} bytes", .0.start, .0.end, block = .1
+    )]
     Unaligned(Range<u64>, u32),
     /// Its group was refused.
+    #[error("{0}")]
     Group(EditError<GroupError>),
 }
-
-impl fmt::Display for ExportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDisk(number) => write!(f, "there is no disk {number}"),
-            Self::Name(name) => write!(f, "two exports are called '{name}'"),
-            Self::Forbidden(name) => write!(
-                f,
-                "{name:?} is no name for an export; accepted: up to {MOST_NAME} bytes of text without control characters"
-            ),
-            Self::Region(region, size) => write!(
-                f,
-                "the region {}..{} is not in a disk of {size} bytes",
-                region.start, region.end
-            ),
-            Self::Unaligned(region, block) => write!(
-                f,
-                "the region {}..{} must begin and end at multiples of {block} bytes",
-                region.start, region.end
-            ),
-            Self::Group(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ExportError {}
 
 impl Export {
     /// All of disk number `disk`, for reading and writing, with the weight 100 and no limits.

@@ -17,7 +17,6 @@ use crate::watch::Watch;
 use crate::worker::{Shared, Worker};
 use blkmq::Nanos;
 use blkmq_nbd::server::{self as nbd, Config};
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,24 +40,15 @@ pub struct Settings {
 }
 
 /// The reason why a server could not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// An export is impossible.
+    #[error("{0}")]
     Export(ExportError),
     /// The system refuses threads or descriptors, or a disk was started for fewer workers.
+    #[error("{0}")]
     System(io::Error),
 }
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Export(error) => error.fmt(f),
-            Self::System(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ServerError {}
 
 /// A running server. Dropping it ends it at once; [`drain`](Self::drain) lets requests finish first.
 #[derive(Debug)]

@@ -45,32 +45,22 @@ impl fmt::Debug for Tls {
 }
 
 /// The reason why a directory is of no use for TLS.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read, or is not in PEM, or lacks what it should have.
+    #[error(
+        "{path}: {1}; accepted is a directory with {CERTIFICATE} and {KEY} in PEM, and {AUTHORITY} if clients \
+         need certificates",
+        path = .0.display()
+    )]
     File(PathBuf, pem::Error),
     /// The file has no certificate.
+    #[error("{path}: no certificate in PEM", path = .0.display())]
     Empty(PathBuf),
     /// Certificate, key and authority do not fit together.
+    #[error("{path}: {1}", path = .0.display())]
     Unfit(PathBuf, Box<dyn std::error::Error + Send + Sync>),
 }
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path, error) => write!(
-                f,
-                "{}: {error}; accepted is a directory with {CERTIFICATE} and {KEY} in PEM, and {AUTHORITY} if clients \
-                 need certificates",
-                path.display()
-            ),
-            Self::Empty(path) => write!(f, "{}: no certificate in PEM", path.display()),
-            Self::Unfit(path, error) => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 impl Tls {
     /// Reads `server-cert.pem` and `server-key.pem` in `folder`. If there is a `ca-cert.pem`, clients must have a

@@ -5,15 +5,18 @@
 //! wait at the gate return, and the caller gets the reason.
 
 use std::any::Any;
-use std::fmt;
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Why threads did not do their work.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A thread could not be started.
+    #[error(
+        "only {started} of {wanted} threads could be started: {why} (ulimit -u and -v bound them; accepted: \
+         a smaller numjobs)"
+    )]
     Spawn {
         /// The number of threads that had been started before.
         started: usize,
@@ -23,6 +26,7 @@ pub enum StartError {
         why: io::Error,
     },
     /// A thread panicked.
+    #[error("thread {thread} panicked: {message}")]
     Panic {
         /// The number of the thread.
         thread: usize,
@@ -30,21 +34,6 @@ pub enum StartError {
         message: String,
     },
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Spawn { started, wanted, why } => write!(
-                f,
-                "only {started} of {wanted} threads could be started: {why} (ulimit -u and -v bound them; accepted: \
-                 a smaller numjobs)"
-            ),
-            Self::Panic { thread, message } => write!(f, "thread {thread} panicked: {message}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// A source of threads.
 pub trait Spawn {

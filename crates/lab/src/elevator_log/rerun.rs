@@ -9,7 +9,6 @@ use crate::observe::Observation;
 use blkmq_core::{Instant, IoMeta, Op};
 use blkmq_engine::{Config, ConfigError, Io, Queue, QueueStats, Refusal, Submitter};
 use blkmq_sched::{At, Grown};
-use std::fmt;
 
 /// I/Os by the time of their arrival.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -95,11 +94,13 @@ impl Workload {
 }
 
 /// Why a workload cannot be run again.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RerunError {
     /// The queue is impossible.
+    #[error("the queue cannot be built: {0}")]
     Config(ConfigError),
     /// The device does not take one of the I/Os.
+    #[error("the device does not take the {op:?} at sector {sector}: {why}")]
     Refused {
         /// The I/O.
         op: Op,
@@ -109,22 +110,9 @@ pub enum RerunError {
         why: Refusal,
     },
     /// The run makes no progress, with so many I/Os in flight.
+    #[error("stuck with {0} I/Os in flight")]
     Stuck(u32),
 }
-
-impl fmt::Display for RerunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(e) => write!(f, "the queue cannot be built: {e}"),
-            Self::Refused { op, sector, why } => {
-                write!(f, "the device does not take the {op:?} at sector {sector}: {why}")
-            }
-            Self::Stuck(in_flight) => write!(f, "stuck with {in_flight} I/Os in flight"),
-        }
-    }
-}
-
-impl std::error::Error for RerunError {}
 
 /// I/Os that may be in flight for one hardware queue; further ones arrive late.
 const CREDIT: u32 = 1 << 14;

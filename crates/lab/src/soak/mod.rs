@@ -81,21 +81,14 @@ impl fmt::Display for Cause {
 }
 
 /// A run that failed. Prints the cause and the line that repeats the run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{cause}\n  cargo xtask soak --replay '{replay}'")]
 pub struct Failure {
     /// The run.
     pub replay: Replay,
     /// The first thing that went wrong.
     pub cause: Cause,
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  cargo xtask soak --replay '{}'", self.cause, self.replay)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Runs the scenario of `seed`, with `bug` planted in it if there is one.
 ///

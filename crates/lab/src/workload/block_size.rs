@@ -22,34 +22,21 @@ pub enum BlockSize {
 }
 
 /// Block sizes that cannot be issued.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlockSizeError {
     /// Zero, or no multiple of a sector.
+    #[error("{0} bytes; accepted are multiples of 512 bytes from 512 to 1g")]
     NotSectors(u32),
     /// More than a gigabyte in one I/O.
+    #[error("{0} bytes; accepted is up to 1g")]
     TooLarge(u32),
     /// A range that ends below its start.
+    #[error("the range {0}-{1} is empty; accepted: smallest-largest")]
     Inverted(u32, u32),
     /// Shares that sum to this, not to 100.
+    #[error("the shares sum to {0} percent; accepted is 100")]
     Shares(u32),
 }
-
-impl fmt::Display for BlockSizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSectors(n) => {
-                write!(f, "{n} bytes; accepted are multiples of 512 bytes from 512 to 1g")
-            }
-            Self::TooLarge(n) => write!(f, "{n} bytes; accepted is up to 1g"),
-            Self::Inverted(min, max) => {
-                write!(f, "the range {min}-{max} is empty; accepted: smallest-largest")
-            }
-            Self::Shares(sum) => write!(f, "the shares sum to {sum} percent; accepted is 100"),
-        }
-    }
-}
-
-impl std::error::Error for BlockSizeError {}
 
 impl BlockSize {
     /// The longest I/O that a job may ask for, in bytes.

@@ -31,35 +31,24 @@ pub enum Distribution {
 }
 
 /// A parameter out of range.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum DistributionError {
     /// The parameter of zipf.
+    #[error("zipf:{0}; accepted is a theta above 0 and up to 100")]
     Theta(f64),
     /// The parameter of pareto.
+    #[error("pareto:{0}; accepted is a power above 0 and below 1")]
     Power(f64),
     /// The parameter of normal.
+    #[error("normal:{0}; accepted is a deviation above 0 and up to 100 percent")]
     Deviation(f64),
     /// The centre.
+    #[error("a centre of {0}; accepted is 0 to 1")]
     Centre(f64),
     /// The zones.
+    #[error("{0}")]
     Zones(ZonesError),
 }
-
-impl fmt::Display for DistributionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Theta(x) => write!(f, "zipf:{x}; accepted is a theta above 0 and up to 100"),
-            Self::Power(x) => write!(f, "pareto:{x}; accepted is a power above 0 and below 1"),
-            Self::Deviation(x) => {
-                write!(f, "normal:{x}; accepted is a deviation above 0 and up to 100 percent")
-            }
-            Self::Centre(x) => write!(f, "a centre of {x}; accepted is 0 to 1"),
-            Self::Zones(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for DistributionError {}
 
 impl Distribution {
     /// Checks the parameter.

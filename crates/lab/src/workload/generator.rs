@@ -17,7 +17,6 @@ use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionErr
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use pass::Pass;
 use plain::Plain;
-use std::fmt;
 use turns::Turns;
 
 /// The next I/O of a workload.
@@ -43,31 +42,21 @@ impl NextIo {
 }
 
 /// A job that cannot be turned into a stream.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum GeneratorError {
     /// The job itself is impossible.
+    #[error("{0}")]
     Job(JobError),
     /// The job does not fit the device.
+    #[error("{0}")]
     Region(RegionError),
     /// The map of a random job with several block sizes would have this many blocks.
+    #[error(
+        "a random map of {0} blocks; accepted with several block sizes are up to {most}, or norandommap",
+        most = Cover::MAX
+    )]
     Map(u64),
 }
-
-impl fmt::Display for GeneratorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Job(e) => e.fmt(f),
-            Self::Region(e) => e.fmt(f),
-            Self::Map(blocks) => write!(
-                f,
-                "a random map of {blocks} blocks; accepted with several block sizes are up to {}, or norandommap",
-                Cover::MAX
-            ),
-        }
-    }
-}
-
-impl std::error::Error for GeneratorError {}
 
 /// Yields the I/Os of one thread, in order. Allocates nothing after its creation.
 ///

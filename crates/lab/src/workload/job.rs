@@ -8,7 +8,6 @@ use super::{
     Strided,
 };
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
-use std::fmt;
 
 /// One job: a pattern, the load that `numjobs` threads put on the device, and its duration.
 ///
@@ -264,19 +263,25 @@ impl Default for Job {
 }
 
 /// Fields that contradict each other, or values that cannot be run. Messages name fio's options.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum JobError {
     /// A block size of a direction that the job uses.
+    #[error("bs of {name}: {1}", name = .0.name())]
     BlockSize(Direction, BlockSizeError),
     /// The distribution's parameter.
+    #[error("random_distribution={0}")]
     Distribution(DistributionError),
     /// A count that must be at least 1, by option.
+    #[error("{0}=0; accepted is 1 or more")]
     Zero(&'static str),
     /// More than 100 percent, by option.
+    #[error("{0}={1}; accepted is 0 to 100")]
     Percent(&'static str, u8),
     /// Not a multiple of a sector, by option.
+    #[error("{0}={1}; accepted are multiples of {SECTOR_SIZE} bytes")]
     NotSectors(&'static str, u64),
     /// `size` below the smallest block.
+    #[error("size={size} is smaller than one block; accepted is {bs} (bs) or more")]
     SizeBelowBlock {
         /// `size` in bytes.
         size: u64,
@@ -284,60 +289,35 @@ pub enum JobError {
         bs: u32,
     },
     /// `zonemode=strided` and its companions.
+    #[error("{0}")]
     Strided(StridedError),
     /// `time_based` without `runtime`.
+    #[error("time_based needs a runtime, such as runtime=30")]
     NoRuntime,
     /// A portion larger than `iodepth`, by option.
+    #[error("{0}={1}; accepted is up to iodepth={2}")]
     AboveDepth(&'static str, u32, u32),
     /// `iodepth_batch_complete_min` above `iodepth_batch_complete_max`.
+    #[error(
+        "iodepth_batch_complete_min={0}; accepted is up to \
+         iodepth_batch_complete_max={1}"
+    )]
     BatchInverted(u32, u32),
     /// `verify` and its companions.
+    #[error("{0}")]
     Verify(VerifyError),
     /// A hole that is no multiple of a sector, or a hole between random I/Os.
+    #[error(
+        "rw with a hole of {0} bytes; accepted are multiples of {SECTOR_SIZE}, between sequential I/Os"
+    )]
     Hole(i64),
     /// `latency_target` without a window, or with a percentile that is none.
+    #[error("{0}")]
     LatencyTarget(&'static str),
     /// `cmdprio_percentage` or `cmdprio_bssplit` with more than 100 percent.
+    #[error("cmdprio of {0} percent of the I/Os of a length; accepted is up to 100")]
     CmdPrio(u32),
 }
-
-impl fmt::Display for JobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BlockSize(direction, e) => write!(f, "bs of {}: {e}", direction.name()),
-            Self::Distribution(e) => write!(f, "random_distribution={e}"),
-            Self::Zero(option) => write!(f, "{option}=0; accepted is 1 or more"),
-            Self::Percent(option, n) => write!(f, "{option}={n}; accepted is 0 to 100"),
-            Self::NotSectors(option, n) => {
-                write!(f, "{option}={n}; accepted are multiples of {SECTOR_SIZE} bytes")
-            }
-            Self::SizeBelowBlock { size, bs } => {
-                write!(f, "size={size} is smaller than one block; accepted is {bs} (bs) or more")
-            }
-            Self::Strided(e) => e.fmt(f),
-            Self::NoRuntime => f.write_str("time_based needs a runtime, such as runtime=30"),
-            Self::AboveDepth(option, n, iodepth) => {
-                write!(f, "{option}={n}; accepted is up to iodepth={iodepth}")
-            }
-            Self::BatchInverted(min, max) => write!(
-                f,
-                "iodepth_batch_complete_min={min}; accepted is up to \
-                 iodepth_batch_complete_max={max}"
-            ),
-            Self::Verify(e) => e.fmt(f),
-            Self::Hole(n) => write!(
-                f,
-                "rw with a hole of {n} bytes; accepted are multiples of {SECTOR_SIZE}, between sequential I/Os"
-            ),
-            Self::LatencyTarget(why) => f.write_str(why),
-            Self::CmdPrio(sum) => {
-                write!(f, "cmdprio of {sum} percent of the I/Os of a length; accepted is up to 100")
-            }
-        }
-    }
-}
-
-impl std::error::Error for JobError {}
 
 impl Job {
     /// Block sizes of the directions that the job issues.

@@ -1,7 +1,6 @@
 //! I/O in one zone after the other, with gaps between them: fio's `zonemode=strided`.
 
 use blkmq_core::SECTOR_SIZE;
-use std::fmt;
 
 /// `zonesize` and its companions, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,13 +14,16 @@ pub struct Strided {
 }
 
 /// Zones that cannot be. Messages name fio's options.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StridedError {
     /// `zonesize` is 0.
+    #[error("zonesize=0; accepted is 1 sector or more")]
     NoSize,
     /// Not a multiple of a sector, by option.
+    #[error("{0}={1}; accepted are multiples of {SECTOR_SIZE} bytes")]
     NotSectors(&'static str, u64),
     /// A zone in which no I/O has a place.
+    #[error("zonerange={range} is smaller than one block; accepted is {bs} (bs) or more")]
     BelowBlock {
         /// `zonerange` in bytes.
         range: u64,
@@ -29,23 +31,6 @@ pub enum StridedError {
         bs: u32,
     },
 }
-
-impl fmt::Display for StridedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSize => f.write_str("zonesize=0; accepted is 1 sector or more"),
-            Self::NotSectors(option, n) => {
-                write!(f, "{option}={n}; accepted are multiples of {SECTOR_SIZE} bytes")
-            }
-            Self::BelowBlock { range, bs } => write!(
-                f,
-                "zonerange={range} is smaller than one block; accepted is {bs} (bs) or more"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for StridedError {}
 
 impl Strided {
     /// Checks that there are zones in which an I/O of `block` bytes has a place.

@@ -12,28 +12,15 @@ pub enum Zones {
 }
 
 /// Zones that cannot be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ZonesError {
     /// Shares of the I/Os that sum to this, not to 100.
+    #[error("zones with {0} percent of the I/Os; accepted is 100 percent in all")]
     Shares(u32),
     /// Zones that are this many percent of the region, which is more than 100.
+    #[error("zones of {0} percent of the region; accepted is up to 100 in all")]
     Percent(u32),
 }
-
-impl fmt::Display for ZonesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shares(sum) => {
-                write!(f, "zones with {sum} percent of the I/Os; accepted is 100 percent in all")
-            }
-            Self::Percent(sum) => {
-                write!(f, "zones of {sum} percent of the region; accepted is up to 100 in all")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ZonesError {}
 
 impl Zones {
     /// The most zones, as in fio.

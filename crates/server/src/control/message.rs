@@ -3,7 +3,6 @@
 use super::figures::Stat;
 use super::waits::Waits;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -160,24 +159,15 @@ pub struct ExportState {
 }
 
 /// The reason why a call had no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// No server answers at the socket.
+    #[error("no server with control answers there: {0}")]
     Socket(io::Error),
     /// The answer is not understood: the server is of another version.
+    #[error("the server is of another version: {0}")]
     Answer(serde_json::Error),
 }
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket(error) => write!(f, "no server with control answers there: {error}"),
-            Self::Answer(error) => write!(f, "the server is of another version: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for CallError {}
 
 /// Asks the server whose control listens on `socket`, and waits for the answer.
 ///

@@ -4,7 +4,6 @@
 
 use super::session::Ended;
 use crate::control::{Answer, CallError, Request};
-use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -36,30 +35,21 @@ pub(super) fn end(out: &mut Vec<u8>, ended: &Ended) {
 }
 
 /// Why a client has no recording, or not all of it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The server did not answer.
+    #[error("{0}")]
     Call(CallError),
     /// The server refused; the text names the accepted values.
+    #[error("{0}")]
     Refused(String),
     /// The taker of the bytes has failed.
+    #[error("{0}")]
     Taker(io::Error),
     /// The server went away before the end.
+    #[error("the server went away before the end: {0}")]
     Cut(io::Error),
 }
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call(error) => error.fmt(f),
-            Self::Refused(why) => f.write_str(why),
-            Self::Taker(error) => error.fmt(f),
-            Self::Cut(error) => write!(f, "the server went away before the end: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RecordError {}
 
 /// A stream whose reader looks now and then whether it is to ask for the end.
 struct Asking<'a> {

@@ -93,9 +93,13 @@ impl Verify {
 }
 
 /// A job that cannot be verified as asked. Messages name fio's options.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VerifyError {
     /// `verify_interval` does not divide every I/O.
+    #[error(
+        "verify_interval={interval}; accepted are multiples of {SECTOR_SIZE} that divide {unit}, \
+         which is what all block sizes have in common"
+    )]
     Interval {
         /// Bytes, as given.
         interval: u32,
@@ -103,46 +107,30 @@ pub enum VerifyError {
         unit: u32,
     },
     /// `verify=pattern` without `verify_pattern`.
+    #[error("verify=pattern needs a verify_pattern, such as 0xdeadbeef")]
     NoPattern,
     /// A job that only trims.
+    #[error("verify of a job that only trims; accepted: one that reads or writes")]
     OnlyTrims,
     /// `verify_only` of a job that writes nothing.
+    #[error(
+        "verify_only repeats the writes of a job in thought, and this one has none; a job that \
+         reads needs no more than verify"
+    )]
     OnlyReads,
     /// `verify_only` of a job that ends by the clock.
+    #[error(
+        "verify_only of a job that ends by the clock, so that nobody knows what it has written; \
+         accepted: without runtime, or with verify_state_load"
+    )]
     Timed,
     /// `verify_only` of a job that does not read either.
+    #[error("verify_only with do_verify=0; accepted: one of the two")]
     Nothing,
     /// `verify_state_load` of a job that writes.
+    #[error(
+        "verify_state_load without verify_only; accepted: both, or a job that reads, to check what the same \
+         job has written with verify_state_save"
+    )]
     StateOfWriter,
 }
-
-impl fmt::Display for VerifyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Interval { interval, unit } => write!(
-                f,
-                "verify_interval={interval}; accepted are multiples of {SECTOR_SIZE} that divide {unit}, \
-                 which is what all block sizes have in common"
-            ),
-            Self::NoPattern => f.write_str("verify=pattern needs a verify_pattern, such as 0xdeadbeef"),
-            Self::OnlyTrims => {
-                f.write_str("verify of a job that only trims; accepted: one that reads or writes")
-            }
-            Self::OnlyReads => f.write_str(
-                "verify_only repeats the writes of a job in thought, and this one has none; a job that \
-                 reads needs no more than verify",
-            ),
-            Self::Timed => f.write_str(
-                "verify_only of a job that ends by the clock, so that nobody knows what it has written; \
-                 accepted: without runtime, or with verify_state_load",
-            ),
-            Self::StateOfWriter => f.write_str(
-                "verify_state_load without verify_only; accepted: both, or a job that reads, to check what the same \
-                 job has written with verify_state_save",
-            ),
-            Self::Nothing => f.write_str("verify_only with do_verify=0; accepted: one of the two"),
-        }
-    }
-}
-
-impl std::error::Error for VerifyError {}

@@ -14,8 +14,6 @@
 //!
 //! Files are not here.
 
-use std::fmt;
-
 /// `bqS1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"bqS1");
 /// Bytes in front of the blocks.
@@ -35,30 +33,21 @@ pub(super) struct Place {
 }
 
 /// Bytes that are not the state of a job's verification.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StateError {
     /// They are no state at all.
+    #[error("no state of a verification by blkmq; fio's own form is not read")]
     NoState,
     /// They are damaged or cut.
+    #[error("a state of a verification that is damaged or cut")]
     Damaged,
     /// They belong to another region, block length or `randseed`.
+    #[error(
+        "the state of another job; accepted: one with the same offset, size, block sizes, verify_interval and \
+         randseed"
+    )]
     OtherJob,
 }
-
-impl fmt::Display for StateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoState => "no state of a verification by blkmq; fio's own form is not read",
-            Self::Damaged => "a state of a verification that is damaged or cut",
-            Self::OtherJob => {
-                "the state of another job; accepted: one with the same offset, size, block sizes, verify_interval and \
-                 randseed"
-            }
-        })
-    }
-}
-
-impl std::error::Error for StateError {}
 
 impl Place {
     fn bytes(self) -> Vec<u8> {
