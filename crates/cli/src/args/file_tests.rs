@@ -1,8 +1,8 @@
 //! Tests what the options about engines and files make of a command line.
 
+use super::tests::{File, plan, refusal};
 use super::{Request, parse};
 use crate::plan::{Plan, Time};
-use std::path::PathBuf;
 
 fn read(line: &str, time: Time) -> Result<Plan, String> {
     let args = Vec::from_iter(line.split_whitespace().map(String::from));
@@ -13,14 +13,6 @@ fn read(line: &str, time: Time) -> Result<Plan, String> {
     }
 }
 
-fn plan(line: &str) -> Plan {
-    read(line, Time::Real).expect(line)
-}
-
-fn refusal(line: &str) -> String {
-    read(line, Time::Real).expect_err(line)
-}
-
 fn device(line: &str) -> (String, u64) {
     let plan = plan(line);
     assert_eq!(plan.devices.len(), 1, "{line}");
@@ -28,31 +20,17 @@ fn device(line: &str) -> (String, u64) {
 }
 
 /// A file of this many bytes, removed when dropped.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str, bytes: u64) -> Self {
-        let path = std::env::temp_dir().join(format!("blkmq-{}-{name}", std::process::id()));
-        let file = std::fs::File::create(&path).expect("the temporary folder can be written");
-        file.set_len(bytes).expect("a sparse file");
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("made of ASCII")
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+fn sparse(name: &str, bytes: u64) -> File {
+    let file = File::new(name, "");
+    let opened = std::fs::File::options().write(true).open(file.path());
+    opened.and_then(|file| file.set_len(bytes)).expect("a sparse file");
+    file
 }
 
 /// `filename=FILE` with libaio or io_uring was measured on the null device, at 406k IOPS, and only a note said so.
 #[test]
 fn a_file_that_is_named_is_the_device() {
-    let file = File::new("named", 1 << 20);
+    let file = sparse("named", 1 << 20);
     let path = file.path();
     for engine in ["", "--ioengine=libaio", "--ioengine=io_uring", "--ioengine=psync"] {
         let line = format!("--filename={path} --rw=randwrite --direct=1 {engine}");
@@ -93,7 +71,7 @@ fn a_file_that_is_too_short_is_laid_out_to_the_size_that_is_asked_for() {
     assert_eq!(bytes("--filesize=4m --size=50%"), 4 << 20);
     assert_eq!(bytes("--size=1m --name=a --name=b --size=2m --name=c --filesize=3m"), 3 << 20);
     assert!(!std::path::Path::new(missing).exists(), "a plan lays out nothing");
-    let short = File::new("short", 4096);
+    let short = sparse("short", 4096);
     let path = short.path();
     assert_eq!(
         device(&format!("--filename={path} --size=8k")).0,
@@ -106,7 +84,7 @@ fn a_file_that_is_too_short_is_laid_out_to_the_size_that_is_asked_for() {
 
 #[test]
 fn the_page_cache_is_passed_by_unless_it_is_asked_for() {
-    let file = File::new("cached", 1 << 20);
+    let file = sparse("cached", 1 << 20);
     let path = file.path();
     let notes =
         |line: &str| plan(&format!("--filename={path} --rw=randrw {line}")).notes.join("; ");
@@ -151,9 +129,9 @@ fn the_version_is_what_programs_look_for_in_fio() {
 
 #[test]
 fn a_job_file_is_shown_as_a_command_line() {
-    let file = File::new("shown.fio", 0);
+    let file = sparse("shown.fio", 0);
     let text = "[global]\nname=all\nsize=64k\n[one]\ntime_based=0\n[two]\nname=own\nbs=8k\n";
-    std::fs::write(&file.0, text).expect("it can be written");
+    std::fs::write(file.path(), text).expect("it can be written");
     let args = [file.path(), "--showcmd"].map(str::to_owned);
     let shown = |args: &[String]| match parse(args, Time::Real) {
         Ok(Request::Command(text)) => text,
@@ -213,7 +191,7 @@ fn virtual_time_has_no_date() {
 /// A scheduler orders by distance: files that share a disk share its queue, and lie one behind the other.
 #[test]
 fn several_files_are_one_device_and_each_job_knows_its_own() {
-    let [a, b] = ["several-a", "several-b"].map(|name| File::new(name, 1 << 20));
+    let [a, b] = ["several-a", "several-b"].map(|name| sparse(name, 1 << 20));
     let (one, two) = (a.path(), b.path());
     let plan = plan(&format!(
         "--direct=1 --bs=4k --name=x --filename={one}:{two} --rw=read --name=y --filename={two} --rw=write --size=64k"
@@ -277,7 +255,7 @@ fn on_a_device_several_files_are_stretches_of_it() {
 
 #[test]
 fn what_would_have_a_queue_of_its_own_is_refused() {
-    let file = File::new("on-a-disk", 1 << 20);
+    let file = sparse("on-a-disk", 1 << 20);
     let path = file.path();
     let other = refusal(&format!("--filename={path}:/proc/self/status --direct=1 --size=8k"));
     assert!(other.contains("lies on another file system, and would have a queue"), "{other}");

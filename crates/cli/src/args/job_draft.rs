@@ -1,7 +1,6 @@
 //! A job while its options are being read, and the meanings of their values.
 
 use super::cmdprio_draft::CmdPrioDraft;
-use super::cpus_draft::CpusDraft;
 use super::file_draft::FileDraft;
 use super::options::logs;
 pub use super::places::block_size;
@@ -9,6 +8,7 @@ use super::value::Value;
 use super::verify_draft::VerifyDraft;
 use super::zone_draft::ZoneDraft;
 use crate::error::UsageError;
+use crate::plan::Cpus;
 use crate::units::{self, KbBase};
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
@@ -66,6 +66,22 @@ pub struct JobDraft {
     pub lfsr: bool,
     /// Has any option about the workload been given?
     pub touched: bool,
+}
+
+/// `cpus_allowed` and its policy.
+#[derive(Clone, Debug, Default)]
+pub struct CpusDraft {
+    /// `cpus_allowed` or `cpumask`.
+    pub list: Option<Cpus>,
+    /// `cpus_allowed_policy=split`.
+    pub is_split: bool,
+}
+
+impl CpusDraft {
+    /// The CPUs, if any were named.
+    pub fn finish(&self) -> Option<Cpus> {
+        self.list.clone().map(|cpus| Cpus { is_split: self.is_split, ..cpus })
+    }
 }
 
 impl Default for JobDraft {

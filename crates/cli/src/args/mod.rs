@@ -7,7 +7,6 @@
 
 mod cmdprio_draft;
 mod command_line;
-mod cpus_draft;
 mod definition;
 mod drafts;
 mod engine;

@@ -9,7 +9,7 @@ use blkmq_lab::workload::{
     verify::{Method, Pattern},
 };
 
-fn plan(line: &str) -> Plan {
+pub(super) fn plan(line: &str) -> Plan {
     let args = Vec::from_iter(line.split_whitespace().map(String::from));
     match parse(&args, Time::Real) {
         Ok(Request::Plan(plan)) => *plan,
@@ -23,22 +23,22 @@ fn job(line: &str) -> Job {
     plan.jobs[0].clone()
 }
 
-fn refusal(line: &str) -> String {
+pub(super) fn refusal(line: &str) -> String {
     let args = Vec::from_iter(line.split_whitespace().map(String::from));
     parse(&args, Time::Real).expect_err(line).to_string()
 }
 
-/// A job file in the folder for temporary files, removed when dropped.
-struct File(std::path::PathBuf);
+/// A file in the folder for temporary files, removed when dropped.
+pub(super) struct File(std::path::PathBuf);
 
 impl File {
-    fn new(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("blkmq-{}-{name}.fio", std::process::id()));
+    pub(super) fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("blkmq-{}-{name}", std::process::id()));
         std::fs::write(&path, text).expect("the temporary folder can be written");
         Self(path)
     }
 
-    fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         self.0.to_str().expect("made of ASCII")
     }
 }
@@ -199,8 +199,8 @@ fn names_begin_jobs_and_globals_come_before() {
 
 #[test]
 fn files_are_serialized_and_keep_their_globals() {
-    let first = File::new("first", "[global]\nbs=8k\n[a]\n[b]\nrw=write\n");
-    let second = File::new("second", "[c]\niodepth=4\n[d]\n");
+    let first = File::new("first.fio", "[global]\nbs=8k\n[a]\n[b]\nrw=write\n");
+    let second = File::new("second.fio", "[c]\niodepth=4\n[d]\n");
     let line = format!("--numjobs=2 {} {}", first.path(), second.path());
     let jobs = plan(&line).jobs;
     let seen = jobs
@@ -244,7 +244,7 @@ fn jobs_survive_being_printed_and_read_again() {
     ];
     for (at, line) in lines.iter().enumerate() {
         let jobs = plan(line).jobs;
-        let file = File::new(&format!("printed{at}"), &job_file(&jobs));
+        let file = File::new(&format!("printed{at}.fio"), &job_file(&jobs));
         assert_eq!(plan(&format!("--device=memory {}", file.path())).jobs, jobs, "{line}");
     }
 }

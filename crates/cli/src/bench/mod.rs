@@ -7,7 +7,6 @@
 
 mod disks;
 mod drive;
-mod found;
 mod groups;
 mod logs;
 mod outcome;
@@ -28,10 +27,11 @@ mod watch;
 use crate::error::{Failure, UsageError};
 use crate::interrupt::Stop;
 use crate::plan::runs::RunSpec;
-use crate::plan::{Plan, Time};
+use crate::plan::{Plan, Time, time};
 use crate::report::machine::Machine;
 use crate::report::model::{Partial, Report, Run};
 use blkmq_lab::observe::Observation;
+use blkmq_lab::workload::LatencyTarget;
 use disks::Disks;
 use outputs::Outputs;
 use progress::Progress;
@@ -118,7 +118,7 @@ fn measure(
             report.partial = (done < specs.len()).then(|| partial(done));
         }
         let written = outputs.records(spec, &observation);
-        let found = found::depths(&label(plan, spec), &outcome.run);
+        let found = depths_found(&label(plan, spec), &outcome.run);
         for note in outcome.notes.into_iter().chain(written).chain(found) {
             if !report.notes.contains(&note) {
                 report.notes.push(note);
@@ -213,6 +213,19 @@ impl From<crate::report::OutputError> for Failure {
     fn from(e: crate::report::OutputError) -> Self {
         Self::Usage(UsageError::new(e.to_string()))
     }
+}
+
+/// A sentence for each job of `run` that has found a depth. `label` names the run.
+fn depths_found(label: &str, run: &Run) -> Vec<String> {
+    let searched = run.jobs.iter().filter(|job| job.error == 0);
+    let note = |name: &str, depth: u32, wanted: LatencyTarget| {
+        let LatencyTarget { target, percentile, .. } = wanted;
+        let target = time(target);
+        format!(
+            "{label}: job '{name}' does {percentile} % of its I/Os within {target} at a depth of {depth}"
+        )
+    };
+    searched.filter_map(|job| Some(note(&job.name, job.iodepth, job.latency_target?))).collect()
 }
 
 #[cfg(test)]

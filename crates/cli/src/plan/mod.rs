@@ -18,7 +18,6 @@ pub mod runs;
 pub mod scheduler;
 pub mod spec;
 mod time;
-mod written;
 
 use crate::report::Format;
 pub use access::AccessChoice;
@@ -31,7 +30,6 @@ pub use print::{job_file, time};
 pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
 pub use time::Time;
-pub use written::Written;
 
 /// All choices of a command line.
 #[derive(Clone, Debug)]
@@ -147,4 +145,23 @@ pub struct PlacedFile {
     pub start: u64,
     /// Its description, as `--device` takes it.
     pub text: String,
+}
+
+/// The options of jobs as they were written, for reports: names as in the table of options, values as the user gave them. As in fio, an option without a value is not there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Written {
+    /// Options that hold for all jobs.
+    pub globals: Vec<(String, String)>,
+    /// Options of each job, in the order of the jobs; empty for a command without options.
+    pub jobs: Vec<Vec<(String, String)>>,
+}
+
+impl Written {
+    /// Adds an option to `options`; the last value counts, at the place of the first.
+    pub fn add(options: &mut Vec<(String, String)>, (name, value): (String, String)) {
+        match options.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, last)) => *last = value,
+            None => options.push((name, value)),
+        }
+    }
 }

@@ -4,11 +4,9 @@
 //! or a shrunk failure (`shrink`).
 
 mod fields;
-mod meddling;
 mod text;
 
 pub(crate) use fields::{FIELDS, Field, Kind, STATS};
-pub use meddling::Meddling;
 pub use text::ScenarioError;
 
 use crate::load::{Load, LoadClient, Place};
@@ -28,6 +26,22 @@ pub(crate) const MACHINE: MachineShape = MachineShape { cpus: 64, nodes: 1 };
 /// Turns within which a CPU with a duty does it: a follower lets up to eight polls pass because it expects the leader
 /// to come by, and one turn may have begun before.
 const LET_PASS: u64 = 10;
+
+/// The settings of an operator; its actions are drawn from the seed of the run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meddling {
+    /// The number of changes and holds in all.
+    pub most: u32,
+    /// The longest pause between two of them.
+    pub pause: Nanos,
+    /// The longest hold.
+    pub hold: Nanos,
+}
+
+impl Meddling {
+    /// No operator.
+    pub const NONE: Self = Self { most: 0, pause: Nanos::ZERO, hold: Nanos::ZERO };
+}
 
 /// Bounds of merging and submission, beyond the device's own limits. 0 keeps the device's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

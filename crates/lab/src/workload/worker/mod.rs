@@ -14,11 +14,9 @@ mod port;
 mod stopping;
 mod taking;
 mod verifying;
-mod window;
 
 pub use port::{Buffers, NoBuffers, Port};
 pub use taking::Taking;
-pub use window::Window;
 
 use super::floor::Floor;
 use super::goal::Goal;
@@ -34,6 +32,27 @@ use verifying::{Purpose, Verifying};
 
 /// fio's error for wrong contents: EILSEQ.
 const WRONG_CONTENTS: u16 = 84;
+
+/// The times at which a thread runs and counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// The thread issues I/Os from this time on,
+    pub start: Instant,
+    /// counts from this time on,
+    pub measure: Instant,
+    /// and issues no more I/Os from this time on.
+    pub end: Instant,
+}
+
+impl Window {
+    /// The window of a thread of `job` in a phase that begins at `now`.
+    #[must_use]
+    pub fn of(job: &Job, now: Instant) -> Self {
+        let start = now + job.startdelay;
+        let measure = start + job.ramp_time;
+        Self { start, measure, end: job.runtime.map_or(Instant::MAX, |runtime| measure + runtime) }
+    }
+}
 
 /// Issues one thread's I/Os, with payloads of type `P`.
 pub struct Worker<'a, P, B> {
