@@ -3,6 +3,7 @@
 //! The only file of the chores that starts a process or reads the clock.
 
 use crate::Result;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -99,17 +100,17 @@ impl Cmd {
         self
     }
 
-    /// The program that the first word stands for: `cargo` is the cargo that runs this program, and the target folder
-    /// may have been moved.
+    /// The program that the first word stands for: `cargo` is the cargo that runs this program.
     fn program(&self) -> PathBuf {
         match self.words[0].as_str() {
             "cargo" => cargo(),
-            BLKMQ => target_dir().join("dist/blkmq"),
-            NBD_SERVER => target_dir().join("dist/examples/nbd_server"),
-            RAM_DISK => target_dir().join("dist/examples/ram_disk"),
-            LOST_CPU => target_dir().join("release/examples/lost_cpu"),
-            other => other.into(),
+            other => built(other, &target_dir()),
         }
+    }
+
+    /// The other words. A program in front of a built one gets the path of it, too.
+    fn args(&self) -> impl Iterator<Item = PathBuf> {
+        self.words[1..].iter().map(|word| built(word, &target_dir()))
     }
 
     fn command(&self) -> Command {
@@ -124,7 +125,7 @@ impl Cmd {
         of_this_package.for_each(|name| {
             command.env_remove(name);
         });
-        command.args(&self.words[1..]).envs(self.env.iter().map(|(k, v)| (k, v)));
+        command.args(self.args()).envs(self.env.iter().map(|(k, v)| (k, v)));
         command.current_dir(root());
         command
     }
@@ -328,7 +329,22 @@ pub(crate) fn root() -> PathBuf {
 
 /// The folder into which cargo builds.
 pub(crate) fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    let moved = |name| std::env::var_os(name);
+    target_of(moved("CARGO_TARGET_DIR").or_else(|| moved("CARGO_BUILD_TARGET_DIR")))
+}
+
+/// The same, with this value of the variable. Commands run in several folders, so it is not relative.
+fn target_of(moved: Option<OsString>) -> PathBuf {
+    root().join(moved.filter(|it| !it.is_empty()).unwrap_or_else(|| "target".into()))
+}
+
+/// The path of `word`, which may be that of a built program as it is written down: the target folder may have been moved.
+fn built(word: &str, target: &Path) -> PathBuf {
+    let is_built = [BLKMQ, NBD_SERVER, RAM_DISK, LOST_CPU].contains(&word);
+    match word.strip_prefix("target/").filter(|_| is_built) {
+        Some(program) => target.join(program),
+        None => word.into(),
+    }
 }
 
 /// Is there a program called `name`?
@@ -505,6 +521,28 @@ mod tests {
         assert!(error.contains("no test ran"), "{error}");
         let one = Cmd::new("echo test result: ok. 1 passed; 0 failed");
         assert_eq!(one.run_tests().unwrap(), 1);
+    }
+
+    /// `timeout 5 target/dist/blkmq` was looked for in `target`, and so was everything under a relative folder, in the
+    /// folder that the command ran in.
+    #[test]
+    fn built_programs_are_found_in_a_target_folder_that_was_moved() {
+        let target = target_of(Some("/elsewhere".into()));
+        for (word, path) in [
+            (BLKMQ, "/elsewhere/dist/blkmq"),
+            (NBD_SERVER, "/elsewhere/dist/examples/nbd_server"),
+            (RAM_DISK, "/elsewhere/dist/examples/ram_disk"),
+            (LOST_CPU, "/elsewhere/release/examples/lost_cpu"),
+            ("target/other", "target/other"),
+            ("--device=target/dist/blkmq", "--device=target/dist/blkmq"),
+        ] {
+            assert_eq!(built(word, &target), Path::new(path), "{word}");
+        }
+        assert_eq!(target_of(Some("beside".into())), root().join("beside"));
+        assert_eq!(target_of(Some("".into())), root().join("target"));
+        assert_eq!(target_of(None), root().join("target"));
+        let under = Cmd::new(BLKMQ).arg("serve").under("timeout 5");
+        assert!(under.args().any(|word| word == target_dir().join("dist/blkmq")), "{under}");
     }
 
     #[test]

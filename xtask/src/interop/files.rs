@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, passed_tests, root};
+use crate::shell::{BLKMQ, Cmd, passed_tests, target_dir};
 use std::path::{Path, PathBuf};
 
 /// MiB.
@@ -13,7 +13,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Result<Self> {
-        let folder = root().join("target/interop");
+        let folder = target_dir().join("interop");
         std::fs::create_dir_all(&folder)?;
         Ok(Self(folder.join(name)))
     }
