@@ -1,6 +1,7 @@
 //! A command on a pseudo-terminal, for tests. Nothing here waits for a time: a key is pressed when the screen shows that it
 //! is time for it.
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,14 +23,25 @@ pub struct Terminal {
 impl Terminal {
     /// Starts the command of `line` on a terminal with so many columns.
     pub fn start(line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
-        let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let OpenptyResult { master, slave } = openpty(&size, None).expect("a pseudo-terminal");
-        let end = || Stdio::from(slave.try_clone().expect("another descriptor"));
         // `setsid -c` makes the terminal the one whose keys send signals, which a test in the background of a shell
         // would ignore.
+        let session = ["--default-signal=INT,QUIT", "setsid", "-c"];
+        Self::under(&session, line, columns, environment)
+    }
+
+    /// The same, on a terminal that sends no signals, not even when it hangs up.
+    pub fn without_signals(line: &str, columns: u16) -> Self {
+        Self::under(&["--ignore-signal=HUP", "setsid"], line, columns, &[])
+    }
+
+    fn under(session: &[&str], line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
+        let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let OpenptyResult { master, slave } = openpty(&size, None).expect("a pseudo-terminal");
+        // A command that had this end as well would never see the terminal hang up.
+        fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("it is open");
+        let end = || Stdio::from(slave.try_clone().expect("another descriptor"));
         let mut command = Command::new("env");
-        command.args(["--default-signal=INT,QUIT", "setsid", "-c", BIN]);
-        command.args(line.split_whitespace());
+        command.args(session).arg(BIN).args(line.split_whitespace());
         for name in ["COLUMNS", "LC_ALL", "LC_CTYPE", "NO_COLOR"] {
             command.env_remove(name);
         }
@@ -63,6 +75,13 @@ impl Terminal {
         while !says(&self.shown) {
             assert!(self.look(), "there was always more than {most} s left:\n{}", self.shown);
         }
+    }
+
+    /// Takes the terminal away, waits for the end of the command, and returns its status.
+    pub fn hang_up(self) -> ExitStatus {
+        let Self { screen, mut child, .. } = self;
+        drop(screen);
+        child.wait().expect("it ends")
     }
 
     pub fn press(&mut self, keys: &[u8]) {

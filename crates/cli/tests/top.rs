@@ -90,6 +90,42 @@ fn every_way_to_end_it_puts_the_terminal_back() {
     }
 }
 
+/// It went on for hours, at the full speed of a CPU: a terminal that has hung up is at its end for every read, which the
+/// library that reads keys repeats for ever. SIGTERM did not end it either. Without a session of its own, or under nohup,
+/// no SIGHUP comes. Thus the terminal itself is watched, and threads end the program where the main thread cannot.
+#[test]
+fn it_ends_with_its_terminal() {
+    let server = Server::start();
+    for has_signals in [true, false] {
+        let line = server.top("");
+        let mut terminal = if has_signals {
+            Terminal::start(&line, 80, &[])
+        } else {
+            Terminal::without_signals(&line, 80)
+        };
+        terminal.until("every 1 s");
+        terminal.hang_up();
+    }
+}
+
+/// Output to a terminal that is stopped blocks, so that the main thread sees no flag.
+#[test]
+fn it_ends_on_a_stopped_terminal() {
+    let server = Server::start();
+    for signal in ["-TERM", "-HUP"] {
+        let mut terminal = Terminal::start(&server.top("--interval=1"), 80, &[]);
+        terminal.until("Devices 1");
+        let id = terminal.child.id().to_string();
+        // The screen is not read from here on, and each key draws it anew, until the terminal's buffer is full.
+        for _ in 0..64 {
+            terminal.press(b"+-");
+        }
+        let kill = Command::new("kill").args([signal, &id]).status();
+        assert!(kill.expect("kill is everywhere").success());
+        terminal.child.wait().expect("it ends");
+    }
+}
+
 #[test]
 fn a_server_that_goes_away_is_said_and_waited_for() {
     let server = Server::start();

@@ -6,11 +6,13 @@
 //! | `columns.rs` | rows become values |
 //! | `view.rs` | values become lines that fit |
 //! | `screen.rs` | lines become a screen, and keys wishes |
+//! | `ending.rs` | signals, and a terminal that is gone, end the program |
 //!
 //! It changes nothing of the server: `blkmq ctl` does.
 
 pub mod args;
 pub mod columns;
+mod ending;
 pub mod rates;
 mod screen;
 mod view;

@@ -1,6 +1,9 @@
 //! The terminal while `top` has it: its own page of the screen, no echo, no cursor. Everything is put back when a
 //! [`Screen`] is dropped, and before a signal ends the program.
+//!
+//! The program ends with its terminal even where the library that reads keys does not return: see `ending.rs`.
 
+use super::ending::Ending;
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::style::{Attribute, Print, SetAttribute};
@@ -9,10 +12,8 @@ use crossterm::terminal::{
     LeaveAlternateScreen,
 };
 use crossterm::{execute, queue};
-use signal_hook::consts::{SIGHUP, SIGTERM, SIGTSTP};
+use signal_hook::consts::SIGTSTP;
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Signals are looked at this often.
@@ -20,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The screen, which is `top`'s.
 pub struct Screen {
-    ended: Arc<AtomicBool>,
+    ending: Ending,
 }
 
 /// A wish of the user, or a change of the terminal.
@@ -55,11 +56,7 @@ impl Screen {
     /// # Errors
     /// If it is none.
     pub fn take() -> io::Result<Self> {
-        let ended = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&ended))?;
-        }
-        let screen = Self { ended };
+        let screen = Self { ending: Ending::watch()? };
         enter()?;
         Ok(screen)
     }
@@ -103,7 +100,7 @@ impl Screen {
     /// # Errors
     /// If the terminal is gone.
     pub fn wish(&self, patience: Duration) -> io::Result<Option<Wish>> {
-        if self.ended.load(Ordering::Relaxed) {
+        if self.ending.is_due() {
             return Ok(Some(Wish::Quit));
         }
         if !event::poll(patience.min(LOOK))? {
