@@ -34,6 +34,7 @@ pub fn of(answer: &Answer, width: usize) -> String {
                 ("cache", false),
                 ("connections", true),
                 ("limits", false),
+                ("promise", false),
             ]);
             for export in exports {
                 let access = if export.read_only { "read-only" } else { "read-write" };
@@ -47,7 +48,8 @@ pub fn of(answer: &Answer, width: usize) -> String {
                     export.class.clone(),
                     export.cache.clone(),
                     export.connections.to_string(),
-                    export.max.clone(),
+                    set(&export.max),
+                    set(&export.promise),
                 ]);
             }
             format!("{}\n{}", disks.render_within(width), list.render_within(width))
@@ -66,8 +68,49 @@ pub fn of(answer: &Answer, width: usize) -> String {
     }
 }
 
+/// Of words like `rbps=max reserve_iops=200`, those that limit or promise something; a dash without any.
+fn set(words: &str) -> String {
+    let is_set =
+        |word: &&str| !word.split_once('=').is_some_and(|(_, to)| matches!(to, "max" | "0"));
+    let set = Vec::from_iter(words.split_whitespace().filter(is_set)).join(" ");
+    if set.is_empty() { "-".to_owned() } else { set }
+}
+
 /// A table whose columns are words, or, if true, figures.
 pub fn table(columns: &[(&str, bool)]) -> TextTable {
     let align = |is_figure| if is_figure { Align::Right } else { Align::Left };
     TextTable::new(columns.iter().map(|(name, is)| ((*name).to_owned(), align(*is))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_server::control::ExportState;
+
+    /// The limits could not be read at 80 columns, and floors and goals were not in it.
+    #[test]
+    fn a_list_names_limits_and_promises_at_any_width() {
+        let (max, promise) =
+            ("rbps=10485760 wbps=max riops=500 wiops=max", "reserve_iops=100 p99_read=20ms");
+        let export = |name: &str, max: &str, promise: &str| ExportState {
+            name: name.into(),
+            device: 1,
+            offset: 1 << 40,
+            bytes: 1 << 40,
+            read_only: false,
+            weight: 300,
+            max: max.into(),
+            promise: format!("{promise} reserve_bps=0 overcommit=0"),
+            connections: 12,
+            class: "be".into(),
+            cache: "writethrough".into(),
+        };
+        let exports = vec![export("gold", max, promise), export("rest", "rbps=max", "")];
+        let list = of(&Answer::List { devices: Vec::new(), exports }, 80);
+        assert!(list.lines().all(|line| line.len() <= 80), "{list}");
+        for whole in ["read-write", "writethrough", "rbps=10485760 riops=500", promise] {
+            assert!(list.contains(whole), "{whole}:\n{list}");
+        }
+        assert!(!list.contains("...") && !list.contains("=max") && !list.contains("=0"), "{list}");
+    }
 }

@@ -54,7 +54,8 @@ impl TextTable {
     }
 
     /// The table in lines of up to `most` columns. A wider one is in parts, one below the other; each of them begins
-    /// with the columns that tell its rows apart, of which long cells are shortened.
+    /// with the columns that tell its rows apart, of which long cells are shortened. Another cell is shortened only if it
+    /// is too wide for a part of its own.
     #[must_use]
     pub fn render_within(&self, most: usize) -> String {
         let mut widths = self.widths();
@@ -63,7 +64,10 @@ impl TextTable {
             return self.render();
         }
         let (keys, figures) = all.split_at(self.keys.min(all.len()));
-        self.shorten(figures, most, &mut widths);
+        let least = keys.iter().map(|at| widths[*at].min(SHORTEST) + GAP).sum::<usize>();
+        for at in figures {
+            self.shorten(&[*at], most.saturating_sub(least), &mut widths);
+        }
         let differs =
             |column: &usize| self.rows.windows(2).any(|it| it[0][*column] != it[1][*column]);
         let varying: Vec<usize> = keys.iter().copied().filter(differs).collect();
@@ -210,6 +214,23 @@ mod tests {
                         a     same        1       2\nb     same       10      20\n\n\
                         name  third\n----  -----\na         3\nb        30\n";
         assert_eq!(table.render_within(33), expected);
+    }
+
+    /// `rea...te` and `wri...ck` stood under `access` and `cache`: all columns of words were shortened as if they had to
+    /// share a line, and were then in two parts all the same.
+    #[test]
+    fn words_that_fit_a_part_are_whole() {
+        let columns = ["name", "n", "access", "cache", "limits"];
+        let align = |name| if name == "n" { Align::Right } else { Align::Left };
+        let columns = columns.map(|name| (name.to_owned(), align(name)));
+        let mut table = TextTable::new(columns.to_vec());
+        let limits = "rbps=10485760 riops=500";
+        table.row(&["gold", "1000000", "read-write", "writethrough", limits].map(String::from));
+        let text = table.render_within(40);
+        assert!(text.lines().all(|line| line.len() <= 40), "{text}");
+        for whole in ["gold  1000000  read-write  writethrough", limits] {
+            assert!(text.contains(whole), "{whole}:\n{text}");
+        }
     }
 
     #[test]
