@@ -9,6 +9,7 @@ mod config;
 mod export;
 mod http;
 mod log;
+mod opening;
 mod patience;
 mod reload;
 mod rights;
@@ -42,13 +43,23 @@ use wanted::{DiskChoice, Wanted};
 pub fn run(asked: Asked, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Failure> {
     match asked {
         Asked::Serve(wanted, path) => serve(*wanted, path, say),
-        Asked::Check(path) => check(&path, say),
+        Asked::Check(path) => check(&path, |_| Vec::new(), say),
+        Asked::CheckOpen(path) => check(&path, opening::faults, say),
     }
 }
 
-/// Lists the faults of a file.
-fn check(path: &str, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Failure> {
-    match config::read(path) {
+/// Lists the faults of a file, or those that `look` finds if it has none.
+fn check(
+    path: &str,
+    look: fn(&Wanted) -> Vec<String>,
+    say: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let looked = |wanted| {
+        let faults = look(&wanted);
+        let at = |fault| format!("{path}: {fault}");
+        if faults.is_empty() { Ok(wanted) } else { Err(faults.into_iter().map(at).collect()) }
+    };
+    match config::read(path).and_then(looked) {
         Ok(wanted) => {
             let (devices, exports) = (wanted.disks.len(), wanted.exports.len());
             say(&format!("{path}: devices: {devices}, exports: {exports}, no faults\n"))
@@ -156,22 +167,27 @@ fn open(description: &str, heard: &Heard) -> Result<Device, OpenError> {
 fn disks(wanted: &Wanted, heard: &Heard) -> Result<Vec<Disk>, String> {
     let start = |disk: &DiskChoice| {
         let device = open(&disk.device, heard).map_err(|e| e.to_string())?;
-        let (factory, options) = match &disk.scheduler {
-            Some(choice) => (choice.factory, choice.options.clone()),
-            None => {
-                let factory = blkmq::scheduler(device.default_scheduler());
-                let factory = factory.expect("the default of a device is registered");
-                (factory, blkmq::Options::defaults(factory.attributes))
-            }
-        };
-        let started = Disk::start_with(&disk.name, device, factory, &options, wanted.workers);
-        let started = started.map_err(|e| format!("{}: {e}", disk.name))?;
-        let depth = disk.device_depth.to_string();
-        let set = started.service().set_attribute("blkmq/device_depth", &depth);
-        set.map_err(|e| format!("{}: {e}", disk.name))?;
-        Ok(started)
+        started(disk, device, wanted.workers)
     };
     wanted.disks.iter().map(start).collect()
+}
+
+/// An open device under its scheduler.
+fn started(disk: &DiskChoice, device: Device, workers: u16) -> Result<Disk, String> {
+    let (factory, options) = match &disk.scheduler {
+        Some(choice) => (choice.factory, choice.options.clone()),
+        None => {
+            let factory = blkmq::scheduler(device.default_scheduler());
+            let factory = factory.expect("the default of a device is registered");
+            (factory, blkmq::Options::defaults(factory.attributes))
+        }
+    };
+    let started = Disk::start_with(&disk.name, device, factory, &options, workers);
+    let started = started.map_err(|e| format!("{}: {e}", disk.name))?;
+    let depth = disk.device_depth.to_string();
+    let set = started.service().set_attribute("blkmq/device_depth", &depth);
+    set.map_err(|e| format!("{}: {e}", disk.name))?;
+    Ok(started)
 }
 
 fn start(wanted: &Wanted, disks: Vec<Disk>, listeners: Vec<Listener>) -> Result<Server, String> {

@@ -396,3 +396,59 @@ fn more_exports_than_a_device_takes_are_a_fault_with_a_place() {
     let (code, _, errors) = blkmq(&args);
     assert!(code == Some(2) && errors.contains("'e1023'"), "{errors}");
 }
+
+/// `--check` found no fault, and the start had four, one after the other: ends of a good server, by its ExecStartPre.
+#[test]
+fn what_only_opening_shows_is_checked_at_once_and_changes_nothing() {
+    let scene = Scene::new();
+    let here = scene.at("").display().to_string();
+    let (mut file, _) = scene.file(4);
+    file.write_all(&[0xee; 4096]).expect("there is room");
+    let config = scene.at("serve.toml").display().to_string();
+    let check = |text: &str, more: &[&str]| {
+        std::fs::write(&config, text).expect("the folder is ours");
+        blkmq(&[&["serve", "--check", &config], more].concat())
+    };
+    let bad = format!(
+        "listen = 'unix:{here}/no-such-folder/socket'\ntls-certificates = '{here}/no-such-pki'\n\
+         [[device]]\nname = 'lost'\ndevice = 'uring:{here}/no-such-folder/disk.img,size=8'\n\
+         [[device]]\nname = 'missing'\ndevice = 'uring:{here}/missing.img'\n\
+         [[device]]\nname = 'm'\ndevice = 'memory,size=8'\nscheduler = 'mclock'\n\
+         [[export]]\nname = 'far'\ndevice = 'm'\noffset = '100m'\nsize = '1m'\n\
+         [[export]]\nname = 'most'\ndevice = 'm'\nreserve_percent = 80\n\
+         [[export]]\nname = 'more'\ndevice = 'm'\nreserve_percent = 80\n\
+         [[export]]\nname = 'unknown'\ndevice = 'lost'\n"
+    );
+    let (code, said, errors) = check(&bad, &[]);
+    assert_eq!(code, Some(0), "{said}{errors}");
+    let (code, said, errors) = check(&bad, &["--open"]);
+    let faults = [
+        "no-such-folder/socket",
+        "tls-certificates: ",
+        "device 'lost': ",
+        "device 'missing': ",
+        "export 'far': the region",
+        "export 'more': ",
+    ];
+    assert!(code == Some(2) && errors.contains("faults: 6"), "{said}{errors}");
+    for fault in faults {
+        assert!(said.contains(fault), "{fault}:\n{said}");
+    }
+
+    let good = format!(
+        "listen = 'unix:{here}/socket'\n\
+         [[device]]\nname = 'new'\ndevice = 'uring:{here}/new.img,size=64'\n\
+         [[device]]\nname = 'old'\ndevice = 'faults,error=0:uring:{here}/disk.img'\n\
+         [[export]]\nname = 'a'\ndevice = 'new'\noffset = '32m'\n\
+         [[export]]\nname = 'b'\ndevice = 'old'\n"
+    );
+    // A running server has the image, and is not disturbed.
+    let image = format!("--device=uring:{}", scene.at("disk.img").display());
+    let (first, _) = serve(&[&image, &scene.listen()]);
+    let (code, said, errors) = check(&good, &["--open"]);
+    assert_eq!(code, Some(0), "{said}{errors}");
+    assert!(!scene.at("new.img").exists(), "nothing is laid out");
+    end(first, "-TERM");
+    let (code, _, errors) = blkmq(&["serve", "--open"]);
+    assert!(code == Some(2) && errors.contains("--check"), "{errors}");
+}

@@ -178,6 +178,13 @@ impl Catalog {
         Ok(Self(Mutex::new(Arc::new(table))))
     }
 
+    /// The refusal of each of `exports` that cannot be served beside those before it, with its place among them.
+    pub(crate) fn check(exports: &[Export], disks: &[Disk]) -> Vec<(usize, ExportError)> {
+        let mut table = Table::default();
+        let refused = |(at, export)| table.add(export, disks).err().map(|error| (at, error));
+        exports.iter().enumerate().filter_map(refused).collect()
+    }
+
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -85,7 +85,8 @@ impl Listener {
     /// Checks an address before a socket is bound there.
     ///
     /// # Errors
-    /// If it is a path that is too long for a socket, or at which there is a file that is no socket.
+    /// If it is a path that is too long for a socket, at which there is a file that is no socket, or whose folder is
+    /// missing.
     pub fn check(address: &Address) -> io::Result<()> {
         match address {
             Address::Unix(path) => check(path),

@@ -74,6 +74,16 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
             let text = "a file that is no socket is there; accepted: a path that is free";
             Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
         }
+        Ok(_) => Ok(()),
+        Err(_) => in_folder(path),
+    }
+}
+
+/// Checks that a socket at `path` would be in a folder that is there.
+fn in_folder(path: &Path) -> io::Result<()> {
+    match path.parent().filter(|folder| *folder != Path::new("")).map(std::fs::metadata) {
+        Some(Err(error)) => Err(io::Error::new(error.kind(), format!("its folder: {error}"))),
+        Some(Ok(folder)) if !folder.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
         _ => Ok(()),
     }
 }

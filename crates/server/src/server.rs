@@ -191,6 +191,13 @@ impl Server {
         Ok(server)
     }
 
+    /// Checks exports without serving them: the refusal of each that could not be served beside those before it, with its
+    /// place in `exports`. Their groups are added to the disks meanwhile.
+    #[must_use]
+    pub fn check(disks: &[Disk], exports: &[Export]) -> Vec<(usize, ExportError)> {
+        Catalog::check(exports, disks)
+    }
+
     fn start_threads(&mut self, listeners: Vec<Listener>, workers: u16) -> io::Result<()> {
         for number in 0..workers {
             let inbox = Arc::new(Inbox::new()?);

@@ -28,7 +28,7 @@ all.",
          --export=gold,size=100g,weight=300 --export=rest,offset=100g,wbps=50m",
         "blkmq serve --device=disk --listen=tcp:127.0.0.1 --export=slow,read-only=1",
         "blkmq serve --listen=tcp:0.0.0.0 --tls-certificates=/etc/pki/blkmq",
-        "blkmq serve --check serve.toml && blkmq serve serve.toml",
+        "blkmq serve --check serve.toml --open && blkmq serve serve.toml",
     ],
 };
 
@@ -73,6 +73,8 @@ pub enum Asked {
     Serve(Box<Wanted>, Option<String>),
     /// Say what is wrong in the file at this path.
     Check(String),
+    /// Say also what is wrong with the devices, certificates and folders that it names.
+    CheckOpen(String),
 }
 
 /// The command.
@@ -89,6 +91,11 @@ pub fn definition() -> Command {
             .conflicts_with_all(SETTINGS)
             .conflicts_with("CONFIG")
             .help("say what is wrong in a file, with line and column, and serve nothing"),
+        Arg::new("open")
+            .long("open")
+            .requires("check")
+            .action(ArgAction::SetTrue)
+            .help("with --check: open devices for reading, and certificates, and say what is wrong with them; lays out no file"),
         list("device", "DEVICE")
             .help("a device to serve; several for several (default: memory,size=1024)"),
         list("scheduler", "NAME[:KEY=VALUE,...]")
@@ -166,7 +173,8 @@ impl Asked {
     /// If an export or a file is not understood, or there are more schedulers than devices.
     pub fn of(found: &ArgMatches) -> Result<Self, UsageError> {
         if let Some(path) = found.get_one::<String>("check") {
-            return Ok(Self::Check(path.clone()));
+            let checked = if found.get_flag("open") { Self::CheckOpen } else { Self::Check };
+            return Ok(checked(path.clone()));
         }
         let Some(path) = found.get_one::<String>("CONFIG") else {
             return options(found).map(|wanted| Self::Serve(Box::new(wanted), None));
@@ -266,7 +274,9 @@ mod tests {
         let found = definition().try_get_matches_from(words).map_err(|e| e.to_string())?;
         match Asked::of(&found).map_err(|e| e.to_string())? {
             Asked::Serve(wanted, None) => Ok(*wanted),
-            Asked::Serve(_, Some(_)) | Asked::Check(_) => Err("a file".to_owned()),
+            Asked::Serve(_, Some(_)) | Asked::Check(_) | Asked::CheckOpen(_) => {
+                Err("a file".to_owned())
+            }
         }
     }
 

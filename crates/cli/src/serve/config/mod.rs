@@ -103,7 +103,9 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
     let bounds = file.table("bounds", faults).map(|it| read_bounds(it, faults));
     let mut names = Vec::new();
     let mut disks = Vec::new();
-    for device in file.tables("device", faults) {
+    let devices = file.tables("device", faults);
+    let has_devices = !devices.is_empty();
+    for device in devices {
         disks.extend(disk(device, &mut names, faults));
     }
     let mut exports: Vec<Export> = Vec::new();
@@ -112,7 +114,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         let export = read_export(export, &names, &mut others, faults);
         exports.extend(export);
     }
-    if disks.is_empty() {
+    if !has_devices {
         faults.add(&file.span, "no device; accepted: at least one [[device]]");
     }
     file.end(faults);

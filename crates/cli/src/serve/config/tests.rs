@@ -105,6 +105,8 @@ fn names_are_there_once_and_devices_are_named_where_there_are_several() {
 fn a_file_that_is_no_toml_is_a_fault_where_it_stops_being_it() {
     assert!(faults("a = 1\nb = = 2\n")[0].starts_with("f:2:5: "));
     assert!(faults("")[0].contains("no device"));
+    let nameless = faults("[[device]]\ndevice = 'null'\n");
+    assert!(nameless.len() == 1 && nameless[0].contains("no name"), "{nameless:?}");
     assert!(faults("device = 3\n")[1].contains("accepted: [[device]]"));
 }
 
