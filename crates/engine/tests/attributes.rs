@@ -326,6 +326,28 @@ fn a_scheduler_of_ones_own_is_shown_behind_the_others() {
     assert_eq!(shown(&same, "queue/scheduler"), text);
 }
 
+/// It was shown, and refused once another one was chosen.
+#[test]
+fn a_scheduler_of_ones_own_can_be_chosen_by_name_again() {
+    let (own, registered) = (plan(shape(1, 32), &FIFO), "mq-deadline");
+    let away = attributes::write(&own, "queue/scheduler", registered).expect("registered");
+    assert!(shown(&away, "queue/scheduler").ends_with(" fifo"));
+    let back = attributes::write(&away, "queue/scheduler", "fifo").expect("it was there before");
+    assert_eq!(back.scheduler.name, "fifo");
+
+    // One that was only named, and one that an edit has brought.
+    let (config, _device) = config(shape(1, 32));
+    let config = Config { schedulers: vec![&FIFO], ..config };
+    let named = config.plan();
+    assert!(shown(&named, "queue/scheduler").ends_with(" fifo"));
+    let chosen = attributes::write(&named, "queue/scheduler", "fifo").expect("it was named");
+    assert_eq!(chosen.scheduler.name, "fifo");
+    let edited = plan(shape(1, 32), none()).scheduler(&FIFO).scheduler(none());
+    assert!(attributes::write(&edited, "queue/scheduler", "fifo").is_ok());
+    let twice = Config { schedulers: vec![&FIFO, &FIFO, none()], ..config };
+    assert_eq!(twice.plan().schedulers.len(), 1, "each name once, and no registered one");
+}
+
 #[test]
 fn every_attribute_of_every_scheduler_is_under_iosched() {
     for factory in registry::ALL {

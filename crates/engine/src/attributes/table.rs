@@ -9,7 +9,7 @@ use crate::reconfiguration::bounds::{MAX_DEVICE_DEPTH, MAX_NR_REQUESTS, MIN_NR_R
 use crate::reconfiguration::plan::Plan;
 use crate::{DeviceDepth, NoMerges, WriteCache};
 use blkmq_core::{HwQueue, Nanos, SECTOR_SIZE};
-use blkmq_sched::{Scope, StatsLevel, registry};
+use blkmq_sched::{Factory, Scope, StatsLevel, registry};
 
 /// An attribute of which every hardware queue has one. It can only be read.
 pub(super) struct HwRow {
@@ -243,22 +243,29 @@ pub(super) const HW_QUEUE: &[HwRow] = &[
 
 const MILLI: Nanos = Nanos::from_millis(1);
 
-/// A scheduler that is not registered is shown behind the registered ones.
+/// Schedulers that are not registered are shown behind the registered ones.
 const SCHEDULER: Words = Words {
     get: |plan| plan.scheduler.name,
     accepted: |plan| {
-        let mut names: Vec<_> = registry::ALL.iter().map(|factory| factory.name).collect();
+        let all = registry::ALL.iter().chain(&plan.schedulers);
+        let mut names: Vec<_> = all.map(|factory| factory.name).collect();
         if !names.contains(&plan.scheduler.name) {
             names.push(plan.scheduler.name);
         }
         names
     },
     shown: Shown::AmongAll,
-    set: |plan, name| match registry::find(name) {
+    set: |plan, name| match named(&plan, name) {
         Some(factory) => plan.scheduler(factory),
         None => plan,
     },
 };
+
+/// The policy of this name, registered or of the program's own.
+fn named(plan: &Plan, name: &str) -> Option<&'static Factory> {
+    let own = || plan.schedulers.iter().copied().find(|factory| factory.name == name);
+    registry::find(name).or_else(own)
+}
 
 const BACK: &str = "write back";
 const THROUGH: &str = "write through";

@@ -4,7 +4,7 @@ use crate::dispatch::device::{DeviceQueue, DeviceShape};
 use crate::dispatch::pump_mode::PumpMode;
 use crate::reconfiguration::bounds::MAX_OWN_LANES;
 use crate::reconfiguration::config_error::ConfigError;
-use crate::reconfiguration::plan::Plan;
+use crate::reconfiguration::plan::{Plan, add_own};
 #[cfg(feature = "compare")]
 use crate::{Access, Modes};
 use crate::{DeviceDepth, GroupTree, Host, NoMerges, SharedTags, StatsMode};
@@ -32,6 +32,8 @@ pub struct Config<P> {
     pub async_depth: Option<u32>,
     /// How many requests the device may hold.
     pub device_depth: DeviceDepth,
+    /// Policies of the program's own that can be chosen by name, besides the registered ones and `scheduler`.
+    pub schedulers: Vec<&'static Factory>,
     /// The number of retries for a request that ends with [`EIO`](blkmq_core::IoError::IO) or
     /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are told. A retry goes ahead of the
     /// requests that its scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
@@ -76,6 +78,7 @@ impl<P> Config<P> {
             nr_requests: None,
             async_depth: None,
             device_depth: DeviceDepth::default(),
+            schedulers: Vec::new(),
             retries: 0,
             groups: GroupTree::default(),
             stats: StatsMode::default(),
@@ -135,8 +138,13 @@ impl<P> Config<P> {
     /// The part that can be changed later.
     #[must_use]
     pub fn plan(&self) -> Plan {
+        let mut schedulers = Vec::new();
+        for factory in self.schedulers.iter().chain([&self.scheduler]) {
+            add_own(&mut schedulers, factory);
+        }
         Plan {
             scheduler: self.scheduler,
+            schedulers,
             options: self.options.clone(),
             scope: self.scope,
             nr_requests: self.nr_requests,

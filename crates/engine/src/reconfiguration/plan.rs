@@ -6,7 +6,7 @@ use crate::reconfiguration::config_error::ConfigError;
 use crate::{Access, EffectiveModes, Modes};
 use crate::{DeviceDepth, DeviceShape, GroupTree, NoMerges, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Nanos};
-use blkmq_sched::{Factory, Options, Scope, none};
+use blkmq_sched::{Factory, Options, Scope, none, registry};
 
 /// Half of the default `nr_requests`, unless the hardware queue is shallower.
 const DEFAULT_DEPTH: u32 = 128;
@@ -18,6 +18,8 @@ pub struct Plan {
     pub scheduler: &'static Factory,
     /// Its options.
     pub options: Options,
+    /// Policies of the program's own that can be chosen by name, besides the registered ones.
+    pub schedulers: Vec<&'static Factory>,
     /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
     pub scope: Option<Scope>,
     /// Scheduler tags per hardware queue; `None`: the default for the policy.
@@ -51,11 +53,20 @@ pub struct Plan {
     pub hardware: DeviceShape,
 }
 
+/// Adds `factory` to the policies of the program's own, unless its name is known.
+pub(super) fn add_own(own: &mut Vec<&'static Factory>, factory: &'static Factory) {
+    let is_known = registry::find(factory.name).is_some();
+    if !is_known && own.iter().all(|known| known.name != factory.name) {
+        own.push(factory);
+    }
+}
+
 impl Plan {
     /// With this policy, its default options, and the scheduler depth that goes with it
     /// (`spec/framework.md` section 11).
     #[must_use]
     pub fn scheduler(mut self, factory: &'static Factory) -> Self {
+        add_own(&mut self.schedulers, factory);
         self.scheduler = factory;
         self.options = Options::defaults(factory.attributes);
         (self.nr_requests, self.async_depth) = (None, None);
