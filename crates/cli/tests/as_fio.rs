@@ -394,3 +394,42 @@ fn the_null_engine_trims_and_options_are_called_as_in_fios_reports() {
         assert!(report["jobs"][0]["job options"][key].is_string(), "{key}: {report}");
     }
 }
+
+/// It was refused. fio 3.33 has the same keys and fields; its rate of `both` is 0 in text, and ours is the sum.
+#[test]
+fn kinds_of_transfer_are_reported_as_one() {
+    let line = "--device=null,irqmode=2,completion_nsec=100000 --name=x --rw=randrw --size=1m";
+    let plain = job(line);
+    let both = job(&format!("{line} --unified_rw_reporting=both"));
+    let mixed = job(&format!("{line} --unified_rw_reporting=mixed"));
+    let kinds = |job: &Value| {
+        let named = ["read", "write", "trim", "sync", "mixed"].into_iter();
+        Vec::from_iter(named.filter(|name| job.get(name).is_some()))
+    };
+    assert_eq!(kinds(&plain), ["read", "write", "trim", "sync"]);
+    assert_eq!(kinds(&both), ["read", "write", "trim", "sync", "mixed"]);
+    assert_eq!(kinds(&mixed), ["mixed"]);
+    for sum in ["total_ios", "io_bytes"] {
+        let all = number(&plain["read"][sum]) + number(&plain["write"][sum]);
+        for one in [&both, &mixed] {
+            assert_eq!(number(&one["mixed"][sum]), all, "{sum}");
+        }
+    }
+    for of in [&both["mixed"], &mixed["mixed"]] {
+        assert_eq!((&of["total_ios"], &of["clat_ns"]["N"]), (&256.into(), &256.into()));
+        assert!(of["clat_ns"]["percentile"]["99.000000"].is_u64(), "{of}");
+        let share = number(&of["iops"]) / number(&of["total_ios"]) * number(&of["runtime"]) / 1e3;
+        assert!((0.9..1.1).contains(&share), "the rate is that of all: {share}");
+    }
+
+    let sim = |more: &str| text(&format!("sim --scheduler=none {line} {more}"));
+    let fields = |more: &str| sim(&format!("--minimal {more}")).split(';').count();
+    // 41 fields for each kind.
+    assert_eq!(fields("--unified_rw_reporting=1") + 41, fields(""));
+    assert_eq!(fields("--unified_rw_reporting=2"), fields("") + 41);
+    let shown = sim("--unified_rw_reporting=mixed");
+    assert!(shown.contains("mixed: IOPS=") && shown.contains("MIXED: bw="), "{shown}");
+    assert!(!shown.contains("READ: bw=") && !shown.contains("  read: "), "{shown}");
+    let printed = text(&format!("bench --dry-run {line} --unified_rw_reporting=2"));
+    assert!(printed.contains("unified_rw_reporting=both"), "{printed}");
+}

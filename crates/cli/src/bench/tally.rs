@@ -46,6 +46,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         minf: usage.minor_faults,
         percentiles: percentile::all(&job.percentile_list),
         percentiles_of: job.percentiles,
+        unified: job.unified,
         iodepth: depth.unwrap_or(job.depth.iodepth),
         latency_target: job.latency_target,
         verify: verified(parts),

@@ -4,7 +4,7 @@ use super::Choice;
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
     Amount, BlockSize, CmdPrio, Contents, Direction, Distribution, ExitWhat, FileService, Flow,
-    Job, Latencies, Logs, OnError, PerDirection, Strided,
+    Job, Latencies, Logs, OnError, PerDirection, Strided, Unified,
 };
 use std::fmt::{Display, Write};
 
@@ -319,6 +319,11 @@ fn measure(out: &mut Section<'_>, job: &Job) {
     out.flag("lat_percentiles", lat);
     if !clat {
         out.line("clat_percentiles", 0);
+    }
+    if let Some((_, name)) = Unified::NAMES.iter().find(|(unified, _)| *unified == job.unified)
+        && job.unified != Unified::None
+    {
+        out.line("unified_rw_reporting", name);
     }
     if job.percentile_list != Job::default().percentile_list {
         let list = job.percentile_list.iter().map(f64::to_string);

@@ -7,7 +7,8 @@ use super::percentile::Percentile;
 use super::ratio::ratio;
 use blkmq_core::{Histogram, IoPrio};
 pub use blkmq_lab::workload::{Batches, Levels};
-use blkmq_lab::workload::{Latencies, LatencyTarget};
+use blkmq_lab::workload::{Latencies, LatencyTarget, Unified};
+use std::borrow::Cow;
 
 /// The figures of one job, or of a group of jobs reported together.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +55,8 @@ pub struct JobResult {
     pub percentiles: Vec<Percentile>,
     /// The latencies of which they are reported.
     pub percentiles_of: Latencies,
+    /// The kinds of transfer that are reported by themselves or as one.
+    pub unified: Unified,
     /// The largest number of I/Os in flight that the job was allowed, at the end.
     pub iodepth: u32,
     /// `latency_target` and its companions, which found `iodepth`.
@@ -197,6 +200,48 @@ impl JobResult {
     #[must_use]
     pub fn directions(&self) -> [(&'static str, &Direction); 3] {
         [("read", &self.read), ("write", &self.write), ("trim", &self.trim)]
+    }
+}
+
+impl JobResult {
+    /// The transfers of all kinds as one.
+    #[must_use]
+    pub fn mixed(&self) -> Direction {
+        let [(_, read), (_, write), (_, trim)] = self.directions();
+        let all = || [read, write, trim].into_iter();
+        let used = || all().filter(|direction| direction.total_ios > 0);
+        let latency = |of: fn(&Direction) -> &Option<Latency>| {
+            all().filter_map(|direction| of(direction).as_ref()).fold(None, |sum, latency| {
+                let mut sum: Latency = sum.unwrap_or_default();
+                sum.0.merge(&latency.0);
+                Some(sum)
+            })
+        };
+        Direction {
+            io_bytes: all().map(|it| it.io_bytes).sum(),
+            runtime_ns: used().map(|it| it.runtime_ns).max().unwrap_or(0),
+            total_ios: all().map(|it| it.total_ios).sum(),
+            short_ios: all().map(|it| it.short_ios).sum(),
+            drop_ios: all().map(|it| it.drop_ios).sum(),
+            slat: latency(|it| &it.slat),
+            clat: latency(|it| &it.clat),
+            lat: latency(|it| &it.lat),
+            prios: Vec::new(),
+            iops_samples: used().map(|it| it.iops_samples).reduce(Samples::sum).unwrap_or_default(),
+            bw_samples: used().map(|it| it.bw_samples).reduce(Samples::sum).unwrap_or_default(),
+        }
+    }
+
+    /// The transfers as they are reported, with fio's names.
+    #[must_use]
+    pub fn reported(&self) -> Vec<(&'static str, Cow<'_, Direction>)> {
+        let each = self.directions().map(|(name, direction)| (name, Cow::Borrowed(direction)));
+        let mixed = ("mixed", Cow::Owned(self.mixed()));
+        match self.unified {
+            Unified::None => each.to_vec(),
+            Unified::Mixed => vec![mixed],
+            Unified::Both => each.into_iter().chain([mixed]).collect(),
+        }
     }
 }
 

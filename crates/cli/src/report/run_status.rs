@@ -5,6 +5,7 @@
 use super::job::{Direction, JobResult};
 use super::number::{bandwidth, bytes, decimal_bytes};
 use super::ratio::ratio;
+use std::borrow::Cow;
 
 /// The lines for the jobs of one run, groups in the order of their numbers.
 pub(super) fn lines(jobs: &[JobResult]) -> Vec<String> {
@@ -13,19 +14,19 @@ pub(super) fn lines(jobs: &[JobResult]) -> Vec<String> {
     groups.dedup();
     let of = |group: u32| {
         let jobs = Vec::from_iter(jobs.iter().filter(|job| job.group == group));
-        let sums =
-            ["READ", "WRITE", "TRIM"].into_iter().enumerate().filter_map(move |(at, name)| {
-                let parts = jobs.iter().map(|job| job.directions()[at].1);
-                let parts = Vec::from_iter(parts.filter(|direction| direction.total_ios > 0));
-                (!parts.is_empty()).then(|| format!("{name:>7}: {}", sum(&parts)))
-            });
+        let sums = ["READ", "WRITE", "TRIM", "MIXED"].into_iter().filter_map(move |name| {
+            let parts = jobs.iter().flat_map(|job| job.reported());
+            let parts = parts.filter(|(of, it)| of.eq_ignore_ascii_case(name) && it.total_ios > 0);
+            let parts = Vec::from_iter(parts.map(|(_, direction)| direction));
+            (!parts.is_empty()).then(|| format!("{name:>7}: {}", sum(&parts)))
+        });
         [format!("Run status group {group} (all jobs):")].into_iter().chain(sums)
     };
     groups.into_iter().flat_map(of).collect()
 }
 
 /// The rate of all is that over the longest time, as in fio.
-fn sum(parts: &[&Direction]) -> String {
+fn sum(parts: &[Cow<'_, Direction>]) -> String {
     let total = parts.iter().map(|part| part.io_bytes).sum::<u64>() as f64;
     let times = parts.iter().map(|part| part.runtime_ns);
     let (shortest, longest) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0));

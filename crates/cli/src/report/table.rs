@@ -158,8 +158,8 @@ fn job_summary(out: &mut Paper, job: &JobResult) {
     let threads = counted(job.members.max(1).into(), "thread");
     let heading = format!("{}: (group {}, {threads}, error {})", job.name, job.group, job.error);
     push_line(out, 0, &heading);
-    for (name, direction) in job.directions().into_iter().filter(|(_, d)| d.total_ios > 0) {
-        direction_summary(out, name, direction, job);
+    for (name, direction) in job.reported().into_iter().filter(|(_, d)| d.total_ios > 0) {
+        direction_summary(out, name, &direction, job);
     }
     sync_summary(out, job);
     if let Some(found) = &job.verify {

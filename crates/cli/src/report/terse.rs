@@ -57,7 +57,11 @@ fn line(version: Version, program: &str, job: &Value, result: &JobResult) -> Str
     let name = job["jobname"].as_str().unwrap_or_default().replace(';', ",");
     let mut fields = vec![version.number().into(), program.into(), name];
     fields.extend(["groupid", "error"].map(|key| text(&job[key])));
-    for direction in version.directions() {
+    for direction in version.directions().iter().chain(&["mixed"]) {
+        // As in fio, there are no fields for what is not reported by itself.
+        if job[direction].is_null() {
+            continue;
+        }
         transfer(&mut fields, &job[direction], result);
         if version == Version::V5 {
             samples(&mut fields, &job[direction]);

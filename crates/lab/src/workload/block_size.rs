@@ -25,7 +25,7 @@ pub enum BlockSize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlockSizeError {
     /// Zero, or no multiple of a sector.
-    #[error("{0} bytes; accepted are multiples of 512 bytes from 512 to 1g")]
+    #[error("{0} bytes; accepted are multiples of 512 bytes from 512 to 1g, such as {near}", near = accepted(*.0))]
     NotSectors(u32),
     /// More than a gigabyte in one I/O.
     #[error("{0} bytes; accepted is up to 1g")]
@@ -36,6 +36,11 @@ pub enum BlockSizeError {
     /// Shares that sum to this, not to 100.
     #[error("the shares sum to {0} percent; accepted is 100")]
     Shares(u32),
+}
+
+/// The next size that is accepted.
+fn accepted(bytes: u32) -> u32 {
+    bytes.clamp(1, BlockSize::MAX).next_multiple_of(SECTOR_SIZE)
 }
 
 impl BlockSize {

@@ -135,6 +135,8 @@ pub struct Job {
     pub latencies: Latencies,
     /// `slat_percentiles` and its companions: the latencies whose percentiles are reported.
     pub percentiles: Latencies,
+    /// `unified_rw_reporting`: the sums of all kinds of transfer that are reported.
+    pub unified: Unified,
     /// `percentile_list`, ascending, in percent.
     pub percentile_list: Vec<f64>,
     /// `write_bw_log` and its companions.
@@ -180,6 +182,30 @@ pub struct Latencies {
     pub clat: bool,
     /// The sum of both (fio's lat).
     pub lat: bool,
+}
+
+/// The kinds of transfer in a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Unified {
+    /// Each by itself.
+    #[default]
+    None,
+    /// All of them as one.
+    Mixed,
+    /// Each by itself, and all as one.
+    Both,
+}
+
+impl Unified {
+    /// Each with fio's words for it, the one that fio documents first.
+    pub const NAMES: [(Self, &'static str); 6] = [
+        (Self::None, "none"),
+        (Self::Mixed, "mixed"),
+        (Self::Both, "both"),
+        (Self::None, "0"),
+        (Self::Mixed, "1"),
+        (Self::Both, "2"),
+    ];
 }
 
 impl Latencies {
@@ -256,6 +282,7 @@ impl Default for Job {
             group_reporting: false,
             latencies: Latencies::ALL,
             percentiles: Latencies { slat: false, clat: true, lat: false },
+            unified: Unified::None,
             percentile_list: PERCENTILES.to_vec(),
             logs: Logs::default(),
         }

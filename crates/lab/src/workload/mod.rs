@@ -55,7 +55,7 @@ pub use floor::TOO_SLOW;
 pub use flow::{Flow, FlowPool, FlowShare};
 pub use generator::{Generator, GeneratorError, NextIo};
 pub use goal::{LatencyTarget, NEVER_KEPT};
-pub use job::{Depth, Job, JobError, Latencies, ThinkTime};
+pub use job::{Depth, Job, JobError, Latencies, ThinkTime, Unified};
 pub use journal::{Completed, Journal};
 pub use levels::{Batches, Levels};
 pub use logs::Logs;

@@ -42,7 +42,6 @@ pub const DEFAULTS: &[Default] = &[
     ("trim_backlog_batch", OFF),
     ("trim_percentage", OFF),
     ("trim_verify_zero", ON),
-    ("unified_rw_reporting", &["none", "0"]),
     ("unlink_each_loop", OFF),
     ("verify_backlog_batch", OFF),
     ("verify_offset", OFF),

@@ -109,7 +109,6 @@ pub const OPTIONS: &[Opt] = &[
     not_built("thinktime_iotime", NO_VARIANT),
     valued("io_submit_mode", SUBMISSION),
     not_built("write_hint", NO_VARIANT),
-    not_built("unified_rw_reporting", NO_FORMAT),
     not_built("significant_figures", NO_FORMAT),
     valued("unit_base", UNITS),
 ];

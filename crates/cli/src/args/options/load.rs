@@ -6,6 +6,7 @@ use super::{Group, Opt};
 use crate::error::UsageError;
 use crate::plan::Cpus;
 use crate::units::TimeUnit;
+use blkmq_lab::workload::Unified;
 
 const fn job(
     name: &'static str,
@@ -332,6 +333,18 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     })
     .flag(),
+    job(
+        "unified_rw_reporting",
+        "WORD",
+        "none, mixed or both: reads, writes and trims are reported each by itself (default), as one, or both ways",
+        |d, v| {
+            let found = Unified::NAMES.iter().find(|(_, name)| *name == v.text);
+            let (unified, _) =
+                found.ok_or_else(|| UsageError::new("accepted: none, mixed, both"))?;
+            d.job.unified = *unified;
+            Ok(())
+        },
+    ),
     job("percentile_list", "P:P:...", "percentiles of latency to report, up to 20", |d, v| {
         d.job.percentile_list = percentiles(v.text)?;
         Ok(())

@@ -1,7 +1,7 @@
 //! The document and its jobs as types: the order of the fields is the order of the keys.
 
 use super::super::disk::Disk;
-use super::super::job::{Direction, JobResult};
+use super::super::job::JobResult;
 use super::super::model::{Report, Run};
 use super::super::ratio::ratio;
 use super::super::{as_fio, number, warnings};
@@ -9,6 +9,7 @@ use super::Detail;
 use super::map::Map;
 use super::queues::Details;
 use super::transfer::{Show, Times, Transfer, latency_classes, millis};
+use blkmq_lab::workload::Unified;
 use std::borrow::Cow;
 
 /// Options as fio prints them: an option without a value has the empty text.
@@ -62,10 +63,16 @@ struct Job<'a> {
     elapsed: u64,
     #[serde(rename = "job options")]
     options: Map<&'a str, &'a str>,
-    read: Transfer,
-    write: Transfer,
-    trim: Transfer,
-    sync: Sync,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read: Option<Transfer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write: Option<Transfer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trim: Option<Transfer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sync: Option<Sync>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mixed: Option<Transfer>,
     job_runtime: u64,
     usr_cpu: f64,
     sys_cpu: f64,
@@ -210,11 +217,19 @@ impl<'a> Job<'a> {
     fn new(place: Place, run: &'a Run, job: &'a JobResult, detail: Detail) -> Self {
         let [latency_ns, latency_us, latency_ms] = latency_classes(job).map(Map);
         let shown = Show::all(detail, job);
-        let share = |direction: fn(&JobResult) -> &Direction| {
-            let group = run.jobs.iter().filter(|j| j.group == job.group);
-            let total: f64 = group.map(|j| direction(j).bytes_per_second()).sum();
-            (100.0 * ratio(direction(job).bw_samples.mean, total)).min(100.0)
+        let transfer = |name: &str| {
+            let of = |job: &'a JobResult| job.reported().into_iter().find(|(it, _)| *it == name);
+            let (_, direction) = of(job)?;
+            let group = run.jobs.iter().filter(|j| j.group == job.group).filter_map(of);
+            let total: f64 = group.map(|(_, direction)| direction.bytes_per_second()).sum();
+            let share = (100.0 * ratio(direction.bw_samples.mean, total)).min(100.0);
+            Some(Transfer::new(&direction, share, shown, job.percentiles_of))
         };
+        // As in fio, flushes are left out where all transfers are one.
+        let sync = (job.unified != Unified::Mixed).then(|| Sync {
+            total_ios: job.sync.total_ios,
+            lat_ns: Times::new(job.sync.lat.as_ref(), shown),
+        });
         Self {
             jobname: match run.case.as_str() {
                 "" => job.name.as_str().into(),
@@ -225,13 +240,11 @@ impl<'a> Job<'a> {
             eta: 0,
             elapsed: (run.elapsed_ns + run.ramp_ns).div_ceil(1_000_000_000),
             options: texts(&job.options),
-            read: Transfer::new(&job.read, share(|j| &j.read), shown, job.percentiles_of),
-            write: Transfer::new(&job.write, share(|j| &j.write), shown, job.percentiles_of),
-            trim: Transfer::new(&job.trim, share(|j| &j.trim), shown, job.percentiles_of),
-            sync: Sync {
-                total_ios: job.sync.total_ios,
-                lat_ns: Times::new(job.sync.lat.as_ref(), shown),
-            },
+            read: transfer("read"),
+            write: transfer("write"),
+            trim: transfer("trim"),
+            sync,
+            mixed: transfer("mixed"),
             job_runtime: millis(job.total_runtime_ns + job.checks.total_ns),
             usr_cpu: job.usr_cpu,
             sys_cpu: job.sys_cpu,
