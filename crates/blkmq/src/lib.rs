@@ -69,6 +69,7 @@
 //! | choose how threads wait, and where pump threads run | [`Waiting`]; [`PumpMode`], [`Placement`] |
 //! | cancel an I/O | [`Client::cancel`], [`Submitted::cancel`], [`Handle::cancel`], [`Canceller`] |
 //! | learn why an I/O was refused, or failed | [`Refused`] and [`Refusal`], [`CallError`], [`SubmitError`] and [`SubmitErrorKind`]; [`IoError`] |
+//! | have the scheduler chosen by the groups of the queue | [`Device::start`] with [`AUTO`], [`Config::auto`]; the choice and the reason, [`Plan::auto`] |
 //! | share a disk between tenants | [`Service::add_group`], [`GroupOptions`], [`GroupGuard`], [`IoMax`] with a [`Burst`], [`Promise`]; the whole tree, [`GroupTree`]; the I/O of each group, [`Queue::group_io`] and [`GroupIo`], and where its time goes, [`Queue::times`]; the cases in which weights do not hold, [`Config::notes`] |
 //! | share driver tags between disks | [`SharedTags`] |
 //! | reconfigure a running queue | [`Service::edit`] and [`Plan`]; by sysfs names, [`Service::attribute`] and [`Service::set_attribute`]; stop it for a while, [`Queue::freeze`] and [`Queue::quiesce`] |
@@ -143,19 +144,20 @@ pub use blkmq_core::{
     Bytes, Class, Extent, GroupId, Instant, IoError, IoFlags, IoPrio, IoResult, Limits, Nanos, Op,
     Owner, Payload, SECTOR_SIZE, Sectors,
 };
+#[doc(inline)]
+pub use blkmq_engine::{
+    AUTO, AutoChoice, AutoReason, BioTable, BlockDevice, Burst, Busy, Change, ChangeError,
+    Completion, Config, ConfigError, ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues,
+    DeviceShape, EditError, Enqueued, Expiry, Finished, FloorsError, Freeze, Group, GroupError,
+    GroupTree, Inflight, Io, IoMax, IoMaxError, IoTimes, Latencies, MAX_TRACE_NOTES, NoMerges,
+    NoSubmitterLeft, Outstanding, Place, Plan, PolicyChoice, PolicyObserver, Promise, PromiseError,
+    PumpMode, Queue, QueueStats, QueueTimes, Quiesce, Refusal, Refused, SharedTags, SlowIo,
+    StatsMode, Submitter, Trace, TraceError, TraceEvent, TraceWhat, Unsubmitted, Verdict, Wait,
+    WriteCache,
+};
 #[cfg(feature = "compare")]
 #[doc(inline)]
 pub use blkmq_engine::{Access, Modes};
-#[doc(inline)]
-pub use blkmq_engine::{
-    BioTable, BlockDevice, Burst, Busy, Change, ChangeError, Completion, Config, ConfigError,
-    ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, EditError, Enqueued,
-    Expiry, Finished, FloorsError, Freeze, Group, GroupError, GroupTree, Inflight, Io, IoMax,
-    IoMaxError, IoTimes, Latencies, MAX_TRACE_NOTES, NoMerges, NoSubmitterLeft, Outstanding, Place,
-    Plan, PolicyObserver, Promise, PromiseError, PumpMode, Queue, QueueStats, QueueTimes, Quiesce,
-    Refusal, Refused, SharedTags, SlowIo, StatsMode, Submitter, Trace, TraceError, TraceEvent,
-    TraceWhat, Unsubmitted, Verdict, Wait, WriteCache,
-};
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 #[doc(inline)]
 pub use blkmq_rbd::RbdDevice;

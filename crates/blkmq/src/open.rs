@@ -9,7 +9,7 @@ use crate::layers::{Layers, Wrapped};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, Payload, SECTOR_SIZE};
 use blkmq_device::{DeviceError, MachineShape, registry};
-use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, WriteCache};
+use blkmq_engine::{AUTO, BlockDevice, DeviceQueues, DeviceShape, WriteCache};
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 use blkmq_rbd::RbdDevice;
 #[cfg(all(target_os = "linux", feature = "nbd"))]
@@ -395,14 +395,21 @@ impl Device {
     }
 
     /// Starts a service for the device with the scheduler called `scheduler` and every other setting at its default:
-    /// the short form of [`config`](BlockDevice::config) and [`Service::start`].
+    /// the short form of [`config`](BlockDevice::config) and [`Service::start`]. Under `auto` ([`AUTO`]), it is the
+    /// device's default until groups of the service compete, and mclock from then on; see [`Plan::auto`](blkmq_engine::Plan::auto).
     ///
     /// # Errors
     /// If there is no such scheduler, or the system refuses rings, memory or threads.
     pub fn start<P: IoBuf>(&self, scheduler: &str) -> Result<Service<P>, StartError> {
-        let factory = blkmq_sched::registry::find(scheduler)
-            .ok_or_else(|| StartError::Scheduler(scheduler.to_owned()))?;
-        let config = self.config().map_err(StartError::Queues)?.scheduler(factory);
+        let factory = blkmq_sched::registry::find(scheduler);
+        if factory.is_none() && scheduler != AUTO {
+            return Err(StartError::Scheduler(scheduler.to_owned()));
+        }
+        let config = self.config().map_err(StartError::Queues)?;
+        let config = match factory {
+            Some(factory) => config.scheduler(factory),
+            None => config.auto(),
+        };
         Service::start(config).map_err(StartError::Service)
     }
 }
@@ -450,7 +457,7 @@ impl fmt::Display for StartError {
             Self::Scheduler(name) => {
                 let names = blkmq_sched::registry::ALL.iter().map(|factory| factory.name);
                 let accepted = Vec::from_iter(names).join(", ");
-                write!(f, "no scheduler '{name}'; accepted: {accepted}")
+                write!(f, "no scheduler '{name}'; accepted: {accepted}, {AUTO}")
             }
             Self::Queues(e) => e.fmt(f),
             Self::Service(e) => e.fmt(f),
@@ -519,6 +526,39 @@ mod tests {
     #[test]
     fn a_scheduler_that_is_not_there_is_named_with_those_that_are() {
         let error = open("null").expect("null").start::<AlignedBuf>("cfq").expect_err("gone");
-        assert!(error.to_string().starts_with("no scheduler 'cfq'; accepted: none, mq-deadline"));
+        let text = error.to_string();
+        assert!(text.starts_with("no scheduler 'cfq'; accepted: none, mq-deadline"), "{text}");
+        assert!(text.ends_with(", auto"), "{text}");
+    }
+
+    #[test]
+    fn groups_that_compete_have_the_scheduler_that_keeps_their_shares() {
+        let device = open("memory,size=1").expect("memory");
+        let service = device.start::<AlignedBuf>(AUTO).expect("it starts");
+        let said = || service.attribute("blkmq/auto").expect("an attribute");
+        let alone = format!(
+            "{}, since no groups compete and it is Linux's choice for such a device",
+            device.default_scheduler()
+        );
+        assert_eq!(said(), alone);
+        let options = blkmq_runtime::GroupOptions::default();
+        let first = service.add_group("a", &options).expect("a new name");
+        assert_eq!(said(), alone);
+        let second = service.add_group("b", &options).expect("a new name");
+        assert_eq!(said(), "mclock, since 2 groups compete");
+        drop((first, second));
+        assert_eq!(
+            said(),
+            "mclock, since groups competed or had floors; queue/scheduler=auto chooses again"
+        );
+        service.set_attribute("queue/scheduler", AUTO).expect("a word");
+        assert_eq!(said(), alone);
+        service.set_attribute("queue/scheduler", "kyber").expect("a word");
+        let named = [("a", "kyber"), ("b", "kyber")].map(|(name, scheduler)| {
+            let group = service.add_group(name, &options).expect("a new name");
+            assert_eq!(service.queue().plan().scheduler.name, scheduler);
+            group
+        });
+        assert_eq!((said(), named.len()), ("off".into(), 2));
     }
 }

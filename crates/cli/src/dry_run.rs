@@ -5,6 +5,7 @@ use crate::plan::{Choice, Plan, job_file, time};
 use crate::report::paper::{Paper, paragraph, push_command, push_line};
 use crate::report::text_table::{Align, TextTable};
 use blkmq_core::Nanos;
+use blkmq_engine::{AUTO, PolicyChoice};
 use blkmq_sched::Scope;
 
 /// The plan as text, no line wider than `width` but those of the job file: how much there is to do, the jobs as a job
@@ -95,6 +96,8 @@ fn runs(plan: &Plan) -> TextTable {
     table.keys(1);
     for (i, run) in plan.runs().iter().enumerate() {
         let scope = match run.scope {
+            // As the scheduler that will be chosen prefers.
+            _ if plan.scope.is_none() && run.scheduler.choice == PolicyChoice::Auto => AUTO,
             Scope::Queue => "queue",
             Scope::HwQueue => "hwqueue",
         };

@@ -20,8 +20,9 @@ pub mod tenants;
 pub mod wanted;
 
 use crate::error::{Failure, UsageError};
+use crate::plan::SchedulerChoice;
 use args::Asked;
-use blkmq::{Device, OpenError, UringDevice};
+use blkmq::{AUTO, Device, OpenError, PolicyChoice, UringDevice};
 use blkmq_server::control::Program;
 use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls};
 use http::Http;
@@ -174,15 +175,11 @@ fn disks(wanted: &Wanted, heard: &Heard) -> Result<Vec<Disk>, String> {
 
 /// An open device under its scheduler.
 fn started(disk: &DiskChoice, device: Device, workers: u16) -> Result<Disk, String> {
-    let (factory, options) = match &disk.scheduler {
-        Some(choice) => (choice.factory, choice.options.clone()),
-        None => {
-            let factory = blkmq::scheduler(device.default_scheduler());
-            let factory = factory.expect("the default of a device is registered");
-            (factory, blkmq::Options::defaults(factory.attributes))
-        }
+    let SchedulerChoice { factory, options, choice, .. } = &disk.scheduler;
+    let started = match choice {
+        PolicyChoice::Named => Disk::start_with(&disk.name, device, factory, options, workers),
+        PolicyChoice::Auto => Disk::start(&disk.name, device, AUTO, workers),
     };
-    let started = Disk::start_with(&disk.name, device, factory, &options, workers);
     let started = started.map_err(|e| format!("{}: {e}", disk.name))?;
     let depth = disk.device_depth.to_string();
     let set = started.service().set_attribute("blkmq/device_depth", &depth);
@@ -223,6 +220,9 @@ fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Optio
             (disk.device().bytes(), disk.service().attribute("queue/scheduler"));
         let scheduler = scheduler.unwrap_or_default();
         let _ = writeln!(text, "device {number}: {}, {bytes} bytes, {scheduler}", disk.name());
+        if let Some(chosen) = disk.service().queue().plan().auto() {
+            let _ = writeln!(text, "  {AUTO}: {chosen}");
+        }
         for note in disk.device().notes() {
             let _ = writeln!(text, "  {note}");
         }

@@ -207,3 +207,74 @@ fn a_floor_that_the_device_cannot_keep_is_called_infeasible_until_it_can() {
     let a = floor(&report, "a");
     assert!((5..=9).contains(&a.missed) && a.seconds >= 19, "{a:?}");
 }
+
+/// Two tenants with weights of 300 and 100, each with 32 random reads of 4 KiB in flight, on a cloud disk.
+fn two_tenants(options: &str) -> Value {
+    sim(&format!(
+        "--device=cloud {options} --size=1g --runtime=10s --ramp_time=3s --time_based --rw=randread --bs=4k --iodepth=32 \
+         --direct=1 --name=gold --cgroup=gold --cgroup_weight=300 --name=rest --cgroup=rest --cgroup_weight=100"
+    ))
+}
+
+/// The policy of each run, and the notes about how it was chosen.
+fn chosen(report: &Value) -> (Vec<&str>, Vec<&str>) {
+    let jobs = report["jobs"].as_array().expect("jobs").iter();
+    let mut policies =
+        Vec::from_iter(jobs.map(|job| job["blkmq"]["scheduler"].as_str().expect("a name")));
+    policies.dedup();
+    let notes = report["blkmq"]["notes"].as_array().expect("notes").iter();
+    let notes = notes.filter_map(Value::as_str).filter(|note| note.starts_with("auto")).collect();
+    (policies, notes)
+}
+
+/// With the scheduler that is chosen without a word, weights were without effect.
+#[test]
+fn weights_hold_under_the_scheduler_that_is_chosen_for_groups() {
+    let report = two_tenants("--scheduler=auto");
+    assert_eq!(chosen(&report), (vec!["mclock"], vec!["auto: mclock, since 2 groups compete"]));
+    let (gold, rest) = (reads(&report, "gold") as f64, reads(&report, "rest") as f64);
+    let share = gold / (gold + rest);
+    assert!((0.735..=0.765).contains(&share), "a share of {share}");
+    let named = two_tenants("--scheduler=mclock");
+    assert_eq!(reads(&named, "gold"), reads(&report, "gold"), "it is the same policy");
+}
+
+#[test]
+fn without_groups_that_compete_the_scheduler_is_that_of_linux() {
+    let job = "--size=64m --rw=randread --bs=4k --name=a";
+    for (device, policy) in
+        [("disk", "mq-deadline"), ("null,submit_queues=4,irqmode=2,completion_nsec=10000", "none")]
+    {
+        for group in ["", "--cgroup=one"] {
+            let line = format!("--device={device} --scheduler=auto {job} {group} --io_size=1m");
+            let note = format!(
+                "auto: {policy}, since no groups compete and it is Linux's choice for such a device"
+            );
+            assert_eq!(chosen(&sim(&line)), (vec![policy], vec![&*note]), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_device_each_has_its_choice_said() {
+    let line = "--device=disk,null,submit_queues=2 --ioscheduler=auto --name=a --rw=read --size=1m";
+    let report = sim(line);
+    let (policies, notes) = chosen(&report);
+    assert_eq!(policies, ["mq-deadline", "none"]);
+    assert!(notes[0].starts_with("auto on disk: mq-deadline, since"), "{notes:?}");
+    assert!(notes[1].starts_with("auto on null,submit_queues=2: none, since"), "{notes:?}");
+}
+
+#[test]
+fn a_word_that_is_no_scheduler_is_refused_with_those_that_are() {
+    for (word, said) in [
+        ("cfq", "accepted: none, mq-deadline, kyber, bfq, mclock, auto, all"),
+        ("auto:learn=0", "accepted: auto alone, or a scheduler by its name, as mclock:learn=0"),
+    ] {
+        let mut command = Command::new(crate::program());
+        let output = command.args(["sim", &format!("--scheduler={word}")]).output();
+        let output = output.expect("it starts");
+        let errors = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+        assert!(!output.status.success() && errors.contains(said), "{word}: {errors}");
+    }
+}

@@ -216,8 +216,10 @@ fn a_running_server_is_listed_changed_and_ended() {
     let list = say(&["list"]);
     assert!(list.contains("memory,size=8") && list.contains("gold"), "{list}");
     assert!(say(&["get", "queue/scheduler"]).contains("[mq-deadline]"));
+    assert!(say(&["get", "blkmq/auto"]).starts_with("mq-deadline, since no groups compete"));
     assert!(say(&["switch", "bfq"]).starts_with("in force after "));
-    assert_eq!(say(&["get", "queue/scheduler"]), "none mq-deadline kyber [bfq] mclock\n");
+    assert_eq!(say(&["get", "queue/scheduler"]), "none mq-deadline kyber [bfq] mclock auto\n");
+    assert_eq!(say(&["get", "blkmq/auto"]), "off\n");
     say(&["set", "queue/nr_requests", "64"]);
     assert_eq!(
         say(&["--json", "get", "queue/nr_requests"]).trim(),
@@ -354,4 +356,48 @@ fn a_file_and_options_exclude_each_other() {
     let output = command.args(["serve", "x.toml", "--device=null"]).output().expect("it starts");
     let errors = String::from_utf8(output.stderr).expect("text");
     assert!(output.status.code() == Some(2) && errors.contains("--device"), "{errors}");
+}
+
+/// Weights of exports were without effect unless a scheduler was named.
+#[test]
+fn exports_that_compete_have_a_scheduler_that_shares() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (file, control) = (at("serve.toml"), at("data.sock.control"));
+    let one = format!(
+        "listen = 'unix:{}'\nworkers = 1\n[[device]]\nname = 'a'\ndevice = 'memory,size=8'\n\
+         [[export]]\nname = 'gold'\nweight = 300\n",
+        at("data.sock").display()
+    );
+    let two = one.clone() + "[[export]]\nname = 'silver'\n";
+    std::fs::write(&file, &two).expect("the folder is ours");
+    let (child, lines) = serve(&[file.to_str().expect("UTF-8")]);
+    let said = "  auto: mclock, since 2 groups compete";
+    assert!(lines.iter().any(|line| line == said), "{lines:?}");
+    let say = |words: &[&str]| {
+        let (code, output, errors) = ctl(&control, words);
+        assert_eq!((code, errors.as_str()), (Some(0), ""), "{words:?}");
+        output
+    };
+    let policy = || say(&["get", "queue/scheduler"]);
+    assert_eq!(policy(), "none mq-deadline kyber bfq [mclock] auto\n");
+    let reloaded = |text: &str| {
+        std::fs::write(&file, text).expect("the folder is ours");
+        say(&["reload"])
+    };
+    let alone =
+        "auto: mq-deadline, since no groups compete and it is Linux's choice for such a device";
+    assert_eq!(reloaded(&one), format!("export 'silver': removed\ndevice 1: {alone}\n"));
+    assert_eq!(policy(), "none [mq-deadline] kyber bfq mclock auto\n");
+    let competing = "device 1: auto: mclock, since 2 groups compete\n";
+    assert_eq!(reloaded(&two), format!("export 'silver': added\n{competing}"));
+    assert!(say(&["switch", "bfq"]).starts_with("in force after "));
+    assert_eq!(say(&["get", "blkmq/auto"]), "off\n");
+    assert!(say(&["switch", "auto"]).starts_with("in force after "));
+    assert_eq!(say(&["get", "blkmq/auto"]), "mclock, since 2 groups compete\n");
+    let named = two.replace("size=8'", "size=8'\nscheduler = 'kyber'");
+    assert_eq!(reloaded(&named), "device 1: queue/scheduler=kyber\n");
+    assert_eq!(reloaded(&two), format!("device 1: queue/scheduler=auto\n{competing}"));
+    say(&["drain"]);
+    assert_eq!(ended(child).0, Some(0));
 }

@@ -117,7 +117,7 @@ impl Device {
     /// The configuration of a queue around the device: all other settings at their defaults.
     #[must_use]
     pub fn config<P: Payload>(&self) -> Config<P> {
-        Config::new(self.shape, self.queues())
+        Config::new(self.shape, self.queues()).default_scheduler(self.default_scheduler())
     }
 
     /// Like [`BlockDevice::default_scheduler`]: `none` as well if the device asks for it (`no_sched`).

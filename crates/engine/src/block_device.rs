@@ -36,6 +36,7 @@ pub trait BlockDevice<P> {
     /// # Errors
     /// As [`queues`](Self::queues).
     fn config(&self) -> io::Result<Config<P>> {
-        Ok(Config::new(self.shape(), self.queues()?))
+        let config = Config::new(self.shape(), self.queues()?);
+        Ok(config.default_scheduler(self.default_scheduler()))
     }
 }

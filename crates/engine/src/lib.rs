@@ -114,6 +114,7 @@ pub use host::{Host, NoHost};
 pub use outstanding::{Outstanding, Place};
 pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{
+    auto::{AUTO, AutoChoice, AutoReason, PolicyChoice},
     bounds::{
         MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES, MIN_NR_REQUESTS,
     },

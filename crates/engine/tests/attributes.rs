@@ -8,7 +8,7 @@ use blkmq_engine::attributes::{
     self, Accepted, Attribute, AttributeError, Permission, SetAttributeError, Snapshot, Unit,
 };
 use blkmq_engine::{
-    Busy, ChangeError, Config, DeviceShape, Io, Plan, Queue, Submitter, WriteCache,
+    Busy, Change, ChangeError, Config, DeviceShape, Io, Plan, Queue, Submitter, WriteCache,
 };
 use blkmq_sched::{Factory, Scope, registry};
 use common::{
@@ -52,14 +52,18 @@ fn refused(plan: &Plan, path: &str, text: &str) -> String {
 
 /// Sets an attribute, while the device finishes a request after each step.
 fn set(queue: &Queue<u32>, device: &Handle, path: &str, text: &str) {
-    let mut change = queue.set_attribute(path, text).expect("accepted");
+    let change = queue.set_attribute(path, text).expect("accepted");
+    finish(change, device, &format!("{path}={text}"));
+}
+
+fn finish(mut change: Change<u32>, device: &Handle, what: &str) {
     for _ in 0..1000 {
         if change.step(T0) {
             return;
         }
         device.finish(1);
     }
-    panic!("{path}={text} is not done after 1000 steps");
+    panic!("{what} is not done after 1000 steps");
 }
 
 /// Another value than the present one that the attribute accepts, as its own errors list them; `None` if it accepts
@@ -317,10 +321,36 @@ fn a_scheduler_begins_with_its_defaults() {
 }
 
 #[test]
+fn auto_follows_the_groups_until_a_scheduler_is_named() {
+    let (queue, device) = queue(shape(1, 32), deadline());
+    let shown = |path| queue.attribute(path).expect("there is such an attribute");
+    assert_eq!(shown("blkmq/auto"), "off");
+    set(&queue, &device, "queue/scheduler", "auto");
+    assert!(shown("blkmq/auto").starts_with("mq-deadline, since no groups compete"));
+    set(&queue, &device, "iosched/fifo_batch", "7");
+    let add = |name: &str| {
+        let change = queue.edit(|plan| plan.groups.add(name, "/").map(drop));
+        finish(change.expect("possible"), &device, name);
+    };
+    add("a");
+    assert_eq!(shown("iosched/fifo_batch"), "7", "the same scheduler as before");
+    add("b");
+    assert_eq!(shown("blkmq/auto"), "mclock, since 2 groups compete");
+    assert_eq!(shown("queue/scheduler"), "none mq-deadline kyber bfq [mclock] auto");
+    set(&queue, &device, "iosched/merge_kib", "64");
+    // The name of the scheduler in force: nothing else changes.
+    set(&queue, &device, "queue/scheduler", "mclock");
+    assert_eq!((shown("blkmq/auto"), shown("iosched/merge_kib")), ("off".into(), "64".into()));
+    set(&queue, &device, "queue/scheduler", "none");
+    add("c");
+    assert!(shown("queue/scheduler").starts_with("[none]"), "a scheduler that was named stays");
+}
+
+#[test]
 fn a_scheduler_of_ones_own_is_shown_behind_the_others() {
     let plan = plan(shape(1, 32), &FIFO);
     let text = shown(&plan, "queue/scheduler");
-    assert!(text.starts_with("none mq-deadline") && text.ends_with(" [fifo]"), "{text}");
+    assert!(text.starts_with("none mq-deadline") && text.ends_with(" [fifo] auto"), "{text}");
     assert_eq!(shown(&plan, "queue/nr_requests"), "64");
     let same = attributes::write(&plan, "queue/scheduler", "fifo").expect("it is there");
     assert_eq!(shown(&same, "queue/scheduler"), text);

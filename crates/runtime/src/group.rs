@@ -105,7 +105,8 @@ impl<P: Payload> fmt::Debug for GroupGuard<P> {
 
 impl<P: Payload> Service<P> {
     /// Adds a group called `name` and waits until it is in force. The remarks about waiting at [`edit`](Self::edit)
-    /// hold here and where the guard is dropped.
+    /// hold here and where the guard is dropped. If the scheduler is chosen by groups and this group is the second one to
+    /// compete, the scheduler changes, which waits for the I/Os in flight.
     ///
     /// # Errors
     /// If the name is taken or impossible, if the parent is unknown, if the weight is out of range, if the scheduler

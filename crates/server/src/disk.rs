@@ -2,7 +2,7 @@
 
 use crate::failures::{Failure, Failures};
 use blkmq::prelude::*;
-use blkmq::{Device, DeviceState, Factory, Options, StartError};
+use blkmq::{AUTO, Device, DeviceState, Factory, Options, StartError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +31,8 @@ impl ReadOnly {
 pub(crate) const CREDIT: u32 = 1024;
 
 impl Disk {
-    /// Starts the queue of `device` with the scheduler called `scheduler`, for `workers` threads that serve it.
+    /// Starts the queue of `device` with the scheduler called `scheduler`, for `workers` threads that serve it. Under
+    /// `auto` ([`AUTO`]), it is the device's default until two exports compete, and mclock from then on.
     ///
     /// # Errors
     /// If there is no such scheduler, or the system refuses rings, memory or threads.
@@ -41,6 +42,10 @@ impl Disk {
         scheduler: &str,
         workers: u16,
     ) -> Result<Self, StartError> {
+        if scheduler == AUTO {
+            let config = device.config().map_err(StartError::Queues)?.auto();
+            return Self::start_config(name, device, config, workers);
+        }
         let factory = blkmq::scheduler(scheduler)
             .ok_or_else(|| StartError::Scheduler(scheduler.to_owned()))?;
         Self::start_with(name, device, factory, &Options::defaults(factory.attributes), workers)
@@ -59,6 +64,15 @@ impl Disk {
     ) -> Result<Self, StartError> {
         let mut config = device.config().map_err(StartError::Queues)?.scheduler(scheduler);
         config.options = options.clone();
+        Self::start_config(name, device, config, workers)
+    }
+
+    fn start_config(
+        name: &str,
+        device: Device,
+        mut config: Config<AlignedBuf>,
+        workers: u16,
+    ) -> Result<Self, StartError> {
         config.submitters = workers;
         config.depth = CREDIT;
         let service = Service::start(config).map_err(StartError::Service)?;

@@ -196,7 +196,10 @@ impl Catalog {
 
     /// Adds an export. One of the same name that was removed must have no connection left.
     pub(crate) fn add(&self, export: &Export, disks: &[Disk]) -> Result<(), ExportError> {
-        Arc::make_mut(&mut self.table()).add(export, disks)
+        // Not under the mutex, which workers take: a new group may change the scheduler, and wait for the device.
+        let number = Arc::make_mut(&mut self.table()).number(export)?;
+        let served = Table::served(export, disks, number)?;
+        Arc::make_mut(&mut self.table()).push(served)
     }
 
     /// Removes the export of this name, and returns true if there was one.
@@ -221,13 +224,34 @@ pub(crate) struct Table {
 
 impl Table {
     fn add(&mut self, export: &Export, disks: &[Disk]) -> Result<(), ExportError> {
-        if self.exports.iter().any(|other| other.info.name == export.name) {
-            return Err(ExportError::Name(export.name.clone()));
-        }
-        let disk = disks.get(export.disk).ok_or(ExportError::NoDisk(export.disk))?;
-        self.exports.push(Arc::new(Served::new(export, disk, self.last + 1)?));
+        let number = self.number(export)?;
+        self.push(Self::served(export, disks, number)?)
+    }
+
+    /// A number for the export, if its name is free.
+    fn number(&mut self, export: &Export) -> Result<u32, ExportError> {
+        self.check_name(&export.name)?;
         self.last += 1;
+        Ok(self.last)
+    }
+
+    fn served(export: &Export, disks: &[Disk], number: u32) -> Result<Arc<Served>, ExportError> {
+        let disk = disks.get(export.disk).ok_or(ExportError::NoDisk(export.disk))?;
+        Ok(Arc::new(Served::new(export, disk, number)?))
+    }
+
+    /// Puts an export in service, unless another one has taken its name meanwhile.
+    fn push(&mut self, served: Arc<Served>) -> Result<(), ExportError> {
+        self.check_name(&served.info.name)?;
+        self.exports.push(served);
         Ok(())
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), ExportError> {
+        match self.exports.iter().any(|other| other.info.name == name) {
+            true => Err(ExportError::Name(name.to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// The export of this name. The empty name is also that of an only export.

@@ -42,7 +42,7 @@ fn a_running_server_is_listed_and_changed() {
     let set = Request::Set { device: 1, path: path(), value: "bfq".to_owned() };
     assert!(matches!(ask(set), Answer::Done(_)));
     let got = ask(Request::Get { device: 1, path: Some(path()) });
-    let value = "none mq-deadline kyber [bfq] mclock".to_owned();
+    let value = "none mq-deadline kyber [bfq] mclock auto".to_owned();
     assert_eq!(got, Answer::Attributes(vec![(path(), value)]));
     let settings =
         ExportSettings { weight: Some(7), max: Some("wiops=50".to_owned()), promise: None };

@@ -77,7 +77,7 @@ fn figures_are_those_of_control_and_the_page_allows_nothing_from_elsewhere() {
     assert!(list.contains("\"scheduler\":\"mq-deadline\"") && list.contains("gold"), "{list}");
     assert_eq!(
         site.get("/schedulers.json").1,
-        "[\"none\",\"mq-deadline\",\"kyber\",\"bfq\",\"mclock\"]"
+        "[\"none\",\"mq-deadline\",\"kyber\",\"bfq\",\"mclock\",\"auto\"]"
     );
     let (status, metrics) = site.get("/metrics");
     assert!(status == 200 && metrics.contains("blkmq_export_weight{export=\"gold\"} 100\n"));

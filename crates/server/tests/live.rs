@@ -69,7 +69,7 @@ fn change(socket: &Path, n: usize) {
     let set = |path: &str, value: String| Request::Set { device: 1, path: path.to_owned(), value };
     let export = |settings| Request::Export { name: EXPORTS[n / 8 % 2].to_owned(), settings };
     let max = |max: &str| ExportSettings { max: Some(max.to_owned()), ..ExportSettings::default() };
-    let schedulers = ["bfq", "none", "kyber", "mq-deadline"];
+    let schedulers = ["bfq", "none", "kyber", "auto"];
     let request = match n % 8 {
         1 => export(ExportSettings { weight: Some(1 + n as u32), ..ExportSettings::default() }),
         3 => export(max("wiops=20000 rbps=100000000")),

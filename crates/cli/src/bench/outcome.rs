@@ -6,7 +6,7 @@ use super::trouble::{self, Trouble};
 use super::watch;
 use crate::devices;
 use crate::plan::runs::{RunSpec, ThreadSpec};
-use crate::plan::{self, Plan};
+use crate::plan::{self, Plan, SchedulerChoice};
 use crate::report::group::Groups;
 use crate::report::job::JobResult;
 use crate::report::model::{self, Counters, Kicks, Locks, Merges, OpTimes, Run, Shared};
@@ -60,7 +60,7 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
         .unwrap_or(0);
     let verifies = parts.iter().any(|(_, part)| part.tally.verify.is_some());
     let longest = parts.iter().map(|(_, part)| part.tally.longest_call).max().unwrap_or_default();
-    let (name, options) = name_and_options(&spec.scheduler.text);
+    let (name, options) = name_and_options(spec.scheduler);
     let run = Run {
         scheduler: name,
         scheduler_options: options,
@@ -94,9 +94,10 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
     Outcome { run, notes, troubles }
 }
 
-fn name_and_options(text: &str) -> (String, String) {
-    let (name, options) = text.split_once(':').unwrap_or((text, ""));
-    (name.into(), options.into())
+/// The name of the policy, also where it was chosen by groups, and its options as they were given.
+fn name_and_options(scheduler: &SchedulerChoice) -> (String, String) {
+    let options = scheduler.text.split_once(':').map_or("", |(_, options)| options);
+    (scheduler.factory.name.into(), options.into())
 }
 
 /// One result per thread, or per group if the plan asks for group reporting, as fio reports.

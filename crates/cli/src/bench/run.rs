@@ -37,6 +37,8 @@ pub fn run(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
+    let chosen = spec.scheduler.on(&device, &plan.groups);
+    let spec = &spec.under(plan, &chosen);
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // If no worker checks contents and the device does not store them, runs without payloads measure the queue alone.
     match device {
@@ -62,7 +64,7 @@ fn run_with<P: BenchPayload>(
     let in_flight = jobs().map(|job| job.depth.iodepth).sum();
     let source = P::source(&mut device, in_flight, jobs().map(longest).max().unwrap_or(0));
     let config = setup::config::<P>(plan, spec, &device)?;
-    let mut notes = setup::notes(&config);
+    let mut notes = setup::notes(plan, spec, &config);
     let start = |config| Service::start(config);
     let mut service = observation.of(config, start).map_err(setup::impossible)?;
     let scheduler = spec.scheduler.text.clone();

@@ -10,7 +10,7 @@ use blkmq::Device;
 #[cfg(target_os = "linux")]
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
-use blkmq_engine::{Config, ConfigNote, NoMerges, PumpMode, Queue, StatsMode};
+use blkmq_engine::{AUTO, Config, ConfigNote, NoMerges, PolicyChoice, PumpMode, Queue, StatsMode};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Ties, Verifier};
 use blkmq_sched::StatsLevel;
 use std::borrow::Cow;
@@ -30,6 +30,8 @@ pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Device, UsageError> {
 /// If a job does not fit the device, or the queue cannot be built.
 pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     let device = device(plan, spec)?;
+    let chosen = spec.scheduler.on(&device, &plan.groups);
+    let spec = &spec.under(plan, &chosen);
     let notes = device.notes().to_vec();
     for thread in &spec.threads {
         let job = &plan.jobs[thread.job];
@@ -159,7 +161,7 @@ pub fn config<P: BenchPayload>(
     let limits = &device.shape().limits;
     let credit = if plan.groups.has_goals() { credit_beside_goals } else { credit };
     let depths = spec.threads.iter().map(|thread| credit(&plan.jobs[thread.job], limits));
-    Ok(Config {
+    let config = Config {
         options: spec.scheduler.options.clone(),
         scope: Some(spec.scope),
         nr_requests: plan.nr_requests,
@@ -189,13 +191,19 @@ pub fn config<P: BenchPayload>(
         submitters: threads,
         depth: depths.max().unwrap_or(1),
         ..P::config(device)?.scheduler(spec.scheduler.factory)
+    };
+    Ok(match spec.scheduler.choice {
+        PolicyChoice::Named => config,
+        PolicyChoice::Auto => config.auto(),
     })
 }
 
-/// Notes for the report on sharing that the configuration does not support. Each thread has a submitter of its own,
-/// so that owners do not wait behind each other there.
-pub fn notes<P>(config: &Config<P>) -> Vec<String> {
+/// Notes for the report on the scheduler that `auto` has chosen, and on sharing that the configuration does not support.
+/// Each thread has a submitter of its own, so that owners do not wait behind each other there.
+pub fn notes<P>(plan: &Plan, spec: &RunSpec<'_>, config: &Config<P>) -> Vec<String> {
+    let place = if plan.devices.len() > 1 { &format!(" on {}", spec.device.text) } else { "" };
+    let chosen = config.plan().auto().map(|chosen| format!("{AUTO}{place}: {chosen}"));
     let notes = config.notes().into_iter();
     let of_groups = notes.filter(|note| !matches!(note, ConfigNote::OwnersWaitInLine { .. }));
-    of_groups.map(|note| note.to_string()).collect()
+    chosen.into_iter().chain(of_groups.map(|note| note.to_string())).collect()
 }

@@ -31,6 +31,8 @@ pub fn run(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
+    let chosen = spec.scheduler.on(&device, &plan.groups);
+    let spec = &spec.under(plan, &chosen);
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // Moving bytes takes no virtual time. Payloads carry bytes only for workers that verify them.
     if verifies {
@@ -47,7 +49,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     (seed, observation, stop): (u64, &Observation, &Stop),
 ) -> Result<Outcome, Failure> {
     let config = setup::config::<P>(plan, spec, device)?;
-    let mut notes = setup::notes(&config);
+    let mut notes = setup::notes(plan, spec, &config);
     let settings = Settings::new(spec.seed_of(seed));
     let simulation = Simulation::observed(config, settings, observation);
     let mut simulation = simulation.map_err(setup::impossible)?;

@@ -65,7 +65,12 @@ fn is_elsewhere(name: &str) -> bool {
 #[test]
 fn no_name_of_a_value_has_a_colon_in_a_script() {
     let script = made(&["completions", "zsh"]);
-    assert!(script.contains("[schedulers to compare, or all (default)]:VALUE:"), "{script}");
+    assert!(
+        script.contains(
+            "[schedulers to compare, auto (as the groups ask for), or all (default)]:VALUE:"
+        ),
+        "{script}"
+    );
     assert!(!script.contains(":KEY="), "{script}");
 }
 

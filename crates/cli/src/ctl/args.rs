@@ -191,7 +191,7 @@ pub fn definition() -> Command {
                 value("PATH"),
                 value("VALUE"),
             ]),
-            command("switch", "give a device another scheduler")
+            command("switch", "give a device another scheduler, or auto, as its exports ask for")
                 .args([device(), value("SCHEDULER")]),
             command("export", "change the settings of an export").args([
                 value("NAME"),
@@ -199,7 +199,7 @@ pub fn definition() -> Command {
                     .long("weight")
                     .value_name("N")
                     .value_parser(value_parser!(u32).range(1..=1000))
-                    .help("its share of the device under bfq"),
+                    .help("its share of the device under mclock and bfq"),
                 Arg::new("max")
                     .long("max")
                     .value_name("LIMITS")

@@ -24,6 +24,11 @@ pub struct RunSpec<'a> {
 }
 
 impl RunSpec<'_> {
+    /// Returns this run with `scheduler` and its scope.
+    pub fn under<'b>(&'b self, plan: &Plan, scheduler: &'b SchedulerChoice) -> RunSpec<'b> {
+        RunSpec { scheduler, scope: plan.scope_of(scheduler), ..self.clone() }
+    }
+
     /// The seed of this repetition: each has a different one, or it would be the same run again.
     pub fn seed_of(&self, seed: u64) -> u64 {
         seed.wrapping_add(self.repetition.into())

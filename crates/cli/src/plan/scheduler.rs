@@ -2,13 +2,17 @@
 
 use super::spec::{self, Spec};
 use crate::error::UsageError;
-use blkmq_sched::{Factory, Options, registry};
+use blkmq::Device;
+use blkmq_engine::{AUTO, AutoChoice, GroupTree, PolicyChoice};
+use blkmq_sched::{Factory, Options, mclock, registry};
 
 /// A scheduler and its options.
 #[derive(Clone, Debug)]
 pub struct SchedulerChoice {
-    /// The factory of the scheduler.
+    /// The factory of the scheduler; of `auto`, mclock's until [`on`](Self::on) has chosen.
     pub factory: &'static Factory,
+    /// Its name was given, or `auto`.
+    pub choice: PolicyChoice,
     /// The options, checked against the factory's attributes.
     pub options: Options,
     /// The text as `--scheduler` takes it.
@@ -21,7 +25,39 @@ impl SchedulerChoice {
     /// `factory` with every attribute at its default.
     pub fn plain(factory: &'static Factory) -> Self {
         let options = Options::defaults(factory.attributes);
-        Self { factory, options, text: factory.name.into(), clamped: Vec::new() }
+        let (choice, text) = (PolicyChoice::Named, factory.name.into());
+        Self { factory, choice, options, text, clamped: Vec::new() }
+    }
+
+    /// The scheduler that goes with the groups of a queue.
+    pub fn auto() -> Self {
+        let choice = PolicyChoice::Auto;
+        Self { choice, text: AUTO.into(), ..Self::plain(&mclock::FACTORY) }
+    }
+
+    /// Returns the scheduler of a queue with these groups around `device`. It keeps its text, also under `auto`.
+    pub fn on(&self, device: &Device, groups: &GroupTree) -> Self {
+        match self.choice {
+            PolicyChoice::Named => self.clone(),
+            PolicyChoice::Auto => {
+                let default = registry::find(device.default_scheduler());
+                let default = default.expect("the default of a device is registered");
+                let chosen = AutoChoice::of(groups, default).scheduler;
+                Self {
+                    factory: chosen,
+                    options: Options::defaults(chosen.attributes),
+                    ..self.clone()
+                }
+            }
+        }
+    }
+
+    /// The word by which an attribute takes it.
+    pub fn word(&self) -> &'static str {
+        match self.choice {
+            PolicyChoice::Named => self.factory.name,
+            PolicyChoice::Auto => AUTO,
+        }
     }
 
     /// Every registered scheduler.
@@ -42,10 +78,19 @@ impl SchedulerChoice {
 
     fn of(spec: &Spec) -> Result<Self, UsageError> {
         let name = &spec.name;
+        if name == AUTO {
+            return match spec.params.first() {
+                None => Ok(Self::auto()),
+                Some((key, value)) => Err(UsageError::new(format!(
+                    "{AUTO}:{key}={value}: which scheduler has the option is not known before the groups are; accepted: \
+                     {AUTO} alone, or a scheduler by its name, as mclock:{key}={value}"
+                ))),
+            };
+        }
         let factory = registry::find(name).ok_or_else(|| {
             let names = Vec::from_iter(registry::ALL.iter().map(|factory| factory.name));
             let names = names.join(", ");
-            UsageError::new(format!("no scheduler '{name}'; accepted: {names}, all"))
+            UsageError::new(format!("no scheduler '{name}'; accepted: {names}, {AUTO}, all"))
         })?;
         let mut choice = Self::plain(factory);
         for (i, (key, value)) in spec.params.iter().enumerate() {
@@ -78,9 +123,33 @@ mod tests {
     }
 
     #[test]
+    fn auto_goes_with_the_device_and_the_groups() {
+        let [auto] = &SchedulerChoice::parse("auto").expect("a word")[..] else { panic!("one") };
+        let on = |device: &str, groups: &[&str]| {
+            let mut tree = GroupTree::default();
+            for name in groups {
+                tree.add(name, "/").expect("a new name");
+            }
+            let chosen = auto.on(&blkmq::open(device).expect(device), &tree);
+            (chosen.factory.name, chosen.text)
+        };
+        let (one, many) = ("null,submit_queues=1", "null,submit_queues=2");
+        let text = || String::from("auto");
+        assert_eq!(on(one, &[]), ("mq-deadline", text()));
+        assert_eq!(on(many, &["a"]), ("none", text()));
+        assert_eq!(on("null,submit_queues=1,no_sched=1", &["a"]), ("none", text()));
+        assert_eq!(on(many, &["a", "b"]), ("mclock", text()));
+    }
+
+    #[test]
     fn unknown_schedulers_and_options_list_the_known_ones() {
         let message = |text| SchedulerChoice::parse(text).expect_err("refused").to_string();
         assert!(message("cfq").contains("accepted: none"));
+        assert!(message("cfq").contains(", auto, all"), "{}", message("cfq"));
+        let text = message("auto:learn=0");
+        assert!(
+            text.contains("accepted: auto alone, or a scheduler by its name, as mclock:learn=0")
+        );
         assert_eq!(message("none:depth=1"), "none: no option 'depth': this scheduler has none");
     }
 }

@@ -3,6 +3,8 @@
 use crate::error::UsageError;
 use crate::page::Page;
 use crate::plan::SchedulerChoice;
+use blkmq_engine::{AUTO, PolicyChoice};
+use blkmq_sched::registry;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgMatches, Command};
 
@@ -70,5 +72,11 @@ fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
     let choices = SchedulerChoice::parse(text)?;
     let [one] = <[_; 1]>::try_from(choices)
         .map_err(|_| UsageError::new("one at a time; accepted: one NAME"))?;
+    if one.choice == PolicyChoice::Auto {
+        let names = Vec::from_iter(registry::ALL.iter().map(|factory| factory.name)).join(", ");
+        let text =
+            format!("{AUTO} is for queues, and a log is played to a policy; accepted: {names}");
+        return Err(UsageError::new(text));
+    }
     Ok(one)
 }

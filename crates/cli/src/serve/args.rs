@@ -19,7 +19,7 @@ const PAGE: Page = Page {
     description: "\
 Serves devices to QEMU, libnbd, fio, the kernel's NBD client and whatever else speaks NBD. All clients of a device go \
 through one queue, so a scheduler orders and merges the I/O of all of them, and shares the device by the weights of the \
-exports if it is bfq. Limits of an export hold under every scheduler. A flush on any connection covers the writes of \
+exports if it is mclock, as it is by default once there are two, or bfq. Limits of an export hold under every scheduler. A flush on any connection covers the writes of \
 all.",
     examples: &[
         "blkmq serve",
@@ -39,7 +39,7 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
   offset=BYTES    where it begins on the device (0)
   size=BYTES      how long it is (the rest of the device)
   read-only=1     clients may not write
-  weight=N        its share of the device under bfq, 1 to 1000 (100)
+  weight=N        its share of the device under mclock and bfq, 1 to 1000 (100)
   rbps=, wbps=    the most bytes read and written in a second
   riops=, wiops=  the most reads and writes in a second
   bps=, iops=     the most of both together
@@ -100,7 +100,7 @@ pub fn definition() -> Command {
             .help("a device to serve; several for several (default: memory,size=1024)"),
         list("scheduler", "NAME[:KEY=VALUE,...]")
             .value_parser(wanted::scheduler)
-            .help("the scheduler of all devices, or of each in turn (default: as Linux chooses)"),
+            .help("the scheduler of all devices, or of each in turn (default: auto, mclock where exports compete and else as Linux)"),
         list("device-depth", "N")
             .value_parser(wanted::device_depth)
             .help("the most requests that each device may hold, or each in turn (default: 0, as many as it takes)"),
@@ -259,7 +259,7 @@ fn disks(
     let choice = |(at, device): (usize, String)| DiskChoice {
         name: device.clone(),
         device,
-        scheduler: of(at),
+        scheduler: of(at).unwrap_or_else(SchedulerChoice::auto),
         device_depth: depth(at).unwrap_or_default(),
     };
     Ok((0..).zip(devices).map(choice).collect())
@@ -293,12 +293,13 @@ mod tests {
     fn schedulers_are_for_all_devices_or_for_each() {
         let names = |line: &str| {
             wanted(line).map(|wanted| {
-                let name = |disk: DiskChoice| disk.scheduler.map_or("-", |it| it.factory.name);
+                let name = |disk: DiskChoice| disk.scheduler.word();
                 Vec::from_iter(wanted.disks.into_iter().map(name)).join(" ")
             })
         };
-        assert_eq!(names("--device=null --device=disk"), Ok("- -".into()));
+        assert_eq!(names("--device=null --device=disk"), Ok("auto auto".into()));
         assert_eq!(names("--device=null --device=disk --scheduler=bfq"), Ok("bfq bfq".into()));
+        assert_eq!(names("--device=null --scheduler=auto"), Ok("auto".into()));
         let each =
             names("--device=null --device=disk --scheduler=none --scheduler=bfq:low_latency=0");
         assert_eq!(each, Ok("none bfq".into()));

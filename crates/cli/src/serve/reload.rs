@@ -7,7 +7,7 @@ use super::config;
 use super::log::SetLevel;
 use super::wanted::Wanted;
 use crate::plan::SchedulerChoice;
-use blkmq_sched::{Factory, registry};
+use blkmq_engine::{AUTO, AutoChoice, AutoReason, PolicyChoice};
 use blkmq_server::control::{Answer, ExportSettings, Request};
 use blkmq_server::{Export, Handle};
 use std::path::PathBuf;
@@ -62,13 +62,41 @@ impl Reloader {
             return Ok(self.renew(&mut current, folder).into_iter().collect());
         };
         let new = config::read(path).map_err(|faults| faults.join("\n"))?;
-        let default = |at: usize| self.server.disks()[at].device().default_scheduler();
-        let changes = changes(&current, &new, &default);
+        let before = self.chosen();
+        let changes = changes(&current, &new);
         adopt(&mut current, &new, &changes);
         let lines = changes.into_iter().map(|change| self.carry_out(change, &mut current));
         let mut lines: Vec<String> = lines.collect();
+        lines.extend(self.choose_again(&before));
         lines.extend(new.tls.and_then(|folder| self.renew(&mut current, folder)));
         Ok(lines)
+    }
+
+    /// The scheduler of each device that was chosen by its exports, with the reason.
+    fn chosen(&self) -> Vec<Option<AutoChoice>> {
+        self.server.disks().iter().map(|disk| disk.service().queue().plan().auto()).collect()
+    }
+
+    /// Chooses again where exports that competed are gone. Returns a line for each choice that differs from `before`.
+    fn choose_again(&self, before: &[Option<AutoChoice>]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (device, now) in (1..).zip(self.chosen()) {
+            if now.is_some_and(|now| now.reason == AutoReason::Before) {
+                let (path, value) = ("queue/scheduler".to_owned(), AUTO.to_owned());
+                if let Answer::Refused(why) = self.server.ask(Request::Set { device, path, value })
+                {
+                    lines.push(format!("device {device}: {AUTO}: not changed: {why}"));
+                }
+            }
+        }
+        for (device, (before, now)) in (1..).zip(before.iter().zip(self.chosen())) {
+            if let Some(now) = now
+                && before.as_ref().is_none_or(|it| it.scheduler.name != now.scheduler.name)
+            {
+                lines.push(format!("device {device}: {AUTO}: {now}"));
+            }
+        }
+        lines
     }
 
     /// Reads the certificates again, which may have changed without a change of the configuration. Returns a line if
@@ -122,8 +150,8 @@ impl Reloader {
     }
 }
 
-/// What is different in `new`. `default` is the scheduler of a device, by its place, for which none is chosen.
-fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) -> Vec<Change> {
+/// What is different in `new`.
+fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     let mut all = Vec::new();
     if old.log != new.log {
         all.push(Change::Level(new.log));
@@ -145,8 +173,7 @@ fn changes(old: &Wanted, new: &Wanted, default: &dyn Fn(usize) -> &'static str) 
     all.extend(fixed.iter().filter(|(_, is)| *is).map(|(what, _)| restart((*what).to_owned())));
     for (at, (old, new)) in old.disks.iter().zip(&new.disks).enumerate() {
         if (&old.name, &old.device) == (&new.name, &new.device) {
-            let chosen = |choice: &Option<_>| choice.clone().unwrap_or_else(|| plain(default(at)));
-            scheduler(at + 1, &chosen(&old.scheduler), &chosen(&new.scheduler), &mut all);
+            scheduler(at + 1, &old.scheduler, &new.scheduler, &mut all);
             if old.device_depth != new.device_depth {
                 let (path, value) = ("blkmq/device_depth".into(), new.device_depth.to_string());
                 all.push(Change::Attribute { device: at + 1, path, value });
@@ -175,16 +202,14 @@ fn same_disk(old: &Wanted, new: &Wanted, at: usize) -> bool {
     device(old).is_some() && device(old) == device(new)
 }
 
-fn plain(name: &str) -> SchedulerChoice {
-    let factory: &'static Factory = registry::find(name).expect("the default is registered");
-    SchedulerChoice::plain(factory)
-}
-
 fn scheduler(device: usize, old: &SchedulerChoice, new: &SchedulerChoice, all: &mut Vec<Change>) {
-    let switched = old.factory.name != new.factory.name;
+    let switched = old.word() != new.word();
     let set = |path: String, value: String| Change::Attribute { device, path, value };
     if switched {
-        all.push(set("queue/scheduler".to_owned(), new.factory.name.to_owned()));
+        all.push(set("queue/scheduler".to_owned(), new.word().to_owned()));
+    }
+    if new.choice == PolicyChoice::Auto {
+        return;
     }
     // A new scheduler begins with its defaults.
     let before = if switched { SchedulerChoice::plain(new.factory) } else { old.clone() };
@@ -243,14 +268,21 @@ mod tests {
     const OLD: &str = "log = 'info'\n[[device]]\nname = 'a'\ndevice = 'null'\n[[export]]\nname = 'x'\nweight = 5\n";
 
     fn between(old: &str, new: &str) -> Vec<Change> {
-        changes(&parsed(old), &parsed(new), &|_| "none")
+        changes(&parsed(old), &parsed(new))
     }
 
     #[test]
     fn nothing_has_changed() {
         assert_eq!(between(OLD, OLD), []);
         let named = OLD.replace("'null'\n", "'null'\nscheduler = 'none'\n");
-        assert_eq!(between(OLD, &named), [], "the default by its name");
+        let set = |word: &str| {
+            let (path, value) = ("queue/scheduler".to_owned(), word.to_owned());
+            [Change::Attribute { device: 1, path, value }]
+        };
+        assert_eq!(between(OLD, &named), set("none"));
+        assert_eq!(between(&named, OLD), set("auto"));
+        let auto = OLD.replace("'null'\n", "'null'\nscheduler = 'auto'\n");
+        assert_eq!(between(OLD, &auto), [], "the default by its name");
     }
 
     #[test]
@@ -282,7 +314,7 @@ mod tests {
         assert_eq!(between(&new, &new.replace(":fifo_batch=7", "")), [back]);
         let mut current = parsed(OLD);
         adopt(&mut current, &parsed(&new), &between(OLD, &new));
-        assert_eq!(changes(&current, &parsed(&new), &|_| "none"), [], "it is in force");
+        assert_eq!(changes(&current, &parsed(&new)), [], "it is in force");
     }
 
     #[test]
@@ -290,7 +322,7 @@ mod tests {
         let new = OLD.replace("log", "workers = 99\nlisten = 'tcp:127.0.0.1:1'\ncontrol = ''\nlog")
             + "read-only = true\n";
         let lines = |old: &Wanted| {
-            let all = changes(old, &parsed(&new), &|_| "none");
+            let all = changes(old, &parsed(&new));
             Vec::from_iter(all.into_iter().map(|change| match change {
                 Change::Restart(what) => what,
                 other => panic!("{other:?}"),
@@ -312,7 +344,7 @@ mod tests {
         assert_eq!(between(OLD, &new), expected);
         let mut current = parsed(OLD);
         adopt(&mut current, &parsed(&new), &expected);
-        assert_eq!(changes(&current, &parsed(&new), &|_| "none"), [], "it is in force");
+        assert_eq!(changes(&current, &parsed(&new)), [], "it is in force");
         let elsewhere = new.replace("'null'", "'disk'");
         let changes = between(OLD, &elsewhere);
         assert!(changes.contains(&Change::Restart("the new export 'y'".into())), "{changes:?}");

@@ -60,8 +60,8 @@ pub struct DiskChoice {
     pub name: String,
     /// Its description.
     pub device: String,
-    /// Its scheduler; `None` is the one that Linux gives such a device.
-    pub scheduler: Option<SchedulerChoice>,
+    /// Its scheduler; by default, the one that goes with its exports.
+    pub scheduler: SchedulerChoice,
     /// How many requests it may hold.
     pub device_depth: DeviceDepth,
 }

@@ -5,6 +5,7 @@ use super::form::{Edges, Form, Shown, Words};
 use super::row::{Range, Row, number, words};
 use super::{Snapshot, Unit};
 use crate::dispatch::pump_mode::PumpMode;
+use crate::reconfiguration::auto::{AUTO, PolicyChoice};
 use crate::reconfiguration::bounds::{MAX_DEVICE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
 use crate::reconfiguration::plan::Plan;
 use crate::{DeviceDepth, NoMerges, WriteCache};
@@ -29,7 +30,11 @@ impl HwRow {
 /// All attributes but those of the current scheduler and of hardware queues, in the order of lists.
 pub(super) const QUEUE: &[Row] = &[
     number("size", Unit::Sectors, "the device's size", |plan| plan.device.limits.capacity),
-    words("queue/scheduler", "the policy; another one begins with its defaults", SCHEDULER),
+    words(
+        "queue/scheduler",
+        "the policy, another one begins with its defaults; or 'auto', as the groups ask for",
+        SCHEDULER,
+    ),
     number(
         "queue/nr_requests",
         Unit::COUNT,
@@ -193,6 +198,12 @@ pub(super) const QUEUE: &[Row] = &[
         plan
     }),
     Row {
+        path: "blkmq/auto",
+        unit: Unit::Word,
+        help: "blkmq's own: what queue/scheduler=auto has chosen, and why; 'off' if the policy was named",
+        form: Form::Said(|snapshot| snapshot.plan.auto().map_or("off".into(), |it| it.to_string())),
+    },
+    Row {
         path: "blkmq/goals",
         unit: Unit::Word,
         help: "blkmq's own: the latency goals of groups, how they stand, and what is taken for them; 'none' without any",
@@ -243,7 +254,8 @@ pub(super) const HW_QUEUE: &[HwRow] = &[
 
 const MILLI: Nanos = Nanos::from_millis(1);
 
-/// Schedulers that are not registered are shown behind the registered ones.
+/// Schedulers that are not registered are shown behind the registered ones. The policy in force is in brackets also
+/// where it was chosen by groups, since programs look for it there.
 const SCHEDULER: Words = Words {
     get: |plan| plan.scheduler.name,
     accepted: |plan| {
@@ -252,10 +264,13 @@ const SCHEDULER: Words = Words {
         if !names.contains(&plan.scheduler.name) {
             names.push(plan.scheduler.name);
         }
+        names.push(AUTO);
         names
     },
     shown: Shown::AmongAll,
+    again: Some(|plan| Plan { choice: PolicyChoice::Named, ..plan }),
     set: |plan, name| match named(&plan, name) {
+        _ if name == AUTO => plan.choose_by_groups(),
         Some(factory) => plan.scheduler(factory),
         None => plan,
     },
@@ -280,6 +295,7 @@ const WRITE_CACHE: Words = Words {
         WriteCache::Back { .. } => vec![BACK, THROUGH],
     },
     shown: Shown::Alone,
+    again: None,
     set: |mut plan, text| {
         plan.device.cache = if text == BACK { plan.hardware.cache } else { WriteCache::Through };
         plan
@@ -294,6 +310,7 @@ const GROUP_STATS: Words = Words {
     },
     accepted: |_| vec!["off", "basic", "full"],
     shown: Shown::Alone,
+    again: None,
     set: |mut plan, name| {
         plan.stats.level = match name {
             "basic" => StatsLevel::Basic,
@@ -312,6 +329,7 @@ const SCOPE: Words = Words {
     },
     accepted: |_| vec!["auto", "queue", "hwqueue"],
     shown: Shown::Alone,
+    again: None,
     set: |plan, name| Plan {
         scope: match name {
             "queue" => Some(Scope::Queue),

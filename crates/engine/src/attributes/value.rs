@@ -43,7 +43,11 @@ impl Row {
                     let (path, text) = (self.path.to_string(), text.to_string());
                     return Err(AttributeError::NotAWord { path, text, accepted });
                 }
-                Ok(changed(plan, text == (words.get)(plan), |plan| (words.set)(plan, text)))
+                if text == (words.get)(plan) {
+                    let again = words.again.unwrap_or(|plan| plan);
+                    return Ok(again(plan.clone()));
+                }
+                Ok((words.set)(plan.clone(), text))
             }
         }
     }

@@ -151,6 +151,8 @@ impl<P: Send + 'static> Queue<P> {
     /// `async_depth`, groups and statistics are made in the running elevators; every other change freezes the queue,
     /// and is done when all I/O in flight has ended. While the queue is quiesced, that does not happen.
     ///
+    /// If the policy is chosen by groups ([`Plan::auto`]) and `edit` has groups compete that did not, the policy changes.
+    ///
     /// `edit` must not call the queue.
     ///
     /// # Errors
@@ -188,6 +190,7 @@ impl<P: Send + 'static> Queue<P> {
             return Err(ChangeError::Busy.into());
         }
         let (to, watchers) = edit(&state.plan, &state.watchers)?;
+        let to = to.following_groups();
         to.validate().map_err(ChangeError::Config)?;
         if !same_device(&state.plan, &to) {
             return Err(ChangeError::Device.into());

@@ -2,6 +2,7 @@
 
 use crate::dispatch::device::{DeviceQueue, DeviceShape};
 use crate::dispatch::pump_mode::PumpMode;
+use crate::reconfiguration::auto::{AutoChoice, PolicyChoice};
 use crate::reconfiguration::bounds::MAX_OWN_LANES;
 use crate::reconfiguration::config_error::ConfigError;
 use crate::reconfiguration::plan::{Plan, add_own};
@@ -9,7 +10,7 @@ use crate::reconfiguration::plan::{Plan, add_own};
 use crate::{Access, Modes};
 use crate::{DeviceDepth, GroupTree, Host, NoMerges, SharedTags, StatsMode};
 use blkmq_core::RequestId;
-use blkmq_sched::{Factory, Options, Scope, none};
+use blkmq_sched::{Factory, Options, Scope, none, registry};
 use std::io;
 
 /// The configuration of a queue. Every field has a default, except `device` and `queues`.
@@ -23,6 +24,10 @@ pub struct Config<P> {
     pub scheduler: &'static Factory,
     /// Its options.
     pub options: Options,
+    /// How the policy was chosen.
+    pub choice: PolicyChoice,
+    /// The policy of [`PolicyChoice::Auto`] where no groups compete: the device's default.
+    pub default_scheduler: &'static Factory,
     /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
     pub scope: Option<Scope>,
     /// Scheduler tags per hardware queue; `None`: twice the hardware depth, at most 256, and exactly the
@@ -69,11 +74,14 @@ impl<P> Config<P> {
     /// A queue around a device, with `none`, one submitter of depth 256, and no host to wake.
     #[must_use]
     pub fn new(device: DeviceShape, queues: Vec<Box<dyn DeviceQueue<P>>>) -> Self {
+        let default_scheduler = registry::find(device.default_scheduler());
         Self {
             device,
             queues,
             scheduler: &none::FACTORY,
             options: Options::defaults(none::FACTORY.attributes),
+            choice: PolicyChoice::Named,
+            default_scheduler: default_scheduler.unwrap_or(&none::FACTORY),
             scope: None,
             nr_requests: None,
             async_depth: None,
@@ -132,7 +140,24 @@ impl<P> Config<P> {
     pub fn scheduler(mut self, factory: &'static Factory) -> Self {
         self.scheduler = factory;
         self.options = Options::defaults(factory.attributes);
+        self.choice = PolicyChoice::Named;
         self
+    }
+
+    /// With the policy called `name` where [`auto`](Self::auto) finds no groups that compete. Without a registered one of
+    /// this name, it stays that of the device's shape.
+    #[must_use]
+    pub fn default_scheduler(mut self, name: &str) -> Self {
+        self.default_scheduler = registry::find(name).unwrap_or(self.default_scheduler);
+        self
+    }
+
+    /// With the policy that goes with the groups of the queue ([`AutoChoice`]), now and whenever they change
+    /// ([`Plan::auto`]).
+    #[must_use]
+    pub fn auto(self) -> Self {
+        let chosen = AutoChoice::of(&self.groups, self.default_scheduler);
+        Self { choice: PolicyChoice::Auto, ..self.scheduler(chosen.scheduler) }
     }
 
     /// The part that can be changed later.
@@ -142,10 +167,12 @@ impl<P> Config<P> {
         for factory in self.schedulers.iter().chain([&self.scheduler]) {
             add_own(&mut schedulers, factory);
         }
-        Plan {
+        let plan = Plan {
             scheduler: self.scheduler,
             schedulers,
             options: self.options.clone(),
+            choice: self.choice,
+            default_scheduler: self.default_scheduler,
             scope: self.scope,
             nr_requests: self.nr_requests,
             async_depth: self.async_depth,
@@ -161,7 +188,8 @@ impl<P> Config<P> {
             retries: self.retries,
             device: self.device,
             hardware: self.device,
-        }
+        };
+        plan.following_groups()
     }
 
     /// The effective scheduler depth (`spec/framework.md` section 3).

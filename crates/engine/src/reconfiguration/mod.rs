@@ -1,5 +1,6 @@
 //! Building, changing and ending a queue.
 
+pub(crate) mod auto;
 pub(crate) mod bounds;
 pub(crate) mod build;
 pub(crate) mod change;

@@ -1,5 +1,6 @@
 //! [`Plan`]: the current settings of a queue, which can be changed while I/O runs (`change.rs`).
 
+use crate::reconfiguration::auto::{AutoChoice, AutoReason, PolicyChoice};
 use crate::reconfiguration::bounds::{MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
 use crate::reconfiguration::config_error::ConfigError;
 #[cfg(feature = "compare")]
@@ -20,6 +21,10 @@ pub struct Plan {
     pub options: Options,
     /// Policies of the program's own that can be chosen by name, besides the registered ones.
     pub schedulers: Vec<&'static Factory>,
+    /// How the policy was chosen. Under [`PolicyChoice::Auto`], another one takes its place when groups come to compete.
+    pub choice: PolicyChoice,
+    /// The policy of [`PolicyChoice::Auto`] where no groups compete.
+    pub default_scheduler: &'static Factory,
     /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
     pub scope: Option<Scope>,
     /// Scheduler tags per hardware queue; `None`: the default for the policy.
@@ -70,7 +75,41 @@ impl Plan {
         self.scheduler = factory;
         self.options = Options::defaults(factory.attributes);
         (self.nr_requests, self.async_depth) = (None, None);
+        self.choice = PolicyChoice::Named;
         self
+    }
+
+    /// With the policy that goes with its groups, as [`scheduler`](Self::scheduler) sets it if it is another one, now and
+    /// whenever groups come to compete.
+    #[must_use]
+    pub fn choose_by_groups(mut self) -> Self {
+        let chosen = AutoChoice::of(&self.groups, self.default_scheduler).scheduler;
+        if chosen.name != self.scheduler.name {
+            self = self.scheduler(chosen);
+        }
+        Self { choice: PolicyChoice::Auto, ..self }
+    }
+
+    /// Returns the policy that was chosen by groups, and the reason; `None` if it was named.
+    #[must_use]
+    pub fn auto(&self) -> Option<AutoChoice> {
+        if self.choice == PolicyChoice::Named {
+            return None;
+        }
+        let chosen = AutoChoice::of(&self.groups, self.default_scheduler);
+        let is_present = chosen.scheduler.name == self.scheduler.name;
+        let before = AutoChoice { scheduler: self.scheduler, reason: AutoReason::Before };
+        Some(if is_present { chosen } else { before })
+    }
+
+    /// The plan after a change of its groups. Groups that have come to compete get their policy. When groups go, it
+    /// stays: a switch waits for all I/O in flight, and groups may go in threads that must not wait for a device.
+    pub(crate) fn following_groups(self) -> Self {
+        if self.choice == PolicyChoice::Named {
+            return self;
+        }
+        let chosen = AutoChoice::of(&self.groups, self.default_scheduler);
+        if chosen.reason == AutoReason::Alone { self } else { self.choose_by_groups() }
     }
 
     /// With this access, and the modes that go with it. The choice for kicks stays as it is.

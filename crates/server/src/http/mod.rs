@@ -9,7 +9,7 @@
 //! | `/` | the page, one file that asks nothing of any other host |
 //! | `/metrics` | the same counts for [Prometheus](crate::Format) |
 //! | `/stat.json`, `/list.json` | the answers of [control](crate::control) to `stat` and `list` |
-//! | `/schedulers.json` | the names of the schedulers |
+//! | `/schedulers.json` | the names of the schedulers, and `auto` |
 //! | `/healthz` | 200, or 503 once the server drains |
 //! | `/readyz` | 200, or 503 if it takes no further client |
 //! | POST `/api/scheduler`, `/api/export` | a change, for requests with the key |

@@ -90,9 +90,10 @@ fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
     }
 }
 
-/// The names of all schedulers, in the order of lists.
+/// The names of all schedulers, in the order of lists, and the word for a choice by groups.
 fn schedulers() -> Vec<&'static str> {
-    blkmq::sched::registry::ALL.iter().map(|factory| factory.name).collect()
+    let names = blkmq::sched::registry::ALL.iter().map(|factory| factory.name);
+    names.chain([blkmq::AUTO]).collect()
 }
 
 fn page() -> Result<Reply, Refusal> {

@@ -101,7 +101,7 @@ pub const OPTIONS: &[Opt] = &[
     compare(
         "scheduler",
         "NAME[:KEY=VALUE,...],...",
-        "schedulers to compare, or all (default)",
+        "schedulers to compare, auto (as the groups ask for), or all (default)",
         |d, v| {
             // A repeated option adds new names only; one list may repeat a name, to show the noise.
             let mut more = SchedulerChoice::parse(v.text)?;

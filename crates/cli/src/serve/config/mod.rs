@@ -13,6 +13,7 @@ use super::{bounds, rights};
 use crate::args::nearest;
 use crate::bounded;
 use crate::error::UsageError;
+use crate::plan::SchedulerChoice;
 use blkmq_server::{Address, Bounds, Export};
 use faults::Faults;
 use table::{Span, Table};
@@ -173,6 +174,7 @@ fn disk(mut table: Table<'_>, names: &mut Vec<String>, faults: &mut Faults) -> O
     let name = required(&mut table, "name", faults);
     let device = required(&mut table, "device", faults);
     let scheduler = table.value("scheduler", faults, wanted::scheduler);
+    let scheduler = scheduler.unwrap_or_else(SchedulerChoice::auto);
     let device_depth = table.value("device-depth", faults, wanted::device_depth);
     table.end(faults);
     let ((name, at), (device, spec)) = (name?, device?);

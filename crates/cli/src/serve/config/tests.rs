@@ -36,7 +36,10 @@ fn every_key_is_read() {
     let http = wanted.http.expect("it is there");
     assert_eq!((http.address.to_string(), http.names.len()), ("tcp:0.0.0.0:10810".to_owned(), 2));
     assert_eq!((wanted.bounds.requests, wanted.bounds.bytes), (7, 100 << 20));
-    assert_eq!(wanted.disks[1].scheduler.as_ref().map(|it| it.factory.name), Some("bfq"));
+    assert_eq!(
+        (wanted.disks[0].scheduler.word(), wanted.disks[1].scheduler.word()),
+        ("auto", "bfq")
+    );
     let export = &wanted.exports[0];
     let region = export.region.as_ref().expect("it has one");
     assert_eq!((export.disk, region.offset, region.size), (1, 4096, Some(1 << 20)));
