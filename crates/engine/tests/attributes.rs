@@ -361,7 +361,7 @@ fn a_scheduler_of_ones_own_is_shown_behind_the_others() {
 fn a_scheduler_of_ones_own_can_be_chosen_by_name_again() {
     let (own, registered) = (plan(shape(1, 32), &FIFO), "mq-deadline");
     let away = attributes::write(&own, "queue/scheduler", registered).expect("registered");
-    assert!(shown(&away, "queue/scheduler").ends_with(" fifo"));
+    assert!(shown(&away, "queue/scheduler").ends_with(" fifo auto"));
     let back = attributes::write(&away, "queue/scheduler", "fifo").expect("it was there before");
     assert_eq!(back.scheduler.name, "fifo");
 
@@ -369,7 +369,7 @@ fn a_scheduler_of_ones_own_can_be_chosen_by_name_again() {
     let (config, _device) = config(shape(1, 32));
     let config = Config { schedulers: vec![&FIFO], ..config };
     let named = config.plan();
-    assert!(shown(&named, "queue/scheduler").ends_with(" fifo"));
+    assert!(shown(&named, "queue/scheduler").ends_with(" fifo auto"));
     let chosen = attributes::write(&named, "queue/scheduler", "fifo").expect("it was named");
     assert_eq!(chosen.scheduler.name, "fifo");
     let edited = plan(shape(1, 32), none()).scheduler(&FIFO).scheduler(none());
