@@ -302,7 +302,8 @@ mod tests {
             .into();
         let crates = fs::read_dir(root.join("crates")).unwrap();
         let folders = crates.map(|it| it.unwrap().path().join("doc"));
-        for folder in folders.chain(["docs", "docs/decisions"].map(|it| root.join(it))) {
+        for folder in folders.chain(["docs", "docs/decisions", "docs/spec"].map(|it| root.join(it)))
+        {
             pages.extend(fs::read_dir(folder).into_iter().flatten().map(|it| it.unwrap().path()));
         }
         for page in pages.iter().filter(|page| page.extension().is_some_and(|it| it == "md")) {

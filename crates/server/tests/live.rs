@@ -33,15 +33,27 @@ fn no_io_notices_200_changes() {
                 rounds
             })
         });
-        for n in 0..CHANGES {
-            change(&socket, n);
+        {
+            // A change that fails ends the clients, too.
+            let _over = Over(&is_over);
+            for n in 0..CHANGES {
+                change(&socket, n);
+            }
         }
-        is_over.store(true, Ordering::Relaxed);
         for client in clients {
             assert!(client.join().expect("every read was right") > 0);
         }
     });
     rig.check_at_rest();
+}
+
+/// Tells the clients to end when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// 16 writes at a time, then 16 reads of the same blocks.
