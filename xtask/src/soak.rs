@@ -1,4 +1,5 @@
-//! `soak`: many seeds through the laboratory's oracles, in virtual time, then races against timeouts and real threads.
+//! `soak`: many seeds through the laboratory's oracles, in virtual time, then races against timeouts and real threads,
+//! and the tests that `cargo test` leaves out because they take long.
 //!
 //! Every parameter of a run is drawn from its seed. The example `soak` of the lab crate runs the seeds, on all cores,
 //! some thousand at a time; in between, this program prints the progress and checks the time. A failure is printed
@@ -24,6 +25,8 @@ const LONG_OF_PROGRAM: [&str; 2] =
     ["-p blkmq-cli --test all -- scenarios::", "-p blkmq-cli --test all -- documented::"];
 /// I/Os of each combination of modes and devices that real threads stress: three minutes.
 const STRESS_IOS: &str = "20000";
+/// Seeds of the grids of promises: ten minutes.
+const PROMISE_SEEDS: &str = "3";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
 const RACES: u64 = 300_000;
 
@@ -70,7 +73,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             races.arg("--nocapture").env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
             let stress = Cmd::new("cargo test -p blkmq-device --test all -- stress::");
             stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;
-            Ok(())
+            long(PROMISE_SEEDS)
         }
     }
 }
@@ -83,12 +86,17 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     main(&["--canary".to_owned()])?;
     seeds(1, Until::Minutes(minutes), None)?;
-    let long = |tests| Cmd::new(&format!("cargo test {tests} --ignored"));
-    long(LONG).env("BLKMQ_PROMISE_SEEDS", "1").run_tests()?;
+    long("1")
+}
+
+/// The tests that `cargo test` leaves out, with so many seeds of the grids of promises.
+fn long(promise_seeds: &str) -> Result<()> {
+    let ignored = |tests| Cmd::new(&format!("cargo test {tests} --ignored"));
+    ignored(LONG).env("BLKMQ_PROMISE_SEEDS", promise_seeds).run_tests()?;
     build_program()?;
     let program = target_dir().join("dist/blkmq");
     for tests in LONG_OF_PROGRAM {
-        long(tests).env("BLKMQ_PROGRAM", program.to_string_lossy()).run_tests()?;
+        ignored(tests).env("BLKMQ_PROGRAM", program.to_string_lossy()).run_tests()?;
     }
     Ok(())
 }

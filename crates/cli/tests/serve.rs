@@ -358,7 +358,7 @@ fn a_file_and_options_exclude_each_other() {
     assert!(output.status.code() == Some(2) && errors.contains("--device"), "{errors}");
 }
 
-/// Weights of exports were without effect unless a scheduler was named.
+/// Without a named scheduler, exports of one device share it by their weights.
 #[test]
 fn exports_that_compete_have_a_scheduler_that_shares() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -90,9 +90,9 @@ fn every_way_to_end_it_puts_the_terminal_back() {
     }
 }
 
-/// It went on for hours, at the full speed of a CPU: a terminal that has hung up is at its end for every read, which the
-/// library that reads keys repeats for ever. SIGTERM did not end it either. Without a session of its own, or under nohup,
-/// no SIGHUP comes. Thus the terminal itself is watched, and threads end the program where the main thread cannot.
+/// A terminal that has hung up is at its end for every read, which the library that reads keys repeats for ever. Without a
+/// session of its own, or under nohup, `top` gets no SIGHUP. So `top` watches the terminal itself, and another thread ends
+/// the program where the main thread cannot.
 #[test]
 fn it_ends_with_its_terminal() {
     let server = Server::start();

@@ -10,7 +10,7 @@ use blkmq_device::{MachineShape, registry as devices};
 use blkmq_engine::{
     Config, DeadlineStats, DeviceDepth, GroupSpec, GroupTree, Io, Queue, Refusal, Submitter,
 };
-use blkmq_sched::registry;
+use blkmq_sched::{Options, registry};
 use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000_000;
@@ -103,10 +103,13 @@ impl Replica {
         let spec = |name: &str| GroupSpec { name: name.into(), ..GroupSpec::default() };
         let groups = GroupTree::of(["client", "neighbour"].map(spec).into()).expect("a tree");
         let capacity = device.shape.limits.capacity;
-        let factory = registry::find(scheduler).expect("it is registered");
+        let (name, options) = scheduler.split_once(':').unwrap_or((scheduler, ""));
+        let factory = registry::find(name).expect("it is registered");
+        let options = Options::parse(factory.attributes, options).expect("right");
         let device_depth = cell.device_depth;
         let config = Config { groups, depth: 512, forecast: true, device_depth, ..device.config() };
-        let queue = Queue::new(config.scheduler(factory)).expect("a possible queue");
+        let queue =
+            Queue::new(Config { options, ..config.scheduler(factory) }).expect("a possible queue");
         let submitter = queue.submitter().expect("the first");
         let (rng, flights) = (Rng::new(seed), BTreeMap::new());
         Self { queue, submitter, rng, capacity, flights, noise: 0 }
@@ -249,12 +252,13 @@ fn compare(cell: Cell, scheduler: &str) -> (f64, f64) {
     (left, wrong)
 }
 
-/// Early rejection leaves at most 0.65 of p99, and fewer than 3 of 100 predictions are wrong: 6 under mclock, which begins
-/// to look for a bound with each flood, so that reads wait less from one tenth of a second to the next.
+/// Early rejection leaves at most 0.65 of p99, and fewer than 3 of 100 predictions are wrong: 6 on flash under mclock, which
+/// looks for a bound anew with each flood, so that reads wait less from one tenth of a second to the next.
 fn is_right(cell: Cell, scheduler: &str) {
     let (left, wrong) = compare(cell, scheduler);
     assert!(left <= 0.65, "{left}");
-    let most = if scheduler == "mclock" { 0.06 } else { 0.03 };
+    let is_bounded = scheduler == "mclock" && cell.device == SATA.device;
+    let most = if is_bounded { 0.06 } else { 0.03 };
     assert!(wrong < most, "{scheduler}: {wrong}");
 }
 
@@ -271,7 +275,7 @@ fn reads_avoid_a_busy_disk_of_a_cloud() {
 #[test]
 #[ignore = "half a minute; cargo xtask soak runs it"]
 fn reads_avoid_a_busy_replica_under_every_scheduler() {
-    for scheduler in ["none", "mq-deadline", "kyber", "mclock", "bfq"] {
+    for scheduler in ["none", "mq-deadline", "kyber", "mclock:learn=0", "mclock", "bfq"] {
         is_right(SATA, scheduler);
         is_right(CLOUD, scheduler);
     }

@@ -19,7 +19,7 @@ fn device(line: &str) -> (String, u64) {
     (plan.devices[0].text.clone(), plan.devices[0].size_bytes)
 }
 
-/// A file of this many bytes, removed when dropped.
+/// Makes a sparse file of this many bytes, which is removed when dropped.
 fn sparse(name: &str, bytes: u64) -> File {
     let file = File::new(name, "");
     let opened = std::fs::File::options().write(true).open(file.path());

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use blkmq_server::control::ExportState;
 
-    /// The limits could not be read at 80 columns, and floors and goals were not in it.
+    /// Limits that are not set take no room, so that those that are set can be read at 80 columns.
     #[test]
     fn a_list_names_limits_and_promises_at_any_width() {
         let (max, promise) =

@@ -147,7 +147,8 @@ pub struct PlacedFile {
     pub text: String,
 }
 
-/// The options of jobs as they were written, for reports: names as in the table of options, values as the user gave them. As in fio, an option without a value is not there.
+/// The options of jobs as they were written, for reports: names as in the table of options, values as the user gave
+/// them. As in fio, an option without a value is left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Written {
     /// Options that hold for all jobs.

@@ -201,9 +201,7 @@ impl JobResult {
     pub fn directions(&self) -> [(&'static str, &Direction); 3] {
         [("read", &self.read), ("write", &self.write), ("trim", &self.trim)]
     }
-}
 
-impl JobResult {
     /// The transfers of all kinds as one.
     #[must_use]
     pub fn mixed(&self) -> Direction {
@@ -236,11 +234,11 @@ impl JobResult {
     #[must_use]
     pub fn reported(&self) -> Vec<(&'static str, Cow<'_, Direction>)> {
         let each = self.directions().map(|(name, direction)| (name, Cow::Borrowed(direction)));
-        let mixed = ("mixed", Cow::Owned(self.mixed()));
+        let mixed = || ("mixed", Cow::Owned(self.mixed()));
         match self.unified {
             Unified::None => each.to_vec(),
-            Unified::Mixed => vec![mixed],
-            Unified::Both => each.into_iter().chain([mixed]).collect(),
+            Unified::Mixed => vec![mixed()],
+            Unified::Both => each.into_iter().chain([mixed()]).collect(),
         }
     }
 }

@@ -216,8 +216,7 @@ mod tests {
         assert_eq!(table.render_within(33), expected);
     }
 
-    /// `rea...te` and `wri...ck` stood under `access` and `cache`: all columns of words were shortened as if they had to
-    /// share a line, and were then in two parts all the same.
+    /// Columns in different parts share no line, so none of them takes room from the others.
     #[test]
     fn words_that_fit_a_part_are_whole() {
         let columns = ["name", "n", "access", "cache", "limits"];

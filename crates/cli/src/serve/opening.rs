@@ -1,7 +1,7 @@
-//! `blkmq serve --check FILE --open`: the faults that only opening shows, all of them at once.
+//! Finds every fault of a configuration that only opening its devices shows: `blkmq serve --check FILE --open`.
 //!
 //! Nothing is changed: files are opened for reading and without a lock, so that a server may use them meanwhile, and none
-//! is laid out. What another program has claimed is therefore found by the start only.
+//! is laid out. So a device that another program has claimed is a fault of the start only.
 
 use super::wanted::{DiskChoice, Wanted};
 use super::{sockets, started};

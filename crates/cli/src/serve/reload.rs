@@ -150,7 +150,7 @@ impl Reloader {
     }
 }
 
-/// What is different in `new`.
+/// The settings that differ in `new`.
 fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     let mut all = Vec::new();
     if old.log != new.log {

@@ -39,7 +39,6 @@ const ACCESS: Words = Words {
     get: |plan| plan.access.name(),
     accepted: |_| Access::ALL.map(|(name, _)| name).to_vec(),
     shown: Shown::Alone,
-    again: None,
     set: |plan, name| plan.access(Access::from_name(name).expect("only names are accepted")),
 };
 
@@ -47,7 +46,6 @@ const DISPATCH: Words = Words {
     get: |plan| plan.modes.dispatch.unwrap_or(plan.access.dispatch()[0]).name(),
     accepted: |plan| accepted(plan.access, "dispatch"),
     shown: Shown::Alone,
-    again: None,
     set: |plan, name| choose(plan, |modes| modes.dispatch = DispatchMode::from_name(name)),
 };
 
@@ -55,7 +53,6 @@ const INSERT: Words = Words {
     get: |plan| plan.modes.insert.unwrap_or(plan.access.insert()[0]).name(),
     accepted: |plan| accepted(plan.access, "insert"),
     shown: Shown::Alone,
-    again: None,
     set: |plan, name| choose(plan, |modes| modes.insert = InsertMode::from_name(name)),
 };
 
@@ -63,7 +60,6 @@ const MERGE: Words = Words {
     get: |plan| plan.modes.merge.unwrap_or(plan.access.merge()[0]).name(),
     accepted: |plan| accepted(plan.access, "merge"),
     shown: Shown::Alone,
-    again: None,
     set: |plan, name| choose(plan, |modes| modes.merge = MergeMode::from_name(name)),
 };
 
@@ -71,7 +67,6 @@ const KICK: Words = Words {
     get: |plan| plan.modes.kick.unwrap_or(KickMode::Coalesced).name(),
     accepted: |plan| accepted(plan.access, "kick"),
     shown: Shown::Alone,
-    again: None,
     set: |plan, name| choose(plan, |modes| modes.kick = KickMode::from_name(name)),
 };
 

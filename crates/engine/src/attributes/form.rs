@@ -45,9 +45,7 @@ pub(super) struct Words {
     pub(super) get: fn(&Plan) -> &'static str,
     pub(super) accepted: fn(&Plan) -> Vec<&'static str>,
     pub(super) shown: Shown,
-    /// Makes the plan in which the current word was written, if that says more than the word.
-    pub(super) again: Option<fn(Plan) -> Plan>,
-    /// Makes the plan with this word, which is accepted and differs from the current one.
+    /// Makes the plan with this word, which is accepted, and may be the current one.
     pub(super) set: fn(Plan, &str) -> Plan,
 }
 

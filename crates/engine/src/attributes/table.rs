@@ -268,9 +268,11 @@ const SCHEDULER: Words = Words {
         names
     },
     shown: Shown::AmongAll,
-    again: Some(|plan| Plan { choice: PolicyChoice::Named, ..plan }),
     set: |plan, name| match named(&plan, name) {
         _ if name == AUTO => plan.choose_by_groups(),
+        Some(factory) if factory.name == plan.scheduler.name => {
+            Plan { choice: PolicyChoice::Named, ..plan }
+        }
         Some(factory) => plan.scheduler(factory),
         None => plan,
     },
@@ -295,7 +297,6 @@ const WRITE_CACHE: Words = Words {
         WriteCache::Back { .. } => vec![BACK, THROUGH],
     },
     shown: Shown::Alone,
-    again: None,
     set: |mut plan, text| {
         plan.device.cache = if text == BACK { plan.hardware.cache } else { WriteCache::Through };
         plan
@@ -310,7 +311,6 @@ const GROUP_STATS: Words = Words {
     },
     accepted: |_| vec!["off", "basic", "full"],
     shown: Shown::Alone,
-    again: None,
     set: |mut plan, name| {
         plan.stats.level = match name {
             "basic" => StatsLevel::Basic,
@@ -329,7 +329,6 @@ const SCOPE: Words = Words {
     },
     accepted: |_| vec!["auto", "queue", "hwqueue"],
     shown: Shown::Alone,
-    again: None,
     set: |plan, name| Plan {
         scope: match name {
             "queue" => Some(Scope::Queue),

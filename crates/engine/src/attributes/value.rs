@@ -43,10 +43,6 @@ impl Row {
                     let (path, text) = (self.path.to_string(), text.to_string());
                     return Err(AttributeError::NotAWord { path, text, accepted });
                 }
-                if text == (words.get)(plan) {
-                    let again = words.again.unwrap_or(|plan| plan);
-                    return Ok(again(plan.clone()));
-                }
                 Ok((words.set)(plan.clone(), text))
             }
         }

@@ -1,7 +1,8 @@
 //! Floors: connects the account of `blkmq_sched::floors` with an elevator, whose runner alone touches it.
 //!
-//! The runner tells the account of every request that ends under a policy that charges device time. Every tenth of a second
-//! the account looks at the requests that have not ended. The lobby learns from it how often a group needs a slot, so that slots go to floors first.
+//! The runner tells the account of every request that ends under a policy that charges device time. Every tenth of a
+//! second the account looks at the requests that have not ended. The lobby learns from it how often a group needs a
+//! slot, so that slots go to floors first.
 
 use super::{Done, Elevator};
 use blkmq_core::{IoMeta, Op};
