@@ -1,7 +1,7 @@
 //! The errors of the command line. Each is printed as one line; several faults of the input are a line each.
 
-use crate::bench::start::StartError;
 use crate::interrupt;
+use crate::start::StartError;
 use std::fmt;
 use std::process::ExitCode;
 

@@ -20,7 +20,9 @@ mod error;
 pub mod fuzzing;
 mod interrupt;
 mod limits;
+mod nearest;
 mod output;
+mod overlap;
 mod page;
 mod plan;
 mod replay;
@@ -28,6 +30,7 @@ mod report;
 mod repro;
 #[cfg(target_os = "linux")]
 mod serve;
+mod start;
 mod terminal;
 #[cfg(target_os = "linux")]
 mod top;

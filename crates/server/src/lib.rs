@@ -30,7 +30,6 @@ mod metrics;
 mod output;
 mod rarely;
 mod rate;
-mod recording;
 mod rights;
 mod server;
 mod standing;

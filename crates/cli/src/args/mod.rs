@@ -13,7 +13,6 @@ mod engine;
 mod file_draft;
 mod job_draft;
 mod job_file;
-mod nearest;
 pub mod options;
 mod places;
 mod quote;
@@ -32,7 +31,6 @@ use crate::error::UsageError;
 use crate::plan::{Plan, Time};
 use crate::report::as_fio;
 pub use definition::definition;
-pub use nearest::nearest;
 pub use quote::quote;
 
 /// A parsed command line of `blkmq bench` or `blkmq sim`.

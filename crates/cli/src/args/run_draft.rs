@@ -4,9 +4,10 @@ use super::file_draft::FileDraft;
 use super::quote::quote;
 use super::target;
 use crate::error::UsageError;
+use crate::overlap;
 use crate::plan::{
     AccessChoice, Cpus, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
-    StatsChoice, Time, TracePlan, Written, groups, matrix, overlap,
+    StatsChoice, Time, TracePlan, Written, groups, matrix,
 };
 use crate::report::Format;
 use crate::report::terse;

@@ -16,7 +16,6 @@ pub mod progress;
 mod run;
 mod setup;
 mod simulate;
-pub mod start;
 mod state;
 mod tally;
 mod ties;

@@ -6,7 +6,6 @@ use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
-use super::start::{Threads, Ticket, together};
 use super::tally::Part;
 use super::ties::RunTies;
 use super::usage::Usage;
@@ -16,6 +15,7 @@ use crate::interrupt::Stop;
 use crate::output::complain;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
+use crate::start::{Threads, Ticket, together};
 use blkmq::Device;
 #[cfg(target_os = "linux")]
 use blkmq_buf::AlignedBuf;

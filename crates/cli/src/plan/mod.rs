@@ -11,7 +11,6 @@ pub mod groups;
 mod kept;
 pub mod matrix;
 mod naming;
-pub mod overlap;
 mod page;
 mod print;
 pub mod runs;

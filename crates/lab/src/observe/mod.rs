@@ -12,10 +12,10 @@ mod tracing;
 pub use depths::Depths;
 pub use inversions::Inversions;
 
-use crate::elevator_log::ElevatorLog;
 use crate::trace::Tracer;
 use blkmq_engine::Config;
 use blkmq_sched::{Factory, Options, Shape};
+use blkmq_trace::elevator_log::ElevatorLog;
 use tracing::{TracedDevice, TracedPolicy};
 
 /// The observers of a queue.

@@ -12,14 +12,15 @@ mod counts;
 mod figures;
 mod message;
 mod program;
+mod recording;
 mod socket;
 mod waits;
 
-pub use crate::recording::{Ended, RecordError, Why, record};
 pub(crate) use answer::to as respond;
 pub(crate) use counts::{begin, counts};
 pub use figures::{DeviceStat, ExportStat, Figures, FloorStat, Stages, Stat, Times};
 pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::Program;
+pub use recording::{Ended, RecordError, Why, record};
 pub(crate) use socket::Control;
 pub use waits::{ExportWait, Waits};

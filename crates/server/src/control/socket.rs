@@ -3,7 +3,7 @@
 use super::Program;
 use super::answer;
 use super::message::{Answer, Request};
-use crate::recording::{Kind, Recorders, Wanted};
+use super::recording::{Kind, Recorders, Wanted};
 use crate::rights::{Rights, listen_on};
 use crate::worker::Shared;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -18,10 +18,10 @@ mod steering;
 mod verify;
 
 use super::job_draft::JobDraft;
-use super::nearest::nearest;
 use super::run_draft::RunDraft;
 use super::value::Value;
 use crate::error::UsageError;
+use crate::nearest::nearest;
 #[cfg(test)]
 pub use defaults::all as defaults;
 pub use defaults::is_default;

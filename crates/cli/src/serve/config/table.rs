@@ -1,8 +1,8 @@
 //! A table of a configuration file, whose keys are taken one by one. Those that are left are faults.
 
 use super::faults::Faults;
-use crate::args::nearest;
 use crate::error::UsageError;
+use crate::nearest::nearest;
 use std::borrow::Cow;
 use std::ops::Range;
 use toml::Spanned;

@@ -1,10 +1,10 @@
 //! Refuses plans that cannot be verified: devices that store nothing, and threads that write where another thread
 //! verifies at the same time.
 
-use super::runs::ThreadSpec;
-use super::{DeviceChoice, Plan};
 use crate::devices;
 use crate::error::UsageError;
+use crate::plan::runs::ThreadSpec;
+use crate::plan::{DeviceChoice, Plan};
 use blkmq_lab::workload::{Direction, Job, Region, verify::Method};
 
 /// Checks every job that verifies, on every device and with every number of threads.
