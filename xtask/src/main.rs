@@ -17,6 +17,7 @@ mod fuzz;
 mod interop;
 mod loom;
 mod lost_cpu;
+mod map;
 mod mass;
 mod miri;
 mod mutants;
@@ -59,6 +60,12 @@ const VERBS: &[Verb] = &[
         usage: "[DIR]",
         summary: "lines, files and circles of folders, in a table",
         run: mass::main,
+    },
+    Verb {
+        name: "map",
+        usage: "[WORD]",
+        summary: "what each source file is for, of all files or those with WORD in their path",
+        run: map::main,
     },
     Verb {
         name: "ci",
