@@ -7,11 +7,12 @@
 
 use crate::common;
 
-use blkmq_core::{HwQueue, Instant, Op, RequestId, Rng, SubmitterId};
+use blkmq_core::{HwQueue, Instant, Op, Rng, SubmitterId};
 use blkmq_device::Device;
 use blkmq_engine::{Access, Config, Host, Io, NoMerges, Queue, Submitter};
 use blkmq_sched::{
-    At, Cx, DepthLimits, Done, Factory, Grown, Pick, Scheduler, Scope, deadline, none,
+    Admission, Bypass, Cx, Factory, Facts, Fresh, Observed, Observer, Pick, Scheduler, Scope,
+    deadline, none,
 };
 use common::null;
 use std::cell::RefCell;
@@ -25,9 +26,8 @@ type Picks = Arc<Mutex<Vec<(HwQueue, u64)>>>;
 /// answer.
 type Before = Box<dyn FnMut(usize) -> Option<Pick> + Send>;
 
-/// A policy with a record of its picks.
+/// Records the picks of a policy.
 struct Recorded {
-    inner: Box<dyn Scheduler>,
     picks: Picks,
     before: Before,
 }
@@ -42,9 +42,9 @@ thread_local! {
     static RECORDER: RefCell<Option<(Picks, Before)>> = const { RefCell::new(None) };
 }
 
-fn recorded(inner: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
+fn recorded(policy: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
     let (picks, before) = RECORDER.take().unwrap_or_else(|| (Picks::default(), unasked()));
-    Box::new(Recorded { inner, picks, before })
+    Box::new(Observed::new(policy, Recorded { picks, before }))
 }
 
 const NONE: Factory = Factory {
@@ -67,13 +67,28 @@ const MQ_DEADLINE: Factory = Factory {
     build: |shape, options| recorded((deadline::FACTORY.build)(shape, options)),
 };
 
-impl Scheduler for Recorded {
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+impl Observer for Recorded {
+    fn facts(&self, policy: &dyn Scheduler) -> Facts {
+        Facts { bypass: Bypass::Never, takes_plugs: false, ..policy.facts() }
+    }
+
+    fn admit(
+        &mut self,
+        _: &mut dyn Scheduler,
+        _: &Cx<'_>,
+        _: &Fresh<'_>,
+        _: &mut [u8],
+    ) -> Admission {
+        // Each request is picked.
+        Admission::Refused
+    }
+
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
         let so_far = self.picks.lock().expect("nobody panics with it").len();
         if let Some(pick) = (self.before)(so_far) {
             return pick;
         }
-        let pick = self.inner.pick(cx, hw);
+        let pick = policy.pick(cx, hw);
         if let Pick::Issue(id) = pick {
             self.picks
                 .lock()
@@ -81,34 +96,6 @@ impl Scheduler for Recorded {
                 .push((hw, cx.requests.get(id).sector));
         }
         pick
-    }
-
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.inner.insert(cx, rq, at);
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.inner.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.inner.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.inner.absorbed(cx, into, gone);
-    }
-
-    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
-        self.inner.grown(cx, rq, edge);
-    }
-
-    fn depth_limits(&self) -> DepthLimits {
-        self.inner.depth_limits()
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
     }
 }
 

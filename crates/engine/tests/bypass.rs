@@ -8,7 +8,10 @@ use blkmq_core::{GroupId, HwQueue, Instant, Nanos, Op, RequestId};
 use blkmq_engine::{
     Busy, Config, GroupSpec, GroupTree, Io, IoTimes, Plan, Promise, Queue, StatsMode, Submitter,
 };
-use blkmq_sched::{At, Bypass, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
+use blkmq_sched::{
+    At, Bypass, Cx, Done, Factory, Facts, Observed, Observer, Options, Pick, Scheduler, Scope,
+    registry,
+};
 use std::cell::{Cell, RefCell};
 
 const T0: Instant = Instant::ZERO;
@@ -20,8 +23,8 @@ thread_local! {
     static KEPT_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// `none`, which counts the calls.
-struct Counted(Box<dyn Scheduler>);
+/// Counts the calls of `none`.
+struct Counted;
 
 const FACTORY: Factory = Factory {
     name: "counted",
@@ -32,7 +35,8 @@ const FACTORY: Factory = Factory {
     common: None,
     build: |shape, _| {
         let factory = registry::find("none").expect("registered");
-        Box::new(Counted((factory.build)(shape, &Options::defaults(factory.attributes))))
+        let none = (factory.build)(shape, &Options::defaults(factory.attributes));
+        Box::new(Observed::new(none, Counted))
     },
 };
 
@@ -44,49 +48,39 @@ fn seen() -> [u32; 5] {
     SEEN.with_borrow(|seen| *seen)
 }
 
-impl Scheduler for Counted {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        note(usize::from(at == At::Head));
-        self.0.insert(cx, rq, at);
+impl Observer for Counted {
+    fn facts(&self, policy: &dyn Scheduler) -> Facts {
+        let facts = policy.facts();
+        assert_eq!(facts.bypass, Bypass::Untold, "none has nothing to be told");
+        let bypass = if KEPT_UNTIL.get().is_some() { Bypass::Never } else { Bypass::Told };
+        Facts { bypass, ..facts }
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+    fn insert(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, at: At) {
+        note(usize::from(at == At::Head));
+        policy.insert(cx, rq, at);
+    }
+
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
         if let Some(until) = KEPT_UNTIL.get().filter(|until| cx.now < *until) {
             note(2);
             return Pick::WaitUntil(until);
         }
-        let pick = self.0.pick(cx, hw);
+        let pick = policy.pick(cx, hw);
         if matches!(pick, Pick::Issue(_)) {
             note(2);
         }
         pick
     }
 
-    fn bypass(&self) -> Bypass {
-        assert_eq!(self.0.bypass(), Bypass::Untold, "none has nothing to be told");
-        if KEPT_UNTIL.get().is_some() { Bypass::Never } else { Bypass::Told }
-    }
-
-    fn passed(&mut self, cx: &Cx<'_>, rq: RequestId, _: HwQueue) {
+    fn passed(&mut self, _: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, _: HwQueue) {
         assert!(cx.requests.get(rq).sectors >= 8, "it has a slot");
         note(3);
     }
 
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+    fn completed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, done: &Done) {
         note(4);
-        self.0.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.0.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.0.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.0.inspect(out);
+        policy.completed(cx, done);
     }
 }
 

@@ -2,12 +2,13 @@
 
 use crate::common;
 
-use blkmq_core::{Class, HwQueue, Instant, IoMeta, IoPrio, Owner, RequestId};
+use blkmq_core::{Class, HwQueue, Instant, IoPrio, Owner, RequestId};
 use blkmq_engine::{
     Access, ChangeError, Config, ConfigError, EditError, Io, NoMerges, Plan, Queue,
 };
 use blkmq_sched::{
-    At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Scheduler, Scope, Shape, registry,
+    Admission, At, Cx, Done, Factory, Fresh, Observed, Observer, Options, Scheduler, Scope, Shape,
+    registry,
 };
 use common::{
     accesses, assert_at_rest, config, deadline, drain, read, replan, shape, submit_each, write,
@@ -67,9 +68,8 @@ fn note(number: usize, f: impl FnOnce(&mut (u64, u64))) {
     BALANCE.with_borrow_mut(|balance| f(&mut balance[number]));
 }
 
-/// mq-deadline that counts its requests, and checks the balance when it is dropped.
+/// Counts the requests of a policy, and checks the balance when it is dropped.
 struct Accountant {
-    inner: Box<dyn Scheduler>,
     number: usize,
 }
 
@@ -79,45 +79,45 @@ impl Drop for Accountant {
     }
 }
 
-impl Scheduler for Accountant {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+impl Observer for Accountant {
+    fn insert(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, at: At) {
         note(self.number, |(inserts, _)| *inserts += 1);
-        self.inner.insert(cx, rq, at);
+        policy.insert(cx, rq, at);
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        self.inner.pick(cx, hw)
+    fn admit(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        fresh: &Fresh<'_>,
+        order: &mut [u8],
+    ) -> Admission {
+        let admission = policy.admit(cx, fresh, order);
+        if admission != Admission::Refused {
+            note(self.number, |(inserts, _)| *inserts += fresh.rqs.len() as u64);
+        }
+        admission
     }
 
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+    fn completed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, done: &Done) {
         note(self.number, |(_, ends)| *ends += 1);
-        self.inner.completed(cx, done);
+        policy.completed(cx, done);
     }
 
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+    fn withdraw(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId) {
         note(self.number, |(_, ends)| *ends += 1);
-        self.inner.withdraw(cx, rq);
+        policy.withdraw(cx, rq);
     }
 
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+    fn absorbed(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        into: RequestId,
+        gone: RequestId,
+    ) {
         note(self.number, |(_, ends)| *ends += 1);
-        self.inner.absorbed(cx, into, gone);
-    }
-
-    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
-        self.inner.grown(cx, rq, edge);
-    }
-
-    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
-        self.inner.may_merge(cx, into, io)
-    }
-
-    fn depth_limits(&self) -> DepthLimits {
-        self.inner.depth_limits()
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
+        policy.absorbed(cx, into, gone);
     }
 }
 
@@ -126,7 +126,7 @@ fn accounting(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
         balance.push((0, 0));
         balance.len() - 1
     });
-    Box::new(Accountant { inner: (deadline().build)(shape, options), number })
+    Box::new(Observed::new((deadline().build)(shape, options), Accountant { number }))
 }
 
 #[test]

@@ -12,7 +12,10 @@ use blkmq_engine::{
     BioTable, Busy, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Io, Queue, Run,
     Submitter,
 };
-use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
+use blkmq_sched::{
+    Admission, At, Cx, Done, Factory, Fresh, Observed, Observer, Options, Pick, Scheduler, Scope,
+    registry,
+};
 use common::{
     Handle, accesses, assert_at_rest, before_each_pick, config, deadline, drain, shape,
     submit_each, write,
@@ -119,7 +122,6 @@ fn a_submitter_learns_that_the_runner_it_depends_on_gets_no_further() {
 
 /// mq-deadline that notices when two threads are in it.
 struct Exclusive {
-    inner: Box<dyn Scheduler>,
     inside: AtomicBool,
 }
 
@@ -132,45 +134,57 @@ const EXCLUSIVE: Factory = Factory {
     common: None,
     build: |shape, _| {
         let factory = deadline();
-        let inner = (factory.build)(shape, &Options::defaults(factory.attributes));
-        Box::new(Exclusive { inner, inside: AtomicBool::new(false) })
+        let policy = (factory.build)(shape, &Options::defaults(factory.attributes));
+        Box::new(Observed::new(policy, Exclusive { inside: AtomicBool::new(false) }))
     },
 };
 
 impl Exclusive {
-    fn alone<R>(&mut self, f: impl FnOnce(&mut dyn Scheduler) -> R) -> R {
+    fn alone<R>(&self, f: impl FnOnce() -> R) -> R {
         let other = self.inside.swap(true, Ordering::SeqCst);
         assert!(!other, "two threads are in one policy");
         std::thread::yield_now();
-        let result = f(&mut *self.inner);
+        let result = f();
         self.inside.store(false, Ordering::SeqCst);
         result
     }
 }
 
-impl Scheduler for Exclusive {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.alone(|inner| inner.insert(cx, rq, at));
+impl Observer for Exclusive {
+    fn insert(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.alone(|| policy.insert(cx, rq, at));
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        self.alone(|inner| inner.pick(cx, hw))
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        self.alone(|| policy.pick(cx, hw))
     }
 
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.alone(|inner| inner.completed(cx, done));
+    fn admit(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        fresh: &Fresh<'_>,
+        order: &mut [u8],
+    ) -> Admission {
+        self.alone(|| policy.admit(cx, fresh, order))
     }
 
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.alone(|inner| inner.withdraw(cx, rq));
+    fn completed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, done: &Done) {
+        self.alone(|| policy.completed(cx, done));
     }
 
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.alone(|inner| inner.absorbed(cx, into, gone));
+    fn withdraw(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId) {
+        self.alone(|| policy.withdraw(cx, rq));
     }
 
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
+    fn absorbed(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        into: RequestId,
+        gone: RequestId,
+    ) {
+        self.alone(|| policy.absorbed(cx, into, gone));
     }
 }
 

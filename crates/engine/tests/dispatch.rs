@@ -2,11 +2,13 @@
 
 use crate::common;
 
-use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, RequestId, Rng};
+use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, Rng};
 use blkmq_engine::{
     Access, Busy, Config, DeviceDepth, DeviceShape, Io, Queue, Submitter, WriteCache,
 };
-use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Scope, registry};
+use blkmq_sched::{
+    Cx, Done, Factory, Observed, Observer, Options, Pick, Scheduler, Scope, registry,
+};
 use common::{Moods, accesses, assert_at_rest, config, drain, shape, submit_each, write};
 use std::cell::RefCell;
 
@@ -362,10 +364,9 @@ thread_local! {
     static BUDGETED: RefCell<(Option<Queue<u32>>, u64)> = const { RefCell::new((None, 0)) };
 }
 
-/// mq-deadline, which notes at each pick how many budgets are taken that no request has. Requests leave one by one;
+/// Notes at each pick how many budgets are taken that no request has. Requests leave one by one;
 /// each that has left and not come back has one budget.
 struct Budgeted {
-    inner: Box<dyn Scheduler>,
     issued: u64,
     completed: u64,
 }
@@ -379,42 +380,26 @@ const BUDGETED_FACTORY: Factory = Factory {
     common: None,
     build: |shape, _| {
         let factory = registry::find("mq-deadline").expect("registered");
-        let inner = (factory.build)(shape, &Options::defaults(factory.attributes));
-        Box::new(Budgeted { inner, issued: 0, completed: 0 })
+        let policy = (factory.build)(shape, &Options::defaults(factory.attributes));
+        Box::new(Observed::new(policy, Budgeted { issued: 0, completed: 0 }))
     },
 };
 
-impl Scheduler for Budgeted {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.inner.insert(cx, rq, at);
-    }
-
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+impl Observer for Budgeted {
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
         BUDGETED.with_borrow_mut(|(queue, most)| {
             let queue = queue.as_ref().expect("set before anything is submitted");
             let taken = u64::from(queue.budgets_in_use());
             *most = (*most).max(taken - (self.issued - self.completed));
         });
-        let pick = self.inner.pick(cx, hw);
+        let pick = policy.pick(cx, hw);
         self.issued += u64::from(matches!(pick, Pick::Issue(_)));
         pick
     }
 
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+    fn completed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, done: &Done) {
         self.completed += 1;
-        self.inner.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.inner.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.inner.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
+        policy.completed(cx, done);
     }
 }
 

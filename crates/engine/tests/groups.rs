@@ -2,10 +2,10 @@
 
 use crate::common;
 
-use blkmq_core::{GroupId, HwQueue, Instant, IoError, Nanos, Op, RequestId};
+use blkmq_core::{GroupId, Instant, IoError, Nanos, Op};
 use blkmq_engine::{Config, GroupSpec, GroupTree, Io, IoMax, Plan, Queue, Submitter};
 use blkmq_sched::{
-    At, Cx, Done, Factory, GroupChange, Options, Pick, Scheduler, Scope, Shape, none,
+    Cx, Factory, GroupChange, Observed, Observer, Options, Scheduler, Scope, Shape, none,
 };
 use common::{accesses, assert_at_rest, config, replan, shape};
 use std::cell::RefCell;
@@ -216,39 +216,16 @@ static LISTENING: Factory = Factory {
     attributes: &[],
     common: None,
     build: |shape: &Shape, options: &Options| {
-        Box::new(Listening((none::FACTORY.build)(shape, options)))
+        Box::new(Observed::new((none::FACTORY.build)(shape, options), Listening))
     },
 };
 
-struct Listening(Box<dyn Scheduler>);
+struct Listening;
 
-impl Scheduler for Listening {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.0.insert(cx, rq, at);
-    }
-
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        self.0.pick(cx, hw)
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.0.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.0.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.0.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.0.inspect(out);
-    }
-
-    fn regroup(&mut self, _: &Cx<'_>, change: GroupChange) {
+impl Observer for Listening {
+    fn regroup(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, change: GroupChange) {
         HEARD.with_borrow_mut(|heard| heard.push(change));
+        policy.regroup(cx, change);
     }
 }
 

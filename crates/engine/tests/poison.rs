@@ -8,7 +8,9 @@ use blkmq_engine::{
     Access, BioTable, ChangeError, Config, DeviceQueue, EditError, Enqueued, Finished, Inflight,
     Io, Queue, Refusal, Submitter,
 };
-use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, WholePlug, registry};
+use blkmq_sched::{
+    Admission, At, Cx, Done, Factory, Facts, Fresh, Pick, Scheduler, Scope, registry,
+};
 use common::{Call, Calls, accesses, config, read, shape, write};
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,6 +39,10 @@ impl Fatal {
 }
 
 impl Scheduler for Fatal {
+    fn facts(&self) -> Facts {
+        Facts { takes_plugs: self.1 == Where::Order, ..Facts::default() }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, _: At) {
         let sector = cx.requests.get(rq).sector;
         self.look(sector, Where::Insert);
@@ -50,13 +56,9 @@ impl Scheduler for Fatal {
         Pick::Issue(rq)
     }
 
-    fn picks_plugs(&self) -> bool {
-        self.1 == Where::Order
-    }
-
-    fn insert_and_pick_all(&mut self, _: &Cx<'_>, _: &WholePlug<'_>, order: &mut [u8]) -> bool {
+    fn admit(&mut self, _: &Cx<'_>, fresh: &Fresh<'_>, order: &mut [u8]) -> Admission {
         order.fill(0);
-        true
+        Admission::of_all(fresh.rqs.len() > 1)
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {

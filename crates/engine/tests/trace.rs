@@ -3,12 +3,14 @@
 
 use crate::common;
 
-use blkmq_core::{GroupId, HwQueue, Instant, IoError, IoFlags, Nanos, Op, RequestId};
+use blkmq_core::{GroupId, Instant, IoError, IoFlags, Nanos, Op, RequestId};
 use blkmq_engine::{
     Change, ChangeError, Config, Io, MAX_TRACE_NOTES, Plan, PolicyObserver, Queue, StatsMode,
     Submitter, Trace, TraceError, TraceEvent, TraceWhat, WriteCache,
 };
-use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Shape, registry};
+use blkmq_sched::{
+    Admission, At, Cx, Factory, Fresh, Observed, Observer, Options, Scheduler, Shape, registry,
+};
 use common::{Handle, config, replan, shape, ways};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -279,9 +281,8 @@ fn a_request_that_is_tried_again_is_issued_twice_and_its_error_is_told() {
 #[derive(Default)]
 struct Around(AtomicU32);
 
-/// Passes on what the engine asks for here, counts what it is told, and can be taken away.
+/// Counts insertions, and may be taken away.
 struct Beside {
-    inner: Box<dyn Scheduler>,
     inserted: Arc<AtomicU32>,
 }
 
@@ -299,42 +300,29 @@ impl PolicyObserver for Counting {
         _: &Options,
     ) -> Box<dyn Scheduler> {
         self.policies.0.fetch_add(1, Relaxed);
-        Box::new(Beside { inner, inserted: Arc::clone(&self.inserted) })
+        Box::new(Observed::new(inner, Beside { inserted: Arc::clone(&self.inserted) }))
     }
 }
 
-impl Scheduler for Beside {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+impl Observer for Beside {
+    fn insert(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, at: At) {
         self.inserted.fetch_add(1, Relaxed);
-        self.inner.insert(cx, rq, at);
+        policy.insert(cx, rq, at);
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        self.inner.pick(cx, hw)
+    fn admit(
+        &mut self,
+        _: &mut dyn Scheduler,
+        _: &Cx<'_>,
+        _: &Fresh<'_>,
+        _: &mut [u8],
+    ) -> Admission {
+        // Each request is inserted.
+        Admission::Refused
     }
 
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.inner.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.inner.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.inner.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
-    }
-
-    fn release(&mut self) -> Option<Box<dyn Scheduler>> {
-        let none = registry::find("none").expect("registered");
-        let shape =
-            Shape { slots: 1, nr_requests: 1, hw_depth: 1, hw_queues: 1, rotational: false };
-        let empty = (none.build)(&shape, &Options::defaults(none.attributes));
-        Some(std::mem::replace(&mut self.inner, empty))
+    fn may_leave(&self) -> bool {
+        true
     }
 }
 

@@ -4,12 +4,12 @@
 
 use crate::Stamp;
 use crate::host::Wakes;
-use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, Owner, RequestId, SubmitterId, Tag};
+use blkmq_core::{HwQueue, Instant, IoMeta, Op, RequestId, SubmitterId, Tag};
 use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};
 use blkmq_sched::{
-    At, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Note, Pick, PolicyEnv, Scheduler,
-    StatsLevel, Used,
+    Admission, At, Bypass, Cx, Facts, Fresh, Note, Observed, Observer, Pick, PolicyEnv, Scheduler,
+    StatsLevel,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -36,11 +36,17 @@ pub enum Bug {
     KeptWithdrawn,
     /// The policy is not asked whether an I/O may join a request of another owner.
     UnaskedMerge,
+    /// The first two requests of every third plug leave in the wrong order.
+    SwappedPlug,
+    /// The policy is not notified of every twentieth request that passes it by.
+    SilentPass,
+    /// The policy is not given every twentieth request that comes alone, which is issued.
+    SilentAdmission,
 }
 
 impl Bug {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::LostWakeUp,
         Self::LostRequest,
         Self::SwallowedFlush,
@@ -51,6 +57,9 @@ impl Bug {
         Self::PickedTwice,
         Self::KeptWithdrawn,
         Self::UnaskedMerge,
+        Self::SwappedPlug,
+        Self::SilentPass,
+        Self::SilentAdmission,
     ];
 }
 
@@ -62,8 +71,10 @@ const REQUESTS: u32 = 50;
 const FLUSHES: u32 = 3;
 /// One write in `WRITES` is not done.
 const WRITES: u32 = 20;
-/// One pick in `PICKS` goes wrong.
+/// One pick, or one request that passes or comes alone, in `PICKS` goes wrong.
 const PICKS: u32 = 20;
+/// One plug in `PLUGS` leaves in the wrong order.
+const PLUGS: u32 = 3;
 /// One withdrawn request in `WITHDRAWALS` is kept.
 const WITHDRAWALS: u32 = 3;
 
@@ -103,12 +114,18 @@ fn broken(bug: Bug, queues: DeviceQueues<Stamp>) -> DeviceQueues<Stamp> {
 }
 
 /// The policy, with the bug in it if it is a bug of a policy.
-pub(crate) fn in_policy(bug: Option<Bug>, inner: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
+pub(crate) fn in_policy(bug: Option<Bug>, policy: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
     match bug {
         Some(
-            bug @ (Bug::SwappedPicks | Bug::PickedTwice | Bug::KeptWithdrawn | Bug::UnaskedMerge),
-        ) => Box::new(BrokenPolicy { inner, bug, count: 0, kept: None }),
-        _ => inner,
+            bug @ (Bug::SwappedPicks
+            | Bug::PickedTwice
+            | Bug::KeptWithdrawn
+            | Bug::UnaskedMerge
+            | Bug::SwappedPlug
+            | Bug::SilentPass
+            | Bug::SilentAdmission),
+        ) => Box::new(Observed::new(policy, BrokenPolicy { bug, count: 0, kept: None })),
+        _ => policy,
     }
 }
 
@@ -177,7 +194,6 @@ impl DeviceQueue<Stamp> for BrokenQueue {
 }
 
 struct BrokenPolicy {
-    inner: Box<dyn Scheduler>,
     bug: Bug,
     count: u32,
     /// The request to be handed out next.
@@ -190,10 +206,16 @@ impl BrokenPolicy {
     }
 
     /// The request that is handed out instead of `first`, which the policy has picked.
-    fn spoil(&mut self, cx: &Cx<'_>, hw: HwQueue, first: RequestId) -> RequestId {
+    fn spoil(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        hw: HwQueue,
+        first: RequestId,
+    ) -> RequestId {
         match self.bug {
             // The token that was taken for the first request goes with the second.
-            Bug::SwappedPicks => match self.inner.pick(&cx.through(&Lender(cx.env)), hw) {
+            Bug::SwappedPicks => match policy.pick(&cx.through(&Lender(cx.env)), hw) {
                 Pick::Issue(second) => {
                     self.kept = Some(first);
                     second
@@ -241,108 +263,74 @@ impl PolicyEnv for Lender<'_> {
     }
 }
 
-impl Scheduler for BrokenPolicy {
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+impl Observer for BrokenPolicy {
+    /// A request that is kept is held, so a policy whose picks are spoiled has no short ways.
+    fn facts(&self, policy: &dyn Scheduler) -> Facts {
+        let facts = policy.facts();
+        if self.spoils_picks() {
+            Facts { bypass: Bypass::Never, takes_plugs: false, ..facts }
+        } else {
+            facts
+        }
+    }
+
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
         if let Some(kept) = self.kept.take() {
             return Pick::Issue(kept);
         }
-        match self.inner.pick(cx, hw) {
+        match policy.pick(cx, hw) {
             Pick::Issue(first) if self.spoils_picks() && strikes(&mut self.count, PICKS) => {
-                Pick::Issue(self.spoil(cx, hw, first))
+                Pick::Issue(self.spoil(policy, cx, hw, first))
             }
             other => other,
         }
     }
 
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.inner.insert(cx, rq, at);
+    fn admit(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        fresh: &Fresh<'_>,
+        order: &mut [u8],
+    ) -> Admission {
+        if self.spoils_picks() {
+            return Admission::Refused;
+        }
+        let is_alone = fresh.rqs.len() == 1;
+        if is_alone && self.bug == Bug::SilentAdmission && strikes(&mut self.count, PICKS) {
+            return Admission::Issued;
+        }
+        let admission = policy.admit(cx, fresh, order);
+        let is_plug = !is_alone && admission == Admission::Issued;
+        if is_plug && self.bug == Bug::SwappedPlug && strikes(&mut self.count, PLUGS) {
+            order.swap(0, 1);
+        }
+        admission
     }
 
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.inner.completed(cx, done);
+    fn passed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) {
+        if !(self.bug == Bug::SilentPass && strikes(&mut self.count, PICKS)) {
+            policy.passed(cx, rq, hw);
+        }
     }
 
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+    fn withdraw(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId) {
         if self.bug == Bug::KeptWithdrawn && strikes(&mut self.count, WITHDRAWALS) {
             return;
         }
         if self.kept == Some(rq) {
             // To the policy the request is issued.
             self.kept = None;
-            self.inner.insert(cx, rq, At::Head);
+            policy.insert(cx, rq, At::Head);
         }
-        self.inner.withdraw(cx, rq);
+        policy.withdraw(cx, rq);
     }
 
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.inner.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
-    }
-
-    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+    fn may_merge(&self, policy: &dyn Scheduler, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
         if self.bug == Bug::UnaskedMerge && cx.requests.get(into).owner != io.owner {
             return true;
         }
         // The kept request is not the policy's any more; the bug is to break only the order.
-        self.kept != Some(into) && self.inner.may_merge(cx, into, io)
-    }
-
-    fn front_merges(&self) -> bool {
-        self.inner.front_merges()
-    }
-
-    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
-        self.inner.grown(cx, rq, edge);
-    }
-
-    fn depth_limits(&self) -> DepthLimits {
-        self.inner.depth_limits()
-    }
-
-    fn limits_slots(&self) -> bool {
-        self.inner.limits_slots()
-    }
-
-    fn shares_by_group(&self) -> bool {
-        self.inner.shares_by_group()
-    }
-
-    fn capacity(&self) -> Option<Capacity> {
-        self.inner.capacity()
-    }
-
-    fn bounds_device(&self) -> bool {
-        self.inner.bounds_device()
-    }
-
-    fn charged(&self, rq: RequestId) -> Option<Nanos> {
-        self.inner.charged(rq)
-    }
-
-    fn notes_groups(&self) -> bool {
-        self.inner.notes_groups()
-    }
-
-    fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
-        self.inner.admits(cx, io, used)
-    }
-
-    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
-        self.inner.regroup(cx, change);
-    }
-
-    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
-        self.inner.owner_gone(cx, owner);
-    }
-
-    fn attribute(&self, name: &str) -> Option<i64> {
-        self.inner.attribute(name)
-    }
-
-    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
-        self.inner.set_attribute(name, value)
+        self.kept != Some(into) && policy.may_merge(cx, into, io)
     }
 }

@@ -30,13 +30,13 @@ pub trait PolicyEnv {
     /// If the policy's [`Common`] has no such pool.
     fn take(&self, pool: usize) -> bool;
 
-    /// Takes `n` tokens of a pool, one for each request of the plug that [`insert_and_pick_all`] is about to issue; the
+    /// Takes `n` tokens of a pool, one for each request of the plug that [`admit`] is about to issue; the
     /// policy then issues them all. The engine returns them one by one, as with [`take`](Self::take).
     ///
     /// False, and nothing is taken, if there are not as many, or if the environment gives out no tokens by the plug. The
     /// engine does not ask the instance again because of that.
     ///
-    /// [`insert_and_pick_all`]: crate::Scheduler::insert_and_pick_all
+    /// [`admit`]: crate::Scheduler::admit
     ///
     /// # Panics
     /// If the policy's [`Common`] has no such pool.

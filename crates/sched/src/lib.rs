@@ -66,6 +66,7 @@ pub mod index;
 pub mod kyber;
 pub mod mclock;
 pub mod none;
+mod observed;
 mod options;
 mod policy;
 pub mod registry;
@@ -81,10 +82,11 @@ pub use forecast::{Forecast, Outlook};
 pub use goals::{Goal, GoalKind, GoalReport, GoalState, Goals, Taken};
 pub use group_stats::{Flow, GroupIo, GroupStats, Reading, Tallies, Tally};
 pub use groups::{About, Capacity, Direction, Event, GroupChange, Guarantee, Note, Rate};
+pub use observed::{Observed, Observer};
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use policy::{
-    At, Bypass, Cx, DepthLimits, Done, Factory, Grown, PLUG, Pick, Scheduler, Scope, Used,
-    WholePlug,
+    Admission, At, Bypass, Cx, Done, Factory, Facts, Fresh, Grown, PLUG, Pick, Scheduler, Scope,
+    Used,
 };
 pub use requests::Requests;
 pub use shape::Shape;

@@ -3,7 +3,7 @@
 //! Requests still merge, because merging is the engine's work. The policy has no options.
 
 use crate::index::Fifo;
-use crate::{At, Bypass, Cx, Done, Factory, Pick, Scheduler, Scope};
+use crate::{At, Bypass, Cx, Done, Factory, Facts, Pick, Scheduler, Scope};
 use alloc::boxed::Box;
 use blkmq_core::{HwQueue, RequestId};
 
@@ -25,6 +25,10 @@ struct Noop {
 }
 
 impl Scheduler for Noop {
+    fn facts(&self) -> Facts {
+        Facts { bypass: Bypass::Untold, ..Facts::default() }
+    }
+
     fn insert(&mut self, _: &Cx<'_>, rq: RequestId, at: At) {
         match at {
             At::Head => self.queue.push_front(rq),
@@ -44,10 +48,6 @@ impl Scheduler for Noop {
 
     fn absorbed(&mut self, _: &Cx<'_>, _into: RequestId, gone: RequestId) {
         self.queue.remove(gone);
-    }
-
-    fn bypass(&self) -> Bypass {
-        Bypass::Untold
     }
 
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {

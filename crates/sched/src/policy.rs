@@ -64,18 +64,56 @@ impl fmt::Debug for Cx<'_> {
     }
 }
 
-/// The most requests that [`Scheduler::insert_and_pick_all`] is given.
+/// The most requests that [`Scheduler::admit`] is given.
 pub const PLUG: usize = 16;
 
-/// Requests that come together to a policy that holds none, for [`Scheduler::insert_and_pick_all`].
+/// New requests that come together to a policy that holds none, for [`Scheduler::admit`].
 #[derive(Clone, Copy, Debug)]
-pub struct WholePlug<'a> {
-    /// The requests, in the order of submission: at least one, at most [`PLUG`], all new, and all reads or all writes.
+pub struct Fresh<'a> {
+    /// The requests, in the order of submission: at least one, at most [`PLUG`]. Several are all reads or all writes.
     pub rqs: &'a [RequestId],
     /// The hardware queue that they leave by.
     pub hw: HwQueue,
-    /// Scheduler tags in use before these requests had theirs.
-    pub used: Used,
+    /// Scheduler tags in use before these requests had theirs: a policy that [limits slots](Facts::limits_slots) also
+    /// decides whether several requests may have theirs. `None` for a single request, which
+    /// [`admits`](Scheduler::admits) has allowed.
+    pub used: Option<Used>,
+}
+
+/// The answer to [`Scheduler::admit`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// All requests are issued, in the order that was written.
+    Issued,
+    /// The only request is held, and a pick has this answer, which is not [`Pick::Issue`].
+    Held(Pick),
+    /// Nothing has happened. Each request is to be inserted, and picked in its turn.
+    Refused,
+}
+
+impl Admission {
+    /// The admission of `rq`, which was inserted into a policy that held none, by the pick after that.
+    ///
+    /// # Panics
+    /// If another request was picked.
+    #[inline]
+    #[must_use]
+    pub fn of_one(rq: RequestId, pick: Pick) -> Self {
+        match pick {
+            Pick::Issue(picked) => {
+                assert!(picked == rq, "a policy that held none picked {picked:?} and not {rq:?}");
+                Self::Issued
+            }
+            wait => Self::Held(wait),
+        }
+    }
+
+    /// The admission of requests that are all issued, or else refused.
+    #[inline]
+    #[must_use]
+    pub fn of_all(are_issued: bool) -> Self {
+        if are_issued { Self::Issued } else { Self::Refused }
+    }
 }
 
 /// The position at which a request is inserted.
@@ -131,13 +169,6 @@ pub struct Done {
     pub completed: Instant,
 }
 
-/// Caps on the scheduler tags (slots) that some kinds of I/O may hold, so that they cannot starve the rest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DepthLimits {
-    /// For everything except sync reads, per hardware queue (`async_depth`). `None`: no cap.
-    pub async_depth: Option<u32>,
-}
-
 /// Scheduler tags of one hardware queue that are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Used {
@@ -151,16 +182,62 @@ pub struct Used {
     pub unsynced: u32,
 }
 
-/// May requests pass a policy by?
+/// Whether requests may pass a policy by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bypass {
     /// Each request is inserted and picked.
     Never,
     /// While the policy holds none, requests may go to the device without being inserted and picked. The policy is
-    /// not told of those, nor of any completion.
+    /// notified of neither these requests nor any completion.
     Untold,
-    /// The same, and the policy is told of each ([`Scheduler::passed`]), and of each completion.
+    /// Like [`Untold`](Self::Untold), but the policy is notified of each request ([`Scheduler::passed`]), and of each
+    /// completion.
     Told,
+}
+
+/// Properties of a policy, with the attributes that it has at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "properties that do not depend on each other")]
+pub struct Facts {
+    /// The engine looks for I/Os that end where a held request starts. It always looks for back merges. Default: true.
+    pub front_merges: bool,
+    /// The most slots (scheduler tags) of a hardware queue that I/O other than sync reads may hold, so that it cannot
+    /// starve the rest (`async_depth`). `None`: any number.
+    pub async_depth: Option<u32>,
+    /// The policy decides about each slot ([`Scheduler::admits`]).
+    pub limits_slots: bool,
+    /// The policy shares by group. I/O that waits for a slot is then chosen by group, too: a free slot goes to the
+    /// group that has the fewest for its weight.
+    pub shares_by_group: bool,
+    /// The policy notes events of groups ([`Cx::note`]). Otherwise the engine counts the events of
+    /// [`StatsLevel::Basic`].
+    pub notes_groups: bool,
+    /// The policy bounds the requests in the device. Without a bound, requests wait in a device with a deep queue,
+    /// where no floor helps them.
+    pub bounds_device: bool,
+    /// The policy has its own way for several [`Fresh`] requests. Otherwise [`Scheduler::admit`] is given single ones.
+    pub takes_plugs: bool,
+    /// The capacity by which the policy keeps floors of groups; `None` if it keeps none.
+    pub capacity: Option<Capacity>,
+    /// Whether requests may pass the policy by while it holds none. For a policy that issues requests in the order of
+    /// their insertion, and does nothing else. Such a request counts as issued, and may be inserted with [`At::Head`].
+    pub bypass: Bypass,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            front_merges: true,
+            async_depth: None,
+            limits_slots: false,
+            shares_by_group: false,
+            notes_groups: false,
+            bounds_device: false,
+            takes_plugs: false,
+            capacity: None,
+            bypass: Bypass::Never,
+        }
+    }
 }
 
 /// An I/O scheduling policy: a plain state machine.
@@ -182,6 +259,12 @@ pub enum Bypass {
 /// at most O(log held) work and allocates nothing. Ids are reused: after `completed`, `withdraw` or
 /// `absorbed` the slot's next request has another generation.
 pub trait Scheduler: Send {
+    /// The properties of the policy. The engine asks after creation, after each change of an attribute, and after
+    /// [`release`](Self::release).
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+
     /// Insert `rq`.
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At);
 
@@ -189,36 +272,23 @@ pub trait Scheduler: Send {
     /// [`Scope::Queue`] may return a request whose submitter maps to another hardware queue.
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick;
 
-    /// For a policy that holds none: inserts `rq`, which is new, at the tail, and picks. A policy that needs fewer steps
-    /// for both together than for one after the other may have its own way, which decides and leaves everything the
-    /// same: a request that comes alone to an idle queue is the commonest of all, and most of what an insertion sorts is
-    /// undone by the pick.
+    /// Inserts new requests at the tail of a policy that holds none, in this order, and picks until none is held. For
+    /// each pick of several requests, the position of the request in `fresh` is written to `order`, which has as many
+    /// places.
+    ///
+    /// A policy has this method where it needs fewer steps for all of that together; the decisions and the state
+    /// afterwards are the same. It may refuse any requests, which are then inserted and picked one after the other. It
+    /// has to refuse several together if it would not give all of them slots and tokens now. Tokens for several come
+    /// from [`take_all`](PolicyEnv::take_all). Several are given only to a policy that [takes
+    /// plugs](Facts::takes_plugs).
     #[inline]
-    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) -> Pick {
-        self.insert(cx, rq, At::Tail);
-        self.pick(cx, hw)
+    fn admit(&mut self, _cx: &Cx<'_>, _fresh: &Fresh<'_>, _order: &mut [u8]) -> Admission {
+        Admission::Refused
     }
 
-    /// The same for a whole plug: inserts all of its requests at the tail, in this order, and then picks until none is
-    /// held. Writes, for each pick, the position of the request in the plug. A policy that [limits
-    /// slots](Self::limits_slots) also decides here whether the requests may have theirs; [`admits`](Self::admits) is not
-    /// asked. Tokens come from [`take_all`](PolicyEnv::take_all). False, and nothing has happened, if the policy would not
-    /// admit or not hand out all of them now, or has no way of its own for that. Called only if
-    /// [`picks_plugs`](Self::picks_plugs) says so.
-    fn insert_and_pick_all(
-        &mut self,
-        _cx: &Cx<'_>,
-        _plug: &WholePlug<'_>,
-        _order: &mut [u8],
-    ) -> bool {
-        false
-    }
-
-    /// Has the policy a way of its own for whole plugs, with the attributes that it has now? Asked when a queue is built,
-    /// when an attribute has changed, and when an observer of its policy leaves.
-    fn picks_plugs(&self) -> bool {
-        false
-    }
+    /// `rq` has passed the policy by and is issued on `hw`: as if it had been inserted with [`At::Tail`] and picked.
+    /// For a policy with [`Bypass::Told`].
+    fn passed(&mut self, _cx: &Cx<'_>, _rq: RequestId, _hw: HwQueue) {}
 
     /// An issued request has finished.
     fn completed(&mut self, cx: &Cx<'_>, done: &Done);
@@ -235,77 +305,28 @@ pub trait Scheduler: Send {
     /// Report every counter and queue length, in a fixed order.
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64));
 
-    /// May `io` join the held request `into`? Operation, group, priority, geometry and limits have been checked and
-    /// fit. Owners may differ; the merged request keeps the owner of its first I/O.
+    /// Returns whether `io` may join the held request `into`. Operation, group, priority, geometry and limits have been
+    /// checked and fit. Owners may differ; the merged request keeps the owner of its first I/O.
     fn may_merge(&self, _cx: &Cx<'_>, _into: RequestId, _io: &IoMeta) -> bool {
-        true
-    }
-
-    /// Should the engine look for an I/O that ends where a held request starts? It always looks for back merges.
-    fn front_merges(&self) -> bool {
         true
     }
 
     /// A held request has grown; its metadata already shows it.
     fn grown(&mut self, _cx: &Cx<'_>, _rq: RequestId, _edge: Grown) {}
 
-    /// Caps on slot use. Asked after creation and after every change of an option.
-    fn depth_limits(&self) -> DepthLimits {
-        DepthLimits::default()
-    }
-
-    /// Does the policy want to be asked about each slot ([`admits`](Self::admits))? Asked once, after creation.
-    fn limits_slots(&self) -> bool {
-        false
-    }
-
-    /// May `io`, which has not merged, have a slot of its own? A slot that any I/O may have is free, and
-    /// [`depth_limits`](Self::depth_limits) allow it. Refused I/Os wait outside, together with all later I/O of the
-    /// same submitter, and are offered again when a slot becomes free; so an owner without a slot must not be refused
-    /// for ever. Asked only if [`limits_slots`](Self::limits_slots) says so.
+    /// Returns whether `io`, which has not merged, may have a slot of its own. A slot that any I/O may have is free, and
+    /// [`async_depth`](Facts::async_depth) allows it. Refused I/Os wait outside, together with all later I/O of the same
+    /// submitter, and are offered again when a slot becomes free; so an owner without a slot must not be refused for
+    /// ever. Called only for a policy that [limits slots](Facts::limits_slots).
     fn admits(&self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used) -> bool {
         true
     }
 
-    /// Does the policy share by group? If so, I/O that waits for a slot is chosen by group, too: a free slot goes to
-    /// the group that has the fewest for its weight. Asked whenever the tree changes.
-    fn shares_by_group(&self) -> bool {
-        false
-    }
-
-    /// Does the policy note events of groups ([`Cx::note`])? If not, the engine counts what [`StatsLevel::Basic`]
-    /// names. Asked once, after creation.
-    fn notes_groups(&self) -> bool {
-        false
-    }
-
-    /// The capacity by which the policy keeps floors of groups; `None` if it keeps none. Asked before floors are
-    /// promised, after creation.
-    fn capacity(&self) -> Option<Capacity> {
-        None
-    }
-
-    /// Returns whether the policy, as it is set now, bounds what the device holds. Without a bound, requests wait in a device with a deep
-    /// queue, where no floor helps them.
-    fn bounds_device(&self) -> bool {
-        false
-    }
-
     /// The device time that the policy has charged for `rq`, which has just completed; `None` if it charges none. The floors
-    /// of groups are judged by it, in the device time of [`capacity`](Self::capacity).
+    /// of groups are judged by it, in the device time of [`capacity`](Facts::capacity).
     fn charged(&self, _rq: RequestId) -> Option<Nanos> {
         None
     }
-
-    /// May requests pass the policy by while it holds none? For a policy that hands out requests in the order in which
-    /// they are inserted, and does nothing else. Such a request counts as issued, and may be inserted with [`At::Head`].
-    /// Asked once, after creation.
-    fn bypass(&self) -> Bypass {
-        Bypass::Never
-    }
-
-    /// `rq` has passed the policy by and is issued on `hw`: as if it had been inserted with [`At::Tail`] and picked.
-    fn passed(&mut self, _cx: &Cx<'_>, _rq: RequestId, _hw: HwQueue) {}
 
     /// The tree of groups has changed. Policies that do not share by group may ignore it.
     fn regroup(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}

@@ -57,14 +57,13 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
             // The policy may have a way of its own for a whole plug.
             Step::Insert(meta, At::Tail) if policy.held().is_empty() && alone.chance(1, 3) => {
                 let plug = plug_of(meta, &mut alone);
-                let got = policy.insert_and_pick_all(&plug);
-                let expected = twin.insert_and_pick_all(&plug);
+                let (got, expected) = (policy.admit(&plug), twin.admit(&plug));
                 assert_eq!(got, expected, "{} seed {seed} step {nth}: {plug:?}", factory.name);
                 (Event::Quiet, Event::Quiet)
             }
             // The twin inserts and then picks; the policy may have a way of its own for both.
             Step::Insert(meta, At::Tail) if policy.held().is_empty() && alone.chance(1, 2) => {
-                (at_once(&mut policy, meta), at_once(&mut twin, meta))
+                (alone_in(&mut policy, meta), alone_in(&mut twin, meta))
             }
             step => (policy.apply(step), twin.apply(step)),
         };
@@ -83,8 +82,8 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     for attribute in factory.attributes {
         assert_eq!(policy.attribute(attribute.name), twin.attribute(attribute.name));
     }
-    assert_eq!(policy.depth_limits(), twin.depth_limits());
-    assert_eq!(policy.front_merges(), twin.front_merges());
+    let asked = |driver: &Driver| (driver.facts().async_depth, driver.facts().front_merges);
+    assert_eq!(asked(&policy), asked(&twin));
     assert_eq!(policy.drain(), twin.drain(), "{} seed {seed}: the order of the rest", factory.name);
     (issued, refused)
 }
@@ -104,9 +103,9 @@ fn plug_of(meta: IoMeta, rng: &mut Rng) -> Vec<IoMeta> {
     (0..len).map(|_| one(rng)).collect()
 }
 
-/// Inserts a request that comes alone and picks in the same call.
-fn at_once(driver: &mut Driver, meta: IoMeta) -> Event {
-    driver.insert_and_pick(meta).map_or(Event::Quiet, |(_, pick)| Event::Picked(pick))
+/// Gives the policy a request that comes alone.
+fn alone_in(driver: &mut Driver, meta: IoMeta) -> Event {
+    driver.admit(&[meta]).first().map_or(Event::Quiet, |pick| Event::Picked(*pick))
 }
 
 /// The policies with a test below; a filter for one of these names compares that policy alone.

@@ -1,10 +1,10 @@
 //! A policy with observers beside it, which see its calls and its answers, and change nothing.
 
 use crate::spied::{Heard, Memory, Spied};
-use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_sched::{
-    At, Bypass, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used,
-    WholePlug,
+    Admission, At, Bypass, Cx, Done, Facts, Fresh, GroupChange, Grown, Observed, Observer, Pick,
+    Scheduler, Used,
 };
 use std::cell::RefCell;
 
@@ -32,32 +32,29 @@ pub trait PolicyWatch: Send {
     fn grown(&mut self, _cx: &Cx<'_>, _rq: RequestId, _edge: Grown) {}
     /// The policy was asked whether `io` may join `into`, and gave this answer.
     fn may_merge(&mut self, _cx: &Cx<'_>, _into: RequestId, _io: &IoMeta, _answer: bool) {}
-    /// The policy was asked whether front merges should be looked for.
-    fn front_merges(&mut self, _answer: bool) {}
-    /// The policy was asked for its caps.
-    fn depth_limits(&mut self, _answer: DepthLimits) {}
+    /// The policy was asked for its properties.
+    fn facts(&mut self, _answer: &Facts) {}
     /// An attribute was set; `answer` says whether the policy has it.
     fn attribute_set(&mut self, _name: &str, _value: i64, _answer: bool) {}
 }
 
-/// `inner` with observers beside it, called in this order. They stay as long as the policy.
+/// `policy` with observers beside it, called in this order. They stay as long as the policy.
 pub fn watched(
-    inner: Box<dyn Scheduler>,
+    policy: Box<dyn Scheduler>,
     watches: Vec<Box<dyn PolicyWatch>>,
 ) -> Box<dyn Scheduler> {
-    Box::new(Watched::new(inner, watches, false))
+    Box::new(Observed::new(policy, Watches::new(watches, false)))
 }
 
-/// `inner` with an observer beside it that goes when the engine asks for the policy's [release](Scheduler::release).
+/// `policy` with an observer beside it that goes when the engine asks for the policy's [release](Scheduler::release).
 pub fn watched_for_a_while(
-    inner: Box<dyn Scheduler>,
+    policy: Box<dyn Scheduler>,
     watch: Box<dyn PolicyWatch>,
 ) -> Box<dyn Scheduler> {
-    Box::new(Watched::new(inner, vec![watch], true))
+    Box::new(Observed::new(policy, Watches::new(vec![watch], true)))
 }
 
-struct Watched {
-    inner: Box<dyn Scheduler>,
+struct Watches {
     /// In a cell because some calls take the policy by shared reference.
     watches: RefCell<Vec<Box<dyn PolicyWatch>>>,
     memory: Memory,
@@ -67,211 +64,162 @@ struct Watched {
 
 /// Calls the policy with an environment that remembers, and passes the remembered answers to the observers.
 macro_rules! spied {
-    ($watched:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
-        let env = Spied { env: $cx.env, memory: &$watched.memory };
-        let answer = $watched.inner.$call(&$cx.through(&env), $($argument),*);
-        $watched.memory.take_all(|heard| $watched.tell(|watch| watch.heard($cx.now, heard)));
+    ($watches:ident, $policy:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
+        let env = Spied { env: $cx.env, memory: &$watches.memory };
+        let answer = $policy.$call(&$cx.through(&env), $($argument),*);
+        $watches.memory.take_all(|heard| $watches.tell(|watch| watch.heard($cx.now, heard)));
         answer
     }};
 }
 
-impl Watched {
-    fn new(
-        inner: Box<dyn Scheduler>,
-        watches: Vec<Box<dyn PolicyWatch>>,
-        for_a_while: bool,
-    ) -> Self {
-        let watches = RefCell::new(watches);
-        Self { inner, watches, memory: Memory::default(), for_a_while }
+impl Watches {
+    fn new(watches: Vec<Box<dyn PolicyWatch>>, for_a_while: bool) -> Self {
+        Self { watches: RefCell::new(watches), memory: Memory::default(), for_a_while }
     }
 
     fn tell(&self, what: impl Fn(&mut dyn PolicyWatch)) {
         self.watches.borrow_mut().iter_mut().for_each(|watch| what(&mut **watch));
     }
 
-    /// Tells of a plug that was inserted and picked in one call, as of the calls that it stands for.
-    fn tell_plug(&self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &[u8], tokens: Vec<Heard>) {
-        for rq in plug.rqs {
+    /// Tells of requests that were inserted and picked in one call, as of the calls that it stands for. A request that
+    /// stays held has all tokens that the policy asked for.
+    fn tell_admitted(
+        &self,
+        cx: &Cx<'_>,
+        fresh: &Fresh<'_>,
+        picks: impl Iterator<Item = Pick>,
+        tokens: Vec<Heard>,
+    ) {
+        for rq in fresh.rqs {
             self.tell(|watch| watch.inserted(cx, *rq, At::Tail));
         }
+        let is_one = fresh.rqs.len() == 1;
         let mut tokens = tokens.into_iter();
-        for at in &order[..plug.rqs.len()] {
-            if let Some(token) = tokens.next() {
+        for pick in picks {
+            for token in tokens.by_ref().take(if is_one { usize::MAX } else { 1 }) {
                 self.tell(|watch| watch.heard(cx.now, token));
             }
-            let rq = plug.rqs[usize::from(*at)];
-            self.tell(|watch| watch.asked(cx, plug.hw, Pick::Issue(rq)));
+            self.tell(|watch| watch.asked(cx, fresh.hw, pick));
         }
     }
 }
 
-impl Scheduler for Watched {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        spied!(self, cx, insert(rq, at));
+impl Observer for Watches {
+    fn facts(&self, policy: &dyn Scheduler) -> Facts {
+        let facts = policy.facts();
+        self.tell(|watch| watch.facts(&facts));
+        match facts.bypass {
+            Bypass::Never => facts,
+            Bypass::Untold | Bypass::Told => Facts { bypass: Bypass::Told, ..facts },
+        }
+    }
+
+    fn insert(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, at: At) {
+        spied!(self, policy, cx, insert(rq, at));
         self.tell(|watch| watch.inserted(cx, rq, at));
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        let pick = spied!(self, cx, pick(hw));
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        let pick = spied!(self, policy, cx, pick(hw));
         self.tell(|watch| watch.asked(cx, hw, pick));
         pick
     }
 
-    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
+    fn admit(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        fresh: &Fresh<'_>,
+        order: &mut [u8],
+    ) -> Admission {
         let env = Spied { env: cx.env, memory: &self.memory };
-        let picked = self.inner.insert_and_pick_all(&cx.through(&env), plug, order);
+        let admission = policy.admit(&cx.through(&env), fresh, order);
         let mut tokens = Vec::new();
         self.memory.take_all(|heard| match heard {
             Heard::Token { .. } => tokens.push(heard),
             state => self.tell(|watch| watch.heard(cx.now, state)),
         });
-        if picked {
-            self.tell_plug(cx, plug, order, tokens);
+        match (admission, fresh.rqs) {
+            (Admission::Refused, _) => {}
+            (Admission::Held(pick), _) => {
+                self.tell_admitted(cx, fresh, std::iter::once(pick), tokens);
+            }
+            (Admission::Issued, [rq]) => {
+                self.tell_admitted(cx, fresh, std::iter::once(Pick::Issue(*rq)), tokens);
+            }
+            (Admission::Issued, rqs) => {
+                let picks = order[..rqs.len()].iter().map(|at| Pick::Issue(rqs[usize::from(*at)]));
+                self.tell_admitted(cx, fresh, picks, tokens);
+            }
         }
-        picked
+        admission
     }
 
-    fn picks_plugs(&self) -> bool {
-        self.inner.picks_plugs()
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        spied!(self, cx, completed(done));
-        self.tell(|watch| watch.completed(cx, done));
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        spied!(self, cx, withdraw(rq));
-        self.tell(|watch| watch.withdrawn(cx, rq));
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        spied!(self, cx, absorbed(into, gone));
-        self.tell(|watch| watch.absorbed(cx, into, gone));
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
-    }
-
-    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
-        let answer = spied!(self, cx, may_merge(into, io));
-        self.tell(|watch| watch.may_merge(cx, into, io, answer));
-        answer
-    }
-
-    fn front_merges(&self) -> bool {
-        let answer = self.inner.front_merges();
-        self.tell(|watch| watch.front_merges(answer));
-        answer
-    }
-
-    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
-        spied!(self, cx, grown(rq, edge));
-        self.tell(|watch| watch.grown(cx, rq, edge));
-    }
-
-    fn depth_limits(&self) -> DepthLimits {
-        let answer = self.inner.depth_limits();
-        self.tell(|watch| watch.depth_limits(answer));
-        answer
-    }
-
-    fn limits_slots(&self) -> bool {
-        self.inner.limits_slots()
-    }
-
-    fn shares_by_group(&self) -> bool {
-        self.inner.shares_by_group()
-    }
-
-    fn capacity(&self) -> Option<Capacity> {
-        self.inner.capacity()
-    }
-
-    fn bounds_device(&self) -> bool {
-        self.inner.bounds_device()
-    }
-
-    fn charged(&self, rq: RequestId) -> Option<Nanos> {
-        self.inner.charged(rq)
-    }
-
-    fn notes_groups(&self) -> bool {
-        self.inner.notes_groups()
-    }
-
-    fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
-        let answer = spied!(self, cx, admits(io, used));
-        self.tell(|watch| watch.admits(cx, io, used, answer));
-        answer
-    }
-
-    fn bypass(&self) -> Bypass {
-        match self.inner.bypass() {
-            Bypass::Never => Bypass::Never,
-            Bypass::Untold | Bypass::Told => Bypass::Told,
-        }
-    }
-
-    fn passed(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) {
-        if self.inner.bypass() == Bypass::Told {
-            spied!(self, cx, passed(rq, hw));
+    fn passed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) {
+        if policy.facts().bypass == Bypass::Told {
+            spied!(self, policy, cx, passed(rq, hw));
         }
         self.tell(|watch| watch.inserted(cx, rq, At::Tail));
         self.tell(|watch| watch.asked(cx, hw, Pick::Issue(rq)));
     }
 
-    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
-        spied!(self, cx, regroup(change));
+    fn completed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, done: &Done) {
+        spied!(self, policy, cx, completed(done));
+        self.tell(|watch| watch.completed(cx, done));
+    }
+
+    fn withdraw(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId) {
+        spied!(self, policy, cx, withdraw(rq));
+        self.tell(|watch| watch.withdrawn(cx, rq));
+    }
+
+    fn absorbed(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        into: RequestId,
+        gone: RequestId,
+    ) {
+        spied!(self, policy, cx, absorbed(into, gone));
+        self.tell(|watch| watch.absorbed(cx, into, gone));
+    }
+
+    fn may_merge(&self, policy: &dyn Scheduler, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+        let answer = spied!(self, policy, cx, may_merge(into, io));
+        self.tell(|watch| watch.may_merge(cx, into, io, answer));
+        answer
+    }
+
+    fn grown(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+        spied!(self, policy, cx, grown(rq, edge));
+        self.tell(|watch| watch.grown(cx, rq, edge));
+    }
+
+    fn admits(&self, policy: &dyn Scheduler, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
+        let answer = spied!(self, policy, cx, admits(io, used));
+        self.tell(|watch| watch.admits(cx, io, used, answer));
+        answer
+    }
+
+    fn regroup(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, change: GroupChange) {
+        spied!(self, policy, cx, regroup(change));
         self.tell(|watch| watch.regrouped(cx, change));
     }
 
-    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
-        spied!(self, cx, owner_gone(owner));
+    fn owner_gone(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, owner: Owner) {
+        spied!(self, policy, cx, owner_gone(owner));
         self.tell(|watch| watch.owner_gone(cx, owner));
     }
 
-    fn attribute(&self, name: &str) -> Option<i64> {
-        self.inner.attribute(name)
-    }
-
-    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
-        let answer = self.inner.set_attribute(name, value);
+    fn set_attribute(&mut self, policy: &mut dyn Scheduler, name: &str, value: i64) -> bool {
+        let answer = policy.set_attribute(name, value);
         self.tell(|watch| watch.attribute_set(name, value, answer));
         answer
     }
 
-    fn release(&mut self) -> Option<Box<dyn Scheduler>> {
-        self.for_a_while.then(|| std::mem::replace(&mut self.inner, Box::new(Gone)))
+    fn may_leave(&self) -> bool {
+        self.for_a_while
     }
-}
-
-/// In the place of a policy that was released. The engine drops it without another call.
-struct Gone;
-
-impl Scheduler for Gone {
-    fn insert(&mut self, _: &Cx<'_>, _: RequestId, _: At) {
-        unreachable!("the policy was released");
-    }
-
-    fn pick(&mut self, _: &Cx<'_>, _: HwQueue) -> Pick {
-        unreachable!("the policy was released");
-    }
-
-    fn completed(&mut self, _: &Cx<'_>, _: &Done) {
-        unreachable!("the policy was released");
-    }
-
-    fn withdraw(&mut self, _: &Cx<'_>, _: RequestId) {
-        unreachable!("the policy was released");
-    }
-
-    fn absorbed(&mut self, _: &Cx<'_>, _: RequestId, _: RequestId) {
-        unreachable!("the policy was released");
-    }
-
-    fn inspect(&self, _: &mut dyn FnMut(&'static str, u64)) {}
 }
 
 #[cfg(test)]
@@ -308,14 +256,14 @@ mod tests {
         let words = Arc::new(Mutex::new(Vec::new()));
         let watches: Vec<Box<dyn PolicyWatch>> = vec![Box::new(Words(Arc::clone(&words)))];
         let mut policy = watched((factory.build)(&shape, &options), watches);
-        assert!(policy.picks_plugs());
+        assert!(policy.facts().takes_plugs);
         let mut requests = Requests::new(8);
         let alloc = |sector: &u64| requests.alloc(IoMeta::new(Op::Read, *sector, 8)).unwrap();
         let rqs: Vec<RequestId> = sectors.iter().map(alloc).collect();
         let used = Used { of: 8, all: 0, limited: 0, unsynced: 0 };
-        let plug = WholePlug { rqs: &rqs, hw: HwQueue(3), used };
+        let fresh = Fresh { rqs: &rqs, hw: HwQueue(3), used: Some(used) };
         let cx = Cx::new(Instant::ZERO, &requests, &env);
-        assert!(policy.insert_and_pick_all(&cx, &plug, &mut [0; PLUG]));
+        assert_eq!(policy.admit(&cx, &fresh, &mut [0; PLUG]), Admission::Issued);
         words.lock().unwrap().clone()
     }
 

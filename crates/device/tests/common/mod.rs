@@ -5,13 +5,13 @@ pub mod application;
 pub mod bytes;
 pub mod closed_loop;
 
-use blkmq_core::{HwQueue, Instant, RequestId, Tag};
+use blkmq_core::{HwQueue, Instant, Tag};
 use blkmq_device::contract::Rig;
 use blkmq_device::{Device, MachineShape, registry};
 use blkmq_engine::{
     Access, BioTable, Config, DeviceQueue, Enqueued, Expiry, Finished, Inflight, NoMerges,
 };
-use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, none};
+use blkmq_sched::{Bypass, Cx, Factory, Facts, Observed, Observer, Pick, Scheduler, Scope, none};
 use std::cell::RefCell;
 
 /// The machine from which all tests take the defaults of devices.
@@ -84,39 +84,23 @@ const OBSERVED: Factory = Factory {
     doc: "",
     attributes: &[],
     common: None,
-    build: |shape, options| Box::new(Observed((none::FACTORY.build)(shape, options))),
+    build: |shape, options| Box::new(Observed::new((none::FACTORY.build)(shape, options), Picks)),
 };
 
-struct Observed(Box<dyn Scheduler>);
+struct Picks;
 
-impl Scheduler for Observed {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.0.insert(cx, rq, at);
+impl Observer for Picks {
+    fn facts(&self, policy: &dyn Scheduler) -> Facts {
+        Facts { bypass: Bypass::Never, ..policy.facts() }
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        let pick = self.0.pick(cx, hw);
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        let pick = policy.pick(cx, hw);
         note(match pick {
             Pick::Issue(id) => Event::Picked(cx.requests.get(id).sector),
             _ => Event::AskedInVain,
         });
         pick
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.0.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.0.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.0.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.0.inspect(out);
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     merge,
 };
 use blkmq_core::IoFlags;
-use blkmq_sched::{Bypass, Pick, WholePlug};
+use blkmq_sched::{Admission, At, Bypass, Fresh, Pick};
 
 /// Slots for requests of one hardware queue that pass together.
 #[derive(Clone, Copy, Default)]
@@ -44,24 +44,39 @@ impl Elevator {
     /// May all I/Os of a plug pass, or only one that comes alone?
     #[inline]
     pub(crate) fn may_bypass(&self) -> bool {
-        self.bypass != Bypass::Never
+        self.facts.bypass != Bypass::Never
     }
 
-    /// Gives a slot to an I/O that comes alone, and has the policy insert it and pick at once.
+    /// Gives a slot to an I/O that comes alone, and gives it to the policy. Returns its id, and the answer of the policy
+    /// if that holds the request.
     #[inline]
-    pub(crate) fn ask_at_once(&mut self, io: &PluggedRequest, hw: HwQueue) -> (RequestId, Pick) {
+    pub(crate) fn admit_alone(
+        &mut self,
+        io: &PluggedRequest,
+        hw: HwQueue,
+    ) -> (RequestId, Option<Pick>) {
         let id = self.take_slot(&io.meta);
         self.watch_passed(id, io.bios);
         let cx = Cx::new(self.now, &self.requests, &self.env);
         let policy = &mut self.policy;
-        let pick = self.env.for_one(|| policy.insert_and_pick(&cx, id, hw));
-        (id, pick)
+        let fresh = Fresh { rqs: &[id], hw, used: None };
+        let admission = self.env.for_one(|| match policy.admit(&cx, &fresh, &mut [0]) {
+            Admission::Refused => {
+                policy.insert(&cx, id, At::Tail);
+                Admission::of_one(id, policy.pick(&cx, hw))
+            }
+            admission => admission,
+        });
+        match admission {
+            Admission::Held(pick) => (id, Some(pick)),
+            Admission::Issued | Admission::Refused => (id, None),
+        }
     }
 
-    /// Are whole plugs inserted and picked in one call?
+    /// Returns whether the policy takes whole plugs.
     #[inline]
-    pub(crate) fn picks_plugs(&self) -> bool {
-        self.picks_plugs
+    pub(crate) fn takes_plugs(&self) -> bool {
+        self.facts.takes_plugs
     }
 
     /// Are there slots for `n` more requests? Without the limits for some kinds of them.
@@ -107,9 +122,9 @@ impl Elevator {
         self.config.nomerges == NoMerges::None || merge::are_apart(ios.map(|io| &io.meta))
     }
 
-    /// Gives the `slots` that they need to I/Os that may pass together, and has the policy insert and pick all of them, to
-    /// leave by `hw`. False, and nothing has happened, if the policy does not.
-    pub(crate) fn insert_and_pick_all<'a>(
+    /// Gives the `slots` that they need to I/Os that may pass together, and gives the I/Os to the policy, to leave by `hw`.
+    /// Returns whether the policy issues all of them; otherwise nothing has happened.
+    pub(crate) fn admit_plug<'a>(
         &mut self,
         ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
         slots: Slots,
@@ -123,7 +138,8 @@ impl Elevator {
             *id = self.fill_slot(&io.meta);
         }
         let cx = Cx::new(self.now, &self.requests, &self.env);
-        if !self.policy.insert_and_pick_all(&cx, &WholePlug { rqs: ids, hw, used }, order) {
+        let fresh = Fresh { rqs: ids, hw, used: (ids.len() > 1).then_some(used) };
+        if self.policy.admit(&cx, &fresh, order) != Admission::Issued {
             ids.iter().for_each(|id| self.free_slot(*id));
             return false;
         }
@@ -222,7 +238,7 @@ impl Elevator {
     /// Out of line: as a rule there is nothing to note.
     #[inline(never)]
     fn note_passing(&mut self, id: RequestId, bios: u32, hw: HwQueue) {
-        if self.bypass == Bypass::Told {
+        if self.facts.bypass == Bypass::Told {
             let cx = Cx::new(self.now, &self.requests, &self.env);
             self.policy.passed(&cx, id, hw);
         }

@@ -56,6 +56,11 @@ impl Config {
     pub(crate) fn slots(&self) -> u32 {
         self.nr_requests * u32::from(self.hw_queues) + FLUSH_SLOTS
     }
+
+    /// Returns whether requests may take a short way to the device.
+    pub(crate) fn has_short_ways(&self) -> bool {
+        self.bypass && self.hw_queues == 1
+    }
 }
 
 /// Settings that an elevator takes while requests are held.

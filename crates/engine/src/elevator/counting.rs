@@ -3,11 +3,11 @@
 
 use super::{Cx, Done, Elevator};
 use blkmq_core::{IoFlags, IoMeta, SECTOR_SIZE};
-use blkmq_sched::{About, Event, Scheduler, StatsLevel};
+use blkmq_sched::{About, Event, Facts, StatsLevel};
 
-/// Does the engine count, for this policy at this level?
-pub(super) fn counts(policy: &dyn Scheduler, level: StatsLevel) -> bool {
-    level > StatsLevel::Off && !policy.notes_groups()
+/// Returns whether the engine counts, for a policy with these properties at this level.
+pub(super) fn counts(facts: &Facts, level: StatsLevel) -> bool {
+    level > StatsLevel::Off && !facts.notes_groups
 }
 
 /// The group of an I/O, its direction, and whether its submitter waits for it, by bfq's rule.

@@ -25,7 +25,7 @@ impl Elevator {
     /// Follows a change of the groups: an account is kept while one of them has a floor and the policy keeps floors.
     pub(crate) fn tune_floors(&mut self, members: &[Member]) {
         let some = members.iter().any(|member| !member.reserve.is_none());
-        let capacity = self.policy.capacity().filter(|_| some);
+        let capacity = self.facts.capacity.filter(|_| some);
         self.with_floors(|floors| {
             let capacity = capacity?;
             let mut floors = floors.unwrap_or_else(|| Floors::new(capacity));
@@ -57,7 +57,7 @@ impl Elevator {
     #[cold]
     #[inline(never)]
     fn look_at_them(&mut self) {
-        let Some(capacity) = self.policy.capacity() else { return };
+        let Some(capacity) = self.facts.capacity else { return };
         // Groups that latency goals hold back wait in the lobby as well.
         let is_held = self.takes_for_goals() && self.has_any_slot();
         let outside = if is_held { FloorPlace::Goal } else { FloorPlace::Slot };

@@ -311,7 +311,7 @@ impl Elevator {
 
     /// Tells the controller of the groups as they are from now on.
     pub(super) fn tune_goals(&mut self, members: &[Member]) {
-        let capacity = self.policy.capacity();
+        let capacity = self.facts.capacity;
         if let Some(keeper) = self.watch.as_mut().and_then(|watch| watch.goals.as_mut()) {
             keeper.goals.set(members, capacity);
             keeper.board.set_shortened(&keeper.goals);

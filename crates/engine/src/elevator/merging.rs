@@ -45,7 +45,7 @@ impl Elevator {
         if let Some(hit) = self.ending_at(io) {
             return Some(hit);
         }
-        if !self.front_merges {
+        if !self.facts.front_merges {
             return None;
         }
         let id = self.index.starting_at(io.end()).find(|id| self.alike(*id, io))?;

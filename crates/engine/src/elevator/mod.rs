@@ -21,7 +21,9 @@ use crate::submission::plugged::PluggedRequest;
 use crate::sync::{Arc, Consumer};
 use crate::{BioTable, Inflight, WriteCache};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, RequestId, SubmitterId, Tag};
-use blkmq_sched::{At, Bypass, Cx, Done, GroupChange, Grown, Pick, Requests, Scheduler, Used};
+use blkmq_sched::{
+    At, Bypass, Cx, Done, Facts, GroupChange, Grown, Pick, Requests, Scheduler, Used,
+};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 
@@ -58,39 +60,38 @@ fn nothing_used(of: u32) -> Used {
     Used { of, all: 0, limited: 0, unsynced: 0 }
 }
 
-/// The lesser of the queue's `limit` and the policy's own.
-fn async_depth(policy: &dyn Scheduler, limit: u32) -> u32 {
-    policy.depth_limits().async_depth.map_or(limit, |depth| depth.min(limit))
+/// The properties of `policy`, without ways that an elevator of this `config` does not have. With several hardware
+/// queues, the policy chooses the one that an I/O leaves by.
+fn facts(policy: &dyn Scheduler, config: &Config) -> Facts {
+    let facts = policy.facts();
+    if config.has_short_ways() {
+        facts
+    } else {
+        Facts { bypass: Bypass::Never, takes_plugs: false, ..facts }
+    }
 }
 
-/// May requests pass `policy` by?
-fn bypass(policy: &dyn Scheduler, config: &Config) -> Bypass {
-    if config.bypass && config.hw_queues == 1 { policy.bypass() } else { Bypass::Never }
+/// The lesser of the queue's `limit` and the policy's own.
+fn async_depth(facts: &Facts, limit: u32) -> u32 {
+    facts.async_depth.map_or(limit, |depth| depth.min(limit))
 }
 
 pub(crate) struct Elevator {
     config: Config,
     policy: Box<dyn Scheduler>,
     pub(crate) env: ElevatorEnv,
-    front_merges: bool,
-    /// The policy wants to be asked about each slot.
-    asks_policy: bool,
-    /// The policy wants to be, or the controller of latency goals takes something.
+    /// The properties of the policy in this elevator.
+    facts: Facts,
+    /// The policy limits slots, or the controller of latency goals takes something.
     limits_slots: bool,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
     /// The watches over its requests.
     watch: Option<Box<watch::Watch>>,
-    /// There are short ways to the device.
-    is_direct: bool,
     /// May a plug take one, as far as settings, watches and groups go?
     is_short: bool,
     /// Requests need a budget to leave.
     takes_budgets: bool,
-    /// May requests pass the policy by?
-    bypass: Bypass,
-    /// The policy has a way of its own for whole plugs.
-    picks_plugs: bool,
     /// A request that does is noted: the policy is told of it, or times are counted.
     notes_passing: bool,
     /// Each request is noted: times are counted, or there is a forecast.
@@ -135,15 +136,12 @@ impl Elevator {
         watches: watch::Watches,
     ) -> Self {
         let slots = config.slots();
-        let asks_policy = policy.limits_slots();
+        let facts = facts(&*policy, &config);
         let watch = watch::wanted(env.stats_mode(), slots, watches);
-        // With several hardware queues, the policy chooses the one that an I/O leaves by.
-        let bypass = bypass(&*policy, &config);
         let mut elevator = Self {
-            front_merges: policy.front_merges(),
-            asks_policy,
-            limits_slots: asks_policy,
-            counts_groups: counting::counts(&*policy, env.level()),
+            facts,
+            limits_slots: facts.limits_slots,
+            counts_groups: counting::counts(&facts, env.level()),
             notes_passing: false,
             notes_requests: false,
             is_sampled: false,
@@ -154,11 +152,8 @@ impl Elevator {
             takes_budgets: false,
             looks_at: Instant::ZERO,
             watch,
-            is_direct: config.bypass && config.hw_queues == 1,
-            bypass,
-            picks_plugs: config.bypass && config.hw_queues == 1 && policy.picks_plugs(),
             env,
-            async_depth: async_depth(&*policy, config.async_depth),
+            async_depth: async_depth(&facts, config.async_depth),
             policy,
             requests: Requests::new(slots),
             chains: (0..slots).map(|_| None).collect(),
@@ -231,23 +226,21 @@ impl Elevator {
             && let Some(policy) = self.policy.release()
         {
             self.policy = policy;
-            self.bypass = bypass(&*self.policy, &self.config);
         }
         for (name, value) in &tuning.options {
             let known = self.policy.set_attribute(name, *value);
             assert!(known, "the policy has no attribute '{name}' although its table says so");
         }
-        self.picks_plugs = self.is_direct && self.policy.picks_plugs();
+        self.facts = facts(&*self.policy, &self.config);
         self.env.set_stats(tuning.stats);
-        self.counts_groups = counting::counts(&*self.policy, tuning.stats.level);
+        self.counts_groups = counting::counts(&self.facts, tuning.stats.level);
         self.regroup(&tuning.regroup);
         self.tune_goals(&tuning.members);
         self.tune_floors(&tuning.members);
         self.env.count_notes();
         self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(Tapping::Keep));
-        self.front_merges = self.policy.front_merges();
         self.config.async_depth = tuning.async_depth;
-        self.async_depth = async_depth(&*self.policy, tuning.async_depth);
+        self.async_depth = async_depth(&self.facts, tuning.async_depth);
     }
 
     /// Tells the policy, and the lobby, of changes to the tree of groups.
@@ -356,7 +349,7 @@ impl Elevator {
     /// Do the policy and the controller of latency goals let `io` have a slot?
     #[inline(never)]
     fn admits(&self, io: &IoMeta, used: Used) -> bool {
-        (!self.asks_policy || self.policy.admits(&self.cx(), io, used)) && self.paces(io)
+        (!self.facts.limits_slots || self.policy.admits(&self.cx(), io, used)) && self.paces(io)
     }
 
     /// Stores the bios of a slot that has none.
@@ -537,7 +530,7 @@ impl Elevator {
 
     #[inline(always)]
     fn tell_done(&mut self, done: &Done) {
-        if self.bypass != Bypass::Untold {
+        if self.facts.bypass != Bypass::Untold {
             let cx = Cx::new(self.now, &self.requests, &self.env);
             self.policy.completed(&cx, done);
         }

@@ -27,7 +27,6 @@ mod bypass;
 mod cancel;
 mod dispatch;
 mod exit;
-mod sorted;
 mod waits;
 
 pub(crate) use bypass::Sent;
@@ -75,8 +74,6 @@ pub(crate) struct Runner {
     /// I/Os that wait for a slot must be tried in the next pass although it may free no slot: earlier passes admitted
     /// nothing, the limits have changed, or an earlier queue left these I/Os here.
     retry_blocked: bool,
-    /// The policy has been asked in this pass, for a request that came alone, and holds it back.
-    asked_alone: bool,
     /// Requests taken over from insertion lists, in the mode that has them (`compare/parking.rs`).
     #[cfg(feature = "compare")]
     pub(crate) parked: Parked,
@@ -109,7 +106,6 @@ impl Runner {
             duties: Duties::default(),
             retired: false,
             retry_blocked: false,
-            asked_alone: false,
             #[cfg(feature = "compare")]
             parked,
         }
@@ -157,9 +153,7 @@ impl Runner {
         let freed = self.take_returns(hub, shard) | self.answer_asks(hub, shard);
         let mut ready = Ready::default();
         self.admit_all(hub, shard, (freed, own), &mut ready);
-        if !std::mem::take(&mut self.asked_alone) {
-            self.dispatch_all(hub, shard, home, &mut ready);
-        }
+        self.dispatch_all(hub, shard, home, &mut ready);
         if self.elevator.is_look_due() {
             self.end_watched();
         }

@@ -26,7 +26,7 @@ impl Elevator {
 
     /// Tells the lobby of a change to a group, if the policy shares by group or groups have latency goals.
     pub(super) fn regroup_lobby(&mut self, change: GroupChange) {
-        if self.policy.shares_by_group() || self.has_goals() {
+        if self.facts.shares_by_group || self.has_goals() {
             let Self { lobby, requests, chains, flushes, config, .. } = self;
             let is_held = |id: &RequestId| chains[id.index()].is_some() && !flushes.has(*id);
             let held = requests.live().filter(is_held).map(|id| (id, requests.get(id)));

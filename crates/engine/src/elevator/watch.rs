@@ -137,17 +137,17 @@ impl Elevator {
         let takes = goals.is_some_and(Keeper::takes);
         self.notes_requests =
             watch.is_some_and(|watch| watch.times.is_some() || watch.forecaster.is_some());
-        self.notes_passing = self.bypass == Bypass::Told || self.notes_requests;
-        self.limits_slots = self.asks_policy || takes;
+        self.notes_passing = self.facts.bypass == Bypass::Told || self.notes_requests;
+        self.limits_slots = self.facts.limits_slots || takes;
         self.takes_budgets = match self.config.budgets {
             Budgets::Never => false,
             Budgets::WhileTaken => takes,
             Budgets::Always => true,
         };
         // The lobby is open where the policy shares by group, or groups have latency goals.
-        let is_by_group = self.lobby.is_open() && self.policy.shares_by_group();
-        self.is_short =
-            self.is_direct && !(is_by_group || takes || self.takes_budgets || self.is_traced());
+        let is_by_group = self.lobby.is_open() && self.facts.shares_by_group;
+        self.is_short = self.config.has_short_ways()
+            && !(is_by_group || takes || self.takes_budgets || self.is_traced());
         let looks_only = !takes && !self.notes_requests;
         self.is_sampled = goals.is_some() && looks_only && floors.is_none() && !self.is_traced();
         let dues = goals.map(Keeper::due).into_iter().chain(floors.map(Floors::due));

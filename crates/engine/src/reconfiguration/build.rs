@@ -191,7 +191,7 @@ fn shape(plan: &Plan, slots: u32) -> Shape {
 /// The controller of latency goals, which has all I/O of its queue to itself: there is one elevator then.
 fn keeper(plan: &Plan, budget: &Budget, board: &Board) -> Option<Keeper> {
     let (lever, most) = budget.lever().zip(budget.limit())?;
-    let capacity = plan.instance().capacity();
+    let capacity = plan.facts().capacity;
     Some(Keeper::new((lever, most), (&plan.groups.members(), capacity), board))
 }
 

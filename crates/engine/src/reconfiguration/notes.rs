@@ -2,7 +2,7 @@
 
 use crate::groups::DEFAULT_WEIGHT;
 use crate::{Config, ConfigError, Plan};
-use blkmq_sched::{Scheduler, Scope, Shape};
+use blkmq_sched::{Facts, Scope, Shape};
 use std::fmt;
 
 /// Why groups or owners will not get the shares that one might expect ([`Config::notes`]).
@@ -73,8 +73,8 @@ impl fmt::Display for ConfigNote {
 }
 
 impl Plan {
-    /// An instance of the policy, to be asked about itself.
-    pub(crate) fn instance(&self) -> Box<dyn Scheduler> {
+    /// The properties of the policy.
+    pub(crate) fn facts(&self) -> Facts {
         let shape = Shape {
             slots: 1,
             nr_requests: 1,
@@ -82,17 +82,12 @@ impl Plan {
             hw_queues: 1,
             rotational: self.device.limits.rotational,
         };
-        (self.scheduler.build)(&shape, &self.options)
-    }
-
-    /// Does an instance of the policy share by group?
-    fn shares_by_group(&self) -> bool {
-        self.instance().shares_by_group()
+        (self.scheduler.build)(&shape, &self.options).facts()
     }
 
     /// Are the floors of groups within the capacity that the policy is told of?
     pub(crate) fn check_floors(&self) -> Result<(), ConfigError> {
-        let capacity = || self.instance().capacity();
+        let capacity = || self.facts().capacity;
         let has_floors = self.groups.iter().any(|group| !group.promise.guarantee.reserve.is_none());
         let capacity = has_floors.then(capacity).flatten();
         self.groups.check_floors(self.scheduler.name, capacity).map_err(ConfigError::Floors)
@@ -103,12 +98,12 @@ impl Plan {
         let has_floors = self.groups.iter().any(|group| !group.promise.guarantee.reserve.is_none());
         let tags = self.device_tags();
         let is_bounded = self.device_depth.budget(&self.device).is_some_and(|most| most < tags);
-        has_floors && tags > 1 && !is_bounded && !self.instance().bounds_device()
+        has_floors && tags > 1 && !is_bounded && !self.facts().bounds_device
     }
 
     fn notes(&self, credit: u64) -> Vec<ConfigNote> {
         let groups = self.groups.iter().count();
-        if !self.shares_by_group() {
+        if !self.facts().shares_by_group {
             let scheduler = self.scheduler.name;
             let weighted = self.groups.iter().any(|group| group.weight != DEFAULT_WEIGHT);
             return weighted

@@ -4,7 +4,7 @@ use super::device::{Arrivals, Script};
 use super::model::{Client, Model};
 use crate::{Access, DispatchMode, Modes, PumpMode};
 use blkmq_core::{HwQueue, Nanos, RequestId};
-use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope, none};
+use blkmq_sched::{Bypass, Cx, Factory, Facts, Observed, Observer, Pick, Scheduler, Scope, none};
 use std::cell::{Cell, RefCell};
 
 const THREE: &[Client] = &[Client::new(4, 4, 2), Client::new(4, 2, 1), Client::new(4, 4, 4)];
@@ -23,38 +23,24 @@ const RECORDED: Factory = Factory {
     doc: "",
     attributes: &[],
     common: None,
-    build: |shape, options| Box::new(Recorded((none::FACTORY.build)(shape, options))),
+    build: |shape, options| {
+        Box::new(Observed::new((none::FACTORY.build)(shape, options), Recorded))
+    },
 };
 
-struct Recorded(Box<dyn Scheduler>);
+struct Recorded;
 
-impl Scheduler for Recorded {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.0.insert(cx, rq, at);
+impl Observer for Recorded {
+    fn facts(&self, policy: &dyn Scheduler) -> Facts {
+        Facts { bypass: Bypass::Never, ..policy.facts() }
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        let pick = self.0.pick(cx, hw);
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        let pick = policy.pick(cx, hw);
         if let Pick::Issue(id) = pick {
             PICKS.with_borrow_mut(|picks| picks.push((hw, cx.requests.get(id).sector)));
         }
         pick
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.0.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.0.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.0.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.0.inspect(out);
     }
 }
 

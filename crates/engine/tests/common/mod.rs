@@ -3,15 +3,15 @@
 pub mod fated;
 pub mod store;
 
-use blkmq_core::{
-    HwQueue, Instant, IoFlags, IoResult, Limits, Nanos, Op, RequestId, Rng, SubmitterId,
-};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Limits, Nanos, Op, Rng, SubmitterId};
 use blkmq_engine::{
     Access, BioTable, Busy, Change, ChangeError, Config, DeviceQueue, DeviceShape, EditError,
     Enqueued, Finished, GroupTree, Host, Inflight, Io, KickMode, Modes, Plan, Queue, StatsMode,
     Submitter, Verdict, WriteCache,
 };
-use blkmq_sched::{At, Cx, Done, Factory, Options, Pick, Scheduler, Shape, registry};
+use blkmq_sched::{
+    Bypass, Cx, Factory, Facts, Observed, Observer, Options, Pick, Scheduler, Shape, registry,
+};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -223,38 +223,19 @@ fn config_of(shape: DeviceShape, new: impl Fn(Handle) -> TestQueue) -> (Config<u
 /// `none`, which calls `first` before each pick.
 pub fn before_each_pick(shape: &Shape, options: &Options, first: fn()) -> Box<dyn Scheduler> {
     let none = registry::find("none").expect("registered");
-    Box::new(BeforePick { inner: (none.build)(shape, options), first })
+    Box::new(Observed::new((none.build)(shape, options), BeforePick(first)))
 }
 
-struct BeforePick {
-    inner: Box<dyn Scheduler>,
-    first: fn(),
-}
+struct BeforePick(fn());
 
-impl Scheduler for BeforePick {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.inner.insert(cx, rq, at);
+impl Observer for BeforePick {
+    fn facts(&self, policy: &dyn Scheduler) -> Facts {
+        Facts { bypass: Bypass::Never, ..policy.facts() }
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        (self.first)();
-        self.inner.pick(cx, hw)
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.inner.completed(cx, done);
-    }
-
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.inner.withdraw(cx, rq);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.inner.absorbed(cx, into, gone);
-    }
-
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+        (self.0)();
+        policy.pick(cx, hw)
     }
 }
 

@@ -211,7 +211,7 @@ impl Stage {
             Entry::Regroup(change) => self.groups.check(change),
             Entry::Pick { .. }
             | Entry::FrontMerges { .. }
-            | Entry::DepthLimits { .. }
+            | Entry::AsyncDepth { .. }
             | Entry::Admits { .. }
             | Entry::Left(_)
             | Entry::Heard(_) => Ok(()),
@@ -250,10 +250,10 @@ impl Stage {
                 });
             }
             Entry::FrontMerges { .. } => {
-                return Some(Entry::FrontMerges { answer: policy.front_merges() });
+                return Some(Entry::FrontMerges { answer: policy.facts().front_merges });
             }
-            Entry::DepthLimits { .. } => {
-                return Some(Entry::DepthLimits { answer: policy.depth_limits() });
+            Entry::AsyncDepth { .. } => {
+                return Some(Entry::AsyncDepth { answer: policy.facts().async_depth });
             }
             Entry::Set { name, value, .. } => {
                 return Some(Entry::Set { name, value, answer: policy.set_attribute(name, value) });

@@ -143,7 +143,7 @@ impl Elevator {
             | Entry::Left(_)
             | Entry::Heard(_)
             | Entry::FrontMerges { .. }
-            | Entry::DepthLimits { .. }
+            | Entry::AsyncDepth { .. }
             | Entry::Set { .. } => {}
         }
     }

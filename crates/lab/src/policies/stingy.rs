@@ -7,7 +7,8 @@
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
 use blkmq_sched::index::Fifo;
 use blkmq_sched::{
-    At, Attribute, Common, Cx, Done, Factory, Governor, Pick, Scheduler, Scope, Shape, Unit, Used,
+    At, Attribute, Common, Cx, Done, Factory, Facts, Governor, Pick, Scheduler, Scope, Shape, Unit,
+    Used,
 };
 
 const fn attribute(
@@ -111,6 +112,10 @@ impl Stingy {
 }
 
 impl Scheduler for Stingy {
+    fn facts(&self) -> Facts {
+        Facts { limits_slots: true, ..Facts::default() }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         let place = &mut self.places[rq.index()];
         if place.stage == Stage::Elsewhere {
@@ -156,10 +161,6 @@ impl Scheduler for Stingy {
     fn absorbed(&mut self, _: &Cx<'_>, _into: RequestId, gone: RequestId) {
         self.becomes(gone, Stage::Elsewhere);
         self.queue.remove(gone);
-    }
-
-    fn limits_slots(&self) -> bool {
-        true
     }
 
     /// An owner without a slot is always below its share.

@@ -3,7 +3,9 @@
 use super::notes::Kind;
 use super::tunables::Tunables;
 use super::{Bfq, State};
-use crate::{At, Cx, Done, Event, GroupChange, Grown, Pick, Scheduler, Used, WholePlug};
+use crate::{
+    Admission, At, Cx, Done, Event, Facts, Fresh, GroupChange, Grown, Pick, Scheduler, Used,
+};
 use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
 
 impl Bfq {
@@ -40,6 +42,16 @@ impl Bfq {
 }
 
 impl Scheduler for Bfq {
+    fn facts(&self) -> Facts {
+        Facts {
+            limits_slots: true,
+            shares_by_group: true,
+            notes_groups: true,
+            takes_plugs: true,
+            ..Facts::default()
+        }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         self.enter(cx);
         let item = &self.items[rq.index()];
@@ -65,20 +77,8 @@ impl Scheduler for Bfq {
         self.choose(cx)
     }
 
-    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) -> Pick {
-        if self.issue_plug(cx, &[rq], None, &mut [0]) {
-            return Pick::Issue(rq);
-        }
-        self.insert(cx, rq, At::Tail);
-        self.pick(cx, hw)
-    }
-
-    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
-        self.issue_plug(cx, plug.rqs, Some(plug.used), order)
-    }
-
-    fn picks_plugs(&self) -> bool {
-        true
+    fn admit(&mut self, cx: &Cx<'_>, fresh: &Fresh<'_>, order: &mut [u8]) -> Admission {
+        Admission::of_all(self.issue_plug(cx, fresh.rqs, fresh.used, order))
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
@@ -150,18 +150,6 @@ impl Scheduler for Bfq {
             Grown::Back => {}
             Grown::Front { .. } | Grown::Discard => self.moved(cx, rq),
         }
-    }
-
-    fn limits_slots(&self) -> bool {
-        true
-    }
-
-    fn shares_by_group(&self) -> bool {
-        true
-    }
-
-    fn notes_groups(&self) -> bool {
-        true
     }
 
     fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {

@@ -10,7 +10,7 @@ mod select;
 
 use crate::index::{Lists, SectorIndex};
 use crate::{
-    At, Cx, DepthLimits, Done, Factory, Grown, Options, Pick, Scheduler, Scope, Shape, WholePlug,
+    Admission, At, Cx, Done, Factory, Facts, Fresh, Grown, Options, Pick, Scheduler, Scope, Shape,
 };
 use alloc::boxed::Box;
 use alloc::vec;
@@ -141,6 +141,15 @@ impl Deadline {
 }
 
 impl Scheduler for Deadline {
+    fn facts(&self) -> Facts {
+        Facts {
+            front_merges: self.tunables.front_merges,
+            async_depth: Some(self.tunables.async_depth),
+            takes_plugs: true,
+            ..Facts::default()
+        }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         let meta = cx.requests.get(rq);
         let lane = Lane::of(meta);
@@ -169,22 +178,17 @@ impl Scheduler for Deadline {
         self.next(cx)
     }
 
-    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) -> Pick {
+    fn admit(&mut self, cx: &Cx<'_>, fresh: &Fresh<'_>, order: &mut [u8]) -> Admission {
+        let [rq] = *fresh.rqs else {
+            return Admission::of_all(self.issue_plug(cx, fresh.rqs, order));
+        };
         let meta = cx.requests.get(rq);
         let lane = Lane::of(meta);
         if self.others_queue(lane.rank) {
-            self.insert(cx, rq, At::Tail);
-            return self.pick(cx, hw);
+            return Admission::Refused;
         }
-        self.alone(cx, rq, lane, meta.sector)
-    }
-
-    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
-        self.issue_plug(cx, plug.rqs, order)
-    }
-
-    fn picks_plugs(&self) -> bool {
-        true
+        self.issue_alone(cx, rq, lane, meta.sector);
+        Admission::Issued
     }
 
     fn completed(&mut self, _: &Cx<'_>, done: &Done) {
@@ -272,19 +276,11 @@ impl Scheduler for Deadline {
         self.order.filed(into).is_some()
     }
 
-    fn front_merges(&self) -> bool {
-        self.tunables.front_merges
-    }
-
     fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
         match edge {
             Grown::Back => {}
             Grown::Front { .. } | Grown::Discard => self.refile(cx, rq),
         }
-    }
-
-    fn depth_limits(&self) -> DepthLimits {
-        DepthLimits { async_depth: Some(self.tunables.async_depth) }
     }
 
     fn attribute(&self, name: &str) -> Option<i64> {

@@ -61,10 +61,10 @@ impl Deadline {
         others != 0 || self.held != 0
     }
 
-    /// Issues a request that no other one competes with, without entering it anywhere: it goes on with the batch if that
-    /// lasts and it lies ahead, and begins one otherwise.
+    /// Issues a request directly, without queuing it. The request continues the batch if the batch has room and the
+    /// request lies ahead of its position; otherwise it begins another batch.
     #[inline]
-    pub(super) fn alone(&mut self, cx: &Cx<'_>, rq: RequestId, lane: Lane, sector: u64) -> Pick {
+    pub(super) fn issue_alone(&mut self, cx: &Cx<'_>, rq: RequestId, lane: Lane, sector: u64) {
         let item = &mut self.items[rq.index()];
         assert!(!item.issued, "{rq:?} took the slot of {:?}, still issued", item.rq);
         let deadline = cx.now + self.tunables.expire[lane.dir as usize];
@@ -85,7 +85,6 @@ impl Deadline {
         class.inserted += 1;
         class.dispatched += 1;
         class.latest_pos[lane.dir as usize] = sector;
-        Pick::Issue(rq)
     }
 
     /// The answer while a higher class has requests in the device, so that the held requests of lower classes wait:

@@ -17,8 +17,8 @@ mod plug;
 
 use crate::index::Lists;
 use crate::{
-    At, Common, Cx, Done, Factory, Options, Pick, PolicyEnv, Scheduler, Scope, Shape, Used,
-    WholePlug,
+    Admission, At, Common, Cx, Done, Factory, Facts, Fresh, Options, Pick, PolicyEnv, Scheduler,
+    Scope, Shape, Used,
 };
 use alloc::boxed::Box;
 use alloc::vec;
@@ -203,50 +203,8 @@ impl Kyber {
         self.gate.opens().map_or(Pick::WaitToken, Pick::WaitUntil)
     }
 
-    /// Counts the latencies of a request of a measured domain.
-    #[inline]
-    fn measure(&self, env: &dyn PolicyEnv, domain: usize, total: u64, done: &Done) {
-        let target = env.value(domain);
-        let device = done.completed.since(done.issued).0;
-        for (kind, latency) in [(Kind::Total, total), (Kind::Device, device)] {
-            env.count(domain::bucket_counter(domain, kind, latency::bucket(latency, target)));
-        }
-        if self.tunables.adaptive != Adaptive::Off {
-            let old = done.issued.as_nanos() < env.value(domain::SINCE);
-            let fine = domain::fine_counter(domain, latency::fine(device));
-            env.count(if old { domain::OLD_COUNTER } else { fine });
-        }
-    }
-}
-
-impl Scheduler for Kyber {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        let meta = cx.requests.get(rq);
-        let domain = Domain::of(meta.op) as usize;
-        let place = Place { domain, bank: self.lanes[domain].gathering };
-        self.inserted += 1;
-        self.items[rq.index()] = Item { nth: self.inserted, headed: at == At::Head };
-        match at {
-            At::Head => self.lists.push_front(place.list(), rq),
-            At::Tail => self.lists.push_back(place.list(), rq),
-        }
-        self.note_linked(place);
-    }
-
-    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
-        if self.is_empty() {
-            return Pick::Empty;
-        }
-        self.gate.begin();
-        if self.batching < self.current.batch()
-            && let Some(rq) = self.dispatch(cx, self.current)
-        {
-            return Pick::Issue(rq);
-        }
-        self.take_turns(cx)
-    }
-
-    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, _: HwQueue) -> Pick {
+    /// Inserts `rq` into a policy that holds none, and picks.
+    fn alone(&mut self, cx: &Cx<'_>, rq: RequestId) -> Pick {
         debug_assert!(self.is_empty(), "{rq:?} does not come alone");
         let domain = Domain::of(cx.requests.get(rq).op);
         self.gate.begin();
@@ -273,12 +231,58 @@ impl Scheduler for Kyber {
         self.refused()
     }
 
-    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
-        self.issue_plug(cx, plug, order)
+    /// Counts the latencies of a request of a measured domain.
+    #[inline]
+    fn measure(&self, env: &dyn PolicyEnv, domain: usize, total: u64, done: &Done) {
+        let target = env.value(domain);
+        let device = done.completed.since(done.issued).0;
+        for (kind, latency) in [(Kind::Total, total), (Kind::Device, device)] {
+            env.count(domain::bucket_counter(domain, kind, latency::bucket(latency, target)));
+        }
+        if self.tunables.adaptive != Adaptive::Off {
+            let old = done.issued.as_nanos() < env.value(domain::SINCE);
+            let fine = domain::fine_counter(domain, latency::fine(device));
+            env.count(if old { domain::OLD_COUNTER } else { fine });
+        }
+    }
+}
+
+impl Scheduler for Kyber {
+    fn facts(&self) -> Facts {
+        Facts { limits_slots: true, takes_plugs: self.takes_plugs(), ..Facts::default() }
     }
 
-    fn picks_plugs(&self) -> bool {
-        self.takes_plugs()
+    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        let meta = cx.requests.get(rq);
+        let domain = Domain::of(meta.op) as usize;
+        let place = Place { domain, bank: self.lanes[domain].gathering };
+        self.inserted += 1;
+        self.items[rq.index()] = Item { nth: self.inserted, headed: at == At::Head };
+        match at {
+            At::Head => self.lists.push_front(place.list(), rq),
+            At::Tail => self.lists.push_back(place.list(), rq),
+        }
+        self.note_linked(place);
+    }
+
+    fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
+        if self.is_empty() {
+            return Pick::Empty;
+        }
+        self.gate.begin();
+        if self.batching < self.current.batch()
+            && let Some(rq) = self.dispatch(cx, self.current)
+        {
+            return Pick::Issue(rq);
+        }
+        self.take_turns(cx)
+    }
+
+    fn admit(&mut self, cx: &Cx<'_>, fresh: &Fresh<'_>, order: &mut [u8]) -> Admission {
+        match *fresh.rqs {
+            [rq] => Admission::of_one(rq, self.alone(cx, rq)),
+            _ => Admission::of_all(self.issue_plug(cx, fresh, order)),
+        }
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
@@ -330,10 +334,6 @@ impl Scheduler for Kyber {
         let place = self.lists.list_of(into).map(Place::of_list);
         place.is_some_and(|place| place.bank == self.lanes[place.domain].gathering)
             && !self.items[into.index()].headed
-    }
-
-    fn limits_slots(&self) -> bool {
-        true
     }
 
     fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {

@@ -7,18 +7,13 @@
 use super::Kyber;
 use super::domain::Domain;
 use super::options::Adaptive;
-use crate::{Cx, WholePlug};
+use crate::{Cx, Fresh, Used};
 use blkmq_core::IoFlags;
 
 impl Kyber {
     /// Issues all requests of `plug`, and writes their order. False, and nothing has happened, if they differ in domain, if
     /// there are not enough tokens for all, or if too much of the async I/O has a scheduler tag.
-    pub(super) fn issue_plug(
-        &mut self,
-        cx: &Cx<'_>,
-        plug: &WholePlug<'_>,
-        order: &mut [u8],
-    ) -> bool {
+    pub(super) fn issue_plug(&mut self, cx: &Cx<'_>, plug: &Fresh<'_>, order: &mut [u8]) -> bool {
         debug_assert!(self.is_empty(), "the plug does not come alone");
         let Some(first) = plug.rqs.first() else { return false };
         let first = cx.requests.get(*first);
@@ -31,7 +26,8 @@ impl Kyber {
             unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
         }
         let (domain, n) = (Domain::of(first.op), plug.rqs.len() as u32);
-        let admitted = unsynced == 0 || plug.used.unsynced + unsynced <= self.async_depth;
+        let is_below = |used: Used| used.unsynced + unsynced <= self.async_depth;
+        let admitted = unsynced == 0 || plug.used.is_none_or(is_below);
         if !admitted || !self.takes_plugs() || !cx.env.take_all(domain as usize, n) {
             return false;
         }

@@ -13,7 +13,8 @@ mod reason;
 mod tree;
 
 use crate::{
-    At, Capacity, Cx, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Scope, Shape,
+    At, Capacity, Cx, Done, Factory, Facts, GroupChange, Grown, Options, Pick, Scheduler, Scope,
+    Shape,
 };
 use alloc::boxed::Box;
 use alloc::vec;
@@ -238,6 +239,17 @@ impl Mclock {
 }
 
 impl Scheduler for Mclock {
+    fn facts(&self) -> Facts {
+        let [[bps, _, iops], _] = self.tunables.capacity();
+        Facts {
+            front_merges: self.tunables.front_merges(),
+            shares_by_group: true,
+            bounds_device: self.tunables.inflight().is_some() || self.tunables.pace_percent() > 0,
+            capacity: Some(Capacity { iops, bps, safe_percent: self.tunables.safe_percent() }),
+            ..Facts::default()
+        }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         self.now = cx.now;
         let io = cx.requests.get(rq);
@@ -333,10 +345,6 @@ impl Scheduler for Mclock {
         !self.queues.is_head(into) && !self.is_too_long(cx.requests.get(into), io)
     }
 
-    fn front_merges(&self) -> bool {
-        self.tunables.front_merges()
-    }
-
     fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
         match edge {
             Grown::Back => {}
@@ -344,19 +352,6 @@ impl Scheduler for Mclock {
                 self.queues.refile(rq, cx.requests.get(rq).sector);
             }
         }
-    }
-
-    fn shares_by_group(&self) -> bool {
-        true
-    }
-
-    fn capacity(&self) -> Option<Capacity> {
-        let [[bps, _, iops], _] = self.tunables.capacity();
-        Some(Capacity { iops, bps, safe_percent: self.tunables.safe_percent() })
-    }
-
-    fn bounds_device(&self) -> bool {
-        self.tunables.inflight().is_some() || self.tunables.pace_percent() > 0
     }
 
     fn charged(&self, rq: RequestId) -> Option<Nanos> {

@@ -3,11 +3,11 @@
 //! Slots are few, so that ids are reused at once, and every kind of step occurs. The suite does not judge the
 //! decisions of a policy; the naive twins of this crate's tests and tests of single behaviours do.
 
-use super::{Driver, Event, Script};
-use crate::{Factory, Pick};
+use super::{Driver, Event, Script, Step};
+use crate::{At, Factory, Pick};
 use alloc::string::String;
 use alloc::vec::Vec;
-use blkmq_core::{RequestId, Rng};
+use blkmq_core::{IoMeta, RequestId, Rng};
 
 /// Steps of a script.
 const STEPS: u32 = 2_000;
@@ -60,9 +60,18 @@ type Answers = (Vec<Event>, Vec<RequestId>, Vec<(&'static str, u64)>);
 /// Runs a script to its end, and then until nothing is held.
 fn scripted(factory: &Factory, seed: u64, out: &mut Outcome) -> Answers {
     let (mut script, mut driver) = script(factory, seed);
+    // A separate generator: the script does not depend on it.
+    let mut ways = Rng::new(seed ^ 0x0077_6179_73);
     let mut events = Vec::new();
     for _ in 0..STEPS {
-        let event = driver.apply(script.step());
+        let event = match script.step() {
+            Step::Insert(meta, At::Tail) if driver.held().is_empty() && ways.chance(1, 2) => {
+                let alike = |nth| IoMeta { sector: meta.sector + 64 * nth, ..meta };
+                let plug: Vec<IoMeta> = (0..1 + ways.below(4)).map(alike).collect();
+                driver.admit(&plug).first().map_or(Event::Quiet, |pick| Event::Picked(*pick))
+            }
+            step => driver.apply(step),
+        };
         match &event {
             Event::Picked(Pick::Issue(_)) => out.picked += 1,
             Event::Picked(pick) if *pick != Pick::Empty => out.waited += 1,
@@ -94,4 +103,77 @@ fn withdrawn(factory: &Factory, seed: u64, out: &mut Outcome) {
         assert_eq!(driver.pick(), Pick::Empty, "{}, seed {seed}: nothing is held", factory.name);
     }
     driver.drain();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Admission, Bypass, Cx, Facts, Fresh, Observed, Observer, Options, Scheduler, Scope, Shape,
+        none,
+    };
+    use alloc::boxed::Box;
+    use blkmq_core::HwQueue;
+
+    /// Panics where requests pass `none`, which is notified of them.
+    struct PanicsAtPass;
+
+    impl Observer for PanicsAtPass {
+        fn facts(&self, policy: &dyn Scheduler) -> Facts {
+            Facts { bypass: Bypass::Told, ..policy.facts() }
+        }
+
+        fn passed(&mut self, _: &mut dyn Scheduler, _: &Cx<'_>, _: RequestId, _: HwQueue) {
+            panic!("a request passes");
+        }
+    }
+
+    /// Panics where a request comes alone.
+    struct PanicsAtAdmission;
+
+    impl Observer for PanicsAtAdmission {
+        fn facts(&self, policy: &dyn Scheduler) -> Facts {
+            Facts { bypass: Bypass::Never, ..policy.facts() }
+        }
+
+        fn admit(
+            &mut self,
+            _: &mut dyn Scheduler,
+            _: &Cx<'_>,
+            _: &Fresh<'_>,
+            _: &mut [u8],
+        ) -> Admission {
+            panic!("a request comes alone");
+        }
+    }
+
+    fn observed(build: fn(&Shape, &Options) -> Box<dyn Scheduler>) -> Factory {
+        Factory {
+            name: "observed",
+            summary: "",
+            scope: Scope::HwQueue,
+            doc: "",
+            attributes: &[],
+            common: None,
+            build,
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a request passes")]
+    fn a_policy_is_notified_of_requests_that_pass() {
+        let build = |shape: &Shape, options: &Options| -> Box<dyn Scheduler> {
+            Box::new(Observed::new((none::FACTORY.build)(shape, options), PanicsAtPass))
+        };
+        conformance(&observed(build), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "a request comes alone")]
+    fn a_policy_is_given_requests_that_come_alone() {
+        let build = |shape: &Shape, options: &Options| -> Box<dyn Scheduler> {
+            Box::new(Observed::new((none::FACTORY.build)(shape, options), PanicsAtAdmission))
+        };
+        conformance(&observed(build), 1);
+    }
 }

@@ -2,9 +2,9 @@
 
 use super::{Checked, LocalEnv};
 use crate::{
-    At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Requests, Scheduler,
+    Admission, At, Bypass, Cx, Done, Factory, Facts, Fresh, GroupChange, Grown, Options, PLUG,
+    Pick, Requests, Scheduler, Shape, Used,
 };
-use crate::{PLUG, Shape, Used, WholePlug};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ impl Driver {
     #[must_use]
     pub fn with_env(policy: Box<dyn Scheduler>, slots: u32, env: LocalEnv) -> Self {
         let requests = Requests::new(slots);
-        let (policy, issued_at) = (Checked::new(policy), BTreeMap::new());
+        let (policy, issued_at) = (Checked::checking(policy), BTreeMap::new());
         Self { policy, requests, env, now: Instant::ZERO, issued_at }
     }
 
@@ -95,13 +95,13 @@ impl Driver {
     /// Requests that the policy holds, ascending by id.
     #[must_use]
     pub fn held(&self) -> Vec<RequestId> {
-        self.policy.held().iter().copied().collect()
+        self.policy.observer().held().iter().copied().collect()
     }
 
     /// Requests picked and not completed, ascending by id.
     #[must_use]
     pub fn issued(&self) -> Vec<RequestId> {
-        self.policy.issued().iter().copied().collect()
+        self.policy.observer().issued().iter().copied().collect()
     }
 
     /// The time at which a request that is at the device was last picked.
@@ -131,45 +131,49 @@ impl Driver {
         Some(rq)
     }
 
-    /// Inserts a request into a policy that holds none, and picks in the same call; `None` if no slot is free.
-    pub fn insert_and_pick(&mut self, meta: IoMeta) -> Option<(RequestId, Pick)> {
-        let rq = self.requests.alloc(IoMeta { arrived: self.now, ..meta })?;
-        self.env.review(self.now);
-        let pick = self.policy.insert_and_pick(&cx!(self), rq, HwQueue(0));
-        Some((rq, self.settle(pick)))
-    }
-
-    /// Inserts requests into a policy that holds none, and picks until none is held or the policy waits; all in one
-    /// call if the policy can. Returns the picks. Requests for which no slot is free are left out.
-    pub fn insert_and_pick_all(&mut self, metas: &[IoMeta]) -> Vec<Pick> {
+    /// Gives new requests to a policy that holds none, and picks until none is held or the policy waits: by the way that
+    /// the engine takes for this policy. Returns the picks. Requests for which no slot is free are left out.
+    pub fn admit(&mut self, metas: &[IoMeta]) -> Vec<Pick> {
         let now = self.now;
         let alloc = |meta: &IoMeta| self.requests.alloc(IoMeta { arrived: now, ..*meta });
         let rqs: Vec<RequestId> = metas.iter().filter_map(alloc).collect();
-        self.env.review(now);
-        let mut order = [0; PLUG];
-        let order = &mut order[..rqs.len()];
+        self.env.review(self.now);
+        let facts = self.policy.facts();
+        if facts.bypass == Bypass::Told {
+            rqs.iter().for_each(|rq| self.policy.passed(&cx!(self), *rq, HwQueue(0)));
+            self.issued_at.extend(rqs.iter().map(|rq| (*rq, now)));
+            return rqs.into_iter().map(Pick::Issue).collect();
+        }
         // As of a policy with twice as many tags as there are slots: admission is asked about elsewhere.
         let of = 2 * self.requests.capacity() as u32;
-        let used = Used { of, all: 0, limited: 0, unsynced: 0 };
-        let plug = WholePlug { rqs: &rqs, hw: HwQueue(0), used };
-        if self.is_whole(&rqs)
-            && self.policy.picks_plugs()
-            && self.policy.insert_and_pick_all(&cx!(self), &plug, order)
-        {
-            let picked: Vec<RequestId> = order.iter().map(|at| rqs[usize::from(*at)]).collect();
-            self.issued_at.extend(picked.iter().map(|rq| (*rq, now)));
-            self.env.settle_all(&picked);
-            return picked.into_iter().map(Pick::Issue).collect();
+        let used = (rqs.len() > 1).then_some(Used { of, all: 0, limited: 0, unsynced: 0 });
+        let fresh = Fresh { rqs: &rqs, hw: HwQueue(0), used };
+        let mut order = [0; PLUG];
+        let order = &mut order[..rqs.len()];
+        let admission = match rqs.len() {
+            1 => self.policy.admit(&cx!(self), &fresh, order),
+            _ if facts.takes_plugs && self.is_whole(&rqs) => {
+                self.policy.admit(&cx!(self), &fresh, order)
+            }
+            _ => Admission::Refused,
+        };
+        match (admission, &*rqs) {
+            (Admission::Issued, [rq]) => Vec::from([self.settle(Pick::Issue(*rq))]),
+            (Admission::Issued, _) => {
+                let picked: Vec<RequestId> = order.iter().map(|at| rqs[usize::from(*at)]).collect();
+                self.issued_at.extend(picked.iter().map(|rq| (*rq, now)));
+                self.env.settle_all(&picked);
+                picked.into_iter().map(Pick::Issue).collect()
+            }
+            (Admission::Held(pick), _) => Vec::from([self.settle(pick)]),
+            (Admission::Refused, _) => {
+                rqs.iter().for_each(|rq| self.policy.insert(&cx!(self), *rq, At::Tail));
+                rqs.iter().map(|_| self.pick()).collect()
+            }
         }
-        rqs.iter().for_each(|rq| self.policy.insert(&cx!(self), *rq, At::Tail));
-        let mut picks = Vec::new();
-        for _ in &rqs {
-            picks.push(self.pick());
-        }
-        picks
     }
 
-    /// Are these requests such as the engine inserts in one call?
+    /// Returns whether these requests are such as the engine gives a policy together.
     fn is_whole(&self, rqs: &[RequestId]) -> bool {
         let Some(first) = rqs.first() else { return false };
         let op = self.meta(*first).op;
@@ -330,22 +334,16 @@ impl Driver {
         self.policy.attribute(name)
     }
 
-    /// The caps on slot use.
+    /// The properties of the policy.
     #[must_use]
-    pub fn depth_limits(&self) -> DepthLimits {
-        self.policy.depth_limits()
+    pub fn facts(&self) -> Facts {
+        self.policy.facts()
     }
 
     /// May `io` have a slot of its own, with these slots in use?
     #[must_use]
     pub fn admits_with(&self, io: &IoMeta, used: Used) -> bool {
-        !self.policy.limits_slots() || self.policy.admits(&cx!(self), io, used)
-    }
-
-    /// Should the engine look for front merges?
-    #[must_use]
-    pub fn front_merges(&self) -> bool {
-        self.policy.front_merges()
+        !self.policy.facts().limits_slots || self.policy.admits(&cx!(self), io, used)
     }
 
     /// All counters that the policy reports.

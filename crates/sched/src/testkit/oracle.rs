@@ -4,28 +4,31 @@
 //! to wait for is in the future, and a request is in flight when the policy waits for a completion. That every held
 //! request is picked *eventually* needs a driver that keeps asking: [`Driver::drain`](super::Driver::drain).
 
-use crate::{
-    At, Capacity, Cx, DepthLimits, Done, GroupChange, Grown, Pick, Scheduler, Used, WholePlug,
-};
+use crate::{Admission, At, Cx, Done, Fresh, Grown, Observed, Observer, Pick, Scheduler};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
+use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
 
-/// A policy under observation; itself a policy, so that it can be used in place of one.
-pub struct Checked {
-    inner: Box<dyn Scheduler>,
+/// The observer of a policy that checks the contract.
+#[derive(Default)]
+pub struct Contract {
     held: BTreeSet<RequestId>,
     issued: BTreeSet<RequestId>,
     now: Instant,
 }
 
-impl Checked {
-    /// Watches `inner`, which holds nothing yet.
-    #[must_use]
-    pub fn new(inner: Box<dyn Scheduler>) -> Self {
-        Self { inner, held: BTreeSet::new(), issued: BTreeSet::new(), now: Instant::ZERO }
-    }
+/// A policy under observation; itself a policy, so that it can be used in place of one.
+pub type Checked = Observed<Contract>;
 
+impl Checked {
+    /// Watches `policy`, which holds nothing yet.
+    #[must_use]
+    pub fn checking(policy: Box<dyn Scheduler>) -> Self {
+        Self::new(policy, Contract::default())
+    }
+}
+
+impl Contract {
     /// Requests that the policy holds.
     #[must_use]
     pub fn held(&self) -> &BTreeSet<RequestId> {
@@ -71,139 +74,110 @@ impl Checked {
     }
 }
 
-impl Scheduler for Checked {
-    fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+impl Observer for Contract {
+    fn insert(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, at: At) {
         self.tick(cx);
         let _ = cx.requests.get(rq);
         let requeued = self.issued.remove(&rq);
         assert!(!requeued || at == At::Head, "the driver requeued {rq:?} at the tail");
         assert!(self.held.insert(rq), "the driver inserted {rq:?} twice");
-        self.inner.insert(cx, rq, at);
+        policy.insert(cx, rq, at);
     }
 
-    fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+    fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
         self.tick(cx);
-        let pick = self.inner.pick(cx, hw);
+        let pick = policy.pick(cx, hw);
         self.check(cx, pick);
         pick
     }
 
-    fn insert_and_pick(&mut self, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) -> Pick {
-        self.tick(cx);
-        let _ = cx.requests.get(rq);
-        assert!(self.held.is_empty(), "the driver says that {rq:?} comes alone");
-        assert!(!self.issued.contains(&rq), "the driver requeued {rq:?} as a new one");
-        self.held.insert(rq);
-        let pick = self.inner.insert_and_pick(cx, rq, hw);
-        self.check(cx, pick);
-        pick
-    }
-
-    fn insert_and_pick_all(&mut self, cx: &Cx<'_>, plug: &WholePlug<'_>, order: &mut [u8]) -> bool {
+    fn admit(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        fresh: &Fresh<'_>,
+        order: &mut [u8],
+    ) -> Admission {
         self.tick(cx);
         assert!(self.held.is_empty(), "the driver says that the policy holds none");
-        if !self.inner.insert_and_pick_all(cx, plug, order) {
-            return false;
+        for rq in fresh.rqs {
+            let _ = cx.requests.get(*rq);
+            assert!(!self.issued.contains(rq), "the driver requeued {rq:?} as a new one");
         }
-        let mut given = BTreeSet::new();
-        for at in &order[..plug.rqs.len()] {
-            assert!(given.insert(*at), "the policy gave out request {at} of a plug twice");
-            assert!(self.issued.insert(plug.rqs[usize::from(*at)]), "it was issued already");
+        let takes_several = fresh.rqs.len() == 1 || policy.facts().takes_plugs;
+        assert!(takes_several, "the driver gave a plug to a policy that takes none");
+        let admission = policy.admit(cx, fresh, order);
+        match (admission, fresh.rqs) {
+            (Admission::Refused, _) => {}
+            (Admission::Held(pick), [rq]) => {
+                assert!(!matches!(pick, Pick::Issue(_)), "the policy issued {rq:?} and holds it");
+                self.held.insert(*rq);
+                self.check(cx, pick);
+            }
+            (Admission::Held(_), rqs) => panic!("the policy holds {} new requests", rqs.len()),
+            (Admission::Issued, [rq]) => {
+                self.issued.insert(*rq);
+            }
+            (Admission::Issued, rqs) => {
+                let mut given = BTreeSet::new();
+                for at in &order[..rqs.len()] {
+                    assert!(given.insert(*at), "the policy gave out request {at} of a plug twice");
+                    assert!(self.issued.insert(rqs[usize::from(*at)]), "it was issued already");
+                }
+            }
         }
-        true
+        admission
     }
 
-    fn picks_plugs(&self) -> bool {
-        self.inner.picks_plugs()
+    fn passed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, hw: HwQueue) {
+        self.tick(cx);
+        let _ = cx.requests.get(rq);
+        assert!(self.held.is_empty(), "the driver let {rq:?} pass requests that are held");
+        assert!(self.issued.insert(rq), "the driver let {rq:?} pass twice");
+        policy.passed(cx, rq, hw);
     }
 
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+    fn completed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, done: &Done) {
         self.tick(cx);
         let _ = cx.requests.get(done.rq);
         assert!(self.issued.remove(&done.rq), "the driver completed {:?}, not issued", done.rq);
-        self.inner.completed(cx, done);
+        policy.completed(cx, done);
     }
 
-    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+    fn withdraw(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId) {
         self.tick(cx);
         assert!(self.held.remove(&rq), "the driver withdrew {rq:?}, which is not held");
         let _ = cx.requests.get(rq);
-        self.inner.withdraw(cx, rq);
+        policy.withdraw(cx, rq);
     }
 
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+    fn absorbed(
+        &mut self,
+        policy: &mut dyn Scheduler,
+        cx: &Cx<'_>,
+        into: RequestId,
+        gone: RequestId,
+    ) {
         self.tick(cx);
         assert!(into != gone && self.held.contains(&into), "the driver fused into {into:?}");
         self.give_up(cx, gone);
-        self.inner.absorbed(cx, into, gone);
+        policy.absorbed(cx, into, gone);
     }
 
-    fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.inner.inspect(out);
-    }
-
-    fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
+    fn may_merge(&self, policy: &dyn Scheduler, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
         assert!(self.held.contains(&into), "the driver asked about {into:?}, which is not held");
-        self.inner.may_merge(cx, into, io)
+        policy.may_merge(cx, into, io)
     }
 
-    fn front_merges(&self) -> bool {
-        self.inner.front_merges()
-    }
-
-    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
+    fn grown(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
         self.tick(cx);
         assert!(self.held.contains(&rq), "the driver grew {rq:?}, which is not held");
-        self.inner.grown(cx, rq, edge);
+        policy.grown(cx, rq, edge);
     }
 
-    fn depth_limits(&self) -> DepthLimits {
-        self.inner.depth_limits()
-    }
-
-    fn limits_slots(&self) -> bool {
-        self.inner.limits_slots()
-    }
-
-    fn shares_by_group(&self) -> bool {
-        self.inner.shares_by_group()
-    }
-
-    fn notes_groups(&self) -> bool {
-        self.inner.notes_groups()
-    }
-
-    fn capacity(&self) -> Option<Capacity> {
-        self.inner.capacity()
-    }
-
-    fn bounds_device(&self) -> bool {
-        self.inner.bounds_device()
-    }
-
-    fn charged(&self, rq: RequestId) -> Option<Nanos> {
-        self.inner.charged(rq)
-    }
-
-    fn admits(&self, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
-        self.inner.admits(cx, io, used)
-    }
-
-    fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
-        self.inner.regroup(cx, change);
-    }
-
-    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
-        self.inner.owner_gone(cx, owner);
-    }
-
-    fn attribute(&self, name: &str) -> Option<i64> {
-        self.inner.attribute(name)
-    }
-
-    fn set_attribute(&mut self, name: &str, value: i64) -> bool {
-        let known = self.inner.set_attribute(name, value);
-        assert_eq!(known, self.inner.attribute(name).is_some(), "'{name}' set but not shown");
+    fn set_attribute(&mut self, policy: &mut dyn Scheduler, name: &str, value: i64) -> bool {
+        let known = policy.set_attribute(name, value);
+        assert_eq!(known, policy.attribute(name).is_some(), "'{name}' set but not shown");
         known
     }
 }
@@ -218,39 +192,28 @@ mod tests {
     const SHAPE: Shape =
         Shape { slots: 4, nr_requests: 4, hw_depth: 2, hw_queues: 1, rotational: false };
 
-    /// `none` with one answer replaced, or with another request withdrawn than the one it was given.
+    /// Replaces answers to picks, and withdraws another request than the one that it was given, or none.
     struct Liar {
-        inner: Box<dyn Scheduler>,
         lie: fn(Pick) -> Pick,
         withdraws: fn(RequestId) -> Option<RequestId>,
     }
 
-    impl Scheduler for Liar {
-        fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-            self.inner.insert(cx, rq, at);
+    impl Observer for Liar {
+        fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
+            (self.lie)(policy.pick(cx, hw))
         }
-        fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-            (self.lie)(self.inner.pick(cx, hw))
-        }
-        fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-            self.inner.completed(cx, done);
-        }
-        fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+
+        fn withdraw(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId) {
             if let Some(rq) = (self.withdraws)(rq) {
-                self.inner.withdraw(cx, rq);
+                policy.withdraw(cx, rq);
             }
-        }
-        fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-            self.inner.absorbed(cx, into, gone);
-        }
-        fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-            self.inner.inspect(out);
         }
     }
 
     fn driver(lie: fn(Pick) -> Pick, withdraws: fn(RequestId) -> Option<RequestId>) -> Driver {
         let inner = (none::FACTORY.build)(&SHAPE, &Options::defaults(&[]));
-        Driver::new(Box::new(Liar { inner, lie, withdraws }), SHAPE.slots)
+        let liar = Observed::new(inner, Liar { lie, withdraws });
+        Driver::new(Box::new(liar), SHAPE.slots)
     }
 
     fn pick_from_liar(lie: fn(Pick) -> Pick) {

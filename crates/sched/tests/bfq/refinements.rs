@@ -604,5 +604,6 @@ fn nothing_is_injected_where_idling_is_faster() {
 fn the_engine_is_told_that_groups_share_and_have_statistics_and_of_the_limits() {
     let options = Options::parse(factory().attributes, "").expect("they are options");
     let policy = (factory().build)(&Driver::shape(4), &options);
-    assert!(policy.shares_by_group() && policy.notes_groups() && policy.limits_slots());
+    let facts = policy.facts();
+    assert!(facts.shares_by_group && facts.notes_groups && facts.limits_slots);
 }

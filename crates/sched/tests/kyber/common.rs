@@ -56,7 +56,7 @@ impl Fleet {
         let options = Options::parse(factory().attributes, options).expect("valid options");
         let slots = NR_REQUESTS * instances as u32;
         let shape = Shape { slots, nr_requests: NR_REQUESTS, ..Driver::shape(slots) };
-        let build = |_| Checked::new((factory().build)(&shape, &options));
+        let build = |_| Checked::checking((factory().build)(&shape, &options));
         Self {
             instances: (0..instances).map(build).collect(),
             requests: Requests::new(slots),
@@ -72,22 +72,22 @@ impl Fleet {
     }
 
     pub fn held(&self, nth: usize) -> usize {
-        self.instances[nth].held().len()
+        self.instances[nth].observer().held().len()
     }
 
     /// Requests in the device, by domain, over all instances.
     pub fn in_device(&self) -> [u32; 4] {
-        let issued = || self.instances.iter().flat_map(Checked::issued);
+        let issued = || self.instances.iter().flat_map(|policy| policy.observer().issued());
         OPS.map(|op| issued().filter(|rq| self.requests.get(**rq).op == op).count() as u32)
     }
 
     pub fn has_issued(&self, nth: usize) -> bool {
-        !self.instances[nth].issued().is_empty()
+        !self.instances[nth].observer().issued().is_empty()
     }
 
     /// One of the requests that an instance has in the device.
     pub fn some_issued(&self, nth: usize, which: u64) -> RequestId {
-        let issued = self.instances[nth].issued();
+        let issued = self.instances[nth].observer().issued();
         let which = (which % issued.len() as u64) as usize;
         *issued.iter().nth(which).expect("there are that many")
     }

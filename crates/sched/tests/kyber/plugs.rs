@@ -4,7 +4,7 @@
 use super::common::{driver, factory};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
 use blkmq_sched::testkit::{Checked, Driver, LocalEnv};
-use blkmq_sched::{Cx, Options, Pick, Requests, Scheduler, Used, WholePlug};
+use blkmq_sched::{Admission, Cx, Fresh, Options, Pick, Requests, Scheduler, Used};
 
 /// An instance with 16 tags, of which async I/O may hold 12, and its requests.
 struct Alone {
@@ -18,7 +18,7 @@ impl Alone {
         let options = Options::parse(factory().attributes, options).expect("valid options");
         let shape = Driver::shape(16);
         Self {
-            policy: Checked::new((factory().build)(&shape, &options)),
+            policy: Checked::checking((factory().build)(&shape, &options)),
             requests: Requests::new(16),
             env: LocalEnv::of(factory(), &shape, &options),
         }
@@ -29,10 +29,10 @@ impl Alone {
         let ids: Vec<RequestId> =
             metas.iter().map(|meta| self.requests.alloc(*meta).expect("a slot is free")).collect();
         let used = Used { of: 16, all: unsynced, limited: unsynced, unsynced };
-        let plug = WholePlug { rqs: &ids, hw: HwQueue(0), used };
+        let fresh = Fresh { rqs: &ids, hw: HwQueue(0), used: Some(used) };
         let mut order = [u8::MAX; 16];
         let cx = Cx::new(Instant::ZERO, &self.requests, &self.env);
-        let left = self.policy.insert_and_pick_all(&cx, &plug, &mut order);
+        let left = self.policy.admit(&cx, &fresh, &mut order) == Admission::Issued;
         if left {
             let identity: Vec<u8> = (0..ids.len() as u8).collect();
             assert_eq!(order[..ids.len()], identity, "in the order of submission");
@@ -71,8 +71,8 @@ fn a_plug_stays_that_has_two_kinds_or_no_time() {
     owners[1].owner = Owner(1);
     assert!(Alone::new("").leaves(&owners, 0), "owners do not matter");
     let adaptive = Alone::new("adaptive=1");
-    assert!(!adaptive.policy.picks_plugs());
-    assert!(Alone::new("").policy.picks_plugs());
+    assert!(!adaptive.policy.facts().takes_plugs);
+    assert!(Alone::new("").policy.facts().takes_plugs);
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn turns_go_on_through_plugs() {
     let mut d = driver("");
     let shown = |d: &Driver| (d.shown("current_domain"), d.shown("batching"));
     let picked = |picks: Vec<Pick>| picks.iter().all(|pick| matches!(pick, Pick::Issue(_)));
-    assert!(picked(d.insert_and_pick_all(&writes(5))));
+    assert!(picked(d.admit(&writes(5))));
     assert_eq!(shown(&d), (1, 5));
-    assert!(picked(d.insert_and_pick_all(&writes(3))));
+    assert!(picked(d.admit(&writes(3))));
     assert_eq!(shown(&d), (1, 8), "a full turn");
-    assert!(picked(d.insert_and_pick_all(&writes(10))));
+    assert!(picked(d.admit(&writes(10))));
     assert_eq!(shown(&d), (1, 2), "a turn of eight, and two of another");
     assert_eq!(d.shown("write_dispatched"), 18);
 }

@@ -362,7 +362,7 @@ fn s8_12_async_io_has_three_quarters_of_the_scheduler_tags() {
     let synced = Used { of: 256, all: 200, limited: 200, unsynced: 0 };
     assert!(d.admits_with(&of(Op::Write, IoFlags::NONE), synced));
     // The limit that does not exempt sync writes is not used.
-    assert_eq!(d.depth_limits().async_depth, None);
+    assert_eq!(d.facts().async_depth, None);
     let depth = |nr| Driver::of(super::common::factory(), nr, "").shown("async_depth");
     assert_eq!([1, 2, 4, 255, NR_REQUESTS].map(depth), [1, 1, 3, 191, 768]);
 }

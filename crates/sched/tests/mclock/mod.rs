@@ -15,9 +15,9 @@ fn the_engine_is_told_that_groups_share_and_of_what() {
     let options = "rbps=1000,rseqiops=20,rrandiops=30,safe_percent=70";
     let options = Options::parse(factory.attributes, options).expect("they are options");
     let policy = (factory.build)(&Driver::shape(4), &options);
-    assert!(policy.shares_by_group());
+    assert!(policy.facts().shares_by_group);
     let capacity = Capacity { iops: 30, bps: 1_000, safe_percent: 70 };
-    assert_eq!(policy.capacity(), Some(capacity));
+    assert_eq!(policy.facts().capacity, Some(capacity));
 }
 
 /// A group that is removed may be named again; its name leads to its parent, which stays.

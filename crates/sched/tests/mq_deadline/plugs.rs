@@ -4,7 +4,7 @@ use super::common::SLOTS;
 use blkmq_core::{Class, HwQueue, Instant, IoMeta, IoPrio, Op, RequestId};
 use blkmq_sched::testkit::{Checked, Driver};
 use blkmq_sched::{
-    At, Cx, NoEnv, Options, PLUG, Pick, Requests, Scheduler, Used, WholePlug, registry,
+    Admission, At, Cx, Fresh, NoEnv, Options, PLUG, Pick, Requests, Scheduler, Used, registry,
 };
 
 /// An instance and its requests.
@@ -17,7 +17,7 @@ impl Alone {
     fn new(options: &str) -> Self {
         let factory = registry::find("mq-deadline").expect("it is registered");
         let options = Options::parse(factory.attributes, options).expect("valid options");
-        let policy = Checked::new((factory.build)(&Driver::shape(SLOTS), &options));
+        let policy = Checked::checking((factory.build)(&Driver::shape(SLOTS), &options));
         Self { policy, requests: Requests::new(SLOTS) }
     }
 
@@ -26,11 +26,12 @@ impl Alone {
         let ids: Vec<RequestId> =
             metas.iter().map(|meta| self.requests.alloc(*meta).expect("a slot is free")).collect();
         let used = Used { of: SLOTS, all: 0, limited: 0, unsynced: 0 };
-        let plug = WholePlug { rqs: &ids, hw: HwQueue(0), used };
+        let used = (ids.len() > 1).then_some(used);
+        let fresh = Fresh { rqs: &ids, hw: HwQueue(0), used };
         let mut order = [u8::MAX; PLUG];
         let cx = Cx::new(Instant::ZERO, &self.requests, &NoEnv);
-        let left = self.policy.insert_and_pick_all(&cx, &plug, &mut order);
-        left.then(|| order[..ids.len()].to_vec())
+        let admission = self.policy.admit(&cx, &fresh, &mut order);
+        (admission == Admission::Issued).then(|| order[..ids.len()].to_vec())
     }
 
     /// Inserts a request, and issues it.
@@ -49,7 +50,6 @@ fn reads(sectors: &[u64]) -> Vec<IoMeta> {
 #[test]
 fn a_plug_of_one_class_and_direction_leaves_at_once_by_sector() {
     assert_eq!(Alone::new("").leave(&reads(&[800, 80, 400])), Some(vec![1, 2, 0]));
-    assert_eq!(Alone::new("").leave(&reads(&[80])), Some(vec![0]));
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn a_plug_whose_deadline_comes_at_once_stays() {
     assert_eq!(Alone::new("read_expire=0").leave(&reads(&[80, 160])), None);
 }
 
-fn read_of(class: Class) -> Vec<IoMeta> {
+fn reads_of(class: Class) -> Vec<IoMeta> {
     let ioprio = IoPrio::new(class, 4).expect("4 is a level");
-    vec![IoMeta { ioprio, ..IoMeta::new(Op::Read, 80, 8) }]
+    reads(&[80, 160]).into_iter().map(|meta| IoMeta { ioprio, ..meta }).collect()
 }
 
 #[test]
@@ -80,17 +80,17 @@ fn a_plug_stays_while_one_or_both_of_the_other_classes_have_a_request_in_the_dev
             // No request waits for those of higher classes.
             let mut alone = Alone::new("prio_aging_expire=0");
             for other in busy {
-                alone.issue(read_of(*other)[0]);
+                alone.issue(reads_of(*other)[0]);
             }
-            assert_eq!(alone.leave(&read_of(class)), None, "{class:?} beside {busy:?}");
+            assert_eq!(alone.leave(&reads_of(class)), None, "{class:?} beside {busy:?}");
         }
         let mut alone = Alone::new("");
-        alone.issue(read_of(class)[0]);
-        assert!(alone.leave(&read_of(class)).is_some(), "of {class:?} as well");
+        alone.issue(reads_of(class)[0]);
+        assert!(alone.leave(&reads_of(class)).is_some(), "of {class:?} as well");
     }
 }
 
 #[test]
 fn the_engine_is_told_of_the_way_for_plugs() {
-    assert!(Alone::new("").policy.picks_plugs());
+    assert!(Alone::new("").policy.facts().takes_plugs);
 }

@@ -4,7 +4,7 @@
 use super::common::{self, classed, directions, driver, ms, queued, reads, serve};
 use blkmq_core::{Class, IoFlags, Nanos, Op, Rng};
 use blkmq_sched::testkit::Driver;
-use blkmq_sched::{At, DepthLimits, Pick};
+use blkmq_sched::{At, Pick};
 
 #[test]
 fn s8_01_sector_order_is_one_way_and_wraps_through_the_fifo_head() {
@@ -251,12 +251,12 @@ fn s8_08_a_discard_that_grows_downwards_sorts_again() {
 #[test]
 fn s8_08_front_merges_tells_the_engine_whether_to_look() {
     let mut d = driver("front_merges=0");
-    assert!(!d.front_merges());
+    assert!(!d.facts().front_merges);
     // Only the look-up is off: a front merge found in another way is accepted.
     let rq = d.insert(Op::Read, 8);
     assert!(d.may_merge(rq, d.meta(rq)));
     d.set("front_merges", 1);
-    assert!(d.front_merges());
+    assert!(d.facts().front_merges);
 }
 
 #[test]
@@ -272,9 +272,9 @@ fn s8_08_what_waits_at_the_head_does_not_merge() {
 #[test]
 fn s8_09_async_depth_is_handed_to_the_engine() {
     let mut d = driver("async_depth=8");
-    assert_eq!(d.depth_limits(), DepthLimits { async_depth: Some(8) });
+    assert_eq!(d.facts().async_depth, Some(8));
     d.set("async_depth", 1_000_000);
-    assert_eq!(d.depth_limits(), DepthLimits { async_depth: Some(common::SLOTS) });
+    assert_eq!(d.facts().async_depth, Some(common::SLOTS));
     assert_eq!(driver("").attribute("async_depth"), Some(common::SLOTS.into()));
     // The kinds that the engine must and must not count.
     let mut meta = blkmq_core::IoMeta::new(Op::Read, 0, 8);

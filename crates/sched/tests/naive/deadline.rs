@@ -4,7 +4,7 @@
 //! 0 (real-time) to 2 (idle), a direction is "is it a write?".
 
 use blkmq_core::{Class, HwQueue, Instant, IoMeta, Nanos, RequestId};
-use blkmq_sched::{At, Cx, DepthLimits, Done, Grown, Options, Pick, Scheduler, Shape};
+use blkmq_sched::{At, Cx, Done, Facts, Grown, Options, Pick, Scheduler, Shape};
 use std::collections::BTreeMap;
 
 const NAMES: [&str; 9] = [
@@ -223,6 +223,11 @@ impl Naive {
 }
 
 impl Scheduler for Naive {
+    fn facts(&self) -> Facts {
+        let async_depth = Some(self.value("async_depth") as u32);
+        Facts { front_merges: self.on("front_merges"), async_depth, ..Facts::default() }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         let entry = self.entry(cx, rq);
         let before = self.issued.len();
@@ -310,16 +315,8 @@ impl Scheduler for Naive {
         self.heads.iter().all(|e| e.rq != into)
     }
 
-    fn front_merges(&self) -> bool {
-        self.on("front_merges")
-    }
-
     fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, _: Grown) {
         self.refile(cx, rq);
-    }
-
-    fn depth_limits(&self) -> DepthLimits {
-        DepthLimits { async_depth: Some(self.value("async_depth") as u32) }
     }
 
     fn attribute(&self, name: &str) -> Option<i64> {

@@ -9,7 +9,7 @@ use crate::watched::{PolicyWatch, watched_for_a_while};
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_engine::PolicyObserver;
 use blkmq_sched::{
-    At, Cx, DepthLimits, Done, Factory, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
+    At, Cx, Done, Factory, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
 };
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -219,12 +219,9 @@ impl PolicyWatch for Recorder {
         self.note(Some(cx.now), Entry::Left(owner));
     }
 
-    fn front_merges(&mut self, answer: bool) {
-        self.note(None, Entry::FrontMerges { answer });
-    }
-
-    fn depth_limits(&mut self, answer: DepthLimits) {
-        self.note(None, Entry::DepthLimits { answer });
+    fn facts(&mut self, answer: &Facts) {
+        self.note(None, Entry::FrontMerges { answer: answer.front_merges });
+        self.note(None, Entry::AsyncDepth { answer: answer.async_depth });
     }
 
     fn attribute_set(&mut self, name: &str, value: i64, answer: bool) {

@@ -14,7 +14,7 @@
 
 use crate::spied::Heard;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
-use blkmq_sched::{At, DepthLimits, Done, GroupChange, Grown, Pick, Rate, Shape, Used};
+use blkmq_sched::{At, Done, GroupChange, Grown, Pick, Rate, Shape, Used};
 use std::fmt;
 
 mod read;
@@ -86,10 +86,10 @@ pub enum Entry<'a> {
         /// The answer.
         answer: bool,
     },
-    /// What are its caps?
-    DepthLimits {
-        /// The answer.
-        answer: DepthLimits,
+    /// How many slots may I/O other than sync reads hold?
+    AsyncDepth {
+        /// The answer; `None` for any number.
+        answer: Option<u32>,
     },
     /// May an I/O have a slot?
     Admits {
@@ -403,9 +403,9 @@ impl Call<'_> {
                 put_meta(out, now, io);
             }
             Entry::FrontMerges { answer } => head(out, 15 + u8::from(*answer)),
-            Entry::DepthLimits { answer } => {
+            Entry::AsyncDepth { answer } => {
                 head(out, 17);
-                put_number(out, answer.async_depth.map_or(0, |depth| u64::from(depth) + 1));
+                put_number(out, answer.map_or(0, |depth| u64::from(depth) + 1));
             }
             Entry::Admits { io, used, answer } => {
                 head(out, 20 + u8::from(*answer));
@@ -463,7 +463,7 @@ impl fmt::Display for Call<'_> {
             Entry::Left(owner) => write!(f, "owner {} has gone", owner.0),
             Entry::Heard(heard) => write!(f, "heard {heard:?}"),
             Entry::FrontMerges { answer } => write!(f, "front merges? -> {answer}"),
-            Entry::DepthLimits { answer } => write!(f, "caps? -> {:?}", answer.async_depth),
+            Entry::AsyncDepth { answer } => write!(f, "caps? -> {answer:?}"),
             Entry::Set { name, value, answer } => write!(f, "set {name}={value} -> {answer}"),
         }
     }

@@ -239,14 +239,12 @@ impl Runner {
     fn admit_plug<P>(&mut self, hub: &Hub<P>, shard: &Shard, own: Own<'_>, ready: &mut Ready) {
         let at = usize::from(own.id.0);
         let was_blocked = self.is_blocked[at];
-        if self.elevator.picks_plugs() && own.plug.len() > 1 && self.is_way_free(hub) {
-            self.pass_sorted(hub, own.plug, ready);
-            if own.plug.is_empty() {
-                return;
-            }
+        self.pass_sorted(hub, own.plug, ready);
+        if own.plug.is_empty() {
+            return;
         }
         let mut rest = own.plug.drain();
-        self.pass_by(hub, shard, &mut rest, ready);
+        self.pass_by(hub, &mut rest, ready);
         if self.elevator.has_lobby() && !was_blocked {
             for proto in &mut rest {
                 self.elevator.take_in(&hub.lasting.table, own.id, proto);

@@ -1,9 +1,10 @@
-//! The short ways of a plug into the outbox (decision 0017): past a policy that only keeps the order; and, for a request
-//! that comes alone to a policy that holds none, in and out at once.
+//! The short ways of new requests into the outbox (decision 0017): past a policy that only keeps the order; and through
+//! a policy that holds none and says in which order they leave. The requests come alone, in the caller's plug, or from
+//! another submitter's staging.
 
 use super::Runner;
 use super::admission::{PASS_STAGED, ring_of};
-use super::exit::{Exit, Portion};
+use super::exit::{Exit, Places, Portion};
 use crate::dispatch::ready::Ready;
 use crate::shared::hub::Hub;
 use crate::shared::shard::Shard;
@@ -25,7 +26,8 @@ pub(crate) enum Sent {
 #[derive(Clone, Copy)]
 struct Asked {
     id: RequestId,
-    pick: Pick,
+    /// The answer of the policy, if that holds the request.
+    held: Option<Pick>,
     tag: Tag,
 }
 
@@ -41,28 +43,42 @@ impl Sent {
 }
 
 impl Runner {
-    /// Sends the first requests of the caller's plug to the device, as far as they need not wait: no request waits
-    /// ahead of them, and there are slots, tags and a device that takes them.
+    /// Sends the first requests of the caller's plug past the policy, as far as there are slots and tags.
     #[inline]
-    pub(super) fn pass_by<P>(
-        &mut self,
-        hub: &Hub<P>,
-        shard: &Shard,
-        plug: &mut Emptied<'_>,
-        ready: &mut Ready,
-    ) {
-        if !self.is_way_free(hub) {
+    pub(super) fn pass_by<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
+        if !self.elevator.may_bypass() || !self.is_way_free(hub) {
             return;
         }
-        if self.elevator.may_bypass() {
-            self.pass_all(hub, plug, ready);
-        } else if plug.rest().len() == 1 {
-            // By a pass with more to do, or the straight way of `drive` would have been taken.
-            self.pass_only(hub, shard, plug, ready);
+        let Some(first) = plug.peek() else { return };
+        let by = self.lane_of(hub, hub.lasting.table.submitter(&first.bio));
+        let hw = HwQueue(self.first_hw);
+        let Self { elevator, lanes, unused, duties, .. } = self;
+        let exit = Exit { elevator, lanes, unused, duties, hub, hw, by };
+        exit.send_all(plug, ready);
+    }
+
+    /// Sends the caller's plug in the policy's order, all of it or nothing.
+    #[inline]
+    pub(super) fn pass_sorted<P>(&mut self, hub: &Hub<P>, plug: &mut Plug, ready: &mut Ready) {
+        if self.elevator.takes_plugs() && plug.len() > 1 && self.is_way_free(hub) {
+            self.sort_plug(hub, plug, ready);
         }
     }
 
-    /// Does nothing wait ahead of the caller's plug, here or at the device?
+    #[inline(never)]
+    fn sort_plug<P>(&mut self, hub: &Hub<P>, plug: &mut Plug, ready: &mut Ready) {
+        let Some(first) = plug.newest() else { return };
+        let by = self.lane_of(hub, hub.lasting.table.submitter(&first.bio));
+        let hw = HwQueue(self.first_hw);
+        let Self { elevator, lanes, unused, duties, .. } = self;
+        let mut exit = Exit { elevator, lanes, unused, duties, hub, hw, by };
+        let mut places = Places::new();
+        if let Some(tags) = exit.ask(plug.requests().iter(), &mut places) {
+            exit.send(plug, &places, tags, ready);
+        }
+    }
+
+    /// Returns whether nothing waits ahead of new requests, here or at the device.
     #[inline]
     pub(super) fn is_way_free<P>(&self, hub: &Hub<P>) -> bool {
         let hctx = hub.hctx(HwQueue(self.first_hw));
@@ -137,10 +153,10 @@ impl Runner {
         let tag = hub.hctx(hw).tags.get(&mut lanes[0].hint)?;
         if elevator.may_bypass() {
             let id = elevator.pass(io, hw);
-            return Some(Asked { id, pick: Pick::Issue(id), tag });
+            return Some(Asked { id, held: None, tag });
         }
-        let (id, pick) = elevator.ask_at_once(io, hw);
-        Some(Asked { id, pick, tag })
+        let (id, held) = elevator.admit_alone(io, hw);
+        Some(Asked { id, held, tag })
     }
 
     /// Sends that request, if the policy lets it go. If the policy keeps it, it is held like any other.
@@ -152,13 +168,12 @@ impl Runner {
         io: PluggedRequest,
         asked: Asked,
     ) -> Sent {
-        let Asked { id, pick, tag } = asked;
+        let Asked { id, held, tag } = asked;
         self.elevator.counters.inserted.add(1);
-        let Pick::Issue(picked) = pick else {
-            self.keep_alone(hub, shard, io, asked);
+        if let Some(pick) = held {
+            self.keep_alone(hub, shard, io, (id, tag), pick);
             return Sent::Nothing;
-        };
-        assert!(picked == id, "a policy that held none picked {picked:?} and not {id:?}");
+        }
         let hw = self.lane_of(hub, hub.lasting.table.submitter(&io.bio));
         let Self { elevator, lanes, first_hw, .. } = self;
         let lane = &mut lanes[usize::from(hw.0 - *first_hw)];
@@ -176,33 +191,22 @@ impl Runner {
     }
 
     #[inline(never)]
-    fn keep_alone<P>(&mut self, hub: &Hub<P>, shard: &Shard, io: PluggedRequest, asked: Asked) {
-        let Asked { id, pick, tag } = asked;
+    fn keep_alone<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        io: PluggedRequest,
+        (id, tag): (RequestId, Tag),
+        pick: Pick,
+    ) {
         self.elevator.keep(io, id);
         self.unused.push(tag);
         self.give_back(hub, hub.hctx(HwQueue(self.first_hw)), 0);
         self.wait_as_told(hub, shard, pick);
     }
 
-    /// The same in a pass of the ordinary kind, which does not ask the policy again.
-    #[inline(never)]
-    fn pass_only<P>(
-        &mut self,
-        hub: &Hub<P>,
-        shard: &Shard,
-        plug: &mut Emptied<'_>,
-        ready: &mut Ready,
-    ) {
-        let Some(asked) = plug.peek().and_then(|io| self.ask_alone(hub, io)) else { return };
-        let Some(io) = plug.next() else { return };
-        match self.send_alone(hub, shard, io, asked) {
-            Sent::By(lane) => ready.add(lane),
-            Sent::Nothing => self.asked_alone = true,
-        }
-    }
-
-    /// Sends staged requests of `id`, from the oldest on, as if they had come as the caller's plug. False if none could
-    /// be sent. The caller has seen that nothing waits.
+    /// Sends staged requests of `id`, from the oldest on, as if they had come as the caller's plug. Returns whether any
+    /// were sent. The [way is free](Self::is_way_free).
     #[inline]
     pub(super) fn pass_staged<P>(
         &mut self,
@@ -213,7 +217,7 @@ impl Runner {
         if self.elevator.may_bypass() {
             self.pass_staged_by(hub, id, ready)
         } else {
-            self.elevator.picks_plugs() && self.pass_staged_sorted(hub, id, ready)
+            self.elevator.takes_plugs() && self.pass_staged_sorted(hub, id, ready)
         }
     }
 
@@ -230,12 +234,18 @@ impl Runner {
         exit.send_all(&mut portion, ready) > 0
     }
 
-    fn pass_all<P>(&mut self, hub: &Hub<P>, plug: &mut Emptied<'_>, ready: &mut Ready) {
-        let Some(first) = plug.peek() else { return };
-        let by = self.lane_of(hub, hub.lasting.table.submitter(&first.bio));
-        let hw = HwQueue(self.first_hw);
-        let Self { elevator, lanes, unused, duties, .. } = self;
-        let exit = Exit { elevator, lanes, unused, duties, hub, hw, by };
-        exit.send_all(plug, ready);
+    #[inline(never)]
+    fn pass_staged_sorted<P>(&mut self, hub: &Hub<P>, id: SubmitterId, ready: &mut Ready) -> bool {
+        let (by, hw) = (self.lane_of(hub, id), HwQueue(self.first_hw));
+        let Self { elevator, lanes, unused, duties, staging, tray, .. } = self;
+        let mut portion = Portion::of(ring_of(staging, id), PASS_STAGED);
+        let mut exit = Exit { elevator, lanes, unused, duties, hub, hw, by };
+        let mut places = Places::new();
+        let Some(tags) = exit.ask(portion.all(), &mut places) else { return false };
+        while portion.left() > 0 {
+            tray.append(portion.take_whole());
+        }
+        exit.send(tray, &places, tags, ready);
+        true
     }
 }

@@ -195,9 +195,7 @@ impl<P> Exit<'_, P> {
         let lane = &mut self.lanes[usize::from(self.by.0 - self.hw.0)];
         let mut tags = hctx.tags.get_batch(&mut lane.hint, n as u32)?;
         let (ids, order) = (&mut places.ids[..n], &mut places.order[..n]);
-        if tags.len() == n as u32
-            && self.elevator.insert_and_pick_all(ios, slots, self.hw, ids, order)
-        {
+        if tags.len() == n as u32 && self.elevator.admit_plug(ios, slots, self.hw, ids, order) {
             return Some(tags);
         }
         while let Some(tag) = tags.pop() {

@@ -17,7 +17,7 @@ pub mod wf2q;
 use blkmq_core::{GroupId, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Nanos, Owner, RequestId};
 use blkmq_sched::bfq::values::{IoShare, PeakRate, Priority, Seeks, ThinkTime, Tunables};
 use blkmq_sched::bfq::wf2q::{Class, ROOT};
-use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used};
+use blkmq_sched::{At, Cx, Done, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used};
 use inject::{Injection, Sampling, Waker};
 use join::Filed;
 use std::collections::BTreeMap;
@@ -333,6 +333,10 @@ impl Twin {
 }
 
 impl Scheduler for Twin {
+    fn facts(&self) -> Facts {
+        Facts { limits_slots: true, shares_by_group: true, ..Facts::default() }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         self.enter(cx);
         if self.requests.iter().any(|r| r.rq == rq) {
@@ -432,14 +436,6 @@ impl Scheduler for Twin {
         let at = self.at(rq);
         self.requests[at].sectors = cx.requests.get(rq).sectors;
         self.moved(rq, cx.requests.get(rq).sector);
-    }
-
-    fn limits_slots(&self) -> bool {
-        true
-    }
-
-    fn shares_by_group(&self) -> bool {
-        true
     }
 
     fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {

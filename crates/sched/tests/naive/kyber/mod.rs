@@ -7,7 +7,7 @@ mod bursts;
 
 use adaptive::Adaptive;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, RequestId};
-use blkmq_sched::{At, Common, Cx, Done, Governor, Options, Pick, Scheduler, Shape, Used};
+use blkmq_sched::{At, Common, Cx, Done, Facts, Governor, Options, Pick, Scheduler, Shape, Used};
 use bursts::Bursts;
 
 const NAMES: [&str; 4] = ["read_lat_nsec", "write_lat_nsec", "linux_quirks", "adaptive"];
@@ -147,6 +147,10 @@ impl Naive {
 }
 
 impl Scheduler for Naive {
+    fn facts(&self) -> Facts {
+        Facts { limits_slots: true, ..Facts::default() }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         let meta = cx.requests.get(rq);
         let domain = domain_of(meta.op);
@@ -231,10 +235,6 @@ impl Scheduler for Naive {
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, _: &IoMeta) -> bool {
         self.entries.iter().any(|e| e.rq == into && !e.staged && !e.headed)
-    }
-
-    fn limits_slots(&self) -> bool {
-        true
     }
 
     fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {

@@ -7,7 +7,7 @@ mod nodes;
 mod prices;
 
 use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Op, RequestId};
-use blkmq_sched::{At, Cx, Done, GroupChange, Grown, Options, Pick, Scheduler, Shape};
+use blkmq_sched::{At, Cx, Done, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape};
 use learner::{Learner, Sample};
 use nodes::{How, Name, Nodes};
 use prices::{Values, clocks};
@@ -237,6 +237,11 @@ impl Naive {
 }
 
 impl Scheduler for Naive {
+    fn facts(&self) -> Facts {
+        let front_merges = self.values.get("front_merges") == 1;
+        Facts { front_merges, shares_by_group: true, ..Facts::default() }
+    }
+
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         self.now = cx.now;
         let io = cx.requests.get(rq);
@@ -321,16 +326,8 @@ impl Scheduler for Naive {
         !long && self.requests.iter().all(|e| e.rq != into || !e.head)
     }
 
-    fn front_merges(&self) -> bool {
-        self.values.get("front_merges") == 1
-    }
-
     fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, _: Grown) {
         self.refile(cx, rq);
-    }
-
-    fn shares_by_group(&self) -> bool {
-        true
     }
 
     fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {

@@ -7,9 +7,7 @@ use blkmq_core::{
     RequestId,
 };
 use blkmq_sched::index::LAST_SECTOR;
-use blkmq_sched::{
-    At, DepthLimits, Done, GroupChange, Grown, Guarantee, Pick, Rate, Shape, StatsLevel, Used,
-};
+use blkmq_sched::{At, Done, GroupChange, Grown, Guarantee, Pick, Rate, Shape, StatsLevel, Used};
 
 /// The rest of the input.
 struct Input<'a> {
@@ -221,8 +219,7 @@ impl<'a> Input<'a> {
             15 | 16 => Entry::FrontMerges { answer: kind == 16 },
             17 => {
                 let depth: u64 = self.up_to(1 << 32, "a depth of more than 32 bits")?;
-                let async_depth = depth.checked_sub(1).map(|depth| depth as u32);
-                Entry::DepthLimits { answer: DepthLimits { async_depth } }
+                Entry::AsyncDepth { answer: depth.checked_sub(1).map(|depth| depth as u32) }
             }
             18 | 19 => {
                 let (name, value) = (self.text()?, self.signed()?);
