@@ -141,8 +141,8 @@ pub use open::{
 pub use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
 #[doc(inline)]
 pub use blkmq_core::{
-    Bytes, Class, Extent, GroupId, Instant, IoError, IoFlags, IoPrio, IoResult, Limits, Nanos, Op,
-    Owner, Payload, SECTOR_SIZE, Sectors,
+    Bytes, Class, Extent, GroupId, GroupIndex, Instant, IoError, IoFlags, IoPrio, IoResult, Limits,
+    Nanos, Op, Owner, Payload, SECTOR_SIZE, Sectors,
 };
 #[doc(inline)]
 pub use blkmq_engine::{

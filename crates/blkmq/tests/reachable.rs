@@ -27,7 +27,7 @@ reachable!(ITEMS:
     Event, Observer, Stall, Resumed, Outstanding, Place, Trace, TraceError, TraceEvent, TraceWhat,
     MAX_TRACE_NOTES, PolicyObserver,
     // Tenants, and disks behind one adapter.
-    GroupOptions, GroupGuard, GroupId, GroupTree, Group, GroupError, IoMax, IoMaxError, SharedTags,
+    GroupOptions, GroupGuard, GroupId, GroupIndex, GroupTree, Group, GroupError, IoMax, IoMaxError, SharedTags,
     ConfigNote, GroupIo, Flow, StatsMode, StatsLevel,
     // Interfaces for writing devices and schedulers.
     BlockDevice, DeviceQueue, DeviceQueues, DeviceShape, Limits, WriteCache, DEFAULT_TIMEOUT, BioTable, Inflight, Enqueued,

@@ -54,13 +54,49 @@ impl Owner {
     }
 }
 
-/// A group of owners, as policies and statistics see it: a node of the tree of groups.
+/// A group in the tables of its queue, as policies and statistics see it: a node of the tree of groups. When the group is
+/// gone, the index is given to another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct GroupId(pub u16);
+pub struct GroupIndex(pub u16);
+
+impl GroupIndex {
+    /// The root of the tree.
+    pub const ROOT: Self = Self(0);
+}
+
+/// A group of owners, as I/Os name it. No other group has the same id, neither a later one nor one of another queue: an id
+/// that its group has outlived is detected instead of used.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GroupId(u64);
 
 impl GroupId {
-    /// The root of the tree: the group of all I/O that was not assigned to another.
+    /// The root of the tree: the group of all I/O that was not assigned to another. It is the same in every queue.
     pub const ROOT: Self = Self(0);
+
+    /// Names the group at `index` of `generation`, of which 48 bits count; for a tree of groups.
+    #[must_use]
+    pub const fn new(index: GroupIndex, generation: u64) -> Self {
+        Self(generation << u16::BITS | index.0 as u64)
+    }
+
+    /// Its index, which other groups have had and will have.
+    #[must_use]
+    pub const fn index(self) -> GroupIndex {
+        GroupIndex(self.0 as u16)
+    }
+
+    /// The number of groups with ids that this process had made before.
+    #[must_use]
+    pub const fn generation(self) -> u64 {
+        self.0 >> u16::BITS
+    }
+}
+
+impl fmt::Debug for GroupId {
+    /// The index alone, which is the same in every run of a simulation.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {}", self.index().0)
+    }
 }
 
 /// A registered submitter of a queue (the software queue, ctx), counted from zero.
@@ -123,5 +159,11 @@ mod tests {
         assert_eq!((id.index(), id.generation()), (0xff_ffff, 255));
         assert_ne!(RequestId::new(3, 1), RequestId::new(3, 2));
         assert_eq!(id.next_generation(), RequestId::new(RequestId::MAX_SLOTS - 1, 0));
+        let (group, later) = [7, 8].map(|at| GroupId::new(GroupIndex(3), at)).into();
+        assert_eq!(
+            (group.index(), group.generation(), later.index()),
+            (GroupIndex(3), 7, GroupIndex(3))
+        );
+        assert!(group != later && GroupId::new(GroupIndex::ROOT, 0) == GroupId::ROOT);
     }
 }

@@ -1,6 +1,6 @@
 //! One I/O as policies see it: no buffers, no completion route, no tag.
 
-use crate::{Deadline, GroupId, HwQueue, Instant, IoPrio, Owner};
+use crate::{Deadline, GroupIndex, HwQueue, Instant, IoPrio, Owner};
 use core::fmt;
 use core::ops::BitOr;
 
@@ -91,7 +91,7 @@ pub struct IoMeta {
     /// The owner that the I/O is accounted to.
     pub owner: Owner,
     /// The owner's group.
-    pub group: GroupId,
+    pub group: GroupIndex,
     /// The arrival time of the oldest part.
     pub arrived: Instant,
     /// Scatter-gather segments, or ranges for a discard.
@@ -119,7 +119,7 @@ impl IoMeta {
             sector,
             sectors,
             owner: Owner(0),
-            group: GroupId::ROOT,
+            group: GroupIndex::ROOT,
             arrived: Instant::ZERO,
             segments: 1,
             hw: HwQueue(0),

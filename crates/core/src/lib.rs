@@ -51,7 +51,7 @@ pub use cut::Parts;
 pub use deadline::Deadline;
 pub use extent::Extent;
 pub use histogram::Histogram;
-pub use ids::{GroupId, HwQueue, Owner, RequestId, SubmitterId, Tag};
+pub use ids::{GroupId, GroupIndex, HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{IoError, IoFlags, IoMeta, IoResult, Op};
 pub use limits::{Limits, LimitsError};
 pub use param::{Given, PairError, Parameter};

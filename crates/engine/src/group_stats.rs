@@ -1,7 +1,7 @@
 //! Reading the statistics of groups.
 
 use crate::Queue;
-use blkmq_core::GroupId;
+use blkmq_core::{GroupId, GroupIndex};
 use blkmq_sched::{GroupIo, Reading};
 
 impl<P: Send + 'static> Queue<P> {
@@ -14,7 +14,7 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn group_io(&self, group: GroupId) -> Option<GroupIo> {
         self.count_notes();
-        self.root.lasting.ledger.io(group)
+        self.root.lasting.ledger.io(self.index_of(group)?)
     }
 
     /// A statistic of a group, by its name in `blkio.bfq`, as [`GroupStats::read`](blkmq_sched::GroupStats::read) has
@@ -25,7 +25,13 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn group_stat(&self, group: GroupId, name: &str) -> Option<Reading> {
         self.count_notes();
-        self.root.lasting.ledger.read(group, name)
+        self.root.lasting.ledger.read(self.index_of(group)?, name)
+    }
+
+    /// The index of a group, unless another has it by now.
+    fn index_of(&self, group: GroupId) -> Option<GroupIndex> {
+        let is_current = group == GroupId::ROOT || self.root.lasting.meters.knows(group);
+        is_current.then(|| group.index())
     }
 
     /// Counts the notes of all elevators that can be entered.

@@ -13,7 +13,7 @@ use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::{Entered, Gate};
 use crate::shared::shard::Shard;
 use crate::sync::yield_now;
-use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Op, Owner, RequestId, Tag};
+use blkmq_core::{GroupIndex, HwQueue, Instant, IoMeta, Op, Owner, RequestId, Tag};
 use std::fmt;
 
 /// How often a busy elevator or pump is tried.
@@ -53,7 +53,7 @@ pub struct Outstanding {
     /// none.
     pub owner: Owner,
     /// The group of the owner.
-    pub group: GroupId,
+    pub group: GroupIndex,
     /// Its driver tag, where it is known: only for a request that the device refused.
     pub tag: Option<Tag>,
     /// The hardware queue by which it left the elevator; `None` before that, or if it is unknown.
@@ -92,7 +92,7 @@ impl fmt::Display for Outstanding {
         }
         let kind = if owner.is_thread() { "thread" } else { "owner" };
         write!(f, ", {kind} {}", owner.number())?;
-        if *group != GroupId::ROOT {
+        if *group != GroupIndex::ROOT {
             write!(f, ", group {}", group.0)?;
         }
         write!(f, ": {place}")?;
@@ -215,7 +215,8 @@ mod tests {
     fn a_request_says_what_who_where_and_for_how_long() {
         let owner = Owner(3);
         let arrived = Instant::from_nanos(5_000_000_000);
-        let meta = IoMeta { owner, group: GroupId(1), arrived, ..IoMeta::new(Op::Read, 4096, 8) };
+        let meta =
+            IoMeta { owner, group: GroupIndex(1), arrived, ..IoMeta::new(Op::Read, 4096, 8) };
         let one = Outstanding { tag: Some(Tag(17)), ..Outstanding::new(&meta, Place::Device) };
         let expected = "read of 8 sectors at 4096, owner 3, group 1: at the device, tag 17";
         assert_eq!(one.to_string(), expected);

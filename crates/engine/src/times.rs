@@ -18,7 +18,7 @@ pub struct QueueTimes {
     pub groups: Vec<(GroupId, [IoTimes; KINDS])>,
     /// How the floors of groups were kept, under a scheduler that keeps floors: judged second by second, by what each group
     /// completed while it had I/Os outstanding. A removed group leaves its counts to the one above it.
-    pub floors: Vec<FloorReport>,
+    pub floors: Vec<(GroupId, FloorReport)>,
     /// Flushes of the device that ended; one of them may serve many requests.
     pub flushes: u64,
     /// Nanoseconds that these were at the device, summed.
@@ -47,7 +47,7 @@ impl QueueTimes {
     /// How the floor of a group was kept; `None` if it never had one.
     #[must_use]
     pub fn floor(&self, group: GroupId) -> Option<&FloorReport> {
-        self.floors.iter().find(|report| report.group == group)
+        self.floors.iter().find(|(id, _)| *id == group).map(|(_, report)| report)
     }
 
     /// Nanoseconds of its floor that a group lacked: half of it for a second is half a second.
@@ -77,8 +77,9 @@ impl<P: Send + 'static> Queue<P> {
         let book = q.hub.lasting.ledger.book();
         (now.flushes, now.flush_time) = book.account.flushes();
         now.busy = book.account.busy();
-        now.groups = book.account.all();
-        now.floors = book.account.floors();
+        let id = |index| q.hub.lasting.meters.id(index);
+        now.groups = book.account.all().into_iter().map(|(at, times)| (id(at), times)).collect();
+        now.floors = book.account.floors().map(|report| (id(report.group), report)).collect();
         now
     }
 

@@ -8,7 +8,7 @@
 //! stays when the queue is changed, under the scheduler that comes next. It has no format; the reader has.
 
 use crate::sync::{Arc, Consumer, Counter, Mutex, MutexGuard, PoisonError, Producer, ring};
-use blkmq_core::{GroupId, Instant, IoFlags, IoMeta, IoResult, Op};
+use blkmq_core::{GroupIndex, Instant, IoFlags, IoMeta, IoResult, Op};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
@@ -46,7 +46,7 @@ pub struct TraceEvent {
     /// The number of the elevator.
     pub elevator: u16,
     /// The group of the I/O.
-    pub group: GroupId,
+    pub group: GroupIndex,
     /// The operation.
     pub op: Op,
     /// Its flags, as the device sees them.
@@ -85,7 +85,7 @@ struct Note {
     arrived: Instant,
     sector: u64,
     sectors: u32,
-    group: GroupId,
+    group: GroupIndex,
     /// 0 if there is none.
     errno: u16,
     op: Op,

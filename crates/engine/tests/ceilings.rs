@@ -3,7 +3,9 @@
 use crate::common;
 
 use blkmq_core::{GroupId, Instant, Limits, Nanos, Op};
-use blkmq_engine::{Config, GroupSpec, GroupTree, Io, IoMax, Queue, Submitter, WriteCache};
+use blkmq_engine::{
+    Config, GroupSpec, GroupTree, Io, IoMax, Queue, Refusal, Submitter, WriteCache,
+};
 use common::{Call, Calls, config, replan, shape};
 
 fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
@@ -76,6 +78,12 @@ impl Bench {
             let next = self.submitters.iter().filter_map(Submitter::next_deadline).min();
             self.now = next.expect("an I/O is still to come").max(self.now + Nanos(1));
         }
+    }
+
+    /// Why an I/O of this group is refused, if it is.
+    fn refusal(&mut self, group: GroupId) -> Option<Refusal> {
+        let io = Io { group, ..Io::new(Op::Read, 0, 8, 0, 0) };
+        self.submitters[0].push(self.now, io).err().map(|refused| refused.why)
     }
 
     fn edit(&mut self, edit: impl FnOnce(&mut GroupTree)) {
@@ -273,9 +281,10 @@ fn the_ceilings_of_a_removed_group_hold_for_its_ios() {
     }
 }
 
-/// A number that is given out again has nothing of the group that had it, and neither have the groups below that one.
+/// Regression test: an id was the index alone, so that I/Os of a removed group were another one's after 1023 additions. An
+/// index that is given out again has nothing of the group that had it, and neither have the groups below that one.
 #[test]
-fn a_number_that_is_given_out_again_begins_anew() {
+fn a_stale_id_is_refused_and_its_index_begins_anew() {
     let mut b = Bench::new(1, &[("p", "/", "riops=1"), ("a", "p", "")]);
     (0..3).for_each(|_| b.submit(0, Op::Read, 0, 8));
     assert_eq!(b.reap(0), 1);
@@ -287,14 +296,18 @@ fn a_number_that_is_given_out_again_begins_anew() {
     });
     assert!(ms(b.wait(0, 2)) >= 1900, "it still counts");
     b.now = now;
-    // Up to the number of `p`.
-    let reused = b.ids[0];
+    // Up to the index of `p`.
+    let stale = b.ids[0];
     b.edit(|tree| {
-        while tree.add("next", "/").expect("one is free") != reused {
+        while tree.add("next", "/").expect("one is free").index() != stale.index() {
             tree.remove("next").expect("just added");
         }
     });
     b.set_max("next", "wiops=1");
+    assert_eq!(b.refusal(stale), Some(Refusal::NoGroup));
+    let other = Bench::new(1, &[("p", "/", ""), ("a", "p", "")]);
+    assert_eq!(b.refusal(other.ids[1]), Some(Refusal::NoGroup), "of another queue");
+    b.ids[0] = b.queue.plan().groups.find("next").expect("there");
     for group in [0, 1] {
         (0..20).for_each(|_| b.submit(0, Op::Read, group, 8));
         assert_eq!(ms(b.wait(0, 20)), 0, "group {group}");

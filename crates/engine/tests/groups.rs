@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use blkmq_core::{GroupId, Instant, IoError, Nanos, Op};
+use blkmq_core::{GroupId, GroupIndex, Instant, IoError, Nanos, Op};
 use blkmq_engine::{Config, GroupSpec, GroupTree, Io, IoMax, Plan, Queue, Submitter};
 use blkmq_sched::{
     Cx, Factory, GroupChange, Observed, Observer, Options, Scheduler, Scope, Shape, none,
@@ -236,9 +236,9 @@ fn schedulers_hear_of_the_tree_when_they_are_built_and_of_every_change() {
         c.options = Options::defaults(&[]);
     });
     let heard = || HEARD.with_borrow_mut(std::mem::take);
-    let (a, b) = (GroupId(1), GroupId(2));
+    let (a, b) = (GroupIndex(1), GroupIndex(2));
     let added = |group, parent, weight| GroupChange::Added { group, parent, weight };
-    assert_eq!(heard(), [added(a, GroupId::ROOT, 100), added(b, a, 100)]);
+    assert_eq!(heard(), [added(a, GroupIndex::ROOT, 100), added(b, a, 100)]);
     let now = Instant::ZERO;
     set(&queue, now, |tree| tree.set_weight("b", 7).expect("there"));
     assert_eq!(heard(), [GroupChange::Weight { group: b, weight: 7 }]);
@@ -246,10 +246,10 @@ fn schedulers_hear_of_the_tree_when_they_are_built_and_of_every_change() {
         tree.remove("b").expect("nothing is below it");
         tree.add("c", "/").expect("free");
     });
-    let c = GroupId(3);
-    assert_eq!(heard(), [GroupChange::Removed { group: b }, added(c, GroupId::ROOT, 100)]);
+    let c = GroupIndex(3);
+    assert_eq!(heard(), [GroupChange::Removed { group: b }, added(c, GroupIndex::ROOT, 100)]);
     // Another depth means another instance of the policy, which knows no groups yet.
     let mut change = queue.set_attribute("queue/nr_requests", "8").expect("possible");
     while !change.step(now) {}
-    assert_eq!(heard(), [added(a, GroupId::ROOT, 100), added(c, GroupId::ROOT, 100)]);
+    assert_eq!(heard(), [added(a, GroupIndex::ROOT, 100), added(c, GroupIndex::ROOT, 100)]);
 }

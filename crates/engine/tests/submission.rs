@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use blkmq_core::{Class, GroupId, HwQueue, Instant, IoFlags, IoPrio, Limits, Nanos, Op};
+use blkmq_core::{Class, HwQueue, Instant, IoFlags, IoPrio, Limits, Nanos, Op};
 use blkmq_engine::{
     Access, Config, ConfigError, Io, NoMerges, Queue, Refusal, Submitter, WriteCache,
 };
@@ -345,7 +345,7 @@ fn s16_15_unlike_ios_do_not_merge_though_contiguous() {
     let unlike = [
         Io { ioprio: idle, ..write(8, 8) },
         Io { write_hint: 3, ..write(8, 8) },
-        Io { group: GroupId(7), ..write(8, 8) },
+        Io { group: common::group(1), ..write(8, 8) },
         Io { flags: IoFlags::FUA, ..write(8, 8) },
         read(8, 8),
     ];
@@ -353,6 +353,7 @@ fn s16_15_unlike_ios_do_not_merge_though_contiguous() {
         for io in unlike {
             let (queue, device, mut sub) = behind_a_full_device(|config| {
                 config.access = access;
+                config.groups = common::two_groups().clone();
                 // Without such a cache FUA would have no effect, and would not prevent merging.
                 config.device.cache = WriteCache::Back { fua: true };
             });

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use blkmq_core::{GroupId, Instant, IoFlags, Nanos, Op, Owner};
+use blkmq_core::{GroupIndex, Instant, IoFlags, Nanos, Op, Owner};
 use blkmq_engine::{Io, IoTimes, Plan, Submitter, WriteCache};
 use blkmq_sched::registry;
 use common::{assert_at_rest, replan, ways};
@@ -12,7 +12,7 @@ const SERVICE: Nanos = Nanos::from_micros(100);
 fn push(submitter: &mut Submitter<u32>, now: Instant, group: u16, n: u64) {
     let op = if n.is_multiple_of(4) { Op::Write } else { Op::Read };
     let io = Io::new(op, (u64::from(group) << 20) | (n * 1024), 8, n, n as u32);
-    let io = Io { owner: Owner(group.into()), group: GroupId(group), ..io };
+    let io = Io { owner: Owner(group.into()), group: common::group(group), ..io };
     submitter.push(now, io).expect("there is credit");
     submitter.flush(now);
 }
@@ -70,7 +70,7 @@ fn every_request_counts_once_however_the_elevator_is_reached() {
             let at = format!("{scheduler} {access} {modes:?}");
             assert_eq!(times.busy_elevators, 0, "{at}");
             for group in [1, 2] {
-                let of = times.group(GroupId(group));
+                let of = times.group(common::group(group));
                 assert_eq!(counts(&of), [150, 50, 0, 0], "{at}");
                 assert_eq!(of.each_ref().map(|it| it.bytes), [150 << 12, 50 << 12, 0, 0], "{at}");
                 assert_adds_up(&of, &at);
@@ -102,7 +102,7 @@ fn each_io_is_a_request_or_merged_into_one_wherever_that_happens() {
                     // Plugs of 1, of 2 and of 3 I/Os: neighbours, but for a gap after each twelve.
                     let sector = (u64::from(group) << 20) | ((n + n / 12) * 8);
                     let io = Io::new(op, sector, 8, n, n as u32);
-                    let io = Io { owner: Owner(group.into()), group: GroupId(group), ..io };
+                    let io = Io { owner: Owner(group.into()), group: common::group(group), ..io };
                     submitter.push(now, io).expect("there is credit");
                     if matches!(n % 6, 0 | 2 | 5) {
                         submitter.flush(now);
@@ -118,7 +118,7 @@ fn each_io_is_a_request_or_merged_into_one_wherever_that_happens() {
             let (times, stats) = (queue.times(), queue.stats());
             let at = format!("{scheduler} {access} {modes:?}");
             for (group, kind) in [(1, 0), (2, 1)] {
-                let of = &times.group(GroupId(group))[kind];
+                let of = &times.group(common::group(group))[kind];
                 assert_eq!(of.ios + of.merged, 120, "{at}: {} requests", of.ios);
                 assert_eq!(of.bytes, 120 << 12, "{at}");
             }
@@ -144,7 +144,7 @@ fn time_is_counted_where_it_passes() {
         turn(&mut submitters, &mut now);
     }
     let times = queue.times();
-    let reads = &times.group(GroupId(1))[0];
+    let reads = &times.group(common::group(1))[0];
     let us = |ns: u64| ns / 1000;
     // The first waits for nothing, and of the others each 100 us longer than the one before.
     assert_eq!(us(reads.device), 8 * 100);
@@ -214,7 +214,9 @@ fn slow_requests_are_listed_with_their_stages() {
     assert_eq!(lost, 0);
     let sums = slow.iter().map(|io| (io.slot.0 + io.policy.0 + io.tag.0 + io.device.0) / 1000);
     assert_eq!(sums.collect::<Vec<_>>(), [300, 400], "the others took less");
-    assert!(slow.iter().all(|io| io.group == GroupId(1) && io.op == Op::Read && io.sectors == 8));
+    assert!(
+        slow.iter().all(|io| io.group == GroupIndex(1) && io.op == Op::Read && io.sectors == 8)
+    );
     assert_eq!(queue.take_slow().0, []);
 }
 
@@ -225,19 +227,19 @@ fn flushes_of_clients_and_of_the_device_are_counted_apart() {
     });
     let mut now = Instant::ZERO;
     for submitter in &mut submitters {
-        let io = Io { group: GroupId(1), ..Io::new(Op::Flush, 0, 0, 1, 1) };
+        let io = Io { group: common::group(1), ..Io::new(Op::Flush, 0, 0, 1, 1) };
         submitter.push(now, io).expect("there is credit");
         submitter.flush(now);
     }
-    let io = Io { flags: IoFlags::FUA, group: GroupId(2), ..Io::new(Op::Write, 8, 8, 2, 2) };
+    let io = Io { flags: IoFlags::FUA, group: common::group(2), ..Io::new(Op::Write, 8, 8, 2, 2) };
     submitters[0].push(now, io).expect("there is credit");
     submitters[0].flush(now);
     while submitters.iter().any(|submitter| submitter.in_flight() > 0) {
         turn(&mut submitters, &mut now);
     }
     let times = queue.times();
-    assert_eq!(counts(&times.group(GroupId(1))), [0, 0, 0, 2]);
-    assert_eq!(counts(&times.group(GroupId(2))), [0, 1, 0, 0]);
+    assert_eq!(counts(&times.group(common::group(1))), [0, 0, 0, 2]);
+    assert_eq!(counts(&times.group(common::group(2))), [0, 1, 0, 0]);
     assert_eq!(times.flushes, queue.stats().flushes.issued);
     assert_eq!(times.flush_time, times.flushes * SERVICE.0);
 }

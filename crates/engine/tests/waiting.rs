@@ -168,6 +168,7 @@ fn groups_may_come_while_i_os_wait_in_staging() {
             c.access = access;
             c.groups = GroupTree::default();
         });
+        it.groups = [GroupId::ROOT; 2];
         let mut now = Instant::from_nanos(1_000_000_000);
         it.push(now, 0, ten(0));
         let mut plan = it.queue.plan();

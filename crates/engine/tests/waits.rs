@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use blkmq_core::{GroupId, Instant, Nanos, Op, Owner};
+use blkmq_core::{GroupIndex, Instant, Nanos, Op, Owner};
 use blkmq_engine::{Io, Queue, Submitter};
 use common::{assert_at_rest, replan};
 
@@ -13,7 +13,7 @@ const B: u16 = 2;
 /// Group `group` reads 4 KiB at a place of its own, through its own submitter.
 fn read(submitters: &mut [Submitter<u32>], now: Instant, group: u16, n: u64) {
     let io = Io::new(Op::Read, (u64::from(group) << 20) | (n * 1024), 8, n, n as u32);
-    let io = Io { owner: Owner(group.into()), group: GroupId(group), ..io };
+    let io = Io { owner: Owner(group.into()), group: common::group(group), ..io };
     let submitter = &mut submitters[usize::from(group) - 1];
     submitter.push(now, io).expect("there is credit");
     submitter.flush(now);
@@ -47,7 +47,7 @@ fn waits(queue: &Queue<u32>) -> Vec<(u16, Option<u16>, u64)> {
 
 /// Nanoseconds for which reads of a group waited before the device, summed over requests.
 fn before_device(queue: &Queue<u32>, group: u16) -> u64 {
-    let reads = &queue.times().group(GroupId(group))[0];
+    let reads = &queue.times().group(common::group(group))[0];
     reads.slot + reads.policy + reads.tag
 }
 
@@ -79,8 +79,8 @@ fn time_is_divided_by_the_requests_at_the_device() {
     finish(&mut submitters, &mut now, SERVICE);
     let all = queue.waits();
     let of = |at: usize| (all[at].waiting.0, all[at].behind, all[at].time);
-    assert_eq!(of(0), (B, Some(GroupId(A)), Nanos(SERVICE.0 / 4 * 3)));
-    assert_eq!(of(1), (B, Some(GroupId(B)), Nanos(SERVICE.0 / 4)));
+    assert_eq!(of(0), (B, Some(GroupIndex(A)), Nanos(SERVICE.0 / 4 * 3)));
+    assert_eq!(of(1), (B, Some(GroupIndex(B)), Nanos(SERVICE.0 / 4)));
     assert_eq!(all.len(), 2);
 }
 
@@ -110,12 +110,12 @@ fn the_time_of_a_group_is_that_in_which_its_io_waited() {
             finish(&mut submitters, &mut now, Nanos::from_millis(2));
             let at = format!("{scheduler}, {nr_requests} slots");
             let all = queue.waits();
-            let of = |group: u16| all.iter().filter(move |wait| wait.waiting == GroupId(group));
+            let of = |group: u16| all.iter().filter(move |wait| wait.waiting == GroupIndex(group));
             let sum: u64 = of(B).map(|wait| wait.time.0).sum();
             assert_eq!(sum, before_device(&queue, B), "{at}: {all:?}");
             assert!(sum > 0, "{at}");
             let behind = |group, other: u16| {
-                let found = of(group).find(|wait| wait.behind == Some(GroupId(other)));
+                let found = of(group).find(|wait| wait.behind == Some(GroupIndex(other)));
                 found.map_or(0, |wait| wait.time.0)
             };
             // Its only I/O never waits behind itself.

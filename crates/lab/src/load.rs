@@ -116,8 +116,8 @@ pub(crate) struct Place {
 pub(crate) struct LoadClient {
     load: Load,
     limits: Limits,
-    /// Groups besides the root; each I/O is of one of them, or of the root.
-    groups: u16,
+    /// The root, and the other groups: each I/O is of one of them.
+    groups: Vec<GroupId>,
     rng: Rng,
     cpu: u64,
     cpus: u64,
@@ -132,7 +132,13 @@ pub(crate) struct LoadClient {
 
 impl LoadClient {
     /// The client of a CPU for a device with these limits.
-    pub(crate) fn new(load: Load, limits: Limits, place: Place, groups: u16, seed: u64) -> Self {
+    pub(crate) fn new(
+        load: Load,
+        limits: Limits,
+        place: Place,
+        groups: Vec<GroupId>,
+        seed: u64,
+    ) -> Self {
         let Place { cpu, cpus, ios, credit } = place;
         Self {
             load: load.within(cpus, &limits),
@@ -192,8 +198,8 @@ impl LoadClient {
         let sectors = parts.take(self.credit as usize).map(|(_, sectors)| sectors).sum();
         let mut io = Io::new(op, sector, sectors, 0, 0);
         io.owner = Owner(self.rng.below(self.load.owners.into()) as u32);
-        if self.groups > 0 {
-            io.group = GroupId(self.rng.below(u64::from(self.groups) + 1) as u16);
+        if self.groups.len() > 1 {
+            io.group = self.groups[self.rng.below(self.groups.len() as u64) as usize];
         }
         if self.load.prios {
             let classes = [Class::None, Class::Realtime, Class::BestEffort, Class::Idle];

@@ -60,7 +60,7 @@ impl Client for Tenant {
         }
         let sector = self.rng.below(self.blocks) * u64::from(self.sectors);
         let io = Io::new(self.op, sector, self.sectors, 0, 0);
-        Want::Io(Io { group: self.group, owner: Owner(self.group.0.into()), ..io })
+        Want::Io(Io { group: self.group, owner: Owner(self.group.index().0.into()), ..io })
     }
 
     fn submitted(&mut self, now: Instant, io: &Io<Payload>) {

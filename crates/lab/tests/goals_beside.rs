@@ -59,7 +59,7 @@ impl Client for Tenant {
         if in_flight >= self.load.depth {
             return Want::Completion;
         }
-        let owner = Owner(self.group.0.into());
+        let owner = Owner(self.group.index().0.into());
         if std::mem::take(&mut self.has_written) {
             let io = Io { flags: IoFlags::SYNC, ..Io::new(Op::Flush, 0, 0, 0, 0) };
             return Want::Io(Io { group: self.group, owner, ..io });

@@ -14,8 +14,6 @@ use blkmq_sched::{Options, registry};
 use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000_000;
-const CLIENT: GroupId = GroupId(1);
-const NEIGHBOUR: GroupId = GroupId(2);
 const REPLICAS: usize = 3;
 const MICRO: Nanos = Nanos(1_000);
 
@@ -71,6 +69,8 @@ struct Flight {
 struct Replica {
     queue: Queue<u32>,
     submitter: Submitter<u32>,
+    client: GroupId,
+    neighbour: GroupId,
     rng: Rng,
     capacity: u64,
     flights: BTreeMap<u64, Flight>,
@@ -102,6 +102,8 @@ impl Replica {
         let device = device.expect("a device");
         let spec = |name: &str| GroupSpec { name: name.into(), ..GroupSpec::default() };
         let groups = GroupTree::of(["client", "neighbour"].map(spec).into()).expect("a tree");
+        let [client, neighbour] =
+            ["client", "neighbour"].map(|name| groups.find(name).expect("there"));
         let capacity = device.shape.limits.capacity;
         let (name, options) = scheduler.split_once(':').unwrap_or((scheduler, ""));
         let factory = registry::find(name).expect("it is registered");
@@ -112,7 +114,7 @@ impl Replica {
             Queue::new(Config { options, ..config.scheduler(factory) }).expect("a possible queue");
         let submitter = queue.submitter().expect("the first");
         let (rng, flights) = (Rng::new(seed), BTreeMap::new());
-        Self { queue, submitter, rng, capacity, flights, noise: 0 }
+        Self { queue, submitter, client, neighbour, rng, capacity, flights, noise: 0 }
     }
 
     fn place(&mut self, sectors: u32) -> u64 {
@@ -122,7 +124,8 @@ impl Replica {
 
     /// Takes a read, or refuses it.
     fn read(&mut self, now: Instant, came: Instant, number: u64, deadline: Deadline) -> bool {
-        let io = Io::new(Op::Read, self.place(8), 8, number, 0).group(CLIENT).deadline(deadline);
+        let io =
+            Io::new(Op::Read, self.place(8), 8, number, 0).group(self.client).deadline(deadline);
         let expected = self.submitter.expects(now, &io).expect("there is a forecast");
         match self.submitter.push(now, io) {
             Ok(()) => {
@@ -161,7 +164,7 @@ impl Replica {
         let (op, most, sectors) = cell.noise;
         while flooded && self.noise < most {
             let io = Io::new(op, self.place(sectors), sectors, u64::MAX, 0);
-            self.submitter.push(now, io.group(NEIGHBOUR)).expect("there is credit");
+            self.submitter.push(now, io.group(self.neighbour)).expect("there is credit");
             self.noise += 1;
         }
         self.submitter.flush(now);

@@ -25,8 +25,9 @@ impl Default for GroupOptions<'_> {
     }
 }
 
-/// A group of a queue, from [`Service::add_group`]. Dropping it removes the group: I/Os that still carry its number
-/// count for its parent, and its limits hold for them until the number is given to another group. If it has child groups, it stays.
+/// A group of a queue, from [`Service::add_group`]. Dropping it removes the group. I/Os that still carry its id
+/// count for its parent, and its limits hold for them, until its index is given to another group: from then on they are
+/// refused ([`Refusal::NoGroup`](blkmq_engine::Refusal::NoGroup)). If it has child groups, it stays.
 ///
 /// The guard keeps the queue alive.
 pub struct GroupGuard<P: Payload> {
@@ -37,7 +38,7 @@ pub struct GroupGuard<P: Payload> {
 }
 
 impl<P: Payload> GroupGuard<P> {
-    /// The number for its I/Os to carry ([`Io::group`](blkmq_engine::Io::group)).
+    /// The id for its I/Os to carry ([`Io::group`](blkmq_engine::Io::group)).
     #[must_use]
     pub fn id(&self) -> GroupId {
         self.id

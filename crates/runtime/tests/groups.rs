@@ -3,7 +3,7 @@
 use crate::common;
 
 use blkmq_core::{GroupId, IoError, Nanos, Op};
-use blkmq_engine::{Config, EditError, GroupError, Io, IoMax};
+use blkmq_engine::{Config, EditError, GroupError, Io, IoMax, Refusal};
 use blkmq_runtime::{GroupGuard, GroupOptions, Service, SubmitError, Unavailable};
 use common::{PUMPS, block_on, null, read};
 use std::sync::Arc;
@@ -59,6 +59,27 @@ fn a_guard_removes_no_other_group_of_its_name() {
         .expect("nothing stands against it");
     drop(guard);
     assert!(service.queue().snapshot().plan.groups.find("a").is_ok());
+}
+
+/// Regression test: the id of a group was its index, which the 1023rd group after it got: a connection that outlived its
+/// tenant was charged to another one, and limited as that one.
+#[test]
+fn an_id_that_its_group_has_outlived_is_refused() {
+    let service = null::<u64>("null,irqmode=0", |_| {});
+    let add = |name: &str| service.add_group(name, &GroupOptions::default()).expect("a free name");
+    let stale = add("first").id();
+    let mut blocking = service.blocking().expect("one place");
+    let mut call = |id| blocking.call(read(0).group(id)).map(|(result, _)| result);
+    assert!(matches!(call(stale), Ok(Ok(()))), "no other group has its index");
+    let next = std::iter::repeat_with(|| add("next")).find(|it| it.id().index() == stale.index());
+    let next = next.expect("indices are given out in a circle");
+    let refused = call(stale).expect_err("it is another one's").into_refused().expect("not lost");
+    assert_eq!(refused.why, Refusal::NoGroup);
+    assert!(call(next.id()).is_ok() && call(GroupId::ROOT).is_ok());
+    let other = null::<u64>("null", |_| {});
+    let id = other.add_group("next", &GroupOptions::default()).expect("a free name").id();
+    assert!(call(id).is_err(), "of another queue");
+    assert_eq!(service.queue().group_io(stale), None);
 }
 
 /// With I/O in flight, from the thread that waits for it.

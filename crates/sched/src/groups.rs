@@ -3,7 +3,7 @@
 //! The engine has the tree with its names and limits; a policy that shares by group keeps its own picture of the tree
 //! from these changes. Every I/O names its group. An I/O that names a removed group belongs to the root.
 
-use blkmq_core::{GroupId, Nanos, Op};
+use blkmq_core::{GroupIndex, Nanos, Op};
 use core::fmt;
 
 /// A rate of I/O, as a part of the time of a device: the parts that its three numbers stand for are added.
@@ -74,23 +74,23 @@ pub enum GroupChange {
     /// A group was added.
     Added {
         /// The new group; not the root, and not an existing one.
-        group: GroupId,
+        group: GroupIndex,
         /// Its parent, which exists.
-        parent: GroupId,
+        parent: GroupIndex,
         /// Its share among its siblings, 1 to 1000.
         weight: u32,
     },
     /// The weight of a group changes from now on.
     Weight {
         /// The group, which exists.
-        group: GroupId,
+        group: GroupIndex,
         /// The new weight, 1 to 1000.
         weight: u32,
     },
     /// The promise to a group changes from now on. A new group has no guarantee.
     Guarantee {
         /// The group, which exists.
-        group: GroupId,
+        group: GroupIndex,
         /// Its floor and its ceiling.
         guarantee: Guarantee,
     },
@@ -98,7 +98,7 @@ pub enum GroupChange {
     /// the parent (to the root, where the policy has forgotten the parent).
     Removed {
         /// The removed group.
-        group: GroupId,
+        group: GroupIndex,
     },
 }
 
@@ -122,7 +122,7 @@ impl About {
     /// I/O of `group`.
     #[inline]
     #[must_use]
-    pub const fn new(group: GroupId, op: Op, sync: bool) -> Self {
+    pub const fn new(group: GroupIndex, op: Op, sync: bool) -> Self {
         let direction = match op {
             Op::Read => Direction::Read,
             Op::Discard => Direction::Discard,
@@ -134,8 +134,8 @@ impl About {
     /// The group.
     #[inline]
     #[must_use]
-    pub const fn group(self) -> GroupId {
-        GroupId((self.0 >> 3) as u16)
+    pub const fn group(self) -> GroupIndex {
+        GroupIndex((self.0 >> 3) as u16)
     }
 
     /// The direction.

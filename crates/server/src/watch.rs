@@ -86,7 +86,7 @@ fn log_slow(shared: &Shared, disk: usize) {
 /// The export that a request came from.
 fn name(exports: &Table, disk: usize, io: &SlowIo) -> String {
     let mut all = exports.all().filter(|export| export.disk == disk);
-    let of = all.find(|export| export.group.id() == io.group);
+    let of = all.find(|export| export.group.id().index() == io.group);
     of.map_or_else(
         || "an export that is gone".to_owned(),
         |it| format!("export '{}'", it.info.name),
@@ -144,12 +144,12 @@ fn log_old(shared: &Shared, disk: usize, next: &mut Nanos) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blkmq::{GroupId, Op};
+    use blkmq::{GroupIndex, Op};
 
     #[test]
     fn a_slow_io_says_where_its_time_went() {
         let io = SlowIo {
-            group: GroupId(1),
+            group: GroupIndex(1),
             op: Op::Read,
             sector: 64,
             sectors: 8,

@@ -7,7 +7,7 @@
 //! The CPU of a record is the number of the elevator, its process the group, under the name that the caller has for it.
 
 use crate::record::{self, Act, Record, category};
-use blkmq_core::{GroupId, Instant, Nanos, SECTOR_SIZE};
+use blkmq_core::{GroupIndex, Instant, Nanos, SECTOR_SIZE};
 use blkmq_engine::{TraceEvent, TraceWhat};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap};
@@ -27,7 +27,7 @@ pub struct Stream {
     /// Records so far, by elevator.
     written: Vec<u32>,
     /// Groups whose names are written.
-    named: BTreeSet<GroupId>,
+    named: BTreeSet<GroupIndex>,
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Stream {
     pub fn write(
         &mut self,
         order: Order,
-        mut name: impl FnMut(GroupId) -> String,
+        mut name: impl FnMut(GroupIndex) -> String,
         out: &mut Vec<u8>,
     ) {
         while let Some(Reverse(first)) = self.waiting.peek() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn event(us: u64, elevator: u16, what: TraceWhat) -> TraceEvent {
-        let (group, flags) = (GroupId(7), IoFlags::SYNC);
+        let (group, flags) = (GroupIndex(7), IoFlags::SYNC);
         TraceEvent {
             at: at(us),
             what,
@@ -206,7 +206,7 @@ mod tests {
             stream.push(event(us, elevator, what));
         }
         let mut out = Vec::new();
-        let name = |group: GroupId| format!("group {}", group.0);
+        let name = |group: GroupIndex| format!("group {}", group.0);
         stream.write(Order::Until(at(100_009)), name, &mut out);
         assert_eq!(told(&out), [(5, 1, 1, None), (5, 1, 2, Some(Act::Queue))]);
         stream.write(Order::Until(at(100_010)), name, &mut out);

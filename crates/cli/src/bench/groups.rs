@@ -6,7 +6,7 @@ use crate::plan::runs::ThreadSpec;
 use crate::plan::{Plan, StatsChoice};
 use crate::report::group::{GroupResult, Groups, Waited};
 use crate::report::model::{OpTimes, Shared};
-use blkmq_core::GroupId;
+use blkmq_core::{GroupId, GroupIndex};
 use blkmq_engine::{GroupTree, Queue, QueueTimes, Wait};
 use blkmq_sched::{FloorCause, FloorReport, GroupStats, Reading};
 use std::collections::BTreeMap;
@@ -73,8 +73,8 @@ fn add_below(tree: &GroupTree, parent: usize, found: &mut Vec<(GroupId, GroupRes
 
 /// Gives each group the times for which it waited.
 fn add_waits(waits: &[Wait], found: &mut [(GroupId, GroupResult)]) {
-    let places: BTreeMap<GroupId, usize> =
-        found.iter().enumerate().map(|(at, (id, _))| (*id, at)).collect();
+    let places: BTreeMap<GroupIndex, usize> =
+        found.iter().enumerate().map(|(at, (id, _))| (id.index(), at)).collect();
     for Wait { waiting, behind, time } in waits {
         // No group is removed in a run.
         let behind = behind.and_then(|id| places.get(&id).copied());
@@ -111,7 +111,7 @@ fn floor(groups: &GroupTree, id: GroupId, times: &QueueTimes) -> Vec<(String, Re
     if !has_floor {
         return Vec::new();
     }
-    let report = times.floor(id).copied().unwrap_or_else(|| FloorReport::new(id));
+    let report = times.floor(id).copied().unwrap_or_else(|| FloorReport::new(id.index()));
     let mut all = vec![
         ("floor_short_time".to_owned(), report.short.0),
         ("floor_seconds".to_owned(), report.seconds),

@@ -7,7 +7,7 @@ use super::Elevator;
 use crate::GroupTree;
 use crate::groups::{MAX_GROUPS, micros};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Lever, Mutex, Ordering, PoisonError};
-use blkmq_core::{GroupId, Instant, IoMeta, Nanos, RequestId, SECTOR_SIZE};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, RequestId, SECTOR_SIZE};
 use blkmq_sched::goals::{Member, STEP, Sight};
 use blkmq_sched::{Capacity, GoalReport, Goals, Requests, Taken};
 
@@ -26,7 +26,7 @@ impl GoalsStatus {
     /// A line for each goal, and one for the bounds, with the names of `groups`.
     #[must_use]
     pub fn lines(&self, groups: &GroupTree) -> Vec<String> {
-        let name = |id: GroupId| groups.get(id).map_or("/", |group| &group.name);
+        let name = |index: GroupIndex| groups.at(index).map_or("/", |group| &group.name);
         let line = |it: &GoalReport| {
             format!(
                 "{} {}={} state={} p99={} windows={} missed={} best={}",
@@ -92,7 +92,7 @@ impl Board {
     }
 
     /// Returns whether the requests of `group` are shortened.
-    pub(crate) fn shortens(&self, group: GroupId) -> bool {
+    pub(crate) fn shortens(&self, group: GroupIndex) -> bool {
         let word = self.0.shortened.get(usize::from(group.0) / 64);
         word.is_some_and(|word| word.load(Ordering::Relaxed) >> (group.0 % 64) & 1 == 1)
     }
@@ -103,7 +103,7 @@ impl Board {
 
     fn set_shortened(&self, goals: &Goals) {
         for (word, of) in self.0.shortened.iter().enumerate() {
-            let bit = |at: u16| goals.shortens(GroupId(word as u16 * 64 + at));
+            let bit = |at: u16| goals.shortens(GroupIndex(word as u16 * 64 + at));
             let bits = (0..64).fold(0, |bits, at| bits | u64::from(bit(at)) << at);
             of.store(bits, Ordering::Relaxed);
         }
@@ -324,7 +324,7 @@ impl Elevator {
     }
 
     /// Returns whether the requests of `group` are shortened.
-    pub(super) fn shortens(&self, group: GroupId) -> bool {
+    pub(super) fn shortens(&self, group: GroupIndex) -> bool {
         self.keeper().is_some_and(|keeper| keeper.goals.shortens(group))
     }
 }

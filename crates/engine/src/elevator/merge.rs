@@ -161,7 +161,7 @@ pub(crate) fn joined(rq: &IoMeta, io: &IoMeta, kind: Kind) -> IoMeta {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use blkmq_core::{Class, GroupId, Instant, IoPrio, Rng};
+    use blkmq_core::{Class, GroupIndex, Instant, IoPrio, Rng};
 
     fn io(sector: u64, sectors: u32) -> IoMeta {
         IoMeta::new(Op::Write, sector, sectors)
@@ -283,7 +283,7 @@ mod tests {
         for other in [
             IoMeta { ioprio: rt, ..io(8, 8) },
             IoMeta { write_hint: 2, ..io(8, 8) },
-            IoMeta { group: GroupId(1), ..io(8, 8) },
+            IoMeta { group: GroupIndex(1), ..io(8, 8) },
             IoMeta { op: Op::Read, ..io(8, 8) },
         ] {
             assert_eq!(fit(&limits, &rq, &other), Fit::No, "{other:?}");

@@ -15,7 +15,7 @@
 
 use super::Elevator;
 use crate::groups::WaitSums;
-use blkmq_core::{GroupId, Instant, Nanos, Rng};
+use blkmq_core::{GroupIndex, Instant, Nanos, Rng};
 
 /// A stretch as long as this is looked at in any case.
 const LONG: Nanos = Nanos::from_millis(1);
@@ -41,7 +41,7 @@ struct Crowd {
     /// By group.
     by_group: Vec<Present>,
     /// The groups that are there.
-    groups: Vec<GroupId>,
+    groups: Vec<GroupIndex>,
     /// How many of them wait.
     waiting: u64,
     /// All requests that were seen, and those at the device.
@@ -50,7 +50,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn of(&mut self, group: GroupId) -> &mut Present {
+    fn of(&mut self, group: GroupIndex) -> &mut Present {
         let at = usize::from(group.0);
         if self.by_group.len() <= at {
             self.grow(at + 1);
@@ -72,7 +72,7 @@ impl Crowd {
 
     /// An I/O of the group waits.
     #[inline]
-    fn waits(&mut self, group: GroupId) {
+    fn waits(&mut self, group: GroupIndex) {
         let present = self.of(group);
         let is_first = !std::mem::replace(&mut present.waits, true);
         self.waiting += u64::from(is_first);
@@ -80,7 +80,7 @@ impl Crowd {
 
     /// A request of the group is at the device.
     #[inline]
-    fn is_at_device(&mut self, group: GroupId) {
+    fn is_at_device(&mut self, group: GroupIndex) {
         self.of(group).at_device += 1;
         self.at_device += 1;
     }
@@ -104,7 +104,7 @@ impl Crowd {
             self.divide(time);
         }
         let Self { by_group, groups, .. } = &*self;
-        let of = |group: &GroupId| by_group[usize::from(group.0)];
+        let of = |group: &GroupIndex| by_group[usize::from(group.0)];
         for waiting in groups.iter().filter(|group| of(group).waits) {
             if self.at_device == 0 {
                 sums.add(*waiting, None, time);
@@ -197,7 +197,7 @@ impl Elevator {
     pub(super) fn account_waits(
         &mut self,
         time: u64,
-        staged: impl FnOnce(&mut dyn FnMut(GroupId)),
+        staged: impl FnOnce(&mut dyn FnMut(GroupIndex)),
     ) {
         let Self { watch, requests, chains, lobby, .. } = self;
         let Some(times) = watch.as_mut().and_then(|watch| watch.times.as_mut()) else { return };
@@ -234,8 +234,8 @@ mod tests {
         // The second time shows that nothing is left of the first.
         for _ in 0..2 {
             sums = WaitSums::default();
-            waiting.iter().for_each(|group| crowd.waits(GroupId(*group)));
-            at_device.iter().for_each(|group| crowd.is_at_device(GroupId(*group)));
+            waiting.iter().for_each(|group| crowd.waits(GroupIndex(*group)));
+            at_device.iter().for_each(|group| crowd.is_at_device(GroupIndex(*group)));
             crowd.charge(time, &mut sums);
         }
         all(&sums)

@@ -2,6 +2,7 @@
 
 use super::promise::Promise;
 use super::tree::{Group, GroupTree};
+use blkmq_core::GroupId;
 use blkmq_sched::{FloorReport, FloorState, Rate};
 
 /// The whole of a floor.
@@ -39,9 +40,9 @@ impl GroupTree {
     /// A line for each group whose floor was missed, with the cause of most of the missed seconds, from reports such as
     /// [`QueueTimes::floors`](crate::QueueTimes::floors).
     #[must_use]
-    pub fn missed_floors(&self, reports: &[FloorReport]) -> Vec<String> {
-        let lines = reports.iter().filter_map(|report| {
-            let group = self.get(report.group)?;
+    pub fn missed_floors(&self, reports: &[(GroupId, FloorReport)]) -> Vec<String> {
+        let lines = reports.iter().filter_map(|(id, report)| {
+            let group = self.get(*id)?;
             line(group, &group.promise.floor()?, report)
         });
         lines.collect()
@@ -76,10 +77,11 @@ mod tests {
             let _ = tree.add("b", "/");
             let none = Promise::default();
             tree.set_promise("b", none.set(words).expect("right")).expect("there");
-            let mut report = FloorReport::new(tree.find("b").expect("there"));
+            let id = tree.find("b").expect("there");
+            let mut report = FloorReport::new(id.index());
             (report.seconds, report.missed, report.least) = (30, 12, 6_500);
             counts(&mut report);
-            tree.missed_floors(&[report])
+            tree.missed_floors(&[(id, report)])
         };
         let by = |cause: FloorCause| move |it: &mut FloorReport| it.causes[cause as usize] = 12;
         let lines = tell(&mut tree, "reserve_iops=200", &by(FloorCause::Device));

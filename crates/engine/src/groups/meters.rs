@@ -4,16 +4,16 @@
 //! group above, one after the other, and is counted by each when it arrives there. So an I/O that waits has used up nothing of
 //! the meters behind, and does not delay I/Os that meet only these.
 //!
-//! A group that is removed leaves its ceilings and its place in the tree to the I/Os that carry its number, until the
-//! number is given to another group.
+//! A group that is removed leaves its ceilings and its place in the tree to the I/Os that carry its id, until its index is
+//! given to another group. From then on the id is stale, and I/Os with it are refused.
 
 use super::bounds::MAX_GROUPS;
 use super::burst::Burst;
 use super::limits::IoMax;
 use super::tree::GroupTree;
 use crate::sync::meter::{Booking, Meter, SLACK};
-use crate::sync::{AtomicBool, AtomicU16, OnceLock, Ordering};
-use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};
+use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
+use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};
 
 /// A limit: the rate over a long time, with the credit of a burst as its slack, and the rate during a burst.
 struct Ceiling {
@@ -25,10 +25,13 @@ struct Ceiling {
 /// The ceilings of a group, in the order of [`IoMax::rates`].
 struct Ceilings([Ceiling; 6]);
 
+/// In the place of an index that no group has had: a generation that no id has, below the root.
+const NO_GENERATION: u64 = u64::MAX << u16::BITS;
+
 /// The place of a group among the others.
 struct Place {
-    /// The group above.
-    parent: AtomicU16,
+    /// The generation of the group that has this index, or had it last, and below it the index of the group above.
+    group: AtomicU64,
     /// Made when the group gets its first limit, and kept for the life of the queue.
     ceilings: OnceLock<Box<Ceilings>>,
 }
@@ -44,9 +47,8 @@ pub(crate) struct Meters {
 
 impl Meters {
     pub(crate) fn new() -> Self {
-        let place =
-            |_| Place { parent: AtomicU16::new(GroupId::ROOT.0), ceilings: OnceLock::new() };
-        Self { any: AtomicBool::new(false), groups: (0..=MAX_GROUPS).map(place).collect() }
+        let groups = (0..=MAX_GROUPS).map(|_| Place::new()).collect();
+        Self { any: AtomicBool::new(false), groups }
     }
 
     /// Does any group have limits? A plain load.
@@ -55,20 +57,36 @@ impl Meters {
         self.any.load(Ordering::Relaxed)
     }
 
+    /// Returns whether a group of this queue has the id, or had it and left its index to no other group. The root has none
+    /// that could be stale.
+    #[inline]
+    pub(crate) fn knows(&self, id: GroupId) -> bool {
+        let place = self.groups.get(usize::from(id.index().0));
+        place.is_some_and(|place| place.generation() == id.generation())
+    }
+
+    /// The id of the group that has this index, or had it last.
+    pub(crate) fn id(&self, index: GroupIndex) -> GroupId {
+        match index {
+            GroupIndex::ROOT => GroupId::ROOT,
+            _ => GroupId::new(index, self.groups[usize::from(index.0)].generation()),
+        }
+    }
+
     /// Sets the limits and parents of `new`, which follows on `old`. True if I/Os may wait for a limit that has changed:
     /// then the caller has all submitters look again. One thread at a time.
     pub(crate) fn set(&self, now: Instant, old: &GroupTree, new: &GroupTree) -> bool {
         let mut has_changed = false;
         for group in new.iter() {
-            let place = &self.groups[usize::from(group.id.0)];
-            let before = old.get(group.id).filter(|before| before.name == group.name);
+            let place = &self.groups[usize::from(group.id.index().0)];
+            let before = old.get(group.id);
             let is_another = before.is_none_or(|before| before.max != group.max);
             has_changed |= is_another && place.is_limited();
             if before.is_none() {
-                self.leave(group.id, new);
+                self.leave(group.id.index(), new);
                 place.set_max(now, &IoMax::default());
             }
-            place.parent.store(group.parent.0, Ordering::Relaxed);
+            place.set(group.id.generation(), group.parent.index());
             place.set_max(now, &group.max);
         }
         let any = self.groups.iter().any(Place::is_limited);
@@ -76,25 +94,25 @@ impl Meters {
         has_changed
     }
 
-    /// The number `id` is given to another group: groups that were below the one that had it, and are gone as well, are
-    /// below its parent from now on.
-    fn leave(&self, id: GroupId, new: &GroupTree) {
-        let parent = self.groups[usize::from(id.0)].parent.load(Ordering::Relaxed);
-        for (other, place) in (0..).map(GroupId).zip(&self.groups) {
-            if place.parent.load(Ordering::Relaxed) == id.0 && new.get(other).is_none() {
-                place.parent.store(parent, Ordering::Relaxed);
+    /// The index is given to another group: groups that were below the one that had it, and are gone as well, are below
+    /// its parent from now on.
+    fn leave(&self, index: GroupIndex, new: &GroupTree) {
+        let parent = self.groups[usize::from(index.0)].parent();
+        for (other, place) in (0..).map(GroupIndex).zip(&self.groups) {
+            if place.parent() == index && new.at(other).is_none() {
+                place.set(place.generation(), parent);
             }
         }
     }
 
     /// The place of `group`, and those above it up to below the root. While the tree is being changed the way up may be
     /// wrong, but it ends.
-    fn way_up(&self, group: GroupId) -> impl Iterator<Item = (GroupId, &Place)> {
-        let place = |id: GroupId| {
-            let place = self.groups.get(usize::from(id.0)).filter(|_| id != GroupId::ROOT)?;
+    fn way_up(&self, group: GroupIndex) -> impl Iterator<Item = (GroupIndex, &Place)> {
+        let place = |id: GroupIndex| {
+            let place = self.groups.get(usize::from(id.0)).filter(|_| id != GroupIndex::ROOT)?;
             Some((id, place))
         };
-        let up = move |of: &(GroupId, &Place)| place(GroupId(of.1.parent.load(Ordering::Relaxed)));
+        let up = move |of: &(GroupIndex, &Place)| place(of.1.parent());
         std::iter::successors(place(group), up).take(MAX_GROUPS.into())
     }
 
@@ -143,7 +161,7 @@ impl Meters {
 /// The meter at which an I/O waits on its way up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stand {
-    group: GroupId,
+    group: GroupIndex,
     /// Its place among the meters for the I/O.
     meter: usize,
     booking: Booking,
@@ -157,6 +175,23 @@ impl Stand {
 }
 
 impl Place {
+    fn new() -> Self {
+        Self { group: AtomicU64::new(NO_GENERATION), ceilings: OnceLock::new() }
+    }
+
+    fn set(&self, generation: u64, parent: GroupIndex) {
+        let group = generation << u16::BITS | u64::from(parent.0);
+        self.group.store(group, Ordering::Relaxed);
+    }
+
+    fn generation(&self) -> u64 {
+        self.group.load(Ordering::Relaxed) >> u16::BITS
+    }
+
+    fn parent(&self) -> GroupIndex {
+        GroupIndex(self.group.load(Ordering::Relaxed) as u16)
+    }
+
     fn set_max(&self, now: Instant, max: &IoMax) {
         if max.is_limited() {
             self.ceilings.get_or_init(|| Box::new(Ceilings::new())).set(now, max);
@@ -248,7 +283,7 @@ mod tests {
     }
 
     fn io(tree: &GroupTree, op: Op, group: &str) -> IoMeta {
-        IoMeta { group: tree.find(group).expect("there"), ..IoMeta::new(op, 0, 8) }
+        IoMeta { group: tree.find(group).expect("there").index(), ..IoMeta::new(op, 0, 8) }
     }
 
     /// How many I/Os like `io` go within a second.
@@ -274,7 +309,7 @@ mod tests {
             !meters.limit(&io(&tree, Op::Read, "c")) && meters.limit(&io(&tree, Op::Flush, "b"))
         );
         assert!(!meters.limit(&IoMeta::new(Op::Read, 0, 8)), "the root has none");
-        let unknown = IoMeta { group: GroupId(u16::MAX), ..IoMeta::new(Op::Read, 0, 8) };
+        let unknown = IoMeta { group: GroupIndex(u16::MAX), ..IoMeta::new(Op::Read, 0, 8) };
         assert_eq!(goes(&meters, Instant::ZERO, &unknown), Instant::ZERO);
     }
 

@@ -8,7 +8,7 @@
 
 use super::times::{Account, Counted};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
-use blkmq_core::{GroupId, Nanos};
+use blkmq_core::{GroupIndex, Nanos};
 use blkmq_sched::{
     Floors, GroupChange, GroupIo, GroupStats, Note, Reading, StatsLevel, Tallies, Tally,
 };
@@ -92,14 +92,14 @@ impl Ledger {
     }
 
     /// The I/O of a group and of all groups below it.
-    pub(crate) fn io(&self, group: GroupId) -> Option<GroupIo> {
+    pub(crate) fn io(&self, group: GroupIndex) -> Option<GroupIo> {
         let mut book = self.book();
         book.count();
         book.stats.io(group)
     }
 
     /// A statistic of a group, as far as it is counted.
-    pub(crate) fn read(&self, group: GroupId, name: &str) -> Option<Reading> {
+    pub(crate) fn read(&self, group: GroupIndex, name: &str) -> Option<Reading> {
         let mut book = self.book();
         book.count();
         book.stats.read(group, name)

@@ -6,7 +6,7 @@
 
 use super::latency::Latencies;
 use super::waits::{Wait, WaitSums};
-use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op};
 use blkmq_sched::{FloorReport, GroupChange};
 
 /// The kinds of I/O that are counted apart: reads, writes (of zeroes, too), discards and bare flushes.
@@ -83,7 +83,7 @@ impl IoTimes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlowIo {
     /// Its group.
-    pub group: GroupId,
+    pub group: GroupIndex,
     /// The operation.
     pub op: Op,
     /// The first sector.
@@ -129,7 +129,7 @@ pub(crate) struct Counted {
 
 impl Counted {
     #[inline]
-    fn of(&mut self, group: GroupId, kind: usize) -> &mut IoTimes {
+    fn of(&mut self, group: GroupIndex, kind: usize) -> &mut IoTimes {
         let at = usize::from(group.0) * KINDS + kind;
         if self.by_kind.get(at).is_none_or(Option::is_none) {
             self.begin(at);
@@ -196,9 +196,9 @@ impl Counted {
 pub(crate) struct Account {
     by_kind: Vec<Option<Box<IoTimes>>>,
     /// By group: where the numbers of a removed one go; `None` for a group that is there.
-    heirs: Vec<Option<GroupId>>,
+    heirs: Vec<Option<GroupIndex>>,
     /// By group: the group above it.
-    parents: Vec<GroupId>,
+    parents: Vec<GroupIndex>,
     /// By group: how its floor was kept; `None` if it never had one.
     floors: Vec<Option<FloorReport>>,
     slow: Vec<SlowIo>,
@@ -216,7 +216,7 @@ impl Account {
             GroupChange::Added { group, parent, .. } => {
                 let at = usize::from(group.0);
                 if self.parents.len() <= at {
-                    self.parents.resize(at + 1, GroupId::ROOT);
+                    self.parents.resize(at + 1, GroupIndex::ROOT);
                     self.heirs.resize(at + 1, None);
                 }
                 (self.parents[at], self.heirs[at]) = (parent, None);
@@ -242,7 +242,7 @@ impl Account {
     }
 
     /// The group that has the numbers of `group`.
-    fn heir(&self, group: GroupId) -> GroupId {
+    fn heir(&self, group: GroupIndex) -> GroupIndex {
         let mut group = group;
         // A removed group is below another, so this ends.
         for _ in 0..=self.heirs.len() {
@@ -254,7 +254,7 @@ impl Account {
         group
     }
 
-    fn of(&mut self, group: GroupId, kind: usize) -> &mut IoTimes {
+    fn of(&mut self, group: GroupIndex, kind: usize) -> &mut IoTimes {
         let at = usize::from(self.heir(group).0) * KINDS + kind;
         if self.by_kind.len() <= at {
             self.by_kind.resize_with(at + 1, || None);
@@ -271,8 +271,8 @@ impl Account {
     }
 
     /// How the floors of groups were kept.
-    pub(crate) fn floors(&self) -> Vec<FloorReport> {
-        self.floors.iter().flatten().copied().collect()
+    pub(crate) fn floors(&self) -> impl Iterator<Item = FloorReport> + '_ {
+        self.floors.iter().flatten().copied()
     }
 
     /// Moves the counts of elevator number `shard` here.
@@ -281,7 +281,7 @@ impl Account {
             if let Some(times) = times
                 && (times.ios > 0 || times.merged > 0)
             {
-                self.of(GroupId((at / KINDS) as u16), at % KINDS).take(times);
+                self.of(GroupIndex((at / KINDS) as u16), at % KINDS).take(times);
             }
         }
         let room = MOST_SLOW - self.slow.len();
@@ -300,13 +300,14 @@ impl Account {
     }
 
     /// The numbers of each group that has any, without those of the groups below it.
-    pub(crate) fn all(&self) -> Vec<(GroupId, [IoTimes; KINDS])> {
+    pub(crate) fn all(&self) -> Vec<(GroupIndex, [IoTimes; KINDS])> {
         let chunks = self.by_kind.chunks(KINDS).enumerate();
         let some = chunks.filter(|(_, kinds)| kinds.iter().any(Option::is_some));
         let of = |kinds: &[Option<Box<IoTimes>>], kind: usize| {
             kinds.get(kind).and_then(|times| times.as_deref().cloned()).unwrap_or_default()
         };
-        let group = |(at, kinds)| (GroupId(at as u16), std::array::from_fn(|kind| of(kinds, kind)));
+        let group =
+            |(at, kinds)| (GroupIndex(at as u16), std::array::from_fn(|kind| of(kinds, kind)));
         some.map(group).collect()
     }
 
@@ -336,12 +337,12 @@ mod tests {
     use super::*;
 
     fn added(group: u16, parent: u16) -> GroupChange {
-        GroupChange::Added { group: GroupId(group), parent: GroupId(parent), weight: 100 }
+        GroupChange::Added { group: GroupIndex(group), parent: GroupIndex(parent), weight: 100 }
     }
 
     fn one(account: &mut Account, group: u16, op: Op) {
         let mut counted = Counted::default();
-        let io = IoMeta { group: GroupId(group), ..IoMeta::new(op, 0, 8) };
+        let io = IoMeta { group: GroupIndex(group), ..IoMeta::new(op, 0, 8) };
         counted.completed(&io, 4096, false, Spent { slot: 1, policy: 2, tag: 3, device: 4 });
         counted.merged(&io, 1);
         account.take(0, &mut counted);
@@ -371,13 +372,13 @@ mod tests {
         account.regroup(added(1, 0));
         account.regroup(added(2, 1));
         one(&mut account, 2, Op::Read);
-        account.regroup(GroupChange::Removed { group: GroupId(2) });
+        account.regroup(GroupChange::Removed { group: GroupIndex(2) });
         one(&mut account, 2, Op::Read);
         assert_eq!(account.all()[0].1[0].ios, 2);
-        account.regroup(GroupChange::Removed { group: GroupId(1) });
+        account.regroup(GroupChange::Removed { group: GroupIndex(1) });
         one(&mut account, 2, Op::Read);
         let all = account.all();
-        assert_eq!((all.len(), all[0].0, all[0].1[0].ios), (1, GroupId::ROOT, 3));
+        assert_eq!((all.len(), all[0].0, all[0].1[0].ios), (1, GroupIndex::ROOT, 3));
     }
 
     #[test]
@@ -386,13 +387,13 @@ mod tests {
         (1..4).for_each(|group| account.regroup(added(group, (group == 2).into())));
         let wait = |account: &mut Account, waiting: u16, behind: u16| {
             let mut counted = Counted::default();
-            counted.waits.add(GroupId(waiting), Some(GroupId(behind)), 10);
+            counted.waits.add(GroupIndex(waiting), Some(GroupIndex(behind)), 10);
             account.take(0, &mut counted);
             account.take(0, &mut counted);
         };
         wait(&mut account, 2, 3);
         wait(&mut account, 3, 2);
-        account.regroup(GroupChange::Removed { group: GroupId(2) });
+        account.regroup(GroupChange::Removed { group: GroupIndex(2) });
         wait(&mut account, 2, 3);
         wait(&mut account, 3, 2);
         let all = account.waits().into_iter();

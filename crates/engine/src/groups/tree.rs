@@ -4,7 +4,8 @@ use super::bounds::{MAX_GROUPS, MAX_NAME, MAX_WEIGHT};
 use super::error::GroupError;
 use super::limits::IoMax;
 use super::promise::Promise;
-use blkmq_core::GroupId;
+use crate::sync::GlobalCount;
+use blkmq_core::{GroupId, GroupIndex};
 use blkmq_sched::GroupChange;
 use blkmq_sched::goals::Member;
 
@@ -14,7 +15,7 @@ pub(crate) const DEFAULT_WEIGHT: u32 = 100;
 /// A group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// Its number, which I/Os carry.
+    /// Its id, which I/Os carry.
     pub id: GroupId,
     /// Its name, unique in its tree.
     pub name: String,
@@ -33,8 +34,8 @@ pub struct Group {
 pub struct GroupTree {
     /// Parents before children.
     groups: Vec<Group>,
-    /// The number given out last. Numbers are given out in a circle, so that a number is not reused soon.
-    last: u16,
+    /// The index given out last. Indices are given out in a circle, so that one is not reused soon.
+    last: GroupIndex,
 }
 
 /// Converts a weight of cgroup v2's `io.weight`, 1 to 10000 with 100 as the default, to the range 1 to 1000:
@@ -134,13 +135,19 @@ impl GroupTree {
         self.groups.is_empty()
     }
 
-    /// The group with that number; `None` for the root and for a group that is gone. O(groups).
+    /// The group with that id; `None` for the root and for a group that is gone. O(groups).
     #[must_use]
     pub fn get(&self, id: GroupId) -> Option<&Group> {
-        self.groups.iter().find(|group| group.id == id)
+        self.at(id.index()).filter(|group| group.id == id)
     }
 
-    /// The number of the group called `name`; `/` is the root. O(groups).
+    /// The group with that index at present, as reports name it; `None` for the root and where there is none. O(groups).
+    #[must_use]
+    pub fn at(&self, index: GroupIndex) -> Option<&Group> {
+        self.groups.iter().find(|group| group.id.index() == index)
+    }
+
+    /// The id of the group called `name`; `/` is the root. O(groups).
     ///
     /// # Errors
     /// If no group has that name.
@@ -180,18 +187,19 @@ impl GroupTree {
             return Err(GroupError::Exists(name.into()));
         }
         let parent = self.find(parent)?;
-        let id = self.free_id().ok_or(GroupError::Full)?;
-        self.last = id.0;
+        static GROUPS: GlobalCount = GlobalCount::new(0);
+        self.last = self.free_index().ok_or(GroupError::Full)?;
+        let id = GroupId::new(self.last, GROUPS.take_one());
         let (weight, max) = (DEFAULT_WEIGHT, IoMax::default());
         let promise = Promise::default();
         self.groups.push(Group { id, name: name.into(), parent, weight, max, promise });
         Ok(id)
     }
 
-    fn free_id(&self) -> Option<GroupId> {
-        let after = (self.last..MAX_GROUPS).map(|id| id + 1);
-        let mut ids = after.chain(1..=self.last).map(GroupId);
-        ids.find(|id| self.get(*id).is_none())
+    fn free_index(&self) -> Option<GroupIndex> {
+        let last = self.last.0;
+        let mut indices = (last + 1..=MAX_GROUPS).chain(1..=last).map(GroupIndex);
+        indices.find(|index| self.at(*index).is_none())
     }
 
     /// Gives a group a weight.
@@ -251,8 +259,8 @@ impl GroupTree {
     /// The groups as the controller of latency goals and the account of floors know them.
     pub(crate) fn members(&self) -> Vec<Member> {
         let member = |group: &Group| Member {
-            group: group.id,
-            parent: group.parent,
+            group: group.id.index(),
+            parent: group.parent.index(),
             weight: group.weight,
             goal: group.promise.goal,
             reserve: group.promise.guarantee.reserve,
@@ -262,19 +270,15 @@ impl GroupTree {
 
     /// The changes that turn a scheduler's picture of this tree into one of `to`, in order.
     pub(crate) fn changes(&self, to: &Self) -> Vec<GroupChange> {
-        let is_in = |tree: &Self, group: &Group| {
-            // A group with another name or parent has only the number in common.
-            tree.get(group.id)
-                .is_some_and(|other| other.name == group.name && other.parent == group.parent)
-        };
         let mut changes = Vec::new();
         // Children first.
-        for gone in self.groups.iter().rev().filter(|group| !is_in(to, group)) {
-            changes.push(GroupChange::Removed { group: gone.id });
+        for gone in self.groups.iter().rev().filter(|group| to.get(group.id).is_none()) {
+            changes.push(GroupChange::Removed { group: gone.id.index() });
         }
-        for &Group { id: group, parent, weight, promise, .. } in &to.groups {
+        for &Group { id, parent, weight, promise, .. } in &to.groups {
+            let (group, parent) = (id.index(), parent.index());
             let guarantee = promise.guarantee;
-            let old = self.get(group).filter(|old| is_in(to, old));
+            let old = self.get(id);
             match old {
                 None => changes.push(GroupChange::Added { group, parent, weight }),
                 Some(old) if old.weight != weight => {
@@ -303,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_found_by_name_and_by_number() {
+    fn groups_are_found_by_name_and_by_id() {
         let mut tree = GroupTree::default();
         assert!(tree.is_empty() && tree.find("/") == Ok(GroupId::ROOT));
         let web = tree.add("web", "/").expect("free");
@@ -317,7 +321,8 @@ mod tests {
         assert_eq!(tree.iter().count(), 2);
         tree.remove("shop").expect("nothing is below it");
         assert_eq!(tree.get(shop), None);
-        assert_ne!(tree.add("shop", "/"), Ok(shop), "a number rests before it is used again");
+        let again = tree.add("shop", "/").expect("free");
+        assert_ne!(again.index(), shop.index(), "an index rests before it is used again");
     }
 
     #[test]
@@ -357,7 +362,8 @@ mod tests {
         }
         assert_eq!(tree.add("one-more", "/"), Err(GroupError::Full));
         tree.remove("7").expect("nothing is below it");
-        assert_eq!(tree.add("one-more", "/"), Ok(GroupId(8)));
+        let one_more = tree.add("one-more", "/").expect("there is room");
+        assert_eq!(one_more.index(), GroupIndex(8));
     }
 
     #[test]
@@ -374,13 +380,13 @@ mod tests {
         let from =
             GroupTree::of(vec![wanted("a", "/", 1), wanted("b", "a", 2), wanted("c", "/", 3)]);
         let from = from.expect("a tree");
-        let (a, b, c) = (GroupId(1), GroupId(3), GroupId(2));
-        assert_eq!(from.find("b"), Ok(b));
+        let (a, b, c) = (GroupIndex(1), GroupIndex(3), GroupIndex(2));
+        assert_eq!(from.find("b").map(GroupId::index), Ok(b));
         let mut to = from.clone();
         to.remove("b").expect("nothing is below it");
         to.remove("a").expect("nothing is below it any more");
         to.set_weight("c", 30).expect("there");
-        let d = to.add("d", "c").expect("free");
+        let d = to.add("d", "c").expect("free").index();
         let expected = [
             GroupChange::Removed { group: b },
             GroupChange::Removed { group: a },
@@ -390,5 +396,10 @@ mod tests {
         assert_eq!(from.changes(&to), expected);
         assert_eq!(to.changes(&to), []);
         assert_eq!(GroupTree::default().changes(&from).len(), 3);
+        // Another tree has other groups, though they look the same.
+        let alike = GroupTree::of(vec![wanted("a", "/", 1)]).expect("a tree");
+        let again = GroupTree::of(vec![wanted("a", "/", 1)]).expect("a tree");
+        let added = GroupChange::Added { group: a, parent: GroupIndex::ROOT, weight: 1 };
+        assert_eq!(alike.changes(&again), [GroupChange::Removed { group: a }, added]);
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! It knows nothing of requests: `elevator/waits.rs` finds out which groups wait, and for which.
 
-use blkmq_core::{GroupId, Nanos};
+use blkmq_core::{GroupIndex, Nanos};
 
 /// The time for which I/Os of one group waited behind those of another, or of the same one. It never decreases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {
     /// The group that waited.
-    pub waiting: GroupId,
+    pub waiting: GroupIndex,
     /// The group that had requests at the device meanwhile; `None` if there were none at the device.
-    pub behind: Option<GroupId>,
+    pub behind: Option<GroupIndex>,
     /// For how long.
     pub time: Nanos,
 }
@@ -21,7 +21,7 @@ struct Row {
     /// Nanoseconds in which nothing was at the device.
     alone: u64,
     /// Nanoseconds behind each group, in the order of their numbers.
-    behind: Vec<(GroupId, u64)>,
+    behind: Vec<(GroupIndex, u64)>,
 }
 
 /// Sums in nanoseconds. Memory is allocated for a pair when it first appears: 16 bytes, for at most 1024 x 1024 of them.
@@ -33,7 +33,7 @@ pub(crate) struct WaitSums {
 
 impl WaitSums {
     /// `waiting` has waited behind `behind` for so many nanoseconds more. O(log groups).
-    pub(crate) fn add(&mut self, waiting: GroupId, behind: Option<GroupId>, time: u64) {
+    pub(crate) fn add(&mut self, waiting: GroupIndex, behind: Option<GroupIndex>, time: u64) {
         let at = usize::from(waiting.0);
         if self.rows.len() <= at {
             self.grow(at + 1);
@@ -57,7 +57,7 @@ impl WaitSums {
 
     /// All sums that are not zero, by waiting group; the time behind nothing first.
     pub(crate) fn all(&self) -> impl Iterator<Item = Wait> + '_ {
-        let rows = (0..).map(GroupId).zip(&self.rows);
+        let rows = (0..).map(GroupIndex).zip(&self.rows);
         let waits = rows.flat_map(|(waiting, row)| {
             let wait = move |(behind, time)| Wait { waiting, behind, time: Nanos(time) };
             row.sums().map(wait)
@@ -75,13 +75,13 @@ impl WaitSums {
     }
 
     /// The sums of the group `removed`, in either place, are those of `heir` from now on.
-    pub(crate) fn inherit(&mut self, removed: GroupId, heir: GroupId) {
+    pub(crate) fn inherit(&mut self, removed: GroupIndex, heir: GroupIndex) {
         let mut moved = Vec::new();
         if let Some(row) = self.rows.get_mut(usize::from(removed.0)) {
             let row = std::mem::take(row);
             moved.extend(row.sums().map(|(behind, time)| (heir, behind, time)));
         }
-        for (waiting, row) in (0..).map(GroupId).zip(&mut self.rows) {
+        for (waiting, row) in (0..).map(GroupIndex).zip(&mut self.rows) {
             if let Ok(at) = row.behind.binary_search_by_key(&removed, |(id, _)| *id) {
                 moved.push((waiting, Some(removed), row.behind.remove(at).1));
             }
@@ -94,14 +94,14 @@ impl WaitSums {
 }
 
 impl Row {
-    fn sums(&self) -> impl Iterator<Item = (Option<GroupId>, u64)> {
+    fn sums(&self) -> impl Iterator<Item = (Option<GroupIndex>, u64)> {
         let behind = self.behind.iter().map(|(group, time)| (Some(*group), *time));
         [(None, self.alone)].into_iter().chain(behind)
     }
 
     #[cold]
     #[inline(never)]
-    fn begin(&mut self, at: usize, group: GroupId, time: u64) {
+    fn begin(&mut self, at: usize, group: GroupIndex, time: u64) {
         self.behind.insert(at, (group, time));
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     fn sums(of: &[(u16, Option<u16>, u64)]) -> WaitSums {
         let mut sums = WaitSums::default();
         for (waiting, behind, time) in of {
-            sums.add(GroupId(*waiting), behind.map(GroupId), *time);
+            sums.add(GroupIndex(*waiting), behind.map(GroupIndex), *time);
         }
         sums
     }
@@ -146,7 +146,7 @@ mod tests {
             (3, Some(1), 32),
             (3, Some(2), 64),
         ]);
-        sums.inherit(GroupId(2), GroupId(1));
+        sums.inherit(GroupIndex(2), GroupIndex(1));
         let expected =
             [(1, None, 1), (1, Some(1), 2 + 4 + 8), (1, Some(3), 16), (3, Some(1), 32 + 64)];
         assert_eq!(all(&sums), expected);

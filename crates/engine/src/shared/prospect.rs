@@ -4,7 +4,7 @@
 //! may see words of two publications; the forecast is then off by what happened between them.
 
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
-use blkmq_core::{GroupId, Instant, Nanos, Op};
+use blkmq_core::{GroupIndex, Instant, Nanos, Op};
 use blkmq_sched::Outlook;
 use blkmq_sched::forecast::{CLASSES, Share};
 
@@ -26,7 +26,7 @@ fn store(word: &AtomicU64, value: u64) {
     }
 }
 
-fn place(group: GroupId, writes: bool) -> usize {
+fn place(group: GroupIndex, writes: bool) -> usize {
     2 * usize::from(group.0) + usize::from(writes)
 }
 
@@ -54,7 +54,7 @@ impl Prospect {
         }
     }
 
-    pub(crate) fn publish_share(&self, group: GroupId, writes: bool, share: Share) {
+    pub(crate) fn publish_share(&self, group: GroupIndex, writes: bool, share: Share) {
         if let Some(word) = self.shares.get(place(group, writes)) {
             word.store(share.parts(), Ordering::Relaxed);
         }
@@ -65,7 +65,7 @@ impl Prospect {
     pub(crate) fn expects(
         &self,
         now: (Instant, u32),
-        group: GroupId,
+        group: GroupIndex,
         op: Op,
         sectors: u32,
     ) -> (Nanos, Nanos) {

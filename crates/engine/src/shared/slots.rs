@@ -33,7 +33,9 @@
 //! unaccounted for, and the payload is leaked and counted.
 
 use crate::shared::lines::Lines;
-use crate::sync::{CompletionReceiver, CompletionSender, Orphans, UnsafeCell, completion_ring};
+use crate::sync::{
+    CompletionReceiver, CompletionSender, GlobalCount, Orphans, UnsafeCell, completion_ring,
+};
 use blkmq_core::{IoError, IoResult, Owner, SubmitterId};
 use std::num::NonZeroU32;
 
@@ -248,7 +250,10 @@ pub(crate) struct BioReceiver {
 }
 
 fn next_table_id() -> NonZeroU32 {
-    NonZeroU32::new(crate::sync::unique_number())
+    static TABLES: GlobalCount = GlobalCount::new(1);
+    u32::try_from(TABLES.take_one())
+        .ok()
+        .and_then(NonZeroU32::new)
         .expect("fewer than 2^32 queues are made in one process")
 }
 

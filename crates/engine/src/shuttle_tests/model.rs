@@ -248,7 +248,7 @@ impl Model {
         for (client, submitter) in self.clients.iter().zip(submitters) {
             let world = Arc::clone(&world);
             let sleeps = self.stop.is_none() && !self.clients.iter().any(|it| it.goes_away);
-            let group = GroupId(u16::from(!self.max.is_empty()));
+            let group = queue.plan().groups.iter().next().map_or(GroupId::ROOT, |group| group.id);
             threads.push(thread::spawn(move || client.run(submitter, &world, group, sleeps)));
         }
         threads.into_iter().for_each(|thread| thread.join().expect("a panic ends the schedule"));

@@ -157,7 +157,8 @@ impl<P> Io<P> {
         Self { owner, ..self }
     }
 
-    /// The group of the owner: its weight and limits apply.
+    /// The group of the owner: its weight and limits apply. An id that the group has outlived is refused
+    /// ([`Refusal::NoGroup`]).
     #[must_use]
     pub fn group(self, group: GroupId) -> Self {
         Self { group, ..self }
@@ -247,6 +248,9 @@ pub enum Refusal {
     },
     /// The I/O has a deadline, and the queue forecasts nothing.
     NoForecast,
+    /// The id of its group is stale: the group was removed, and its index has been given to another one. Or it is of
+    /// another queue.
+    NoGroup,
     /// A policy or a device of the queue panicked: it takes no more I/Os.
     Poisoned,
 }
@@ -278,6 +282,9 @@ impl fmt::Display for Refusal {
             Self::Late { expected } => {
                 write!(f, "expected to take {expected}, which is longer than its deadline allows")
             }
+            Self::NoGroup => f.write_str(
+                "the group was removed, and its index is another one's by now; or its id is of another queue",
+            ),
             Self::NoForecast => {
                 f.write_str("a deadline needs a forecast; set blkmq/forecast to 1, or leave it out")
             }
@@ -296,9 +303,10 @@ impl From<Refusal> for IoError {
     fn from(why: Refusal) -> Self {
         match why {
             Refusal::NoCredit { .. } | Refusal::NoWait { .. } => Self::AGAIN,
-            Refusal::Misaligned { .. } | Refusal::TooLong { .. } | Refusal::WriteOnly => {
-                Self::INVALID
-            }
+            Refusal::Misaligned { .. }
+            | Refusal::TooLong { .. }
+            | Refusal::WriteOnly
+            | Refusal::NoGroup => Self::INVALID,
             Refusal::OutOfRange { .. } => Self::NO_SPACE,
             Refusal::Unsupported(_) | Refusal::NoForecast => Self::NOT_SUPPORTED,
             Refusal::Late { .. } => Self::BUSY,
@@ -377,7 +385,7 @@ impl<P> std::error::Error for Refused<P> {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blkmq_core::Sectors;
+    use blkmq_core::{GroupIndex, Sectors};
 
     type Vector = Io<Vec<u8>>;
 
@@ -393,6 +401,7 @@ mod tests {
             (Refusal::WriteOnly, IoError::INVALID),
             (Refusal::Late { expected: Nanos::from_millis(30) }, IoError::BUSY),
             (Refusal::NoForecast, IoError::NOT_SUPPORTED),
+            (Refusal::NoGroup, IoError::INVALID),
             (Refusal::Poisoned, IoError::POISONED),
         ] {
             assert_eq!(IoError::from(why), number, "{why}");
@@ -426,8 +435,9 @@ mod tests {
 
     #[test]
     fn what_is_said_besides_is_there() {
-        let io = Io::read(Sectors(0), vec![0; 512]).cookie(7).owner(Owner(3)).group(GroupId(2));
-        assert_eq!((io.cookie, io.owner, io.group), (7, Owner(3), GroupId(2)));
+        let group = GroupId::new(GroupIndex(2), 1);
+        let io = Io::read(Sectors(0), vec![0; 512]).cookie(7).owner(Owner(3)).group(group);
+        assert_eq!((io.cookie, io.owner, io.group), (7, Owner(3), group));
         assert_eq!(io.flags, IoFlags::SYNC, "as every read");
         let io = Io::write(Sectors(0), vec![0; 512]).fua().sync();
         assert_eq!(io.flags, IoFlags::SYNC | IoFlags::FUA);

@@ -13,18 +13,18 @@ use crate::BioTable;
 use crate::groups::{Meters, Stand};
 use crate::shared::slots::Bio;
 use crate::submission::plugged::PluggedRequest;
-use blkmq_core::{GroupId, Instant, IoMeta, Op};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Op};
 use std::collections::VecDeque;
 
 /// The reads of a group, or all else of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Kind {
-    group: GroupId,
+    group: GroupIndex,
     reads: bool,
 }
 
 impl Kind {
-    fn of(group: GroupId, op: Op) -> Self {
+    fn of(group: GroupIndex, op: Op) -> Self {
         Self { group, reads: op == Op::Read }
     }
 }
@@ -63,7 +63,7 @@ impl Throttle {
     }
 
     /// Returns whether an I/O waits behind which one of this group and operation would wait.
-    pub(crate) fn waits(&self, group: GroupId, op: Op) -> bool {
+    pub(crate) fn waits(&self, group: GroupIndex, op: Op) -> bool {
         self.0.iter().any(|line| line.kind == Kind::of(group, op))
     }
 

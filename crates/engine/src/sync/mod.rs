@@ -202,8 +202,8 @@ pub(crate) fn prefetch<T>(line: *const T) {
 
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
-/// A count that outlives every queue. Plain `std` under the model checkers too, because their atomics cannot be in a
-/// static; it orders nothing.
+/// A count that outlives every queue, or a source of numbers that no two objects of a process share. Plain `std` under the
+/// model checkers too, because their atomics cannot be in a static; it orders nothing.
 pub(crate) struct GlobalCount(StdAtomicU64);
 
 impl GlobalCount {
@@ -215,23 +215,14 @@ impl GlobalCount {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// The count so far, which no other call takes.
+    pub(crate) fn take_one(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+
     pub(crate) fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-/// A number that no other call in this process returns; from 1 up.
-///
-/// # Panics
-/// When the numbers are used up.
-pub(crate) fn unique_number() -> u32 {
-    // Plain `std` under the model checkers too: it is a source of names, not a protocol, and their atomics
-    // cannot be in a static.
-    use std::sync::atomic::AtomicU32 as StdU32;
-    static NEXT: StdU32 = StdU32::new(1);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    assert!(number != 0 && number < u32::MAX, "unique numbers are used up");
-    number
 }
 
 /// How a spinning waiter passes the time: it spins on its own line, and when that has gone on for longer than any

@@ -3,7 +3,9 @@
 pub mod fated;
 pub mod store;
 
-use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Limits, Nanos, Op, Rng, SubmitterId};
+use blkmq_core::{
+    GroupId, GroupIndex, HwQueue, Instant, IoFlags, IoResult, Limits, Nanos, Op, Rng, SubmitterId,
+};
 use blkmq_engine::{
     Access, BioTable, Busy, Change, ChangeError, Config, DeviceQueue, DeviceShape, EditError,
     Enqueued, Finished, GroupTree, Host, Inflight, Io, KickMode, Modes, Plan, Queue, StatsMode,
@@ -14,7 +16,7 @@ use blkmq_sched::{
 };
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// One request as it arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -363,6 +365,22 @@ pub fn replan<P: Send + 'static>(queue: &Queue<P>, to: Plan) -> Result<Change<P>
     })
 }
 
+/// The groups `a` and `b`, the same in every queue that has them.
+pub fn two_groups() -> &'static GroupTree {
+    static TREE: OnceLock<GroupTree> = OnceLock::new();
+    TREE.get_or_init(|| {
+        let mut groups = GroupTree::default();
+        groups.add("a", "/").expect("free");
+        groups.add("b", "/").expect("free");
+        groups
+    })
+}
+
+/// The id of `a`, for 1, or `b`, for 2.
+pub fn group(index: u16) -> GroupId {
+    two_groups().at(GroupIndex(index)).expect("one of two").id
+}
+
 /// A queue that counts times, with the groups `a` and `b` and two submitters, whose device takes `service` for each of at
 /// most `depth` requests.
 pub fn grouped(
@@ -373,9 +391,7 @@ pub fn grouped(
 ) -> (Queue<u32>, Vec<Submitter<u32>>) {
     let (config, device) = config(shape(1, depth));
     device.with(|c| c.service = Some(service));
-    let mut groups = GroupTree::default();
-    groups.add("a", "/").expect("free");
-    groups.add("b", "/").expect("free");
+    let groups = two_groups().clone();
     let stats = StatsMode { times: true, ..StatsMode::default() };
     let policy = registry::find(scheduler).expect("registered");
     let mut config = Config { submitters: 2, depth: 64, groups, stats, ..config }.scheduler(policy);

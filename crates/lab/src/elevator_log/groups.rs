@@ -3,14 +3,14 @@
 //! An engine changes the tree one group at a time and never leaves a child without its parent; policies rely on that.
 //! The bytes of a log may say anything.
 
-use blkmq_core::GroupId;
+use blkmq_core::GroupIndex;
 use blkmq_engine::{MAX_GROUPS, MAX_WEIGHT};
 use blkmq_sched::GroupChange;
 use std::collections::BTreeMap;
 
 /// The groups that exist after the calls so far, each with its parent. The root is not in it.
 #[derive(Debug, Default)]
-pub(super) struct Groups(BTreeMap<GroupId, GroupId>);
+pub(super) struct Groups(BTreeMap<GroupIndex, GroupIndex>);
 
 impl Groups {
     /// Could an engine have made this change? Otherwise, what is wrong with it. O(groups) for a removal.
@@ -31,7 +31,9 @@ impl Groups {
                 weighs(weight)
             }
             GroupChange::Guarantee { group, .. } => self.known(group),
-            GroupChange::Removed { group: GroupId::ROOT } => Err("the root is removed".to_owned()),
+            GroupChange::Removed { group: GroupIndex::ROOT } => {
+                Err("the root is removed".to_owned())
+            }
             GroupChange::Removed { group } => {
                 self.known(group)?;
                 match self.0.iter().find(|(_, parent)| **parent == group) {
@@ -55,11 +57,11 @@ impl Groups {
         }
     }
 
-    fn exists(&self, group: GroupId) -> bool {
-        group == GroupId::ROOT || self.0.contains_key(&group)
+    fn exists(&self, group: GroupIndex) -> bool {
+        group == GroupIndex::ROOT || self.0.contains_key(&group)
     }
 
-    fn known(&self, group: GroupId) -> Result<(), String> {
+    fn known(&self, group: GroupIndex) -> Result<(), String> {
         if self.exists(group) { Ok(()) } else { Err(format!("there is no {group:?}")) }
     }
 }
@@ -77,11 +79,11 @@ mod tests {
     use blkmq_sched::Guarantee;
 
     fn added(group: u16, parent: u16, weight: u32) -> GroupChange {
-        GroupChange::Added { group: GroupId(group), parent: GroupId(parent), weight }
+        GroupChange::Added { group: GroupIndex(group), parent: GroupIndex(parent), weight }
     }
 
     fn removed(group: u16) -> GroupChange {
-        GroupChange::Removed { group: GroupId(group) }
+        GroupChange::Removed { group: GroupIndex(group) }
     }
 
     #[test]
@@ -92,23 +94,23 @@ mod tests {
             groups.follow(change);
         }
         let guarantee = |group| GroupChange::Guarantee {
-            group: GroupId(group),
+            group: GroupIndex(group),
             guarantee: Guarantee::default(),
         };
         assert_eq!(groups.check(guarantee(2)), Ok(()));
-        let weight = |group, weight| GroupChange::Weight { group: GroupId(group), weight };
+        let weight = |group, weight| GroupChange::Weight { group: GroupIndex(group), weight };
         let wrong = [
             (added(0, 0, 100), "exists already"),
             (added(2, 0, 100), "exists already"),
-            (added(4, 3, 100), "no GroupId(3)"),
-            (added(4, 4, 100), "no GroupId(4)"),
+            (added(4, 3, 100), "no GroupIndex(3)"),
+            (added(4, 4, 100), "no GroupIndex(4)"),
             (added(4, 0, 0), "weight of 0"),
             (weight(2, 1001), "weight of 1001"),
-            (weight(3, 1), "no GroupId(3)"),
-            (guarantee(3), "no GroupId(3)"),
+            (weight(3, 1), "no GroupIndex(3)"),
+            (guarantee(3), "no GroupIndex(3)"),
             (removed(0), "the root"),
-            (removed(1), "before its GroupId(2)"),
-            (removed(3), "no GroupId(3)"),
+            (removed(1), "before its GroupIndex(2)"),
+            (removed(3), "no GroupIndex(3)"),
         ];
         for (change, part) in wrong {
             let error = groups.check(change).expect_err(part);

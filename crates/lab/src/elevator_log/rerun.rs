@@ -6,7 +6,7 @@
 
 use super::{Entry, Log, LogError};
 use crate::observe::Observation;
-use blkmq_core::{Instant, IoMeta, Op};
+use blkmq_core::{GroupId, Instant, IoMeta, Op};
 use blkmq_engine::{Config, ConfigError, Io, Queue, QueueStats, Refusal, Submitter};
 use blkmq_sched::{At, Grown};
 
@@ -119,7 +119,7 @@ const CREDIT: u32 = 1 << 14;
 
 /// Runs `workload` through the queue that `config` describes, in virtual time: one submitter for each hardware queue
 /// of its device, whose I/Os arrive at their recorded times. Replaces the number of submitters and the depth in
-/// `config`.
+/// `config`. I/Os of groups that `config` does not have at their index are the root's.
 ///
 /// # Errors
 /// If the queue is impossible or its device does not take an I/O.
@@ -133,12 +133,14 @@ pub fn rerun(
     let queue = observation.of(config, Queue::new).map_err(RerunError::Config)?;
     let register = |_| queue.submitter().expect("the queue was built for as many");
     let mut submitters: Vec<Submitter<()>> = (0..hw_queues).map(register).collect();
+    let groups = queue.plan().groups;
     let mut ios = workload.ios.iter().peekable();
     let (mut now, mut idle_turns) = (Instant::ZERO, 0);
     loop {
         let mut full = false;
         while let Some(io) = ios.peek().filter(|io| io.arrived <= now && !full) {
-            full = !push(&mut submitters[usize::from(io.hw.0 % hw_queues)], now, io)?;
+            let group = groups.at(io.group).map_or(GroupId::ROOT, |group| group.id);
+            full = !push(&mut submitters[usize::from(io.hw.0 % hw_queues)], now, (io, group))?;
             if !full {
                 ios.next();
             }
@@ -168,8 +170,12 @@ pub fn rerun(
 const MOST_IDLE_TURNS: u32 = 10_000;
 
 /// Pushes an I/O; false if there is no credit for it.
-fn push(submitter: &mut Submitter<()>, now: Instant, io: &IoMeta) -> Result<bool, RerunError> {
-    let IoMeta { op, sector, sectors, flags, ioprio, owner, group, write_hint, .. } = *io;
+fn push(
+    submitter: &mut Submitter<()>,
+    now: Instant,
+    (io, group): (&IoMeta, GroupId),
+) -> Result<bool, RerunError> {
+    let IoMeta { op, sector, sectors, flags, ioprio, owner, write_hint, .. } = *io;
     let io = Io { flags, ioprio, owner, group, write_hint, ..Io::new(op, sector, sectors, 0, ()) };
     match submitter.push(now, io) {
         Ok(()) => Ok(true),

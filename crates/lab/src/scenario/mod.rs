@@ -12,7 +12,7 @@ pub use text::ScenarioError;
 use crate::load::{Load, LoadClient, Place};
 use crate::policies;
 use crate::{Costs, Habits, Plan, PowerCuts, Stamp};
-use blkmq_core::{Instant, Limits, Nanos, Rng};
+use blkmq_core::{GroupId, Instant, Limits, Nanos, Rng};
 use blkmq_device::{Device, DeviceError, MachineShape, registry as devices};
 use blkmq_engine::{
     Access, Burst, Config, DeviceDepth, GroupSpec, GroupTree, IoMax, KickMode, Modes, NoMerges,
@@ -260,14 +260,17 @@ impl Scenario {
         GroupTree::of((1..=self.groups).map(group).collect()).expect("each is below an earlier one")
     }
 
-    /// The virtual CPUs in life number `life` of the machine, for a device with these limits.
+    /// The virtual CPUs in life number `life` of the machine, for a device with these limits and a queue with these groups.
     #[must_use]
-    pub fn plans(&self, limits: Limits, life: u32) -> Vec<Plan> {
+    pub fn plans(&self, limits: Limits, groups: &GroupTree, life: u32) -> Vec<Plan> {
+        let mut ids = vec![GroupId::ROOT];
+        ids.extend(groups.iter().map(|group| group.id));
+        ids.sort_unstable_by_key(|id| id.index());
         (0..self.cpus)
             .map(|cpu| {
                 let seed = self.seed ^ u64::from(cpu + 1) << 40 ^ u64::from(life) << 56;
                 let place = Place { cpu, cpus: self.cpus, ios: self.ios, credit: self.credit };
-                let client = LoadClient::new(self.load, limits, place, self.groups, seed);
+                let client = LoadClient::new(self.load, limits, place, ids.clone(), seed);
                 Plan { client: Box::new(client), habits: self.habits, seed: !seed }
             })
             .collect()

@@ -169,7 +169,7 @@ impl Lives<'_> {
 
     fn world<'q>(&self, subject: &'q Subject, life: u32) -> World<'q> {
         let Self { scenario, bug, device, .. } = self;
-        let plans = scenario.plans(device.shape.limits, life);
+        let plans = scenario.plans(device.shape.limits, &subject.queue.plan().groups, life);
         let mut world = World::beginning(scenario.begin, subject, scenario.costs, plans);
         world.delay_pumps(scenario.pump_late, scenario.seed);
         if scenario.meddling.most > 0 {

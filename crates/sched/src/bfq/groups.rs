@@ -7,12 +7,12 @@ use super::budget::Reason;
 use super::wf2q::{From, Keep, ROOT, When};
 use crate::{Cx, GroupChange};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant};
+use blkmq_core::{GroupIndex, Instant};
 
 /// The counts of a level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
-    pub(super) id: GroupId,
+    pub(super) id: GroupIndex,
     /// Requests waiting, including those at the head.
     pub(super) waiting: u32,
     /// Queues that are busy or have requests in the device.
@@ -35,19 +35,23 @@ pub(super) struct Groups {
 }
 
 impl Group {
-    const fn new(id: GroupId) -> Self {
+    const fn new(id: GroupIndex) -> Self {
         Self { id, waiting: 0, pending: 0, waits: None, empty: None }
     }
 }
 
 impl Groups {
     pub(super) fn new() -> Self {
-        Self { levels: alloc::vec![ROOT], at: alloc::vec![Group::new(GroupId::ROOT)], pending: 0 }
+        Self {
+            levels: alloc::vec![ROOT],
+            at: alloc::vec![Group::new(GroupIndex::ROOT)],
+            pending: 0,
+        }
     }
 
     /// The level that I/O of `group` belongs to.
     #[inline]
-    pub(super) fn level(&self, group: GroupId) -> u32 {
+    pub(super) fn level(&self, group: GroupIndex) -> u32 {
         self.levels.get(usize::from(group.0)).copied().unwrap_or(ROOT)
     }
 
@@ -81,7 +85,7 @@ impl Groups {
         self.pending -= u32::from(group.pending == 0);
     }
 
-    fn add(&mut self, id: GroupId, level: u32) {
+    fn add(&mut self, id: GroupIndex, level: u32) {
         let at = usize::from(id.0);
         if self.levels.len() <= at {
             self.levels.resize(at + 1, ROOT);
@@ -120,7 +124,7 @@ impl Bfq {
         }
     }
 
-    fn remove_group(&mut self, cx: &Cx<'_>, group: GroupId) {
+    fn remove_group(&mut self, cx: &Cx<'_>, group: GroupIndex) {
         let level = self.groups.level(group);
         let Some(parent) = self.wf.parent(level) else { return };
         if self.groups.of(level).id != group {
@@ -141,7 +145,7 @@ impl Bfq {
     }
 
     /// A group's name is reused: processes that used it may have queues on other levels.
-    fn forget_name(&mut self, group: GroupId) {
+    fn forget_name(&mut self, group: GroupIndex) {
         let its: Vec<u32> =
             self.procs.all().filter(|p| self.procs.at(*p).group == Some(group)).collect();
         its.into_iter().for_each(|proc| self.procs.at_mut(proc).group = None);
@@ -185,19 +189,19 @@ mod tests {
     #[test]
     fn names_of_removed_groups_go_up() {
         let mut groups = Groups::new();
-        groups.add(GroupId(7), 1);
-        groups.add(GroupId(9), 2);
-        assert_eq!([7, 9, 3].map(|id| groups.level(GroupId(id))), [1, 2, ROOT]);
+        groups.add(GroupIndex(7), 1);
+        groups.add(GroupIndex(9), 2);
+        assert_eq!([7, 9, 3].map(|id| groups.level(GroupIndex(id))), [1, 2, ROOT]);
         groups.remove(2, 1);
-        assert_eq!(groups.level(GroupId(9)), 1);
+        assert_eq!(groups.level(GroupIndex(9)), 1);
         groups.remove(1, ROOT);
-        assert_eq!([7, 9].map(|id| groups.level(GroupId(id))), [ROOT; 2]);
+        assert_eq!([7, 9].map(|id| groups.level(GroupIndex(id))), [ROOT; 2]);
     }
 
     #[test]
     fn groups_with_something_pending_are_counted_once() {
         let mut groups = Groups::new();
-        groups.add(GroupId(1), 1);
+        groups.add(GroupIndex(1), 1);
         [1, 1, ROOT].into_iter().for_each(|level| groups.begin(level));
         assert_eq!(groups.pending(), 2);
         groups.end(1);

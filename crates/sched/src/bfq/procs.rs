@@ -9,7 +9,7 @@
 use super::links::QueueRef;
 use super::queue::Saved;
 use alloc::boxed::Box;
-use blkmq_core::{GroupId, IoPrio, Owner};
+use blkmq_core::{GroupIndex, IoPrio, Owner};
 
 const NONE: u32 = u32::MAX;
 
@@ -29,13 +29,13 @@ impl Key {
     }
 
     /// Async I/O: one queue for each group and priority. Priorities have numbers below 256.
-    pub(super) fn shared(group: GroupId, priority: u8) -> Self {
+    pub(super) fn shared(group: GroupIndex, priority: u8) -> Self {
         Self((1 << 32) + (u64::from(group.0) << 8) + u64::from(priority))
     }
 
     /// The group of an async queue.
-    pub(super) fn shared_by(self) -> Option<GroupId> {
-        (self.0 >> 32 == 1).then_some(GroupId((self.0 >> 8) as u16))
+    pub(super) fn shared_by(self) -> Option<GroupIndex> {
+        (self.0 >> 32 == 1).then_some(GroupIndex((self.0 >> 8) as u16))
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Proc {
     /// Requests inserted and not completed.
     pub(super) requests: u32,
     /// The group of its last I/O. `None` if not known any more, because the group is gone.
-    pub(super) group: Option<GroupId>,
+    pub(super) group: Option<GroupIndex>,
     pub(super) ioprio: IoPrio,
     /// The state of its own queue before that was merged into another.
     pub(super) saved: Option<Saved>,
@@ -296,7 +296,7 @@ mod tests {
         let old = procs.add(Key::process(Owner(1)));
         let proc = procs.at_mut(old);
         (proc.queue, proc.left) = (Some(3), true);
-        (proc.group, proc.ioprio) = (Some(GroupId(5)), IoPrio::from_bits(7));
+        (proc.group, proc.ioprio) = (Some(GroupIndex(5)), IoPrio::from_bits(7));
         procs.remove(old);
         let new = procs.add(Key::process(Owner(2)));
         let Proc { queue, left, group, ioprio, requests, .. } = *procs.at(new);
@@ -306,10 +306,10 @@ mod tests {
 
     #[test]
     fn keys_of_processes_and_of_groups_never_meet() {
-        let shared = Key::shared(GroupId(u16::MAX), 255);
-        assert_eq!(shared.shared_by(), Some(GroupId(u16::MAX)));
+        let shared = Key::shared(GroupIndex(u16::MAX), 255);
+        assert_eq!(shared.shared_by(), Some(GroupIndex(u16::MAX)));
         assert_eq!(Key::process(Owner(u32::MAX)).shared_by(), None);
-        assert_ne!(Key::shared(GroupId(1), 0), Key::shared(GroupId(0), 255));
-        assert_eq!(Key::shared(GroupId(1), 2).0, 0x1_0000_0102);
+        assert_ne!(Key::shared(GroupIndex(1), 0), Key::shared(GroupIndex(0), 255));
+        assert_eq!(Key::shared(GroupIndex(1), 2).0, 0x1_0000_0102);
     }
 }

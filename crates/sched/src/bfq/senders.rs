@@ -8,7 +8,7 @@ use super::wf2q::{Class, ROOT};
 use super::{Bfq, NOBODY, is_sync};
 use crate::Cx;
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, IoMeta, Owner};
+use blkmq_core::{GroupIndex, IoMeta, Owner};
 
 impl Bfq {
     /// The key of the sender of `io`.
@@ -160,7 +160,7 @@ impl Bfq {
 
     /// A group is about to be removed: no process sends to its async queues any more. The caller frees or moves the
     /// queues.
-    pub(super) fn abandon_async_of(&mut self, group: GroupId) {
+    pub(super) fn abandon_async_of(&mut self, group: GroupIndex) {
         let of_group = |p: &u32| self.procs.at(*p).key.shared_by() == Some(group);
         let its: Vec<u32> = self.procs.all().filter(of_group).collect();
         for p in its {

@@ -23,7 +23,7 @@ mod tests;
 use crate::goals::Member;
 use crate::{Capacity, Rate};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant, Nanos};
+use blkmq_core::{GroupIndex, Instant, Nanos};
 use cover::Cover;
 
 const SECOND: u64 = 1_000_000_000;
@@ -122,7 +122,7 @@ impl FloorState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FloorReport {
     /// The group.
-    pub group: GroupId,
+    pub group: GroupIndex,
     /// How the floor stands.
     pub state: FloorState,
     /// Seconds in which the group had I/Os outstanding all the time.
@@ -143,7 +143,7 @@ pub struct FloorReport {
 impl FloorReport {
     /// Nothing was judged yet.
     #[must_use]
-    pub fn new(group: GroupId) -> Self {
+    pub fn new(group: GroupIndex) -> Self {
         Self {
             group,
             state: FloorState::Idle,
@@ -222,7 +222,7 @@ struct Second {
 
 /// A group with a floor.
 struct Watched {
-    group: GroupId,
+    group: GroupIndex,
     /// The place of the next group above that has a floor.
     up: u16,
     reserve: Rate,
@@ -245,7 +245,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(group: GroupId) -> Self {
+    fn new(group: GroupIndex) -> Self {
         Self {
             group,
             up: NONE,
@@ -412,7 +412,7 @@ impl Floors {
 
     /// An I/O of a group has ended that the policy has charged `cost` nanoseconds of device time for. O(depth of the tree).
     #[inline]
-    pub fn completed(&mut self, group: GroupId, arrived: Instant, ended: Instant, cost: Nanos) {
+    pub fn completed(&mut self, group: GroupIndex, arrived: Instant, ended: Instant, cost: Nanos) {
         let later = usize::from(ended.as_nanos() >= self.end);
         self.total[later] += cost.0;
         let mut place = self.of.get(usize::from(group.0)).copied().unwrap_or(NONE);
@@ -437,7 +437,7 @@ impl Floors {
         &mut self,
         now: Instant,
         capacity: Capacity,
-        show: impl FnOnce(&mut dyn FnMut(GroupId, Instant, FloorPlace)),
+        show: impl FnOnce(&mut dyn FnMut(GroupIndex, Instant, FloorPlace)),
     ) {
         if capacity != self.capacity {
             self.reprice(capacity);
@@ -518,7 +518,7 @@ impl Floors {
     }
 
     /// The time between two I/Os of each group by which its floor is kept, in nanoseconds, by the mean cost of its last ones.
-    pub fn gaps(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
+    pub fn gaps(&self) -> impl Iterator<Item = (GroupIndex, u64)> + '_ {
         self.watched.iter().map(|one| {
             let gap = u128::from(one.mean) * u128::from(SECOND) / u128::from(one.due * MEAN_OF);
             (one.group, u64::try_from(gap).unwrap_or(u64::MAX).max(1))

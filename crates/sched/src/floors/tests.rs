@@ -11,8 +11,8 @@ const COST: Nanos = Nanos(SECOND / 1_000);
 fn member(group: u16, parent: u16, iops: u64) -> Member {
     let reserve = Rate { iops, ..Rate::default() };
     Member {
-        group: GroupId(group),
-        parent: GroupId(parent),
+        group: GroupIndex(group),
+        parent: GroupIndex(parent),
         weight: 100,
         goal: Goal::default(),
         reserve,
@@ -45,13 +45,13 @@ fn run(floors: &mut Floors, (from, to): (u64, u64), loads: &[Load]) {
             // The I/O with this number ends in this millisecond.
             if (step + 1) * load.iops / 1_000 > step * load.iops / 1_000 {
                 let arrived = now.saturating_sub(4 * SECOND / load.iops);
-                floors.completed(GroupId(load.group), at(arrived), at(now), COST);
+                floors.completed(GroupIndex(load.group), at(arrived), at(now), COST);
             }
         }
         if floors.due() <= at(now) {
             floors.look(at(now), CAPACITY, |show| {
                 let arrived = |load: &Load| at(now.saturating_sub(4 * SECOND / load.iops));
-                loads.iter().for_each(|it| show(GroupId(it.group), arrived(it), it.place));
+                loads.iter().for_each(|it| show(GroupIndex(it.group), arrived(it), it.place));
             });
         }
     }
@@ -93,7 +93,7 @@ fn a_floor_that_is_kept_but_for_one_percent_is_no_miss_and_an_idle_group_has_non
     // I/Os of 1 ms, one at a time, at 10 a second: for most of the time there was nothing to do.
     for n in 50..100_u64 {
         let now = n * 100_000_000;
-        floors.completed(GroupId(1), at(now - 1_000_000), at(now), COST);
+        floors.completed(GroupIndex(1), at(now - 1_000_000), at(now), COST);
         floors.look(at(now), CAPACITY, |_| {});
     }
     let idle = taken(&mut floors)[0];
@@ -105,7 +105,7 @@ fn ios_that_no_look_finds_are_held_back_by_a_ceiling() {
     let mut floors = account(&[member(1, 0, 200)]);
     for n in 1..=100_u64 {
         let now = n * 100_000_000;
-        floors.completed(GroupId(1), at(now.saturating_sub(1_600_000_000)), at(now), COST);
+        floors.completed(GroupIndex(1), at(now.saturating_sub(1_600_000_000)), at(now), COST);
         floors.look(at(now), CAPACITY, |_| {});
     }
     let report = taken(&mut floors)[0];
@@ -162,7 +162,7 @@ fn a_group_completes_for_the_groups_above_it_and_their_floors_are_not_added_up()
 fn a_stall_of_hours_is_not_judged_second_by_second() {
     let mut floors = account(&[member(1, 0, 400)]);
     let hours = 100_000 * SECOND;
-    floors.look(at(hours), CAPACITY, |show| show(GroupId(1), Instant::ZERO, FloorPlace::Device));
+    floors.look(at(hours), CAPACITY, |show| show(GroupIndex(1), Instant::ZERO, FloorPlace::Device));
     let report = taken(&mut floors)[0];
     assert_eq!((report.missed, report.least), (MOST_JUDGED + 1, 0));
     assert!(floors.due() > at(hours) && floors.due() <= at(hours) + STEP);
@@ -171,9 +171,9 @@ fn a_stall_of_hours_is_not_judged_second_by_second() {
 #[test]
 fn the_gap_between_two_ios_follows_their_cost() {
     let mut floors = account(&[member(1, 0, 200)]);
-    assert_eq!(Vec::from_iter(floors.gaps()), [(GroupId(1), SECOND / 200)]);
+    assert_eq!(Vec::from_iter(floors.gaps()), [(GroupIndex(1), SECOND / 200)]);
     for n in 0..400 {
-        floors.completed(GroupId(1), at(n), at(n + 1), Nanos(4 * COST.0));
+        floors.completed(GroupIndex(1), at(n), at(n + 1), Nanos(4 * COST.0));
     }
     let gap = Vec::from_iter(floors.gaps())[0].1;
     assert!(gap.abs_diff(SECOND / 50) < SECOND / 5_000, "{gap}");

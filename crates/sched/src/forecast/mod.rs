@@ -17,7 +17,7 @@ mod tests;
 
 use alloc::boxed::Box;
 use alloc::vec;
-use blkmq_core::{GroupId, Instant, IoMeta, Nanos, RequestId};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, RequestId};
 use costs::Costs;
 use outlook::class;
 pub use outlook::{CLASSES, Outlook, Share};
@@ -146,7 +146,7 @@ impl Forecast {
 
     /// The part of the held work that is served before an I/O of this group and direction.
     #[must_use]
-    pub fn share(&self, group: GroupId, writes: bool) -> Share {
+    pub fn share(&self, group: GroupIndex, writes: bool) -> Share {
         let learnt = self.shares.get(2 * usize::from(group.0) + usize::from(writes));
         learnt.map_or(Share::ALL, Learnt::share)
     }

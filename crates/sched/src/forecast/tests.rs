@@ -1,7 +1,7 @@
 use super::{Forecast, Share};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op, RequestId};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op, RequestId};
 
 const MICRO: u64 = 1_000;
 
@@ -14,11 +14,11 @@ fn at(micros: u64) -> Instant {
 }
 
 fn io(group: u16, op: Op, arrived: Instant) -> IoMeta {
-    IoMeta { group: GroupId(group), arrived, ..IoMeta::new(op, 0, 8) }
+    IoMeta { group: GroupIndex(group), arrived, ..IoMeta::new(op, 0, 8) }
 }
 
 fn expects(forecast: &Forecast, now: Instant, group: u16, op: Op) -> u64 {
-    let share = forecast.share(GroupId(group), op.is_write());
+    let share = forecast.share(GroupIndex(group), op.is_write());
     let outlook = forecast.outlook(0);
     outlook.expects((now, outlook.at_device), share, op, 8).0 / MICRO
 }

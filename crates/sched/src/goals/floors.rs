@@ -8,7 +8,7 @@
 use super::Member;
 use crate::Capacity;
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};
 
 /// Unused time that may be made up for.
 const LATE: Nanos = Nanos::from_millis(5);
@@ -63,17 +63,17 @@ impl Floors {
         }
     }
 
-    fn group(&self, group: GroupId) -> Group {
+    fn group(&self, group: GroupIndex) -> Group {
         self.groups.get(usize::from(group.0)).copied().unwrap_or_default()
     }
 
     /// Returns whether the group, or one above it, has a floor.
-    pub(super) fn covers(&self, group: GroupId) -> bool {
+    pub(super) fn covers(&self, group: GroupIndex) -> bool {
         self.group(group).is_covered
     }
 
     /// Returns whether a floor entitles `group` to a request now, whatever is taken from its tier.
-    pub(super) fn owes(&self, group: GroupId, now: Instant) -> bool {
+    pub(super) fn owes(&self, group: GroupIndex, now: Instant) -> bool {
         let mut at = self.group(group);
         while at.is_covered {
             if at.floor > 0 && at.next <= now {
@@ -139,8 +139,8 @@ mod tests {
 
     fn floors(tree: &[(u16, u16, u64)]) -> Floors {
         let member = |&(group, parent, iops): &(u16, u16, u64)| Member {
-            group: GroupId(group),
-            parent: GroupId(parent),
+            group: GroupIndex(group),
+            parent: GroupIndex(parent),
             weight: 100,
             goal: Goal::default(),
             reserve: Rate { iops, ..Rate::default() },
@@ -155,9 +155,9 @@ mod tests {
         let mut had = 0;
         for at in (0..SECOND).step_by(1_000) {
             let now = Instant::from_nanos(10 * SECOND + at);
-            if floors.owes(GroupId(group), now) {
+            if floors.owes(GroupIndex(group), now) {
                 let io = IoMeta::new(Op::Read, had * step, sectors);
-                floors.charge(&IoMeta { group: GroupId(group), ..io }, now, false);
+                floors.charge(&IoMeta { group: GroupIndex(group), ..io }, now, false);
                 had += 1;
             }
         }
@@ -178,7 +178,11 @@ mod tests {
     #[test]
     fn what_is_below_a_group_has_the_floor_of_the_group() {
         let mut tree = floors(&[(1, 0, 400), (2, 1, 0), (3, 1, 0), (4, 0, 0)]);
-        assert!(tree.covers(GroupId(2)) && !tree.covers(GroupId(4)) && !tree.covers(GroupId(99)));
+        assert!(
+            tree.covers(GroupIndex(2))
+                && !tree.covers(GroupIndex(4))
+                && !tree.covers(GroupIndex(99))
+        );
         let all = had(&mut tree, 2, 8, 1_000) + had(&mut tree, 3, 8, 1_000);
         assert!((400..=410).contains(&all), "together, in one second: {all}");
         assert!(tree.take_used() && !tree.take_used());

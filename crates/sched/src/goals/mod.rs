@@ -30,7 +30,7 @@ mod tests;
 
 use crate::{Capacity, Rate};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant, IoMeta, Nanos, Op};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op};
 use control::Control;
 use floors::Floors;
 use pace::Pace;
@@ -82,9 +82,9 @@ impl Goal {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
     /// Its number; the root is not in the list.
-    pub group: GroupId,
+    pub group: GroupIndex,
     /// The group above it, which comes earlier in the list or is the root.
-    pub parent: GroupId,
+    pub parent: GroupIndex,
     /// Its weight: of two groups, the lighter one is taken from first.
     pub weight: u32,
     /// Its targets.
@@ -108,7 +108,7 @@ const NONE: u16 = u16::MAX;
 
 /// A goal for one kind of I/O, and its window.
 struct Watched {
-    group: GroupId,
+    group: GroupIndex,
     kind: GoalKind,
     goal: Nanos,
     window: Window,
@@ -220,7 +220,7 @@ impl Goals {
         self.shares.set(members);
     }
 
-    fn treated(&self, group: GroupId) -> Treated {
+    fn treated(&self, group: GroupIndex) -> Treated {
         let found = self.treated.get(usize::from(group.0));
         found.copied().unwrap_or(self.treated[0])
     }
@@ -266,13 +266,13 @@ impl Goals {
         }
     }
 
-    fn is_shortened(&self, treated: Treated, group: GroupId) -> bool {
+    fn is_shortened(&self, treated: Treated, group: GroupIndex) -> bool {
         treated.tier != NONE && !self.floors.covers(group)
     }
 
     /// Returns whether [`Taken::sectors`] bounds the requests of `group`.
     #[must_use]
-    pub fn shortens(&self, group: GroupId) -> bool {
+    pub fn shortens(&self, group: GroupIndex) -> bool {
         self.is_shortened(self.treated(group), group)
     }
 
@@ -307,7 +307,7 @@ impl Goals {
 
     /// May `group` have another request now?
     #[must_use]
-    pub fn admits(&self, group: GroupId, now: Instant) -> bool {
+    pub fn admits(&self, group: GroupIndex, now: Instant) -> bool {
         self.pace.admits(self.treated(group).tier, now) || self.floors.owes(group, now)
     }
 
@@ -456,7 +456,7 @@ fn tier(weight: u32, lightest: u32) -> u16 {
 }
 
 impl Watched {
-    fn new(group: GroupId, kind: GoalKind, goal: Nanos) -> Self {
+    fn new(group: GroupIndex, kind: GoalKind, goal: Nanos) -> Self {
         Self {
             group,
             kind,

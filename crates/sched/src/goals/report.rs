@@ -1,7 +1,7 @@
 //! The state of goals, and the lengths, depths and rates that are taken for them, in the words of their attribute.
 
 use super::pace::TIERS;
-use blkmq_core::{GroupId, Nanos, Op};
+use blkmq_core::{GroupIndex, Nanos, Op};
 
 /// The I/Os that a goal is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ impl GoalState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalReport {
     /// The group.
-    pub group: GroupId,
+    pub group: GroupIndex,
     /// The I/Os that it is about.
     pub kind: GoalKind,
     /// The target.

@@ -5,7 +5,7 @@
 
 use super::{DEFAULT_WEIGHT, Member};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Nanos};
+use blkmq_core::{GroupIndex, Nanos};
 
 #[derive(Clone, Copy, Default)]
 struct Group {
@@ -54,7 +54,7 @@ impl Shares {
     }
 
     /// So many I/Os of `group` have this cost together.
-    pub(super) fn charge(&mut self, group: GroupId, cost: u64, ios: u32) {
+    pub(super) fn charge(&mut self, group: GroupIndex, cost: u64, ios: u32) {
         let at = if usize::from(group.0) < self.groups.len() { usize::from(group.0) } else { 0 };
         self.groups[at].used.add(cost, ios.into());
     }
@@ -83,7 +83,7 @@ impl Shares {
     }
 
     /// The cost a second that a group is due by weight, beside those that had something in the window.
-    fn due(&self, group: GroupId) -> u128 {
+    fn due(&self, group: GroupIndex) -> u128 {
         let mut due = u128::from(self.lately.max(self.free));
         let mut at = group.0;
         while at != 0 {
@@ -102,7 +102,13 @@ impl Shares {
 
     /// Returns whether `group` has its share and a queue of its own that would take longer than `goal` with all of the share,
     /// if an I/O takes `mean` nanoseconds. One I/O at a time is no queue. O(groups) for each group above it.
-    pub(super) fn explain(&self, group: GroupId, elapsed: Nanos, mean: u64, goal: Nanos) -> bool {
+    pub(super) fn explain(
+        &self,
+        group: GroupIndex,
+        elapsed: Nanos,
+        mean: u64,
+        goal: Nanos,
+    ) -> bool {
         let Some(own) = self.groups.get(usize::from(group.0)) else { return false };
         let has = u128::from(self.a_second(own.all.cost, elapsed));
         let due = self.due(group);
@@ -122,8 +128,8 @@ mod tests {
 
     fn shares(groups: &[(u16, u16, u32)]) -> Shares {
         let member = |&(group, parent, weight): &(u16, u16, u32)| Member {
-            group: GroupId(group),
-            parent: GroupId(parent),
+            group: GroupIndex(group),
+            parent: GroupIndex(parent),
             weight,
             goal: Goal::default(),
             reserve: Rate::default(),
@@ -134,11 +140,11 @@ mod tests {
     }
 
     fn explains(shares: &mut Shares, used: [u64; 2], mean: u64) -> bool {
-        shares.charge(GroupId(1), used[0], 4_000);
-        shares.charge(GroupId(2), used[1], 4_000);
+        shares.charge(GroupIndex(1), used[0], 4_000);
+        shares.charge(GroupIndex(2), used[1], 4_000);
         shares.measure(SECOND, true);
         shares.restart();
-        shares.explain(GroupId(1), SECOND, mean, Nanos(MS))
+        shares.explain(GroupIndex(1), SECOND, mean, Nanos(MS))
     }
 
     #[test]
@@ -152,27 +158,27 @@ mod tests {
         assert!(!explains(&mut heavy, [50, 50], 13 * MS / 10), "it is due more");
         assert!(explains(&mut heavy, [90, 10], 13 * MS / 10));
         assert!(explains(&mut equal, [50, 0], 2 * MS), "it is alone");
-        equal.charge(GroupId(1), 50, 10);
+        equal.charge(GroupIndex(1), 50, 10);
         equal.measure(SECOND, true);
-        assert!(!equal.explain(GroupId(1), SECOND, 100 * MS, Nanos(MS)), "one I/O at a time");
+        assert!(!equal.explain(GroupIndex(1), SECOND, 100 * MS, Nanos(MS)), "one I/O at a time");
     }
 
     #[test]
     fn what_the_device_does_when_nothing_is_taken_is_shared() {
         let mut equal = shares(&[(1, 0, 100), (2, 0, 100)]);
         explains(&mut equal, [10, 90], MS);
-        equal.charge(GroupId(1), 10, 4_000);
-        equal.charge(GroupId(2), 2, 4_000);
+        equal.charge(GroupIndex(1), 10, 4_000);
+        equal.charge(GroupIndex(2), 2, 4_000);
         equal.measure(SECOND, false);
-        assert!(!equal.explain(GroupId(1), SECOND, 2 * MS, Nanos(MS)), "10 of 100, not of 12");
+        assert!(!equal.explain(GroupIndex(1), SECOND, 2 * MS, Nanos(MS)), "10 of 100, not of 12");
     }
 
     #[test]
     fn a_share_is_one_of_the_group_above() {
         let mut tree = shares(&[(3, 0, 100), (2, 0, 300), (1, 3, 100), (4, 3, 300)]);
-        tree.charge(GroupId(4), 10, 4_000);
+        tree.charge(GroupIndex(4), 10, 4_000);
         assert!(explains(&mut tree, [10, 140], 2 * MS), "a quarter of a quarter of 160");
-        tree.charge(GroupId(4), 10, 4_000);
+        tree.charge(GroupIndex(4), 10, 4_000);
         assert!(!explains(&mut tree, [5, 145], 2 * MS));
     }
 }

@@ -5,9 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use blkmq_core::Op;
 
-const VICTIM: GroupId = GroupId(1);
-const FLOOD: GroupId = GroupId(2);
-const HEAVY: GroupId = GroupId(3);
+const VICTIM: GroupIndex = GroupIndex(1);
+const FLOOD: GroupIndex = GroupIndex(2);
+const HEAVY: GroupIndex = GroupIndex(3);
 
 fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
@@ -16,7 +16,7 @@ fn ms(ms: u64) -> Nanos {
 fn members(goal: Nanos) -> [Member; 3] {
     let member = |group, weight, goal| Member {
         group,
-        parent: GroupId::ROOT,
+        parent: GroupIndex::ROOT,
         weight,
         goal,
         reserve: Rate::default(),
@@ -26,7 +26,7 @@ fn members(goal: Nanos) -> [Member; 3] {
     [member(VICTIM, 100, goal), member(FLOOD, 100, none), member(HEAVY, 300, none)]
 }
 
-fn io(op: Op, group: GroupId, sectors: u32, arrived: Instant) -> IoMeta {
+fn io(op: Op, group: GroupIndex, sectors: u32, arrived: Instant) -> IoMeta {
     IoMeta { group, arrived, ..IoMeta::new(op, 0, sectors) }
 }
 
@@ -210,17 +210,19 @@ fn a_goal_holds_for_the_groups_below() {
     let goal = Goal { p99_read: ms(1), ..Goal::default() };
     let reserve = Rate::default();
     let member = |group, parent, goal| Member { group, parent, weight: 100, goal, reserve };
-    let tree =
-        [member(GroupId(1), GroupId::ROOT, goal), member(GroupId(2), GroupId(1), Goal::default())];
+    let tree = [
+        member(GroupIndex(1), GroupIndex::ROOT, goal),
+        member(GroupIndex(2), GroupIndex(1), Goal::default()),
+    ];
     let mut goals = Goals::new(8, &tree, None);
-    goals.completed(&io(Op::Read, GroupId(2), 8, Instant::ZERO), Instant::ZERO + ms(2));
+    goals.completed(&io(Op::Read, GroupIndex(2), 8, Instant::ZERO), Instant::ZERO + ms(2));
     goals.look(Instant::ZERO + ms(500), &Waiting(Vec::new(), 0));
     let report = goals.reports().next().expect("one");
-    assert_eq!((report.group, report.state, report.missed), (GroupId(1), GoalState::Missed, 1));
+    assert_eq!((report.group, report.state, report.missed), (GroupIndex(1), GoalState::Missed, 1));
     // Counts stay as long as the goal does.
     goals.set(&tree, None);
     assert_eq!(goals.reports().next().expect("one").missed, 1);
-    goals.set(&[member(GroupId(1), GroupId::ROOT, Goal::default())], None);
+    goals.set(&[member(GroupIndex(1), GroupIndex::ROOT, Goal::default())], None);
     assert_eq!(goals.reports().count(), 0);
 }
 

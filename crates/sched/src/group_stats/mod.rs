@@ -12,7 +12,7 @@ mod tally;
 
 use crate::{About, Direction, Event, GroupChange, Note};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Nanos};
+use blkmq_core::{GroupIndex, Nanos};
 
 pub use tally::{Tallies, Tally};
 
@@ -224,7 +224,7 @@ impl Counts {
 /// An existing group.
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    id: GroupId,
+    id: GroupIndex,
     /// The place of the parent group; the root is its own parent.
     parent: usize,
     counts: Counts,
@@ -249,7 +249,7 @@ impl GroupStats {
     /// Only the root, with all counts zero.
     #[must_use]
     pub fn new() -> Self {
-        let root = Member { id: GroupId::ROOT, parent: 0, counts: Counts::default() };
+        let root = Member { id: GroupIndex::ROOT, parent: 0, counts: Counts::default() };
         Self { members: alloc::vec![Some(root)], places: alloc::vec![0] }
     }
 
@@ -262,7 +262,7 @@ impl GroupStats {
         }
     }
 
-    fn add(&mut self, id: GroupId, parent: usize) {
+    fn add(&mut self, id: GroupIndex, parent: usize) {
         let free = self.members.iter().position(Option::is_none);
         let place = free.unwrap_or(self.members.len());
         if place == self.members.len() {
@@ -276,7 +276,7 @@ impl GroupStats {
         self.places[name] = place;
     }
 
-    fn remove(&mut self, group: GroupId) {
+    fn remove(&mut self, group: GroupIndex) {
         let place = self.place(group);
         let Some(gone) = self.members[place] else { return };
         if place == 0 || gone.id != group {
@@ -291,7 +291,7 @@ impl GroupStats {
 
     /// The place of a group's numbers; the root's for an unknown group.
     #[inline]
-    fn place(&self, group: GroupId) -> usize {
+    fn place(&self, group: GroupIndex) -> usize {
         self.places.get(usize::from(group.0)).copied().unwrap_or(0)
     }
 
@@ -322,7 +322,7 @@ impl GroupStats {
     /// The statistic `name` of a group: one of [`FLOWS`], [`SUMS`] or [`NUMBERS`]. Names of the first two also exist
     /// with the suffix `_recursive`, for the group and all groups below it. `None` if there is no such name or group.
     #[must_use]
-    pub fn read(&self, group: GroupId, name: &str) -> Option<Reading> {
+    pub fn read(&self, group: GroupIndex, name: &str) -> Option<Reading> {
         let place = self.place(group);
         let member = self.members[place].as_ref().filter(|member| member.id == group)?;
         match name.strip_suffix("_recursive") {
@@ -336,7 +336,7 @@ impl GroupStats {
 
     /// The activity of a group and all groups below it; `None` if there is no such group. O(groups).
     #[must_use]
-    pub fn io(&self, group: GroupId) -> Option<GroupIo> {
+    pub fn io(&self, group: GroupIndex) -> Option<GroupIo> {
         let place = self.place(group);
         self.members[place].as_ref().filter(|member| member.id == group)?;
         let flows = self.subtree(place).flows;
@@ -378,25 +378,25 @@ mod tests {
     use blkmq_core::Op;
 
     fn note(group: u16, op: Op, what: Event) -> Note {
-        Note { about: About::new(GroupId(group), op, op == Op::Read), what }
+        Note { about: About::new(GroupIndex(group), op, op == Op::Read), what }
     }
 
     fn number(stats: &GroupStats, group: u16, name: &str) -> u64 {
-        match stats.read(GroupId(group), name) {
+        match stats.read(GroupIndex(group), name) {
             Some(Reading::Number(n)) => n,
             other => panic!("{name} of {group}: {other:?}"),
         }
     }
 
     fn flow(stats: &GroupStats, group: u16, name: &str) -> Flow {
-        match stats.read(GroupId(group), name) {
+        match stats.read(GroupIndex(group), name) {
             Some(Reading::Flow(flow)) => flow,
             other => panic!("{name} of {group}: {other:?}"),
         }
     }
 
     fn add(stats: &mut GroupStats, group: u16, parent: u16) {
-        let (group, parent) = (GroupId(group), GroupId(parent));
+        let (group, parent) = (GroupIndex(group), GroupIndex(parent));
         stats.regroup(GroupChange::Added { group, parent, weight: 100 });
     }
 
@@ -437,7 +437,7 @@ mod tests {
         let mut waiting = Vec::new();
         for _ in 0..if cfg!(miri) { 300 } else { 10_000 } {
             let op = [Op::Read, Op::Write, Op::Discard][rng.below(3) as usize];
-            let about = About::new(GroupId(rng.below(6) as u16), op, rng.below(2) == 0);
+            let about = About::new(GroupIndex(rng.below(6) as u16), op, rng.below(2) == 0);
             let span = Nanos(rng.below(99));
             let mut note = Note { about, what: Event::Queued };
             let picked = (!waiting.is_empty()).then(|| rng.below(waiting.len() as u64) as usize);
@@ -469,7 +469,7 @@ mod tests {
         for (group, (name, _)) in
             (0..6).flat_map(|group| GroupStats::names().map(move |n| (group, n)))
         {
-            let group = GroupId(group);
+            let group = GroupIndex(group);
             assert_eq!(single.read(group, name), summed.read(group, name), "{name} of {group:?}");
         }
         assert!(flow(&summed, 3, "io_serviced").total() > 100);
@@ -513,7 +513,7 @@ mod tests {
             stats.apply(&note(group, Op::Read, Event::QueueSize(weight as u32)));
         }
         assert_eq!(number(&stats, 1, "time_recursive"), 1_110);
-        stats.regroup(GroupChange::Removed { group: GroupId(2) });
+        stats.regroup(GroupChange::Removed { group: GroupIndex(2) });
         assert_eq!(number(&stats, 1, "time"), 110, "and not only the counter of the gone group");
         assert_eq!(number(&stats, 1, "sectors"), 110);
         assert_eq!(flow(&stats, 1, "io_merged").write, 2);
@@ -521,7 +521,7 @@ mod tests {
         assert_eq!(number(&stats, 1, "avg_queue_size"), 55);
         assert_eq!(number(&stats, 1, "time_recursive"), 1_110);
         assert_eq!(number(&stats, 0, "sectors_recursive"), 1_111);
-        assert_eq!(stats.read(GroupId(2), "time"), None);
+        assert_eq!(stats.read(GroupIndex(2), "time"), None);
     }
 
     #[test]
@@ -529,10 +529,10 @@ mod tests {
         let mut stats = GroupStats::new();
         add(&mut stats, 1, 0);
         add(&mut stats, 2, 1);
-        stats.regroup(GroupChange::Removed { group: GroupId(2) });
+        stats.regroup(GroupChange::Removed { group: GroupIndex(2) });
         stats.apply(&note(2, Op::Read, Event::Time(Nanos(7))));
         assert_eq!(number(&stats, 1, "time"), 7);
-        stats.regroup(GroupChange::Removed { group: GroupId(1) });
+        stats.regroup(GroupChange::Removed { group: GroupIndex(1) });
         stats.apply(&note(2, Op::Read, Event::Time(Nanos(1))));
         assert_eq!(number(&stats, 0, "time"), 8);
         // A reused name begins with zero.
@@ -548,10 +548,10 @@ mod tests {
         assert_eq!(GroupStats::names().count(), 2 * (6 + 2) + 5);
         for (name, recursive) in GroupStats::names() {
             let name = if recursive { [name, "_recursive"].concat() } else { name.into() };
-            assert!(stats.read(GroupId::ROOT, &name).is_some(), "{name}");
+            assert!(stats.read(GroupIndex::ROOT, &name).is_some(), "{name}");
         }
-        assert_eq!(stats.read(GroupId::ROOT, "dequeue_recursive"), None);
-        assert_eq!(stats.read(GroupId::ROOT, "no_such"), None);
-        assert_eq!(stats.read(GroupId(3), "time"), None);
+        assert_eq!(stats.read(GroupIndex::ROOT, "dequeue_recursive"), None);
+        assert_eq!(stats.read(GroupIndex::ROOT, "no_such"), None);
+        assert_eq!(stats.read(GroupIndex(3), "time"), None);
     }
 }

@@ -5,7 +5,7 @@
 use super::{Counts, Kind};
 use crate::{About, Event};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Nanos, Op, SECTOR_SIZE};
+use blkmq_core::{GroupIndex, Nanos, Op, SECTOR_SIZE};
 
 /// The sum of the notes about one kind of I/O of one group. Two cache lines: requests, and turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ impl Tally {
 
     /// The group that the notes are about.
     #[must_use]
-    pub fn group(&self) -> GroupId {
+    pub fn group(&self) -> GroupIndex {
         self.about.group()
     }
 
@@ -151,8 +151,8 @@ pub struct Tallies {
 
 /// The subject of a free place: no policy is told of that group, and the kind would not be at that place.
 const NOTHING: [About; PLACES] = {
-    let mut nothing = [About::new(GroupId(u16::MAX), Op::Read, false); PLACES];
-    nothing[place(nothing[0])] = About::new(GroupId(u16::MAX), Op::Read, true);
+    let mut nothing = [About::new(GroupIndex(u16::MAX), Op::Read, false); PLACES];
+    nothing[place(nothing[0])] = About::new(GroupIndex(u16::MAX), Op::Read, true);
     nothing
 };
 

@@ -9,7 +9,7 @@ use super::reason::{Reason, Served};
 use crate::index::Heap;
 use crate::{Guarantee, Rate};
 use alloc::vec::Vec;
-use blkmq_core::{GroupId, Instant};
+use blkmq_core::{GroupIndex, Instant};
 
 /// The group of all groups.
 pub(super) const ROOT: u32 = 0;
@@ -23,7 +23,7 @@ const SLACK: u64 = 10_000_000;
 /// A group if its number is even; the next number is the group's own requests.
 #[derive(Debug)]
 struct Node {
-    id: GroupId,
+    id: GroupIndex,
     parent: u32,
     /// Its number among the members of its parent.
     member: u32,
@@ -77,7 +77,7 @@ pub(super) struct Tree {
 }
 
 impl Node {
-    fn new(id: GroupId, parent: u32, depth: u16, weight: u32) -> Self {
+    fn new(id: GroupIndex, parent: u32, depth: u16, weight: u32) -> Self {
         Self {
             id,
             parent,
@@ -122,15 +122,15 @@ impl Tree {
         };
         tree.place(
             ROOT,
-            Node::new(GroupId::ROOT, NOBODY, 0, 1),
-            Node::new(GroupId::ROOT, ROOT, 1, OWN_WEIGHT),
+            Node::new(GroupIndex::ROOT, NOBODY, 0, 1),
+            Node::new(GroupIndex::ROOT, ROOT, 1, OWN_WEIGHT),
         );
         tree
     }
 
     /// The group that I/O of `group` belongs to.
     #[inline]
-    pub(super) fn named(&self, group: GroupId) -> u32 {
+    pub(super) fn named(&self, group: GroupIndex) -> u32 {
         self.names.get(usize::from(group.0)).copied().unwrap_or(ROOT)
     }
 
@@ -151,7 +151,7 @@ impl Tree {
         self.at(node).parent
     }
 
-    pub(super) fn id(&self, node: u32) -> GroupId {
+    pub(super) fn id(&self, node: u32) -> GroupIndex {
         self.at(node).id
     }
 
@@ -182,7 +182,7 @@ impl Tree {
         self.at_mut(node).member = member as u32;
     }
 
-    pub(super) fn add(&mut self, id: GroupId, parent: GroupId, weight: u32) -> u32 {
+    pub(super) fn add(&mut self, id: GroupIndex, parent: GroupIndex, weight: u32) -> u32 {
         let above = self.named(parent);
         let depth = self.at(above).depth + 1;
         let node = self.free.pop().unwrap_or(self.nodes.len() as u32);

@@ -3,7 +3,7 @@
 use super::step::{Step, account};
 use crate::{GroupChange, Guarantee, Rate};
 use alloc::vec::Vec;
-use blkmq_core::{Class, GroupId, IoFlags, IoMeta, IoPrio, Op, Rng};
+use blkmq_core::{Class, GroupIndex, IoFlags, IoMeta, IoPrio, Op, Rng};
 
 /// Groups at a time, without the root.
 const GROUPS: usize = 5;
@@ -15,9 +15,9 @@ pub(super) struct Tenants {
     rng: Rng,
     owners: u64,
     /// The group of each owner.
-    homes: Vec<GroupId>,
+    homes: Vec<GroupIndex>,
     /// Existing groups, each with its parent.
-    groups: Vec<(GroupId, GroupId)>,
+    groups: Vec<(GroupIndex, GroupIndex)>,
     /// Of a thousand steps, this many change groups or owners.
     changes: u64,
     /// Remaining steps at the beginning in which groups are created.
@@ -38,7 +38,7 @@ impl Tenants {
         let founding = if changes == 0 { 0 } else { rng.below(40) as u32 };
         Self {
             owners,
-            homes: alloc::vec![GroupId::ROOT; owners as usize],
+            homes: alloc::vec![GroupIndex::ROOT; owners as usize],
             groups: Vec::new(),
             changes,
             founding,
@@ -96,13 +96,13 @@ impl Tenants {
         .map(Step::Regroup)
     }
 
-    fn any_group(&mut self) -> GroupId {
+    fn any_group(&mut self) -> GroupIndex {
         let at = self.rng.below(self.groups.len() as u64 + 1) as usize;
-        self.groups.get(at).map_or(GroupId::ROOT, |(group, _)| *group)
+        self.groups.get(at).map_or(GroupIndex::ROOT, |(group, _)| *group)
     }
 
     fn add(&mut self) -> Option<GroupChange> {
-        let group = GroupId(1 + self.rng.below(NAMES) as u16);
+        let group = GroupIndex(1 + self.rng.below(NAMES) as u16);
         let exists = self.groups.iter().any(|(other, _)| *other == group);
         if exists || self.groups.len() == GROUPS {
             return None;
@@ -115,13 +115,13 @@ impl Tenants {
     fn weight(&mut self) -> Option<GroupChange> {
         let group = self.any_group();
         let weight = 1 + self.rng.below(1_000) as u32;
-        (group != GroupId::ROOT).then_some(GroupChange::Weight { group, weight })
+        (group != GroupIndex::ROOT).then_some(GroupChange::Weight { group, weight })
     }
 
     fn guarantee(&mut self) -> Option<GroupChange> {
         let group = self.any_group();
         let guarantee = Guarantee { reserve: self.rate(), limit: self.rate() };
-        (group != GroupId::ROOT).then_some(GroupChange::Guarantee { group, guarantee })
+        (group != GroupIndex::ROOT).then_some(GroupChange::Guarantee { group, guarantee })
     }
 
     /// Often none; else up to some thousand I/Os or some MB a second, or up to twice the device.

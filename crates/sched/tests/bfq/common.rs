@@ -1,6 +1,6 @@
 //! Helpers of these tests: short constructors of I/Os, and a small world of clients and a device in virtual time.
 
-use blkmq_core::{Class, GroupId, Instant, IoMeta, IoPrio, Nanos, Op, Owner, RequestId};
+use blkmq_core::{Class, GroupIndex, Instant, IoMeta, IoPrio, Nanos, Op, Owner, RequestId};
 use blkmq_sched::testkit::Driver;
 use blkmq_sched::{At, Factory, GroupChange, Pick, Shape, registry};
 use std::collections::VecDeque;
@@ -59,7 +59,7 @@ impl With for IoMeta {
     }
 
     fn of(self, group: u16) -> Self {
-        Self { group: GroupId(group), ..self }
+        Self { group: GroupIndex(group), ..self }
     }
 }
 
@@ -77,7 +77,7 @@ pub fn put_all(d: &mut Driver, all: impl IntoIterator<Item = IoMeta>) {
 
 /// Adds a group below `parent`, which may be the root.
 pub fn add_group(d: &mut Driver, group: u16, parent: u16, weight: u32) {
-    let (group, parent) = (GroupId(group), GroupId(parent));
+    let (group, parent) = (GroupIndex(group), GroupIndex(parent));
     d.regroup(GroupChange::Added { group, parent, weight });
 }
 

@@ -2,19 +2,19 @@
 //! hand.
 
 use super::common::{With, add_group, driver, factory, ms, put, read, us, write};
-use blkmq_core::{GroupId, IoMeta, Nanos};
+use blkmq_core::{GroupIndex, IoMeta, Nanos};
 use blkmq_sched::testkit::{Driver, Script, Step};
 use blkmq_sched::{Event, Flow, GroupStats, Pick, Reading, Shape, StatsLevel};
 
 fn flow(stats: &GroupStats, group: u16, name: &str) -> Flow {
-    match stats.read(GroupId(group), name) {
+    match stats.read(GroupIndex(group), name) {
         Some(Reading::Flow(flow)) => flow,
         other => panic!("{name}: {other:?}"),
     }
 }
 
 fn number(stats: &GroupStats, group: u16, name: &str) -> u64 {
-    match stats.read(GroupId(group), name) {
+    match stats.read(GroupIndex(group), name) {
         Some(Reading::Number(number)) => number,
         other => panic!("{name}: {other:?}"),
     }
@@ -122,8 +122,8 @@ fn s19_16_what_began_before_anybody_counted_does_not_last() {
     add_group(&mut d, 1, 0, 100);
     add_group(&mut d, 2, 0, 100);
     stats.regroup(blkmq_sched::GroupChange::Added {
-        group: GroupId(1),
-        parent: GroupId::ROOT,
+        group: GroupIndex(1),
+        parent: GroupIndex::ROOT,
         weight: 100,
     });
     let first = put(&mut d, read(1, 0).of(1));
@@ -181,7 +181,7 @@ fn s19_16_times_are_those_of_the_group() {
     add_group(&mut d, 1, 0, 100);
     add_group(&mut d, 2, 0, 100);
     for group in [1, 2] {
-        let (group, parent) = (GroupId(group), GroupId::ROOT);
+        let (group, parent) = (GroupIndex(group), GroupIndex::ROOT);
         stats.regroup(blkmq_sched::GroupChange::Added { group, parent, weight: 100 });
     }
     let first = put(&mut d, read(1, 0).of(1));
@@ -236,7 +236,7 @@ fn s19_16_what_waits_moves_with_its_owner() {
     d.env().set_stats(StatsLevel::Full);
     let mut stats = GroupStats::new();
     add_group(&mut d, 1, 0, 100);
-    let (group, parent) = (GroupId(1), GroupId::ROOT);
+    let (group, parent) = (GroupIndex(1), GroupIndex::ROOT);
     stats.regroup(blkmq_sched::GroupChange::Added { group, parent, weight: 100 });
     let ios: [IoMeta; 3] = [read(1, 0), read(1, 8), read(1, 16).of(1)];
     for io in ios {

@@ -1,6 +1,6 @@
 //! The bound that is found: on a device of some servers, each of which does one request at a time.
 
-use blkmq_core::{GroupId, IoMeta, Nanos, Op, RequestId};
+use blkmq_core::{GroupIndex, IoMeta, Nanos, Op, RequestId};
 use blkmq_sched::testkit::Driver;
 use blkmq_sched::{At, GroupChange, Pick, registry};
 
@@ -26,8 +26,8 @@ impl Device {
     fn new(options: &str, tenants: &[(u32, u32)]) -> Self {
         let factory = registry::find("mclock").expect("it is registered");
         let mut driver = Driver::of(factory, 256, options);
-        for (group, (weight, _)) in (1..).map(GroupId).zip(tenants) {
-            let parent = GroupId::ROOT;
+        for (group, (weight, _)) in (1..).map(GroupIndex).zip(tenants) {
+            let parent = GroupIndex::ROOT;
             driver.regroup(GroupChange::Added { group, parent, weight: *weight });
         }
         Self {
@@ -44,7 +44,7 @@ impl Device {
         for tenant in 0..self.depths.len() {
             while self.outstanding[tenant] < self.depths[tenant] {
                 self.sector += 1_000;
-                let group = GroupId(tenant as u16 + 1);
+                let group = GroupIndex(tenant as u16 + 1);
                 let io = IoMeta { group, ..IoMeta::new(Op::Read, self.sector, 8) };
                 self.driver.insert_meta(io, At::Tail).expect("slots enough");
                 self.outstanding[tenant] += 1;
@@ -163,10 +163,10 @@ fn requests_stay_short_while_groups_compete() {
     for (options, most) in [("", 256), ("merge_kib=512", 1_024), ("merge_kib=0", u32::MAX)] {
         let factory = registry::find("mclock").expect("it is registered");
         let mut driver = Driver::of(factory, 8, options);
-        let (group, parent) = (GroupId(1), GroupId::ROOT);
+        let (group, parent) = (GroupIndex(1), GroupIndex::ROOT);
         driver.regroup(GroupChange::Added { group, parent, weight: 100 });
         let io = |group, sector, sectors| IoMeta {
-            group: GroupId(group),
+            group: GroupIndex(group),
             ..IoMeta::new(Op::Write, sector, sectors)
         };
         let into = driver.insert_meta(io(1, 0, 200), At::Tail).expect("a slot is free");

@@ -5,7 +5,7 @@ mod bound;
 mod table;
 mod world;
 
-use blkmq_core::{GroupId, IoMeta, Op};
+use blkmq_core::{GroupIndex, IoMeta, Op};
 use blkmq_sched::testkit::Driver;
 use blkmq_sched::{At, Capacity, GroupChange, Guarantee, Options, Rate, registry};
 
@@ -25,14 +25,14 @@ fn the_engine_is_told_that_groups_share_and_of_what() {
 fn a_group_that_is_gone_is_not_removed_again() {
     let factory = registry::find("mclock").expect("it is registered");
     let mut d = Driver::of(factory, 4, "");
-    let [above, below] = [1, 2].map(GroupId);
-    for (group, parent) in [(above, GroupId::ROOT), (below, above)] {
+    let [above, below] = [1, 2].map(GroupIndex);
+    for (group, parent) in [(above, GroupIndex::ROOT), (below, above)] {
         d.regroup(GroupChange::Added { group, parent, weight: 100 });
     }
     let reserve = Rate { percent: 10, ..Rate::default() };
     let guarantee = Guarantee { reserve, limit: Rate::default() };
     d.regroup(GroupChange::Guarantee { group: above, guarantee });
-    for group in [below, below, GroupId::ROOT] {
+    for group in [below, below, GroupIndex::ROOT] {
         d.regroup(GroupChange::Removed { group });
     }
     let io = IoMeta { group: below, ..IoMeta::new(Op::Read, 0, 8) };

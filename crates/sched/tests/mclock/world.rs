@@ -1,6 +1,6 @@
 //! A device that serves one request at a time in the time that it costs, and tenants that keep requests waiting.
 
-use blkmq_core::{GroupId, IoMeta, Nanos, Op};
+use blkmq_core::{GroupIndex, IoMeta, Nanos, Op};
 use blkmq_sched::testkit::Driver;
 use blkmq_sched::{At, GroupChange, Guarantee, Pick, Rate, registry};
 
@@ -57,8 +57,8 @@ impl World {
         let options = format!("rbps=1000000000000,rrandiops={capacity}");
         let mut driver = Driver::of(factory, 4_096, &options);
         driver.advance(Nanos(begin));
-        for (group, tenant) in (1..).map(GroupId).zip(tenants) {
-            let (parent, weight) = (GroupId(tenant.parent), tenant.weight);
+        for (group, tenant) in (1..).map(GroupIndex).zip(tenants) {
+            let (parent, weight) = (GroupIndex(tenant.parent), tenant.weight);
             driver.regroup(GroupChange::Added { group, parent, weight });
             driver.regroup(GroupChange::Guarantee { group, guarantee: tenant.guarantee });
         }
@@ -75,7 +75,7 @@ impl World {
             while self.waiting[at] < tenant.depth {
                 // No request begins where another one ends.
                 self.sector += 1_000;
-                let group = GroupId(at as u16 + 1);
+                let group = GroupIndex(at as u16 + 1);
                 let io = IoMeta { group, ..IoMeta::new(Op::Read, self.sector, 8) };
                 self.driver.insert_meta(io, At::Tail).expect("slots enough");
                 self.waiting[at] += 1;

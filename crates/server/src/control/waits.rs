@@ -33,7 +33,7 @@ pub(crate) fn waits(shared: &Shared) -> Waits {
     let exports = shared.exports.now();
     for (at, disk) in shared.disks.iter().enumerate() {
         let of_disk = exports.all().filter(|export| export.disk == at);
-        let named = of_disk.map(|export| (export.group.id(), export.info.name.as_str()));
+        let named = of_disk.map(|export| (export.group.id().index(), export.info.name.as_str()));
         let names: BTreeMap<_, _> = named.collect();
         let name = |group| names.get(&group).map_or("/", |name| *name).to_owned();
         let waits = disk.service().queue().waits().into_iter();

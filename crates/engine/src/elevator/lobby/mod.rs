@@ -19,7 +19,7 @@ mod tests;
 
 use crate::groups::MAX_GROUPS;
 use crate::submission::plugged::PluggedRequest;
-use blkmq_core::{GroupId, Instant, IoMeta, Op, RequestId, SubmitterId};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Op, RequestId, SubmitterId};
 use blkmq_sched::GroupChange;
 use std::collections::VecDeque;
 use tree::Tree;
@@ -146,7 +146,7 @@ impl Lobby {
     }
 
     /// Sets the nanoseconds between two slots of a group by which its floor is kept; zero if it has none. O(log groups).
-    pub(crate) fn set_gap(&mut self, group: GroupId, gap: u64) {
+    pub(crate) fn set_gap(&mut self, group: GroupIndex, gap: u64) {
         self.tree.set_gap(self.tree.node(group), gap);
     }
 
@@ -190,7 +190,7 @@ impl Lobby {
 
     /// Counts a request that the policy now holds for a group.
     #[inline]
-    pub(crate) fn hold(&mut self, id: RequestId, group: GroupId) {
+    pub(crate) fn hold(&mut self, id: RequestId, group: GroupIndex) {
         let node = self.tree.node(group);
         self.holders[id.index()] = node;
         self.tree.hold(node);

@@ -6,12 +6,12 @@ use crate::BioTable;
 use crate::groups::MAX_GROUPS;
 use crate::shared::slots::{Claim, Credit};
 use crate::submission::plugged::PluggedRequest;
-use blkmq_core::{GroupId, Instant, IoMeta, Op, Owner, RequestId, Rng, SubmitterId};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Op, Owner, RequestId, Rng, SubmitterId};
 use blkmq_sched::GroupChange;
 use std::collections::BTreeMap;
 
 fn added(group: u16, parent: u16, weight: u32) -> GroupChange {
-    GroupChange::Added { group: GroupId(group), parent: GroupId(parent), weight }
+    GroupChange::Added { group: GroupIndex(group), parent: GroupIndex(parent), weight }
 }
 
 fn tree(changes: &[GroupChange]) -> Tree {
@@ -34,7 +34,7 @@ fn give_out(tree: &mut Tree, slots: u32) -> BTreeMap<u16, u32> {
 #[test]
 fn slots_go_by_weight_among_those_who_wait() {
     let mut tree = tree(&[added(1, 0, 300), added(2, 0, 100), added(3, 0, 1000)]);
-    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    let [one, two] = [1, 2].map(|group| tree.node(GroupIndex(group)));
     tree.wait(one);
     tree.wait(two);
     let given = give_out(&mut tree, 400);
@@ -68,7 +68,7 @@ fn give_out_by_time(tree: &mut Tree, (from, to): (u64, u64)) -> BTreeMap<u16, u3
 #[test]
 fn a_floor_that_is_due_has_the_next_slot_whatever_the_weights() {
     let mut tree = tree(&[added(1, 0, 1), added(2, 0, 1000), added(3, 0, 1000)]);
-    let [one, two, three] = [1, 2, 3].map(|group| tree.node(GroupId(group)));
+    let [one, two, three] = [1, 2, 3].map(|group| tree.node(GroupIndex(group)));
     floor_of(&mut tree, one, 400);
     floor_of(&mut tree, two, 100);
     [one, two, three].into_iter().for_each(|node| tree.wait(node));
@@ -96,7 +96,7 @@ fn a_floor_that_is_due_has_the_next_slot_whatever_the_weights() {
 #[test]
 fn slots_beyond_the_share_by_weight_are_not_paid_for_later() {
     let mut tree = tree(&[added(1, 0, 100), added(2, 0, 100)]);
-    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    let [one, two] = [1, 2].map(|group| tree.node(GroupIndex(group)));
     floor_of(&mut tree, one, 900);
     [one, two].into_iter().for_each(|node| tree.wait(node));
     let given = give_out_by_time(&mut tree, (0, 2_000));
@@ -109,7 +109,7 @@ fn slots_beyond_the_share_by_weight_are_not_paid_for_later() {
 #[test]
 fn a_floor_is_for_the_groups_below_by_weight() {
     let mut tree = tree(&[added(1, 0, 1), added(2, 0, 1000), added(3, 1, 300), added(4, 1, 100)]);
-    let [one, two, three, four] = [1, 2, 3, 4].map(|group| tree.node(GroupId(group)));
+    let [one, two, three, four] = [1, 2, 3, 4].map(|group| tree.node(GroupIndex(group)));
     floor_of(&mut tree, one, 400);
     [two, three, four].into_iter().for_each(|node| tree.wait(node));
     let given = give_out_by_time(&mut tree, (0, 2_000));
@@ -120,7 +120,7 @@ fn a_floor_is_for_the_groups_below_by_weight() {
 #[test]
 fn a_group_that_was_set_aside_keeps_what_it_has_in_hand() {
     let mut tree = tree(&[added(1, 0, 300), added(2, 0, 100)]);
-    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    let [one, two] = [1, 2].map(|group| tree.node(GroupIndex(group)));
     tree.wait(one);
     tree.wait(two);
     // The heavier group is set aside in every other round.
@@ -142,7 +142,7 @@ fn a_group_that_was_set_aside_keeps_what_it_has_in_hand() {
 #[test]
 fn groups_below_a_group_divide_its_part_with_its_own_io() {
     let mut tree = tree(&[added(1, 0, 100), added(2, 0, 100), added(3, 1, 300), added(4, 1, 100)]);
-    let [one, two, three, four] = [1, 2, 3, 4].map(|group| tree.node(GroupId(group)));
+    let [one, two, three, four] = [1, 2, 3, 4].map(|group| tree.node(GroupIndex(group)));
     [one, two, three].into_iter().for_each(|node| tree.wait(node));
     let given = give_out(&mut tree, 800);
     assert_eq!((given[&two], given[&three], given[&one]), (400, 300, 100));
@@ -152,7 +152,7 @@ fn groups_below_a_group_divide_its_part_with_its_own_io() {
 #[test]
 fn what_a_group_may_have_is_its_part_or_enough() {
     let mut tree = tree(&[added(1, 0, 300), added(2, 0, 100)]);
-    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    let [one, two] = [1, 2].map(|group| tree.node(GroupIndex(group)));
     tree.wait(one);
     (0..5).for_each(|_| tree.hold(one));
     let has = |tree: &Tree, all, enough| tree.has_its_part(one, Slots { all, enough });
@@ -167,24 +167,24 @@ fn what_a_group_may_have_is_its_part_or_enough() {
 #[test]
 fn a_group_that_is_gone_keeps_its_place_until_nothing_is_left_of_it() {
     let mut tree = tree(&[added(1, 0, 100), added(2, 1, 100)]);
-    let [one, two] = [1, 2].map(|group| tree.node(GroupId(group)));
+    let [one, two] = [1, 2].map(|group| tree.node(GroupIndex(group)));
     tree.wait(two);
     tree.hold(two);
-    tree.regroup(GroupChange::Removed { group: GroupId(2) }, MAX_GROUPS);
-    assert_eq!(tree.node(GroupId(2)), one, "new I/O is its parent's");
-    tree.regroup(GroupChange::Removed { group: GroupId(1) }, MAX_GROUPS);
+    tree.regroup(GroupChange::Removed { group: GroupIndex(2) }, MAX_GROUPS);
+    assert_eq!(tree.node(GroupIndex(2)), one, "new I/O is its parent's");
+    tree.regroup(GroupChange::Removed { group: GroupIndex(1) }, MAX_GROUPS);
     assert!(!tree.has_groups());
-    assert_eq!(tree.node(GroupId(2)), tree.node(GroupId::ROOT));
+    assert_eq!(tree.node(GroupIndex(2)), tree.node(GroupIndex::ROOT));
     assert_eq!(tree.next(), Some(two));
     // The node of group 1 is free; that of group 2, whose I/O still waits, is not.
     tree.regroup(added(7, 0, 100), MAX_GROUPS);
-    assert_eq!(tree.node(GroupId(7)), one);
+    assert_eq!(tree.node(GroupIndex(7)), one);
     tree.regroup(added(8, 0, 100), MAX_GROUPS);
-    assert!(tree.node(GroupId(8)) != two);
+    assert!(tree.node(GroupIndex(8)) != two);
     tree.leave(two);
     tree.release(two);
     tree.regroup(added(9, 0, 100), MAX_GROUPS);
-    assert_eq!(tree.node(GroupId(9)), two);
+    assert_eq!(tree.node(GroupIndex(9)), two);
 }
 
 /// In any history, a waiting I/O is found, and an I/O that is found was waiting.
@@ -196,7 +196,7 @@ fn nobody_who_waits_is_forgotten() {
         let (mut there, mut waiting): (Vec<u16>, Vec<u16>) = (vec![0], Vec::new());
         for step in 1..400 {
             let group = there[rng.below(there.len() as u64) as usize];
-            let node = tree.node(GroupId(group));
+            let node = tree.node(GroupIndex(group));
             match rng.below(6) {
                 0 => {
                     tree.regroup(added(step, group, 1 + rng.below(1000) as u32), MAX_GROUPS);
@@ -204,12 +204,15 @@ fn nobody_who_waits_is_forgotten() {
                 }
                 1 if group == there[there.len() - 1] && group != 0 => {
                     // The youngest group: no group is below it.
-                    tree.regroup(GroupChange::Removed { group: GroupId(group) }, MAX_GROUPS);
+                    tree.regroup(GroupChange::Removed { group: GroupIndex(group) }, MAX_GROUPS);
                     there.pop();
                 }
                 2 => {
                     let weight = 1 + rng.below(1000) as u32;
-                    tree.regroup(GroupChange::Weight { group: GroupId(group), weight }, MAX_GROUPS);
+                    tree.regroup(
+                        GroupChange::Weight { group: GroupIndex(group), weight },
+                        MAX_GROUPS,
+                    );
                 }
                 3 | 4 => {
                     tree.wait(node);
@@ -246,8 +249,8 @@ struct Fixture {
     now: u64,
 }
 
-const GOLD: GroupId = GroupId(1);
-const TIN: GroupId = GroupId(2);
+const GOLD: GroupIndex = GroupIndex(1);
+const TIN: GroupIndex = GroupIndex(2);
 
 impl Fixture {
     fn new() -> Self {
@@ -259,7 +262,7 @@ impl Fixture {
         Self { lobby, table, credits, now: 0 }
     }
 
-    fn push(&mut self, by: u16, group: GroupId, cookie: u64) {
+    fn push(&mut self, by: u16, group: GroupIndex, cookie: u64) {
         self.now += 1;
         let arrived = Instant::from_nanos(self.now);
         let meta = IoMeta { group, arrived, ..IoMeta::new(Op::Read, cookie, 1) };
@@ -352,7 +355,7 @@ fn one_that_is_given_up_leaves_its_line_from_anywhere() {
 fn a_later_queue_is_given_everything_in_the_order_of_arrival() {
     let mut it = Fixture::new();
     for (by, group, cookie) in
-        [(2, TIN, 1), (0, GOLD, 2), (2, TIN, 3), (1, GroupId::ROOT, 4), (0, TIN, 5)]
+        [(2, TIN, 1), (0, GOLD, 2), (2, TIN, 3), (1, GroupIndex::ROOT, 4), (0, TIN, 5)]
     {
         it.push(by, group, cookie);
     }
@@ -372,7 +375,7 @@ fn requests_are_counted_from_the_first_group_on() {
     assert!(lobby.counts() && lobby.is_open());
     // Requests held before and since, and one that is unknown.
     lobby.release(RequestId::new(0, 0));
-    lobby.hold(RequestId::new(2, 0), GroupId(1));
+    lobby.hold(RequestId::new(2, 0), GroupIndex(1));
     lobby.release(RequestId::new(2, 0));
     lobby.release(RequestId::new(3, 0));
     let turn = Turn { node: 0, submitter: SubmitterId(0) };

@@ -16,7 +16,7 @@
 //! Where there are more groups than slots, or the policy issues everything at once, weights decide how often each
 //! group is given a slot.
 
-use blkmq_core::{GroupId, Instant};
+use blkmq_core::{GroupIndex, Instant};
 use blkmq_sched::GroupChange;
 use blkmq_sched::index::Heap;
 
@@ -202,7 +202,7 @@ impl Tree {
     /// The node of a group. For a group that was removed, the node of its former parent; for an unknown one, the
     /// root.
     #[inline]
-    pub(super) fn node(&self, group: GroupId) -> u16 {
+    pub(super) fn node(&self, group: GroupIndex) -> u16 {
         self.of.get(usize::from(group.0)).copied().unwrap_or(ROOT)
     }
 

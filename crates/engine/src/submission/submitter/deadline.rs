@@ -16,7 +16,7 @@ impl<P: Send> Submitter<P> {
         let apart = if hub.has_owners() { 1 } else { usize::MAX };
         let hws = self.shard().hws().take(apart);
         let tags = hws.map(|hw| hub.hctx(HwQueue(hw)).tags.in_use()).sum();
-        let (expected, own) = prospect.expects((now, tags), io.group, io.op, io.sectors);
+        let (expected, own) = prospect.expects((now, tags), io.group.index(), io.op, io.sectors);
         Some(Nanos(expected.0.saturating_add(own.0.saturating_mul(self.plug.len() as u64))))
     }
 

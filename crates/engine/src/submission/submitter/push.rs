@@ -6,7 +6,8 @@ use crate::shared::slots::{Bio, Claim};
 use crate::submission::io::{Io, Refusal, Refused};
 use crate::submission::plugged::PluggedRequest;
 use blkmq_core::{
-    Deadline, GroupId, Instant, IoFlags, IoMeta, IoPrio, Limits, Op, Owner, Payload, SECTOR_SIZE,
+    Deadline, GroupId, GroupIndex, Instant, IoFlags, IoMeta, IoPrio, Limits, Op, Owner, Payload,
+    SECTOR_SIZE,
 };
 
 /// The most sectors of each operation that need no further check, wherever they are, if reads and writes of some groups
@@ -28,13 +29,17 @@ impl<P: Payload> Submitter<P> {
     /// which only the last may merge. A bare flush that the device does not need is not plugged but completed.
     ///
     /// # Errors
-    /// Returns the I/O, and has taken nothing of it, if there is no credit for it, the device could not take it, or it is
-    /// expected to end after its [deadline](Io::deadline).
+    /// Returns the I/O, and has taken nothing of it, if there is no credit for it, the device could not take it, it is
+    /// expected to end after its [deadline](Io::deadline), or the id of its group is stale.
     // By force: as a call it takes 40 instructions more, since the I/O then travels through memory.
     #[inline(always)]
     pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         if P::WRITE_ONLY && io.op == Op::Read {
             return Err(Refused::new(io, Refusal::WriteOnly));
+        }
+        // The root's id is that of every queue, and the most common one.
+        if io.group != GroupId::ROOT && !self.q.hub.lasting.meters.knows(io.group) {
+            return Err(Refused::new(apart(io), Refusal::NoGroup));
         }
         if io.deadline.is_some() {
             return self.push_with_deadline(now, apart(io));
@@ -76,7 +81,7 @@ impl<P: Payload> Submitter<P> {
             sector: io.sector,
             sectors: io.sectors,
             owner: io.owner.or_submitter(parts.id),
-            group: io.group,
+            group: io.group.index(),
             arrived: now,
             segments,
             hw,
@@ -129,7 +134,7 @@ impl<P: Payload> Submitter<P> {
         // Each part of such a write would have its own flush.
         let is_data = matches!(io.op, Op::Read | Op::Write)
             && !io.flags.intersects(IoFlags::PREFLUSH | IoFlags::FUA);
-        if !is_data || io.sectors <= self.longest || !self.shortens(io.group) {
+        if !is_data || io.sectors <= self.longest || !self.shortens(io.group.index()) {
             return Err(io);
         }
         let block = limits.physical_block_size.max(limits.logical_block_size) / SECTOR_SIZE;
@@ -183,7 +188,7 @@ struct Header {
     op: Op,
     flags: IoFlags,
     owner: Owner,
-    group: GroupId,
+    group: GroupIndex,
     ioprio: IoPrio,
     write_hint: u8,
     deadline: Deadline,
@@ -193,6 +198,7 @@ struct Header {
 impl Header {
     fn of<P>(io: &Io<P>) -> Self {
         let Io { op, flags, owner, group, ioprio, write_hint, deadline, cookie, .. } = *io;
+        let group = group.index();
         Self { op, flags, owner, group, ioprio, write_hint, deadline, cookie }
     }
 }
@@ -265,7 +271,7 @@ impl<P: Send> Submitter<P> {
             && self.shortens(io.group)
     }
 
-    fn shortens(&self, group: GroupId) -> bool {
+    fn shortens(&self, group: GroupIndex) -> bool {
         self.q.hub.board.as_ref().is_some_and(|board| board.shortens(group))
     }
 

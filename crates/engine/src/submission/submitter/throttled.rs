@@ -15,7 +15,7 @@ impl<P> Submitter<P> {
     #[must_use]
     #[inline]
     pub fn is_throttled(&self, group: GroupId, op: Op) -> bool {
-        !self.throttle.is_empty() && self.throttle.waits(group, op)
+        !self.throttle.is_empty() && self.throttle.waits(group.index(), op)
     }
 
     /// I/Os, and parts of divided ones, that submitters of this number have reaped so far.

@@ -17,7 +17,7 @@ struct Bench {
     table: BioTable<()>,
     credit: Credit,
     meters: Meters,
-    groups: [GroupId; 3],
+    groups: [GroupIndex; 3],
     throttle: Throttle,
 }
 
@@ -36,7 +36,7 @@ impl Bench {
             ..GroupSpec::default()
         });
         let tree = GroupTree::of(wanted.into()).expect("a tree");
-        let groups = limits.map(|(name, _)| tree.find(name).expect("there"));
+        let groups = limits.map(|(name, _)| tree.find(name).expect("there").index());
         let meters = Meters::new();
         meters.set(Instant::ZERO, &GroupTree::default(), &tree);
         let (table, mut credits) = BioTable::new(1, 32);

@@ -1,7 +1,7 @@
 //! Idling and groups in the twin: sections 10 and 17.
 
 use super::{Sender, Twin, turns};
-use blkmq_core::{GroupId, Nanos};
+use blkmq_core::{GroupIndex, Nanos};
 use blkmq_sched::bfq::wf2q::{Class, From, Keep, ROOT, When};
 
 impl Twin {
@@ -73,7 +73,7 @@ impl Twin {
 
 /// Groups.
 impl Twin {
-    pub(super) fn level_of(&self, group: GroupId) -> u32 {
+    pub(super) fn level_of(&self, group: GroupIndex) -> u32 {
         self.levels.get(&group).copied().unwrap_or(ROOT)
     }
 
@@ -100,7 +100,7 @@ impl Twin {
         self.refile(queue);
     }
 
-    pub(super) fn remove_group(&mut self, group: GroupId) {
+    pub(super) fn remove_group(&mut self, group: GroupIndex) {
         let Some(level) = self.levels.get(&group).copied() else { return };
         let Some(parent) = self.engine.parent(level) else { return };
         self.senders.retain(|sender, _| !matches!(sender, Sender::Async(l, _) if *l == level));

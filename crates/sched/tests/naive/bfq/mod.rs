@@ -14,7 +14,7 @@ mod raise;
 mod turns;
 pub mod wf2q;
 
-use blkmq_core::{GroupId, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Nanos, Owner, RequestId};
+use blkmq_core::{GroupIndex, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Nanos, Owner, RequestId};
 use blkmq_sched::bfq::values::{IoShare, PeakRate, Priority, Seeks, ThinkTime, Tunables};
 use blkmq_sched::bfq::wf2q::{Class, ROOT};
 use blkmq_sched::{At, Cx, Done, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used};
@@ -35,7 +35,7 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
         engine: Naive::new(QUEUES, Bug::None),
         queues: vec![None; QUEUES as usize],
         senders: BTreeMap::new(),
-        levels: BTreeMap::from([(GroupId::ROOT, ROOT)]),
+        levels: BTreeMap::from([(GroupIndex::ROOT, ROOT)]),
         requests: Vec::new(),
         filings: 0,
         serving: None,
@@ -80,7 +80,7 @@ struct Proc {
     queue: Option<usize>,
     ioprio: IoPrio,
     /// The group of its last I/O; none if another group has that name now.
-    group: Option<GroupId>,
+    group: Option<GroupIndex>,
     /// Its own queue as it was before it was shared.
     saved: Option<Box<Queue>>,
     /// The number of the queue that it is to share for good.
@@ -174,7 +174,7 @@ struct Twin {
     queues: Vec<Option<Queue>>,
     senders: BTreeMap<Sender, Proc>,
     /// The level of each group.
-    levels: BTreeMap<GroupId, u32>,
+    levels: BTreeMap<GroupIndex, u32>,
     /// All held and issued requests: those at the head first, then in FIFO order.
     requests: Vec<Request>,
     filings: u64,

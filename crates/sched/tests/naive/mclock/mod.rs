@@ -6,7 +6,7 @@ mod learner;
 mod nodes;
 mod prices;
 
-use blkmq_core::{GroupId, HwQueue, Instant, IoMeta, Op, RequestId};
+use blkmq_core::{GroupIndex, HwQueue, Instant, IoMeta, Op, RequestId};
 use blkmq_sched::{At, Cx, Done, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape};
 use learner::{Learner, Sample};
 use nodes::{How, Name, Nodes};
@@ -35,7 +35,7 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
 #[derive(Clone, Copy)]
 struct Entry {
     rq: RequestId,
-    group: GroupId,
+    group: GroupIndex,
     head: bool,
     paid: bool,
     /// Its place in the order of arrival.
@@ -60,8 +60,8 @@ struct Naive {
     /// Those at the head first, the latest first; then in order of arrival.
     requests: Vec<Entry>,
     issued: Vec<Entry>,
-    orders: BTreeMap<GroupId, Order>,
-    serving: Option<GroupId>,
+    orders: BTreeMap<GroupIndex, Order>,
+    serving: Option<GroupIndex>,
     now: Instant,
     in_a_row: u32,
     filings: u64,
@@ -82,11 +82,11 @@ impl Naive {
 
     /// The same after a request came; the device has others of its group if that `is_busy`.
     fn settle_for(&mut self, now: Instant, is_busy: bool) {
-        let full = |group: GroupId| self.requests.iter().any(|e| !e.head && e.group == group);
+        let full = |group: GroupIndex| self.requests.iter().any(|e| !e.head && e.group == group);
         self.nodes.settle(now.as_nanos(), is_busy, full);
     }
 
-    fn next_in_batch(&self, group: GroupId) -> Option<Entry> {
+    fn next_in_batch(&self, group: GroupIndex) -> Option<Entry> {
         let order = self.orders.get(&group).copied().unwrap_or_default();
         if order.run == 0 || order.run >= self.values.batch() {
             return None;
@@ -110,7 +110,7 @@ impl Naive {
         self.nodes.charge(entry.group, clocks, how, &self.values, cx.now.as_nanos());
     }
 
-    fn serve(&mut self, cx: &Cx<'_>, group: GroupId, how: How) -> Pick {
+    fn serve(&mut self, cx: &Cx<'_>, group: GroupIndex, how: How) -> Pick {
         if let How::Floor(_) = how {
             self.in_a_row += 1;
             self.picked[0] += 1;
@@ -153,7 +153,7 @@ impl Naive {
         held.chain(&self.issued).map(|e| e.group).collect::<BTreeSet<_>>().len()
     }
 
-    fn has_issued(&self, group: GroupId) -> bool {
+    fn has_issued(&self, group: GroupIndex) -> bool {
         self.issued.iter().any(|e| e.group == group)
     }
 
@@ -216,7 +216,7 @@ impl Naive {
         }
     }
 
-    fn remove_group(&mut self, now: Instant, group: GroupId) {
+    fn remove_group(&mut self, now: Instant, group: GroupIndex) {
         let Some(parent) = self.nodes.parent_of(group) else { return };
         let (moving, mut rest): (Vec<_>, Vec<_>) =
             self.requests.iter().copied().partition(|e: &Entry| !e.head && e.group == group);
@@ -359,6 +359,6 @@ impl Scheduler for Naive {
 }
 
 /// The name of a group's own requests.
-const fn own(group: GroupId) -> Name {
+const fn own(group: GroupIndex) -> Name {
     (group, true)
 }

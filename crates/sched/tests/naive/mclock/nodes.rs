@@ -2,13 +2,13 @@
 
 use super::own;
 use super::prices::{Values, gap, share};
-use blkmq_core::GroupId;
+use blkmq_core::GroupIndex;
 use blkmq_sched::Guarantee;
 use std::collections::BTreeMap;
 
 /// A group, or, if true, the requests of that group itself.
-pub(super) type Name = (GroupId, bool);
-const ROOT: Name = (GroupId::ROOT, false);
+pub(super) type Name = (GroupIndex, bool);
+const ROOT: Name = (GroupIndex::ROOT, false);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
@@ -64,7 +64,7 @@ impl Node {
 pub(super) struct Nodes {
     all: BTreeMap<Name, Node>,
     /// Where the names of removed groups lead.
-    led: BTreeMap<GroupId, GroupId>,
+    led: BTreeMap<GroupIndex, GroupIndex>,
     slip: u64,
     /// Of groups that are gone and of guarantees that have changed.
     pace_tags: [u64; 2],
@@ -75,25 +75,25 @@ pub(super) struct Nodes {
 impl Nodes {
     pub(super) fn new() -> Self {
         let root = Node::new(ROOT, 1);
-        let all = [(ROOT, root), (own(GroupId::ROOT), Node::new(ROOT, 100))];
+        let all = [(ROOT, root), (own(GroupIndex::ROOT), Node::new(ROOT, 100))];
         Self { all: all.into(), led: BTreeMap::new(), slip: 0, pace_tags: [0; 2], loser: None }
     }
 
-    pub(super) fn named(&self, group: GroupId) -> GroupId {
+    pub(super) fn named(&self, group: GroupIndex) -> GroupIndex {
         if self.all.contains_key(&(group, false)) {
             return group;
         }
-        self.led.get(&group).copied().unwrap_or(GroupId::ROOT)
+        self.led.get(&group).copied().unwrap_or(GroupIndex::ROOT)
     }
 
-    pub(super) fn add(&mut self, group: GroupId, parent: GroupId, weight: u32) {
+    pub(super) fn add(&mut self, group: GroupIndex, parent: GroupIndex, weight: u32) {
         self.led.remove(&group);
         let parent = (self.named(parent), false);
         self.all.insert((group, false), Node::new(parent, weight));
         self.all.insert(own(group), Node::new((group, false), 100));
     }
 
-    pub(super) fn set_weight(&mut self, group: GroupId, weight: u32) {
+    pub(super) fn set_weight(&mut self, group: GroupIndex, weight: u32) {
         let name = (self.named(group), false);
         if name != ROOT {
             self.all.get_mut(&name).expect("there").weight = weight.into();
@@ -101,12 +101,12 @@ impl Nodes {
     }
 
     /// `None` for the root and for a group that is not there.
-    pub(super) fn parent_of(&self, group: GroupId) -> Option<GroupId> {
+    pub(super) fn parent_of(&self, group: GroupIndex) -> Option<GroupIndex> {
         let name = (group, false);
         (name != ROOT).then(|| self.all.get(&name).map(|node| node.parent.0)).flatten()
     }
 
-    pub(super) fn remove(&mut self, group: GroupId) {
+    pub(super) fn remove(&mut self, group: GroupIndex) {
         let parent = self.all[&(group, false)].parent.0;
         self.all.remove(&(group, false));
         self.loser = self.loser.filter(|loser| loser.0 != group);
@@ -119,7 +119,7 @@ impl Nodes {
         now.saturating_sub(self.slip)
     }
 
-    pub(super) fn promise(&mut self, group: GroupId, to: Guarantee, values: &Values, now: u64) {
+    pub(super) fn promise(&mut self, group: GroupIndex, to: Guarantee, values: &Values, now: u64) {
         let name = (self.named(group), false);
         if name == ROOT {
             return;
@@ -178,7 +178,7 @@ impl Nodes {
         part.map_or(1_000, |part| part.min(1_000) as u64)
     }
 
-    fn path(&self, group: GroupId) -> Vec<Name> {
+    fn path(&self, group: GroupIndex) -> Vec<Name> {
         let up = |name: &Name| Some(self.all[name].parent).filter(|parent| *parent != ROOT);
         std::iter::successors(Some(own(group)), up).collect()
     }
@@ -189,7 +189,7 @@ impl Nodes {
 
     /// Brings every node in line with its requests and members, the deepest first. If a request of a group came of which
     /// the device has others, that `is_busy`.
-    pub(super) fn settle(&mut self, now: u64, is_busy: bool, full: impl Fn(GroupId) -> bool) {
+    pub(super) fn settle(&mut self, now: u64, is_busy: bool, full: impl Fn(GroupIndex) -> bool) {
         let mut names: Vec<Name> = self.all.keys().copied().collect();
         names.sort_by_key(|name| std::cmp::Reverse(self.depth(*name)));
         for name in names {
@@ -230,7 +230,7 @@ impl Nodes {
         least.map(|(name, node)| (node.r, *name))
     }
 
-    pub(super) fn due(&mut self, now: u64) -> Option<(Name, GroupId)> {
+    pub(super) fn due(&mut self, now: u64) -> Option<(Name, GroupIndex)> {
         let (r, name) = self.least_floor()?;
         let owed = self.tau(now).saturating_sub(r);
         self.slip += owed.saturating_sub(1_000_000_000);
@@ -241,7 +241,7 @@ impl Nodes {
         self.least_floor().map(|(r, _)| r + self.slip)
     }
 
-    fn descend(&self, mut name: Name) -> GroupId {
+    fn descend(&self, mut name: Name) -> GroupIndex {
         while !name.1 {
             let members = self
                 .all
@@ -254,7 +254,7 @@ impl Nodes {
         name.0
     }
 
-    pub(super) fn turn(&self) -> Option<GroupId> {
+    pub(super) fn turn(&self) -> Option<GroupIndex> {
         self.all[&ROOT].ready.then(|| self.descend(ROOT))
     }
 
@@ -273,7 +273,7 @@ impl Nodes {
 
     pub(super) fn charge(
         &mut self,
-        group: GroupId,
+        group: GroupIndex,
         clocks: [u64; 2],
         how: How,
         values: &Values,

@@ -2,7 +2,7 @@
 
 use super::session::{Counts, Source};
 use crate::worker::Shared;
-use blkmq::{GroupId, Instant, Trace, TraceError};
+use blkmq::{GroupIndex, Instant, Trace, TraceError};
 use blkmq_trace::record::Record;
 use blkmq_trace::{Order, Stream};
 use std::sync::Arc;
@@ -56,10 +56,10 @@ impl Blktrace {
 }
 
 /// The name of the export whose I/Os are of `group`.
-fn name(shared: &Shared, disk: usize, group: GroupId) -> String {
+fn name(shared: &Shared, disk: usize, group: GroupIndex) -> String {
     let exports = shared.exports.now();
     let mut all = exports.all().filter(|export| export.disk == disk);
-    let of = all.find(|export| export.group.id() == group);
+    let of = all.find(|export| export.group.id().index() == group);
     of.map_or_else(|| format!("group {}", group.0), |export| export.info.name.clone())
 }
 

@@ -3,7 +3,7 @@
 use super::{Call, Entry, FLAGS, Instance, Log, LogError, MAGIC, MOST_SLOTS, OPS, VERSION};
 use crate::spied::Heard;
 use blkmq_core::{
-    Deadline, GroupId, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner,
+    Deadline, GroupIndex, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner,
     RequestId,
 };
 use blkmq_sched::index::LAST_SECTOR;
@@ -129,8 +129,8 @@ impl<'a> Input<'a> {
         self.up_to(u32::MAX.into(), what)
     }
 
-    fn group(&mut self) -> Result<GroupId, LogError> {
-        Ok(GroupId(self.up_to(u16::MAX.into(), "a group of more than 16 bits")?))
+    fn group(&mut self) -> Result<GroupIndex, LogError> {
+        Ok(GroupIndex(self.up_to(u16::MAX.into(), "a group of more than 16 bits")?))
     }
 
     fn used(&mut self) -> Result<Used, LogError> {
