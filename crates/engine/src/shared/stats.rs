@@ -52,6 +52,7 @@ pub(crate) struct PumpCounters {
 pub(crate) struct SubmitterCounters {
     pub(crate) submitted: Counter,
     pub(crate) completed: Counter,
+    pub(crate) dropped: Counter,
     pub(crate) splits: Counter,
     pub(crate) plug_merges: Counter,
     pub(crate) needless_flushes: Counter,
@@ -177,7 +178,7 @@ impl DeadlineStats {
 
 /// A queue's counters since it was built.
 ///
-/// At rest, `submitted == completed`, and
+/// At rest, `submitted == completed + dropped`, and
 /// `completed_requests == submitted - merges.total() - cancelled.total() + flushes.surplus()`, and
 /// `dispatched == completed_requests + requeues`, and `issued == dispatched + tail_requeues + runs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -187,6 +188,8 @@ pub struct QueueStats {
     pub submitted: u64,
     /// Bios that their submitters have taken back.
     pub completed: u64,
+    /// Bios that a submitter had not taken back when it was dropped, wherever they were.
+    pub dropped: u64,
     /// Cuts in I/Os that were too long for the device.
     pub splits: u64,
     /// Bios that waited in their submitter because of a limit of their group.
@@ -297,6 +300,7 @@ impl QueueStats {
     pub(crate) fn add_submitter(&mut self, c: &SubmitterCounters) {
         self.submitted += c.submitted.get();
         self.completed += c.completed.get();
+        self.dropped += c.dropped.get();
         self.splits += c.splits.get();
         self.merges.plug += c.plug_merges.get();
         self.flushes.needless += c.needless_flushes.get();

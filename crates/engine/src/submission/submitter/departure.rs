@@ -6,12 +6,14 @@ use blkmq_core::{IoError, IoResult};
 
 impl<P> Submitter<P> {
     /// Ends the I/Os in the plug and those that the limits of groups hold back, with `result`. Their completions are
-    /// this submitter's own, so no thread has to be woken.
-    pub(super) fn end_private(&mut self, result: IoResult) {
+    /// this submitter's own, so no thread has to be woken. Returns how many requests they were.
+    pub(super) fn end_private(&mut self, result: IoResult) -> u64 {
         let lasting = &self.q.hub.lasting;
-        let Some(parts) = &self.parts else { return };
+        let Some(parts) = &self.parts else { return 0 };
+        let mut requests = 0;
         let sender = &lasting.senders[usize::from(parts.id.0)];
         for proto in self.plug.drain().chain(self.throttle.drain()) {
+            requests += 1;
             let mut rest = Some(proto.bio);
             while let Some(head) = rest {
                 let (bio, behind) = lasting.table.split_first(head);
@@ -19,13 +21,16 @@ impl<P> Submitter<P> {
                 rest = behind;
             }
         }
+        requests
     }
 }
 
 impl<P> Drop for Submitter<P> {
     fn drop(&mut self) {
-        self.end_private(Err(IoError::CANCELLED));
+        let cancelled = self.end_private(Err(IoError::CANCELLED));
         let Some(mut parts) = self.parts.take() else { return };
+        self.tally.cancelled.add(cancelled);
+        self.tally.dropped.add((self.depth - parts.credit.left()).into());
         // A pass over its plug that was cut short has staged bios that runners do not see yet.
         parts.staging.publish();
         // A thread that unwinds may have been waiting, or about to sleep.
