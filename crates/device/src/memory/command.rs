@@ -104,6 +104,11 @@ impl Owed {
     fn new(store: &Store, result: IoResult, then: Then) -> Self {
         Self { result, epoch: store.epoch, then }
     }
+
+    /// A request that fails and does nothing.
+    pub(super) fn failed(store: &Store) -> Self {
+        Self::new(store, Err(IoError::IO), Then::Nothing)
+    }
 }
 
 /// Has every payload of a read or a write that carries data the length of its bio? Discards and zeroes use no

@@ -12,13 +12,16 @@ pub(super) struct MemoryQueue {
     irqmode: IrqMode,
     log: Option<ArrivalLog>,
     serving: Ring<Owed>,
+    /// The epoch of the store in which it was made.
+    epoch: u64,
 }
 
 impl MemoryQueue {
     pub(super) fn new(params: &MemoryParams, store: MemoryStore, log: Option<ArrivalLog>) -> Self {
         let inline = params.irqmode == IrqMode::Inline;
         let serving = Ring::with_capacity(if inline { 0 } else { params.hw_queue_depth });
-        Self { store, irqmode: params.irqmode, log, serving }
+        let epoch = store.lock().epoch;
+        Self { store, irqmode: params.irqmode, log, serving, epoch }
     }
 }
 
@@ -29,7 +32,11 @@ impl<P: Payload> DeviceQueue<P> for MemoryQueue {
         }
         let until = self.irqmode.end(now);
         let mut store = self.store.lock();
-        let owed = command::begin(&mut store, bios, &rq, until.is_none());
+        let owed = if self.epoch < store.powered {
+            Owed::failed(&store)
+        } else {
+            command::begin(&mut store, bios, &rq, until.is_none())
+        };
         match until {
             None => {
                 let result = command::end(&mut store, owed);

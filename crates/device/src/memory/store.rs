@@ -103,6 +103,16 @@ impl MemoryStore {
         self.lock().crash(seed)
     }
 
+    /// As [`crash`](Self::crash), and the machine goes down with the device: every request that reaches the hardware queues
+    /// of today from now on ends with EIO and does nothing. Hardware queues that are made later are those of the machine
+    /// that is up again. So a service that still has I/Os in its scheduler does not do them after the cut.
+    pub fn cut_power(&self, seed: u64) -> u64 {
+        let mut store = self.lock();
+        let lost = store.crash(seed);
+        store.powered = store.epoch;
+        lost
+    }
+
     /// Changes the bad blocks while the device runs: `+START-END` or `-START-END`, in sectors, END included.
     ///
     /// # Errors
@@ -155,6 +165,8 @@ pub(super) struct Store {
     number: u64,
     /// Counts the power cycles.
     pub(super) epoch: u64,
+    /// Hardware queues of earlier epochs are those of a machine that is down.
+    pub(super) powered: u64,
     seed: u64,
 }
 
@@ -172,6 +184,7 @@ impl Store {
             block: params.blocksize / SECTOR_SIZE,
             number: 0,
             epoch: 0,
+            powered: 0,
             seed: params.seed,
         }
     }
