@@ -205,7 +205,7 @@ fn look_up(
 fn read(reader: &mut Blocking<Buffer>, number: u64) -> Result<Option<Records>, Failure> {
     let buffer = Buffer::new(vec![0; BLOCK]);
     let (result, buffer) =
-        reader.read(number * u64::from(SECTORS), buffer).map_err(|error| error.to_string())?;
+        reader.read(Bytes(number * BLOCK as u64), buffer).map_err(|error| error.to_string())?;
     result?;
     Ok(Block::open(number, &buffer.into_inner()))
 }

@@ -55,7 +55,8 @@ pub struct AlignedBuf {
 unsafe impl Send for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A buffer of `len` zeroes, in memory of its own. Allocates, unless `len` is 0.
+    /// A buffer of `len` zeroes, in memory of its own. Allocates, unless `len` is 0. An allocator may spend another page on
+    /// the alignment, as glibc's does: many buffers of a page take half as much memory in a [`BufferPool`](crate::BufferPool).
     ///
     /// # Panics
     /// If `len` does not fit the address space.

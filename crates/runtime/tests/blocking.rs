@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use blkmq_core::{Buffer, IoError};
+use blkmq_core::{Buffer, Bytes, IoError, Sectors};
 use blkmq_engine::Refusal;
 use common::{PUMPS, gate, null, read, until};
 use std::thread;
@@ -14,13 +14,13 @@ fn an_io_is_as_long_as_its_payload() {
         let service = null::<Buffer>("null,size=1", |config| config.pump = pump);
         let mut client = service.blocking().unwrap();
         let buffer = Buffer::new(vec![7; 4096]);
-        let (result, buffer) = client.write(2040, buffer).unwrap();
+        let (result, buffer) = client.write(Sectors(2040), buffer).unwrap();
         assert_eq!(result, Ok(()));
-        let (result, buffer) = client.read(2040, buffer).unwrap();
+        let (result, buffer) = client.read(Bytes(2040 * 512), buffer).unwrap();
         assert_eq!((result, buffer.borrow().len()), (Ok(()), 4096));
         assert_eq!(client.flush(), Ok(()));
         // A write that begins one sector later exceeds the device.
-        let refused = client.write(2041, buffer).unwrap_err().into_refused().unwrap();
+        let refused = client.write(Sectors(2041), buffer).unwrap_err().into_refused().unwrap();
         assert_eq!(refused.why, Refusal::OutOfRange { capacity: 2048 });
         let io = refused.into_io();
         assert_eq!((io.sectors, io.payload.borrow().len()), (8, 4096));
@@ -33,13 +33,16 @@ fn what_fills_no_whole_sectors_is_refused() {
     let service = null::<Vec<u8>>("null,size=1", |_| {});
     let mut client = service.blocking().unwrap();
     for bytes in [0, 1, 511, 513] {
-        let refused = client.write(0, vec![0; bytes]).unwrap_err().into_refused().unwrap();
+        let refused = client.write(Bytes(0), vec![0; bytes]).unwrap_err().into_refused().unwrap();
         assert_eq!(refused.why, Refusal::Misaligned { block: 512 });
         assert_eq!(refused.into_io().payload.len(), bytes);
     }
+    let refused = client.write(Bytes(100), vec![0; 512]).unwrap_err().into_refused().unwrap();
+    assert_eq!(refused.why, Refusal::Misaligned { block: 512 }, "between two sectors");
     // Carries no data, and so has no length.
     let service = null::<u64>("null,size=1", |_| {});
-    let refused = service.blocking().unwrap().read(0, 1).unwrap_err().into_refused().unwrap();
+    let mut client = service.blocking().unwrap();
+    let refused = client.read(Bytes(0), 1).unwrap_err().into_refused().unwrap();
     assert_eq!(refused.why, Refusal::Misaligned { block: 512 });
 }
 

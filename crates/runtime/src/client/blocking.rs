@@ -5,7 +5,7 @@ use crate::SubmitErrorKind;
 use crate::host::Threads;
 use crate::planted::{self, Planted};
 use crate::port::Mutex;
-use blkmq_core::{IoError, IoResult, Op, Payload, SECTOR_SIZE, SubmitterId};
+use blkmq_core::{InSectors, IoError, IoResult, Payload, SubmitterId};
 use blkmq_engine::{Io, Refused};
 use std::fmt;
 use std::sync::Arc;
@@ -207,31 +207,20 @@ impl<P: Payload> Blocking<P> {
 }
 
 impl<P: Payload> Blocking<P> {
-    /// Reads from `sector` on as many bytes as `payload` carries into it. It must be a payload that can be read into,
-    /// as a [`Buffer`](blkmq_core::Buffer) is.
+    /// Reads from `at` on as many bytes as `payload` carries into it. It must be a payload that can be read into, as a
+    /// [`Buffer`](blkmq_core::Buffer) is.
     ///
     /// # Errors
     /// As [`call`](Self::call), and if the payload carries no whole sectors.
-    pub fn read(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), CallError<P>> {
-        self.call(Io::new(Op::Read, sector, whole_sectors(&payload), 0, payload))
+    pub fn read(&mut self, at: impl InSectors, payload: P) -> Result<(IoResult, P), CallError<P>> {
+        self.call(Io::read(at, payload))
     }
 
-    /// Writes the bytes of `payload` from `sector` on. Durable after the next [`flush`](Self::flush).
+    /// Writes the bytes of `payload` from `at` on. Durable after the next [`flush`](Self::flush).
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn write(&mut self, sector: u64, payload: P) -> Result<(IoResult, P), CallError<P>> {
-        self.call(Io::new(Op::Write, sector, whole_sectors(&payload), 0, payload))
-    }
-}
-
-/// The length of an I/O that moves all of `payload`, in sectors. 0 if the payload has no whole number of sectors, and
-/// saturated if it is too long: every queue refuses both.
-fn whole_sectors(payload: &impl Payload) -> u32 {
-    let bytes = payload.data_len().unwrap_or(0);
-    if bytes.is_multiple_of(SECTOR_SIZE as usize) {
-        u32::try_from(bytes / SECTOR_SIZE as usize).unwrap_or(u32::MAX)
-    } else {
-        0
+    pub fn write(&mut self, at: impl InSectors, payload: P) -> Result<(IoResult, P), CallError<P>> {
+        self.call(Io::write(at, payload))
     }
 }
