@@ -10,7 +10,6 @@
 mod again;
 mod device;
 mod figures;
-pub(crate) mod guard;
 mod lateness;
 mod load;
 mod page;
@@ -20,7 +19,7 @@ mod side;
 mod stack;
 
 use crate::Result;
-use crate::bench::machine::Machine;
+use crate::machine::Machine;
 use crate::shell::{BLKMQ, build, root};
 use device::{DEVICES, Device};
 use figures::{Cell, Figures};

@@ -2,7 +2,7 @@
 //! loop device and no systemd, and knows nothing of the machine's own configuration.
 
 use crate::Result;
-use crate::serve::fio::pause;
+use crate::fio::pause;
 use crate::shell::{Cmd, is_installed, timed};
 use std::fs::{self, File};
 use std::net::TcpListener;

@@ -25,7 +25,7 @@ mod serve;
 mod service;
 
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, build, is_installed, timed};
+use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, timed};
 use serde_json::Value;
 
 /// One check.
@@ -189,13 +189,7 @@ fn reports(options: &str) -> Result<[Value; 2]> {
     let ours = format!(
         "{BLKMQ} bench --device null --scheduler none --output-format=json {JOB} {options}"
     );
-    Ok([parse(&Cmd::new(&fio).output()?)?, parse(&Cmd::new(&ours).output()?)?])
-}
-
-/// The JSON object in the output of a program. fio puts its remarks in front of it.
-pub(crate) fn parse(output: &str) -> Result<Value> {
-    let start = output.find('{').ok_or("no JSON in the output")?;
-    Ok(serde_json::from_str(&output[start..])?)
+    Ok([parse_json(&Cmd::new(&fio).output()?)?, parse_json(&Cmd::new(&ours).output()?)?])
 }
 
 /// A program that reads fio's results must be able to read blkmq's: every key of a job, with the same type.
@@ -295,11 +289,5 @@ mod tests {
             { "trim": { "total_ios": 4, "io_bytes": 40 } },
         ]});
         assert_eq!(work(&report), (7, 70));
-    }
-
-    #[test]
-    fn remarks_before_the_json_are_skipped() {
-        assert_eq!(parse("note: iodepth\n{\"a\": 1}").unwrap(), json!({ "a": 1 }));
-        assert!(parse("nothing").is_err());
     }
 }

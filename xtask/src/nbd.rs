@@ -4,8 +4,7 @@
 //! compared, from the kernel's accounts: rates depend more on the client. Other checks start servers here, too.
 
 use crate::Result;
-use crate::interop::parse;
-use crate::shell::{BLKMQ, Cmd, NBD_SERVER, is_installed};
+use crate::shell::{BLKMQ, Cmd, NBD_SERVER, is_installed, parse_json};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -220,7 +219,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 fn fio(server: &Server, options: &str) -> Result<u64> {
     let uri = server.uri("");
     let cmd = format!("fio --name=nbd --ioengine=nbd --uri={uri} --output-format=json {options}");
-    let report = parse(&Cmd::new(&cmd).output()?)?;
+    let report = parse_json(&Cmd::new(&cmd).output()?)?;
     let job = &report["jobs"][0];
     let ios = |direction: &str| job[direction]["total_ios"].as_u64().unwrap_or(0);
     match (ios("read") + ios("write"), &job["error"]) {

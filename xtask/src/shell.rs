@@ -3,6 +3,7 @@
 //! The only file of the chores that starts a process or reads the clock.
 
 use crate::Result;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
@@ -459,9 +460,16 @@ pub(crate) fn cpu_of_programs() -> f64 {
         / TICKS_PER_SECOND
 }
 
+/// The JSON object in the output of a program. fio puts its remarks in front of it.
+pub(crate) fn parse_json(output: &str) -> Result<Value> {
+    let start = output.find('{').ok_or("no JSON in the output")?;
+    Ok(serde_json::from_str(&output[start..])?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn passed_tests_are_counted() {
@@ -548,5 +556,11 @@ mod tests {
     #[test]
     fn the_root_is_the_workspace() {
         assert!(root().join("xtask/Cargo.toml").is_file());
+    }
+
+    #[test]
+    fn remarks_before_the_json_are_skipped() {
+        assert_eq!(parse_json("note: iodepth\n{\"a\": 1}").unwrap(), json!({ "a": 1 }));
+        assert!(parse_json("nothing").is_err());
     }
 }

@@ -54,6 +54,7 @@ mod service;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 mod stall;
+mod submit_error;
 mod waiting;
 mod watching;
 
@@ -64,9 +65,9 @@ pub use clock::{Clock, wall_clock_millis};
 pub use group::{GroupGuard, GroupOptions};
 pub use placement::{Placement, available_cpus, numa_nodes};
 pub use reactor::{
-    Answer, Handle, NotTaken, Permit, Reactor, ReactorError, Reserving, SubmitError,
-    SubmitErrorKind, Submitted, Unavailable,
+    Answer, Handle, NotTaken, Permit, Reactor, ReactorError, Reserving, Submitted, Unavailable,
 };
 pub use service::{Service, ServiceError};
 pub use stall::{Event, Observer, Resumed, STALL_AFTER, Stall};
+pub use submit_error::{SubmitError, SubmitErrorKind};
 pub use waiting::Waiting;

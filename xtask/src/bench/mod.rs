@@ -11,17 +11,16 @@
 
 mod figures;
 mod instructions;
-pub(crate) mod machine;
 mod pairs;
 mod plan;
 mod report;
 mod targets;
 mod threads;
 
-use crate::shell::{Cmd, build, build_program, is_installed};
-use crate::{Result, interop};
+use crate::Result;
+use crate::machine::Machine;
+use crate::shell::{Cmd, build, build_program, is_installed, parse_json};
 use figures::{Cell, Figures, Fio, Workload};
-use machine::Machine;
 use plan::Plan;
 use std::path::PathBuf;
 
@@ -109,7 +108,7 @@ fn measure(plan: &Plan) -> Result<Figures> {
         for scheduler in plan::SCHEDULERS {
             run(Workload::Alone, &plan.alone(scheduler), &mut figures)?;
             for fio in Fio::ALL.into_iter().filter(|_| is_installed("fio")) {
-                let report = interop::parse(&shown(&plan.fio(fio))?)?;
+                let report = parse_json(&shown(&plan.fio(fio))?)?;
                 figures.add_fio(&Cell::fio_beside(scheduler, fio), &report)?;
             }
         }
@@ -118,7 +117,7 @@ fn measure(plan: &Plan) -> Result<Figures> {
 }
 
 fn run(workload: Workload, cmd: &Cmd, figures: &mut Figures) -> Result<()> {
-    figures.add_ours(workload, &interop::parse(&shown(cmd)?)?)
+    figures.add_ours(workload, &parse_json(&shown(cmd)?)?)
 }
 
 fn shown(cmd: &Cmd) -> Result<String> {

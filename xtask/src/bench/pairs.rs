@@ -7,8 +7,8 @@
 
 use super::figures::median;
 use super::plan::SCHEDULERS;
-use crate::shell::{BLKMQ, Cmd, is_installed, target_dir};
-use crate::{Result, interop};
+use crate::Result;
+use crate::shell::{BLKMQ, Cmd, is_installed, parse_json, target_dir};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -123,7 +123,7 @@ pub(super) fn main(size: &Size) -> Result<()> {
 
 /// Runs both sides, the other one first if `turned`.
 fn measure(pair: &Pair, turned: bool, taken: &mut Taken) -> Result<()> {
-    let run = |cmd: &Cmd| figure(pair.figure, &interop::parse(&cmd.output()?)?);
+    let run = |cmd: &Cmd| figure(pair.figure, &parse_json(&cmd.output()?)?);
     let Some(cmd) = &pair.other else {
         taken.ours.push(run(&pair.ours)?);
         return Ok(());

@@ -1,9 +1,9 @@
 //! The result of a run as Markdown for people and as JSON for programs. Both hold the same.
 
 use super::figures::{Cell, Figures, Fio, Workload};
-use super::machine::Machine;
 use super::plan::{Plan, SCHEDULERS};
 use super::targets::targets;
+use crate::machine::Machine;
 use serde_json::{Value, json};
 
 /// Repetitions further apart than this share of their median are marked.

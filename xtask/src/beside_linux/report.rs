@@ -5,7 +5,7 @@ use super::device::DEVICES;
 use super::figures::{Cell, Figures, Kind, LATENCY, Middle, Name, RATE};
 use super::load::LOADS;
 use super::side::Side;
-use crate::bench::machine::Machine;
+use crate::machine::Machine;
 use serde_json::{Value, json};
 
 /// Everything that a report shows.

@@ -5,9 +5,8 @@ use super::load::{Job, Load, Time};
 use super::side::Side;
 use super::stack::{Stack, TAGS};
 use crate::Result;
-use crate::interop::parse;
-use crate::serve::fio::pause;
-use crate::shell::{Cmd, timed};
+use crate::fio::pause;
+use crate::shell::{Cmd, parse_json, timed};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -143,7 +142,7 @@ impl Client {
             return Ok(None);
         }
         let text = fs::read_to_string(&self.report)?;
-        let mut report = parse(&text)?;
+        let mut report = parse_json(&text)?;
         Ok(Some(report["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default()))
     }
 }

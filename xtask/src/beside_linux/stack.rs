@@ -4,9 +4,9 @@
 //! side before each run.
 
 use super::device::Device;
-use super::guard::Guard;
 use crate::Result;
-use crate::serve::fio::pause;
+use crate::fio::pause;
+use crate::guard::Guard;
 use crate::shell::Cmd;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Traces: the real blkparse and btt must read blkmq's without an error message, and their counts must be the run's.
 
-use super::{Outcome, parse};
+use super::Outcome;
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, is_installed};
+use crate::shell::{BLKMQ, Cmd, is_installed, parse_json};
 use std::path::Path;
 
 /// Runs to trace, each with a special feature.
@@ -44,7 +44,7 @@ fn check_run(run: &str, folder: &Path) -> Result<()> {
     let prefix = folder.join("t");
     let prefix = prefix.display();
     let report = Cmd::new(&format!("{BLKMQ} {run} --output-format=json --trace={prefix}"));
-    let report = parse(&report.output()?)?;
+    let report = parse_json(&report.output()?)?;
     let counters = &report["jobs"][0]["blkmq"];
     // Both report errors on standard error.
     let text = Cmd::new("blkparse -q -i t -d t.bin").silent_output_in(folder)?;

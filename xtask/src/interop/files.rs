@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, passed_tests, target_dir};
+use crate::shell::{BLKMQ, Cmd, parse_json, passed_tests, target_dir};
 use std::path::{Path, PathBuf};
 
 /// MiB.
@@ -103,7 +103,7 @@ fn verify(path: &Path, parameters: &str) -> Result<Outcome> {
         );
         match Cmd::new(&command).output() {
             Ok(output) => {
-                let report = super::parse(&output)?;
+                let report = parse_json(&output)?;
                 let verify = &report["jobs"][0]["blkmq"]["verify"];
                 let errors = verify["errors"].as_u64();
                 if errors != Some(0) || verify["verified"].as_u64().unwrap_or(0) == 0 {

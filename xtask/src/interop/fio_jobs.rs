@@ -8,9 +8,9 @@
 //! A plain file is one whose engines are for block I/O, and which the fio that is installed accepts.
 
 use super::fio_coverage::covered;
-use super::{Outcome, parse, work};
+use super::{Outcome, work};
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, target_dir};
+use crate::shell::{BLKMQ, Cmd, parse_json, target_dir};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -253,7 +253,7 @@ fn compare(folder: &Path, text: &str) -> Result<Compared> {
         fs::create_dir_all(&place)?;
         fs::write(place.join("short.fio"), short(text))?;
         let output = Cmd::new(command).arg("short.fio").output_in(&place)?;
-        Ok((work(&parse(&output)?), covered(&place)?))
+        Ok((work(&parse_json(&output)?), covered(&place)?))
     };
     // Some combinations of options make fio 3.33 wait for ever.
     let fio: Result<_> = run("short-fio", "timeout 20 fio --output-format=json");

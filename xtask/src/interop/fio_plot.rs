@@ -2,9 +2,9 @@
 //! lines are our figures.
 
 use super::folder::Folder;
-use super::{Outcome, parse, python};
+use super::{Outcome, python};
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQ, Cmd, parse_json};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fs;
@@ -79,7 +79,7 @@ impl Input {
     /// A key of the reads of a run.
     fn measured(&self, scheduler: &str, depth: u32, jobs: u32) -> Result<Value> {
         let file = self.folder.path().join(scheduler).join(format!("{depth}-{jobs}.json"));
-        Ok(parse(&fs::read_to_string(file)?)?["jobs"][0].take())
+        Ok(parse_json(&fs::read_to_string(file)?)?["jobs"][0].take())
     }
 
     fn iops(&self, scheduler: &str, depth: u32, jobs: u32) -> Result<f64> {

@@ -5,9 +5,9 @@
 //! machine is plays no part.
 
 use super::folder::Folder;
-use super::{Outcome, parse, python};
+use super::{Outcome, python};
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, target_dir};
+use crate::shell::{BLKMQ, Cmd, parse_json, target_dir};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -102,7 +102,7 @@ impl Machine<'_> {
             }
             let text = fs::read_to_string(&path)?;
             let is_json = path.extension().is_some_and(|ending| ending == "json");
-            if is_json && !has_io(&parse(&text)?) {
+            if is_json && !has_io(&parse_json(&text)?) {
                 return Err(format!("bench-fio: {} has no figures", path.display()).into());
             }
             names.insert(path.strip_prefix(&self.files)?.display().to_string());
@@ -117,7 +117,7 @@ impl Machine<'_> {
 
     /// The sizes of blocks that it has tried.
     fn auto_fio(&self) -> Result<Names> {
-        tried(&parse(&self.run("auto-fio", "--backend fio --file-size 4194304 --json .")?)?)
+        tried(&parse_json(&self.run("auto-fio", "--backend fio --file-size 4194304 --json .")?)?)
     }
 }
 

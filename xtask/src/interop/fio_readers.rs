@@ -4,10 +4,10 @@
 //! The lists say what the sources of these programs read; none of their sources is here, and no registry has them. Each
 //! list is held against fio itself too, so that a wrong one fails. Programs that can be had are run by `fio_programs`.
 
+use super::Outcome;
 use super::folder::Folder;
-use super::{Outcome, parse};
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQ, Cmd, parse_json};
 use serde_json::Value;
 use std::path::Path;
 
@@ -141,7 +141,7 @@ pub(super) fn check() -> Result<Outcome> {
     let mut faults = Vec::new();
     for line in [MIXED, TIMED, FLUSHED, LISTED] {
         let [fio, ours] = both(folder.path(), &format!("{line} --output-format=json"))?;
-        let [fio, ours] = [parse(&fio)?, parse(&ours)?];
+        let [fio, ours] = [parse_json(&fio)?, parse_json(&ours)?];
         for reader in READERS.iter().filter(|reader| reader.line == line) {
             faults.extend(reader.faults(&fio, &ours));
         }

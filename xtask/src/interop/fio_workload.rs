@@ -1,10 +1,10 @@
 //! The I/Os that a job issues: fio and blkmq are given the same options, and their counts, bytes, rates and depths are
 //! compared. The coverage of blocks is compared through verification: a block that was written once is compared once.
 
+use super::Outcome;
 use super::folder::Folder;
-use super::{Outcome, parse};
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQ, Cmd, parse_json};
 use serde_json::Value;
 use std::path::Path;
 
@@ -80,14 +80,14 @@ const DEPTHS: &[&str] = &[
 ];
 
 fn fio(options: &str) -> Result<Value> {
-    parse(&Cmd::new(&format!("fio --name=check --output-format=json {options}")).output()?)
+    parse_json(&Cmd::new(&format!("fio --name=check --output-format=json {options}")).output()?)
 }
 
 fn ours(options: &str) -> Result<Value> {
     let line = format!(
         "{BLKMQ} sim --scheduler=none --ioengine=null --output-format=json --name=check {options}"
     );
-    parse(&Cmd::new(&line).output()?)
+    parse_json(&Cmd::new(&line).output()?)
 }
 
 /// I/Os and bytes of reads, writes and trims.
@@ -156,7 +156,7 @@ fn on_files() -> Result<()> {
             let folder = Folder::new("workload")?;
             let words = options.split(' ');
             let command = words.fold(Cmd::new(command), Cmd::arg);
-            let report = parse(&command.output_in(folder.path())?)?;
+            let report = parse_json(&command.output_in(folder.path())?)?;
             let jobs = report["jobs"].as_array().map_or(0, Vec::len);
             let work = Vec::from_iter((0..jobs).map(|job| work_of(&report["jobs"][job])));
             both.push((work, lengths(folder.path())?));
@@ -243,7 +243,7 @@ fn verified() -> Result<Outcome> {
     let line = format!(
         "{BLKMQ} sim --scheduler=none --device=memory,size=64 --output-format=json --name=check {options}"
     );
-    let report = parse(&Cmd::new(&line).output()?)?;
+    let report = parse_json(&Cmd::new(&line).output()?)?;
     let verify = &report["jobs"][0]["blkmq"]["verify"];
     if verify["verified"] != 4 << 20 || verify["errors"] != 0 {
         return Err(format!("with {options}: {verify}, expected 4 MiB").into());

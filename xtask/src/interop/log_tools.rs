@@ -4,9 +4,9 @@
 //! fio 3.33 itself. It is given the first four words of each line.
 
 use super::folder::Folder;
-use super::{Outcome, parse, python};
+use super::{Outcome, python};
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQ, Cmd, parse_json};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) fn check() -> Result<Outcome> {
     let folder = Folder::new("log-tools")?;
     let place = folder.path();
     Cmd::new(&format!("{BLKMQ} sim --device=flash --scheduler=none {JOB}")).output_in(place)?;
-    let job = parse(&fs::read_to_string(place.join("x.json"))?)?["jobs"][0].take();
+    let job = parse_json(&fs::read_to_string(place.join("x.json"))?)?["jobs"][0].take();
     let mut lacking = Vec::new();
     // It does not know --version, by which other programs are looked for.
     if Cmd::new("fio2gnuplot --help").quiet_code().is_err() {
@@ -161,7 +161,7 @@ fn histograms(place: &Path, python: &Path) -> Result<()> {
     let [_, samples, least, average, _, _, _, _, most] = words[..] else {
         return Err(format!("fiologparser_hist printed '{row}'").into());
     };
-    let report = parse(&fs::read_to_string(place.join("x.json"))?)?;
+    let report = parse_json(&fs::read_to_string(place.join("x.json"))?)?;
     let mean_of = |direction: &str| {
         let it = &report["jobs"][0][direction]["clat_ns"];
         it["mean"].as_f64().unwrap_or(0.0) * it["N"].as_f64().unwrap_or(0.0)

@@ -1,9 +1,9 @@
 //! Figures and logs beside fio's: blkmq counts flushes and the verify phase as fio does, and its logs have fio's form.
 
+use super::Outcome;
 use super::folder::Folder;
-use super::{Outcome, parse};
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQ, Cmd, parse_json};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn jobs(folder: &Folder, options: &str) -> Result<[Value; 2]> {
     for (job, line) in both.iter_mut().zip([fio, ours]) {
         // fio leaves files of its verification in the folder that it is started in.
         let output = Cmd::new(&line).output_in(folder.path())?;
-        *job = parse(&output)?["jobs"][0].take();
+        *job = parse_json(&output)?["jobs"][0].take();
     }
     Ok(both)
 }
@@ -84,7 +84,7 @@ pub(super) fn verify_phase() -> Result<Outcome> {
 fn replayed() -> Result<()> {
     let folder = Folder::new("iolog")?;
     let counts = |command: &str| -> Result<Vec<u64>> {
-        let report = parse(&Cmd::new(command).output_in(folder.path())?)?;
+        let report = parse_json(&Cmd::new(command).output_in(folder.path())?)?;
         let of = |direction: &str| {
             let counts = &report["jobs"][0][direction];
             [number(&counts["total_ios"]), number(&counts["io_bytes"])]

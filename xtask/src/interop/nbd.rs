@@ -4,7 +4,7 @@
 use super::Outcome;
 use crate::Result;
 use crate::nbd::Server;
-use crate::shell::Cmd;
+use crate::shell::{Cmd, parse_json};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 
@@ -15,7 +15,7 @@ pub(super) fn info() -> Result<Outcome> {
     let server = Server::example("info", DEVICE)?;
     for export in ["", "weight=300"] {
         let report = Cmd::new(&format!("nbdinfo --json {}", server.uri(export))).output()?;
-        let report = &super::parse(&report)?["exports"][0];
+        let report = &parse_json(&report)?["exports"][0];
         let flags = ["can_flush", "can_fua", "can_trim", "can_zero", "can_multi_conn"];
         if let Some(missing) = flags.iter().find(|flag| report[**flag] != true) {
             return Err(format!("{missing} of export '{export}' is {}", report[missing]).into());
@@ -27,7 +27,7 @@ pub(super) fn info() -> Result<Outcome> {
         }
     }
     let list = Cmd::new(&format!("nbdinfo --list --json {}", server.uri(""))).output()?;
-    if super::parse(&list)?["exports"].as_array().map(Vec::len) != Some(1) {
+    if parse_json(&list)?["exports"].as_array().map(Vec::len) != Some(1) {
         return Err(format!("not one export in {list}").into());
     }
     let other = Cmd::new(&format!("nbdinfo {}", server.uri("other")));
@@ -126,7 +126,7 @@ pub(super) fn verifies(server: &Server) -> Result<Outcome> {
         let verify = "--verify=crc32c --verify_state_save=0 --group_reporting";
         let line = format!("fio --name=nbd --ioengine=nbd --uri={uri} --output-format=json");
         let report = Cmd::new(&format!("{line} {options} {verify} {jobs}")).output()?;
-        let job = &super::parse(&report)?["jobs"][0];
+        let job = &parse_json(&report)?["jobs"][0];
         if job["error"] != 0 || job["read"]["total_ios"] == 0 {
             return Err(format!("with {jobs}: {job}").into());
         }

@@ -8,10 +8,9 @@
 use super::{alone, check_programs, engine, filled};
 use crate::Result;
 use crate::ceph::Cluster;
-use crate::interop::parse;
+use crate::fio::median;
 use crate::rounds::Rounds;
-use crate::serve::fio::median;
-use crate::shell::{BLKMQ, Cmd, build, cpu_of_programs};
+use crate::shell::{BLKMQ, Cmd, build, cpu_of_programs, parse_json};
 
 pub(crate) const HELP: &str = "usage: cargo xtask rbd-costs [ROUNDS [SECONDS]]
 
@@ -103,7 +102,7 @@ fn fio(cluster: &Cluster, options: &str) -> Result<(f64, u64)> {
 fn blkmq(cluster: &Cluster, options: &str) -> Result<(f64, u64)> {
     let line = format!("{BLKMQ} bench --name=rbd --scheduler=none --output-format=json {options}");
     let device = format!("--device={}", cluster.device("rbd/t"));
-    let report = parse(&Cmd::new(&line).arg(device).output()?)?;
+    let report = parse_json(&Cmd::new(&line).arg(device).output()?)?;
     let job = &report["jobs"][0];
     let of = |key: &str| ["read", "write"].map(|way| job[way][key].as_f64().unwrap_or(0.0));
     Ok((of("iops").iter().sum(), of("total_ios").iter().sum::<f64>() as u64))

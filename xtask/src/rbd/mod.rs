@@ -10,7 +10,7 @@ pub(crate) mod tenants;
 
 use crate::Result;
 use crate::ceph::{Cluster, missing};
-use crate::serve::fio::{Figures, Fio, pause};
+use crate::fio::{Figures, Fio, pause};
 use crate::shell::{Cmd, is_installed};
 
 /// Fails if a program that every measurement needs is not installed, or fio has no engine for images.

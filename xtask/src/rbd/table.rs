@@ -1,6 +1,6 @@
 //! The table of `rbd-tenants`: medians over rounds, and the aims.
 
-use crate::serve::fio::{Figures, median};
+use crate::fio::{Figures, median};
 
 /// The aims: the least part of the reader's rate alone, the most of its p99 alone, and the least part of the flood's rate
 /// alone.

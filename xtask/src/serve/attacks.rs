@@ -7,9 +7,9 @@
 //! What the processors cost the client is told from what its server costs it by the same attack on another server: that
 //! one takes as much of the processors, and shares nothing else with the client.
 
-use super::fio::{Figures, Fio};
 use super::wire::{self, Client, Command};
 use crate::Result;
+use crate::fio::{Figures, Fio};
 use crate::nbd::Server;
 use crate::shell::Cmd;
 use std::collections::VecDeque;

@@ -4,9 +4,9 @@
 //! server, which fio reaches over NBD; Linux' stands before a loop device, in a group for fio alone. A ceiling is good if
 //! the client has all of it and no more, and waits no longer for its slowest I/Os than the rate demands.
 
-use super::fio::{Figures, Fio, median};
 use crate::Result;
-use crate::beside_linux::guard::Guard;
+use crate::fio::{Figures, Fio, median};
+use crate::guard::Guard;
 use crate::nbd::Server;
 use crate::rounds::Rounds;
 use crate::shell::{Cmd, build, is_installed};

@@ -6,8 +6,8 @@
 //! kernel was measured to give both. The server, the wire and the clients are real, so that wake-ups, copies and
 //! processor time are part of the figures; B is measured alone as well, which shows what of them is not A's doing.
 
-use super::fio::{Figures, Fio, pause};
 use crate::Result;
+use crate::fio::{Figures, Fio, pause};
 use crate::nbd::Server;
 use crate::rounds::number;
 

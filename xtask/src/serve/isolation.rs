@@ -5,8 +5,8 @@
 //! two clients that write as much as they can, under several schedulers. The device is a model, so that its speed is the
 //! same everywhere; the server, the wire and the clients are real, so that their processor time is part of the figures.
 
-use super::fio::{Figures, Fio, pause};
 use crate::Result;
+use crate::fio::{Figures, Fio, pause};
 use crate::nbd::Server;
 
 const HELP: &str = "usage: cargo xtask serve-isolation [SECONDS]

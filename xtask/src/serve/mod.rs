@@ -7,7 +7,6 @@
 pub(crate) mod attacks;
 pub(crate) mod ceilings;
 pub(crate) mod crash;
-pub(crate) mod fio;
 pub(crate) mod floors;
 pub(crate) mod isolation;
 pub(crate) mod peers;

@@ -5,8 +5,8 @@
 //! row is the example of `blkmq-nbd`, which only copies: what fio on the same processors can take. Below each table are
 //! the ratios of the first row to the others.
 
-use super::fio::{self, Figures, median};
 use crate::Result;
+use crate::fio::{self, Figures, median};
 use crate::nbd::{Server, TICK};
 use crate::shell::{BLKMQ, RAM_DISK, is_installed};
 use std::fs::{self, File};

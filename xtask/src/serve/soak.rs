@@ -3,8 +3,8 @@
 //! After each round nothing of them may be left: no connection, no descriptor; and the memory of the server does not
 //! grow.
 
-use super::fio::{self, Fio, pause};
 use crate::Result;
+use crate::fio::{self, Fio, pause};
 use crate::nbd::Server;
 use crate::shell::timed;
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,7 @@
 //! A server from outside: its connections, descriptors and memory.
 
-use super::fio::pause;
 use crate::Result;
+use crate::fio::pause;
 use crate::nbd::Server;
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! No circles of imports within a crate.
+//! No circles of imports within a crate, neither of files nor of folders.
 //!
 //! The nodes are files, and an edge is a path in code that is not a test: from `a.rs` to the file that declares the
 //! item, through re-exports if there are any. A parent and its children may use each other; that is what modules are
@@ -11,8 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 type Modules<'a> = BTreeMap<Vec<&'a str>, (&'a str, &'a Rust)>;
 type Edges<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// Finds files in circles.
+/// The crate whose folders are in a circle.
+const KNOWN: &str = "crates/engine/";
+
+/// Finds files and folders in circles.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
+    let before = out.len();
     for modules in crates(tree).values() {
         for circle in circles(&edges(modules)) {
             if let Some(first) = circle.first() {
@@ -22,6 +26,18 @@ pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
                 }));
             }
         }
+    }
+    if out.len() > before {
+        // Folders of files in a circle are in one, too.
+        return;
+    }
+    for circle in of_folders(tree) {
+        let is_known = circle[0].starts_with(KNOWN);
+        let file = tree.files.iter().find(|file| file.path.starts_with(&circle[0]));
+        out.extend(file.filter(|_| !is_known).map(|file| {
+            let what = format!("a circle of folders: {}", circle.join(", "));
+            file.finding(1, what, "move what both sides need into a folder below them")
+        }));
     }
 }
 
@@ -307,5 +323,23 @@ mod tests {
         ]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("crates/x/src/a/deep.rs, crates/x/src/b.rs"), "{}", found[0]);
+    }
+
+    #[test]
+    fn two_folders_that_use_each_other_are_a_circle() {
+        let files = |back| {
+            [
+                ("crates/x/src/lib.rs", "mod a;\nmod b;\n"),
+                ("crates/x/src/a/mod.rs", "mod one;\nmod two;\n"),
+                ("crates/x/src/a/one.rs", "use crate::b::B;\n"),
+                ("crates/x/src/a/two.rs", "struct A;\n"),
+                ("crates/x/src/b.rs", back),
+            ]
+        };
+        let found = findings(&files("use crate::a::two::A;\n"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        let text = "a circle of folders: crates/x/src/a, crates/x/src/b";
+        assert!(found[0].contains(text), "{}", found[0]);
+        assert_eq!(findings(&files("struct B;\n")), [""; 0]);
     }
 }

@@ -10,8 +10,8 @@ mod judge;
 mod kernel;
 mod run;
 
-use crate::shell::{BLKMQ, Cmd, build_program, target_dir, timed};
-use crate::{Result, interop};
+use crate::Result;
+use crate::shell::{BLKMQ, Cmd, build_program, parse_json, target_dir, timed};
 use draw::Round;
 use judge::{Load, Results, Side, Stall, Verdict};
 use kernel::Disk;
@@ -217,7 +217,7 @@ fn suits(len: u64, blocks: u64) -> std::result::Result<(), String> {
 /// The figures in the report of a run.
 fn results(report: &Path) -> std::result::Result<Results, String> {
     let text = fs::read_to_string(report).map_err(|error| format!("no report: {error}"))?;
-    figures(&interop::parse(&text).map_err(|error| format!("no report: {error}"))?)
+    figures(&parse_json(&text).map_err(|error| format!("no report: {error}"))?)
 }
 
 fn figures(report: &Value) -> std::result::Result<Results, String> {

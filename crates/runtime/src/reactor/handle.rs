@@ -1,8 +1,9 @@
 //! The callers' end of a reactor: callbacks and futures. Any thread, any executor, any number of clones.
 
-use super::answer::{Answer, NotTaken, SubmitError, Unavailable};
+use super::answer::{Answer, NotTaken, Unavailable};
 use super::lanes::Lanes;
 use super::shared::Shared;
+use crate::submit_error::SubmitError;
 use blkmq_engine::{Io, Unsubmitted};
 use std::fmt;
 use std::future::Future;

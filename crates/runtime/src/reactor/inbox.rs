@@ -53,11 +53,12 @@
 //! Without credit for more I/Os the reactor parks without being `asleep`: a completion wakes it, or a cancellation,
 //! for which it is `parked`.
 
-use super::answer::{Answer, SubmitError, Unavailable};
+use super::answer::{Answer, Unavailable};
 use super::slab::Slab;
 use crate::Client;
 use crate::client::kept::Kind;
 use crate::planted::{self, Planted};
+use crate::submit_error::SubmitError;
 use blkmq_core::{IoError, Payload};
 use blkmq_engine::{Completion, Io, Unsubmitted};
 use std::collections::{BTreeMap, VecDeque};

@@ -16,7 +16,7 @@ mod shared;
 mod slab;
 mod turn;
 
-pub use answer::{Answer, NotTaken, SubmitError, SubmitErrorKind, Unavailable};
+pub use answer::{Answer, NotTaken, Unavailable};
 pub use handle::{Handle, Submitted};
 pub use permit::{Permit, Reserving};
 

@@ -2,11 +2,12 @@
 //!
 //! [`Turns::run`] is the loop of a thread; `driver.rs` has that of a task. [`Client`] does the waiting, and [`Inbox`](super::inbox::Inbox) knows the receiver of each answer.
 
-use super::answer::{Answer, SubmitError};
+use super::answer::Answer;
 use super::inbox::{Delivery, cancelled};
 use super::shared::Shared;
 use crate::Client;
 use crate::client::Summons;
+use crate::submit_error::SubmitError;
 use blkmq_core::Payload;
 use blkmq_engine::{Io, Refusal, Unsubmitted};
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@
 
 use super::plan::{Place, Plan};
 use crate::Result;
-use crate::beside_linux::guard::Guard;
+use crate::guard::Guard;
 use crate::shell::{Cmd, is_installed, target_dir};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -10,9 +10,9 @@ mod plan;
 mod sample;
 mod table;
 
-use super::machine::Machine;
-use crate::shell::{Cmd, is_installed};
-use crate::{Result, interop};
+use crate::Result;
+use crate::machine::Machine;
+use crate::shell::{Cmd, is_installed, parse_json};
 use beside::Beside;
 pub(super) use plan::Plan;
 use plan::{Direction, Row};
@@ -55,7 +55,7 @@ fn measure(plan: &Plan, row: Row, direction: Direction, beside: &Beside) -> Resu
     let mut lines: Vec<Line> =
         plan.schedulers.iter().map(|scheduler| Line::new(row, scheduler)).collect();
     let run = |cmd: &Cmd| -> Result<Sample> {
-        let sample = interop::parse(&cmd.output()?).and_then(|it| Sample::read(&it));
+        let sample = parse_json(&cmd.output()?).and_then(|it| Sample::read(&it));
         sample.map_err(|error| format!("{cmd}: {error}").into())
     };
     for round in 1..=plan.rounds {

@@ -3,8 +3,8 @@
 use super::{VERIFIED, bench, ended};
 use crate::Result;
 use crate::ceph::Cluster;
+use crate::fio::pause;
 use crate::nbd::Server;
-use crate::serve::fio::pause;
 use serde_json::Value;
 use std::fs::{self, File};
 

@@ -2,8 +2,8 @@
 
 use super::super::Outcome;
 use crate::Result;
+use crate::fio;
 use crate::nbd::Server;
-use crate::serve::fio;
 use crate::shell::{Cmd, root};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -3,8 +3,8 @@
 
 use super::super::Outcome;
 use crate::Result;
+use crate::fio::pause;
 use crate::nbd::Server;
-use crate::serve::fio::pause;
 use crate::shell::{Cmd, is_installed, root};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

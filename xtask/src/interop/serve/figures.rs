@@ -1,14 +1,14 @@
 //! The figures that operators see are those of the clients: all counts of HTTP, control and `blkmq top` are each other's
 //! and fio's own, and the rates of `blkmq top` are those of a fio that is held to a rate.
 
-use super::super::{Outcome, parse};
+use super::super::Outcome;
 use super::counts::value;
 use super::dashboards::get;
 use super::follower::Follower;
 use crate::Result;
+use crate::fio::{self, Fio};
 use crate::nbd::Server;
-use crate::serve::fio::{self, Fio};
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQ, Cmd, parse_json};
 use serde_json::Value;
 
 /// I/Os a second of the client that is held to a rate: reads, and as many writes.
@@ -184,7 +184,7 @@ fn top(server: &Server) -> Result<Outcome> {
     fio::pause(1.0)?;
     let socket = server.path("socket.control");
     let line = format!("{BLKMQ} top --socket={} --json --count=1 --interval=4", socket.display());
-    let shown = parse(&Cmd::new(&line).output()?)?;
+    let shown = parse_json(&Cmd::new(&line).output()?)?;
     let gold = &shown["rows"][1];
     let number = |key: &str| gold[key].as_f64().unwrap_or(0.0);
     println!(

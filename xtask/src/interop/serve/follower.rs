@@ -1,8 +1,8 @@
 //! A program that shows a line of JSON for each interval, beside a load.
 
 use crate::Result;
+use crate::fio;
 use crate::nbd::Server;
-use crate::serve::fio;
 use crate::shell::{BLKMQ, Cmd};
 use serde_json::Value;
 use std::fs::{self, File};

@@ -2,8 +2,8 @@
 
 use super::super::Outcome;
 use crate::Result;
+use crate::fio::{self, Fio, pause};
 use crate::nbd::Server;
-use crate::serve::fio::{self, Fio, pause};
 
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 const DEVICE: &str = "memory,size=256,discard=1";

@@ -3,11 +3,12 @@
 //! Each I/O of the client takes as long as in the server, and the time of the socket besides. The client's time is fio's
 //! `lat`: its `clat` begins when the request has been sent, and the server may have it by then.
 
-use super::super::{Outcome, parse};
+use super::super::Outcome;
 use super::follower::Follower;
 use crate::Result;
+use crate::fio::Fio;
 use crate::nbd::Server;
-use crate::serve::fio::Fio;
+use crate::shell::parse_json;
 use serde_json::Value;
 use std::fs;
 
@@ -26,7 +27,7 @@ pub(in crate::interop) fn latencies() -> Result<Outcome> {
     Fio::start(&server.uri("gold"), &server.path("fio"), LOAD)?.wait()?;
     let lines = shown.all()?;
     let stat = &server.ctl("stat --diskstats")?[0];
-    let report = parse(&fs::read_to_string(server.path("fio.json"))?)?;
+    let report = parse_json(&fs::read_to_string(server.path("fio.json"))?)?;
     let number = |field: usize| stat[field].as_u64().ok_or("no such field");
     let (merged, ticks) = (number(1)?, number(3)?);
     let (ours, client) = (slots(&lines, "Read"), Client::of(&report["jobs"][0]["read"])?);

@@ -1,10 +1,10 @@
 //! libnbd with `blkmq serve`: handshakes option by option, and a server that libnbd starts itself.
 
-use super::super::{Outcome, parse};
+use super::super::Outcome;
 use super::DEVICE;
 use crate::Result;
 use crate::nbd::Server;
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQ, Cmd, parse_json};
 
 /// The interpreter that has libnbd's module: that of the system, whichever comes first in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -27,7 +27,7 @@ pub(in crate::interop) fn started() -> Result<Outcome> {
     let serve = format!("{BLKMQ} serve --device=memory,size=64 --export= --log=error");
     let report = Cmd::new(&format!("nbdinfo --json -- [ {serve} ]")).output()?;
     // The words of the server are in front of it.
-    match parse(&report)?["exports"][0]["export-size"].as_u64() {
+    match parse_json(&report)?["exports"][0]["export-size"].as_u64() {
         Some(size) if size == 64 << 20 => Ok(Outcome::Passed),
         size => Err(format!("the size of the export is {size:?}").into()),
     }

@@ -2,8 +2,8 @@
 
 use super::super::Outcome;
 use crate::Result;
+use crate::fio::{Figures, Fio};
 use crate::nbd::Server;
-use crate::serve::fio::{Figures, Fio};
 
 /// Changes, a call of `blkmq ctl` each.
 const CHANGES: usize = 200;

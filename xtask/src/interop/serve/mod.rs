@@ -15,11 +15,11 @@ mod tls;
 mod trace;
 mod truth;
 
-use super::{Outcome, nbd, parse};
+use super::{Outcome, nbd};
 use crate::Result;
 use crate::nbd::Server;
 use crate::serve::{attacks, ceilings, crash, floors, isolation, peers, soak};
-use crate::shell::Cmd;
+use crate::shell::{Cmd, parse_json};
 use serde_json::Value;
 use std::fs;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) fn info() -> Result<Outcome> {
     let server = Server::blkmq("serve-info", DEVICE, "bfq", exports)?;
     for (export, size, is_read_only) in [("gold", 64 * MIB, false), ("rest", 192 * MIB, true)] {
         let report = Cmd::new(&format!("nbdinfo --json {}", server.uri(export))).output()?;
-        let report = &parse(&report)?["exports"][0];
+        let report = &parse_json(&report)?["exports"][0];
         if report["export-size"] != size || report["is_read_only"] != is_read_only {
             return Err(format!("export {export}: {report}").into());
         }
@@ -59,7 +59,7 @@ pub(super) fn info() -> Result<Outcome> {
         }
     }
     let list = Cmd::new(&format!("nbdinfo --list --json {}", server.uri(""))).output()?;
-    if parse(&list)?["exports"].as_array().map(Vec::len) != Some(2) {
+    if parse_json(&list)?["exports"].as_array().map(Vec::len) != Some(2) {
         return Err(format!("not two exports in {list}").into());
     }
     let list =

@@ -4,8 +4,8 @@
 use super::super::Outcome;
 use super::super::browser::{Browser, Scheme};
 use crate::Result;
+use crate::fio::{Fio, pause};
 use crate::nbd::Server;
-use crate::serve::fio::{Fio, pause};
 use crate::shell::root;
 use serde_json::{Value, json};
 use std::fs;

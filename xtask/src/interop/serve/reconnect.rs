@@ -2,8 +2,8 @@
 
 use super::super::Outcome;
 use crate::Result;
+use crate::fio::pause;
 use crate::nbd::Server;
-use crate::serve::fio::pause;
 use crate::shell::Cmd;
 use std::fs::{self, File};
 use std::path::Path;

@@ -3,8 +3,8 @@
 
 use super::super::Outcome;
 use crate::Result;
+use crate::fio;
 use crate::nbd::Server;
-use crate::serve::fio;
 use crate::shell::{BLKMQ, Cmd, is_installed};
 use std::fs::{File, read_to_string};
 use std::process::Child;

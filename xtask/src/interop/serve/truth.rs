@@ -1,10 +1,10 @@
 //! Real clients of a device that changes, or that takes no writes.
 
-use super::super::{Outcome, parse};
+use super::super::Outcome;
 use super::MIB;
 use crate::Result;
 use crate::nbd::Server;
-use crate::shell::{Cmd, is_installed};
+use crate::shell::{Cmd, is_installed, parse_json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) fn lists() -> Result<Outcome> {
     let exports: String = (0..EXPORTS).map(|n| format!(" --export=e{n},size=4096")).collect();
     let server = Server::blkmq("serve-lists", "memory,size=64", "none", exports.trim())?;
     let list = Cmd::new(&format!("nbdinfo --list --json {}", server.uri(""))).output()?;
-    let found = parse(&list)?["exports"].as_array().map(Vec::len);
+    let found = parse_json(&list)?["exports"].as_array().map(Vec::len);
     if found != Some(EXPORTS) {
         return Err(format!("nbdinfo lists {found:?} exports").into());
     }
@@ -97,7 +97,7 @@ pub(crate) fn read_only() -> Result<Outcome> {
 
 fn is_read_only(server: &Server) -> Result<()> {
     let report = Cmd::new(&format!("nbdinfo --json {}", server.uri(""))).output()?;
-    let report = &parse(&report)?["exports"][0];
+    let report = &parse_json(&report)?["exports"][0];
     let can = ["can_trim", "can_zero", "can_fast_zero"].map(|key| report[key] == true);
     if report["is_read_only"] != true || can.contains(&true) {
         return Err(format!("not announced as read-only: {report}").into());

@@ -3,7 +3,7 @@
 use super::super::Outcome;
 use super::super::folder::Folder;
 use crate::Result;
-use crate::serve::fio::pause;
+use crate::fio::pause;
 use crate::shell::{BLKMQ, Cmd, is_installed, root, target_dir};
 use std::fs::{self, File};
 use std::io::Write;

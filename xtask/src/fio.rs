@@ -1,8 +1,7 @@
 //! A client: fio, most often with its NBD engine, in the background, and the figures of its report.
 
 use crate::Result;
-use crate::interop::parse;
-use crate::shell::Cmd;
+use crate::shell::{Cmd, parse_json};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -72,11 +71,11 @@ impl Fio {
         let text = fs::read_to_string(&self.report).unwrap_or_default();
         let log = fs::read_to_string(self.report.with_extension("log")).unwrap_or_default();
         if !status.success() {
-            let error = parse(&text).map(|report| report["jobs"][0]["error"].clone());
+            let error = parse_json(&text).map(|report| report["jobs"][0]["error"].clone());
             let error = error.unwrap_or_default();
             return Err(format!("{}: {status}, error {error}: {}", self.cmd, log.trim()).into());
         }
-        let figures = figures(&parse(&text)?);
+        let figures = figures(&parse_json(&text)?);
         figures.map_err(|error| format!("{}: {error}", self.cmd).into())
     }
 
