@@ -433,3 +433,93 @@ fn kinds_of_transfer_are_reported_as_one() {
     let printed = text(&format!("bench --dry-run {line} --unified_rw_reporting=2"));
     assert!(printed.contains("unified_rw_reporting=both"), "{printed}");
 }
+
+/// It was accepted and ignored: programs that show a run as it goes on had one document, where fio 3.33 prints four.
+#[test]
+fn the_status_of_a_run_is_its_report_so_far() {
+    let second = "--rw=randread --size=10g --time_based --runtime=1";
+    let line = format!(
+        "sim --device=null,irqmode=2,completion_nsec=1000000 --name=a {second} --name=b {second} --stonewall \
+         --status-interval=500ms"
+    );
+    let documents = |output: &str| -> Vec<Value> {
+        let all = serde_json::Deserializer::from_str(output).into_iter();
+        all.collect::<Result<_, _>>().expect("one document after another")
+    };
+    let of_one = documents(&text(&format!("{line} --scheduler=none --output-format=json")));
+    let reads = |document: &Value| {
+        let jobs = document["jobs"].as_array().expect("jobs").iter();
+        Vec::from_iter(jobs.map(|job| {
+            [&job["read"]["total_ios"], &job["read"]["runtime"]]
+                .map(|it| it.as_u64().expect("a number"))
+        }))
+    };
+    let rough = |document: &Value| {
+        let rounded = reads(document).into_iter().map(|[ios, ms]| [(ios + 5) / 10 * 10, ms]);
+        Vec::from_iter(rounded)
+    };
+    let [all, half] = [[1_000, 1_000], [500, 500]];
+    assert_eq!(
+        Vec::from_iter(of_one.iter().map(rough)),
+        [vec![half, [0, 0]], vec![all, [0, 0]], vec![all, half], vec![all, all], vec![all, all]]
+    );
+    let (end, before) = of_one.split_last().expect("documents");
+    assert!(
+        end["blkmq"].get("partial").is_none() && end["jobs"][1]["blkmq"].get("partial").is_none()
+    );
+    let keys = |document: &Value| {
+        Vec::from_iter(document["jobs"][1].as_object().expect("a job").keys().cloned())
+    };
+    for status in before {
+        assert_eq!(status["blkmq"]["partial"], json!({"runs": 0, "planned": 1, "signal": null}));
+        assert_eq!(status["jobs"][1]["blkmq"]["partial"], json!(true));
+        assert_eq!(keys(status), keys(end));
+    }
+
+    // Earlier runs stand in front, whole, and every format has its turn.
+    let of_two = text(&format!("{line} --scheduler=none,bfq --output-format=terse,normal"));
+    let names = of_two
+        .lines()
+        .filter(|it| it.starts_with("3;"))
+        .map(|it| it.split(';').nth(2).expect("a name"));
+    let [first, both] = [["a.none", "b.none"].as_slice(), &["a.none", "b.none", "a.bfq", "b.bfq"]];
+    assert_eq!(
+        Vec::from_iter(names),
+        [first, first, first, first, both, both, both, both, both].concat()
+    );
+    assert_eq!(of_two.matches("\nPartial: 1 of 2 runs so far.\n").count(), 4);
+
+    // A file has them one after the other as well.
+    let file = folder("status").join("results.json");
+    text(&format!("{line} --scheduler=none --output-format=json --output={}", file.display()));
+    let written = documents(&std::fs::read_to_string(&file).expect("results"));
+    assert_eq!(
+        written.iter().map(reads).collect::<Vec<_>>(),
+        Vec::from_iter(of_one.iter().map(reads))
+    );
+
+    let job_file = folder("status-file").join("jobs.fio");
+    std::fs::write(&job_file, "[a]\nrw=read\nsize=1m\nstatus_interval=1\n").expect("a file");
+    assert!(refusal(&format!("sim {}", job_file.display())).contains("on the command line only"));
+    assert!(
+        refusal(&format!("{line} --output-format=html"))
+            .contains("normal, json, json+, csv, terse")
+    );
+    assert!(refusal("sim --name=a --rw=read --status-interval=999us").contains("1ms or more"));
+}
+
+/// The threads of a real run answer while they do I/O, think, and wait for their start.
+#[test]
+fn real_threads_tell_their_status() {
+    let line = "bench --scheduler=none --device=null --size=1g --rw=read --time_based --runtime=400ms \
+        --name=busy --iodepth=8 --name=thinks --thinktime=10s --name=late --startdelay=300ms --rate_iops=100 \
+        --status-interval=20ms --output-format=json";
+    let output = text(line);
+    let all = serde_json::Deserializer::from_str(&output).into_iter::<Value>();
+    let reads =
+        |document: Value| [0, 1, 2].map(|job| number(&document["jobs"][job]["read"]["total_ios"]));
+    let seen = Vec::from_iter(all.map(|document| reads(document.expect("JSON"))));
+    assert!(seen.len() > 2, "{seen:?}");
+    assert!(seen.windows(2).all(|pair| (0..3).all(|job| pair[0][job] <= pair[1][job])), "{seen:?}");
+    assert!(seen[0][0] > 0.0 && seen[0][2] == 0.0, "{seen:?}");
+}

@@ -47,6 +47,9 @@ const TIMED: &str = "--time_based --runtime=1200ms --size=16m --bs=4k --iodepth=
 /// A check of disks for etcd.
 const FLUSHED: &str =
     "--name=wal --ioengine=sync --direct=0 --rw=write --bs=2560 --size=256000 --fdatasync=1";
+/// A run whose status is read as it goes on.
+const LIVE: &str = "--time_based --size=16m --bs=4k --rw=randread --name=first --runtime=2200ms --name=second \
+                    --stonewall --runtime=200ms --status-interval=1";
 /// Two threads as one, and percentiles of the reader's own.
 const LISTED: &str = "--name=list --numjobs=2 --group_reporting --rw=randread --bs=4k --iodepth=2 --size=8m \
                       --percentile_list=1:5:10:20:25:30:40:50:60:70:75:80:90:95:99:99.5:99.9:99.95:99.99";
@@ -158,6 +161,15 @@ pub(super) fn check() -> Result<Outcome> {
         let [fio, ours] = both(folder.path(), &line)?;
         faults.extend(terse_faults(&fio, &ours, fields));
     }
+    // Exporters, which read a run as it goes on.
+    let [fio, ours] =
+        both(folder.path(), &format!("{LIVE} --output-format=json"))?.map(|said| live(&said));
+    faults.extend(live_faults(&fio?, &ours?));
+    let [fio, ours] = both(folder.path(), &format!("{LIVE} --minimal"))?
+        .map(|said| said.lines().filter(|line| line.starts_with("3;")).count());
+    if fio != ours || ours < 6 {
+        faults.push(format!("fio has {fio} terse lines of status, blkmq {ours}"));
+    }
     // dbench and most scripts of the shell.
     for (name, text) in ["fio", "blkmq"].iter().zip(both(folder.path(), MIXED)?) {
         faults.extend(text_faults(&text).into_iter().map(|fault| format!("{name}: {fault}")));
@@ -206,6 +218,35 @@ impl Kind {
             Self::Positive => value.as_f64().is_some_and(|number| number > 0.0),
         }
     }
+}
+
+/// The documents of a run, one for each status and one for its end.
+fn live(said: &str) -> Result<Vec<Value>> {
+    let begin = said.find('{').unwrap_or(said.len());
+    let documents = serde_json::Deserializer::from_str(&said[begin..]).into_iter();
+    Ok(documents.collect::<std::result::Result<_, _>>()?)
+}
+
+/// Documents of one and the other that differ in number or in the names of jobs, or whose counts fall.
+fn live_faults(fio: &[Value], ours: &[Value]) -> Vec<String> {
+    let mut faults = Vec::new();
+    let names = |all: &[Value]| {
+        let jobs = all.iter().map(|it| it["jobs"].as_array().map_or(&[][..], Vec::as_slice));
+        Vec::from_iter(
+            jobs.map(|jobs| Vec::from_iter(jobs.iter().map(|job| job["jobname"].clone()))),
+        )
+    };
+    if names(fio) != names(ours) || ours.len() < 3 {
+        faults.push(format!("status: fio {:?}, blkmq {:?}", names(fio), names(ours)));
+    }
+    for (name, all) in [("fio", fio), ("blkmq", ours)] {
+        if !all.is_sorted_by(|a, b| {
+            work(a) <= work(b) && a["timestamp_ms"].as_u64() <= b["timestamp_ms"].as_u64()
+        }) {
+            faults.push(format!("{name}'s counts or times fall from one status to the next"));
+        }
+    }
+    faults
 }
 
 /// All paths that a path with `{a,b}` in it means.

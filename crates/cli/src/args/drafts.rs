@@ -128,6 +128,9 @@ fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), 
             job.touched = true;
             apply(job, value)
         }
+        Meaning::Run(_) if option.name == "status_interval" && setting.is_in_file() => {
+            Err(UsageError::new("accepted on the command line only, as in fio"))
+        }
         Meaning::Run(apply) => apply(run, value),
         Meaning::Described(apply) => {
             job.touched = true;

@@ -11,6 +11,7 @@ use crate::plan::{
 };
 use crate::report::Format;
 use crate::report::terse;
+use blkmq_core::Nanos;
 use blkmq_engine::{Access, DeviceDepth, GroupSpec, Modes};
 use blkmq_lab::workload::{Direction, Job};
 use std::path::PathBuf;
@@ -78,6 +79,8 @@ pub struct RunDraft {
     pub disk_util: bool,
     /// `eta`: false for `never`.
     pub eta: bool,
+    /// `status_interval`.
+    pub status_interval: Option<Nanos>,
     /// The options of jobs as they were written.
     pub written: Written,
     /// Options that only describe the run, each value once.
@@ -122,6 +125,7 @@ impl RunDraft {
             elevator_log: None,
             disk_util: true,
             eta: true,
+            status_interval: None,
             written: Written::default(),
             annotations: Vec::new(),
             ignored: Vec::new(),
@@ -174,6 +178,7 @@ impl RunDraft {
             written: self.written,
             disk_util: self.disk_util,
             eta: self.eta,
+            status_interval: self.status_interval,
             groups,
             group_stats: self.group_stats,
             iostats: self.iostats,
@@ -232,6 +237,12 @@ impl RunDraft {
     fn check_output(&self, jobs: &[Job]) -> Result<(), UsageError> {
         if self.output.is_some() && !self.also.is_empty() {
             let text = "several formats in one file; accepted with --output: one format";
+            return Err(UsageError::new(text).at("--output-format"));
+        }
+        if self.status_interval.is_some()
+            && [self.format].iter().chain(&self.also).any(|format| *format == Format::Html)
+        {
+            let text = "one page has the results at the end; accepted with status_interval: normal, json, json+, csv, terse";
             return Err(UsageError::new(text).at("--output-format"));
         }
         if self.time != Time::Real && self.cpus.iter().any(Option::is_some) {

@@ -34,6 +34,11 @@ impl Setting {
         })
     }
 
+    /// Does it stand in a job file?
+    pub fn is_in_file(&self) -> bool {
+        matches!(self.origin, Origin::File(..))
+    }
+
     /// `message`, prefixed with the place and the words of this setting.
     pub fn refuse(&self, message: &UsageError) -> UsageError {
         UsageError::new(format!("{self}: {message}"))

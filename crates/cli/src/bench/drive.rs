@@ -1,6 +1,7 @@
 //! Drives a worker with a real thread and a real clock: carries out the worker's steps until the worker is done.
 
 use super::payload::{BenchPayload, Pool};
+use super::status::Asked;
 use super::tally::Part;
 use super::usage::Usage;
 use crate::interrupt::Stop;
@@ -47,13 +48,13 @@ impl<P: BenchPayload> Real<P> {
         self.client.flush_at(now);
     }
 
-    /// Waits until there are enough completions, until it is time, or until `stop` is set, at which it looks from time to
-    /// time; `look` is the time of the next look. Returns how many were taken.
+    /// Waits until there are enough completions, until it is time, or until `outside` has a request, at which it looks from
+    /// time to time; `look` is the time of the next look. Returns how many were taken.
     #[inline(never)]
     fn wait(
         &mut self,
         wait: Wait,
-        stop: &Stop,
+        outside: &Outside<'_>,
         look: &mut Instant,
         mut take: impl FnMut(Completion<P>),
     ) -> u32 {
@@ -63,7 +64,7 @@ impl<P: BenchPayload> Real<P> {
         loop {
             let pause = until.min(*look);
             got += self.client.wait_until(pause, least - got, most - got, &mut take);
-            if got >= least || stop.is_set() {
+            if got >= least || outside.asks() {
                 return got;
             }
             let now = self.clock.now();
@@ -73,6 +74,14 @@ impl<P: BenchPayload> Real<P> {
                 return got;
             }
         }
+    }
+
+    /// The counts of `worker` so far.
+    fn so_far(&self, worker: &Worker<'_, P, Pool<P>>) -> Part {
+        let usage =
+            if worker.is_counting() { Usage::of_thread().since(self.usage) } else { self.usage };
+        let counted = worker.is_measuring();
+        Part { tally: worker.so_far(self.clock.now()), usage, counted }
     }
 }
 
@@ -143,22 +152,56 @@ pub struct OnCpu {
     pub trace: ClientTrace,
 }
 
-/// How long a thread waits without a look at its [`Stop`].
+/// The requests from outside to a thread.
+pub struct Outside<'a> {
+    /// That it ends.
+    pub stop: &'a Stop,
+    /// That it gives its counts so far, if there are such requests.
+    pub asked: Option<Asked<'a>>,
+}
+
+impl<'a> From<&'a Stop> for Outside<'a> {
+    fn from(stop: &'a Stop) -> Self {
+        Self { stop, asked: None }
+    }
+}
+
+impl Outside<'_> {
+    #[inline]
+    fn asks(&self) -> bool {
+        self.stop.is_set() || self.asks_for_counts()
+    }
+
+    #[inline]
+    fn asks_for_counts(&self) -> bool {
+        self.asked.as_ref().is_some_and(Asked::is_due)
+    }
+
+    /// Answers with `part`, if that is asked for.
+    #[inline]
+    fn answer(&mut self, part: impl FnOnce() -> Part) {
+        if let Some(asked) = self.asked.as_mut().filter(|asked| asked.is_due()) {
+            asked.answer(part());
+        }
+    }
+}
+
+/// How long a thread waits without a look at what is [`Outside`].
 const LOOK: Nanos = Nanos::from_millis(50);
 
-/// Runs `worker` to its end, or until `stop` is set.
+/// Runs `worker` to its end, or until it is told to stop.
 pub fn drive<P: BenchPayload>(
     worker: Worker<'_, P, Pool<P>>,
     client: Client<P>,
     trace: Option<OnCpu>,
-    stop: &Stop,
+    outside: Outside<'_>,
 ) -> Part {
     // Two loops, so that the usual one knows nothing of traces.
     match trace {
-        None => drive_with(worker, client, stop, Worker::step),
+        None => drive_with(worker, client, outside, Worker::step),
         Some(OnCpu { cpu, pid, mut trace }) => {
             on_cpu(cpu, pid);
-            drive_with(worker, client, stop, |worker, port| {
+            drive_with(worker, client, outside, |worker, port| {
                 worker.step(&mut Traced { port, trace: &mut trace })
             })
         }
@@ -169,7 +212,7 @@ pub fn drive<P: BenchPayload>(
 fn drive_with<'a, P: BenchPayload>(
     mut worker: Worker<'a, P, Pool<P>>,
     client: Client<P>,
-    stop: &Stop,
+    mut outside: Outside<'_>,
     mut step: impl FnMut(&mut Worker<'a, P, Pool<P>>, &mut Real<P>) -> Step,
 ) -> Part {
     let clock = client.clock();
@@ -182,12 +225,13 @@ fn drive_with<'a, P: BenchPayload>(
         is_unsent: false,
         usage: Usage::default(),
     };
-    // The next look at `stop` of a thread that waits.
+    // The next look outside of a thread that waits.
     let mut look = clock.now() + LOOK;
     loop {
-        if stop.is_set() {
+        if outside.stop.is_set() {
             worker.stop(clock.now());
         }
+        outside.answer(|| port.so_far(&worker));
         let next = step(&mut worker, &mut port);
         if port.is_unsent && !matches!(next, Step::Wait { .. }) {
             port.send(clock.now());
@@ -211,27 +255,32 @@ fn drive_with<'a, P: BenchPayload>(
                         port.is_unsent = false;
                         last.set(None);
                         let wait = Wait { until, least: least - got, most: most - got };
-                        got + port.wait(wait, stop, &mut look, |io| taking.take_later(io))
+                        got + port.wait(wait, &outside, &mut look, |io| taking.take_later(io))
                     },
                 );
             }
             Step::Sleep { until } => {
-                sleep(clock, until, stop);
+                sleep(clock, until, &mut outside, || port.so_far(&worker));
                 port.recently.1 = 0;
                 port.last.set(None);
             }
             Step::Over => {
                 let counted = worker.is_measuring();
-                return Part { tally: worker.into_tally(), usage: port.usage, counted };
+                let part = Part { tally: worker.into_tally(), usage: port.usage, counted };
+                if let Some(asked) = outside.asked {
+                    asked.end(part.clone());
+                }
+                return part;
             }
         }
     }
 }
 
-/// Sleeps until `until`, or until shortly after `stop` is set.
-fn sleep(clock: Clock, until: Instant, stop: &Stop) {
+/// Sleeps until `until`, or until shortly after it is told to stop. Answers with `part` meanwhile.
+fn sleep(clock: Clock, until: Instant, outside: &mut Outside<'_>, part: impl Fn() -> Part) {
     let mut now = clock.now();
-    while until > now && !stop.is_set() {
+    while until > now && !outside.stop.is_set() {
+        outside.answer(&part);
         clock.sleep_until(until.min(now + LOOK));
         now = clock.now();
     }

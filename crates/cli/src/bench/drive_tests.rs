@@ -105,7 +105,8 @@ fn run(job: &Job, lie: Lie, after: u32) -> Tally {
     };
     let window = Window::of(job, client.clock().now());
     let pool = Pool::new(job, 0, bytes, ());
-    drive(Worker::new(job, stream, pool, window), client, None, &Stop::default()).tally
+    let stop = Stop::default();
+    drive(Worker::new(job, stream, pool, window), client, None, Outside::from(&stop)).tally
 }
 
 /// A job that writes all of 64 blocks twice.

@@ -17,6 +17,7 @@ mod run;
 mod setup;
 mod simulate;
 mod state;
+mod status;
 mod tally;
 mod ties;
 mod trouble;
@@ -32,8 +33,10 @@ use crate::report::model::{Partial, Report, Run};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::LatencyTarget;
 use disks::Disks;
+use outcome::Outcome;
 use outputs::Outputs;
 use progress::Progress;
+use status::{Beside, Status};
 use trouble::Troubles;
 
 /// Runs all of `plan`, and prints and writes its report. After a signal, that of the runs until then.
@@ -101,17 +104,18 @@ fn measure(
         }
         progress.begin(&label(plan, spec));
         let observation = watch::observation(plan, spec);
-        let mut outcome = match plan.time {
-            Time::Real => run::run(plan, spec, &observation, stop)?,
-            Time::Virtual { seed } => simulate::run(plan, spec, seed, &observation, stop)?,
+        let mut tell = |run| {
+            let report = so_far(plan, &report, (spec, run), &repetitions, &disks);
+            progress.aside(|| outputs.add(&report));
         };
+        let mut outcome = carry_out(plan, spec, (&observation, stop), &mut tell)?;
         if stop.is_set() {
             report.partial = Some(partial(done));
             // Of a case that was repeated, only whole runs count; and a run that has not begun to count says nothing.
             if !repetitions[spec.case].is_empty() || outcome.run.total_ios() == 0 {
                 break;
             }
-            outcome.run.is_cut = true;
+            outcome.run.is_partial = true;
         } else {
             done += 1;
             report.partial = (done < specs.len()).then(|| partial(done));
@@ -127,7 +131,7 @@ fn measure(
         report.notes.extend(troubles.add(&label(plan, spec), &outcome.troubles));
         repetitions[spec.case].push(outcome.run);
         report.runs = repetitions.iter().filter_map(|runs| median(runs)).collect();
-        report.disks = disks.used();
+        finish(&mut report, &disks);
         outputs.write(&report);
         progress.end();
     }
@@ -138,6 +142,51 @@ fn measure(
         outputs.write(&report);
     }
     Ok((report, troubles.verdict(specs.len())))
+}
+
+/// The run of `spec`, in the time of `plan`. `tell` gets its figures so far, if a status is asked for.
+fn carry_out(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    (observation, stop): (&Observation, &Stop),
+    tell: &mut (dyn FnMut(Run) + Send),
+) -> Result<Outcome, Failure> {
+    let status = plan.status_interval.map(|every| Status { every, tell });
+    let beside = Beside { observation, stop, status };
+    match plan.time {
+        Time::Real => run::run(plan, spec, beside),
+        Time::Virtual { seed } => simulate::run(plan, spec, seed, beside),
+    }
+}
+
+/// `report` while the run of `spec` goes on, which has come to `run` by now. It stands for its case.
+fn so_far(
+    plan: &Plan,
+    report: &Report,
+    (spec, run): (&RunSpec<'_>, Run),
+    repetitions: &[Vec<Run>],
+    disks: &Disks,
+) -> Report {
+    let planned = plan.cases() * plan.repeat as usize;
+    let done = repetitions.iter().map(Vec::len).sum();
+    let mut report = report.clone();
+    report.partial = Some(Partial { done, planned, signal: None });
+    let run = Run { is_partial: true, ..median(&[run]).expect("a run") };
+    let mut run = Some(run);
+    let of_case = |(case, runs): (usize, &Vec<Run>)| {
+        if case == spec.case { run.take() } else { median(runs) }
+    };
+    report.runs = repetitions.iter().enumerate().filter_map(of_case).collect();
+    finish(&mut report, disks);
+    report
+}
+
+/// The figures of a report that are those of the moment at which it is made.
+fn finish(report: &mut Report, disks: &Disks) {
+    report.disks = disks.used();
+    if report.seed.is_none() {
+        report.time_ms = blkmq_runtime::wall_clock_millis();
+    }
 }
 
 /// The only run of `plan`, in real time, with this `observation`, and the notes about it; `None` if `stop` was set
@@ -153,7 +202,7 @@ pub fn once(
     let specs = plan.runs();
     let [spec] = specs.as_slice() else { panic!("a plan of {} runs, not of one", specs.len()) };
     setup::check(plan, spec)?;
-    let outcome = run::run(plan, spec, observation, stop)?;
+    let outcome = run::run(plan, spec, Beside { observation, stop, status: None })?;
     if stop.is_set() {
         return Ok(None);
     }

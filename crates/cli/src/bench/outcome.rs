@@ -1,5 +1,6 @@
 //! The outcome of a run: the counts of its threads and its queue, in the report's form.
 
+use super::groups;
 use super::state;
 use super::tally::{self, Part};
 use super::trouble::{self, Trouble};
@@ -11,8 +12,8 @@ use crate::report::group::Groups;
 use crate::report::job::JobResult;
 use crate::report::model::{self, Counters, Kicks, Locks, Merges, OpTimes, Run, Shared};
 use blkmq::Device;
-use blkmq_core::{Instant, Nanos};
-use blkmq_engine::QueueStats;
+use blkmq_core::{Instant, Nanos, Payload};
+use blkmq_engine::{Queue, QueueStats};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::Job;
 use blkmq_sched::Scope;
@@ -26,11 +27,10 @@ pub struct Outcome {
     pub troubles: Vec<Trouble>,
 }
 
-/// The counts of a run, before they are put together.
+/// The counts of a run beside those of its threads, before they are put together.
 pub struct Counted<'a> {
-    /// Notes on features that the queue's configuration does not support.
+    /// Notes on goals and floors.
     pub notes: Vec<String>,
-    pub parts: &'a [(ThreadSpec, Part)],
     pub stats: QueueStats,
     pub groups: Groups,
     pub shared: Shared,
@@ -47,11 +47,57 @@ pub struct Counted<'a> {
     pub incomplete: Vec<String>,
 }
 
-/// Puts together the outcome of `spec`.
-pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counted<'_>) -> Outcome {
-    let Counted { mut notes, parts, stats, groups, shared, times, elapsed, end, cpu_ns, .. } =
-        counted;
-    let (observed, incomplete) = (counted.observed, counted.incomplete);
+impl<'a> Counted<'a> {
+    /// The counts of `parts` and of `queue`, without times.
+    pub fn of<P: Payload>(
+        plan: &Plan,
+        parts: &[(ThreadSpec, Part)],
+        queue: &Queue<P>,
+        observed: &'a Observation,
+    ) -> Self {
+        Self {
+            notes: groups::goals(plan, queue)
+                .into_iter()
+                .chain(groups::floors(plan, queue))
+                .collect(),
+            stats: queue.stats(),
+            groups: groups::results(plan, parts, queue),
+            shared: groups::shared(queue),
+            times: groups::times(plan, queue),
+            elapsed: Nanos::ZERO,
+            end: Instant::ZERO,
+            cpu_ns: None,
+            observed,
+            incomplete: Vec::new(),
+        }
+    }
+}
+
+/// Puts together the outcome of `spec`, with `notes` on features that the queue's configuration does not support.
+pub fn outcome(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    device: &Device,
+    notes: Vec<String>,
+    (parts, counted): (&[(ThreadSpec, Part)], Counted<'_>),
+) -> Outcome {
+    let run = run_of(plan, spec, device, parts, &counted);
+    let Counted { notes: of_groups, incomplete, .. } = counted;
+    let notes = device.notes().iter().cloned().chain(notes).chain(of_groups).collect();
+    let mut troubles = trouble::all(plan, parts);
+    let unsaved = state::save(plan, spec, parts);
+    troubles.extend(incomplete.into_iter().chain(unsaved).map(Trouble::Log));
+    Outcome { run, notes, troubles }
+}
+
+/// The figures of `spec`, at its end or before.
+pub fn run_of(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    device: &Device,
+    parts: &[(ThreadSpec, Part)],
+    counted: &Counted<'_>,
+) -> Run {
     let ramp = plan
         .jobs
         .iter()
@@ -61,7 +107,7 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
     let verifies = parts.iter().any(|(_, part)| part.tally.verify.is_some());
     let longest = parts.iter().map(|(_, part)| part.tally.longest_call).max().unwrap_or_default();
     let (name, options) = name_and_options(spec.scheduler);
-    let run = Run {
+    Run {
         scheduler: name,
         scheduler_options: options,
         device: model::Device { kind: devices::kind(device), text: spec.device.text.clone() },
@@ -71,27 +117,22 @@ pub fn outcome(plan: &Plan, spec: &RunSpec<'_>, device: &Device, counted: Counte
             Scope::HwQueue => "hwqueue".into(),
         },
         threads: spec.threads.len() as u32,
-        is_cut: false,
+        is_partial: false,
         jobs: results(plan, spec, parts),
-        elapsed_ns: elapsed.0.saturating_sub(ramp),
+        elapsed_ns: counted.elapsed.0.saturating_sub(ramp),
         ramp_ns: ramp,
         case: plan.case_name(spec),
         repetition: spec.repetition as usize,
         repetitions: Vec::new(),
         // With a ramp, or with reading back, the CPU time of the process covers more than the measurement; the jobs'
         // own times are right.
-        cpu_ns: cpu_ns.filter(|_| ramp == 0 && !verifies),
-        counters: counters(&stats, longest),
-        groups,
-        shared,
-        times,
-        courses: watch::courses(plan, parts, device, observed, end),
-    };
-    notes.splice(..0, device.notes().iter().cloned());
-    let mut troubles = trouble::all(plan, parts);
-    let unsaved = state::save(plan, spec, parts);
-    troubles.extend(incomplete.into_iter().chain(unsaved).map(Trouble::Log));
-    Outcome { run, notes, troubles }
+        cpu_ns: counted.cpu_ns.filter(|_| ramp == 0 && !verifies),
+        counters: counters(&counted.stats, longest),
+        groups: counted.groups.clone(),
+        shared: counted.shared.clone(),
+        times: counted.times.clone(),
+        courses: watch::courses(plan, parts, device, counted.observed, counted.end),
+    }
 }
 
 /// The name of the policy, also where it was chosen by groups, and its options as they were given.

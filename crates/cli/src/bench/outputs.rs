@@ -12,6 +12,7 @@ use crate::report::model::Report;
 use crate::report::{Format, Output, open, open_as, render};
 use crate::terminal::shown;
 use blkmq_lab::observe::Observation;
+use std::borrow::Cow;
 
 /// The places of the report of a plan.
 pub struct Outputs<'a> {
@@ -55,6 +56,31 @@ impl<'a> Outputs<'a> {
         })
     }
 
+    /// Prints the report of a run that goes on, or adds it to the file of the results, where the next one follows it.
+    pub fn add(&mut self, report: &Report) {
+        let added = match &mut self.results {
+            Some(file) => file.add(report).map_err(|e| e.to_string()),
+            None => self.show(report, "\n").map_err(|e| e.to_string()),
+        };
+        let Err(text) = added else { return };
+        self.results = None;
+        if !self.failures.contains(&text) {
+            self.failures.push(text);
+        }
+    }
+
+    /// Prints the report in each format; `after` follows text.
+    fn show(&self, report: &Report, after: &str) -> Result<(), Failure> {
+        for format in [self.plan.format].iter().chain(&self.plan.also) {
+            let text = render(report, *format);
+            print_results(&match format {
+                Format::Normal => shown(&(text + after)).into_owned().into(),
+                _ => Cow::from(text),
+            })?;
+        }
+        Ok(())
+    }
+
     /// Prints the report where it is in no file.
     ///
     /// # Errors
@@ -63,10 +89,7 @@ impl<'a> Outputs<'a> {
         if self.results.is_some() {
             return Ok(());
         }
-        for format in [self.plan.format].iter().chain(&self.plan.also) {
-            let text = render(report, *format);
-            print_results(&if *format == Format::Normal { shown(&text) } else { text.into() })?;
-        }
+        self.show(report, "")?;
         match (&self.plan.report, &self.report) {
             (Some(path), Some(_)) if self.plan.format == Format::Normal => {
                 print_results(&format!("\nThe same with plots: {}\n", path.display()))

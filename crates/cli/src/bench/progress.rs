@@ -81,6 +81,11 @@ impl Progress {
         self.bar.set_message(label.to_owned());
     }
 
+    /// Does `print` while nothing is shown.
+    pub fn aside(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     pub fn end(&mut self) {
         let now = self.bar.elapsed();
         let mut estimate = lock(&self.estimate);

@@ -1,11 +1,11 @@
 //! One run in real time: a queue is built, the threads of each phase drive it, and everything is counted.
 
-use super::drive::{OnCpu, drive};
-use super::groups;
+use super::drive::{OnCpu, Outside, drive};
 use super::logs::RunLogs;
-use super::outcome::{Counted, Outcome, outcome};
+use super::outcome::{Counted, Outcome, outcome, run_of};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
+use super::status::{Beside, Rounds, all_threads};
 use super::tally::Part;
 use super::ties::RunTies;
 use super::usage::Usage;
@@ -26,16 +26,11 @@ use blkmq_lab::workload::{Journal, Stream, Window, Worker, longest};
 use blkmq_runtime::Service;
 use std::sync::Arc;
 
-/// Runs `spec`, or its beginning until `stop` is set.
+/// Runs `spec`, or its beginning until it is told to stop.
 ///
 /// # Errors
 /// As [`setup::check`].
-pub fn run(
-    plan: &Plan,
-    spec: &RunSpec<'_>,
-    observation: &Observation,
-    stop: &Stop,
-) -> Result<Outcome, Failure> {
+pub fn run(plan: &Plan, spec: &RunSpec<'_>, beside: Beside<'_>) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
     let chosen = spec.scheduler.on(&device, &plan.groups);
     let spec = &spec.under(plan, &chosen);
@@ -44,12 +39,12 @@ pub fn run(
     match device {
         #[cfg(target_os = "linux")]
         Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => {
-            run_with::<AlignedBuf>(plan, spec, device, (observation, stop))
+            run_with::<AlignedBuf>(plan, spec, device, beside)
         }
         Device::Virtual(_) if verifies || spec.device.keeps => {
-            run_with::<Buffer>(plan, spec, device, (observation, stop))
+            run_with::<Buffer>(plan, spec, device, beside)
         }
-        Device::Virtual(_) => run_with::<()>(plan, spec, device, (observation, stop)),
+        Device::Virtual(_) => run_with::<()>(plan, spec, device, beside),
     }
 }
 
@@ -58,13 +53,14 @@ fn run_with<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
     mut device: Device,
-    (observation, stop): (&Observation, &Stop),
+    beside: Beside<'_>,
 ) -> Result<Outcome, Failure> {
+    let Beside { observation, stop, mut status } = beside;
     let jobs = || spec.threads.iter().map(|thread| &plan.jobs[thread.job]);
     let in_flight = jobs().map(|job| job.depth.iodepth).sum();
     let source = P::source(&mut device, in_flight, jobs().map(longest).max().unwrap_or(0));
     let config = setup::config::<P>(plan, spec, &device)?;
-    let mut notes = setup::notes(plan, spec, &config);
+    let notes = setup::notes(plan, spec, &config);
     let start = |config| Service::start(config);
     let mut service = observation.of(config, start).map_err(setup::impossible)?;
     let scheduler = spec.scheduler.text.clone();
@@ -77,37 +73,41 @@ fn run_with<P: BenchPayload>(
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let mut logs = RunLogs::default();
     let ties = RunTies::new(plan, &spec.threads);
+    let counted = |parts: &[(ThreadSpec, Part)]| {
+        let (end, cpu) = (clock.now(), Usage::of_process().since(before.1));
+        let cpu_ns = Some(cpu.user_ns + cpu.system_ns);
+        let counted = Counted::of(plan, parts, service.queue(), observation);
+        Counted { elapsed: end - before.0, end, cpu_ns, ..counted }
+    };
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
         let phase =
             Phase { plan, spec, number: phase, device: &device, ties: &ties, observation, stop };
-        parts.extend(phase.run(&service, &source, &mut logs)?);
+        let new = match &mut status {
+            None => phase.run(&service, &source, &mut logs, None)?,
+            Some(status) => {
+                let rounds = Rounds::new(phase.threads().count());
+                let tell = |answers| {
+                    let parts = all_threads(plan, spec, &parts, phase.number, answers, clock.now());
+                    (status.tell)(run_of(plan, spec, &device, &parts, &counted(&parts)));
+                };
+                let work = || phase.run(&service, &source, &mut logs, Some(&rounds));
+                rounds.during((clock, status.every), tell, work).map_err(Failure::Threads)??
+            }
+        };
+        parts.extend(new);
         // I/Os that never completed still hold what the next phase needs.
         let abandoned = parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0);
         if abandoned || stop.is_set() {
             break;
         }
     }
-    let (end, cpu) = (clock.now(), Usage::of_process().since(before.1));
     if stop.is_set() {
         parts.retain(|(_, part)| part.counted);
     }
-    notes.extend(groups::goals(plan, service.queue()));
-    notes.extend(groups::floors(plan, service.queue()));
-    let counted = Counted {
-        notes,
-        parts: &parts,
-        stats: service.stats(),
-        groups: groups::results(plan, &parts, service.queue()),
-        shared: groups::shared(service.queue()),
-        times: groups::times(plan, service.queue()),
-        elapsed: end - before.0,
-        end,
-        cpu_ns: Some(cpu.user_ns + cpu.system_ns),
-        observed: observation,
-        incomplete: logs.incomplete(),
-    };
-    Ok(outcome(plan, spec, &device, counted))
+    let incomplete = logs.incomplete();
+    let counted = Counted { incomplete, ..counted(&parts) };
+    Ok(outcome(plan, spec, &device, notes, (&parts, counted)))
 }
 
 /// The I/Os of a thread, and the log of them.
@@ -125,27 +125,34 @@ struct Phase<'a> {
 }
 
 impl Phase<'_> {
-    /// Starts the threads together, and waits until all have ended.
+    /// The threads, with their numbers in the run.
+    fn threads(&self) -> impl Iterator<Item = (usize, &ThreadSpec)> {
+        self.spec.threads.iter().enumerate().filter(|(_, thread)| thread.phase == self.number)
+    }
+
+    /// Starts the threads together, and waits until all have ended. They answer to `rounds`.
     fn run<P: BenchPayload>(
         &self,
         service: &Service<P>,
         source: &P::Source,
         logs: &mut RunLogs,
+        rounds: Option<&Rounds>,
     ) -> Result<Vec<(ThreadSpec, Part)>, Failure> {
         let Self { plan, spec, device, .. } = *self;
-        let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == self.number;
-        let threads: Vec<(usize, &ThreadSpec)> =
-            spec.threads.iter().enumerate().filter(mine).collect();
+        let threads = Vec::from_iter(self.threads());
         let mut begin = |(number, thread): &(usize, &ThreadSpec)| {
             let journal = logs.journal(plan, spec, *number, &plan.jobs[thread.job])?;
             Ok((setup::stream(plan, spec, **thread, device, self.ties.of(plan, thread))?, journal))
         };
         let begun = threads.iter().map(&mut begin).collect::<Result<Vec<Begun>, Failure>>()?;
-        let work = |((number, thread), (stream, journal)): (&(usize, &ThreadSpec), Begun)| {
+        let work = |(at, (stream, journal)): (usize, Begun)| {
+            let (number, thread) = &threads[at];
             let job = &plan.jobs[thread.job];
             let (source, trace) = (source.clone(), self.trace(*number));
             let cpus = plan.cpus.get(thread.job).and_then(Option::as_ref);
             let (number, bytes) = (thread.thread, setup::bytes(device));
+            let outside =
+                Outside { stop: self.stop, asked: rounds.map(|rounds| rounds.of_thread(at)) };
             move |ticket: Ticket<'_>| {
                 if let Some(cpus) = cpus {
                     cpus.bind(number).expect("one of the CPUs was there when the plan was made");
@@ -158,10 +165,10 @@ impl Phase<'_> {
                 let pool = Pool::new(job, number, bytes, source);
                 let worker = Worker::new(job, stream, pool, window).with_journal(journal);
                 let worker = if plan.draws() { worker.with_course() } else { worker };
-                Some(drive(worker, client, trace, self.stop))
+                Some(drive(worker, client, trace, outside))
             }
         };
-        let works = threads.iter().zip(begun).map(work).collect();
+        let works = begun.into_iter().enumerate().map(work).collect();
         let parts = together(&mut Threads, works).map_err(Failure::Threads)?;
         Ok(threads.iter().map(|(_, thread)| **thread).zip(parts).collect())
     }

@@ -1,25 +1,24 @@
 //! One run in virtual time: the same queue and workers as in a real one, on virtual CPUs.
 
-use super::groups;
 use super::logs::RunLogs;
-use super::outcome::{Counted, Outcome, outcome};
+use super::outcome::{Counted, Outcome, outcome, run_of};
 use super::payload::{BenchPayload, Pool};
 use super::setup;
+use super::status::{Beside, all_threads};
 use super::tally::Part;
 use super::ties::RunTies;
 use super::usage::Usage;
 use super::watch;
 use crate::error::Failure;
-use crate::interrupt::Stop;
 use crate::output::complain;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use blkmq::Device;
 use blkmq_core::{Buffer, Instant};
-use blkmq_lab::observe::Observation;
-use blkmq_lab::simulation::{Done, Program, Settings, Simulation};
+use blkmq_engine::Queue;
+use blkmq_lab::simulation::{Done, Program, Reports, Settings, Simulation};
 
-/// Runs `spec`, or its beginning until `stop` is set; all randomness comes from `seed`.
+/// Runs `spec`, or its beginning until it is told to stop; all randomness comes from `seed`.
 ///
 /// # Errors
 /// As [`setup::check`], and if the queue stands still.
@@ -27,8 +26,7 @@ pub fn run(
     plan: &Plan,
     spec: &RunSpec<'_>,
     seed: u64,
-    observation: &Observation,
-    stop: &Stop,
+    beside: Beside<'_>,
 ) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
     let chosen = spec.scheduler.on(&device, &plan.groups);
@@ -36,9 +34,9 @@ pub fn run(
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // Moving bytes takes no virtual time. Payloads carry bytes only for workers that verify them.
     if verifies {
-        run_with::<Buffer>(plan, spec, &device, (seed, observation, stop))
+        run_with::<Buffer>(plan, spec, &device, seed, beside)
     } else {
-        run_with::<()>(plan, spec, &device, (seed, observation, stop))
+        run_with::<()>(plan, spec, &device, seed, beside)
     }
 }
 
@@ -46,10 +44,12 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     plan: &Plan,
     spec: &RunSpec<'_>,
     device: &Device,
-    (seed, observation, stop): (u64, &Observation, &Stop),
+    seed: u64,
+    beside: Beside<'_>,
 ) -> Result<Outcome, Failure> {
+    let Beside { observation, stop, mut status } = beside;
     let config = setup::config::<P>(plan, spec, device)?;
-    let mut notes = setup::notes(plan, spec, &config);
+    let notes = setup::notes(plan, spec, &config);
     let settings = Settings::new(spec.seed_of(seed));
     let simulation = Simulation::observed(config, settings, observation);
     let mut simulation = simulation.map_err(setup::impossible)?;
@@ -58,6 +58,11 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let mut logs = RunLogs::default();
     let ties = RunTies::new(plan, &spec.threads);
+    // The CPU time of virtual CPUs is in the jobs' own times.
+    let counted = |parts: &[(ThreadSpec, Part)], queue: &Queue<P>, end: Instant| {
+        let counted = Counted::of(plan, parts, queue, observation);
+        Counted { elapsed: end - Instant::ZERO, end, ..counted }
+    };
     let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
     for phase in 0..=phases {
         let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == phase;
@@ -72,12 +77,18 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
             Ok(Program { job, stream, buffers, course, journal, pid })
         };
         let programs: Vec<_> = threads.iter().map(&mut program).collect::<Result<_, Failure>>()?;
-        let done = simulation.run(programs).map_err(|e| Failure::Simulation(e.to_string()))?;
-        let part = |Done { tally, busy, counted }| Part {
-            tally,
-            usage: Usage { user_ns: busy.0, ..Usage::default() },
-            counted,
+        let every = status.as_ref().map(|status| status.every);
+        let mut report = |now: Instant, queue: &Queue<P>, done: &[Done]| {
+            let answers = done.iter().cloned().map(part).map(Some).collect();
+            let parts = all_threads(plan, spec, &parts, phase, answers, now);
+            if let Some(status) = &mut status {
+                let counted = counted(&parts, queue, now);
+                (status.tell)(run_of(plan, spec, device, &parts, &counted));
+            }
         };
+        let reports = every.map(|every| Reports { every, report: &mut report });
+        let done = simulation.run_reporting(programs, reports);
+        let done = done.map_err(|e| Failure::Simulation(e.to_string()))?;
         parts.extend(threads.iter().map(|(_, thread)| **thread).zip(done.into_iter().map(part)));
         let abandoned = parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0);
         if abandoned || stop.is_set() {
@@ -87,21 +98,12 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     if stop.is_set() {
         parts.retain(|(_, part)| part.counted);
     }
-    notes.extend(groups::goals(plan, simulation.queue()));
-    notes.extend(groups::floors(plan, simulation.queue()));
-    let counted = Counted {
-        notes,
-        parts: &parts,
-        stats: simulation.stats(),
-        groups: groups::results(plan, &parts, simulation.queue()),
-        shared: groups::shared(simulation.queue()),
-        times: groups::times(plan, simulation.queue()),
-        elapsed: simulation.now() - Instant::ZERO,
-        end: simulation.now(),
-        // The CPU time of virtual CPUs is in the jobs' own times.
-        cpu_ns: None,
-        observed: observation,
-        incomplete: logs.incomplete(),
-    };
-    Ok(outcome(plan, spec, device, counted))
+    let counted = counted(&parts, simulation.queue(), simulation.now());
+    let incomplete = logs.incomplete();
+    Ok(outcome(plan, spec, device, notes, (&parts, Counted { incomplete, ..counted })))
+}
+
+fn part(done: Done) -> Part {
+    let Done { tally, busy, counted } = done;
+    Part { tally, usage: Usage { user_ns: busy.0, ..Usage::default() }, counted }
 }

@@ -10,6 +10,7 @@ use blkmq_lab::workload::{self, Job, OnError, Sample, Tally, Times};
 use std::collections::BTreeMap;
 
 /// The counts of one thread, and the CPU time that it used meanwhile.
+#[derive(Clone)]
 pub struct Part {
     pub tally: Tally,
     pub usage: Usage,

@@ -20,6 +20,7 @@ mod time;
 
 use crate::report::Format;
 pub use access::AccessChoice;
+use blkmq_core::Nanos;
 use blkmq_engine::{DeviceDepth, GroupTree};
 use blkmq_lab::workload::Job;
 pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
@@ -43,6 +44,8 @@ pub struct Plan {
     pub disk_util: bool,
     /// `eta`: the progress is shown on a terminal.
     pub eta: bool,
+    /// `status_interval`: the results so far are printed after each such time of a run.
+    pub status_interval: Option<Nanos>,
     /// The groups that jobs are in.
     pub groups: GroupTree,
     /// The CPUs that the threads of each job are bound to, if they are; one for each job.

@@ -24,7 +24,7 @@ pub fn render(report: &Report) -> String {
     for (index, run) in report.runs.iter().enumerate() {
         for job in &run.jobs {
             let partial = match report.partial {
-                _ if run.is_cut => "run",
+                _ if run.is_partial => "run",
                 Some(_) => "report",
                 None => "",
             };

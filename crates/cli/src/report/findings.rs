@@ -20,10 +20,10 @@ const MUCH_SLOWER: u64 = 10;
 /// The sentences, at most five; none for a single run.
 #[must_use]
 pub fn findings(report: &Report) -> Vec<String> {
-    if report.runs.iter().any(|run| run.is_cut) {
+    if report.runs.iter().any(|run| run.is_partial) {
         // A run that was cut short is compared with none.
         let mut whole = report.clone();
-        whole.runs.retain(|run| !run.is_cut);
+        whole.runs.retain(|run| !run.is_partial);
         return findings(&whole);
     }
     if report.runs.len() < 2 {
@@ -345,7 +345,7 @@ mod tests {
         let mut report = sample::comparison();
         report.runs.truncate(4);
         assert!(findings(&report)[0].contains("mq-deadline costs"), "{:?}", findings(&report));
-        report.runs[3].is_cut = true;
+        report.runs[3].is_partial = true;
         assert!(findings(&report).iter().all(|it| !it.contains("mq-deadline")));
     }
 

@@ -21,7 +21,7 @@ pub struct Report {
     pub version: String,
     /// The seed of the runs, if they are simulated; times are virtual then.
     pub seed: Option<u64>,
-    /// When the first run began: milliseconds since the epoch, UTC; 0 in virtual time.
+    /// When it was made: milliseconds since the epoch, UTC; 0 in virtual time.
     pub time_ms: u64,
     /// The machine of the runs.
     pub machine: Machine,
@@ -76,8 +76,8 @@ pub struct Run {
     pub scope: String,
     /// Threads that submitted.
     pub threads: u32,
-    /// Did a signal cut it short?
-    pub is_cut: bool,
+    /// Did a signal cut it short, or does it go on?
+    pub is_partial: bool,
     /// The figures of each job (or group of jobs).
     pub jobs: Vec<JobResult>,
     /// Measured wall time in nanoseconds, without the ramp.

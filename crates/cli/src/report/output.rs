@@ -23,6 +23,8 @@ pub struct Output {
     is_created: bool,
     /// Has a report been written to it?
     is_written: bool,
+    /// Bytes of reports that stay, in front of the next one.
+    kept: u64,
 }
 
 /// A file that could not be opened or written.
@@ -88,11 +90,11 @@ pub fn open_as(path: &Path, format: Format) -> Result<Output, OutputError> {
         }
         created => (created.map_err(failed)?, true),
     };
-    Ok(Output { path: path.to_owned(), format, file, is_created, is_written: false })
+    Ok(Output { path: path.to_owned(), format, file, is_created, is_written: false, kept: 0 })
 }
 
 impl Output {
-    /// Replaces the contents of the file by the report. May be called after each run, so that finished runs are
+    /// Replaces the contents of the file by the report, but for reports that were [added](Self::add). May be called after each run, so that finished runs are
     /// saved.
     ///
     /// # Errors
@@ -102,7 +104,21 @@ impl Output {
         self.write_text(&text)
     }
 
-    /// Does the same with a rendered report.
+    /// Writes a report that stays: later ones follow it.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn add(&mut self, report: &Report) -> Result<(), OutputError> {
+        let mut text = render(report, self.format);
+        if self.format == Format::Normal {
+            text.push('\n');
+        }
+        self.write_text(&text)?;
+        self.kept += text.len() as u64;
+        Ok(())
+    }
+
+    /// Does the same as [`write`](Self::write) with a rendered report.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -131,11 +147,11 @@ impl Output {
     }
 
     fn replace(&mut self, text: &[u8]) -> io::Result<()> {
-        use std::io::Seek;
+        use std::io::{Seek, SeekFrom};
         // A pipe or a terminal can be neither rewound nor truncated; there a report follows the previous one.
         if self.file.metadata()?.is_file() {
-            self.file.rewind()?;
-            self.file.set_len(0)?;
+            self.file.set_len(self.kept)?;
+            self.file.seek(SeekFrom::Start(self.kept))?;
         }
         self.file.write_all(text)?;
         self.file.flush()
@@ -216,7 +232,14 @@ mod tests {
         let unwritable = |is_created| {
             fs::write(&path, "half").unwrap();
             let file = File::open(&path).unwrap();
-            Output { path: path.clone(), format: Format::Json, file, is_created, is_written: true }
+            Output {
+                path: path.clone(),
+                format: Format::Json,
+                file,
+                is_created,
+                is_written: true,
+                kept: 0,
+            }
         };
         let error = unwritable(true).write(&sample::single()).unwrap_err().to_string();
         assert!(error.ends_with("; the file is removed") && !path.exists(), "{error}");

@@ -359,7 +359,7 @@ mod tests {
     fn no_line_is_wider_than_the_terminal_and_no_column_is_lost() {
         let mut cut = sample::comparison();
         cut.partial = Some(Partial { done: 8, planned: 9, signal: Some(2) });
-        cut.runs[8].is_cut = true;
+        cut.runs[8].is_partial = true;
         let mut reports = vec![cut, sample::single(), sample::shared(), sample::hostile()];
         reports.extend([sample::drawn(), sample::starved()]);
         for (report, width) in reports.iter().flat_map(|it| (60..=200).map(move |w| (it, w))) {

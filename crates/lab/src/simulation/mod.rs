@@ -59,7 +59,7 @@ pub struct Program<'a, B> {
 }
 
 /// The result of a program.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Done {
     /// The counts.
     pub tally: Tally,
@@ -68,6 +68,17 @@ pub struct Done {
     pub busy: Nanos,
     /// Did it count at all? A program that is stopped before its start, or in its ramp, did not.
     pub counted: bool,
+}
+
+/// Is told of results before their end.
+type Report<'r, P> = &'r mut dyn FnMut(Instant, &Queue<P>, &[Done]);
+
+/// The receiver of results before their end.
+pub struct Reports<'r, P> {
+    /// The virtual time between two reports; more than zero.
+    pub every: Nanos,
+    /// Called with the time, the queue, and the results so far of all programs, in their order.
+    pub report: Report<'r, P>,
 }
 
 /// No turn is due any more, and I/Os are in flight: the engine or the device has lost something.
@@ -210,8 +221,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         self.queue.stats()
     }
 
-    /// Runs programs side by side until all have ended, the first of them on the first free submitter and so on.
-    /// Returns their results, in their order.
+    /// Runs programs as [`run_reporting`](Self::run_reporting) does, without reports.
     ///
     /// # Errors
     /// If the run makes no progress.
@@ -221,6 +231,22 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
     pub fn run(
         &mut self,
         programs: impl IntoIterator<Item = Program<'a, B>>,
+    ) -> Result<Vec<Done>, Stuck> {
+        self.run_reporting(programs, None)
+    }
+
+    /// Runs programs side by side until all have ended, the first of them on the first free submitter and so on.
+    /// Returns their results, in their order. `reports` gets those so far at each multiple of its time.
+    ///
+    /// # Errors
+    /// If the run makes no progress.
+    ///
+    /// # Panics
+    /// If the queue was built for fewer submitters.
+    pub fn run_reporting(
+        &mut self,
+        programs: impl IntoIterator<Item = Program<'a, B>>,
+        mut reports: Option<Reports<'_, P>>,
     ) -> Result<Vec<Done>, Stuck> {
         let now = self.now();
         let mut done = Vec::new();
@@ -236,6 +262,8 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
             done.push(None);
         }
         let mut left = done.len();
+        let every = reports.as_ref().map_or(Nanos(u64::MAX), |reports| reports.every);
+        let mut due = Instant::ZERO + Nanos(now.as_nanos() - now.as_nanos() % every.0) + every;
         while left > 0 {
             if self.events().is_multiple_of(TURNS) && self.stop.as_ref().is_some_and(|stop| stop())
             {
@@ -243,12 +271,27 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
                 self.stop_all();
             }
             let Some(who) = self.timeline.next_turn() else { return Err(self.stuck()) };
+            while let Some(reports) = &mut reports
+                && due <= self.now()
+            {
+                (reports.report)(due, &self.queue, &self.so_far(&done, due));
+                due += every;
+            }
             if let Some((number, one)) = self.turn(who) {
                 done[number] = Some(one);
                 left -= 1;
             }
         }
         Ok(done.into_iter().flatten().collect())
+    }
+
+    /// The results at `now`: those of `done`, and of the threads that go on.
+    fn so_far(&self, done: &[Option<Done>], now: Instant) -> Vec<Done> {
+        let mut all = done.to_vec();
+        for thread in self.threads.iter().flatten() {
+            all[thread.number] = Some(thread.so_far(now));
+        }
+        all.into_iter().flatten().collect()
     }
 
     fn stop_all(&mut self) {

@@ -153,6 +153,16 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         Done { tally: self.worker.into_tally(), busy: Nanos(self.meter.measured), counted }
     }
 
+    /// Its result at `now`.
+    pub(super) fn so_far(&self, now: Instant) -> Done {
+        let Meter { busy, began, measured } = self.meter;
+        Done {
+            tally: self.worker.so_far(now),
+            busy: Nanos(if self.worker.is_counting() { busy - began } else { measured }),
+            counted: self.worker.is_measuring(),
+        }
+    }
+
     /// Ends the program before its time. True if it waits, and is to go on at once.
     pub(super) fn stop(&mut self, now: Instant) -> bool {
         self.worker.stop(now);

@@ -9,7 +9,7 @@ const ENGINE: &str = "I/O goes through blkmq, not through a system call";
 const FILES: &str = "files are laid out before the first run, written through, and stay";
 const REPEATS: &str = "streams always repeat; randseed chooses another";
 const SUBMISSION: &str = "no submission waits for the device, so none needs a thread of its own";
-const PROGRESS: &str = "results come at the end";
+const PROGRESS: &str = "the progress is one line of a terminal";
 const BANDWIDTH: &str = "bandwidth is counted, which costs nothing";
 const IN_ORDER: &str =
     "what was written is read back in order of place, or of writing with verify_backlog";
@@ -77,7 +77,6 @@ pub const OPTIONS: &[Opt] = &[
     bare("allrandrepeat", REPEATS),
     valued("eta_newline", PROGRESS),
     valued("eta_interval", PROGRESS),
-    valued("status_interval", PROGRESS),
     bare("disable_bw_measurement", BANDWIDTH).or(&["disable_bw"]),
     valued("log_entries", STREAMED),
     bare("verifysort", IN_ORDER),

@@ -7,6 +7,8 @@ use crate::error::UsageError;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
 use crate::report::Format;
 use crate::report::terse::Version;
+use crate::units::TimeUnit;
+use blkmq_core::Nanos;
 use blkmq_engine::GroupSpec;
 use std::path::PathBuf;
 
@@ -250,6 +252,19 @@ pub const OPTIONS: &[Opt] = &[
                 "never" => false,
                 _ => return Err(UsageError::new("accepted: always, never, auto")),
             };
+            Ok(())
+        },
+    ),
+    output(
+        "status_interval",
+        "TIME",
+        "print the results so far each time that so much has passed (of virtual time in blkmq sim)",
+        |d, v| {
+            let every = v.time(TimeUnit::Seconds)?;
+            if every < Nanos::from_millis(1) {
+                return Err(UsageError::new("accepted: 1ms or more, such as 1, 500ms, 1m"));
+            }
+            d.status_interval = Some(every);
             Ok(())
         },
     ),

@@ -275,7 +275,7 @@ impl<'a> Queue<'a> {
         Self {
             run: index,
             repetition: run.repetition,
-            partial: run.is_cut,
+            partial: run.is_partial,
             scheduler: &run.scheduler,
             scheduler_options: &run.scheduler_options,
             device: &run.device.text,

@@ -283,20 +283,38 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     /// The counts.
     #[must_use]
     pub fn into_tally(mut self) -> Tally {
-        self.tally.latency_depth = self.goal.as_ref().map(Goal::depth);
         if let Some(journal) = &mut self.journal {
             let after = self.tally.checks.time.0;
             journal.ended(Nanos(self.tally.runtime().0 + after));
         }
+        let mut tally = self.tally;
+        conclude(&mut tally, self.goal.as_ref(), self.verify.as_ref());
         if let Some(mut verify) = self.verify {
-            self.tally.verify_state = verify.verifier().state();
-            let findings = verify.into_findings();
-            if findings.errors > 0 && self.tally.error == 0 {
-                self.tally.error = WRONG_CONTENTS;
-            }
-            self.tally.verify = Some(findings);
+            tally.verify_state = verify.verifier().state();
         }
-        self.tally
+        tally
+    }
+
+    /// The counts so far, as if counting ended at `now`; empty before it begins.
+    #[must_use]
+    pub fn so_far(&self, now: Instant) -> Tally {
+        if !self.measuring {
+            return self.tally.anew(self.job, now);
+        }
+        let mut tally = self.tally.clone();
+        if self.is_counting() {
+            tally.ended = now.max(tally.started);
+        } else if !matches!(self.state, State::Over) && tally.checks.at_end > 0 {
+            tally.checks.time = now - tally.ended;
+        }
+        conclude(&mut tally, self.goal.as_ref(), self.verify.as_ref());
+        tally
+    }
+
+    /// Does the time of the workload go on?
+    #[must_use]
+    pub fn is_counting(&self) -> bool {
+        self.measuring && self.tally.ended <= self.tally.started
     }
 
     /// Runs until its time is over or there is no more to do, waits for I/Os in flight, and then reads back the
@@ -484,6 +502,16 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
     ) {
         let got = from(&mut Taking { worker: self, clock, now: None });
         self.tally.completes.record(got);
+    }
+}
+
+/// Adds to `tally` the depth and the findings of its worker.
+fn conclude(tally: &mut Tally, goal: Option<&Goal>, verify: Option<&Verifying>) {
+    tally.latency_depth = goal.map(Goal::depth);
+    tally.verify = verify.map(|verify| verify.findings().clone());
+    let is_wrong = tally.verify.as_ref().is_some_and(|findings| findings.errors > 0);
+    if is_wrong && tally.error == 0 {
+        tally.error = WRONG_CONTENTS;
     }
 }
 

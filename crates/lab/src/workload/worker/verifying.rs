@@ -65,8 +65,8 @@ impl Verifying {
         purpose
     }
 
-    /// The results.
-    pub(super) fn into_findings(self) -> Findings {
-        self.verifier.findings().clone()
+    /// The results so far.
+    pub(super) fn findings(&self) -> &Findings {
+        self.verifier.findings()
     }
 }

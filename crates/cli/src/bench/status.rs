@@ -1,0 +1,243 @@
+//! The status of a run that goes on (`status_interval`): from time to time each thread gives a copy of its counts, and a
+//! report of them is made like that of the end.
+//!
+//! A thread looks whether it is asked at each step, and where it waits after 50 ms, so that a status takes no longer than that.
+
+use super::tally::Part;
+use super::usage::Usage;
+use crate::interrupt::Stop;
+use crate::plan::Plan;
+use crate::plan::runs::{RunSpec, ThreadSpec};
+use crate::report::model::Run;
+use crate::start::StartError;
+use blkmq_core::{Instant, Nanos};
+use blkmq_lab::observe::Observation;
+use blkmq_lab::workload::Tally;
+use blkmq_runtime::Clock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// The companions of a run.
+pub struct Beside<'a> {
+    pub observation: &'a Observation,
+    /// Ends the run before its time.
+    pub stop: &'a Stop,
+    /// Is told of the figures so far.
+    pub status: Option<Status<'a>>,
+}
+
+/// The receiver of the figures of a run that goes on.
+pub struct Status<'a> {
+    pub every: Nanos,
+    pub tell: &'a mut (dyn FnMut(Run) + Send),
+}
+
+/// The counts of all threads of `spec` at `now`, where the threads of earlier phases than `phase` have `ended`, and those of
+/// `phase` have given `answers`. As in fio, a thread that has not begun has a place, and counts of zero.
+pub fn all_threads(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    ended: &[(ThreadSpec, Part)],
+    phase: u32,
+    answers: Vec<Option<Part>>,
+    now: Instant,
+) -> Vec<(ThreadSpec, Part)> {
+    let mut others = Vec::from_iter(spec.threads.iter().filter(|thread| thread.phase >= phase));
+    others.sort_by_key(|thread| thread.phase);
+    let answers = answers.into_iter().chain(std::iter::repeat_with(|| None));
+    let others = others.into_iter().zip(answers).map(|(thread, part)| {
+        let empty = || {
+            let tally = Tally::new(&plan.jobs[thread.job], now);
+            Part { tally, usage: Usage::default(), counted: false }
+        };
+        (*thread, part.unwrap_or_else(empty))
+    });
+    ended.iter().cloned().chain(others).collect()
+}
+
+/// The rounds of questions to the threads of a phase.
+pub struct Rounds {
+    /// The last round.
+    asked: AtomicU32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The last answer of each thread, with its round.
+    answers: Vec<(u32, Option<Part>)>,
+    /// Have all threads ended?
+    is_over: bool,
+}
+
+/// The round of a thread that has ended.
+const LAST: u32 = u32::MAX;
+
+impl Rounds {
+    /// For so many threads.
+    pub fn new(threads: usize) -> Self {
+        let answers = (0..threads).map(|_| (0, None)).collect();
+        let state = Mutex::new(State { answers, is_over: false });
+        Self { asked: AtomicU32::new(0), state, changed: Condvar::new() }
+    }
+
+    /// The side of thread number `thread`.
+    pub fn of_thread(&self, thread: usize) -> Asked<'_> {
+        Asked { rounds: self, thread, seen: 0 }
+    }
+
+    /// Does `work`. Meanwhile, at each multiple of `every` on `clock`, `tell` gets the counts of all threads, `None` for one
+    /// that has not answered yet.
+    ///
+    /// # Errors
+    /// If there is no thread left for that.
+    pub fn during<T>(
+        &self,
+        (clock, every): (Clock, Nanos),
+        mut tell: impl FnMut(Vec<Option<Part>>) + Send,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, StartError> {
+        std::thread::scope(|scope| {
+            let reporter = move || {
+                let mut due = next(clock.now(), every);
+                while let Some(parts) = self.round(clock, due) {
+                    tell(parts);
+                    due = next(clock.now(), every);
+                }
+            };
+            let _over = Over(self);
+            Builder::new()
+                .name("status".into())
+                .spawn_scoped(scope, reporter)
+                .map_err(|why| StartError::Spawn { started: 0, wanted: 1, why })?;
+            Ok(work())
+        })
+    }
+
+    /// At `due`, asks all threads, and returns their answers; `None` if the phase ends before.
+    fn round(&self, clock: Clock, due: Instant) -> Option<Vec<Option<Part>>> {
+        let mut state = self.state();
+        while !state.is_over {
+            let left = due - clock.now();
+            if left == Nanos::ZERO {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, Duration::from_nanos(left.0));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let round = self.asked.load(Ordering::Relaxed) + 1;
+        // The answers come under the lock.
+        self.asked.store(round, Ordering::Relaxed);
+        while !state.is_over && state.answers.iter().any(|(answered, _)| *answered < round) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let parts = || state.answers.iter().map(|(_, part)| part.clone()).collect();
+        (!state.is_over).then(parts)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one store.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first multiple of `every` behind `now`.
+fn next(now: Instant, every: Nanos) -> Instant {
+    now + Nanos(every.0 - now.as_nanos() % every.0)
+}
+
+/// Ends the rounds, also where a thread has panicked.
+struct Over<'a>(&'a Rounds);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_over = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// The side of one thread, which answers for the last time when it is dropped.
+pub struct Asked<'a> {
+    rounds: &'a Rounds,
+    thread: usize,
+    seen: u32,
+}
+
+impl Asked<'_> {
+    /// Is the thread to answer?
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.rounds.asked.load(Ordering::Relaxed) != self.seen
+    }
+
+    /// Answers with the counts so far.
+    #[cold]
+    pub fn answer(&mut self, part: Part) {
+        self.seen = self.rounds.asked.load(Ordering::Relaxed);
+        self.put(self.seen, Some(part));
+    }
+
+    /// The counts at the end.
+    pub fn end(self, part: Part) {
+        self.put(LAST, Some(part));
+    }
+
+    fn put(&self, round: u32, part: Option<Part>) {
+        let answer = &mut self.rounds.state().answers[self.thread];
+        *answer = (round, part.or(answer.1.take()));
+        self.rounds.changed.notify_all();
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.put(LAST, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_lab::workload::Job;
+
+    fn part() -> Part {
+        let tally = Tally::new(&Job::default(), Instant::ZERO);
+        Part { tally, usage: Usage::default(), counted: true }
+    }
+
+    /// A thread that has ended, or never began, keeps no round waiting.
+    #[test]
+    fn a_round_has_an_answer_of_each_thread_that_counts() {
+        let rounds = Rounds::new(3);
+        rounds.of_thread(0).end(part());
+        drop(rounds.of_thread(1));
+        let clock = Clock::start();
+        let mut thread = rounds.of_thread(2);
+        let mut told = Vec::new();
+        let tell = |parts: Vec<Option<Part>>| {
+            told.push(Vec::from_iter(parts.iter().map(Option::is_some)));
+        };
+        let work = || {
+            for _ in 0..2 {
+                while !thread.is_due() {
+                    std::hint::spin_loop();
+                }
+                thread.answer(part());
+            }
+        };
+        rounds.during((clock, Nanos::from_millis(1)), tell, work).expect("a thread");
+        assert!(!told.is_empty() && told.len() <= 2, "the last round may end with the work");
+        assert!(told.iter().all(|seen| *seen == [true, false, true]), "{told:?}");
+    }
+
+    #[test]
+    fn rounds_are_at_multiples() {
+        let every = Nanos::from_millis(2);
+        for (now, due) in [(0, 2_000_000), (1_999_999, 2_000_000), (2_000_000, 4_000_000)] {
+            assert_eq!(next(Instant::from_nanos(now), every), Instant::from_nanos(due));
+        }
+    }
+}
