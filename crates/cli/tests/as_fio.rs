@@ -290,6 +290,51 @@ fn all_faults_of_a_job_file_are_named_together() {
     assert_eq!(error.lines().count(), 6, "a line each: {error}");
 }
 
+/// The check of disks for etcd (`bs=2300`) and its like were refused, which fio runs. Direct I/O of such sizes fails in fio:
+/// EINVAL.
+#[test]
+fn odd_block_sizes_are_rounded_up_to_whole_sectors_with_a_note() {
+    let line = "sim --scheduler=none --device=null --name=wal --rw=write --size=1m";
+    for (options, ios, note) in [
+        ("--bs=2300", 410, Some("bs=2300 is rounded up to 2560")),
+        ("--bs=1000", 1024, Some("bs=1000 is rounded up to 1024")),
+        ("--bs=4KiB", 256, Some("bs=4000 is rounded up to 4096")),
+        ("--bs=8000,4000", 256, Some("bs=4000 is rounded up to 4096")),
+        ("--bssplit=8000/100", 128, Some("bssplit=8000/100 is rounded up to 8192/100")),
+        ("--bsrange=4000-4000", 256, Some("bsrange=4000-4000 is rounded up to 4096-4096")),
+        ("--bs=2300 --bs=4k", 256, None),
+        ("--bs=2300,4k", 256, None),
+        ("--bs=1000 --ioengine=null --direct=1", 1024, Some("bs=1000 is rounded up to 1024")),
+        ("--bs=1000 --verify=crc32c --device=memory", 1024, Some("bs=1000 is rounded up")),
+    ] {
+        let line = match options.contains("--device") {
+            true => line.replace("--device=null", ""),
+            false => line.to_owned(),
+        };
+        let report = text(&format!("{line} {options} --output-format=json"));
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        assert_eq!(report["jobs"][0]["write"]["total_ios"], ios, "{options}");
+        let notes = report["blkmq"]["notes"].to_string();
+        assert_eq!(notes.contains("is rounded up to"), note.is_some(), "{options}: {notes}");
+        assert!(notes.contains(note.unwrap_or_default()), "{options}: {notes}");
+    }
+    let shown = text(&format!("{line} --bs=4KiB"));
+    let shown = Vec::from_iter(shown.split_whitespace()).join(" ");
+    assert!(
+        shown.contains("Note: job 'wal': bs=4000 is rounded up to 4096, since I/O is in whole"),
+        "{shown}"
+    );
+    assert!(shown.contains("kib is 1000 bytes, as in fio, and k is 1024"), "{shown}");
+    assert!(!text(&format!("{line} --bs=2300")).contains("kib is"));
+    assert!(
+        refusal(&format!("{line} --bs=2300 --direct=1"))
+            .contains("which direct=1 needs, as in fio")
+    );
+    let places =
+        job("--device=null --name=a --rw=randread --bs=4k --ba=1000 --size=1m --number_ios=9");
+    assert_eq!(ios(&places), [9, 0]);
+}
+
 /// Programs look for `fio-`, for a disk, and for a rate without a blank.
 #[cfg(target_os = "linux")]
 #[test]

@@ -27,6 +27,11 @@ impl Case<'_> {
             && self.both.ours.said.contains(words)
     }
 
+    /// Returns whether a note of blkmq has these words.
+    fn is_noted(&self, words: &str) -> bool {
+        self.both.ours.report["blkmq"]["notes"].to_string().contains(words)
+    }
+
     /// Returns whether a job has such options.
     fn has_job(&self, is: impl Fn(&BTreeMap<&'static str, &str>) -> bool) -> bool {
         (0..self.file.jobs.len()).any(|at| is(&self.file.effective(at)))
@@ -87,7 +92,8 @@ pub(super) const REASONS: &[Reason] = &[
     Reason {
         text: "blkmq does I/O in whole sectors, and 4k is 4000 with kb_base=1000",
         explains: |case| {
-            case.is_refused("accepted are multiples of 512")
+            let is_rounded = case.is_noted("is rounded up to");
+            (is_rounded && case.is_of_ios() || case.is_refused("accepted are multiples of 512"))
                 && case.has_job(|it| it.get("kb_base") == Some(&"1000"))
         },
     },

@@ -1,6 +1,6 @@
 //! The options of a job that give a part of its I/Os another priority: `cmdprio_percentage` and its companions.
 
-use super::places::block_size;
+use super::places::{block_size, to_sectors};
 use super::value::Value;
 use crate::error::UsageError;
 use crate::units;
@@ -42,7 +42,7 @@ pub fn split(value: Value<'_>) -> Result<Vec<Entry>, UsageError> {
             }
             _ => return Err(UsageError::new(ACCEPTED)),
         };
-        Ok((block_size(Value { text: size, ..value })?, units::percent(share)?, prio))
+        Ok((to_sectors(block_size(Value { text: size, ..value })?), units::percent(share)?, prio))
     };
     value.text.split(':').map(entry).collect()
 }

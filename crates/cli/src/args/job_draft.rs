@@ -4,6 +4,7 @@ use super::cmdprio_draft::CmdPrioDraft;
 use super::file_draft::FileDraft;
 use super::options::logs;
 pub use super::places::block_size;
+use super::places::{in_sectors, to_sectors};
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
 use super::zone_draft::ZoneDraft;
@@ -145,6 +146,9 @@ impl JobDraft {
                 job.bs[direction] = split.clone();
             }
         }
+        let is_direct = self.files.direct == Some(true)
+            && self.files.engine.is_none_or(|engine| engine.is_storage);
+        whole_sectors(&mut job, is_direct, self.base, notes)?;
         job.thinktime = (self.thinktime > Nanos::ZERO)
             .then_some(ThinkTime { pause: self.thinktime, blocks: self.thinktime_blocks });
         job.prio = prio(self.prioclass, self.prio);
@@ -197,6 +201,57 @@ impl JobDraft {
             batch_complete_max: max.max(min).max(1),
         }
     }
+}
+
+/// I/O is in whole sectors: other block sizes, and grids of places, are rounded up, as `notes` says. Direct I/O of such
+/// sizes fails, as in fio.
+fn whole_sectors(
+    job: &mut Job,
+    is_direct: bool,
+    base: KbBase,
+    notes: &mut Vec<String>,
+) -> Result<(), UsageError> {
+    let mut odd: Vec<(String, String)> = Vec::new();
+    for direction in Direction::ALL {
+        let is_used = job.rw.directions().contains(&direction);
+        let size = in_sectors(&job.bs[direction]);
+        let name = match size {
+            BlockSize::Fixed(_) => "bs",
+            BlockSize::Range { .. } => "bsrange",
+            BlockSize::Split(_) => "bssplit",
+        };
+        let grid = job.blockalign[direction].map(to_sectors);
+        let grids = job.blockalign[direction].zip(grid);
+        let sizes = (format!("{name}={}", job.bs[direction]), size.to_string());
+        let grids = grids.map(|(given, grid)| (format!("blockalign={given}"), grid.to_string()));
+        let changes = [Some(sizes), grids].into_iter().flatten();
+        let new =
+            changes.filter(|(given, whole)| !given.ends_with(&format!("={whole}")) && is_used);
+        odd.extend(new);
+        (job.bs[direction], job.blockalign[direction]) = (size, grid);
+    }
+    odd.dedup();
+    let name = &job.name;
+    if let (Some((given, whole)), true) = (odd.first(), is_direct) {
+        let text = format!(
+            "{given}: no whole sectors, which direct=1 needs, as in fio; accepted: multiples of 512, such as {whole}, or \
+             direct=0"
+        );
+        return Err(UsageError::new(text).at(format!("job '{name}'")));
+    }
+    for (given, whole) in odd {
+        let kib = match base {
+            KbBase::Binary if given.ends_with("000") => {
+                "; kib is 1000 bytes, as in fio, and k is 1024"
+            }
+            _ => "",
+        };
+        notes.push(format!(
+            "job '{name}': {given} is rounded up to {whole}, since I/O is in whole sectors; bytes and rates are those of \
+             the longer I/Os{kib}"
+        ));
+    }
+    Ok(())
 }
 
 /// Have all I/Os of the job the same length? Otherwise fio's lfsr is not used.

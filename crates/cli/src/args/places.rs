@@ -3,7 +3,8 @@
 
 use super::value::Value;
 use crate::error::UsageError;
-use crate::units::{self, KbBase};
+use crate::units;
+use blkmq_core::SECTOR_SIZE;
 use blkmq_lab::workload::{BlockSize, Distribution, Rw, Zones};
 
 type Parsed<T> = Result<T, UsageError>;
@@ -34,24 +35,12 @@ pub fn pattern(value: Value<'_>) -> Parsed<(Rw, u32, i64)> {
     Ok((rw, 1, sign * bytes))
 }
 
-/// A block size in bytes.
-pub fn block_size(value: Value<'_>) -> Result<u32, UsageError> {
+/// A block size in bytes, which may be no number of sectors.
+pub fn block_size(value: Value<'_>) -> Parsed<u32> {
     let bytes = units::bytes(value.text, value.base)?;
-    let bs = u32::try_from(bytes).unwrap_or(u32::MAX);
-    let checked = if bytes > BlockSize::MAX.into() {
-        Err(format!("{bytes} bytes; accepted are multiples of 512 bytes from 512 to 1g"))
-    } else {
-        BlockSize::Fixed(bs).validate().map_err(|e| e.to_string())
-    };
-    match checked {
-        Ok(()) => Ok(bs),
-        Err(e)
-            if value.base == KbBase::Binary && value.text.to_ascii_lowercase().contains("ib") =>
-        {
-            Err(UsageError::new(format!("{e}; with kb_base=1024, kib is 1000 as in fio: write k")))
-        }
-        Err(e) => Err(UsageError::new(e)),
-    }
+    let refuse = || UsageError::new(format!("{bytes} bytes; accepted: 1 to 1g"));
+    let bs = u32::try_from(bytes).map_err(|_| refuse())?;
+    if (1..=BlockSize::MAX).contains(&bs) { Ok(bs) } else { Err(refuse()) }
 }
 
 /// One direction of `bsrange`: two sizes with `-` or `:` between them.
@@ -60,8 +49,26 @@ pub fn range(value: Value<'_>) -> Parsed<BlockSize> {
     let (min, max) = value.text.split_once(['-', ':']).ok_or_else(refuse)?;
     let [min, max] = [min, max].map(|text| block_size(Value { text, ..value }));
     let range = BlockSize::Range { min: min?, max: max? };
-    range.validate().map_err(|e| UsageError::new(e.to_string()))?;
+    in_sectors(&range).validate().map_err(|e| UsageError::new(e.to_string()))?;
     Ok(range)
+}
+
+/// `bytes`, rounded up to whole sectors.
+pub fn to_sectors(bytes: u32) -> u32 {
+    bytes.next_multiple_of(SECTOR_SIZE)
+}
+
+/// Block sizes, each rounded up to whole sectors.
+pub fn in_sectors(size: &BlockSize) -> BlockSize {
+    match size {
+        BlockSize::Fixed(bs) => BlockSize::Fixed(to_sectors(*bs)),
+        BlockSize::Range { min, max } => {
+            BlockSize::Range { min: to_sectors(*min), max: to_sectors(*max) }
+        }
+        BlockSize::Split(parts) => {
+            BlockSize::Split(parts.iter().map(|(bs, share)| (to_sectors(*bs), *share)).collect())
+        }
+    }
 }
 
 const DISTRIBUTIONS: &str = "random, zipf:THETA, pareto:POWER, normal:DEVIATION, each with :CENTRE, \
@@ -135,6 +142,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::KbBase;
 
     fn value(text: &str) -> Value<'_> {
         Value { text, base: KbBase::Binary }
@@ -162,7 +170,9 @@ mod tests {
         assert_eq!(range(value("512:1M")), Ok(odd.clone()));
         assert_eq!(range(value("512-1M")), Ok(odd));
         assert_eq!(range(value("4k-30k")), Ok(BlockSize::Range { min: 4096, max: 30720 }));
-        for text in ["4k", "8k-4k", "4k-5000", ":4k"] {
+        let sizes = range(value("700-4000")).expect("a range");
+        assert_eq!(in_sectors(&sizes), BlockSize::Range { min: 1024, max: 4096 });
+        for text in ["4k", "8k-4k", "0-4k", "4k-2g", ":4k"] {
             assert!(range(value(text)).is_err(), "{text}");
         }
     }

@@ -22,6 +22,12 @@ or is too short is laid out before the first run, to the size that the options a
 the cache, schedulers see little of what a job does, so here `direct=0` or `buffered=1` must ask for it, and a note says
 which of the two was done.
 
+**Block sizes.** I/O is in whole sectors of 512 bytes, as it is in Linux' block layer. A `bs` (or `bsrange`, `bssplit`,
+`blockalign`) of another length, as in the check of disks for etcd (`bs=2300`), is rounded up to the next whole sector,
+and a note says so in text and in the `notes` of JSON; bytes and rates are then those of the longer I/Os. In fio such
+an I/O goes to the page cache, which reads and writes whole pages of the device, so that schedulers never see its length. Direct
+I/O of such a length fails in fio with EINVAL, and is refused here.
+
 **Several files.** `filename=a:b` names several (`\\:` is a colon in a name), as does `nrfiles=N` with `filename_format`,
 whose default is `JOBNAME.THREAD.FILE` in `directory`. As in fio, `size` is divided among the files of a thread
 (`filesize` is the length of each, and `size` then ends the job), each file has a random map and a place of its own in

@@ -63,7 +63,10 @@ pub const OPTIONS: &[Opt] = &[
         "SIZE",
         "block with a header of its own (default: what all block sizes have in common)",
         |d, v| {
-            d.verify.interval = Some(block_size(v)?);
+            let bs = block_size(v)?;
+            let checked = blkmq_lab::workload::BlockSize::Fixed(bs).validate();
+            checked.map_err(|e| UsageError::new(e.to_string()))?;
+            d.verify.interval = Some(bs);
             Ok(())
         },
     ),
