@@ -12,8 +12,12 @@ use crate::error::Failure;
 use crate::terminal;
 use args::{Asked, KernelForm, Wanted};
 use biolatency::Choice;
-use blkmq_server::control::{Answer, Request, Stat, Waits, call};
+use blkmq_server::control::{Answer, Request, Saved, Stat, Waits, call};
 use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Asks the server, and shows its answer. What goes on ends when `say` returns false: there is no reader any more.
@@ -23,6 +27,7 @@ use std::time::Duration;
 pub fn run(wanted: &Wanted, say: impl Fn(&str) -> Result<bool, Failure>) -> Result<(), Failure> {
     match &wanted.asked {
         Asked::One(request) => say(&shown(wanted, &ask(wanted, request)?)).map(drop),
+        Asked::Save { output } => save(wanted, output.as_deref(), say),
         Asked::Kernel(form) => say(&in_kernel_form(wanted, *form)?).map(drop),
         Asked::Biolatency { every, count, choice } => {
             let shown = |before: &_, now: &_| biolatency(wanted, *choice, before, now);
@@ -48,6 +53,42 @@ fn ask(wanted: &Wanted, request: &Request) -> Result<Answer, Failure> {
         Answer::Refused(why) => Err(Failure::Serve(why)),
         answer => Ok(answer),
     }
+}
+
+/// Writes the server's file anew. A reader of it finds the old text or the new one, also after a crash.
+fn save(
+    wanted: &Wanted,
+    output: Option<&str>,
+    say: impl Fn(&str) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let Answer::Saved(saved) = ask(wanted, &Request::Save)? else {
+        return Err(Failure::Serve("the server is of another version".to_owned()));
+    };
+    let Some(Saved { path, text }) = saved else { return say("nothing differs\n").map(drop) };
+    if output == Some("-") {
+        return say(&text).map(drop);
+    }
+    let path = output.map_or(path, PathBuf::from);
+    let failed = |e: io::Error| Failure::Serve(format!("{}: {e}", path.display()));
+    replace(&path, &text).map_err(failed)?;
+    say(&format!("{}: written\n", path.display())).map(drop)
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let mut file = File::create(&beside)?;
+    let mut written = || {
+        if let Ok(old) = path.metadata() {
+            file.set_permissions(old.permissions())?;
+            fchown(&file, Some(old.uid()), Some(old.gid()))?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    };
+    written().inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
 fn shown(wanted: &Wanted, answer: &Answer) -> String {

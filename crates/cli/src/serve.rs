@@ -6,6 +6,7 @@
 pub mod args;
 mod bounds;
 mod config;
+mod difference;
 mod export;
 mod http;
 mod log;
@@ -23,7 +24,7 @@ use crate::error::{Failure, UsageError};
 use crate::plan::SchedulerChoice;
 use args::Asked;
 use blkmq::{AUTO, Device, OpenError, PolicyChoice, UringDevice};
-use blkmq_server::control::Program;
+use blkmq_server::control::{GoesOn, Program, Saved};
 use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls};
 use http::Http;
 use listenfd::ListenFd;
@@ -112,7 +113,7 @@ fn serve(
     supervisor::ready(&format!("serves {exports} exports of {devices} devices"));
     while heard.wait() == signals::Asked::Reload {
         // Its lines are logged.
-        let _ = Running(Arc::clone(&reloader)).reload();
+        let _ = Running(Arc::clone(&reloader)).reload(&|| heard.is_serving());
     }
     supervisor::stopping();
     let drained = if is_followed { server.hand_over() } else { server.drain() };
@@ -129,8 +130,8 @@ impl Program for Running {
         let _ = signal_hook::low_level::raise(SIGTERM);
     }
 
-    fn reload(&self) -> Result<Vec<String>, String> {
-        let done = supervisor::reloading(|| self.0.reload());
+    fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
+        let done = supervisor::reloading(|| self.0.reload(goes_on));
         match &done {
             Ok(lines) if lines.is_empty() => tracing::info!("reload: nothing has changed"),
             Ok(lines) => lines.iter().for_each(|line| match line.contains(": not ") {
@@ -140,6 +141,14 @@ impl Program for Running {
             Err(faults) => tracing::error!("nothing is reloaded: {faults}"),
         }
         done
+    }
+
+    fn diff(&self) -> Result<Vec<String>, String> {
+        self.0.diff()
+    }
+
+    fn save(&self) -> Result<Option<Saved>, String> {
+        self.0.save()
     }
 }
 

@@ -192,7 +192,7 @@ fn a_disk_that_another_server_leaves_is_waited_for() {
 }
 
 /// What `blkmq ctl` with `words` answers: its exit code, its output and its errors.
-fn ctl(control: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+pub fn ctl(control: &Path, words: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
     let output = command.arg("ctl").arg("--socket").arg(control).args(words).output();
     let output = output.expect("it starts");
@@ -323,6 +323,95 @@ fn a_file_is_checked_served_and_read_again() {
     }
     let (code, log) = end(child, "-TERM");
     assert!(code == Some(0) && log.contains("reload: export 'gold': weight=9"), "{log}");
+}
+
+/// Regression test: a scheduler that was switched back to had its defaults, not the options of the file; a reload said that
+/// nothing had changed, and no command showed the difference or kept it.
+#[test]
+fn what_differs_from_the_file_is_shown_and_saved_and_a_switch_keeps_its_options() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (file, control) = (at("serve.toml"), at("data.sock.control"));
+    let text = format!(
+        "# Of tenants.\nlisten = 'unix:{}'\n[[device]]\nname = 'a' # the disk\ndevice = 'memory,size=8'\n\
+         scheduler = 'bfq:low_latency=0'\n[[export]]\nname = 'gold'\nweight = 300 # see the contract\n\
+         [[export]]\nname = 'silver'\n",
+        at("data.sock").display()
+    );
+    std::fs::write(&file, &text).expect("the folder is ours");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("it is ours");
+    let (child, _) = serve(&[file.to_str().expect("UTF-8")]);
+    let say = |words: &[&str]| {
+        let (code, output, errors) = ctl(&control, words);
+        assert_eq!((code, errors.as_str()), (Some(0), ""), "{words:?}");
+        output
+    };
+    assert_eq!(say(&["diff"]), "nothing differs\n");
+    assert_eq!(say(&["save"]), "nothing differs\n");
+    say(&["switch", "kyber"]);
+    assert_eq!(say(&["diff"]), "device 'a': scheduler = kyber, configured bfq:low_latency=0\n");
+    say(&["switch", "bfq"]);
+    assert_eq!(say(&["get", "iosched/low_latency"]), "0\n");
+    assert_eq!(say(&["diff"]), "nothing differs\n");
+
+    say(&["set", "iosched/slice_idle", "4"]);
+    say(&["set", "blkmq/device_depth", "16"]);
+    say(&["set", "queue/nomerges", "1"]);
+    say(&["export", "gold", "--weight=7", "--max=wiops=100 burst=2 burst_length=10"]);
+    say(&["export", "silver", "--max=rbps=5000000"]);
+    let expected = [
+        "device 'a': scheduler = bfq:slice_idle=4,low_latency=0, configured bfq:low_latency=0",
+        "device 'a': device-depth = 16, configured 0",
+        "export 'gold': weight = 7, configured 300",
+        "export 'gold': wiops = 100, configured max",
+        "export 'gold': burst = 2, configured 1",
+        "export 'gold': burst_length = 10, configured 1",
+        "export 'silver': rbps = 5000000, configured max",
+        "device 'a': queue/nomerges = 1, at the start 0; no key of a file",
+    ];
+    let found = say(&["diff"]);
+    assert_eq!(Vec::from_iter(found.lines()), expected);
+    let printed = say(&["save", "-o", "-"]);
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), text, "not written");
+    let copy = at("copy.toml");
+    say(&["save", "-o", copy.to_str().expect("UTF-8")]);
+    assert_eq!(std::fs::read_to_string(&copy).expect("it is there"), printed);
+    assert_eq!(say(&["save"]), format!("{}: written\n", file.display()));
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), printed);
+    for kept in ["# Of tenants.", "name = 'a' # the disk", "weight = 7 # see the contract"] {
+        assert!(printed.contains(kept), "{kept}: {printed}");
+    }
+    let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert_eq!(say(&["diff"]), format!("{}\n", expected[7]));
+    // The file and the server agree: a reload sets the same again.
+    say(&["reload"]);
+    assert_eq!(say(&["diff"]), format!("{}\n", expected[7]));
+    std::fs::write(&file, "nonsense").expect("the folder is ours");
+    for words in [["diff"], ["save"]] {
+        let (code, _, errors) = ctl(&control, &words);
+        assert!(code == Some(1) && errors.contains("serve.toml:1:"), "{errors}");
+    }
+    assert_eq!(end(child, "-TERM").0, Some(0));
+}
+
+/// Without a file the command line is the configuration.
+#[test]
+fn without_a_file_what_differs_is_shown_and_not_saved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let listen = format!("--listen=unix:{}", at("data.sock").display());
+    let device = ["--device=memory,size=8", "--scheduler=mq-deadline:fifo_batch=7"];
+    let (child, _) = serve(&[&listen, device[0], device[1], "--export=gold"]);
+    let control = at("data.sock.control");
+    assert_eq!(ctl(&control, &["diff"]).1, "nothing differs\n");
+    assert_eq!(ctl(&control, &["switch", "none"]).0, Some(0));
+    let found = ctl(&control, &["diff"]).1;
+    let scheduler = "scheduler = none, configured mq-deadline:fifo_batch=7\n";
+    assert_eq!(found, format!("device 'memory,size=8': {scheduler}"));
+    let (code, _, errors) = ctl(&control, &["save"]);
+    assert!(code == Some(1) && errors.contains("without a configuration file"), "{errors}");
+    assert_eq!(end(child, "-TERM").0, Some(0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `blkmq serve` beside devices that fail and change, starts that are broken off, and files that are no disks.
 
-use crate::serve::{end, ended, ready, serve};
+use crate::serve::{ctl, end, ended, ready, serve};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -41,10 +41,17 @@ impl Scene {
 
     /// A client of the only export, with simple replies.
     fn client(&self) -> Client {
+        self.client_of("")
+    }
+
+    /// A client of this export.
+    fn client_of(&self, export: &str) -> Client {
         let mut socket = UnixStream::connect(self.at("sock")).expect("it listens");
         let mut bytes = [0; 152];
         socket.read_exact(&mut bytes[..18]).expect("a greeting");
-        let option = [&1_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &[0; 4]];
+        let (flags, option) = (1_u32.to_be_bytes(), 1_u32.to_be_bytes());
+        let length = (export.len() as u32).to_be_bytes();
+        let option = [&flags[..], b"IHAVEOPT", &option, &length, export.as_bytes()];
         socket.write_all(&option.concat()).expect("it reads");
         socket.read_exact(&mut bytes[..134]).expect("the export");
         Client(socket)
@@ -54,8 +61,8 @@ impl Scene {
 struct Client(UnixStream);
 
 impl Client {
-    /// Sends a request of 4 KiB; the errno of the reply.
-    fn call(&mut self, command: u16, offset: u64) -> u32 {
+    /// Sends a request of 4 KiB.
+    fn send(&mut self, command: u16, offset: u64) {
         let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
         request.extend([&[0; 2][..], &command.to_be_bytes(), &[0; 8]].concat());
         request.extend(offset.to_be_bytes());
@@ -64,6 +71,11 @@ impl Client {
             request.extend([7; 4096]);
         }
         self.0.write_all(&request).expect("it reads");
+    }
+
+    /// Sends a request of 4 KiB; the errno of the reply.
+    fn call(&mut self, command: u16, offset: u64) -> u32 {
+        self.send(command, offset);
         let mut reply = [0; 16];
         self.0.read_exact(&mut reply).expect("an answer");
         let errno = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
@@ -451,4 +463,108 @@ fn what_only_opening_shows_is_checked_at_once_and_changes_nothing() {
     end(first, "-TERM");
     let (code, _, errors) = blkmq(&["serve", "--open"]);
     assert!(code == Some(2) && errors.contains("--check"), "{errors}");
+}
+
+/// A device that keeps each I/O for an hour.
+const STUCK: &str = "null,irqmode=2,completion_nsec=3600000000000";
+
+/// Runs `blkmq` with control of the scene, in the background.
+fn asking(scene: &Scene, words: &[&str]) -> Child {
+    let control = scene.at("sock.control").display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+    command.args(["ctl", "--socket", &control]).args(words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+}
+
+/// A page of the HTTP of the scene: its status and its body.
+fn page(scene: &Scene, path: &str) -> (u16, String) {
+    let mut stream = UnixStream::connect(scene.at("http")).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("text");
+    let status = text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, text.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned())
+}
+
+/// Regression test: a switch of a stuck device kept the only thread of control; lists, `top`, weights of other devices and
+/// the end of the server waited for it, and what their operators had interrupted was carried out later.
+#[test]
+fn control_answers_beside_a_stuck_device() {
+    let scene = Scene::new();
+    let device = format!("--device={STUCK}");
+    let (child, _) = serve(&[
+        &scene.listen(),
+        &device,
+        "--device=memory,size=8",
+        "--scheduler=mq-deadline",
+        "--export=a,device=1",
+        "--export=good,device=2",
+    ]);
+    let control = scene.at("sock.control");
+    let mut stuck = scene.client_of("a");
+    stuck.send(READ, 0);
+    while !ctl(&control, &["stat", "--inflight"]).1.starts_with("       1        0") {}
+    let mut switch = asking(&scene, &["switch", "--device=1", "kyber"]);
+    let top = || {
+        let socket = control.display().to_string();
+        blkmq(&["top", "--once", "--interval=1", "--socket", &socket])
+    };
+    for _ in 0..2 {
+        let (code, list, _) = ctl(&control, &["list"]);
+        assert!(code == Some(0) && list.contains("good"), "{list}");
+        let (code, _, errors) = ctl(&control, &["export", "good", "--weight=50"]);
+        assert_eq!(code, Some(0), "{errors}");
+    }
+    let (code, text, errors) = top();
+    assert!(code == Some(0) && text.contains("good"), "{text}{errors}");
+    assert_eq!(scene.client_of("good").call(WRITE, 0), 0);
+    assert!(switch.try_wait().expect("a child").is_none(), "it waited meanwhile");
+    let (code, _, errors) = ctl(&control, &["drain"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (code, _) = ended(switch);
+    assert_eq!(code, Some(1), "it is given up with the server");
+    drop(stuck);
+    let (code, log) = ended(child);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("not Set") && !log.contains("control: Set"), "{log}");
+    assert!(log.contains("weight: Some(50)"), "{log}");
+}
+
+/// Regression test: SIGHUP reloads in the thread that hears the end, so that a scheduler in the file of a stuck device
+/// kept a server from ending.
+#[test]
+fn a_reload_that_waits_for_a_stuck_device_ends_with_the_server() {
+    let scene = Scene::new();
+    let config = scene.at("serve.toml");
+    let text = format!(
+        "listen = 'unix:{}'\n[bounds]\ndrain = '200ms'\n[[device]]\nname = 'd'\ndevice = '{STUCK}'\n\
+         scheduler = 'mq-deadline'\n",
+        scene.at("sock").display()
+    );
+    std::fs::write(&config, &text).expect("the folder is ours");
+    let (mut child, _) = serve(&[&config.display().to_string()]);
+    let control = scene.at("sock.control");
+    let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut stuck = scene.client();
+    stuck.send(READ, 0);
+    while !ctl(&control, &["stat", "--inflight"]).1.starts_with("       1        0") {}
+    let text = text.replace("mq-deadline", "kyber").replace("[bounds]", "log = 'debug'\n[bounds]");
+    std::fs::write(&config, text).expect("the folder is ours");
+    let kill = |signal: &str| {
+        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(kill.expect("kill is everywhere").success());
+    };
+    kill("-HUP");
+    // The level of the log changes first.
+    loop {
+        ctl(&control, &["list"]);
+        if next_line(&mut log).is_some_and(|line| line.contains("List")) {
+            break;
+        }
+    }
+    kill("-TERM");
+    logged(&mut log, &["device 1: queue/scheduler=kyber: not changed"]);
+    drop(stuck);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }

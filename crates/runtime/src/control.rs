@@ -30,15 +30,30 @@ impl<P: Payload> Service<P> {
     /// # Errors
     /// If there is no such attribute, or it cannot be set to that value.
     pub fn set_attribute(&self, path: &str, text: &str) -> Result<Nanos, SetAttributeError> {
+        self.set_attribute_while(path, text, &|| true)
+    }
+
+    /// As [`set_attribute`](Self::set_attribute), for a caller that gives up: `goes_on` is asked while another thread's
+    /// change, or an I/O in flight, is in the way.
+    ///
+    /// # Errors
+    /// As [`set_attribute`](Self::set_attribute), and [`ChangeError::Busy`] once `goes_on` is false; the queue is as before
+    /// then.
+    pub fn set_attribute_while(
+        &self,
+        path: &str,
+        text: &str,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Nanos, SetAttributeError> {
         let begun = self.clock().now();
         let mut patience = Patience::new(self.clock());
         let change = loop {
             match self.queue().set_attribute(path, text) {
-                Err(SetAttributeError::Change(ChangeError::Busy)) => patience.wait(),
+                Err(SetAttributeError::Change(ChangeError::Busy)) if goes_on() => patience.wait(),
                 result => break result?,
             }
         };
-        finish(change, self.clock()).map_err(SetAttributeError::Change)?;
+        finish_while(change, self.clock(), goes_on).map_err(SetAttributeError::Change)?;
         Ok(self.clock().now() - begun)
     }
 
@@ -53,15 +68,28 @@ impl<P: Payload> Service<P> {
         &self,
         edit: impl FnOnce(&mut Plan) -> Result<(), E>,
     ) -> Result<Nanos, EditError<E>> {
-        self::edit(self.queue(), self.clock(), edit)
+        self.edit_while(edit, &|| true)
+    }
+
+    /// As [`edit`](Self::edit), for a caller that gives up; see [`set_attribute_while`](Self::set_attribute_while).
+    ///
+    /// # Errors
+    /// As [`edit`](Self::edit), and [`ChangeError::Busy`] once `goes_on` is false; the queue is as before then.
+    pub fn edit_while<E>(
+        &self,
+        edit: impl FnOnce(&mut Plan) -> Result<(), E>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Nanos, EditError<E>> {
+        self::edit(self.queue(), self.clock(), edit, goes_on)
     }
 }
 
-/// [`Service::edit`], for callers that have a queue and no service.
+/// [`Service::edit_while`], for callers that have a queue and no service.
 pub(crate) fn edit<P: Payload, E>(
     queue: &Queue<P>,
     clock: Clock,
     edit: impl FnOnce(&mut Plan) -> Result<(), E>,
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Nanos, EditError<E>> {
     let begun = clock.now();
     let mut patience = Patience::new(clock);
@@ -70,20 +98,32 @@ pub(crate) fn edit<P: Payload, E>(
         let once = |plan: &mut Plan| edit.take().map_or(Ok(()), |edit| edit(plan));
         match queue.edit(once) {
             // A busy queue has not called the closure.
-            Err(EditError::Change(ChangeError::Busy)) => patience.wait(),
+            Err(EditError::Change(ChangeError::Busy)) if goes_on() => patience.wait(),
             result => break result?,
         }
     };
-    finish(change, clock)?;
+    finish_while(change, clock, goes_on)?;
     Ok(clock.now() - begun)
 }
 
 pub(crate) fn finish<P: Send + 'static>(
+    change: Change<P>,
+    clock: Clock,
+) -> Result<(), ChangeError> {
+    finish_while(change, clock, &|| true)
+}
+
+/// Takes the steps of `change`. One that waits for I/Os is given up once `goes_on` is false.
+pub(crate) fn finish_while<P: Send + 'static>(
     mut change: Change<P>,
     clock: Clock,
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<(), ChangeError> {
     let mut patience = Patience::new(clock);
     while !change.step(clock.now()) {
+        if change.waits_for_io() && !goes_on() {
+            return Err(ChangeError::Busy);
+        }
         patience.wait();
     }
     change.outcome()

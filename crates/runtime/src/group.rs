@@ -35,6 +35,7 @@ pub struct GroupGuard<P: Payload> {
     clock: Clock,
     id: GroupId,
     name: String,
+    is_removed: bool,
 }
 
 impl<P: Payload> GroupGuard<P> {
@@ -55,7 +56,7 @@ impl<P: Payload> GroupGuard<P> {
     /// # Errors
     /// If `weight` is out of range, the group has been removed by another caller, or the queue is poisoned.
     pub fn set_weight(&self, weight: u32) -> Result<(), EditError<GroupError>> {
-        self.edit(|plan| plan.groups.set_weight(&self.name, weight))
+        self.edit(|plan| plan.groups.set_weight(&self.name, weight), &|| true)
     }
 
     /// Gives it other limits.
@@ -63,7 +64,7 @@ impl<P: Payload> GroupGuard<P> {
     /// # Errors
     /// If the group has been removed by another caller, or the queue is poisoned.
     pub fn set_max(&self, max: IoMax) -> Result<(), EditError<GroupError>> {
-        self.edit(|plan| plan.groups.set_max(&self.name, max))
+        self.edit(|plan| plan.groups.set_max(&self.name, max), &|| true)
     }
 
     /// Promises it another floor and ceiling.
@@ -71,13 +72,29 @@ impl<P: Payload> GroupGuard<P> {
     /// # Errors
     /// If the scheduler cannot keep all floors, the group has been removed by another caller, or the queue is poisoned.
     pub fn set_promise(&self, promise: Promise) -> Result<(), EditError<GroupError>> {
-        self.edit(|plan| plan.groups.set_promise(&self.name, promise))
+        self.edit(|plan| plan.groups.set_promise(&self.name, promise), &|| true)
+    }
+
+    /// Removes the group, for a caller that gives up; see [`Service::set_attribute_while`]. Dropping the guard waits no
+    /// more then.
+    ///
+    /// # Errors
+    /// If it has child groups, another caller has removed it, the queue is poisoned, or `goes_on` is false
+    /// ([`ChangeError::Busy`](blkmq_engine::ChangeError::Busy)).
+    pub fn remove_while(
+        &mut self,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), EditError<GroupError>> {
+        self.edit(|plan| plan.groups.remove(&self.name), goes_on)?;
+        self.is_removed = true;
+        Ok(())
     }
 
     /// Changes the plan if the group of this name is still this guard's.
     fn edit(
         &self,
         change: impl FnOnce(&mut Plan) -> Result<(), GroupError>,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<(), EditError<GroupError>> {
         let edit = |plan: &mut Plan| {
             if plan.groups.find(&self.name)? == self.id {
@@ -86,15 +103,17 @@ impl<P: Payload> GroupGuard<P> {
             // Another group has the name.
             Err(GroupError::Gone(self.name.clone()))
         };
-        control::edit(&self.queue, self.clock, edit).map(drop)
+        control::edit(&self.queue, self.clock, edit, goes_on).map(drop)
     }
 }
 
 impl<P: Payload> Drop for GroupGuard<P> {
     fn drop(&mut self) {
-        // Refused if it has child groups, if another caller has removed it, or if the queue is poisoned: then the
-        // group stays as it is.
-        let _ = self.edit(|plan| plan.groups.remove(&self.name));
+        if !self.is_removed {
+            // Refused if it has child groups, if another caller has removed it, or if the queue is poisoned: then the
+            // group stays as it is.
+            let _ = self.remove_while(&|| true);
+        }
     }
 }
 
@@ -117,14 +136,30 @@ impl<P: Payload> Service<P> {
         name: &str,
         options: &GroupOptions<'_>,
     ) -> Result<GroupGuard<P>, EditError<GroupError>> {
+        self.add_group_while(name, options, &|| true)
+    }
+
+    /// As [`add_group`](Self::add_group), for a caller that gives up; see
+    /// [`set_attribute_while`](Self::set_attribute_while).
+    ///
+    /// # Errors
+    /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`](blkmq_engine::ChangeError::Busy) once `goes_on` is
+    /// false; there is no group then.
+    pub fn add_group_while(
+        &self,
+        name: &str,
+        options: &GroupOptions<'_>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<GroupGuard<P>, EditError<GroupError>> {
         let mut id = GroupId::ROOT;
-        self.edit(|plan| {
+        let add = |plan: &mut Plan| {
             id = plan.groups.add(name, options.parent)?;
             plan.groups.set_weight(name, options.weight)?;
             plan.groups.set_max(name, options.max)?;
             plan.groups.set_promise(name, options.promise)
-        })?;
+        };
+        self.edit_while(add, goes_on)?;
         let (queue, clock) = (self.queue().clone(), self.clock());
-        Ok(GroupGuard { queue, clock, id, name: name.to_owned() })
+        Ok(GroupGuard { queue, clock, id, name: name.to_owned(), is_removed: false })
     }
 }

@@ -1,7 +1,7 @@
 //! Traces of a queue in use, and observers of its policies, for callers that can wait: begun and ended in one call each.
 
 use crate::Service;
-use crate::control::{Patience, finish};
+use crate::control::{Patience, finish, finish_while};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{Change, ChangeError, PolicyObserver, Trace, TraceError};
 use std::sync::Arc;
@@ -40,19 +40,13 @@ impl<P: Payload> Service<P> {
         patience: Nanos,
     ) -> Result<Nanos, TraceError> {
         let begun = self.clock().now();
-        let mut change: Change<P> =
+        let goes_on = || self.clock().now() - begun <= patience;
+        let change =
             self.patiently(|| match self.queue().observe_policies(Arc::clone(observer)) {
-                Err(TraceError::Change(ChangeError::Busy)) => None,
+                Err(TraceError::Change(ChangeError::Busy)) if goes_on() => None,
                 result => Some(result),
             })?;
-        let mut waits = Patience::new(self.clock());
-        while !change.step(self.clock().now()) {
-            if self.clock().now() - begun > patience {
-                return Err(ChangeError::Busy.into());
-            }
-            waits.wait();
-        }
-        change.outcome()?;
+        finish_while(change, self.clock(), &goes_on)?;
         Ok(self.clock().now() - begun)
     }
 

@@ -3,8 +3,8 @@
 use crate::failures::{Failure, Failures};
 use blkmq::prelude::*;
 use blkmq::{AUTO, Device, DeviceState, Factory, Options, StartError};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A device under a scheduler.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Disk {
     /// The access found by the last look.
     is_read_only: ReadOnly,
     failures: Failures,
+    /// The scheduler that the program has configured, with its options.
+    configured: Mutex<Option<(&'static Factory, Options)>>,
 }
 
 /// The access to a device, as it was seen last. A hint: the device has the last word.
@@ -64,7 +66,19 @@ impl Disk {
     ) -> Result<Self, StartError> {
         let mut config = device.config().map_err(StartError::Queues)?.scheduler(scheduler);
         config.options = options.clone();
-        Self::start_config(name, device, config, workers)
+        let disk = Self::start_config(name, device, config, workers)?;
+        disk.configure(Some((scheduler, options.clone())));
+        Ok(disk)
+    }
+
+    /// From now on, a client of control that chooses this scheduler gets it with these options, and not with its defaults.
+    /// At first it is the one of [`start_with`](Self::start_with).
+    pub fn configure(&self, scheduler: Option<(&'static Factory, Options)>) {
+        *self.configured.lock().unwrap_or_else(PoisonError::into_inner) = scheduler;
+    }
+
+    pub(crate) fn configured(&self) -> Option<(&'static Factory, Options)> {
+        self.configured.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn start_config(
@@ -78,7 +92,8 @@ impl Disk {
         let service = Service::start(config).map_err(StartError::Service)?;
         let is_read_only = ReadOnly(Arc::new(AtomicBool::new(device.state().is_read_only)));
         let failures = Failures::default();
-        Ok(Self { name: name.to_owned(), device, service, is_read_only, failures })
+        let (name, configured) = (name.to_owned(), Mutex::default());
+        Ok(Self { name, device, service, is_read_only, failures, configured })
     }
 
     /// Looks at the device as it is by now.

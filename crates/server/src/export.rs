@@ -1,10 +1,11 @@
 //! [`Export`]: a disk, or a region of it, as clients see it.
 
+use crate::control::GoesOn;
 use crate::disk::{Disk, ReadOnly};
 use blkmq::core::{Class, IoPrio};
 use blkmq::{
-    AlignedBuf, EditError, GroupError, GroupGuard, GroupOptions, GroupTree, IoMax, Promise,
-    SECTOR_SIZE, Zeroing,
+    AlignedBuf, ChangeError, EditError, GroupError, GroupGuard, GroupOptions, GroupTree, IoMax,
+    Promise, SECTOR_SIZE, Zeroing,
 };
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
 use std::ops::{Deref, Range};
@@ -169,13 +170,18 @@ pub(crate) struct Served {
 
 /// The exports of a running server. They are looked up once for a connection, under a mutex.
 #[derive(Debug)]
-pub(crate) struct Catalog(Mutex<Arc<Table>>);
+pub(crate) struct Catalog {
+    table: Mutex<Arc<Table>>,
+    /// Exports that were removed and may have connections. Workers must not drop the last hold of one: its group goes then,
+    /// which waits for other changes of the device.
+    removed: Mutex<Vec<Arc<Served>>>,
+}
 
 impl Catalog {
     pub(crate) fn new(exports: &[Export], disks: &[Disk]) -> Result<Self, ExportError> {
         let mut table = Table::default();
         exports.iter().try_for_each(|export| table.add(export, disks))?;
-        Ok(Self(Mutex::new(Arc::new(table))))
+        Ok(Self { table: Mutex::new(Arc::new(table)), removed: Mutex::default() })
     }
 
     /// The refusal of each of `exports` that cannot be served beside those before it, with its place among them.
@@ -186,7 +192,7 @@ impl Catalog {
     }
 
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All exports, as they are now.
@@ -195,10 +201,16 @@ impl Catalog {
     }
 
     /// Adds an export. One of the same name that was removed must have no connection left.
-    pub(crate) fn add(&self, export: &Export, disks: &[Disk]) -> Result<(), ExportError> {
+    pub(crate) fn add(
+        &self,
+        export: &Export,
+        disks: &[Disk],
+        goes_on: GoesOn<'_>,
+    ) -> Result<(), ExportError> {
+        self.sweep(goes_on);
         // Not under the mutex, which workers take: a new group may change the scheduler, and wait for the device.
         let number = Arc::make_mut(&mut self.table()).number(export)?;
-        let served = Table::served(export, disks, number)?;
+        let served = Table::served(export, disks, number, goes_on)?;
         Arc::make_mut(&mut self.table()).push(served)
     }
 
@@ -206,11 +218,26 @@ impl Catalog {
     pub(crate) fn remove(&self, name: &str) -> bool {
         let mut table = self.table();
         let at = table.exports.iter().position(|export| export.info.name == name);
-        let removed = at.map(|at| Arc::make_mut(&mut table).exports.remove(at));
-        if let Some(export) = &removed {
-            export.withdrawn.store(true, Ordering::Relaxed);
-        }
-        removed.is_some()
+        let Some(removed) = at.map(|at| Arc::make_mut(&mut table).exports.remove(at)) else {
+            return false;
+        };
+        drop(table);
+        removed.withdrawn.store(true, Ordering::Relaxed);
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner).push(removed);
+        self.sweep(&|| false);
+        true
+    }
+
+    /// Removes the groups of removed exports that have no connection left. Those of a device that is being changed wait for
+    /// the next time, once `goes_on` is false.
+    pub(crate) fn sweep(&self, goes_on: GoesOn<'_>) {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.retain_mut(|export| {
+            // The table of an earlier moment may hold it as well, for the moment in which it is read.
+            let Some(export) = Arc::get_mut(export) else { return true };
+            let busy = Err(EditError::Change(ChangeError::Busy));
+            export.group.remove_while(goes_on) == busy
+        });
     }
 }
 
@@ -225,7 +252,7 @@ pub(crate) struct Table {
 impl Table {
     fn add(&mut self, export: &Export, disks: &[Disk]) -> Result<(), ExportError> {
         let number = self.number(export)?;
-        self.push(Self::served(export, disks, number)?)
+        self.push(Self::served(export, disks, number, &|| true)?)
     }
 
     /// A number for the export, if its name is free.
@@ -235,9 +262,14 @@ impl Table {
         Ok(self.last)
     }
 
-    fn served(export: &Export, disks: &[Disk], number: u32) -> Result<Arc<Served>, ExportError> {
+    fn served(
+        export: &Export,
+        disks: &[Disk],
+        number: u32,
+        goes_on: GoesOn<'_>,
+    ) -> Result<Arc<Served>, ExportError> {
         let disk = disks.get(export.disk).ok_or(ExportError::NoDisk(export.disk))?;
-        Ok(Arc::new(Served::new(export, disk, number)?))
+        Ok(Arc::new(Served::new(export, disk, number, goes_on)?))
     }
 
     /// Puts an export in service, unless another one has taken its name meanwhile.
@@ -307,7 +339,12 @@ impl Served {
         self.withdrawn.load(Ordering::Relaxed)
     }
 
-    fn new(export: &Export, disk: &Disk, number: u32) -> Result<Self, ExportError> {
+    fn new(
+        export: &Export,
+        disk: &Disk,
+        number: u32,
+        goes_on: GoesOn<'_>,
+    ) -> Result<Self, ExportError> {
         let limits = &disk.device().shape().limits;
         let (bytes, block) = (disk.device().bytes(), limits.logical_block_size);
         let region = export.region.as_ref().map_or(0..bytes, |region| region.on(bytes));
@@ -319,7 +356,7 @@ impl Served {
         }
         let Export { weight, max, promise, .. } = *export;
         let options = GroupOptions { weight, max, promise, ..GroupOptions::default() };
-        let group = disk.service().add_group(&export.group()?, &options);
+        let group = disk.service().add_group_while(&export.group()?, &options, goes_on);
         let in_bytes = |sectors: u32| u64::from(sectors) * u64::from(SECTOR_SIZE);
         let (discard, zeroes) =
             (in_bytes(limits.max_discard_sectors), in_bytes(limits.max_write_zeroes_sectors));

@@ -3,7 +3,7 @@
 use crate::acceptor::Acceptor;
 use crate::address::Address;
 use crate::bounds::Bounds;
-use crate::control::{self, Answer, Control, Program, Request};
+use crate::control::{self, Answer, Control, GoesOn, Program, Request};
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::{Catalog, Export, ExportError};
@@ -81,11 +81,24 @@ impl Handle {
     /// If there is one of this name, the disk cannot be exported so, or connections are left of a removed export of this
     /// name.
     pub fn add_export(&self, export: &Export) -> Result<(), ExportError> {
-        self.0.exports.add(export, &self.0.disks)
+        self.add_export_while(export, &|| true)
+    }
+
+    /// As [`add_export`](Self::add_export), for a caller that gives up: `goes_on` is asked while the device is being
+    /// changed, and while the new export has another scheduler chosen and I/Os in flight are in the way.
+    ///
+    /// # Errors
+    /// As [`add_export`](Self::add_export), and once `goes_on` is false, or I/Os have been in the way for ten seconds.
+    pub fn add_export_while(
+        &self,
+        export: &Export,
+        goes_on: GoesOn<'_>,
+    ) -> Result<(), ExportError> {
+        self.0.exports.add(export, &self.0.disks, &control::patient(goes_on))
     }
 
     /// Removes the export of this name; returns false if there is none. Its requests in flight are answered, further
-    /// ones of connections that it has get `ESHUTDOWN`, and its group goes with the last of them.
+    /// ones of connections that it has get `ESHUTDOWN`, and its group goes within a second of the last of them.
     #[must_use]
     pub fn remove_export(&self, name: &str) -> bool {
         self.0.exports.remove(name)
@@ -116,7 +129,14 @@ impl Handle {
     /// refused here.
     #[must_use]
     pub fn ask(&self, request: Request) -> Answer {
-        control::respond(request, &self.0, None)
+        self.ask_while(request, &|| true)
+    }
+
+    /// As [`ask`](Self::ask), for a caller that gives changes up: once `goes_on` is false, a change that waits for I/Os in
+    /// flight is refused.
+    #[must_use]
+    pub fn ask_while(&self, request: Request, goes_on: GoesOn<'_>) -> Answer {
+        control::respond(request, &self.0, None, goes_on)
     }
 }
 

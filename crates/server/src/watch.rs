@@ -44,6 +44,7 @@ impl Watch {
                     log_slow(&shared, disk);
                     log_old(&shared, disk, next);
                 }
+                shared.exports.sweep(&|| false);
                 for (disk, standing) in shared.disks.iter().zip(&mut standings) {
                     standing.look(disk);
                 }

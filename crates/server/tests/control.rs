@@ -1,11 +1,15 @@
 //! Control of a running server.
 
+use crate::client::Client;
 use crate::rig::{Rig, serve};
-use blkmq_server::control::{Answer, ExportSettings, Program, Request, call};
+use crate::until::until;
+use blkmq_nbd::{Command, CommandFlags};
+use blkmq_server::control::{Answer, ExportSettings, GoesOn, Program, Request, Saved, call};
 use blkmq_server::{Counting, Export, Format, Settings};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 /// A program that passes on what it is told.
@@ -16,8 +20,16 @@ impl Program for Told {
         self.0.send(()).expect("the test waits");
     }
 
-    fn reload(&self) -> Result<Vec<String>, String> {
+    fn reload(&self, _: GoesOn<'_>) -> Result<Vec<String>, String> {
         Ok(vec!["all".to_owned()])
+    }
+
+    fn diff(&self) -> Result<Vec<String>, String> {
+        Err("there is no file".to_owned())
+    }
+
+    fn save(&self) -> Result<Option<Saved>, String> {
+        Err("there is no file".to_owned())
     }
 }
 
@@ -218,4 +230,201 @@ fn figures_stages_and_distributions_are_of_the_same_requests() {
     let text = handle.metrics(Format::OpenMetrics).expect("it counts");
     assert!(text.contains("blkmq_export_requests_total{export=\"a\",op=\"write\"} 50\n"), "{text}");
     assert!(text.ends_with("# EOF\n"));
+}
+
+/// A device that keeps each I/O for so many milliseconds, as device 1 with the export `stuck`, and one that answers at once
+/// with the export `good`. The control passes the end of the server on.
+fn beside_a_stuck_device(milliseconds: u64) -> (Rig, PathBuf, mpsc::Receiver<()>) {
+    let stuck = format!("null,irqmode=2,completion_nsec={}", milliseconds * 1_000_000);
+    let exports = [Export::new("stuck", 0), Export::new("good", 1)];
+    let mut rig = Rig::start_on(&[&stuck, "memory,size=16"], &exports, &Settings::default());
+    let socket = rig.socket.with_extension("control");
+    let (drained, asked) = mpsc::channel();
+    rig.server.control(&socket, Box::new(Told(drained))).expect("the path is free");
+    (rig, socket, asked)
+}
+
+const HOUR: u64 = 3_600_000;
+
+/// A client with a read that is at the device.
+fn reading(rig: &Rig, export: &str) -> Client {
+    let mut client = rig.client(export);
+    client.send(Command::Read, CommandFlags::NONE, 0, 4096, &[]);
+    let queue = rig.server.disks()[0].service().queue();
+    until(|| queue.tags_in_use(blkmq::core::HwQueue(0)) == 1);
+    client
+}
+
+fn switch_to(scheduler: &str) -> Request {
+    let path = "queue/scheduler".to_owned();
+    Request::Set { device: 1, path, value: scheduler.to_owned() }
+}
+
+/// A client that has sent its request, and waits.
+fn asked(socket: &Path, request: &Request) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    let line = serde_json::to_string(request).expect("a form in JSON") + "\n";
+    stream.write_all(line.as_bytes()).expect("it reads");
+    stream
+}
+
+fn weight_of(export: &str, weight: u32) -> Request {
+    let settings = ExportSettings { weight: Some(weight), ..ExportSettings::default() };
+    Request::Export { name: export.to_owned(), settings }
+}
+
+/// Regression test: control had one thread. A switch of a stuck device kept it, and each further request waited: lists, the
+/// weights of other devices, and the end of the server.
+#[test]
+fn a_change_of_a_stuck_device_keeps_no_other_request_waiting() {
+    let (rig, socket, drained) = beside_a_stuck_device(HOUR);
+    let _reader = reading(&rig, "stuck");
+    let switch = asked(&socket, &switch_to("kyber"));
+    let queue = rig.server.disks()[0].service().queue().clone();
+    let changes = || queue.edit(|_| Err(())).is_err_and(|e| e != blkmq::EditError::Edit(()));
+    until(changes);
+    let ask = |request| call(&socket, &request).expect("it answers");
+    assert!(matches!(ask(Request::List), Answer::List { .. }));
+    assert!(matches!(ask(weight_of("good", 50)), Answer::Done(_)));
+    assert!(matches!(ask(Request::Stat), Answer::Stat(_)), "counting begins with it");
+    assert!(matches!(ask(Request::Get { device: 1, path: None }), Answer::Attributes(_)));
+    assert_eq!(ask(Request::Reload), Answer::Reloaded(vec!["all".to_owned()]));
+    assert_eq!(ask(Request::Drain), Answer::Draining);
+    drained.recv().expect("it was asked to");
+    assert!(changes(), "the switch waited meanwhile");
+    // The end of the server gives it up.
+    drop(rig);
+    let mut answer = String::new();
+    (&switch).read_to_string(&mut answer).expect("it answers");
+    assert!(answer.contains("is as before"), "{answer}");
+}
+
+/// Regression test: a switch whose client had left was carried out once the device went on.
+#[test]
+fn a_change_is_given_up_with_its_client() {
+    let (rig, socket, _) = beside_a_stuck_device(1000);
+    let mut reader = reading(&rig, "stuck");
+    let queue = rig.server.disks()[0].service().queue();
+    let changes = || queue.edit(|_| Err(())).is_err_and(|e| e != blkmq::EditError::Edit(()));
+    let switch = asked(&socket, &switch_to("kyber"));
+    until(changes);
+    // A weight waits behind the switch, and leaves before it.
+    drop(asked(&socket, &weight_of("stuck", 7)));
+    drop(switch);
+    until(|| !changes());
+    assert_eq!(queue.tags_in_use(blkmq::core::HwQueue(0)), 1, "the device has not answered");
+    assert_eq!(queue.plan().scheduler.name, "mq-deadline");
+    // A client that waits has its change.
+    let waits = asked(&socket, &switch_to("bfq"));
+    assert!(reader.answer().1.is_ok());
+    let mut answer = String::new();
+    (&waits).read_to_string(&mut answer).expect("it answers");
+    assert!(answer.contains("done"), "{answer}");
+    let plan = queue.plan();
+    let weights = Vec::from_iter(plan.groups.iter().map(|group| group.weight));
+    assert!(plan.scheduler.name == "bfq" && !weights.contains(&7), "{weights:?}");
+}
+
+/// Regression test: the last connection of an export that was removed has the group of it go, which waited for the change
+/// of the device in a worker, and with it each client of that worker.
+#[test]
+fn an_export_that_goes_during_a_change_keeps_no_worker_waiting() {
+    let stuck = format!("null,irqmode=2,completion_nsec={}", HOUR * 1_000_000);
+    let exports = [Export::new("stuck", 0), Export::new("idle", 0), Export::new("good", 1)];
+    let mut rig = Rig::start_on(&[&stuck, "memory,size=16"], &exports, &Settings::default());
+    let socket = rig.socket.with_extension("control");
+    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    let mut good: Vec<Client> = (0..8).map(|_| rig.client("good")).collect();
+    let idle: Vec<Client> = (0..8).map(|_| rig.client("idle")).collect();
+    let _reader = reading(&rig, "stuck");
+    let switch = asked(&socket, &switch_to("kyber"));
+    let queue = rig.server.disks()[0].service().queue();
+    let changes = || queue.edit(|_| Err(())).is_err_and(|e| e != blkmq::EditError::Edit(()));
+    until(changes);
+    let handle = rig.server.handle();
+    assert!(handle.remove_export("idle"));
+    drop(idle);
+    until(|| rig.server.connections() == 9);
+    for client in &mut good {
+        assert!(client.read(0, 4096).is_ok());
+    }
+    assert!(changes(), "the change waited meanwhile");
+    // An export that comes gives up with its caller, and leaves its name free.
+    let again = Export::new("idle", 0);
+    assert!(handle.add_export_while(&again, &|| false).is_err());
+    drop(switch);
+    until(|| !changes());
+    until(|| handle.add_export(&again).is_ok());
+}
+
+/// Two clients that change different words of one export's limits: neither is lost, and a refused word changes nothing.
+#[test]
+fn words_of_two_clients_are_both_in_force_and_a_refused_one_changes_nothing() {
+    let mut rig = serve(&[Export::new("a", 0)]);
+    let socket = rig.socket.with_extension("control");
+    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    let max = |text: String| Request::Export {
+        name: "a".to_owned(),
+        settings: ExportSettings { max: Some(text), ..ExportSettings::default() },
+    };
+    for n in 1..=50 {
+        std::thread::scope(|threads| {
+            for word in ["riops", "wiops", "rbps", "wbps"] {
+                let request = max(format!("{word}={}", n * 4096));
+                let socket = &socket;
+                threads.spawn(move || {
+                    assert!(matches!(call(socket, &request), Ok(Answer::Done(_))));
+                });
+            }
+        });
+        let Ok(Answer::List { exports, .. }) = call(&socket, &Request::List) else { panic!() };
+        let all = exports[0].max.split(' ').all(|word| word.ends_with(&format!("={}", n * 4096)));
+        assert!(all, "round {n}: {}", exports[0].max);
+    }
+    // mq-deadline keeps no floors.
+    let settings = ExportSettings {
+        weight: Some(7),
+        promise: Some("reserve_iops=100".to_owned()),
+        ..ExportSettings::default()
+    };
+    let both = Request::Export { name: "a".to_owned(), settings };
+    assert!(matches!(call(&socket, &both), Ok(Answer::Refused(_))));
+    let Ok(Answer::List { exports, .. }) = call(&socket, &Request::List) else { panic!() };
+    assert_eq!(exports[0].weight, 100);
+}
+
+/// Regression test: clients that were connected and said nothing kept each other one waiting, ten seconds each.
+#[test]
+fn clients_without_a_request_make_room_for_those_with_one() {
+    let mut rig = serve(&[Export::new("a", 0)]);
+    let socket = rig.socket.with_extension("control");
+    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    let mut silent = Vec::new();
+    for n in 0..200 {
+        silent.push(UnixStream::connect(&socket).expect("it listens"));
+        if n % 50 == 49 {
+            assert!(matches!(call(&socket, &Request::List), Ok(Answer::List { .. })));
+        }
+    }
+    // The request of a client that is half closed has its answer, as with nc.
+    let half = asked(&socket, &Request::List);
+    half.shutdown(std::net::Shutdown::Write).expect("it is open");
+    let mut answer = String::new();
+    (&half).read_to_string(&mut answer).expect("it answers");
+    assert!(answer.starts_with("{\"list\""), "{answer}");
+    assert_eq!(silent.len(), 200);
+}
+
+/// Nothing is carried out for a client that has left before its request was looked at: not even the end of the server.
+#[test]
+fn the_request_of_a_client_that_has_left_is_not_carried_out() {
+    let (rig, socket, drained) = beside_a_stuck_device(HOUR);
+    for _ in 0..20 {
+        let mut half = UnixStream::connect(&socket).expect("it listens");
+        half.write_all(b"{\"command\":\"dra").expect("it reads");
+        drop(half);
+    }
+    assert!(matches!(call(&socket, &Request::List), Ok(Answer::List { .. })));
+    assert_eq!(drained.try_recv().ok(), None);
+    drop(rig);
 }

@@ -2,7 +2,8 @@
 
 use crate::rig::{Rig, serve, serve_on};
 use crate::until::until;
-use blkmq_server::{Address, Bounds, Export, Listener, Rights};
+use blkmq_nbd::{Command, CommandFlags};
+use blkmq_server::{Address, Bounds, Export, Listener, Rights, Settings};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
@@ -120,6 +121,36 @@ fn a_change_needs_the_key_and_takes_effect() {
     for fields in [wrong, none] {
         assert_eq!(site.ask("POST /api/export", &fields, weight).0, 401);
     }
+}
+
+/// Regression test: one change at a time was made, of whatever device: while one waited for a stuck device each other was
+/// answered with 409, and the first one was made long after its client had left. The first question for counts waited for
+/// it as well, and with it every client of HTTP.
+#[test]
+fn a_change_of_a_stuck_device_keeps_no_other_client_waiting() {
+    let stuck = "null,irqmode=2,completion_nsec=3600000000000";
+    let exports = [Export::new("stuck", 0), Export::new("good", 1)];
+    let rig = Rig::start_on(&[stuck, "memory,size=16"], &exports, &Settings::default());
+    let site = Site::new(rig);
+    let mut reader = site.rig.client("stuck");
+    reader.send(Command::Read, CommandFlags::NONE, 0, 4096, &[]);
+    let queue = site.rig.server.disks()[0].service().queue();
+    until(|| queue.tags_in_use(blkmq::core::HwQueue(0)) == 1);
+    let body = "{\"device\":1,\"scheduler\":\"kyber\"}";
+    let mut switch = site.connect();
+    let head = format!("POST /api/scheduler HTTP/1.1\r\nHost: localhost:{}", site.at.port());
+    let text = format!("{head}\r\n{}Content-Length: {}\r\n\r\n{body}", site.allowed(), body.len());
+    switch.write_all(text.as_bytes()).expect("it reads");
+    let changes = || queue.edit(|_| Err(())).is_err_and(|e| e != blkmq::EditError::Edit(()));
+    until(changes);
+    let (status, stat) = site.get("/stat.json");
+    assert!(status == 200 && stat.contains("\"good\""), "{status} {stat}");
+    assert_eq!(site.post("/api/export", "{\"name\":\"good\",\"weight\":7}").0, 200);
+    assert_eq!(site.get("/healthz").0, 200);
+    assert!(changes(), "the switch waited meanwhile");
+    drop(switch);
+    until(|| !changes());
+    assert_eq!(queue.plan().scheduler.name, "mq-deadline", "nobody waits for the change");
 }
 
 #[test]

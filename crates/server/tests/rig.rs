@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::until::until;
-use blkmq_server::control::Program;
+use blkmq_server::control::{GoesOn, Program, Saved};
 use blkmq_server::{Address, Bounds, Disk, Export, Listener, Rights, Server, Settings};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -30,21 +30,37 @@ impl Program for NoProgram {
         unreachable!("nothing asks for the end")
     }
 
-    fn reload(&self) -> Result<Vec<String>, String> {
+    fn reload(&self, _: GoesOn<'_>) -> Result<Vec<String>, String> {
         unreachable!("nothing asks for a reload")
+    }
+
+    fn diff(&self) -> Result<Vec<String>, String> {
+        Err("there is no file".to_owned())
+    }
+
+    fn save(&self) -> Result<Option<Saved>, String> {
+        Err("there is no file".to_owned())
     }
 }
 
 impl Rig {
     /// A server with these settings on a socket of its own.
     pub fn start(device: &str, exports: &[Export], settings: &Settings) -> Self {
+        Self::start_on(&[device], exports, settings)
+    }
+
+    /// A server of several devices.
+    pub fn start_on(devices: &[&str], exports: &[Export], settings: &Settings) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("server.sock");
-        let device = blkmq::open(device).expect("a device");
-        let disk = Disk::start("disk", device, "mq-deadline", 2).expect("a disk");
+        let disks = devices.iter().map(|device| {
+            let device = blkmq::open(device).expect("a device");
+            Disk::start("disk", device, "mq-deadline", 2).expect("a disk")
+        });
+        let disks = disks.collect();
         let listener = Listener::bind(&Address::Unix(socket.clone()), &Rights::default());
         let listeners = vec![listener.expect("the path is free")];
-        let server = Server::start(vec![disk], exports, listeners, 2, settings);
+        let server = Server::start(disks, exports, listeners, 2, settings);
         let server = server.expect("a server");
         Self { server, socket, _folder: folder }
     }

@@ -19,6 +19,7 @@ no connection notices more than a pause.",
         "blkmq ctl switch bfq",
         "blkmq ctl set queue/nr_requests 64",
         "blkmq ctl export gold --weight=300 --max='wbps=52428800 riops=max'",
+        "blkmq ctl diff",
         "blkmq ctl stat --interval=2",
         "blkmq ctl stat --waits --interval=10 --count=1",
         "blkmq ctl biolatency -Q -F --count=1",
@@ -42,6 +43,11 @@ pub struct Wanted {
 pub enum Asked {
     /// Asked once.
     One(Request),
+    /// The configuration file with what is in force.
+    Save {
+        /// Where it is written, if not into the file itself.
+        output: Option<String>,
+    },
     /// A recording, on a connection of its own.
     Recording(Recording),
     /// The counts at this moment, in a form of the kernel.
@@ -145,6 +151,14 @@ fn recordings() -> [Command; 2] {
     ]
 }
 
+/// The command that keeps the settings in force.
+fn save() -> Command {
+    let output = Arg::new("output").short('o').long("output").value_name("FILE");
+    Command::new("save")
+        .about("write the settings in force into the server's configuration file")
+        .arg(output.help("write it there instead; - is standard output"))
+}
+
 /// The options of every command.
 fn everywhere() -> [Arg; 2] {
     [
@@ -228,6 +242,8 @@ pub fn definition() -> Command {
         .subcommands(recordings())
         .subcommands([
             command("reload", "read the server's configuration file again, as SIGHUP does"),
+            command("diff", "the settings in force that differ from the configuration"),
+            save(),
             command("drain", "end the server once the requests in flight are answered"),
         ])
 }
@@ -254,6 +270,11 @@ impl Wanted {
                 Request::Export { name: given("NAME"), settings }
             }
             "reload" => Request::Reload,
+            "diff" => Request::Diff,
+            "save" => {
+                let asked = Asked::Save { output: text("output") };
+                return Self { socket, json: found.get_flag("json"), asked };
+            }
             "drain" => Request::Drain,
             "trace" | "elevator-log" => {
                 let asked = Asked::Recording(Recording::of(name, of, device()));

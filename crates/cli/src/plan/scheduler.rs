@@ -60,6 +60,11 @@ impl SchedulerChoice {
         }
     }
 
+    /// The scheduler with its options, if its name was given.
+    pub fn configured(&self) -> Option<(&'static Factory, Options)> {
+        (self.choice == PolicyChoice::Named).then(|| (self.factory, self.options.clone()))
+    }
+
     /// Every registered scheduler.
     pub fn all() -> Vec<Self> {
         registry::ALL.iter().copied().map(Self::plain).collect()

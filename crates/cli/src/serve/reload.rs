@@ -4,15 +4,21 @@
 //! meanwhile stays, unless its line in the file has changed. A file with a fault changes nothing.
 
 use super::config;
+use super::difference::{self, Attributes, Difference};
 use super::log::SetLevel;
 use super::wanted::Wanted;
 use crate::plan::SchedulerChoice;
 use blkmq_engine::{AUTO, AutoChoice, AutoReason, PolicyChoice};
-use blkmq_server::control::{Answer, ExportSettings, Request};
+use blkmq_server::control::{Answer, ExportSettings, GoesOn, Request, Saved};
 use blkmq_server::{Export, Handle};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread::park_timeout;
+use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
+
+/// The time between two looks at a reload that is in the way.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The running server, and the file that it came from.
 pub struct Reloader {
@@ -21,6 +27,8 @@ pub struct Reloader {
     set_level: SetLevel,
     /// The settings in force.
     current: Mutex<Wanted>,
+    /// By device, as the server has started.
+    attributes: Vec<Attributes>,
 }
 
 /// A difference between two configurations.
@@ -46,15 +54,62 @@ enum Change {
 
 impl Reloader {
     pub fn new(wanted: Wanted, path: Option<String>, server: Handle, set_level: SetLevel) -> Self {
-        Self { path, server, set_level, current: Mutex::new(wanted) }
+        let attributes = server.disks().iter().map(Attributes::of).collect();
+        Self { path, server, set_level, current: Mutex::new(wanted), attributes }
     }
 
-    /// Reads the file and the certificates again, and carries out what has changed. Returns a line for each change.
+    /// A line for each setting in force that differs from the file, or without one from the command line.
+    ///
+    /// # Errors
+    /// If the file has a fault: a line for each.
+    pub fn diff(&self) -> Result<Vec<String>, String> {
+        let differences = match &self.path {
+            Some(path) => {
+                let wanted = config::read(path).map_err(|faults| faults.join("\n"))?;
+                difference::between(&wanted, &self.server)
+            }
+            None => difference::between(&*self.current(&|| true)?, &self.server),
+        };
+        let mut lines = Vec::from_iter(differences.iter().map(Difference::line));
+        for (attributes, disk) in self.attributes.iter().zip(self.server.disks()) {
+            lines.extend(attributes.differences(disk));
+        }
+        Ok(lines)
+    }
+
+    /// The file with the settings in force; `None` if it has them.
+    ///
+    /// # Errors
+    /// If there is no file, or it cannot be changed.
+    pub fn save(&self) -> Result<Option<Saved>, String> {
+        let path =
+            self.path.as_ref().ok_or("the server was started without a configuration file")?;
+        let text = difference::saved(path, &self.server)?;
+        let whole = std::fs::canonicalize(path).map_err(|e| format!("{path}: {e}"))?;
+        Ok(text.map(|text| Saved { path: whole, text }))
+    }
+
+    /// The settings in force, once another reload is over.
+    fn current(&self, goes_on: GoesOn<'_>) -> Result<MutexGuard<'_, Wanted>, String> {
+        loop {
+            match self.current.try_lock() {
+                Ok(current) => return Ok(current),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if goes_on() => park_timeout(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err("another reload is under way".to_owned());
+                }
+            }
+        }
+    }
+
+    /// Reads the file and the certificates again, and carries out what has changed while `goes_on`. Returns a line for
+    /// each change.
     ///
     /// # Errors
     /// If there is neither a file nor certificates, or the file has a fault: a line for each.
-    pub fn reload(&self) -> Result<Vec<String>, String> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
+        let mut current = self.current(goes_on)?;
         let Some(path) = &self.path else {
             let Some(folder) = current.tls.clone() else {
                 return Err("the server was started without a configuration file".to_owned());
@@ -65,9 +120,12 @@ impl Reloader {
         let before = self.chosen();
         let changes = changes(&current, &new);
         adopt(&mut current, &new, &changes);
-        let lines = changes.into_iter().map(|change| self.carry_out(change, &mut current));
+        for (disk, choice) in self.server.disks().iter().zip(&current.disks) {
+            disk.configure(choice.scheduler.configured());
+        }
+        let lines = changes.into_iter().map(|change| self.carry_out(change, &mut current, goes_on));
         let mut lines: Vec<String> = lines.collect();
-        lines.extend(self.choose_again(&before));
+        lines.extend(self.choose_again(&before, goes_on));
         lines.extend(new.tls.and_then(|folder| self.renew(&mut current, folder)));
         Ok(lines)
     }
@@ -78,13 +136,13 @@ impl Reloader {
     }
 
     /// Chooses again where exports that competed are gone. Returns a line for each choice that differs from `before`.
-    fn choose_again(&self, before: &[Option<AutoChoice>]) -> Vec<String> {
+    fn choose_again(&self, before: &[Option<AutoChoice>], goes_on: GoesOn<'_>) -> Vec<String> {
         let mut lines = Vec::new();
         for (device, now) in (1..).zip(self.chosen()) {
             if now.is_some_and(|now| now.reason == AutoReason::Before) {
                 let (path, value) = ("queue/scheduler".to_owned(), AUTO.to_owned());
-                if let Answer::Refused(why) = self.server.ask(Request::Set { device, path, value })
-                {
+                let set = Request::Set { device, path, value };
+                if let Answer::Refused(why) = self.server.ask_while(set, goes_on) {
                     lines.push(format!("device {device}: {AUTO}: not changed: {why}"));
                 }
             }
@@ -111,8 +169,8 @@ impl Reloader {
         }
     }
 
-    fn carry_out(&self, change: Change, current: &mut Wanted) -> String {
-        let asked = |what: String, request| match self.server.ask(request) {
+    fn carry_out(&self, change: Change, current: &mut Wanted, goes_on: GoesOn<'_>) -> String {
+        let asked = |what: String, request| match self.server.ask_while(request, goes_on) {
             Answer::Refused(why) => format!("{what}: not changed: {why}"),
             _ => what,
         };
@@ -126,7 +184,7 @@ impl Reloader {
                 let what = format!("device {device}: {path}={value}");
                 asked(what, Request::Set { device, path, value })
             }
-            Change::Add(export) => match self.server.add_export(&export) {
+            Change::Add(export) => match self.server.add_export_while(&export, goes_on) {
                 Ok(()) => format!("export '{}': added", export.name),
                 Err(why) => {
                     // The next reload tries again.

@@ -77,6 +77,11 @@ impl Heard {
         self.progress.phase.store(SERVES, Ordering::Relaxed);
     }
 
+    /// Returns false once a signal has come that ends the program.
+    pub fn is_serving(&self) -> bool {
+        self.progress.phase.load(Ordering::Relaxed) == SERVES
+    }
+
     /// Waits for a signal.
     pub fn wait(&self) -> Asked {
         // Without the thread nothing could end the server.

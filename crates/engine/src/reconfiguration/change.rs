@@ -332,6 +332,12 @@ impl<P: Send + 'static> Change<P> {
 }
 
 impl<P> Change<P> {
+    /// Returns whether it waits until nothing is in flight. Dropping it until then leaves no trace in the queue.
+    #[must_use]
+    pub fn waits_for_io(&self) -> bool {
+        matches!(self.way, Way::Rebuild(_))
+    }
+
     /// How the change ended, once [`step`](Self::step) has returned true; `Ok` before that.
     ///
     /// # Errors

@@ -1,37 +1,57 @@
 //! The answers to requests, from the state that workers share.
 
-use super::Program;
 use super::counts::{begin, counts};
 use super::message::{Answer, DeviceState, ExportSettings, ExportState, Request};
 use super::waits::waits;
+use super::{GoesOn, Program};
 use crate::disk::Disk;
 use crate::export::{Cache, Served};
 use crate::worker::Shared;
 use blkmq::core::Class;
+use blkmq::engine::attributes::SetAttributeError;
+use blkmq::{ChangeError, Clock, EditError, Instant, Nanos, Plan};
+use std::convert::Infallible;
 
-/// Does what `request` asks for. Without a program its part of the requests is refused.
-pub(crate) fn to(request: Request, shared: &Shared, program: Option<&dyn Program>) -> Answer {
+/// How long a change waits for I/Os in flight, or for another change of its device. A device that keeps an I/O for longer
+/// is reported as stuck.
+const PATIENCE: Nanos = Nanos::from_secs(10);
+
+/// Does what `request` asks for, while `goes_on`. Without a program its part of the requests is refused.
+pub(crate) fn to(
+    request: Request,
+    shared: &Shared,
+    program: Option<&dyn Program>,
+    goes_on: GoesOn<'_>,
+) -> Answer {
     let program = || program.ok_or_else(|| "only a program can do that".to_owned());
+    let is_wanted = patient(goes_on);
     let done = match request {
         Request::List => Ok(list(shared)),
         Request::Get { device, path } => get(shared, device, path.as_deref()),
-        Request::Set { device, path, value } => disk(shared, device).and_then(|disk| {
-            let took = disk.service().set_attribute(&path, &value);
-            took.map(|took| Answer::Done(took.0)).map_err(|error| error.to_string())
-        }),
-        Request::Export { name, settings } => change(shared, &name, &settings),
+        Request::Set { device, path, value } => {
+            disk(shared, device).and_then(|disk| set(disk, &path, &value, &is_wanted))
+        }
+        Request::Export { name, settings } => change(shared, &name, &settings, &is_wanted),
         Request::Stat => begin(shared).map(|()| Answer::Stat(counts(shared))),
         Request::Waits => begin(shared).map(|()| Answer::Waits(waits(shared))),
         Request::Trace { .. } | Request::ElevatorLog { .. } => {
             Err("a recording takes a connection of its own to the socket of control".to_owned())
         }
-        Request::Reload => program().and_then(Program::reload).map(Answer::Reloaded),
+        Request::Reload => program().and_then(|it| it.reload(goes_on)).map(Answer::Reloaded),
+        Request::Diff => program().and_then(Program::diff).map(Answer::Differences),
+        Request::Save => program().and_then(Program::save).map(Answer::Saved),
         Request::Drain => program().map(|program| {
             program.drain();
             Answer::Draining
         }),
     };
     done.unwrap_or_else(Answer::Refused)
+}
+
+/// As `goes_on`, for [`PATIENCE`] at most.
+pub(crate) fn patient(goes_on: GoesOn<'_>) -> impl Fn() -> bool {
+    let clock = Clock::start();
+    move || goes_on() && clock.now() - Instant::ZERO < PATIENCE
 }
 
 fn disk(shared: &Shared, number: usize) -> Result<&Disk, String> {
@@ -93,35 +113,72 @@ fn get(shared: &Shared, device: usize, path: Option<&str>) -> Result<Answer, Str
     Ok(Answer::Attributes(vec![(path.to_owned(), value)]))
 }
 
-fn change(shared: &Shared, name: &str, settings: &ExportSettings) -> Result<Answer, String> {
+/// The reason why a device was not changed that was in the way itself.
+fn stuck(disk: &Disk) -> String {
+    format!(
+        "{} is as before: its I/Os in flight did not end, or another change of it is under way; see blkmq ctl stat",
+        disk.name()
+    )
+}
+
+fn set(disk: &Disk, path: &str, value: &str, goes_on: GoesOn<'_>) -> Result<Answer, String> {
+    let service = disk.service();
+    let took = service.set_attribute_while(path, value, goes_on);
+    let took = took.map_err(|error| match error {
+        SetAttributeError::Change(ChangeError::Busy) => stuck(disk),
+        error => error.to_string(),
+    })?;
+    // The scheduler of the configuration has its options there.
+    let configured = disk.configured().filter(|(factory, _)| factory.name == value.trim());
+    if path == "queue/scheduler"
+        && let Some((factory, options)) = configured
+    {
+        let edit = |plan: &mut Plan| {
+            if plan.scheduler.name == factory.name {
+                plan.options = options;
+            }
+            Ok::<_, Infallible>(())
+        };
+        service.edit(edit).map_err(|error| error.to_string())?;
+    }
+    Ok(Answer::Done(took.0))
+}
+
+fn change(
+    shared: &Shared,
+    name: &str,
+    settings: &ExportSettings,
+    goes_on: GoesOn<'_>,
+) -> Result<Answer, String> {
     let exports = shared.exports.now();
     let export = exports.get(name).ok_or_else(|| {
         let names: Vec<&str> = exports.names().collect();
         format!("there is no export '{name}'; accepted: {}", names.join(", "))
     })?;
-    let plan = shared.disks[export.disk].service().queue().plan();
-    let group = plan.groups.get(export.group.id());
-    let present = group.map(|group| group.max).unwrap_or_default();
-    let promised = group.map(|group| group.promise).unwrap_or_default();
-    // Read first, so that nothing is changed if one of them is impossible. Limits that are not named stay.
-    let max = match &settings.max {
-        Some(text) => Some(present.set(text).map_err(|error| error.to_string())?),
-        None => None,
+    // In one edit: all of it is in force or none, and no other client's words are lost. Limits that are not named stay.
+    let edit = |plan: &mut Plan| {
+        let said = |error: &dyn ToString| error.to_string();
+        let (id, group) = (export.group.id(), export.group.name());
+        let present = plan.groups.get(id).ok_or_else(|| format!("'{name}' has no group"))?;
+        let (max, promise) = (present.max, present.promise);
+        if let Some(weight) = settings.weight {
+            plan.groups.set_weight(group, weight).map_err(|e| said(&e))?;
+        }
+        if let Some(text) = &settings.max {
+            let max = max.set(text).map_err(|e| said(&e))?;
+            plan.groups.set_max(group, max).map_err(|e| said(&e))?;
+        }
+        if let Some(text) = &settings.promise {
+            let promise = promise.set(text).map_err(|e| said(&e))?;
+            plan.groups.set_promise(group, promise).map_err(|e| said(&e))?;
+        }
+        Ok(())
     };
-    let promise = match &settings.promise {
-        Some(text) => Some(promised.set(text).map_err(|error| error.to_string())?),
-        None => None,
-    };
-    let clock = shared.disks[export.disk].service().clock();
-    let begun = clock.now();
-    if let Some(weight) = settings.weight {
-        export.group.set_weight(weight).map_err(|error| error.to_string())?;
-    }
-    if let Some(max) = max {
-        export.group.set_max(max).map_err(|error| error.to_string())?;
-    }
-    if let Some(promise) = promise {
-        export.group.set_promise(promise).map_err(|error| error.to_string())?;
-    }
-    Ok(Answer::Done((clock.now() - begun).0))
+    let disk = &shared.disks[export.disk];
+    let took = disk.service().edit_while(edit, goes_on);
+    took.map(|took| Answer::Done(took.0)).map_err(|error| match error {
+        EditError::Edit(why) => why,
+        EditError::Change(ChangeError::Busy) => stuck(disk),
+        EditError::Change(error) => error.to_string(),
+    })
 }

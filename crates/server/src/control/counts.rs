@@ -3,10 +3,16 @@
 use super::figures::{DeviceStat, ExportStat, Figures, FloorStat, Stages, Stat, Times};
 use crate::counting::Counting;
 use crate::worker::Shared;
-use blkmq::{FloorCause, FloorReport, Group, IoTimes, Latencies, Plan, QueueTimes};
+use blkmq::engine::attributes::SetAttributeError;
+use blkmq::{
+    ChangeError, Clock, FloorCause, FloorReport, Group, Instant, IoTimes, Latencies, Nanos, Plan,
+    QueueTimes,
+};
 
 /// The attribute that switches counting on.
 const IOSTATS: &str = "queue/iostats";
+/// How long a question waits for a device that is being changed. Counting there begins with a later one then.
+const PATIENCE: Nanos = Nanos::from_millis(100);
 
 /// Switches counting on where it is off, unless the server must not count.
 pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
@@ -20,7 +26,12 @@ pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
                 "the server does not count (stats=never); accepted: blkmq ctl set {IOSTATS} 1"
             ));
         }
-        service.set_attribute(IOSTATS, "1").map_err(|error| error.to_string())?;
+        let clock = Clock::start();
+        let goes_on = || clock.now() - Instant::ZERO < PATIENCE;
+        match service.set_attribute_while(IOSTATS, "1", &goes_on) {
+            Ok(_) | Err(SetAttributeError::Change(ChangeError::Busy)) => {}
+            Err(error) => return Err(error.to_string()),
+        }
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The messages of control, and the call of a client.
 
 use super::figures::Stat;
+use super::program::Saved;
 use super::waits::Waits;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
@@ -67,6 +68,10 @@ pub enum Request {
     },
     /// As SIGHUP: reads the configuration again.
     Reload,
+    /// The settings in force that differ from the configuration.
+    Diff,
+    /// The configuration file with the settings in force.
+    Save,
     /// As SIGTERM: answers the requests in flight, refuses others, and ends.
     Drain,
 }
@@ -104,6 +109,10 @@ pub enum Answer {
     Waits(Waits),
     /// To [`Request::Reload`]: what was done and what needs a restart, a line each.
     Reloaded(Vec<String>),
+    /// To [`Request::Diff`]: a line for each setting.
+    Differences(Vec<String>),
+    /// To [`Request::Save`]: the file to write; `None` if its settings are in force.
+    Saved(Option<Saved>),
     /// To [`Request::Trace`] and [`Request::ElevatorLog`]: it has begun, and its bytes follow in frames.
     Recording,
     /// To [`Request::Drain`].

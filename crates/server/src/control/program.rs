@@ -1,14 +1,41 @@
 //! [`Program`]: what clients of control ask for that the server cannot do itself.
 
-/// The program around a server.
-pub trait Program: Send {
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Returns true while a change is still wanted: its client waits, its time is not over, and the server does not end.
+pub type GoesOn<'a> = &'a dyn Fn() -> bool;
+
+/// A configuration file as it would be with the settings in force.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Saved {
+    /// The path of the file.
+    pub path: PathBuf,
+    /// The text that it would have.
+    pub text: String,
+}
+
+/// The program around a server. Clients of control ask it from threads of their own.
+pub trait Program: Send + Sync {
     /// Has [`Server::drain`](crate::Server::drain) called, and does not wait for it.
     fn drain(&self);
 
-    /// Reads the configuration again, and changes what can be changed. Returns a line for each change, done or left for
-    /// a restart.
+    /// Reads the configuration again, and changes what can be changed while `goes_on`. Returns a line for each change,
+    /// done or left for a restart.
     ///
     /// # Errors
     /// If the configuration is wrong, or the program has none. Nothing is changed then.
-    fn reload(&self) -> Result<Vec<String>, String>;
+    fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String>;
+
+    /// A line for each setting that is in force otherwise than in the configuration.
+    ///
+    /// # Errors
+    /// If the configuration is wrong.
+    fn diff(&self) -> Result<Vec<String>, String>;
+
+    /// The configuration file with the settings in force; `None` if nothing differs. The client writes it.
+    ///
+    /// # Errors
+    /// If there is no file, or it cannot be changed.
+    fn save(&self) -> Result<Option<Saved>, String>;
 }

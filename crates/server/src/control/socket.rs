@@ -1,23 +1,35 @@
-//! The socket of control, and the thread behind it.
+//! The socket of control, the thread that accepts its clients, and a thread for each of them.
+//!
+//! No client waits for another one, but where both change one device. A client that leaves takes its request with it.
 
-use super::Program;
 use super::answer;
 use super::message::{Answer, Request};
-use super::recording::{Kind, Recorders, Wanted};
+use super::recording::{self, Kind, Wanted};
+use super::{GoesOn, Program};
+use crate::rarely::Rarely;
 use crate::rights::{Rights, listen_on};
 use crate::worker::Shared;
+use blkmq::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{Builder, JoinHandle, park_timeout};
 use std::time::Duration;
 
 /// The longest request in bytes.
 const LONGEST: u64 = 64 << 10;
 /// The longest wait for a request, or for a client to take its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The most clients at once. A further one takes the place of the oldest that has not sent its request.
+const MOST: usize = 64;
+/// The most recordings at once: a trace and a log of each of many devices.
+const RECORDINGS: usize = 32;
+/// After a client could not be accepted, the next one is tried when this has passed.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Control of a server; ends when it is dropped.
 #[derive(Debug)]
@@ -25,6 +37,22 @@ pub(crate) struct Control {
     path: PathBuf,
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The server, as all clients see it.
+struct Site {
+    shared: Arc<Shared>,
+    program: Box<dyn Program>,
+    stopped: Arc<AtomicBool>,
+    recordings: AtomicUsize,
+}
+
+/// A client, as the thread that accepts clients knows it.
+struct Place {
+    client: Arc<UnixStream>,
+    /// Its request has come.
+    has_asked: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 impl Control {
@@ -39,21 +67,29 @@ impl Control {
     ) -> io::Result<Self> {
         let listener = listen_on(path, &Rights::default())?;
         let stopped = Arc::new(AtomicBool::new(false));
-        let is_stopped = Arc::clone(&stopped);
+        let recordings = AtomicUsize::new(0);
+        let site = Arc::new(Site { shared, program, stopped: Arc::clone(&stopped), recordings });
         let serve = move || {
-            let mut recorders = Recorders::new(Arc::clone(&shared));
+            let (clock, mut refused) = (Clock::start(), Rarely::default());
+            let mut places: Vec<Place> = Vec::new();
             for client in listener.incoming() {
-                if is_stopped.load(Ordering::Relaxed) {
-                    return;
+                if site.stopped.load(Ordering::Relaxed) {
+                    break;
                 }
-                let answered =
-                    client.and_then(|client| answer(client, (&shared, &*program), &mut recorders));
-                if let Err(error) = answered {
-                    tracing::info!("a client of control had no answer: {error}");
+                if let Err(error) = client.and_then(|it| welcome(it, &site, &mut places)) {
+                    refused.log(clock.now(), |before| {
+                        tracing::warn!(before, "a client of control cannot be accepted: {error}");
+                    });
+                    park_timeout(PAUSE);
                 }
             }
+            // The others end by themselves, and their answers are taken.
+            let idle = places.iter().filter(|place| !place.has_asked.load(Ordering::Relaxed));
+            idle.for_each(|place| drop(place.client.shutdown(Shutdown::Read)));
+            // A panic there has been reported.
+            places.into_iter().for_each(|place| drop(place.thread.join()));
         };
-        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
+        let thread = Builder::new().name("control".to_owned()).spawn(serve)?;
         Ok(Self { path: path.to_owned(), stopped, thread: Some(thread) })
     }
 }
@@ -72,35 +108,90 @@ impl Drop for Control {
     }
 }
 
-fn answer(
-    client: UnixStream,
-    (shared, program): (&Shared, &dyn Program),
-    recorders: &mut Recorders,
-) -> io::Result<()> {
+/// Gives the client a thread.
+fn welcome(client: UnixStream, site: &Arc<Site>, places: &mut Vec<Place>) -> io::Result<()> {
+    places.retain(|place| !place.thread.is_finished());
+    if places.len() >= MOST {
+        let idle = places.iter().position(|place| !place.has_asked.load(Ordering::Relaxed));
+        let Some(idle) = idle else {
+            let busy = Answer::Refused(format!("busy: {MOST} requests are under way"));
+            return (&client).write_all(busy.line().as_bytes());
+        };
+        // Its thread ends by itself.
+        let _ = places.remove(idle).client.shutdown(Shutdown::Both);
+    }
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
+    let (client, has_asked) = (Arc::new(client), Arc::new(AtomicBool::new(false)));
+    let (stream, asked, site) = (Arc::clone(&client), Arc::clone(&has_asked), Arc::clone(site));
+    let serve = move || {
+        if let Err(error) = serve(&stream, &site, &asked) {
+            tracing::info!("a client of control had no answer: {error}");
+        }
+        // The thread that accepts clients may hold it for long.
+        let _ = stream.shutdown(Shutdown::Both);
+    };
+    let thread = Builder::new().name("control client".to_owned()).spawn(serve)?;
+    places.push(Place { client, has_asked, thread });
+    Ok(())
+}
+
+/// Returns whether the client has its connection open, in one direction at least.
+fn is_there(client: &UnixStream) -> bool {
+    let mut watched = [PollFd::new(client, PollFlags::empty())];
+    let polled = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.is_err() || !watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+/// Hears a request, and answers it.
+fn serve(mut client: &UnixStream, site: &Site, has_asked: &AtomicBool) -> io::Result<()> {
     let mut line = String::new();
-    BufReader::new(&client).take(LONGEST).read_line(&mut line)?;
+    BufReader::new(client).take(LONGEST).read_line(&mut line)?;
+    has_asked.store(true, Ordering::Relaxed);
     let answer = match serde_json::from_str::<Request>(&line) {
+        Ok(request) if !is_there(client) => {
+            let left = format!("it left before {request:?} was carried out");
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, left));
+        }
         Ok(request) => {
             tracing::debug!(?request, "control");
-            if let Some(wanted) = recording(&request) {
-                let begun = client.try_clone().map(|client| recorders.start(client, wanted))?;
-                let Err(why) = begun else { return Ok(()) };
-                Answer::Refused(why)
-            } else {
-                let change = is_change(&request).then(|| format!("{request:?}"));
-                let answer = answer::to(request, shared, Some(program));
-                if let (Some(change), Answer::Done(_)) = (change, &answer) {
-                    tracing::info!("control: {change}");
-                }
-                answer
+            match recording(&request) {
+                Some(wanted) => match record(client, site, wanted) {
+                    Ok(recorded) => return recorded,
+                    Err(why) => Answer::Refused(why),
+                },
+                None => carried_out(request, site, &|| {
+                    is_there(client) && !site.stopped.load(Ordering::Relaxed)
+                }),
             }
         }
         Err(error) => Answer::Refused(format!("the request is not understood: {error}")),
     };
-    let mut client = client;
     client.write_all(answer.line().as_bytes())
+}
+
+fn carried_out(request: Request, site: &Site, goes_on: GoesOn<'_>) -> Answer {
+    let change = is_change(&request).then(|| format!("{request:?}"));
+    let answer = answer::to(request, &site.shared, Some(&*site.program), goes_on);
+    match (change, &answer) {
+        (Some(change), Answer::Done(_)) => tracing::info!("control: {change}"),
+        (Some(change), Answer::Refused(why)) => tracing::info!("control: not {change}: {why}"),
+        _ => {}
+    }
+    answer
+}
+
+/// Records for the client until that is over. An error of the outer kind is the answer to give instead.
+fn record(client: &UnixStream, site: &Site, wanted: Wanted) -> Result<io::Result<()>, String> {
+    recording::check(&site.shared, wanted)?;
+    let more = |count| (count < RECORDINGS).then_some(count + 1);
+    let count = &site.recordings;
+    if count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+        return Err(format!("busy: there are {RECORDINGS} recordings already"));
+    }
+    let recorded = recording::run(client, &site.shared, wanted, &site.stopped);
+    count.fetch_sub(1, Ordering::Relaxed);
+    Ok(recorded)
 }
 
 /// Returns whether the request changes the server.

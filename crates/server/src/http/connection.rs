@@ -13,6 +13,7 @@ use rustix::event::PollFlags;
 use rustix::net::{Shutdown, shutdown};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 4 << 10;
@@ -25,6 +26,7 @@ pub(super) struct Connection {
     state: State,
     /// When it is closed at the latest; `None` while a change is under way.
     pub(super) deadline: Option<Instant>,
+    is_open: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,18 @@ impl Connection {
     pub(super) fn new(stream: Stream, number: u64, now: Instant) -> io::Result<Self> {
         stream.prepare()?;
         let deadline = Some(now + limits::REQUEST);
-        Ok(Self { stream, number, state: State::Hearing(Vec::new()), deadline })
+        Ok(Self {
+            stream,
+            number,
+            state: State::Hearing(Vec::new()),
+            deadline,
+            is_open: Arc::default(),
+        })
+    }
+
+    /// Is gone once the connection is.
+    pub(super) fn watch(&self) -> Weak<()> {
+        Arc::downgrade(&self.is_open)
     }
 
     /// Has it not sent its request yet?
@@ -69,7 +82,7 @@ impl Connection {
     pub(super) fn interest(&self) -> PollFlags {
         match self.state {
             State::Hearing(_) | State::Leaving => PollFlags::IN,
-            State::Waiting => PollFlags::empty(),
+            State::Waiting => PollFlags::RDHUP,
             State::Telling(..) => PollFlags::OUT,
         }
     }
@@ -78,7 +91,7 @@ impl Connection {
     pub(super) fn step(&mut self, now: Instant) -> Step {
         match &self.state {
             State::Hearing(_) => self.hear(now),
-            // Without an interest there are only errors and hang-ups.
+            // A client that waits has no more to say: it has left, or there is an error.
             State::Waiting => Step::Over,
             State::Telling(..) => self.tell(now),
             State::Leaving => self.leave(),

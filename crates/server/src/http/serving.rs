@@ -1,7 +1,7 @@
 //! The loop: it waits for sockets and for time, and blocks nowhere else.
 //!
-//! A change of a setting can take as long as I/Os take that are in flight, so a thread does it, one at a time; the loop
-//! goes on answering.
+//! A change of a setting can take as long as I/Os take that are in flight, so each has a thread; the loop goes on answering.
+//! A change ends with its connection.
 
 use super::bell::Bell;
 use super::connection::{Connection, Step};
@@ -31,8 +31,6 @@ pub(super) struct Serving {
     /// Oldest first.
     connections: Vec<Connection>,
     next: u64,
-    /// A change is under way.
-    is_changing: bool,
     /// The answers to changes, and the numbers of their connections.
     done: mpsc::Sender<(u64, Reply)>,
     changed: mpsc::Receiver<(u64, Reply)>,
@@ -55,7 +53,6 @@ impl Serving {
             clock: Clock::start(),
             connections: Vec::new(),
             next: 0,
-            is_changing: false,
             done,
             changed,
             refused: Rarely::default(),
@@ -125,7 +122,7 @@ impl Serving {
         }
     }
 
-    /// Begins a change, unless one is under way.
+    /// Begins a change.
     fn change(
         &mut self,
         at: usize,
@@ -134,24 +131,20 @@ impl Serving {
         now: Instant,
     ) -> Step {
         let connection = &mut self.connections[at];
-        if self.is_changing {
-            let why = Refusal::new(409, "another change is under way");
-            return connection.answer(why.into(), request.method, now);
-        }
         tracing::info!(?change, "HTTP");
         let (site, bell) = (Arc::clone(&self.site), Arc::clone(&self.bell));
+        let (stop, is_open) = (Arc::clone(&self.stop), connection.watch());
         let (number, done) = (connection.number, self.done.clone());
         let started = Builder::new().name("http change".to_owned()).spawn(move || {
-            let reply = routes::changed(&control::respond(change, &site.shared, None));
+            let goes_on = || is_open.strong_count() > 0 && !stop.load(Ordering::Relaxed);
+            let answer = control::respond(change, &site.shared, None, &goes_on);
+            let reply = routes::changed(&answer);
             // The loop may have ended.
             let _ = done.send((number, reply));
             bell.ring();
         });
         match started {
-            Ok(_) => {
-                self.is_changing = true;
-                Step::Stay
-            }
+            Ok(_) => Step::Stay,
             Err(error) => {
                 let why = Refusal::new(503, error.to_string());
                 connection.answer(why.into(), request.method, now)
@@ -162,7 +155,6 @@ impl Serving {
     /// Answers the client of a change that has been made.
     fn take_changed(&mut self, now: Instant) {
         while let Ok((number, reply)) = self.changed.try_recv() {
-            self.is_changing = false;
             self.visit(number, now, |connection| connection.answer(reply, Method::Post, now));
         }
     }

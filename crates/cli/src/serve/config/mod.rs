@@ -3,6 +3,7 @@
 //! A file is read as a whole: every fault in it is found, and each has its line and column. Nothing is opened here, so
 //! what only the device knows, such as its size, is checked when the server starts.
 
+mod edit;
 mod faults;
 mod table;
 
@@ -15,6 +16,7 @@ use crate::error::UsageError;
 use crate::nearest::nearest;
 use crate::plan::SchedulerChoice;
 use blkmq_server::{Address, Bounds, Export};
+pub use edit::{Edit, Place, edited};
 use faults::Faults;
 use table::{Span, Table};
 use tracing_subscriber::filter::LevelFilter;
@@ -27,11 +29,22 @@ const LONGEST: u64 = 1 << 20;
 /// # Errors
 /// A line for each fault, with what is accepted.
 pub fn read(path: &str) -> Result<Wanted, Vec<String>> {
+    read_text(path).map(|(_, wanted)| wanted)
+}
+
+/// As [`read`], with the text of the file.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_text(path: &str) -> Result<(String, Wanted), Vec<String>> {
     let read = || {
         let bytes = bounded::read(path, "a configuration", LONGEST);
         let bytes = bytes.map_err(|e| vec![e.to_string()])?;
         let text = String::from_utf8(bytes).map_err(|_| vec![format!("{path}: not UTF-8 text")])?;
-        parse(&text).map_err(|faults| faults.lines(path, &text))
+        match parse(&text) {
+            Ok(wanted) => Ok((text, wanted)),
+            Err(faults) => Err(faults.lines(path, &text)),
+        }
     };
     read().map_err(|mut faults| {
         faults[0].push_str(&hint(path));
@@ -59,6 +72,11 @@ pub fn first(faults: &[String], path: &str) -> UsageError {
         format!(" (and {more} more: blkmq serve --check {path} lists them)")
     };
     UsageError::new(format!("{}{more}", faults[0]))
+}
+
+/// The settings of a text; `None` if it has a fault.
+pub fn understood(text: &str) -> Option<Wanted> {
+    parse(text).ok()
 }
 
 /// The settings of a text without a fault.

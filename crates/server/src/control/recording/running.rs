@@ -1,4 +1,4 @@
-//! The threads of recordings: one for each, between its source and the socket of its client.
+//! Recordings under way, each between its source and the socket of its client, in the thread of that.
 
 use super::blktrace::Blktrace;
 use super::elevator::Elevator;
@@ -12,10 +12,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle};
 
-/// The most recordings at once: a trace and a log of each of many devices.
-const MOST: usize = 32;
 /// How often a recording looks for events while its client takes them all.
 const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// The longest wait for a client to take the rest.
@@ -54,60 +51,22 @@ pub(crate) enum Kind {
     },
 }
 
-/// The recordings of a server. They end when it is dropped.
-pub(crate) struct Recorders {
-    shared: Arc<Shared>,
-    ends: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Recorders {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, ends: Arc::default(), threads: Vec::new() }
+/// Checks that there is such a device, and that the memory is within bounds. An error is the answer to give instead.
+pub(crate) fn check(shared: &Shared, wanted: Wanted) -> Result<(), String> {
+    let most = shared.disks.len();
+    if !(1..=most).contains(&wanted.device) {
+        return Err(format!("there is no device {}; accepted: 1 to {most}", wanted.device));
     }
-
-    /// Begins a recording in a thread of its own, which answers the client. An error is the answer to give instead.
-    pub(crate) fn start(&mut self, client: UnixStream, wanted: Wanted) -> Result<(), String> {
-        self.check(wanted)?;
-        self.threads.retain(|thread| !thread.is_finished());
-        if self.threads.len() >= MOST {
-            return Err(format!("busy: there are {MOST} recordings already"));
+    match wanted.kind {
+        Kind::Trace { kib, .. } if !BUFFER.contains(&kib) => {
+            let (least, most) = (BUFFER.start(), BUFFER.end());
+            Err(format!("a buffer of {kib} KiB; accepted: {least} to {most}"))
         }
-        let (shared, ends) = (Arc::clone(&self.shared), Arc::clone(&self.ends));
-        let work = move || {
-            if let Err(error) = run(client, &shared, wanted, &ends) {
-                tracing::info!("a recording of device {} was lost: {error}", wanted.device);
-            }
-        };
-        let thread = Builder::new().name("recording".to_owned()).spawn(work);
-        self.threads.push(thread.map_err(|error| error.to_string())?);
-        Ok(())
-    }
-
-    fn check(&self, wanted: Wanted) -> Result<(), String> {
-        let most = self.shared.disks.len();
-        if !(1..=most).contains(&wanted.device) {
-            return Err(format!("there is no device {}; accepted: 1 to {most}", wanted.device));
+        Kind::ElevatorLog { bytes } if !LOG.contains(&bytes) => {
+            let (least, most) = (LOG.start(), LOG.end());
+            Err(format!("a log of {bytes} bytes; accepted: {least} to {most}"))
         }
-        match wanted.kind {
-            Kind::Trace { kib, .. } if !BUFFER.contains(&kib) => {
-                let (least, most) = (BUFFER.start(), BUFFER.end());
-                Err(format!("a buffer of {kib} KiB; accepted: {least} to {most}"))
-            }
-            Kind::ElevatorLog { bytes } if !LOG.contains(&bytes) => {
-                let (least, most) = (LOG.start(), LOG.end());
-                Err(format!("a log of {bytes} bytes; accepted: {least} to {most}"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Drop for Recorders {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        // A panic there has been reported.
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        _ => Ok(()),
     }
 }
 
@@ -124,8 +83,12 @@ fn refusal(error: TraceError, device: usize, what: &str) -> Answer {
     Answer::Refused(text)
 }
 
-fn run(
-    client: UnixStream,
+/// Records for `client` until that is over, or `ends` is set.
+///
+/// # Errors
+/// If the client has gone, or does not take the rest in time.
+pub(crate) fn run(
+    client: &UnixStream,
     shared: &Arc<Shared>,
     wanted: Wanted,
     ends: &AtomicBool,
@@ -157,13 +120,13 @@ fn run(
     }
 }
 
-fn refuse(mut client: UnixStream, answer: &Answer) -> io::Result<()> {
+fn refuse(mut client: &UnixStream, answer: &Answer) -> io::Result<()> {
     client.write_all(answer.line().as_bytes())
 }
 
 /// The client's end of a recording.
-struct Line {
-    client: UnixStream,
+struct Line<'a> {
+    client: &'a UnixStream,
     /// Bytes for the client.
     pending: Vec<u8>,
     /// How many of them it has taken.
@@ -171,11 +134,11 @@ struct Line {
     peer: Peer,
 }
 
-impl Line {
+impl Line<'_> {
     /// Waits until the client takes bytes or says something, but not for long, then hears it and sends.
     fn turn(&mut self) -> io::Result<()> {
         let out = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-        let mut watched = [PollFd::new(&self.client, PollFlags::IN | out)];
+        let mut watched = [PollFd::new(self.client, PollFlags::IN | out)];
         match poll(&mut watched, Some(&EVERY)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -194,7 +157,7 @@ impl Line {
 
     /// A client has nothing to say but that it wants the end.
     fn hear(&mut self) {
-        match (&self.client).read(&mut [0; 64]) {
+        match self.client.read(&mut [0; 64]) {
             Ok(0) => self.peer = Peer::Asks,
             Ok(_) => {}
             Err(error) if again(&error) => {}
@@ -204,7 +167,7 @@ impl Line {
 
     fn send(&mut self) {
         while self.taken < self.pending.len() {
-            match (&self.client).write(&self.pending[self.taken..]) {
+            match self.client.write(&self.pending[self.taken..]) {
                 Ok(count) => self.taken += count,
                 Err(error) if again(&error) => break,
                 Err(_) => {
@@ -227,7 +190,7 @@ fn again(error: &io::Error) -> bool {
 
 /// Moves a recording to its client until it ends, and then the rest.
 fn serve<S: Source>(
-    client: UnixStream,
+    client: &UnixStream,
     mut session: Session<S>,
     clock: Clock,
     ends: &AtomicBool,
