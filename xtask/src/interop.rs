@@ -83,6 +83,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-verify", requires: Some("fio"), run: serve::verified },
     Check { name: "serve-killed", requires: Some("fio"), run: serve::killed },
     Check { name: "serve-live", requires: Some("fio"), run: serve::changed },
+    Check { name: "serve-stuck", requires: Some("nbdkit"), run: serve::stuck },
     Check { name: "serve-counts", requires: Some("fio"), run: serve::counted },
     Check { name: "serve-trace", requires: Some("blkparse"), run: serve::traced },
     Check { name: "serve-metrics", requires: Some("promtool"), run: serve::metrics },

@@ -531,6 +531,38 @@ fn control_answers_beside_a_stuck_device() {
     assert!(log.contains("weight: Some(50)"), "{log}");
 }
 
+/// Regression test: a tenant whose requests are stuck at the device looked idle, since only requests that had ended were shown.
+#[test]
+fn a_stuck_tenant_is_seen() {
+    let scene = Scene::new();
+    let (device, http) =
+        (format!("--device={STUCK}"), format!("--http=unix:{}", scene.at("http").display()));
+    let (child, _) = serve(&[&scene.listen(), &http, &device, "--stats=always", "--export=a"]);
+    let control = scene.at("sock.control");
+    assert_eq!(page(&scene, "/readyz"), (200, "ready, 0 of 256 connections\n".to_owned()));
+    let mut stuck = scene.client_of("a");
+    stuck.send(READ, 0);
+    stuck.send(READ, 1 << 20);
+    while !ctl(&control, &["stat", "--inflight"]).1.starts_with("       2        0") {}
+    let (code, text, errors) = ctl(&control, &["--json", "stat", "--count=1"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let rates: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    for row in rates["rows"].as_array().expect("rows") {
+        let oldest = row["oldest_ms"].as_f64().expect("a number");
+        assert!(row["held"] == 2 && oldest >= 1000.0, "an interval long: {row}");
+    }
+    let socket = control.display().to_string();
+    let (_, top, _) = blkmq(&["top", "--once", "--json", "--interval=1", "--socket", &socket]);
+    let top: serde_json::Value = serde_json::from_str(&top).expect("JSON");
+    let text = top.to_string();
+    assert_eq!(text.matches("\"flight\":2").count(), 2, "device and export: {text}");
+    let metrics = page(&scene, "/metrics").1;
+    let line = "blkmq_export_outstanding{export=\"a\",place=\"device\"} 2\n";
+    assert!(metrics.contains(line), "{metrics}");
+    drop(stuck);
+    end(child, "-KILL");
+}
+
 /// Regression test: SIGHUP reloads in the thread that hears the end, so that a scheduler in the file of a stuck device
 /// kept a server from ending.
 #[test]

@@ -2,7 +2,10 @@
 
 use crate::failures::{Failure, Failures};
 use blkmq::prelude::*;
-use blkmq::{AUTO, Device, DeviceState, Factory, Options, StartError};
+use blkmq::{
+    AUTO, Device, DeviceState, Factory, Instant, Nanos, Options, Outstanding, Place, QueueStats,
+    StartError,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -119,6 +122,21 @@ impl Disk {
         self.failures.log(self.service.clock().now(), &failure);
     }
 
+    /// The requests that have not ended at `now`, the oldest first. Where none is in flight, only counters are read.
+    pub(crate) fn outstanding(&self, now: Instant) -> Vec<Outstanding> {
+        let queue = self.service.queue();
+        let QueueStats { submitted, completed, .. } = queue.stats();
+        if submitted == completed { Vec::new() } else { queue.outstanding(now, usize::MAX) }
+    }
+
+    /// The number and the greatest age of the requests that are at the device for longer than `age`.
+    pub(crate) fn stuck(&self, age: Nanos) -> Option<(usize, Nanos)> {
+        let now = self.service.clock().now();
+        let mut all = self.outstanding(now);
+        all.retain(|one| one.place != Place::Elevator && now.since(one.since) >= age);
+        all.first().map(|oldest| (all.len(), now.since(oldest.since)))
+    }
+
     /// Its name in messages and for control.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -135,5 +153,29 @@ impl Disk {
     #[must_use]
     pub fn service(&self) -> &Service<AlignedBuf> {
         &self.service
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that waits in the scheduler says nothing of the device.
+    #[test]
+    fn a_device_that_keeps_a_request_is_stuck() {
+        let stuck = "null,irqmode=2,completion_nsec=3600000000000,submit_queues=1,hw_queue_depth=1";
+        let device = blkmq::open(stuck).expect("a device");
+        let disk = Disk::start("disk", device, "mq-deadline", 1).expect("a disk");
+        assert_eq!(disk.stuck(Nanos::ZERO), None);
+        let mut client = disk.service().client().expect("a client");
+        for block in 0..3 {
+            client.push(Io::read(Bytes(block << 20), AlignedBuf::new(4096))).expect("credit");
+        }
+        client.flush();
+        let (count, age) = disk.stuck(Nanos(1)).expect("one is at the device");
+        assert!(count == 1 && age > Nanos::ZERO, "{count} {age:?}");
+        assert_eq!(disk.stuck(Nanos::from_secs(3600)), None);
+        let all = disk.outstanding(disk.service().clock().now());
+        assert_eq!(all.len(), 2, "mq-deadline has two slots for each tag");
     }
 }

@@ -6,7 +6,7 @@
 use crate::export::Table;
 use crate::standing::Standing;
 use crate::worker::Shared;
-use blkmq::{Instant, Nanos, QueueStats, SlowIo};
+use blkmq::{Instant, Nanos, SlowIo};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The most slow I/Os that are logged at a look.
 const LINES: usize = 10;
 /// I/Os that are older than this are reported, and again at twice the age.
-const OLD: Nanos = Nanos::from_secs(10);
+pub(crate) const OLD: Nanos = Nanos::from_secs(10);
 /// The most requests that such a report names.
 const NAMED: usize = 4;
 
@@ -116,13 +116,8 @@ fn line(io: &SlowIo, export: &str) -> String {
 /// nothing for an I/O; where no I/O is in flight, only counters are read.
 fn log_old(shared: &Shared, disk: usize, next: &mut Nanos) {
     let disk = &shared.disks[disk];
-    let queue = disk.service().queue();
-    let QueueStats { submitted, completed, .. } = queue.stats();
-    if submitted == completed && *next == OLD {
-        return;
-    }
     let now = disk.service().clock().now();
-    let oldest = queue.outstanding(now, usize::MAX);
+    let oldest = disk.outstanding(now);
     let age = |since: Instant| now.since(since);
     let first = oldest.first().map_or(Nanos::ZERO, |it| age(it.since));
     if first >= *next {

@@ -10,6 +10,8 @@
 //! | aqu-sz | requests that were waiting or served, on average |
 //! | %short | the part of its floor that an export lacked |
 //! | err/s | requests and flushes that failed |
+//! | held | requests that have not ended, at the end of the interval |
+//! | oldest | the age of the oldest of them in milliseconds |
 
 use super::text::table;
 use crate::report::paper::{Paper, push_line};
@@ -50,6 +52,9 @@ pub struct Row {
     pub missed: Option<Missed>,
     /// Requests and flushes that failed, in a second.
     pub errors: f64,
+    /// Requests that have not ended, at the end of the interval, and the age of the oldest in milliseconds.
+    pub held: u64,
+    pub oldest_ms: f64,
 }
 
 /// A floor that was missed.
@@ -84,11 +89,16 @@ pub fn between(before: &Stat, now: &Stat) -> Rates {
             cause: cause.name(),
             text: cause.text(),
         });
-        Row { short, errors, missed, ..row("export", &it.name, &figures, &it.figures, seconds) }
+        let (held, oldest_ms) = (it.held.in_flight + it.held.waiting, it.held.oldest as f64 / 1e6);
+        let row = row("export", &it.name, &figures, &it.figures, seconds);
+        Row { short, errors, missed, held, oldest_ms, ..row }
     };
     let device = |(it, before): (&DeviceStat, &DeviceStat)| {
         let errors = failed(&it.errors, Some(&before.errors), seconds);
-        Row { errors, ..row("device", &it.name, &before.figures, &it.figures, seconds) }
+        let (held, oldest_ms) =
+            (it.in_flight.iter().sum::<u64>() + it.waiting, it.oldest as f64 / 1e6);
+        let row = row("device", &it.name, &before.figures, &it.figures, seconds);
+        Row { errors, held, oldest_ms, ..row }
     };
     let devices = now.devices.iter().zip(&before.devices).map(device);
     let rows = now.exports.iter().map(export).chain(devices).collect();
@@ -124,6 +134,8 @@ fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds:
         short: 0.0,
         missed: None,
         errors: 0.0,
+        held: 0,
+        oldest_ms: 0.0,
     }
 }
 
@@ -144,6 +156,8 @@ const COLUMNS: &[(&str, bool)] = &[
     ("aqu-sz", true),
     ("%short", true),
     ("err/s", true),
+    ("held", true),
+    ("oldest", true),
 ];
 
 /// The rates as a table, no line wider than `width`.
@@ -157,6 +171,7 @@ pub fn text(rates: &Rates, width: usize) -> String {
             cells.extend(figures.map(|figure| format!("{figure:.2}")));
         }
         cells.extend([row.queue, row.short, row.errors].map(|figure| format!("{figure:.2}")));
+        cells.extend([row.held.to_string(), format!("{:.2}", row.oldest_ms)]);
         out.row(&cells);
     }
     let mut paper = Paper::new(width);

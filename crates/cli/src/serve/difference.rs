@@ -70,7 +70,7 @@ pub fn between(wanted: &Wanted, server: &Handle) -> Vec<Difference> {
 fn in_force(plan: &Plan) -> String {
     match plan.choice {
         PolicyChoice::Auto => SchedulerChoice::auto().word().to_owned(),
-        PolicyChoice::Named => spelled(SchedulerChoice::plain(plan.scheduler), &plan.options),
+        PolicyChoice::Named => spelled(&SchedulerChoice::plain(plan.scheduler), &plan.options),
     }
 }
 
@@ -78,11 +78,11 @@ fn in_force(plan: &Plan) -> String {
 fn normal(choice: &SchedulerChoice) -> String {
     match choice.choice {
         PolicyChoice::Auto => choice.word().to_owned(),
-        PolicyChoice::Named => spelled(SchedulerChoice::plain(choice.factory), &choice.options),
+        PolicyChoice::Named => spelled(&SchedulerChoice::plain(choice.factory), &choice.options),
     }
 }
 
-fn spelled(plain: SchedulerChoice, options: &Options) -> String {
+fn spelled(plain: &SchedulerChoice, options: &Options) -> String {
     let names = plain.factory.attributes.iter().map(|attribute| attribute.name);
     let changed = names.filter(|name| options.get(name) != plain.options.get(name));
     let words = Vec::from_iter(changed.map(|name| format!("{name}={}", options.get(name))));

@@ -45,13 +45,13 @@ pub const COLUMNS: &[Column] = &[
     column("rkB/s", 2, |row| kib(row, READ)),
     column("rrqm/s", 40, |row| merges(row, READ)),
     column("%rrqm", 20, |row| merged(row, READ)),
-    column("r_await", 10, |row| wait(row, READ)),
+    column("r_await", 11, |row| wait(row, READ)),
     column("rareq-sz", 22, |row| size(row, READ)),
     column("w/s", 1, |row| rate(row, WRITE)),
     column("wkB/s", 3, |row| kib(row, WRITE)),
     column("wrqm/s", 41, |row| merges(row, WRITE)),
     column("%wrqm", 21, |row| merged(row, WRITE)),
-    column("w_await", 11, |row| wait(row, WRITE)),
+    column("w_await", 12, |row| wait(row, WRITE)),
     column("wareq-sz", 23, |row| size(row, WRITE)),
     column("d/s", 42, |row| rate(row, DISCARD)),
     column("dkB/s", 43, |row| kib(row, DISCARD)),
@@ -61,20 +61,21 @@ pub const COLUMNS: &[Column] = &[
     column("dareq-sz", 45, |row| size(row, DISCARD)),
     column("f/s", 30, |row| flushes(row).0),
     column("f_await", 31, |row| flushes(row).1),
-    column("aqu-sz", 7, depth),
-    column("%util", 9, util),
+    column("aqu-sz", 8, depth),
+    column("%util", 10, util),
     column("share%", 5, |row| shares(row).0),
     column("due%", 6, |row| shares(row).1),
     column("short%", 28, short),
-    column("weight", 12, weight),
+    column("weight", 29, weight),
     column("conn", 15, connections),
-    column("flight", 13, |row| held(row).0),
-    column("waiting", 14, |row| held(row).1),
+    column("flight", 13, |row| Value::Count(row.held.in_flight)),
+    column("waiting", 14, |row| Value::Count(row.held.waiting)),
+    column("oldest", 7, |row| Value::Millis(row.held.oldest as f64 / 1e6)),
     column("q_p50", 24, |row| quantile(row, QUEUE, 0.5)),
     column("q_p99", 4, |row| quantile(row, QUEUE, 0.99)),
     column("q_p99.9", 26, |row| quantile(row, QUEUE, 0.999)),
     column("d_p50", 25, |row| quantile(row, DEVICE, 0.5)),
-    column("d_p99", 8, |row| quantile(row, DEVICE, 0.99)),
+    column("d_p99", 9, |row| quantile(row, DEVICE, 0.99)),
     column("d_p99.9", 27, |row| quantile(row, DEVICE, 0.999)),
     column("t_p50", 17, |row| quantile(row, TOTAL, 0.5)),
     column("t_p99", 16, |row| quantile(row, TOTAL, 0.99)),
@@ -235,14 +236,6 @@ fn connections(row: &Row) -> Value {
     match row.of {
         Of::Export { connections, .. } => Value::Count(connections as u64),
         Of::Device { .. } => Value::None,
-    }
-}
-
-/// Requests at the device and those that wait, at the end of the interval.
-fn held(row: &Row) -> (Value, Value) {
-    match row.of {
-        Of::Device { in_flight, waiting, .. } => (Value::Count(in_flight), Value::Count(waiting)),
-        Of::Export { .. } => (Value::None, Value::None),
     }
 }
 

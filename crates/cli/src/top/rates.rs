@@ -1,6 +1,6 @@
 //! The figures of an interval, from the counts at its ends. How they are shown is in `columns.rs`.
 
-use blkmq_server::control::{DeviceStat, ExportStat, Figures, Stages, Stat, Times};
+use blkmq_server::control::{DeviceStat, ExportStat, Figures, Held, Stages, Stat, Times};
 use std::collections::BTreeMap;
 
 /// The reads and writes among the operations of [`Stages`].
@@ -25,6 +25,8 @@ pub struct Row {
     pub figures: Figures,
     /// Times of reads and writes in the queue, at the device, and in all.
     pub times: [Times; 3],
+    /// The requests that have not ended, at the end of the interval.
+    pub held: Held,
     pub of: Of,
 }
 
@@ -36,8 +38,6 @@ pub enum Of {
         flushes: u64,
         flush_time: u64,
         busy: u64,
-        in_flight: u64,
-        waiting: u64,
     },
     Export {
         weight: u32,
@@ -80,8 +80,11 @@ fn device(number: usize, now: &DeviceStat, before: &DeviceStat, seconds: f64) ->
             flushes: now.flushes.saturating_sub(before.flushes),
             flush_time: now.flush_time.saturating_sub(before.flush_time),
             busy: now.busy_time.saturating_sub(before.busy_time),
+        },
+        held: Held {
             in_flight: now.in_flight.iter().sum(),
             waiting: now.waiting,
+            oldest: now.oldest,
         },
     }
 }
@@ -95,6 +98,7 @@ fn export(now: &ExportStat, before: &ExportStat, seconds: f64) -> Row {
         seconds,
         figures: grown(&now.figures, &before.figures),
         times: times(&now.stages, &before.stages),
+        held: now.held,
         of: Of::Export {
             weight,
             connections,
@@ -182,6 +186,7 @@ pub mod tests {
             service: [300_000_000, 500_000_000, 0],
         };
         let gold = ExportStat {
+            held: Held { in_flight: 2, waiting: 3, oldest: 4_000_000 },
             errors: [0; 4],
             short_time: 0,
             floor: FloorStat::default(),
@@ -195,6 +200,7 @@ pub mod tests {
         let rest =
             ExportStat { name: "rest".into(), device: 1, weight: 100, ..ExportStat::default() };
         let disk = DeviceStat {
+            oldest: 4_000_000,
             errors: [0; 4],
             name: "disk".into(),
             scheduler: "bfq".into(),

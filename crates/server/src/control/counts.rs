@@ -1,13 +1,14 @@
 //! Takes the counts of a server: one reading of each queue, so that the figures of exports and device are of one moment.
 
-use super::figures::{DeviceStat, ExportStat, Figures, FloorStat, Stages, Stat, Times};
+use super::figures::{DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times};
 use crate::counting::Counting;
 use crate::worker::Shared;
 use blkmq::engine::attributes::SetAttributeError;
 use blkmq::{
-    ChangeError, Clock, FloorCause, FloorReport, Group, Instant, IoTimes, Latencies, Nanos, Plan,
-    QueueTimes,
+    ChangeError, Clock, FloorCause, FloorReport, Group, GroupIndex, Instant, IoTimes, Latencies,
+    Nanos, Outstanding, Place, Plan, QueueTimes,
 };
+use std::collections::BTreeMap;
 
 /// The attribute that switches counting on.
 const IOSTATS: &str = "queue/iostats";
@@ -39,17 +40,21 @@ pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
 /// The counts so far. Figures that were not counted are 0.
 pub(crate) fn counts(shared: &Shared) -> Stat {
     let mut stat = Stat::default();
-    let mut read: Vec<(QueueTimes, Plan)> = Vec::new();
+    let mut read: Vec<(QueueTimes, Plan, BTreeMap<GroupIndex, Held>)> = Vec::new();
     for disk in &shared.disks {
         let queue = disk.service().queue();
         let times = queue.times();
-        stat.at = disk.service().clock().now().as_nanos();
+        let now = disk.service().clock().now();
+        stat.at = now.as_nanos();
         let plan = queue.plan();
-        stat.devices.push(DeviceStat::of(disk.name(), plan.scheduler.name, &times));
-        read.push((times, plan));
+        let held = held(&disk.outstanding(now), now);
+        let oldest = held.values().map(|held| held.oldest).max().unwrap_or(0);
+        let device = DeviceStat::of(disk.name(), plan.scheduler.name, &times);
+        stat.devices.push(DeviceStat { oldest, ..device });
+        read.push((times, plan, held));
     }
     for export in shared.exports.now().all() {
-        let (times, plan) = &read[export.disk];
+        let (times, plan, held) = &read[export.disk];
         let of = times.group(export.group.id());
         let group = plan.groups.get(export.group.id());
         stat.exports.push(ExportStat {
@@ -60,11 +65,26 @@ pub(crate) fn counts(shared: &Shared) -> Stat {
             figures: figures(&of),
             stages: stages(&of),
             errors: of.each_ref().map(|times| times.errors),
+            held: held.get(&export.group.id().index()).copied().unwrap_or_default(),
             short_time: times.shortfall(export.group.id()),
             floor: floor(group, times.floor(export.group.id())),
         });
     }
     stat
+}
+
+/// The requests that have not ended at `now`, by group.
+fn held(all: &[Outstanding], now: Instant) -> BTreeMap<GroupIndex, Held> {
+    let mut groups = BTreeMap::<_, Held>::new();
+    for one in all {
+        let held = groups.entry(one.group).or_default();
+        match one.place {
+            Place::Elevator => held.waiting += 1,
+            Place::HardwareQueue | Place::Device => held.in_flight += 1,
+        }
+        held.oldest = held.oldest.max(now.since(one.since).0);
+    }
+    groups
 }
 
 fn floor(group: Option<&Group>, report: Option<&FloorReport>) -> FloorStat {
@@ -95,6 +115,7 @@ impl DeviceStat {
             in_flight: [times.reads_in_flight, times.others_in_flight],
             busy_time: times.busy,
             waiting: times.waiting,
+            oldest: 0,
         }
     }
 }

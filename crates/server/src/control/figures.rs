@@ -35,11 +35,24 @@ pub struct ExportStat {
     pub stages: Stages,
     /// Failed requests: reads, writes, discards and flushes.
     pub errors: [u64; 4],
+    /// The requests that have not ended, at present.
+    pub held: Held,
     /// Nanoseconds of its floor that it lacked in seconds in which it always had requests: half of a floor for a second is
     /// half a second.
     pub short_time: u64,
     /// How its floor was kept.
     pub floor: FloorStat,
+}
+
+/// Requests that have not ended. I/Os that have no slot yet are left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Held {
+    /// Those that the scheduler has picked.
+    pub in_flight: u64,
+    /// Those that it has not.
+    pub waiting: u64,
+    /// The age of the oldest one in nanoseconds.
+    pub oldest: u64,
 }
 
 /// How the floor of an export was kept: in each second in which it had requests outstanding all the time, by what it
@@ -93,6 +106,8 @@ pub struct DeviceStat {
     pub busy_time: u64,
     /// I/Os that wait for a slot or in the scheduler, at present.
     pub waiting: u64,
+    /// The age of the oldest request that has not ended, in nanoseconds.
+    pub oldest: u64,
 }
 
 /// Counts of requests, as iostat has them; each is of reads, writes and discards.

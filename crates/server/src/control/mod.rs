@@ -20,7 +20,7 @@ mod waits;
 
 pub(crate) use answer::{patient, to as respond};
 pub(crate) use counts::{begin, counts};
-pub use figures::{DeviceStat, ExportStat, Figures, FloorStat, Stages, Stat, Times};
+pub use figures::{DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times};
 pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::{GoesOn, Program, Saved};
 pub use recording::{Ended, RecordError, Why, record};

@@ -11,7 +11,7 @@
 //! | `/stat.json`, `/list.json` | the answers of [control](crate::control) to `stat` and `list` |
 //! | `/schedulers.json` | the names of the schedulers, and `auto` |
 //! | `/healthz` | 200, or 503 once the server drains |
-//! | `/readyz` | 200, or 503 if it takes no further client |
+//! | `/readyz` | 200, or 503 if it takes no further client, or a device is stuck |
 //! | POST `/api/scheduler`, `/api/export` | a change, for requests with the key |
 //!
 //! | file | step |

@@ -6,6 +6,7 @@ use super::request::{Method, Request};
 use super::{Site, guard};
 use crate::control::{self, Answer, ExportSettings};
 use crate::metrics::{self, Format};
+use crate::watch;
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
 
@@ -126,6 +127,15 @@ fn health(site: &Site) -> Reply {
 
 fn readiness(site: &Site) -> Reply {
     let most = site.shared.bounds.connections;
+    for disk in &site.shared.disks {
+        if let Some((count, age)) = disk.stuck(watch::OLD) {
+            let (name, seconds) = (disk.name(), age.0 / 1_000_000_000);
+            return Reply::text(
+                503,
+                &format!("{name}: {count} requests at the device for {seconds} s"),
+            );
+        }
+    }
     match site.guests.total() {
         _ if site.draining.load(Ordering::Relaxed) => Reply::text(503, "draining"),
         all if all >= most => Reply::text(503, &format!("all {most} connections are taken")),

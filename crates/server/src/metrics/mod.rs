@@ -138,6 +138,24 @@ fn disks(out: &mut Writer, devices: &[(&str, &DeviceStat)]) {
     }
 }
 
+/// Requests that have not ended.
+fn held(out: &mut Writer, exports: &[ExportStat]) {
+    out.family("blkmq_export_outstanding", Kind::Gauge, "Requests that have not ended, by place.");
+    for export in exports {
+        for (place, count) in [("device", export.held.in_flight), ("queue", export.held.waiting)] {
+            out.sample(&[("export", &export.name), ("place", place)], Value::Count(count));
+        }
+    }
+    out.family(
+        "blkmq_export_oldest_seconds",
+        Kind::Gauge,
+        "The age of the oldest request that has not ended.",
+    );
+    for export in exports {
+        out.sample(&[("export", &export.name)], Value::Nanos(export.held.oldest));
+    }
+}
+
 fn exports(out: &mut Writer, exports: &[ExportStat]) {
     out.family("blkmq_export_requests", Kind::Counter, "Requests of an export that ended.");
     for_ops(out, exports, |it, op| Value::Count(it.stages.total[op].count));
@@ -183,6 +201,7 @@ fn exports(out: &mut Writer, exports: &[ExportStat]) {
         let labels = [("export", export.name.as_str()), ("protocol", "nbd")];
         out.sample(&labels, Value::Count(export.connections as u64));
     }
+    held(out, exports);
     out.family(
         "blkmq_request_wait_seconds",
         Kind::Counter,

@@ -1,9 +1,14 @@
-//! Schedulers, weights, limits and depths of a running server are changed while clients verify their data.
+//! Schedulers, weights, limits and depths of a running server are changed while clients verify their data, and beside a
+//! device that is stuck.
 
 use super::super::Outcome;
 use crate::Result;
 use crate::fio::{Figures, Fio};
 use crate::nbd::Server;
+use crate::shell::{BLKMQ, Cmd, timed};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 /// Changes, a call of `blkmq ctl` each.
 const CHANGES: usize = 200;
@@ -61,6 +66,75 @@ fn change(n: usize) -> String {
         6 => "switch mq-deadline".to_owned(),
         _ => format!("export {export} --max=wiops=max"),
     }
+}
+
+/// nbdkit stops behind one device. Control of the server answers at once beside a switch of the device that its operator gives
+/// up, the server is not ready, and nothing of the switch is left once nbdkit goes on.
+pub(in crate::interop) fn stuck() -> Result<Outcome> {
+    let back = Server::start("serve-stuck-back", "nbdkit -f -U SOCKET memory 64M")?;
+    let device = format!("nbd+unix:///?socket={}", back.path("socket").display());
+    let exports = "--device=memory,size=64 --export=a,device=1 --export=good,device=2 --http=unix:SOCKET.http";
+    let server = Server::blkmq("serve-stuck", &device, "mq-deadline", exports)?;
+    let signal = |signal: &str| Cmd::new(&format!("kill -{signal} {}", back.pid())).run();
+    let read = |export: &str| {
+        Cmd::new(&format!("qemu-io -f raw {}", server.uri(export))).arg("-c").arg("read 0 4k")
+    };
+    read("a").output()?;
+    signal("STOP")?;
+    let mut reader = read("a").start(File::create(server.path("reader"))?)?;
+    let outcome = while_stuck(&server);
+    signal("CONT")?;
+    if !reader.wait()?.success() {
+        return Err("the read of the device that was stuck failed".into());
+    }
+    outcome?;
+    let list = server.ctl("list")?;
+    if list["list"]["devices"][0]["scheduler"] != "mq-deadline" {
+        return Err(format!("a switch was carried out that was given up: {list}").into());
+    }
+    if ready(&server)? != 200 {
+        return Err("the server is not ready although its device has gone on".into());
+    }
+    Ok(Outcome::Passed)
+}
+
+fn while_stuck(server: &Server) -> Result<()> {
+    let control = server.path("socket.control").display().to_string();
+    let ctl = format!("{BLKMQ} ctl --socket={control}");
+    for _ in 0..3 {
+        let switch = Cmd::new(&format!("{ctl} switch --device=1 kyber")).under("timeout 1");
+        if switch.quiet_code()? != Some(124) {
+            return Err("a switch of a stuck device did not wait".into());
+        }
+    }
+    let switch = Cmd::new(&format!("{ctl} switch --device=1 kyber"));
+    let mut waits = switch.start(File::create(server.path("switch"))?)?;
+    let top = format!("{BLKMQ} top --once --interval=1 --socket={control}");
+    for line in [format!("{ctl} list"), format!("{ctl} export good --weight=50"), top] {
+        let (code, time) = timed(|| Cmd::new(&line).under("timeout 5").quiet_code());
+        // `top` shows an interval of a second.
+        if code? != Some(0) || time.as_secs_f64() > 2.5 {
+            return Err(format!("{line}: no answer in {time:?}").into());
+        }
+    }
+    let (mut is_ready, mut looks) = (true, 0);
+    while is_ready && looks < 200 {
+        Cmd::new("sleep 0.1").run()?;
+        (is_ready, looks) = (ready(server)? == 200, looks + 1);
+    }
+    if waits.wait()?.code() != Some(1) {
+        return Err("a switch of a stuck device did not end".into());
+    }
+    if is_ready { Err("a server with a stuck device is ready".into()) } else { Ok(()) }
+}
+
+/// The status of `/readyz`.
+fn ready(server: &Server) -> Result<u16> {
+    let mut stream = UnixStream::connect(server.path("socket.http"))?;
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.split(' ').nth(1).unwrap_or_default().parse()?)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(super) use figures::figures;
 pub(super) use killed::{killed, verified};
 pub(super) use latencies::latencies;
 pub(super) use libnbd::{handshakes, started};
-pub(super) use live::changed;
+pub(super) use live::{changed, stuck};
 pub(super) use page::page;
 pub(crate) use page::screenshots;
 pub(super) use reconnect::{all_succeeded, goes_on, load, reconnects};

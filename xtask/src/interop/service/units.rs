@@ -9,7 +9,8 @@ use std::fs;
 /// The exposure, by systemd's count, must be below this; 10 is everything.
 const MOST: f64 = 2.0;
 
-/// systemd finds no fault in the units, and little that the service may do without need.
+/// systemd finds no fault in the units, and little that the service may do without need; and the command before the start
+/// finds faults that only opening shows.
 pub(in crate::interop) fn check() -> Result<Outcome> {
     let folder = Folder::new("units")?;
     let program = target_dir().join(BLKMQ.trim_start_matches("target/"));
@@ -29,7 +30,30 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
     let table = security.arg(paths[0].as_str()).output()?;
     let exposure = exposure(&table).ok_or_else(|| format!("no figure in {table}"))?;
     println!("exposure {exposure}, bound {MOST}");
-    if exposure < MOST { Ok(Outcome::Passed) } else { Err(table.into()) }
+    if exposure >= MOST {
+        return Err(table.into());
+    }
+    let config = folder.path().join("serve.toml");
+    let unit = fs::read_to_string(&paths[0])?;
+    let before = unit.lines().find_map(|line| line.strip_prefix("ExecStartPre="));
+    let before = before.ok_or("no ExecStartPre")?;
+    let before = before.replace("/etc/blkmq/serve.toml", &config.display().to_string());
+    let control = folder.path().join("control").display().to_string();
+    let device = |device: &str| {
+        format!("control = '{control}'\n[[device]]\nname = 'a'\ndevice = '{device}'\n")
+    };
+    for (device, code) in [
+        (device(&format!("uring:{}/new.img,size=1", folder.path().display())), 0),
+        (device(&format!("uring:{}/missing.img", folder.path().display())), 2),
+        (device("memory,size=8") + "[[export]]\nname = 'far'\noffset = '9m'\n", 2),
+    ] {
+        fs::write(&config, &device)?;
+        let found = Cmd::new(&before).quiet_code_in(folder.path())?;
+        if found != Some(code) {
+            return Err(format!("{before}: {found:?} with {device}").into());
+        }
+    }
+    Ok(Outcome::Passed)
 }
 
 /// The figure of the last line: `Overall exposure level for blkmq.service: 0.9 SAFE`.

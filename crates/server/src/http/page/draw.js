@@ -92,7 +92,8 @@ function drawExport(card, one, seconds) {
   write(card, "connections", one.connections === 1 ? "1 connection" : `${one.connections} connections`);
   write(card, "floor", one.floor);
   total(card, one);
-  figure(card, "depth", average(one.waiting + one.flight));
+  figure(card, "depth", count(one.waiting + one.flight));
+  figure(card, "oldest", one.waiting + one.flight > 0 ? [duration(one.oldest), ""] : ["-", ""]);
   for (const stage of STAGES) {
     one.latency[stage].forEach((time, at) => write(card, stage + at, duration(time)));
   }

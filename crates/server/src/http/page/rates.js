@@ -11,14 +11,11 @@ const sum = (list) => list.reduce((all, one) => all + one, 0);
 function flow(now, before, seconds) {
   // A count that is smaller than before began anew.
   const grown = (key) => now.figures[key].map((count, at) => Math.max(0, count - before.figures[key][at]));
-  const [ios, bytes, wait, service] = ["ios", "bytes", "wait", "service"].map(grown);
+  const [ios, bytes] = ["ios", "bytes"].map(grown);
   return {
     name: now.name,
     ios: ios.map((count) => count / seconds),
     bytes: bytes.map((count) => count / seconds),
-    // Requests that were waiting, and at the device, on average: those that ended.
-    waiting: sum(wait) / 1e9 / seconds,
-    flight: sum(service) / 1e9 / seconds,
     latency: Object.fromEntries(STAGES.map((stage) => [stage, quantiles(now.stages[stage], before.stages[stage])])),
   };
 }
@@ -59,7 +56,9 @@ function rates(before, now) {
   const exports = now.exports.flatMap((one) => {
     const old = before.exports.find((it) => it.name === one.name);
     const { device, weight, connections } = one;
-    return old ? [{ ...flow(one, old, seconds), device, weight, connections, floor: missed(one.floor, old.floor) }] : [];
+    // At this moment, as for devices.
+    const { in_flight: flight, waiting, oldest } = one.held;
+    return old ? [{ ...flow(one, old, seconds), flight, waiting, oldest, device, weight, connections, floor: missed(one.floor, old.floor) }] : [];
   });
   const devices = now.devices.map((one, at) => ({
     ...flow(one, before.devices[at], seconds), number: at + 1, scheduler: one.scheduler,
@@ -99,7 +98,6 @@ function short(number, units) {
   return [number.toFixed(digits), units[at]];
 }
 const count = (number) => number < 9999.5 ? [number.toFixed(0), ""] : short(number, ["", "k", "M"]);
-const average = (number) => [number.toFixed(number < 9.95 ? 1 : 0), ""];
 const bandwidth = (bytes) => short(bytes, ["B/s", "kB/s", "MB/s", "GB/s"]);
 const duration = (ns) => ns === null ? "-" : short(ns, ["ns", "\u00b5s", "ms", "s"]).join(" ");
 const percent = (part) => (100 * part).toFixed(part < 0.0995 && part > 0 ? 1 : 0) + " %";
