@@ -207,6 +207,11 @@ fn what_is_written_does_not_compress_unless_it_is_asked_for() {
     let set = "--dedupe_mode=working_set --dedupe_working_set_percentage=10";
     let set = format!("--rw=write --bs=512 --dedupe_percentage=100 {set}");
     assert!((40..=51).contains(&distinct(&written(&set).expect("as before"))));
+    // Two threads, with a set each or one for both.
+    let both = format!("{set} --size=128k --numjobs=2 --offset_increment=128k");
+    let of_each = distinct(&written(&both).expect("as before"));
+    let of_all = distinct(&written(&format!("{both} --dedupe_global=1")).expect("as before"));
+    assert!(of_each > of_all * 3 / 2, "{of_each} and {of_all}");
     assert!(refusal("sim --name=a --rw=write --dedupe_mode=some").contains("repeat, working_set"));
     assert!(
         refusal("sim --name=a --rw=write --buffer_pattern=%o")
@@ -325,7 +330,7 @@ fn odd_block_sizes_are_rounded_up_to_whole_sectors_with_a_note() {
         "{shown}"
     );
     assert!(shown.contains("kib is 1000 bytes, as in fio, and k is 1024"), "{shown}");
-    assert!(!text(&format!("{line} --bs=2300")).contains("kib is"));
+    assert!(!text(&format!("{line} --bs=8000")).contains("kib is"));
     assert!(
         refusal(&format!("{line} --bs=2300 --direct=1"))
             .contains("which direct=1 needs, as in fio")

@@ -65,6 +65,8 @@ pub struct JobDraft {
     pub verify: VerifyDraft,
     /// `random_generator=lfsr`.
     pub lfsr: bool,
+    /// Was a block size written in KiB or its like?
+    pub says_kib: bool,
     /// Has any option about the workload been given?
     pub touched: bool,
 }
@@ -115,6 +117,7 @@ impl Default for JobDraft {
             cpus: CpusDraft::default(),
             verify: VerifyDraft::default(),
             lfsr: false,
+            says_kib: false,
             touched: false,
         }
     }
@@ -148,7 +151,12 @@ impl JobDraft {
         }
         let is_direct = self.files.direct == Some(true)
             && self.files.engine.is_none_or(|engine| engine.is_storage);
-        whole_sectors(&mut job, is_direct, self.base, notes)?;
+        let kib = if self.says_kib && self.base == KbBase::Binary {
+            "; kib is 1000 bytes, as in fio, and k is 1024"
+        } else {
+            ""
+        };
+        whole_sectors(&mut job, is_direct, kib, notes)?;
         job.thinktime = (self.thinktime > Nanos::ZERO)
             .then_some(ThinkTime { pause: self.thinktime, blocks: self.thinktime_blocks });
         job.prio = prio(self.prioclass, self.prio);
@@ -203,12 +211,12 @@ impl JobDraft {
     }
 }
 
-/// I/O is in whole sectors: other block sizes, and grids of places, are rounded up, as `notes` says. Direct I/O of such
+/// I/O is in whole sectors: other block sizes, and grids of places, are rounded up, as `notes` says, with `kib`. Direct I/O of such
 /// sizes fails, as in fio.
 fn whole_sectors(
     job: &mut Job,
     is_direct: bool,
-    base: KbBase,
+    kib: &str,
     notes: &mut Vec<String>,
 ) -> Result<(), UsageError> {
     let mut odd: Vec<(String, String)> = Vec::new();
@@ -240,12 +248,6 @@ fn whole_sectors(
         return Err(UsageError::new(text).at(format!("job '{name}'")));
     }
     for (given, whole) in odd {
-        let kib = match base {
-            KbBase::Binary if given.ends_with("000") => {
-                "; kib is 1000 bytes, as in fio, and k is 1024"
-            }
-            _ => "",
-        };
         notes.push(format!(
             "job '{name}': {given} is rounded up to {whole}, since I/O is in whole sectors; bytes and rates are those of \
              the longer I/Os{kib}"

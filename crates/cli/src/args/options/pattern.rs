@@ -16,6 +16,11 @@ pub(super) const fn job(
     Opt::job(Group::Pattern, name, accepts, help, apply)
 }
 
+/// Is a size written in KiB or its like?
+fn says_kib(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("ib")
+}
+
 /// The table.
 pub const OPTIONS: &[Opt] = &[
     job(
@@ -39,6 +44,7 @@ pub const OPTIONS: &[Opt] = &[
     }),
     job("bs", "SIZE[,SIZE[,SIZE]]", "block size of reads, writes, trims (default 4k)", |d, v| {
         let sizes = v.directions(block_size)?;
+        d.says_kib = says_kib(v.text);
         for direction in Direction::ALL {
             if let Some(bs) = sizes[direction] {
                 d.job.bs[direction] = BlockSize::Fixed(bs);
@@ -49,6 +55,7 @@ pub const OPTIONS: &[Opt] = &[
     .or(&["blocksize"]),
     job("bsrange", "MIN-MAX[,MIN-MAX...]", "block sizes are multiples of MIN, and MAX", |d, v| {
         let ranges = v.directions(range)?;
+        d.says_kib = says_kib(v.text);
         for direction in Direction::ALL {
             if let Some(range) = &ranges[direction] {
                 d.job.bs[direction] = range.clone();
@@ -63,6 +70,7 @@ pub const OPTIONS: &[Opt] = &[
         "block sizes with their shares; wins over bs and bsrange",
         |d, v| {
             d.bssplit = v.directions(split)?;
+            d.says_kib = says_kib(v.text);
             Ok(())
         },
     ),
