@@ -5,6 +5,7 @@ mod as_fio;
 mod command_line;
 #[cfg(target_os = "linux")]
 mod documented;
+mod effects;
 #[cfg(target_os = "linux")]
 mod files;
 mod measured;

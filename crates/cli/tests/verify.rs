@@ -198,6 +198,11 @@ fn contents_of_another_seed_are_wrong() {
         message.contains("16 wrong blocks") && message.contains("seed, expected 0x"),
         "{message}"
     );
+    let (_, message) = wrong(
+        "--size=64k --verify=xxhash --scheduler=none --name=fill --rw=write --do_verify=0 --name=check --stonewall \
+         --rw=read --verify_interval=512",
+    );
+    assert!(message.contains("verify_interval, expected 512, found 4096"), "{message}");
 }
 
 /// A bad block ends the job, and the job reads nothing back then.

@@ -173,6 +173,9 @@ fn cpus_are_kept_for_each_job_and_refused_in_virtual_time() {
     assert!(all.cpus[0].as_ref().is_some_and(|cpus| !cpus.is_split) && all.cpus[1].is_none());
     let split = plan("--rw=read --cpumask=0xffffffffffffffff --cpus_allowed_policy=split");
     assert!(split.cpus[0].as_ref().is_some_and(|cpus| cpus.is_split));
+    let of_nodes = plan("--rw=read --numa_cpu_nodes=all --numa_mem_policy=local");
+    assert!(of_nodes.cpus[0].is_some());
+    assert!(refusal("--rw=read --numa_mem_policy=far").contains("accepted: default, local"));
     let text = read("--rw=read --cpumask=0xff", Time::Virtual { seed: 0 }).expect_err("refused");
     assert_eq!(
         text,
