@@ -229,6 +229,26 @@ fn the_work_is_that_of_a_bench() {
     assert_eq!(real, work("sim"));
 }
 
+/// A comparison showed bfq to be none to the last digit, without a word of why.
+#[test]
+fn a_run_says_that_bfq_serves_jobs_that_begin_together_as_one() {
+    let notes = |scheduler: &str, options: &str| {
+        let line = format!(
+            "sim --scheduler={scheduler} --device=null --size=64k --output-format=json --name=db --rw=randread \
+             --name=scan --rw=read {options}"
+        );
+        let report: Value = serde_json::from_str(&blkmq(&line)).expect("JSON");
+        report["blkmq"]["notes"].to_string().contains("bfq merges the queues of db and scan")
+    };
+    assert!(notes("none,bfq", "") && notes("bfq", "--startdelay=100ms"));
+    for options in ["--startdelay=300ms", "--stonewall", "--wait_for=db", "--rw=write", "--prio=3"]
+    {
+        assert!(!notes("bfq", options), "{options}");
+    }
+    assert!(!notes("bfq", "--group=g --cgroup=g"));
+    assert!(!notes("none,mq-deadline", "") && !notes("bfq:queue_merge=0", ""));
+}
+
 #[test]
 fn a_run_says_that_weights_have_no_effect_under_its_scheduler() {
     let line = "sim --device null --rw=randread --number_ios=10 --group a:weight=300 --cgroup=a \

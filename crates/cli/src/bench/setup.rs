@@ -9,7 +9,7 @@ use crate::plan::{Nomerges, Plan, PumpChoice, StatsChoice};
 use blkmq::Device;
 #[cfg(target_os = "linux")]
 use blkmq_buf::AlignedBuf;
-use blkmq_core::{GroupId, Limits, Owner, SECTOR_SIZE};
+use blkmq_core::{GroupId, Limits, Nanos, Owner, SECTOR_SIZE};
 use blkmq_engine::{AUTO, Config, ConfigNote, NoMerges, PolicyChoice, PumpMode, Queue, StatsMode};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Ties, Verifier};
 use blkmq_sched::StatsLevel;
@@ -205,5 +205,35 @@ pub fn notes<P>(plan: &Plan, spec: &RunSpec<'_>, config: &Config<P>) -> Vec<Stri
     let chosen = config.plan().auto().map(|chosen| format!("{AUTO}{place}: {chosen}"));
     let notes = config.notes().into_iter();
     let of_groups = notes.filter(|note| !matches!(note, ConfigNote::OwnersWaitInLine { .. }));
-    chosen.into_iter().chain(of_groups.map(|note| note.to_string())).collect()
+    let notes = chosen.into_iter().chain(of_groups.map(|note| note.to_string()));
+    notes.chain(merged_by_bfq(plan, spec)).collect()
+}
+
+/// bfq merges the queues of threads that begin within this time of each other.
+const TOGETHER: Nanos = Nanos::from_millis(180);
+
+/// A note on two jobs that bfq serves as one, since they begin together.
+fn merged_by_bfq(plan: &Plan, spec: &RunSpec<'_>) -> Option<String> {
+    if spec.scheduler.factory.name != "bfq" || spec.scheduler.text.contains("queue_merge=0") {
+        return None;
+    }
+    let waits =
+        |job: &Job| job.rw.directions().contains(&Direction::Read) || job.direct || job.sync;
+    let are_together = |a: &ThreadSpec, b: &ThreadSpec| {
+        let (one, other) = (&plan.jobs[a.job], &plan.jobs[b.job]);
+        let delays = [one.startdelay.0, other.startdelay.0];
+        a.job != b.job
+            && a.phase == b.phase
+            && delays[0].abs_diff(delays[1]) < TOGETHER.0
+            && one.cgroup == other.cgroup
+            && one.prio == other.prio
+            && [one, other].into_iter().all(|job| waits(job) && job.wait_for.is_none())
+    };
+    let first = &spec.threads;
+    let pair = first.iter().find_map(|a| Some((a, first.iter().find(|b| are_together(a, b))?)));
+    let (a, b) = pair.map(|(a, b)| (&plan.jobs[a.job].name, &plan.jobs[b.job].name))?;
+    Some(format!(
+        "bfq merges the queues of {a} and {b}, which begin together, as Linux does with the threads of a program: it \
+         serves them as one; a startdelay, a cgroup each, or bfq:queue_merge=0 keeps them apart"
+    ))
 }
