@@ -8,7 +8,7 @@ use super::table::{self, Table};
 use crate::report::machine::Machine;
 use crate::report::number::{bytes, counted};
 use crate::report::paper::{Paper, paragraph, push_line};
-use crate::report::text_table::TextTable;
+use crate::report::text_table::{Align, TextTable};
 
 /// The results as lines of text, no line wider than `width`.
 pub fn render(repro: &Repro, width: usize) -> String {
@@ -73,6 +73,9 @@ pub fn cited(source: &Source) -> String {
 fn push_table(out: &mut Paper, table: &Table) {
     let columns = table.columns.iter().map(|(name, _, align)| ((*name).to_owned(), *align));
     let mut text = TextTable::new(columns.collect());
+    // A setting is a number, and tells rows apart as the words around it do.
+    let words = table.columns.iter().rposition(|(_, _, align)| *align == Align::Left);
+    text.keys(words.map_or(1, |last| last + 1));
     table.rows.iter().for_each(|row| text.row(row));
     out.table(&text);
 }
@@ -95,6 +98,20 @@ mod tests {
                 assert_eq!(wide, None, "{width}");
             }
         }
+    }
+
+    /// Rows of a second part had no names: those stood behind a number.
+    #[test]
+    fn each_part_of_a_table_names_its_rows() {
+        let text = super::render(&sample::both(), 72);
+        let lines = Vec::from_iter(text.lines());
+        let heads = lines
+            .windows(2)
+            .enumerate()
+            .filter(|(_, pair)| pair[0].starts_with("scheduler ") && pair[1].starts_with("---"));
+        let rows = |at: usize| lines[at + 2..].iter().take_while(|line| !line.is_empty());
+        let named = Vec::from_iter(heads.map(|(at, _)| rows(at).any(|row| row.contains("ours "))));
+        assert!(named.len() > 2 && named.iter().all(|named| *named), "{text}");
     }
 
     #[test]
