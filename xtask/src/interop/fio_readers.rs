@@ -168,7 +168,8 @@ pub(super) fn check() -> Result<Outcome> {
     faults.extend(live_faults(&fio?, &ours?));
     let [fio, ours] = both(folder.path(), &format!("{LIVE} --minimal"))?
         .map(|said| said.lines().filter(|line| line.starts_with("3;")).count());
-    if fio != ours || ours < 6 {
+    // How many there are depends on how soon a machine lets them begin.
+    if fio.min(ours) < 6 || (fio % 2, ours % 2) != (0, 0) {
         faults.push(format!("fio has {fio} terse lines of status, blkmq {ours}"));
     }
     // dbench and most scripts of the shell.
@@ -228,7 +229,7 @@ fn live(said: &str) -> Result<Vec<Value>> {
     Ok(documents.collect::<std::result::Result<_, _>>()?)
 }
 
-/// Documents of one and the other that differ in number or in the names of jobs, or whose counts fall.
+/// Documents of one and the other that are few or differ in the names of jobs, or whose counts fall.
 fn live_faults(fio: &[Value], ours: &[Value]) -> Vec<String> {
     let mut faults = Vec::new();
     let names = |all: &[Value]| {
@@ -237,7 +238,8 @@ fn live_faults(fio: &[Value], ours: &[Value]) -> Vec<String> {
             jobs.map(|jobs| Vec::from_iter(jobs.iter().map(|job| job["jobname"].clone()))),
         )
     };
-    if names(fio) != names(ours) || ours.len() < 3 {
+    let all = [names(fio), names(ours)].concat();
+    if fio.len().min(ours.len()) < 3 || all.iter().any(|names| *names != all[0]) {
         faults.push(format!("status: fio {:?}, blkmq {:?}", names(fio), names(ours)));
     }
     for (name, all) in [("fio", fio), ("blkmq", ours)] {
