@@ -1,6 +1,6 @@
 //! `blkmq serve`, as a user starts and ends it.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -395,6 +395,30 @@ fn what_differs_from_the_file_is_shown_and_saved_and_a_switch_keeps_its_options(
     assert_eq!(end(child, "-TERM").0, Some(0));
 }
 
+/// Names that TOML has to escape are found in the file again.
+#[test]
+fn settings_of_an_export_with_an_odd_name_are_saved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let file = at("serve.toml");
+    let text = format!(
+        "listen = 'unix:{}'\n[[device]]\nname = 'a'\ndevice = 'memory,size=8'\n\
+         [[export]]\nname = \"q\\\"u\\\\o\\u00e9 [x]#=\" # odd\n[[export]]\nname = 'other'\n",
+        at("data.sock").display()
+    );
+    std::fs::write(&file, &text).expect("the folder is ours");
+    let (child, lines) = serve(&[file.to_str().expect("UTF-8")]);
+    assert!(!lines.is_empty(), "{:?}", ended(child));
+    let control = at("data.sock.control");
+    let name = "q\"u\\o\u{e9} [x]#=";
+    assert_eq!(ctl(&control, &["export", name, "--weight=7"]).2, "");
+    assert_eq!(ctl(&control, &["save"]).2, "");
+    assert_eq!(ctl(&control, &["diff"]).1, "nothing differs\n");
+    let saved = std::fs::read_to_string(&file).expect("it is there");
+    assert_eq!(saved, text.replace("# odd\n", "# odd\nweight = 7\n"));
+    assert_eq!(end(child, "-TERM").0, Some(0));
+}
+
 /// Without a file the command line is the configuration.
 #[test]
 fn without_a_file_what_differs_is_shown_and_not_saved() {
@@ -430,13 +454,21 @@ fn a_reload_renews_certificates_without_a_file_too() {
     );
     let (child, _) = serve(&[&listen, &tls, "--device=null"]);
     let control = at("data.control");
+    // A client that begins no TLS, and leaves as the protocol wants it.
+    let mut plain = UnixStream::connect(at("data")).expect("it listens");
+    plain.read_exact(&mut [0; 18]).expect("it greets");
+    let abort = [&1_u32.to_be_bytes()[..], b"IHAVEOPT", &2_u32.to_be_bytes(), &[0; 4]].concat();
+    plain.write_all(&abort).expect("it reads");
+    plain.read_to_end(&mut Vec::new()).expect("an answer and the end");
     let reloaded = || ctl(&control, &["reload"]).1;
     assert_eq!(reloaded(), "nothing has changed\n");
     renew();
     assert_eq!(reloaded(), "tls-certificates: renewed, for new connections\n");
     std::fs::remove_file(at("server-key.pem")).expect("it is there");
     assert!(reloaded().starts_with("tls-certificates: not changed: "));
-    assert_eq!(end(child, "-TERM").0, Some(0));
+    let (code, log) = end(child, "-TERM");
+    assert!(code == Some(0) && log.contains("the client began no TLS"), "{log}");
+    assert!(log.contains("ERROR reload: tls-certificates: not changed"), "{log}");
 }
 
 #[test]

@@ -600,3 +600,41 @@ fn a_reload_that_waits_for_a_stuck_device_ends_with_the_server() {
     drop(stuck);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
+
+/// A reload that comes while the server ends keeps it from nothing, and the longest path of a socket has a client.
+#[test]
+fn a_reload_during_the_end_keeps_the_server_from_nothing() {
+    let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let socket = at(&"s".repeat(107 - folder.path().as_os_str().len() - 1));
+    assert_eq!(socket.as_os_str().len(), 107);
+    let config = at("serve.toml");
+    let text = format!(
+        "listen = 'unix:{}'\ncontrol = '{}'\n[bounds]\ndrain = '1s'\n[[device]]\nname = 'd'\n\
+         device = '{STUCK}'\nscheduler = 'mq-deadline'\n[[export]]\nname = 'd'\n",
+        socket.display(),
+        at("control").display()
+    );
+    std::fs::write(&config, &text).expect("the folder is ours");
+    let (mut child, lines) = serve(&[&config.display().to_string()]);
+    assert!(!lines.is_empty(), "{:?}", ended(child));
+    let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut stuck = Client(UnixStream::connect(&socket).expect("it listens"));
+    stuck.0.read_exact(&mut [0; 18]).expect("a greeting");
+    let option = [&1_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &[0; 4]];
+    stuck.0.write_all(&option.concat()).expect("it reads");
+    stuck.0.read_exact(&mut [0; 134]).expect("the export");
+    stuck.send(READ, 0);
+    while !ctl(&at("control"), &["stat", "--inflight"]).1.starts_with("       1        0") {}
+    std::fs::write(&config, text.replace("mq-deadline", "kyber")).expect("the folder is ours");
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    for signal in [nix::sys::signal::SIGTERM, nix::sys::signal::SIGHUP] {
+        nix::sys::signal::kill(pid, signal).expect("it is there");
+    }
+    let (code, done, _) = ctl(&at("control"), &["reload"]);
+    assert!(code != Some(0) || done.contains("kyber: not changed"), "{done}");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).expect("text");
+    assert!(!rest.contains("panicked"), "{rest}");
+}

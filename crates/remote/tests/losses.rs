@@ -1,11 +1,11 @@
 //! Connections that are lost: what was not answered is sent again, and nothing is lost or done out of order.
 
 use crate::contents::{BLOCK, open, round_trip, start};
-use crate::fake::{Fake, Plan};
+use crate::fake::{Fake, Plan, SIZE};
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Bytes, IoError};
 use blkmq_engine::Io;
-use blkmq_nbd::TransmissionFlags;
+use blkmq_nbd::{HeaderStyle, TransmissionFlags};
 
 /// Every connection ends in the middle of requests, one of which has been carried out without an answer.
 #[test]
@@ -78,4 +78,83 @@ fn a_server_that_comes_back_with_less_is_not_used() {
         assert!(last.contains(why), "{last}");
         assert_eq!((outages.lost, outages.restored), (1, 1));
     }
+}
+
+/// Regression test: a server that was started anew with less able headers, as after a downgrade, was not used, and all I/Os
+/// failed after `reconnect_delay`. No request needs the headers of before: those in flight are sent
+/// again in the new form.
+#[test]
+fn a_server_that_comes_back_with_other_headers_is_used() {
+    let styles = [HeaderStyle::Extended, HeaderStyle::Simple, HeaderStyle::Structured];
+    let lossy = |n: usize| Plan { most: styles[n % 3], answers: 3 + n % 4, ..Plan::default() };
+    let mut plans = Vec::from_iter((0..30).map(lossy));
+    plans.push(Plan { most: HeaderStyle::Simple, ..Plan::default() });
+    let fake = Fake::start(plans);
+    let device = open(&fake, "");
+    let service = start(&device);
+    let mut client = service.client().expect("a client");
+    for round in 0..3 {
+        round_trip(&mut client, round);
+    }
+    assert_eq!(device.outages().restored, 30);
+}
+
+/// Replies come in the reverse order, and the connection is lost between two of them.
+#[test]
+fn replies_in_reverse_order_before_a_loss_are_not_asked_for_again() {
+    let lossy = |n: usize| Plan { reversed: 4, answers: 4 * (1 + n % 3), ..Plan::default() };
+    let mut plans = Vec::from_iter((0..10).map(lossy));
+    plans.push(Plan::default());
+    let fake = Fake::start(plans);
+    let device = open(&fake, "");
+    let service = start(&device);
+    let mut client = service.client().expect("a client");
+    for round in 0..3 {
+        round_trip(&mut client, round);
+    }
+    assert_eq!(device.outages().given_up, 0);
+}
+
+/// A server whose places are taken closes connections before its greeting, for a while.
+#[test]
+fn a_server_that_has_no_place_for_a_while_is_asked_again() {
+    let refused = Plan { is_refused: true, ..Plan::default() };
+    let lossy = Plan { answers: 5, ..Plan::default() };
+    let fake = Fake::start(vec![lossy, refused.clone(), refused, Plan::default()]);
+    let device = open(&fake, "");
+    let service = start(&device);
+    let mut client = service.client().expect("a client");
+    round_trip(&mut client, 0);
+    let outages = device.outages();
+    assert_eq!((outages.restored, outages.given_up), (1, 0), "{outages:?}");
+}
+
+/// The export is unknown for a while, as where a server reads its configuration late.
+#[test]
+fn a_server_that_does_not_know_its_export_yet_is_asked_again() {
+    let unknown = Plan { is_unknown: true, ..Plan::default() };
+    let lossy = Plan { answers: 5, ..Plan::default() };
+    let fake = Fake::start(vec![lossy, unknown.clone(), unknown, Plan::default()]);
+    let device = open(&fake, "");
+    let service = start(&device);
+    let mut client = service.client().expect("a client");
+    round_trip(&mut client, 0);
+    let outages = device.outages();
+    assert_eq!((outages.restored, outages.given_up), (1, 0), "{outages:?}");
+}
+
+/// A larger export is the old one and more: it is used, and keeps the size that it had for clients.
+#[test]
+fn a_server_that_comes_back_with_more_is_used() {
+    let lossy = Plan { answers: 5, ..Plan::default() };
+    let larger = Plan { size: 2 * SIZE as u64, ..Plan::default() };
+    let fake = Fake::start(vec![lossy, larger]);
+    let device = open(&fake, "");
+    let service = start(&device);
+    let mut client = service.client().expect("a client");
+    for round in 0..2 {
+        round_trip(&mut client, round);
+    }
+    let outages = device.outages();
+    assert_eq!((outages.lost, outages.restored), (1, 1), "{outages:?}");
 }

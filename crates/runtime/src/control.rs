@@ -121,10 +121,11 @@ pub(crate) fn finish_while<P: Send + 'static>(
 ) -> Result<(), ChangeError> {
     let mut patience = Patience::new(clock);
     while !change.step(clock.now()) {
+        patience.wait();
+        // Before the next step, which may find that nothing is in the way any more.
         if change.waits_for_io() && !goes_on() {
             return Err(ChangeError::Busy);
         }
-        patience.wait();
     }
     change.outcome()
 }

@@ -2,12 +2,14 @@
 
 use crate::client::Client;
 use crate::rig::{Rig, serve_on};
+use crate::until::until;
 use blkmq_nbd::server::{Config, Handshake, Next};
 use blkmq_nbd::{
     BlockSizes, Command, CommandFlags, ErrorCode, ExportInfo, Exports, HeaderStyle,
     TransmissionFlags as Flags,
 };
-use blkmq_server::{Bounds, Export};
+use blkmq_server::control::{Answer, ExportSettings, Request};
+use blkmq_server::{Bounds, Export, Format, Region};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -334,4 +336,152 @@ fn a_file_of_the_largest_size_keeps_trim_and_fast_zeroes() {
     let mut client = rig.client("disk");
     assert_eq!(client.call(Command::Trim, NONE, most - 4096, 4096, &[]), Ok(vec![]));
     assert_eq!(client.read(0, 4096), Ok(vec![0x5a; 4096]), "the trial left it alone");
+}
+
+/// The end of a file is told of for each request, and not for each export.
+#[test]
+fn an_export_in_front_of_a_new_end_goes_on_beside_one_behind_it() {
+    let image = Image::new(4);
+    let test = "an_export_in_front_of_a_new_end";
+    if image.serve(test, "").is_none() {
+        return;
+    }
+    let region = |offset: u64| Some(Region { offset, size: Some(2 * MIB) });
+    let exports = [
+        Export { region: region(0), ..Export::new("front", 0) },
+        Export { region: region(2 * MIB), ..Export::new("behind", 0) },
+    ];
+    let rig = serve_on(&format!("uring:{}", image.path.display()), &exports, Bounds::default());
+    let (mut front, mut behind) = (rig.client("front"), rig.client("behind"));
+    image.file().set_len(2 * MIB).expect("it can be cut");
+    for _ in 0..3 {
+        assert!(front.read(0, 2 * MIB).is_ok_and(|data| data == vec![0x5a; 2 << 20]));
+        assert_eq!(change(&mut front, MIB).map(|answer| answer.is_ok()), [true; 3]);
+        front.write(MIB, &[0x5a; 64 << 10]).expect("it is in front");
+        assert_eq!(behind.read(0, 4096), Err(ErrorCode::Io));
+        assert_eq!(change(&mut behind, 0).map(|answer| answer.is_ok()), [false; 3]);
+    }
+    assert_eq!(image.len(), 2 * MIB);
+}
+
+/// A file may end within a sector: its first bytes are there, and the sector is not.
+#[test]
+fn a_sector_that_a_crooked_end_divides_fails() {
+    let image = Image::new(2);
+    let Some(rig) = image.serve("a_sector_that_a_crooked_end_divides", "") else { return };
+    image.file().set_len(MIB + 100).expect("it can be cut");
+    for style in STYLES {
+        let mut client = Client::connect_in(&rig.socket, "disk", style);
+        assert_eq!(client.read(MIB - 512, 512), Ok(vec![0x5a; 512]), "{style:?}");
+        for length in [512, 4096, 64 << 10] {
+            assert_eq!(client.read(MIB, length), Err(ErrorCode::Io), "{style:?}: {length}");
+        }
+        assert_eq!(change(&mut client, MIB).map(|answer| answer.is_ok()), [false; 3], "{style:?}");
+    }
+    assert_eq!(image.len(), MIB + 100);
+}
+
+/// A file that is cut to nothing has no data to flush, and one that is long again is served on the same connection.
+#[test]
+fn a_file_that_is_cut_to_nothing_and_grows_back_is_served_on_the_same_connection() {
+    let image = Image::new(2);
+    let Some(rig) = image.serve("a_file_that_is_cut_to_nothing", "") else { return };
+    let mut client = rig.client("disk");
+    for _ in 0..3 {
+        image.file().set_len(0).expect("it can be cut");
+        assert_eq!(client.read(0, 512), Err(ErrorCode::Io));
+        assert_eq!(client.read(0, MIB), Err(ErrorCode::Io));
+        assert_eq!(client.call(Command::Flush, NONE, 0, 0, &[]), Ok(vec![]));
+        image.file().set_len(2 * MIB).expect("it can grow");
+        assert_eq!(client.read(MIB, MIB), Ok(vec![0; 1 << 20]));
+        assert_eq!(client.write(MIB, &[9; 4096]), Ok(vec![]));
+        assert_eq!(client.read(MIB, 4096), Ok(vec![9; 4096]));
+    }
+}
+
+/// A file that another one replaces by name is served as it was, and no write goes into the other one.
+#[test]
+fn a_file_that_is_replaced_is_served_as_it_was() {
+    let image = Image::new(1);
+    let Some(rig) = image.serve("a_file_that_is_replaced", "") else { return };
+    let other = image.path.with_extension("new");
+    std::fs::write(&other, vec![0xee; 1 << 20]).expect("there is room");
+    std::fs::rename(&other, &image.path).expect("the folder is ours");
+    for _ in 0..2 {
+        // Of a connection from before, and of one that comes behind it.
+        let mut client = rig.client("disk");
+        assert_eq!(client.read(8192, 4096), Ok(vec![0x5a; 4096]));
+        assert_eq!(client.write(0, &[7; 4096]), Ok(vec![]));
+        assert_eq!(client.read(0, 4096), Ok(vec![7; 4096]));
+    }
+    assert_eq!(std::fs::read(&image.path).expect("it is there"), vec![0xee; 1 << 20]);
+}
+
+/// A full file system is no fault of the connection: reads, and writes of blocks that have room, go on.
+#[test]
+fn a_connection_goes_on_where_its_device_is_full() {
+    let device = "faults,write_error=1,errno=28,space=3:memory,size=4";
+    let rig = serve_on(device, &[Export::new("disk", 0)], Bounds::default());
+    for style in STYLES {
+        let mut client = Client::connect_in(&rig.socket, "disk", style);
+        let answers: Vec<_> = (0..20).map(|n| client.write(n * 8192, &[7; 4096])).collect();
+        let full = answers.iter().filter(|answer| **answer == Err(ErrorCode::NoSpace)).count();
+        let done = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert!(full + done == 20 && full > 0, "{style:?}: {answers:?}");
+        assert_eq!(client.read(0, 4096).map(|data| data.len()), Ok(4096), "{style:?}");
+        assert_eq!(client.call(Command::Flush, NONE, 0, 0, &[]), Ok(vec![]), "{style:?}");
+    }
+    rig.check_at_rest();
+}
+
+/// Names as other servers and orchestrators make them, and the longest one.
+#[test]
+fn names_of_any_text_are_listed_served_and_changed() {
+    let names = [
+        "nbd:unix:/run/disk.sock:exportname=a b?c{d}#%2F".to_owned(),
+        "\u{e9}\u{4e2d}\u{1f4be}\"'\\$(reboot)`".to_owned(),
+        " ".to_owned(),
+        "..".to_owned(),
+        "n".repeat(4096),
+    ];
+    let exports = Vec::from_iter(names.iter().map(|name| Export::new(name, 0)));
+    let rig = serve_on("memory,size=4", &exports, Bounds::default());
+    let handle = rig.server.handle();
+    for name in &names {
+        let mut client = rig.client(name);
+        assert_eq!(client.read(0, 512), Ok(vec![0; 512]), "{name}");
+        let settings = ExportSettings { weight: Some(7), ..ExportSettings::default() };
+        let change = Request::Export { name: name.clone(), settings };
+        assert!(matches!(handle.ask(change), Answer::Done(_)), "{name}");
+    }
+    let Answer::List { exports, .. } = handle.ask(Request::List) else { panic!("no list") };
+    assert!(exports.iter().all(|export| export.weight == 7), "{exports:?}");
+    assert!(handle.metrics(Format::OpenMetrics).is_ok_and(|text| text.ends_with("# EOF\n")));
+}
+
+/// Exports that come and go beside a client leave no group behind, however often.
+#[test]
+fn exports_that_come_and_go_leave_no_group() {
+    let rig = serve_on("memory,size=4", &[Export::new("disk", 0)], Bounds::default());
+    let mut client = rig.client("disk");
+    let handle = rig.server.handle();
+    let groups = || rig.server.disks()[0].service().queue().plan().groups.iter().count();
+    let before = groups();
+    for round in 0..20 {
+        for n in 0..50 {
+            handle.add_export(&Export::new(&format!("e{n}"), 0)).expect("its name is free");
+        }
+        let mut guest = rig.client("e7");
+        assert_eq!(guest.read(0, 512), Ok(vec![0; 512]), "round {round}");
+        for n in 0..50 {
+            assert!(handle.remove_export(&format!("e{n}")));
+        }
+        assert_eq!(guest.read(0, 512), Err(ErrorCode::Shutdown), "round {round}");
+        drop(guest);
+        // Until its connection is closed, the name is taken.
+        until(|| handle.add_export(&Export::new("e7", 0)).is_ok());
+        assert!(handle.remove_export("e7"));
+        assert_eq!(client.read(0, 512), Ok(vec![0; 512]), "round {round}");
+    }
+    until(|| groups() == before);
 }

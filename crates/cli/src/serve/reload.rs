@@ -119,11 +119,13 @@ impl Reloader {
         let new = config::read(path).map_err(|faults| faults.join("\n"))?;
         let before = self.chosen();
         let changes = changes(&current, &new);
+        let old = current.clone();
         adopt(&mut current, &new, &changes);
         for (disk, choice) in self.server.disks().iter().zip(&current.disks) {
             disk.configure(choice.scheduler.configured());
         }
-        let lines = changes.into_iter().map(|change| self.carry_out(change, &mut current, goes_on));
+        let lines =
+            changes.into_iter().map(|change| self.carry_out(change, (&old, &mut current), goes_on));
         let mut lines: Vec<String> = lines.collect();
         lines.extend(self.choose_again(&before, goes_on));
         lines.extend(new.tls.and_then(|folder| self.renew(&mut current, folder)));
@@ -169,10 +171,16 @@ impl Reloader {
         }
     }
 
-    fn carry_out(&self, change: Change, current: &mut Wanted, goes_on: GoesOn<'_>) -> String {
+    /// A change that is refused leaves the setting of `old`, so that the next reload tries again.
+    fn carry_out(
+        &self,
+        change: Change,
+        (old, current): (&Wanted, &mut Wanted),
+        goes_on: GoesOn<'_>,
+    ) -> String {
         let asked = |what: String, request| match self.server.ask_while(request, goes_on) {
-            Answer::Refused(why) => format!("{what}: not changed: {why}"),
-            _ => what,
+            Answer::Refused(why) => Err(format!("{what}: not changed: {why}")),
+            _ => Ok(what),
         };
         match change {
             Change::Restart(what) => format!("{what}: after a restart"),
@@ -182,12 +190,14 @@ impl Reloader {
             },
             Change::Attribute { device, path, value } => {
                 let what = format!("device {device}: {path}={value}");
-                asked(what, Request::Set { device, path, value })
+                asked(what, Request::Set { device, path, value }).unwrap_or_else(|line| {
+                    current.disks[device - 1].clone_from(&old.disks[device - 1]);
+                    line
+                })
             }
             Change::Add(export) => match self.server.add_export_while(&export, goes_on) {
                 Ok(()) => format!("export '{}': added", export.name),
                 Err(why) => {
-                    // The next reload tries again.
                     current.exports.retain(|it| it.name != export.name);
                     format!("export '{}': not added: {why}", export.name)
                 }
@@ -202,7 +212,16 @@ impl Reloader {
                 let max = settings.max.as_ref().map(|max| format!(" {max}"));
                 let promise = settings.promise.as_ref().map(|promise| format!(" {promise}"));
                 let said = [weight, max, promise].map(Option::unwrap_or_default).concat();
-                asked(format!("export '{name}':{said}"), Request::Export { name, settings })
+                let what = format!("export '{name}':{said}");
+                let request = Request::Export { name: name.clone(), settings };
+                asked(what, request).unwrap_or_else(|line| {
+                    let before = old.exports.iter().find(|it| it.name == name);
+                    let now = current.exports.iter_mut().find(|it| it.name == name);
+                    if let (Some(before), Some(now)) = (before, now) {
+                        now.clone_from(before);
+                    }
+                    line
+                })
             }
         }
     }

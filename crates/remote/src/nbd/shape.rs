@@ -87,7 +87,6 @@ pub(crate) fn check_same(before: &Agreed, now: &Agreed) -> Result<(), OpenError>
     let blocks = |details: &blkmq_nbd::client::Details| details.blocks.unwrap_or_default();
     let lost = [
         (new.size < old.size, "is smaller"),
-        (now.style < before.style, "has less able headers"),
         (!keeps_flags(old.flags, new.flags), "can do less"),
         (blocks(new).min() > blocks(old).min(), "has longer blocks"),
         (blocks(new).max_payload() < blocks(old).max_payload(), "takes less in a request"),

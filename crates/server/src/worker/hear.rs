@@ -284,6 +284,12 @@ impl Worker {
             // Bytes behind the option are dropped: an attacker on the way may have put them there.
             Next::StartTls => connection.begins_tls = true,
             Next::Close(Closing::Aborted) => {
+                if self.shared.tls.is_some() && !connection.stream.has_tls() {
+                    let peer = connection.guest.name();
+                    self.faults.log(self.clock.now(), |before| {
+                        tracing::info!(before, peer, "a handshake ended: the client began no TLS");
+                    });
+                }
                 tracing::debug!("{}", Closing::Aborted);
                 connection.is_over = true;
             }
