@@ -21,7 +21,7 @@ reachable!(ITEMS:
     // Services and clients.
     Config, ConfigError, Service, ServiceError, Client, Batch, Blocking, CallError, Canceller, Clock, Waiting,
     PumpMode, Placement, Reactor, ReactorError, Handle, Submitted, Answer, NotTaken, SubmitError,
-    SubmitErrorKind, Unavailable, NoSubmitterLeft, Permit, Reserving,
+    SubmitErrorKind, Unavailable, ClientError, NoSubmitterLeft, Permit, Reserving,
     // A running queue.
     Queue, QueueStats, Plan, Change, ChangeError, EditError, Freeze, Quiesce, Access, NoMerges,
     Event, Observer, Stall, Resumed, Outstanding, Place, Trace, TraceError, TraceEvent, TraceWhat,

@@ -98,7 +98,9 @@ pub use compare::{
 #[cfg(target_os = "linux")]
 pub use dispatch::device::Berth;
 pub use dispatch::{
-    device::{Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished},
+    device::{
+        Another, Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished,
+    },
     inflight::Inflight,
     pump_mode::PumpMode,
     verdict::Verdict,
@@ -116,7 +118,8 @@ pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{
     auto::{AUTO, AutoChoice, AutoReason, PolicyChoice},
     bounds::{
-        MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES, MIN_NR_REQUESTS,
+        DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
+        MIN_NR_REQUESTS,
     },
     change::{Change, ChangeError, EditError, Freeze, Quiesce},
     config::Config,

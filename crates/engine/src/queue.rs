@@ -53,7 +53,7 @@ impl fmt::Display for NoSubmitterLeft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "all {} submitters of the queue are registered; build it for more",
+            "all {} submitters of the queue are registered; Config::submitters says how many there may be",
             self.submitters
         )
     }

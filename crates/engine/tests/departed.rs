@@ -69,6 +69,15 @@ fn the_counters_add_up_without_a_submitter() {
 }
 
 #[test]
+#[should_panic(expected = "the submitter has a lane")]
+fn a_lane_is_not_put_in_the_place_of_another() {
+    let [(one, _), (mut other, _)] = [config(shape(1, 4)), config(shape(1, 4))];
+    let queue = Queue::new(one).expect("valid");
+    let mut sub = queue.submitter().expect("the place is free");
+    sub.install_lane(other.queues.pop().expect("one"));
+}
+
+#[test]
 fn what_was_not_flushed_is_not_done() {
     let (config, device) = config(shape(1, 4));
     let queue = Queue::new(Config { submitters: 1, ..config }).expect("valid");

@@ -9,7 +9,8 @@ use crate::seat::Seat;
 use crate::stall::Stalls;
 use crate::waiting::{AWAKE_FOR, Looks, Pause, Waiting};
 use blkmq_core::{Instant, Nanos, Payload, SubmitterId};
-use blkmq_engine::{Awaited, Completion, Io, Refused, Submitter};
+use blkmq_engine::{Awaited, Completion, Io, NoSubmitterLeft, Refused, Submitter};
+use std::fmt;
 use std::sync::Arc;
 
 mod blocking;
@@ -77,6 +78,35 @@ pub struct Client<P> {
     kept: Kept<P>,
     /// Pump threads, without which its I/Os would make no progress, if there are any.
     _pumps: Option<Arc<PumpThreads>>,
+}
+
+/// Why a service has no client left.
+#[derive(Debug)]
+pub enum ClientError {
+    /// As many clients and reactors as the queue was built for are there; [`Config::submitters`](blkmq_engine::Config::submitters) says how many that are.
+    NoSubmitterLeft(NoSubmitterLeft),
+    /// The descriptors that the client sleeps on, or its lane to the device, could not be made.
+    Descriptor(std::io::Error),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSubmitterLeft(e) => e.fmt(f),
+            Self::Descriptor(e) => {
+                write!(f, "no descriptors for a client (ulimit -n says how many there may be): {e}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoSubmitterLeft(e) => Some(e),
+            Self::Descriptor(e) => Some(e),
+        }
+    }
 }
 
 impl<P: Payload> Client<P> {

@@ -1,4 +1,5 @@
-//! The bells of a queue: one for each submitter and one for each pump, and the engine's view of them.
+//! The bells of a queue: one for each submitter and one for each pump, and the engine's view of them. The bell of a
+//! submitter is made when a client first has its number.
 
 use crate::Clock;
 use crate::bell::Bell;
@@ -6,15 +7,15 @@ use crate::bell::Bell;
 use crate::bell::DeviceFds;
 use crate::port::available_cpus;
 use crate::post::Post;
-use blkmq_core::{HwQueue, SubmitterId};
-use blkmq_engine::{Config, Host, PumpMode};
+use blkmq_core::{HwQueue, Payload, SubmitterId};
+use blkmq_engine::{Another, Config, DeviceQueue, Host, PumpMode, Submitter};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The bells of one queue's threads, and the devices that some of them watch while they sleep.
 pub(crate) struct Threads {
-    submitters: Box<[Bell]>,
+    submitters: Box<[OnceLock<Arc<Bell>>]>,
     pumps: Box<[Bell]>,
     pump_mode: PumpMode,
     /// Which of the clients that sleep watch the devices.
@@ -26,35 +27,66 @@ pub(crate) struct Threads {
 impl Threads {
     /// For the queue that `config` describes; duplicates the descriptors of its device queues.
     pub(crate) fn new<P>(config: &Config<P>) -> io::Result<Arc<Self>> {
-        let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
-        let post = Post::new(submitters, available_cpus());
         #[cfg(target_os = "linux")]
-        {
-            let devices = DeviceFds::of(&config.queues)?;
-            if config.pump == PumpMode::Owner {
-                let berths = config.queues.iter().filter_map(|queue| queue.berth());
-                let submitters = berths.map(|it| it.map(Bell::Berth)).collect::<io::Result<_>>()?;
-                let pumps = Box::default();
-                return Ok(Arc::new(Self {
-                    submitters,
-                    pumps,
-                    pump_mode: config.pump,
-                    post,
-                    devices,
-                }));
-            }
-            let new: fn() -> io::Result<Bell> =
-                if devices.is_empty() { || Ok(Bell::thread()) } else { Bell::event };
-            let bells = |n: u16| (0..n).map(|_| new()).collect::<io::Result<_>>();
-            let (submitters, pumps) = (bells(submitters)?, bells(hw_queues)?);
-            Ok(Arc::new(Self { submitters, pumps, pump_mode: config.pump, post, devices }))
-        }
+        let devices = DeviceFds::of(&config.queues)?;
+        #[cfg(target_os = "linux")]
+        let new = if devices.is_empty() { || Ok(Bell::thread()) } else { Bell::event };
         #[cfg(not(target_os = "linux"))]
-        {
-            let bells = |n: u16| (0..n).map(|_| Bell::thread()).collect();
-            let (submitters, pumps) = (bells(submitters), bells(hw_queues));
-            Ok(Arc::new(Self { submitters, pumps, pump_mode: config.pump, post }))
+        let new = || Ok(Bell::thread());
+        let pumps = match config.pump {
+            PumpMode::Inline | PumpMode::Thread => config.device.hw_queues,
+            PumpMode::Owner => 0,
+        };
+        let threads = Self {
+            submitters: (0..config.submitters).map(|_| OnceLock::new()).collect(),
+            pumps: (0..pumps).map(|_| new()).collect::<io::Result<_>>()?,
+            pump_mode: config.pump,
+            post: Post::new(config.submitters, available_cpus()),
+            #[cfg(target_os = "linux")]
+            devices,
+        };
+        #[cfg(target_os = "linux")]
+        if config.pump == PumpMode::Owner {
+            for (id, queue) in (0..).map(SubmitterId).zip(&config.queues) {
+                threads.set_berth(id, &**queue)?;
+            }
         }
+        Ok(Arc::new(threads))
+    }
+
+    /// Makes what the submitter sleeps on, unless it is there: the bell, and with it the lane to the device that `another`
+    /// makes, if submitters have lanes.
+    pub(crate) fn prepare<P: Payload>(
+        &self,
+        submitter: &mut Submitter<P>,
+        another: Option<&Another<P>>,
+    ) -> io::Result<()> {
+        let place = &self.submitters[usize::from(submitter.id().0)];
+        if place.get().is_some() {
+            return Ok(());
+        }
+        #[cfg(target_os = "linux")]
+        if self.pump_mode == PumpMode::Owner {
+            let another = another.expect("a queue with lanes has been given all, or can make them");
+            let lane = another()?;
+            self.set_berth(submitter.id(), &*lane)?;
+            submitter.install_lane(lane);
+            return Ok(());
+        }
+        let _ = another;
+        #[cfg(target_os = "linux")]
+        let bell = if self.devices.is_empty() { Bell::thread() } else { Bell::event()? };
+        #[cfg(not(target_os = "linux"))]
+        let bell = Bell::thread();
+        place.get_or_init(|| Arc::new(bell));
+        Ok(())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn set_berth<P>(&self, id: SubmitterId, lane: &dyn DeviceQueue<P>) -> io::Result<()> {
+        let berth = lane.berth().expect("a device with lanes has places to sleep on")?;
+        self.submitters[usize::from(id.0)].get_or_init(|| Arc::new(Bell::Berth(berth)));
+        Ok(())
     }
 
     /// The number of threads that only pump hardware queues.
@@ -83,8 +115,9 @@ impl Threads {
         }
     }
 
-    pub(crate) fn submitter(&self, id: SubmitterId) -> &Bell {
-        &self.submitters[usize::from(id.0)]
+    /// The bell of a submitter that has been [prepared](Self::prepare).
+    pub(crate) fn submitter(&self, id: SubmitterId) -> &Arc<Bell> {
+        self.submitters[usize::from(id.0)].get().expect("a client has a bell")
     }
 
     pub(crate) fn pump(&self, hw: HwQueue) -> &Bell {
@@ -93,7 +126,10 @@ impl Threads {
 
     /// Wakes the thread that waits as this submitter, or makes it return at once when it parks next.
     pub(crate) fn wake_submitter(&self, id: SubmitterId) {
-        self.submitters[usize::from(id.0)].ring();
+        // No thread waits as one that has no bell.
+        if let Some(bell) = self.submitters[usize::from(id.0)].get() {
+            bell.ring();
+        }
     }
 
     pub(crate) fn wake_all_pumps(&self) {

@@ -60,7 +60,7 @@ mod watching;
 
 #[cfg(target_os = "linux")]
 pub use client::outside::{Sleep, wait_any};
-pub use client::{Batch, Blocking, CallError, Canceller, Client};
+pub use client::{Batch, Blocking, CallError, Canceller, Client, ClientError};
 pub use clock::{Clock, wall_clock_millis};
 pub use group::{GroupGuard, GroupOptions};
 pub use placement::{Placement, available_cpus, numa_nodes};

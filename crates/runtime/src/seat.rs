@@ -28,9 +28,8 @@ pub(crate) struct Seat {
     all: Option<OwnedFd>,
 }
 
-#[derive(Clone, Copy, Debug)]
 enum Who {
-    Submitter(SubmitterId),
+    Submitter(SubmitterId, Arc<Bell>),
     Pump(HwQueue),
 }
 
@@ -39,7 +38,7 @@ impl Seat {
     pub(crate) fn submitter(threads: &Arc<Threads>, id: SubmitterId) -> Self {
         Self {
             threads: Arc::clone(threads),
-            who: Who::Submitter(id),
+            who: Who::Submitter(id, Arc::clone(threads.submitter(id))),
             watches: threads.watched_by_submitters(),
             duty: false,
             #[cfg(target_os = "linux")]
@@ -71,9 +70,9 @@ impl Seat {
     }
 
     fn bell(&self) -> &Bell {
-        match self.who {
-            Who::Submitter(id) => self.threads.submitter(id),
-            Who::Pump(hw) => self.threads.pump(hw),
+        match &self.who {
+            Who::Submitter(_, bell) => bell,
+            Who::Pump(hw) => self.threads.pump(*hw),
         }
     }
 
@@ -90,12 +89,12 @@ impl Seat {
         }
         let watches = self.watches.clone();
         match self.who {
-            Who::Submitter(id) if !watches.is_empty() && self.threads.watch_devices() => {
+            Who::Submitter(id, _) if !watches.is_empty() && self.threads.watch_devices() => {
                 let place = self.threads.post.lie_down(id);
                 self.sleep(if place == Place::Watching { watches } else { 0..0 }, left);
                 self.duty = self.threads.post.get_up(id, place);
             }
-            Who::Submitter(_) | Who::Pump(_) => {
+            Who::Submitter(..) | Who::Pump(_) => {
                 self.sleep(watches, left);
             }
         }
@@ -199,6 +198,6 @@ impl Drop for Seat {
 
 impl fmt::Debug for Seat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seat").field("who", &self.who).finish_non_exhaustive()
+        f.debug_struct("Seat").finish_non_exhaustive()
     }
 }

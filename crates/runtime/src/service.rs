@@ -5,9 +5,11 @@ use crate::port::available_cpus;
 use crate::pump_thread::PumpThreads;
 use crate::reactor::Launch;
 use crate::stall::{Observer, Settings, Stalls};
-use crate::{Blocking, Client, Clock, Placement, Reactor, ReactorError, Waiting};
+use crate::{Blocking, Client, ClientError, Clock, Placement, Reactor, ReactorError, Waiting};
 use blkmq_core::{Nanos, Payload};
-use blkmq_engine::{Config, ConfigError, NoSubmitterLeft, PumpMode, Queue, QueueStats, Submitter};
+use blkmq_engine::{
+    Another, Config, ConfigError, DEFAULT_SUBMITTERS, PumpMode, Queue, QueueStats, Submitter,
+};
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,6 +25,8 @@ pub struct Service<P> {
     stalls: Settings,
     submitters: u16,
     threads: Arc<Threads>,
+    /// Makes the lanes of further submitters, if they have some.
+    another: Option<Another<P>>,
 }
 
 impl<P> fmt::Debug for Service<P> {
@@ -78,13 +82,14 @@ impl<P: Payload> Service<P> {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_placed(config: Config<P>, placement: Placement) -> Result<Self, ServiceError> {
-        let mut config = config.own_lanes().map_err(ServiceError::Bell)?;
+        let mut config = config.own_lanes();
         let (submitters, hw_queues) = (config.submitters, config.device.hw_queues);
         // Before the queue takes the device queues: duplicates their descriptors.
         let threads = Threads::new(&config).map_err(ServiceError::Bell)?;
         let clock = Clock::start();
         config.host = Box::new(ThreadHost { threads: Arc::clone(&threads), clock });
         let pump = config.pump;
+        let another = config.queues.first().and_then(|queue| queue.another());
         let queue = Queue::new(config).map_err(ServiceError::Config)?;
         let pumps = match pump {
             PumpMode::Inline | PumpMode::Owner => None,
@@ -102,6 +107,7 @@ impl<P: Payload> Service<P> {
             stalls: Settings::default(),
             submitters,
             threads,
+            another,
         })
     }
 
@@ -145,11 +151,12 @@ impl<P: Payload> Service<P> {
         self.queue.stats()
     }
 
-    /// A client, for any thread. A client that was dropped with I/Os in flight still counts until those are done.
+    /// A client, for any thread: one for each, up to [`Config::submitters`], reactors among them. A client that was dropped
+    /// with I/Os in flight still counts until those are done.
     ///
     /// # Errors
-    /// If the queue was built for fewer.
-    pub fn client(&self) -> Result<Client<P>, NoSubmitterLeft> {
+    /// If there are as many, or the system has no descriptors or memory for it.
+    pub fn client(&self) -> Result<Client<P>, ClientError> {
         let submitter = self.submitter()?;
         let (pumps, stalls) = (self.pumps.clone(), self.stalls());
         Ok(Client::new(submitter, self.clock, self.waiting(0), &self.threads, pumps, stalls))
@@ -161,15 +168,19 @@ impl<P: Payload> Service<P> {
         self.queue.is_poisoned()
     }
 
-    fn submitter(&self) -> Result<Submitter<P>, NoSubmitterLeft> {
-        self.queue.submitter().or_else(|none_left| {
+    fn submitter(&self) -> Result<Submitter<P>, ClientError> {
+        let submitter = self.queue.submitter().or_else(|none_left| {
             if !self.queue.has_departed() {
                 return Err(none_left);
             }
             // Without other clients, no thread has checked whether the I/Os of dropped clients are done.
             self.queue.poll(self.clock.now());
             self.queue.submitter()
-        })
+        });
+        let mut submitter = submitter.map_err(ClientError::NoSubmitterLeft)?;
+        let prepared = self.threads.prepare(&mut submitter, self.another.as_ref());
+        prepared.map_err(ClientError::Descriptor)?;
+        Ok(submitter)
     }
 
     /// How a client waits, with `others` threads beside those of the queue.
@@ -179,7 +190,12 @@ impl<P: Payload> Service<P> {
                 return Waiting::on_device();
             }
             let (pumps, cpus) = (self.threads.pump_threads(), available_cpus());
-            let threads = self.submitters.saturating_add(others).saturating_add(pumps);
+            let clients = match self.submitters {
+                // The number says nothing of this program: no more threads than CPUs are assumed.
+                DEFAULT_SUBMITTERS => cpus.saturating_sub(others.saturating_add(pumps)).max(1),
+                told => told,
+            };
+            let threads = clients.saturating_add(others).saturating_add(pumps);
             match pumps {
                 0 => Waiting::for_threads(threads, cpus),
                 _ => Waiting::on_pump_threads(threads, cpus),
@@ -191,15 +207,15 @@ impl<P: Payload> Service<P> {
     /// A blocking client, for any thread.
     ///
     /// # Errors
-    /// If the queue was built for fewer.
-    pub fn blocking(&self) -> Result<Blocking<P>, NoSubmitterLeft> {
+    /// As for [`client`](Self::client).
+    pub fn blocking(&self) -> Result<Blocking<P>, ClientError> {
         self.client().map(Blocking::new)
     }
 
     /// A client with a thread of its own, for callbacks and futures from any number of threads.
     ///
     /// # Errors
-    /// If the queue was built for fewer submitters, or the thread cannot be started.
+    /// As for [`client`](Self::client), and if the thread cannot be started.
     pub fn reactor(&self) -> Result<Reactor<P>, ReactorError> {
         self.launch().and_then(Reactor::start)
     }
@@ -209,7 +225,8 @@ impl<P: Payload> Service<P> {
     /// that submits it, which also finds its completion, as long as the runtime does not move the tasks; the runtime waits
     /// for the device as it waits for sockets (decision 0029). O(workers).
     ///
-    /// So a queue needs [`Config::submitters`] for the workers and for each further client. Devices in real time with
+    /// So where there are more workers than [`DEFAULT_SUBMITTERS`], or further clients beside as many, a queue needs
+    /// [`Config::submitters`] for all of them. Devices in real time with
     /// nothing to watch, such as `null`, are served by the runtime's timers, which may be late by a millisecond.
     ///
     /// # Errors
@@ -228,7 +245,7 @@ impl<P: Payload> Service<P> {
     /// The parts of a reactor.
     fn launch(&self) -> Result<Launch<P>, ReactorError> {
         Ok(Launch {
-            submitter: self.submitter().map_err(ReactorError::NoSubmitterLeft)?,
+            submitter: self.submitter()?,
             clock: self.clock,
             // The threads that call it need CPUs as well, and answers are of no use before those threads run.
             waiting: self.waiting(1),

@@ -3,7 +3,8 @@
 use crate::common;
 
 use blkmq_core::{Buffer, Bytes, IoError, Sectors};
-use blkmq_engine::Refusal;
+use blkmq_engine::{Config, DEFAULT_SUBMITTERS, Refusal};
+use blkmq_runtime::ClientError;
 use common::{PUMPS, gate, null, read, until};
 use std::thread;
 
@@ -44,6 +45,34 @@ fn what_fills_no_whole_sectors_is_refused() {
     let mut client = service.blocking().unwrap();
     let refused = client.read(Bytes(0), 1).unwrap_err().into_refused().unwrap();
     assert_eq!(refused.why, Refusal::Misaligned { block: 512 });
+}
+
+/// Regression test: a queue was built for a single client unless it was told otherwise, so that the second thread of a
+/// program had an error. The last error names the setting.
+#[test]
+fn threads_get_clients_up_to_the_default_number() {
+    for pump in PUMPS {
+        let service = null::<u64>("null,irqmode=1", |config| {
+            (config.pump, config.submitters) = (pump, DEFAULT_SUBMITTERS);
+        });
+        let client = |_| service.blocking().expect("as many as by default");
+        let clients = Vec::from_iter((0..DEFAULT_SUBMITTERS).map(client));
+        let none_left = service.client().map(drop).expect_err("one too many");
+        assert!(matches!(none_left, ClientError::NoSubmitterLeft(_)));
+        assert!(none_left.to_string().contains("Config::submitters"), "{none_left}");
+        thread::scope(|scope| {
+            for mut client in clients {
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        assert!(client.call(read(8)).is_ok_and(|(result, _)| result.is_ok()));
+                    }
+                });
+            }
+        });
+        assert!(service.client().is_ok(), "their places are free again");
+    }
+    let config = Config::<u64>::new(gate::<u64>(1, PUMPS[0]).0.queue().plan().device, Vec::new());
+    assert_eq!(config.submitters, DEFAULT_SUBMITTERS);
 }
 
 #[test]

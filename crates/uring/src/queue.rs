@@ -18,7 +18,7 @@ use blkmq_buf::BufferPool;
 use blkmq_buf::IoBuf;
 use blkmq_core::{Instant, IoError, IoResult, Nanos, SECTOR_SIZE, Tag};
 use blkmq_engine::{
-    Berth, BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict,
+    Another, Berth, BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -316,11 +316,14 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         Some(self.ring.fd())
     }
 
-    /// A queue with a ring of its own, unless the number of hardware queues was given.
-    fn another(&self) -> Option<io::Result<Box<dyn DeviceQueue<P>>>> {
+    /// Queues with a ring of their own, unless the number of hardware queues was given.
+    fn another(&self) -> Option<Another<P>> {
         self.place.as_ref()?;
-        let another = Self::new(Arc::clone(&self.origin));
-        Some(another.map(|queue| Box::new(queue) as _).map_err(io::Error::from))
+        let origin = Arc::clone(&self.origin);
+        Some(Box::new(move || {
+            let another = Self::new(Arc::clone(&origin));
+            another.map(|queue| Box::new(queue) as _).map_err(io::Error::from)
+        }))
     }
 
     fn berth(&self) -> Option<io::Result<Box<dyn Berth>>> {

@@ -5,7 +5,7 @@
 use crate::common::{BLOCK, TempFile, fill, io, is_filled};
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, Nanos, Op};
-use blkmq_engine::{BlockDevice, Config};
+use blkmq_engine::{BlockDevice, Config, DEFAULT_SUBMITTERS};
 use blkmq_runtime::{Client, Service, Sleep};
 use blkmq_sched::{Factory, deadline, none};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,6 +30,33 @@ fn owners(
     let service = Service::start(config).expect("small rings");
     assert_eq!(service.attribute("blkmq/pump").as_deref(), Ok("owner"));
     Some((file, service))
+}
+
+/// Regression test: all rings were made with the queue, so that a queue was for one client unless it was told otherwise. The
+/// lane of a client is made with the client, while others have I/Os in flight, and stays for the next client.
+#[test]
+fn a_lane_is_made_when_its_client_comes() {
+    let Some((_file, service)) =
+        owners("a_lane_is_made_when_its_client_comes", DEFAULT_SUBMITTERS, 8, &none::FACTORY)
+    else {
+        return;
+    };
+    let mut first = service.client().expect("the first");
+    assert!(write(&mut first, 0) < LONG && first.has_own_lane());
+    first.push(io(Op::Read, 0, AlignedBuf::new(BLOCK))).expect("there is credit");
+    first.flush();
+    let mut others = vec![service.client().expect("the second")];
+    assert!(write(&mut others[0], 1) < LONG);
+    // The engine is built anew, and takes over the lanes that are there.
+    service.set_attribute("queue/scheduler", "mq-deadline").expect("it is registered");
+    others.extend((3..DEFAULT_SUBMITTERS).map(|_| service.client().expect("further ones")));
+    for (n, client) in (2..).zip(&mut others) {
+        assert!(write(client, n) < LONG && client.has_own_lane());
+    }
+    assert_eq!(first.wait(1, 1, |done| assert_eq!(done.result, Ok(()))), 1);
+    others.truncate(1);
+    let mut again = service.client().expect("a place that was had before");
+    assert!(write(&mut again, 3) < LONG && again.has_own_lane());
 }
 
 /// The time since `begun`.

@@ -93,16 +93,13 @@ pub trait DeviceQueue<P>: Send {
         None
     }
 
-    /// A further queue to the same device: a lane for one submitter ([`PumpMode::Owner`](crate::PumpMode)). `None`: the
-    /// device has no more than its hardware queues.
-    ///
-    /// # Errors
-    /// If the system refuses resources for it.
-    fn another(&self) -> Option<io::Result<Box<dyn DeviceQueue<P>>>> {
+    /// The means to make further queues to the same device, whenever one is needed: lanes, for one submitter each
+    /// ([`PumpMode::Owner`](crate::PumpMode)). `None`: the device has no more than its hardware queues.
+    fn another(&self) -> Option<Another<P>> {
         None
     }
 
-    /// A place where the submitter that owns this lane sleeps; a device that has [`another`](Self::another) queue has
+    /// A place where the submitter that owns this lane sleeps; a device that can make [`another`](Self::another) queue has
     /// one. All places that it gives are the same. [`reap`](Self::reap) takes notice of calls, so a pump reaps in each
     /// turn. On a thread other than the sleeper's it leaves them, or calls once more.
     ///
@@ -118,6 +115,9 @@ pub trait DeviceQueue<P>: Send {
     /// let go: this is the only call that may block.
     fn abandon(&mut self, out: &mut Vec<Inflight>);
 }
+
+/// Makes a further queue to a device; see [`DeviceQueue::another`]. Fails if the system refuses resources for it.
+pub type Another<P> = Box<dyn Fn() -> io::Result<Box<dyn DeviceQueue<P>>> + Send + Sync>;
 
 /// A place where one thread sleeps on its own device queue, and where any thread may call it.
 ///

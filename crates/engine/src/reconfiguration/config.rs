@@ -3,7 +3,7 @@
 use crate::dispatch::device::{DeviceQueue, DeviceShape};
 use crate::dispatch::pump_mode::PumpMode;
 use crate::reconfiguration::auto::{AutoChoice, PolicyChoice};
-use crate::reconfiguration::bounds::MAX_OWN_LANES;
+use crate::reconfiguration::bounds::{DEFAULT_SUBMITTERS, MAX_OWN_LANES};
 use crate::reconfiguration::config_error::ConfigError;
 use crate::reconfiguration::plan::{Plan, add_own};
 #[cfg(feature = "compare")]
@@ -11,14 +11,13 @@ use crate::{Access, Modes};
 use crate::{DeviceDepth, GroupTree, Host, NoMerges, SharedTags, StatsMode};
 use blkmq_core::RequestId;
 use blkmq_sched::{Factory, Options, Scope, none, registry};
-use std::io;
 
 /// The configuration of a queue. Every field has a default, except `device` and `queues`.
 pub struct Config<P> {
     /// The shape of the device, as it reports it.
     pub device: DeviceShape,
-    /// Its hardware queues, as many as `device.hw_queues`; or as many as submitters, as
-    /// [`own_lanes`](Self::own_lanes) makes them.
+    /// Its hardware queues, as many as `device.hw_queues`; or the first lanes of its submitters
+    /// ([`own_lanes`](Self::own_lanes)), at least one.
     pub queues: Vec<Box<dyn DeviceQueue<P>>>,
     /// The policy.
     pub scheduler: &'static Factory,
@@ -59,7 +58,8 @@ pub struct Config<P> {
     pub nomerges: NoMerges,
     /// Which threads pump.
     pub pump: PumpMode,
-    /// The number of submitters that may be registered at once.
+    /// The most submitters that may be registered at once; [`DEFAULT_SUBMITTERS`] unless it is set. Each takes memory for
+    /// its `depth` from the beginning, and all else when it is registered.
     pub submitters: u16,
     /// I/Os that each submitter may have in flight: its credit. Rounded up to a power of two.
     pub depth: u32,
@@ -71,7 +71,7 @@ pub struct Config<P> {
 }
 
 impl<P> Config<P> {
-    /// A queue around a device, with `none`, one submitter of depth 256, and no host to wake.
+    /// A queue around a device, with `none`, submitters of depth 256, and no host to wake.
     #[must_use]
     pub fn new(device: DeviceShape, queues: Vec<Box<dyn DeviceQueue<P>>>) -> Self {
         let default_scheduler = registry::find(device.default_scheduler());
@@ -97,7 +97,7 @@ impl<P> Config<P> {
             modes: Modes::default(),
             nomerges: NoMerges::default(),
             pump: PumpMode::default(),
-            submitters: 1,
+            submitters: DEFAULT_SUBMITTERS,
             depth: 256,
             tags: None,
             host: Box::new(crate::NoHost),
@@ -107,32 +107,23 @@ impl<P> Config<P> {
     /// With a lane to the device for each submitter, pumped by it ([`PumpMode::Owner`]), where that is possible: the
     /// device has one hardware queue and can make [another](DeviceQueue::another), there are at most
     /// [`MAX_OWN_LANES`] submitters, and the pumps run inline. Elsewhere it changes nothing. To be called when
-    /// everything else is set.
-    ///
-    /// # Errors
-    /// If the system refuses resources for the lanes.
-    pub fn own_lanes(mut self) -> io::Result<Self> {
+    /// everything else is set. The lanes of later submitters are made when they are
+    /// [installed](crate::Submitter::install_lane).
+    #[must_use]
+    pub fn own_lanes(mut self) -> Self {
         #[cfg(feature = "compare")]
         if self.access != Access::Combining {
-            return Ok(self);
+            return self;
         }
-        let lanes = usize::from(self.submitters);
-        if self.pump != PumpMode::Inline
-            || self.queues.len() != 1
-            || self.submitters > MAX_OWN_LANES
-        {
-            return Ok(self);
-        }
-        while self.queues.len() < lanes {
-            let Some(another) = self.queues[0].another() else { return Ok(self) };
-            self.queues.push(another?);
-        }
-        // A single submitter owns the only queue, if that is one to sleep on.
         #[cfg(target_os = "linux")]
-        if self.queues[0].berth().is_some() {
+        if let [queue] = &*self.queues
+            && self.pump == PumpMode::Inline
+            && self.submitters <= MAX_OWN_LANES
+            && queue.another().is_some()
+        {
             self.pump = PumpMode::Owner;
         }
-        Ok(self)
+        self
     }
 
     /// With this policy and its default options.
@@ -200,12 +191,14 @@ impl<P> Config<P> {
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let given = self.queues.len();
-        let wanted = match self.pump {
-            PumpMode::Inline | PumpMode::Thread => self.device.hw_queues,
-            PumpMode::Owner => self.submitters,
+        let hw_queues = self.device.hw_queues;
+        let (wanted, fits) = match self.pump {
+            PumpMode::Inline | PumpMode::Thread => (hw_queues, given == usize::from(hw_queues)),
+            PumpMode::Owner => {
+                (self.submitters, hw_queues == 1 && given <= usize::from(self.submitters))
+            }
         };
-        let owned = self.pump == PumpMode::Owner;
-        if given == 0 || given != usize::from(wanted) || owned && self.device.hw_queues != 1 {
+        if given == 0 || !fits {
             return Err(ConfigError::Queues { wanted, given });
         }
         if let Some(tags) = &self.tags {

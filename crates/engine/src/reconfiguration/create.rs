@@ -6,13 +6,14 @@ use super::config_error::ConfigError;
 use super::root::Root;
 use super::watchers::Watchers;
 use crate::dispatch::engine::Engine;
+use crate::dispatch::pump::Vacant;
 use crate::groups::{Ledger, Meters};
 use crate::shared::lasting::{Lasting, OTHER_TALLIES};
 use crate::submission::parts::Parts;
 use crate::submission::seats::Seats;
 use crate::submission::staging::Staging;
 use crate::sync::{Arc, Control, Mutex, ring};
-use crate::{BioTable, GroupTree, Queue};
+use crate::{BioTable, GroupTree, PumpMode, Queue};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 use crossbeam_utils::CachePadded;
 
@@ -28,7 +29,10 @@ impl<P: Send + 'static> Queue<P> {
             Some(tags) => Some(tags.reserve().ok_or(ConfigError::TagUsers)?),
             None => None,
         };
-        let lanes = config.queues.len() as u16;
+        let lanes = match config.pump {
+            PumpMode::Inline | PumpMode::Thread => config.queues.len() as u16,
+            PumpMode::Owner => config.submitters,
+        };
         let (table, credits) = BioTable::new(config.submitters, config.depth);
         let (mut idle, mut staging, mut senders) = (Vec::new(), Vec::new(), Vec::new());
         for (id, credit) in (0..config.submitters).map(SubmitterId).zip(credits) {
@@ -39,7 +43,9 @@ impl<P: Send + 'static> Queue<P> {
             staging.push((id, Staging { protos, asks }));
             senders.push(sender);
             let (hw, lane) = (plan.home(id.0), HwQueue(id.0 % lanes));
-            idle.push(Parts { id, hw, lane, staging: producer, asks: asks_end, receiver, credit });
+            let has_lane = usize::from(lane.0) < config.queues.len();
+            let (staging, asks) = (producer, asks_end);
+            idle.push(Parts { id, hw, lane, has_lane, staging, asks, receiver, credit });
         }
         idle.reverse();
         let pump_tallies = (0..lanes + OTHER_TALLIES).map(|_| CachePadded::default()).collect();
@@ -65,7 +71,9 @@ impl<P: Send + 'static> Queue<P> {
             Arc::clone(&lasting),
             lasting.control.version(),
         );
-        let devices = config.queues.into_iter().map(|queue| (queue, Instant::ZERO));
+        let vacant = std::iter::repeat_with(|| Box::new(Vacant) as _);
+        let devices = config.queues.into_iter().chain(vacant).take(lanes.into());
+        let devices = devices.map(|queue| (queue, Instant::ZERO));
         engine.install(Handover { devices: devices.collect(), staging, waiting: Vec::new() });
         let root = Arc::new(Root::new(engine, plan));
         // Loom has no weak pointers, and models no queues.

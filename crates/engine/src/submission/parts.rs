@@ -14,6 +14,8 @@ pub(crate) struct Parts {
     pub(crate) hw: HwQueue,
     /// The lane that it pumps first: that of this hardware queue, or its own.
     pub(crate) lane: HwQueue,
+    /// The lane leads to the device.
+    pub(crate) has_lane: bool,
     pub(crate) staging: Producer<PluggedRequest>,
     pub(crate) asks: Producer<Ask>,
     pub(crate) receiver: BioReceiver,

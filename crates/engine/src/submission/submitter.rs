@@ -8,14 +8,15 @@ use super::parts::Parts;
 use super::plug::{PLUG_REQUESTS, Plug};
 use super::split::Splits;
 use super::throttle::Throttle;
+use crate::DeviceQueue;
 use crate::dispatch::engine::Engine;
 use crate::reconfiguration::root::Root;
 use crate::shared::shard::Shard;
 use crate::shared::stats::SubmitterCounters;
 use crate::submission::follow::Follow;
 use crate::submission::holdup::Holdup;
-use crate::sync::Arc;
-use blkmq_core::{HwQueue, SubmitterId};
+use crate::sync::{Arc, yield_now};
+use blkmq_core::{HwQueue, Instant, SubmitterId};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
@@ -107,6 +108,28 @@ impl<P: Send> Submitter<P> {
             rest: Rest::default(),
             health: Health::Sound,
             tally,
+        }
+    }
+
+    /// Gives the submitter a lane to the device, made by [`DeviceQueue::another`](crate::DeviceQueue::another). A submitter of
+    /// a number that was registered before has it from then on.
+    ///
+    /// # Panics
+    /// If it has one, as every submitter without lanes of their own ([`PumpMode::Owner`](crate::PumpMode)) has.
+    pub fn install_lane(&mut self, lane: Box<dyn DeviceQueue<P>>) {
+        assert!(!self.parts().has_lane, "the submitter has a lane, perhaps with requests");
+        self.parts().has_lane = true;
+        // Held because a pump is entered here under the number of the thread that changes the queue, and so that the queue
+        // is not replaced meanwhile.
+        let _state = self.root.change_state();
+        let q = self.root.current();
+        // A thread that looks after all lanes leaves this one soon. Without an owner it has no requests.
+        while !q.hub.lasting.control.is_poisoned() {
+            if let Some(mut pump) = q.pump_gate(self.lane()).enter(q.hub.changer()) {
+                pump.install((lane, Instant::ZERO));
+                return;
+            }
+            yield_now();
         }
     }
 

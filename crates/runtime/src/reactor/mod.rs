@@ -24,7 +24,7 @@ use crate::host::Threads;
 use crate::port::thread::{self, JoinHandle};
 use crate::pump_thread::PumpThreads;
 use crate::stall::Stalls;
-use crate::{Client, Clock, Waiting};
+use crate::{Client, ClientError, Clock, Waiting};
 use blkmq_core::Payload;
 use blkmq_engine::{NoSubmitterLeft, Submitter};
 #[cfg(all(target_os = "linux", feature = "tokio"))]
@@ -54,8 +54,17 @@ pub enum ReactorError {
     NoSubmitterLeft(NoSubmitterLeft),
     /// Its thread could not be started.
     Thread(std::io::Error),
-    /// The runtime cannot watch the descriptor of one of its clients.
+    /// The descriptors of one of its clients could not be made, or the runtime cannot watch them.
     Descriptor(std::io::Error),
+}
+
+impl From<ClientError> for ReactorError {
+    fn from(why: ClientError) -> Self {
+        match why {
+            ClientError::NoSubmitterLeft(e) => Self::NoSubmitterLeft(e),
+            ClientError::Descriptor(e) => Self::Descriptor(e),
+        }
+    }
 }
 
 impl fmt::Display for ReactorError {
@@ -65,7 +74,7 @@ impl fmt::Display for ReactorError {
             Self::Thread(e) => write!(f, "the reactor's thread could not be started: {e}"),
             Self::Descriptor(e) => write!(
                 f,
-                "the runtime cannot watch a client's descriptor (ulimit -n says how many there may be): {e}"
+                "no descriptors for a client, or none that the runtime can watch (ulimit -n says how many there may be): {e}"
             ),
         }
     }
@@ -156,7 +165,10 @@ impl<P: Payload> Reactor<P> {
             let shared = Shared::of_task(submitter.depth());
             let client = Client::new(submitter, clock, waiting, &threads, pumps, stalls);
             let turns = Turns::new(client, Arc::clone(&shared), Arc::clone(&panics));
-            Ok((shared, Driver::new(turns, &tasks).map_err(ReactorError::Descriptor)?))
+            Ok::<_, ReactorError>((
+                shared,
+                Driver::new(turns, &tasks).map_err(ReactorError::Descriptor)?,
+            ))
         };
         let lanes: Result<Vec<_>, _> = launches.into_iter().map(lane).collect();
         let (inboxes, drivers): (Vec<_>, Vec<_>) = lanes?.into_iter().unzip();

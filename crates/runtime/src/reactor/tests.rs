@@ -39,7 +39,8 @@ fn parking_reactor(device: &str, pump: PumpMode, depth: u32) -> Reactor<u64> {
         || PumpThreads::start(&queue, 1, clock, &threads, crate::Placement::Anywhere).unwrap();
     let pumps = (pump == PumpMode::Thread).then(start).map(Arc::new);
     let waiting = Waiting { spins: 0, rounds: 0, yields: 0 };
-    let submitter = queue.submitter().unwrap();
+    let mut submitter = queue.submitter().unwrap();
+    threads.prepare(&mut submitter, None).unwrap();
     let stalls = Stalls::new(crate::stall::Settings::default(), queue.clone());
     Reactor::start(Launch { submitter, clock, waiting, threads, pumps, stalls }).unwrap()
 }

@@ -9,7 +9,7 @@
 
 use crate::port::model::{thread, world};
 use blkmq_core::{Instant, Nanos, Tag};
-use blkmq_engine::{Berth, BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
+use blkmq_engine::{Another, Berth, BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
 use rustix::event::{EventfdFlags, eventfd};
 use shuttle::rand::Rng;
 use shuttle::sync::{Mutex, MutexGuard};
@@ -276,8 +276,10 @@ impl DeviceQueue<u64> for Queue {
         Some(self.end.fd.as_fd())
     }
 
-    fn another(&self) -> Option<io::Result<Box<dyn DeviceQueue<u64>>>> {
-        matches!(self.end.disk.kind, Kind::Lanes(_)).then(|| Ok(self.end.disk.queue()))
+    fn another(&self) -> Option<Another<u64>> {
+        let disk = Arc::clone(&self.end.disk);
+        let another = || Box::new(move || Ok(disk.queue())) as Another<u64>;
+        matches!(self.end.disk.kind, Kind::Lanes(_)).then(another)
     }
 
     fn berth(&self) -> Option<io::Result<Box<dyn Berth>>> {

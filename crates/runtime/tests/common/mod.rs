@@ -96,6 +96,8 @@ pub fn read(n: u64) -> Io<u64> {
 pub fn null<P: Payload>(text: &str, change: impl FnOnce(&mut Config<P>)) -> Service<P> {
     let machine = MachineShape { cpus: 2, nodes: 1 };
     let mut config = registry::parse(text, &machine).expect("a device of the test").config();
+    // The client or reactor of a test shows by its place when it is gone.
+    config.submitters = 1;
     change(&mut config);
     Service::start(config).expect("a queue around it")
 }
@@ -191,7 +193,6 @@ pub fn gate_with<P: Payload>(
     change(&mut shape);
     let queue = Box::new(Gate { held: VecDeque::new(), keeper: Arc::clone(&keeper) });
     let mut config = Config::new(shape, vec![queue as Box<dyn DeviceQueue<P>>]);
-    config.depth = depth;
-    config.pump = pump;
+    (config.submitters, config.depth, config.pump) = (1, depth, pump);
     (Service::start(config).expect("a queue around it"), keeper)
 }

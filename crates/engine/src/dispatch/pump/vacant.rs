@@ -4,7 +4,8 @@ use crate::dispatch::device::{DeviceQueue, Enqueued, Finished};
 use crate::{BioTable, Inflight};
 use blkmq_core::Instant;
 
-/// Stands in for a device that is yet to come, or that has gone to a later queue.
+/// Stands in for a device that is yet to come, or that has gone to a later queue; likewise for the lane of a submitter that
+/// has never been registered.
 pub(crate) struct Vacant;
 
 impl<P> DeviceQueue<P> for Vacant {
