@@ -3,7 +3,7 @@
 use crate::common;
 
 use blkmq_core::{GroupId, IoError, Nanos, Op};
-use blkmq_engine::{Config, EditError, GroupError, Io, IoMax, Refusal};
+use blkmq_engine::{Config, EditError, GroupError, GroupSpec, GroupTree, Io, IoMax, Refusal};
 use blkmq_runtime::{GroupGuard, GroupOptions, Service, SubmitError, Unavailable};
 use common::{PUMPS, block_on, null, read};
 use std::sync::Arc;
@@ -80,6 +80,38 @@ fn an_id_that_its_group_has_outlived_is_refused() {
     let id = other.add_group("next", &GroupOptions::default()).expect("a free name").id();
     assert!(call(id).is_err(), "of another queue");
     assert_eq!(service.queue().group_io(stale), None);
+    // Of an edit that was refused.
+    let mut lost = GroupId::ROOT;
+    let refused = service.edit(|plan| {
+        lost = plan.groups.add("lost", "/")?;
+        Err::<(), _>(GroupError::Full)
+    });
+    assert!(refused.is_err() && add("found").id().index() == lost.index());
+    assert!(call(lost).is_err());
+}
+
+/// Regression test: where a tree was replaced by another one, ids of both were alike, and so were groups of one name: a guard
+/// changed and removed the group that had taken its name and its index.
+#[test]
+fn a_tree_that_is_replaced_leaves_no_group_to_its_guards() {
+    let service = null::<u64>("null,irqmode=0", |_| {});
+    let guard = service.add_group("a", &GroupOptions::default()).expect("the name is free");
+    let spec = || GroupSpec { name: "a".into(), ..GroupSpec::default() };
+    let other = GroupTree::of(vec![spec()]).expect("a tree");
+    let id = other.find("a").expect("there");
+    assert_eq!(id.index(), guard.id().index());
+    let replaced = service.edit(|plan| {
+        plan.groups = other;
+        Ok::<_, GroupError>(())
+    });
+    replaced.expect("nothing stands against it");
+    let gone = guard.set_weight(7).expect_err("it is another group");
+    assert!(matches!(gone, EditError::Edit(GroupError::Gone(_))), "{gone}");
+    let mut blocking = service.blocking().expect("one place");
+    assert!(blocking.call(read(0).group(guard.id())).is_err());
+    drop(guard);
+    assert!(blocking.call(read(0).group(id)).is_ok());
+    assert!(service.queue().snapshot().plan.groups.get(id).is_some());
 }
 
 /// With I/O in flight, from the thread that waits for it.
