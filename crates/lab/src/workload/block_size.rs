@@ -129,6 +129,7 @@ impl Sizes {
     /// A generator for a block size that [`BlockSize::validate`] accepts.
     pub(super) fn new(bs: &BlockSize) -> Self {
         match bs {
+            _ if bs.is_fixed() => Self::Fixed(bs.min() / SECTOR_SIZE),
             BlockSize::Fixed(bs) => Self::Fixed(bs / SECTOR_SIZE),
             BlockSize::Range { min, max } => {
                 Self::Steps { unit: min / SECTOR_SIZE, max: max / SECTOR_SIZE }

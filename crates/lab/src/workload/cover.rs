@@ -61,6 +61,13 @@ impl Cover {
         self.close_ends();
     }
 
+    /// Makes all blocks free again, if one is not.
+    pub(super) fn restart(&mut self) {
+        if self.free < self.blocks {
+            self.clear();
+        }
+    }
+
     /// Takes up to `most` blocks without a gap, from the first free one at or behind `from` on, round the end; returns
     /// the first and their number, at least 1. A map without a free block is made free first.
     pub(super) fn take(&mut self, from: u64, most: u64) -> (u64, u64) {

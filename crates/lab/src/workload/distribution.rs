@@ -156,6 +156,15 @@ impl Places {
         if let Self::Uniform { blocks } = self { rng.below(*blocks) } else { self.next_uneven(rng) }
     }
 
+    /// Every block may be drawn again.
+    pub(super) fn restart(&mut self, rng: &mut Rng) {
+        if let Self::EachOnce { order, drawn } = self
+            && std::mem::take(drawn) > 0
+        {
+            order.rekey(rng);
+        }
+    }
+
     /// [`next`](Self::next), where draws depend on each other or not all blocks are equally likely.
     #[inline(never)]
     fn next_uneven(&mut self, rng: &mut Rng) -> u64 {

@@ -12,7 +12,7 @@ use super::block_size::Sizes;
 use super::cover::Cover;
 use super::distribution::{Places, Ranks};
 use super::prios::Prios;
-use super::strides::{AtEnd, Strides};
+use super::strides::Strides;
 use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use pass::Pass;
@@ -76,14 +76,14 @@ pub struct Generator {
     cover: Option<(Cover, u64)>,
     /// I/Os of a run, and those left of the current one (`rw=randread:8`).
     run: (u32, u32),
-    /// Sectors between the end of a sequential I/O and the next one (`rw=read:4k`), and the meaning of an end of the
-    /// region within them: does the pass go on at its start?
-    hole: (i64, bool),
+    /// Sectors between the end of a sequential I/O and the next one (`rw=read:4k`).
+    hole: i64,
     prios: Prios,
     /// Set if all I/Os are alike but for their places.
     plain: Option<Plain>,
     start: u64,
     end: u64,
+    bounds: Bounds,
     /// Issued before any new I/O: the write half of a trimwrite.
     queued: Option<NextIo>,
     /// Does an I/O ever cause another one?
@@ -91,21 +91,29 @@ pub struct Generator {
     trimwrite: bool,
     /// The zones, if the I/O goes from one to the next.
     strides: Option<Strides>,
-    /// A pass begins behind the last I/O of the pass before it.
-    resumes: bool,
-    fsync: u32,
-    /// Writes since the last flush; with `fsync` of them, a flush goes before the next I/O.
-    writes_since_flush: u32,
+    /// `fsync` and `fdatasync`: a flush goes before the I/O that follows so many writes.
+    flushes: [u32; 2],
+    writes: u64,
+    /// Nothing was written since the last flush of this pass.
+    is_flushed: bool,
     pass: Pass,
     /// The files of a thread that has several, each with a stream of its own; all of the above is then about the
     /// passes.
     turns: Option<Box<Turns>>,
 }
 
-/// As in fio, `number_ios` ends a pass, and the next one goes on behind it; but where a pass ends at the end of the region.
-fn resumes(job: &Job) -> bool {
-    let ends_by_place = job.hole != 0 || job.strided.is_some() || job.is_read_back();
-    job.number_ios.is_some() && !ends_by_place
+/// The bounds of sequential places, in sectors.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// The sectors behind the start at which an I/O may begin: the `size`.
+    size: u64,
+    /// The end of the `size`, within which lengths are drawn.
+    fit: u64,
+    /// The end of the file, counted from its start, and that of its last whole sector.
+    file: u64,
+    end: u64,
+    /// The start of the file.
+    origin: u64,
 }
 
 /// How the direction of an I/O is found.
@@ -132,8 +140,6 @@ struct Stream {
     random_below: u64,
     /// The sector behind the last I/O.
     cursor: u64,
-    /// Has the pass had no I/O yet?
-    fresh: bool,
 }
 
 const ALWAYS: u64 = u64::MAX;
@@ -172,7 +178,11 @@ impl Generator {
         let places = place(job, job.zone_of(region), &mut streams, &mut shared, &mut rng);
         let cover = cover(job, region)?;
         let trimwrite = matches!(job.rw, Rw::TrimWrite | Rw::RandTrimWrite);
-        let pass = Pass::new(job, region.io_size, region.size);
+        let mapped = mapped(job, region);
+        let pass = match file {
+            0 => Pass::new(job, &[region], mapped),
+            _ => Pass::of_file(region, mapped, job.rw.is_random() && !job.has_map()),
+        };
         let mut generator = Self {
             rng,
             choice: match job.rw {
@@ -188,24 +198,19 @@ impl Generator {
             places,
             cover,
             run: (job.run, 0),
-            hole: (
-                job.hole / i64::from(SECTOR_SIZE),
-                pass.sectors > region.size.div_ceil(SECTOR_SIZE.into()),
-            ),
+            hole: job.hole / i64::from(SECTOR_SIZE),
             prios: Prios::new(job, job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread)),
             start: region.start / u64::from(SECTOR_SIZE),
-            // As in fio, zones extend to the end of the file.
             end: (region.start + if job.strided.is_some() { region.room } else { region.size })
                 / u64::from(SECTOR_SIZE),
+            bounds: Bounds::new(region),
             queued: None,
-            chains: trimwrite || job.fsync > 0 || job.strided.is_some(),
+            chains: trimwrite || job.flushes() || job.strided.is_some(),
             trimwrite,
-            strides: job
-                .strided
-                .map(|it| Strides::new(it, (region.start, region.room), job.io_size.is_some())),
-            resumes: resumes(job),
-            fsync: job.fsync,
-            writes_since_flush: 0,
+            strides: job.strided.map(|it| Strides::new(it, region.start, region.room)),
+            flushes: [job.fsync, job.fdatasync],
+            writes: 0,
+            is_flushed: true,
             pass,
             turns: None,
         };
@@ -222,25 +227,29 @@ impl Generator {
     /// Starts the next pass, if there is one.
     #[cold]
     fn begin_pass(&mut self) -> bool {
-        let is_first = self.pass.is_new();
         if !self.pass.begin() {
             return false;
         }
-        if self.resumes && !is_first {
-            return true;
-        }
+        // As in fio, a pass begins with the flush that is due, even if the one before has ended with it.
+        self.is_flushed = self.writes == 0;
         if let Some(turns) = &mut self.turns {
             turns.restart();
             return true;
         }
         if let Some(strides) = &mut self.strides {
-            let Some(start) = strides.restart() else { return true };
-            self.start = start;
+            self.start = strides.restart();
         }
-        for stream in &mut self.streams {
-            (stream.cursor, stream.fresh) = (self.start, true);
+        self.rewind();
+        if let Some((cover, _)) = &mut self.cover {
+            cover.restart();
         }
         true
+    }
+
+    /// Sequential I/O begins again at the start, and each block of a map is free.
+    fn rewind(&mut self) {
+        self.streams.iter_mut().for_each(|stream| stream.cursor = self.start);
+        self.places.iter_mut().for_each(|places| places.restart(&mut self.rng));
     }
 
     /// `None` if the pass ends here, because the next sequential I/O would lie beyond the region.
@@ -251,6 +260,9 @@ impl Generator {
             Choice::Mix(read_below) if self.rng.next_u64() < read_below => steer(Direction::Read),
             Choice::Mix(_) => steer(Direction::Write),
         };
+        if self.strides.is_some() {
+            self.stride(direction);
+        }
         let wanted = u64::from(self.streams[direction as usize].sizes.next(&mut self.rng));
         let random = self.is_random(direction);
         let sector = if random {
@@ -260,15 +272,24 @@ impl Generator {
             self.sequential(direction)?
         };
         // As in fio, a longer I/O that reaches beyond the end becomes one of the smallest.
-        let least = self.streams[direction as usize].min;
-        let sectors = if sector + wanted > self.end { least } else { wanted };
+        let Stream { min: least, ref sizes, .. } = self.streams[direction as usize];
+        let end = match (random, sizes.fixed()) {
+            (true, None) if self.strides.is_some() => self.bounds.fit,
+            (true, _) => self.end,
+            (false, Some(_)) => self.bounds.end,
+            (false, None) => self.bounds.fit,
+        };
+        let sectors = if sector + wanted > end { least } else { wanted };
+        if sector + sectors > end {
+            return None;
+        }
         let (sector, sectors) = if random && self.cover.is_some() {
             self.uncovered(sector, sectors)
         } else {
             (sector, sectors)
         };
         let stream = &mut self.streams[direction as usize];
-        (stream.cursor, stream.fresh) = (sector + sectors, false);
+        stream.cursor = sector + sectors;
         let (op, flags) = (stream.op, stream.flags);
         let prio = self.prios.next(direction, sectors);
         Some(NextIo { op, flags, prio, sectors: sectors as u32, sector })
@@ -300,31 +321,19 @@ impl Generator {
 
     /// The sector of the next sequential I/O; `None` beyond the region.
     #[inline]
-    fn sequential(&self, direction: Direction) -> Option<u64> {
-        let stream = &self.streams[direction as usize];
-        if self.hole.0 == 0 || stream.fresh {
-            let over = stream.cursor + stream.min > self.end;
-            return Some(if over { self.start } else { stream.cursor });
+    fn sequential(&mut self, direction: Direction) -> Option<u64> {
+        let Stream { cursor, min, places, unit, .. } = self.streams[direction as usize];
+        if self.random {
+            // As in fio, a run that meets the end goes on at a random place.
+            let Bounds { size, end, .. } = self.bounds;
+            let is_over = cursor + min > end || cursor >= self.start + size;
+            return Some(if is_over {
+                self.start + self.places[places].next(&mut self.rng) * unit
+            } else {
+                cursor
+            });
         }
-        self.behind_hole(stream)
-    }
-
-    /// The sector of a sequential I/O of `stream` that is not the first of its pass; `None` beyond the region.
-    #[inline(never)]
-    fn behind_hole(&self, stream: &Stream) -> Option<u64> {
-        let Stream { cursor, min, .. } = *stream;
-        let (hole, goes_on) = self.hole;
-        let fits = |sector: u64| sector >= self.start && sector + min <= self.end;
-        let next = cursor.checked_add_signed(hole);
-        if next.is_some_and(fits) {
-            return next;
-        }
-        if hole < 0 {
-            // Backwards from the end.
-            return self.end.checked_add_signed(hole).filter(|sector| fits(*sector));
-        }
-        // As observed with fio: an I/O that would begin right at the end begins at the start.
-        (next == Some(self.end) || goes_on).then_some(self.start)
+        self.bounds.next(cursor, self.start, self.hole)
     }
 
     /// The next I/O, as [`next`](Iterator::next). For a mix of reads and writes, `steer` gets the direction that was
@@ -348,12 +357,13 @@ impl Generator {
             return Some(io);
         }
         loop {
-            if self.pass.is_over() && !self.begin_pass() {
+            // As in fio, a flush goes before an I/O, and behind the last one where only the search for a place ends the pass.
+            let is_last = self.is_flush_due() && self.pass.is_cut();
+            if self.pass.is_over() && !is_last && !self.begin_pass() {
                 return None;
             }
-            // As in fio, a flush goes before an I/O and not behind the last one.
-            if self.fsync > 0 && self.writes_since_flush >= self.fsync {
-                self.writes_since_flush = 0;
+            if self.is_flush_due() {
+                self.is_flushed = true;
                 return Some(NextIo::flush(self.prios.own()));
             }
             let drawn = match &mut self.turns {
@@ -361,11 +371,14 @@ impl Generator {
                 Some(turns) => turns.next(&steer),
             };
             let Some(io) = drawn else {
-                // A pass has at least the I/O at its start, so this does not go on for ever.
-                self.pass.ios_left = 0;
+                // A pass without an I/O is the last one, so this does not go on for ever.
+                self.pass.end();
                 continue;
             };
             self.pass.count(io.sectors);
+            if let Some(strides) = &mut self.strides {
+                strides.count(io.sectors);
+            }
             if self.chains {
                 self.chain(&io);
             }
@@ -373,10 +386,9 @@ impl Generator {
         }
     }
 
-    /// Queues the I/O that must follow `io`, or counts the write, and goes on to the next zone.
+    /// Queues the I/O that must follow `io`, or counts the write.
     #[inline(never)]
     fn chain(&mut self, io: &NextIo) {
-        self.stride(io);
         if self.trimwrite && io.op == Op::Discard {
             let write = &self.streams[Direction::Write as usize];
             self.queued = Some(NextIo { op: write.op, flags: write.flags, ..*io });
@@ -385,36 +397,70 @@ impl Generator {
         }
     }
 
+    #[inline]
+    fn is_flush_due(&self) -> bool {
+        let is_due = |n: &u32| *n > 0 && self.writes.is_multiple_of((*n).into());
+        !self.is_flushed && self.flushes.iter().any(is_due)
+    }
+
     fn count_write(&mut self, io: &NextIo) {
-        self.writes_since_flush += u32::from(io.op == Op::Write);
+        if io.op == Op::Write {
+            self.writes += 1;
+            self.is_flushed = false;
+        }
     }
 }
 
 impl Generator {
-    /// Goes on to the next zone behind `io`, or to the start of this one.
-    fn stride(&mut self, io: &NextIo) {
+    /// Goes on to the next zone before an I/O of `direction`, or to the start of this one.
+    #[inline(never)]
+    fn stride(&mut self, direction: Direction) {
         let Some(strides) = &mut self.strides else { return };
-        if let Some(next) = strides.advance(self.start, io.sectors.into(), self.random) {
-            self.start = next;
-            for stream in &mut self.streams {
-                (stream.cursor, stream.fresh) = (next, true);
+        let cursor = &mut self.streams[direction as usize].cursor;
+        let is_entered = strides.advance(&mut self.start, cursor, self.random);
+        if is_entered {
+            self.rewind();
+        }
+    }
+}
+
+impl Bounds {
+    fn new(region: Region) -> Self {
+        let sectors = |bytes: u64| bytes / u64::from(SECTOR_SIZE);
+        Self {
+            size: region.asked.div_ceil(SECTOR_SIZE.into()),
+            fit: sectors(region.start + region.asked.min(region.room)),
+            file: (region.start - region.file + region.room).div_ceil(SECTOR_SIZE.into()),
+            end: sectors(region.start + region.room),
+            origin: sectors(region.file),
+        }
+    }
+
+    /// The sector of the sequential I/O behind `cursor` with a `hole`, in the region or zone that begins at `start`; `None` if there
+    /// is none. As in fio, an I/O with a hole that would begin beyond the end of the file goes round to the start, and
+    /// backwards it comes from the end; in a file that is longer than the `size`, it ends.
+    #[inline(never)]
+    fn next(&self, cursor: u64, start: u64, hole: i64) -> Option<u64> {
+        let Self { size, file, origin, .. } = *self;
+        let (start, mut last) = (start - origin, cursor - origin);
+        if last >= file {
+            return None;
+        }
+        let end = size.min(file);
+        if hole < 0 && last == start && start > 0 {
+            last = end;
+        }
+        // Places before the start are large numbers, beyond any end.
+        let mut place = last.wrapping_sub(start);
+        if place > 0 && hole != 0 {
+            place = place.wrapping_add_signed(hole);
+            if place >= file {
+                // As in fio, counted from the start of the region, not from that of the file.
+                place = if hole > 0 { start } else { end.wrapping_add_signed(hole) };
             }
         }
-        let end = strides.end_of(self.start);
-        for stream in &mut self.streams {
-            if stream.cursor >= end {
-                stream.cursor = self.start;
-            }
-        }
-        let used = self.streams.iter().find(|stream| stream.op == io.op && !self.random);
-        match used.map_or(AtEnd::No, |stream| strides.check(stream.cursor, stream.min)) {
-            AtEnd::No => {}
-            AtEnd::Over => self.pass.ios_left = 0,
-            AtEnd::First(first) => {
-                self.start = first;
-                self.streams.iter_mut().for_each(|it| (it.cursor, it.fresh) = (first, true));
-            }
-        }
+        let sector = start.checked_add(place).filter(|sector| *sector < file)?;
+        (place < size).then_some(origin + sector)
     }
 }
 
@@ -445,13 +491,12 @@ impl Stream {
             places: 0,
             random_below: threshold(job.percentage_random[direction]),
             cursor: region.start / u64::from(SECTOR_SIZE),
-            fresh: true,
         }
     }
 
     /// The number of places of its shortest I/O in `region`.
     fn blocks(&self, region: Region) -> u64 {
-        (region.size / u64::from(SECTOR_SIZE) - self.min) / self.unit + 1
+        (region.size / u64::from(SECTOR_SIZE)).saturating_sub(self.min) / self.unit + 1
     }
 }
 
@@ -489,6 +534,13 @@ fn place(
         };
     }
     places
+}
+
+/// The bytes in whole blocks for which a pass over `region` has places, if each block comes once.
+fn mapped(job: &Job, region: Region) -> Option<u64> {
+    let is_drawn = |direction: &Direction| job.percentage_random[*direction] == 100;
+    let is_mapped = job.has_map() && job.strided.is_none();
+    (is_mapped && job.rw.directions().iter().all(is_drawn)).then_some(region.size)
 }
 
 /// Have all I/Os of the job the same length?

@@ -122,7 +122,11 @@ fn runs_begin_at_random_places_and_count_over_both_directions() {
 /// Numbers and places as fio 3.33 has them for a MiB in blocks of 4 KiB.
 #[test]
 fn holes_are_left_out_between_sequential_ios() {
-    let kib = |job: &Job| Vec::from_iter(stream(job, 0).map(|io| io.sector / 2));
+    let places = |job: &Job, end| {
+        let ios = Generator::new(job, 0, end).expect("the job fits");
+        Vec::from_iter(ios.map(|io| io.sector / 2))
+    };
+    let kib = |job: &Job| places(job, MIB);
     let hole = |rw, kib: i64| Job {
         rw,
         hole: kib * 1024,
@@ -146,6 +150,14 @@ fn holes_are_left_out_between_sequential_ios() {
     assert_eq!(kib(&twice).len(), 172);
     let longer = Job { io_size: Some(Amount::Bytes(2 * MIB)), ..hole(Rw::Write, 8) };
     assert_eq!(kib(&longer).len(), 512, "more than the size goes on at the start");
+    // The end of a longer file is not met, and that of the size ends a pass.
+    assert_eq!(places(&hole(Rw::Read, 4), 2 * MIB).len(), 128);
+    assert_eq!(places(&hole(Rw::Read, -8), 2 * MIB), kib(&hole(Rw::Read, -8)));
+    let behind = Job { offset: Amount::Bytes(256 * 1024), ..hole(Rw::Read, 4) };
+    assert_eq!(places(&behind, 2 * MIB)[..3], [256, 264, 272]);
+    assert_eq!(places(&behind, 1280 * 1024).len(), 128);
+    let back = Job { hole: -8 * 1024, ..behind };
+    assert_eq!(places(&back, 1280 * 1024)[..3], [1016, 1012, 1008]);
     let endless = Job { time_based: true, runtime: Some(Nanos(1)), ..hole(Rw::Write, 8) };
     assert_eq!(stream(&endless, 0).take(1_000).count(), 1_000);
     assert!((140..=172).contains(&kib(&hole(Rw::ReadWrite, 8)).len()));
@@ -227,13 +239,18 @@ fn sequential_streams_are_contiguous_per_direction_and_wrap() {
         io_size: Some(Amount::Bytes(1024 * 1024)),
         ..Job::default()
     };
-    let mut next = [2048; 2];
+    let (mut next, mut done) = ([2048; 2], 0);
     for io in stream(&job, 0) {
         let at = &mut next[usize::from(io.op == Op::Write)];
         assert_eq!(io.sector, *at);
-        *at = if io.sector + 8 == 2048 + 128 { 2048 } else { io.sector + 8 };
+        *at = io.sector + 8;
+        done += u64::from(io.sectors);
+        if done.is_multiple_of(128) {
+            // As in fio, both begin again with a pass.
+            next = [2048; 2];
+        }
     }
-    assert_ne!(next, [2048; 2]);
+    assert_eq!(done, 2048);
 }
 
 #[test]
@@ -245,11 +262,12 @@ fn a_time_based_stream_does_not_end() {
     assert_eq!(sectors, [0, 8, 0, 8, 0, 8], "the amount ends no pass, as with fio");
 }
 
-/// The blocks of 16 KiB of a job on 64 KiB of its device.
+/// The blocks of 16 KiB of a job on a device of 64 KiB.
 fn blocks(job: &Job) -> Vec<u64> {
     let bs = PerDirection::all(BlockSize::Fixed(16 * 1024));
     let job = Job { bs, size: Some(Amount::Bytes(64 * 1024)), ..job.clone() };
-    stream(&job, 0).map(|io| io.sector / 32).collect()
+    let ios = Generator::new(&job, 0, 64 * 1024).expect("the job fits");
+    ios.map(|io| io.sector / 32).collect()
 }
 
 /// fio 3.33 does these I/Os. A second pass that began anew read the first part of the region again, from a cache.
@@ -265,7 +283,8 @@ fn loops_go_on_where_io_size_or_number_ios_ended_a_pass() {
     assert_eq!(blocks(&amount(20, 3)), [0, 1, 2, 3], "60 KiB");
     assert_eq!(blocks(&amount(100, 1)).len(), 7);
     assert_eq!(blocks(&amount(100, 2)).len(), 8, "two passes are more than 100 KiB");
-    assert_eq!(blocks(&amount(200, 2)).len(), 13, "200 KiB are more than two passes");
+    assert_eq!(blocks(&amount(200, 2)).len(), 12, "the rest of 200 KiB is no block");
+    assert_eq!(blocks(&amount(208, 2)).len(), 16, "an added pass is a whole one");
     let holes = Job { hole: 16 * 1024, ..amount(48, 2) };
     assert_eq!(blocks(&holes), [0, 2, 0, 2, 0, 2]);
     let random = blocks(&Job { rw: Rw::RandRead, ..amount(32, 4) });
@@ -321,6 +340,29 @@ fn blockalign_places_blocks_between_blocks() {
     let job = Job { blockalign: PerDirection::all(Some(512)), ..random(Rw::RandRead) };
     let odd = stream(&job, 0).filter(|io| io.sector % 8 != 0).count();
     assert!(odd > 512, "{odd} of 1024 lie off the 4 KiB grid");
+}
+
+/// As fio 3.33: a grid of whole blocks leaves the map as it is.
+#[test]
+fn blockalign_of_a_block_keeps_the_map() {
+    let aligned = |grid| Job { blockalign: PerDirection::all(Some(grid)), ..random(Rw::RandRead) };
+    let distinct = |job: &Job| BTreeSet::from_iter(stream(job, 0).map(|io| io.sector)).len();
+    assert_eq!(distinct(&aligned(4096)), 1024);
+    assert!(distinct(&aligned(8192)) < 512);
+}
+
+/// As fio 3.33 with `percentage_random=0`: the last block reaches over the size, and behind the end of the file comes a random place.
+#[test]
+fn a_run_reaches_over_the_size_and_goes_on_anywhere() {
+    let size = Some(Amount::Bytes(10 * 1024));
+    let job = Job { size, percentage_random: PerDirection::all(0), ..random(Rw::RandRead) };
+    let places = |end: u64| {
+        let ios = Generator::new(&job, 0, end).expect("it fits");
+        Vec::from_iter(ios.map(|io| io.sector))
+    };
+    assert_eq!(places(MIB), [0, 8, 16]);
+    let [0, 8, last] = places(10 * 1024)[..] else { panic!("three blocks of 10 KiB") };
+    assert!(last <= 8);
 }
 
 #[test]
@@ -398,6 +440,18 @@ fn fsync_flushes_between_writes_and_not_behind_the_last() {
     assert_eq!(ops(Job { number_ios: Some(4), ..job.clone() }), [w, w, f, w, w]);
     let twice = Job { number_ios: Some(2), loops: 2, ..job.clone() };
     assert_eq!(ops(twice), [w, w, f, w, w], "a flush between passes");
+    let both = Job { fsync: 2, fdatasync: 3, number_ios: Some(7), ..job.clone() };
+    assert_eq!(ops(both), [w, w, f, w, f, w, f, w, w, f, w], "fdatasync beside fsync");
+    // fio 3.33 with 8 and with 10 KiB: the search for a place in the rest comes behind the flush.
+    let passes = |kib: u64| Job {
+        size: Some(Amount::Bytes(kib * 1024)),
+        number_ios: None,
+        loops: 2,
+        ends_at_size: true,
+        ..job.clone()
+    };
+    assert_eq!(ops(passes(8)), [w, w, f, w, w]);
+    assert_eq!(ops(passes(10)), [w, w, f, f, w, w, f]);
     let trims = Job { rw: Rw::TrimWrite, number_ios: Some(2), fsync: 1, ..job };
     let t = Op::Discard;
     assert_eq!(ops(trims), [t, w, f, t, w]);

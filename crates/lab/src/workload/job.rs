@@ -37,6 +37,9 @@ pub struct Job {
     pub size: Option<Amount>,
     /// The file ends with `size`, as one that fio makes for the job does.
     pub ends_at_size: bool,
+    /// The length of the only file when the job begins, if it is one that threads make longer; `None`: it is as long as the
+    /// device.
+    pub found: Option<u64>,
     /// `io_size`: the bytes that a thread issues in one pass; `None` is `size`, and a share is one of `size`.
     pub io_size: Option<Amount>,
     /// `offset` of the first thread's region.
@@ -66,6 +69,8 @@ pub struct Job {
     pub sync: bool,
     /// `fsync`: the number of writes between two flushes; 0 for no flushes.
     pub fsync: u32,
+    /// `fdatasync`: as `fsync`, beside it. The device knows one kind of flush.
+    pub fdatasync: u32,
     /// `end_fsync`: a flush when all is written, within the measured time.
     pub end_fsync: bool,
     /// `verify` and its companions; `None` does not check contents.
@@ -234,6 +239,7 @@ impl Default for Job {
             blockalign: PerDirection::all(None),
             size: None,
             ends_at_size: false,
+            found: None,
             io_size: None,
             offset: Amount::ZERO,
             offset_increment: Amount::ZERO,
@@ -248,6 +254,7 @@ impl Default for Job {
             direct: false,
             sync: false,
             fsync: 0,
+            fdatasync: 0,
             end_fsync: false,
             verify: None,
             contents: Contents::default(),
@@ -347,6 +354,11 @@ pub enum JobError {
 }
 
 impl Job {
+    /// Returns whether flushes go between the writes.
+    pub(super) fn flushes(&self) -> bool {
+        self.fsync > 0 || self.fdatasync > 0
+    }
+
     /// Block sizes of the directions that the job issues.
     pub(super) fn used_block_sizes(&self) -> impl Iterator<Item = &BlockSize> + Clone {
         self.rw.directions().iter().map(|&direction| &self.bs[direction])
@@ -376,6 +388,7 @@ impl Job {
         self.validate_pattern()?;
         if let Some(strided) = self.strided {
             let longest = self.used_block_sizes().map(BlockSize::min).max().unwrap_or(0);
+            let longest = if self.rw.is_random() { longest } else { 0 };
             strided.validate(longest).map_err(JobError::Strided)?;
         }
         if self.flow.is_some_and(|flow| flow.weight == 0) {

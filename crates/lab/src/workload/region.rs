@@ -1,6 +1,6 @@
 //! The region of a thread on the device: `offset`, `offset_increment` and `size`, resolved.
 
-use super::{Amount, BlockSize, Direction, Distribution, File, Files, Job, Rw};
+use super::{Amount, BlockSize, Direction, Distribution, File, Files, Job};
 use blkmq_core::SECTOR_SIZE;
 use std::fmt;
 
@@ -16,8 +16,8 @@ pub struct Region {
     pub size: u64,
     /// Bytes from the start to the end of the file, or of the device.
     pub room: u64,
-    /// The bytes that one pass issues: `io_size`, or else `size`.
-    pub io_size: u64,
+    /// The length that was asked for, of which `size` are whole blocks.
+    pub asked: u64,
 }
 
 /// A thread whose region does not exist on the device. All fields are bytes.
@@ -106,54 +106,92 @@ impl Job {
         device_bytes: u64,
         size: Option<Amount>,
     ) -> Result<Region, RegionError> {
-        let device = device_bytes - device_bytes % u64::from(SECTOR_SIZE);
+        let length = match self.found {
+            Some(found) if self.files.is_none() => self.before(thread, found),
+            _ => device_bytes,
+        };
         let granule = self.smallest_block();
         let needed = self.used_block_sizes().map(|bs| u64::from(bs.min())).max().unwrap_or(1);
-        let step = self.offset_increment.place(device, granule);
-        let start = self
-            .offset
-            .place(device, granule)
-            .saturating_add(step.saturating_mul(u64::from(thread)));
+        let start = self.start(thread, length);
+        let length = if self.found.is_some() { self.after(thread, length) } else { length };
+        let device = length - length % u64::from(SECTOR_SIZE);
         if start >= device {
             return Err(RegionError::BeyondDevice { start, device });
         }
-        let room = device - start;
+        let room = length - start;
+        let whole_room = device - start;
         // A share is of the whole device, so it is cut to fit; a size in bytes that does not fit is an error.
-        let size = match size {
-            None => room,
-            Some(share @ Amount::Percent(_)) => share.bytes(device, granule).min(room),
+        let (asked, size) = match size {
+            None => (whole_room, whole_room),
+            Some(share @ Amount::Percent(_)) => {
+                let size = share.bytes(device, granule).min(room);
+                (size, size)
+            }
             // It fills as much as there is.
-            Some(Amount::Bytes(size)) if self.fill_device => size.min(room),
+            Some(Amount::Bytes(size)) if self.fill_device => (size.min(room), size.min(room)),
             // Less than a sector is no block of it.
-            Some(Amount::Bytes(size)) if size - size % u64::from(SECTOR_SIZE) == room => room,
+            Some(Amount::Bytes(size))
+                if size > room && size - size % u64::from(SECTOR_SIZE) <= whole_room =>
+            {
+                (size, whole_room)
+            }
             Some(Amount::Bytes(size)) if size > room => {
                 return Err(RegionError::DoesNotFit { size, start, device });
             }
-            Some(Amount::Bytes(size)) => size,
+            Some(Amount::Bytes(size)) => (size, size),
         };
         if size < needed {
             return Err(RegionError::TooSmall { size, bs: needed });
         }
         let room = if self.ends_at_size { size } else { room };
-        let (whole, size) = (size, self.whole_blocks(size, room, granule));
-        // A pass ends with the I/O that reaches it, so no share needs to be whole blocks; nor does the size in zones, or that
-        // of places that are drawn independently.
-        let is_drawn = self.rw.is_random() && !self.has_map();
-        // Reads and writes of a mix have places of their own, of which none is at the end yet.
-        let is_mix = self.rw == Rw::ReadWrite && (1..100).contains(&self.rwmixread);
-        let is_even = self.strided.is_none() && self.hole == 0 && self.files.is_none();
-        let default = match (self.strided.is_some() || is_drawn, is_mix && is_even) {
-            (true, _) => whole,
-            (false, true) if self.has_one_block(granule) => whole.next_multiple_of(granule),
-            _ => size,
-        };
-        let io_size = self.io_size.map_or(default, |amount| amount.bytes(whole, 1));
+        let size = self.whole_blocks(size, room, granule);
         if let Distribution::Zoned(zones) = &self.random_distribution
             && zones.end() > size
         {
             return Err(RegionError::Zones { end: zones.end(), size });
         }
-        Ok(Region { file: 0, start, size, room, io_size })
+        Ok(Region { file: 0, start, size, room, asked })
+    }
+
+    /// The first byte of thread `thread` in a file of `length` bytes. As in fio, a share is rounded up to the smallest block of
+    /// any direction.
+    fn start(&self, thread: u32, length: u64) -> u64 {
+        let shares = [self.offset, self.offset_increment];
+        let [offset, step] = shares.map(|amount| amount.bytes(length, 1));
+        let start = offset.saturating_add(step.saturating_mul(thread.into()));
+        if !shares.iter().any(|amount| matches!(amount, Amount::Percent(_))) {
+            return start;
+        }
+        let smallest = self.bs.iter().map(|(_, bs)| u64::from(bs.min())).min().unwrap_or(1);
+        start.checked_next_multiple_of(smallest.max(1)).unwrap_or(start)
+    }
+
+    /// The length of the file when thread `thread` begins, which was `found` when the job began.
+    fn before(&self, thread: u32, found: u64) -> u64 {
+        match (self.offset, self.offset_increment) {
+            // The thread before this one reaches furthest.
+            (Amount::Bytes(_), Amount::Bytes(_)) => {
+                thread.checked_sub(1).map_or(found, |last| self.after(last, found))
+            }
+            _ => (0..thread).fold(found, |length, thread| self.after(thread, length)),
+        }
+    }
+
+    /// The length of a file of `length` bytes that thread `thread` makes long enough for its region.
+    fn after(&self, thread: u32, length: u64) -> u64 {
+        match self.size {
+            Some(Amount::Bytes(size)) => {
+                length.max(self.start(thread, length).saturating_add(size))
+            }
+            _ => length,
+        }
+    }
+
+    /// The length of a file of `found` bytes that is long enough for `threads` threads. As in fio, threads make it longer one
+    /// after the other, and each sees the end that the one before has left.
+    #[must_use]
+    pub fn extended(&self, threads: u32, found: u64) -> u64 {
+        self.before(threads, found)
     }
 
     /// `size` in whole blocks of `granule` bytes. As in fio, the last block of a sequential job with one block size may end
@@ -176,10 +214,13 @@ impl Job {
 
     /// Returns whether the job covers each block once. Runs of sequential I/Os overlap, whatever blocks they begin at.
     pub(super) fn has_map(&self) -> bool {
-        let is_aligned = |direction: &Direction| self.blockalign[*direction].is_some();
+        // As in fio, the grid of any direction, used or not.
+        let is_aligned = |direction: &Direction| {
+            self.blockalign[*direction].is_some_and(|grid| grid != self.bs[*direction].min())
+        };
         self.rw.is_random()
             && self.random_distribution == Distribution::Uniform
-            && !(self.norandommap || self.run > 1 || self.rw.directions().iter().any(is_aligned))
+            && !(self.norandommap || self.run > 1 || Direction::ALL.iter().any(is_aligned))
     }
 
     /// Returns whether `granule` is the length of every I/O.
@@ -197,9 +238,7 @@ impl Job {
             let size = match self.size {
                 _ if files.is_sized => None,
                 Some(Amount::Bytes(size)) => {
-                    let share = Files::share(at, files.each, size, self.smallest_block());
-                    // Less than a sector is no block of the file.
-                    Some(Amount::Bytes(share - share % u64::from(SECTOR_SIZE)))
+                    Some(Amount::Bytes(Files::share(at, files.each, size, self.smallest_block())))
                 }
                 share => share,
             };
@@ -214,14 +253,19 @@ impl Job {
         files.of(thread).iter().enumerate().map(one).collect()
     }
 
-    /// The bytes that one pass over `regions` issues.
-    pub(super) fn pass_bytes(&self, regions: &[Region]) -> u64 {
-        let all = regions.iter().map(|region| region.io_size).sum();
-        match (self.io_size, self.size) {
-            (Some(Amount::Bytes(bytes)), _) => bytes,
-            (None, Some(Amount::Bytes(size))) if regions.len() > 1 => size.min(all),
+    /// The bytes that a pass over `regions` issues, and those that all passes issue together but for `loops`.
+    pub(super) fn amounts(&self, regions: &[Region]) -> (u64, u64) {
+        let all = regions.iter().map(|region| region.asked).sum();
+        let size = match self.size {
+            Some(Amount::Bytes(bytes)) => bytes.min(all),
             _ => all,
-        }
+        };
+        let amount = match self.io_size {
+            None => size,
+            Some(Amount::Bytes(bytes)) => bytes,
+            Some(share) => share.bytes(all, 1).min(size),
+        };
+        (size, amount)
     }
 
     /// The part of `region` in which random places are drawn: its first zone, or all of it.
@@ -233,7 +277,7 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FileService, PerDirection};
+    use super::super::{FileService, PerDirection, Rw};
     use super::*;
 
     const KIB: u64 = 1024;
@@ -254,7 +298,7 @@ mod tests {
                 start: 4096 + 3 * GIB,
                 size: 7 * GIB - 4096,
                 room: 7 * GIB - 4096,
-                io_size: 7 * GIB - 4096
+                asked: 7 * GIB - 4096
             }
         );
         let beyond = job.region(10, 10 * GIB).expect_err("ends before");
@@ -287,23 +331,45 @@ mod tests {
         assert_eq!(share.region(0, 64 << 20).expect("fits").size, 337 * 64 * KIB);
     }
 
+    /// As with fio 3.33, which takes shares of the file as it was: the end that a later job needs moved the start.
+    #[test]
+    fn each_thread_sees_the_file_that_the_one_before_has_left() {
+        let found = Some(1_050_112);
+        let (size, offset) = (Some(Amount::Bytes(2 << 20)), Amount::Percent(10));
+        let bs = PerDirection::new(8192, 4096, 16384);
+        let mut job = Job { size, offset, found, numjobs: 3, ..Job::default() };
+        for (direction, bytes) in bs.iter() {
+            job.bs[direction] = BlockSize::Fixed(*bytes);
+        }
+        let starts = [0, 1, 2].map(|thread| {
+            let region = job.region(thread, GIB).expect("fits");
+            (region.start, region.room - (2 << 20))
+        });
+        assert_eq!(starts, [(106_496, 0), (221_184, 0), (233_472, 0)]);
+        assert_eq!(job.extended(3, 1_050_112), 233_472 + (2 << 20));
+        // A later job makes the file longer than this one knows it.
+        let ends =
+            Job { found: Some(0), offset: Amount::ZERO, ..job }.region(0, GIB).expect("fits");
+        assert_eq!(ends.room, 2 << 20);
+    }
+
     /// fio 3.33 reads 85 blocks of 4 KiB for 33 percent of a MiB, wherever it lies.
     #[test]
     fn io_size_is_a_share_of_size() {
         let io_size = Some(Amount::Percent(33));
         let job = Job { size: Some(Amount::Bytes(1 << 20)), io_size, ..Job::default() };
-        let region = job.region(0, GIB).expect("fits");
-        assert_eq!(region.io_size, (1 << 20) * 33 / 100);
-        assert_eq!(region.io_size.div_ceil(4096), 85);
+        let amount = |job: &Job| job.amounts(&[job.region(0, GIB).expect("fits")]).1;
+        assert_eq!(amount(&job), (1 << 20) * 33 / 100);
+        assert_eq!(amount(&job).div_ceil(4096), 85);
         let half =
             Job { size: Some(Amount::Percent(50)), io_size: Some(Amount::Percent(50)), ..job };
-        assert_eq!(half.region(0, GIB).expect("fits").io_size, GIB / 4);
+        assert_eq!(amount(&half), GIB / 4);
         let odd = Job {
             size: Some(Amount::Bytes(2_000_000)),
             io_size: Some(Amount::Percent(25)),
             ..half
         };
-        assert_eq!(odd.region(0, GIB).expect("fits").io_size, 500_000, "of all of size");
+        assert_eq!(amount(&odd), 500_000, "of all of size");
     }
 
     /// Regression test: all of the device was overwritten, whatever `size` said.
@@ -328,15 +394,15 @@ mod tests {
     fn the_last_block_of_a_sequential_job_may_reach_over_its_size() {
         let blocks = |rw, size: u64, device: u64, bs: BlockSize| {
             let (size, bs) = (Some(Amount::Bytes(size)), PerDirection::all(bs));
-            let region = Job { rw, size, bs, ..Job::default() }.region(0, device).expect("fits");
-            (region.size / KIB, region.io_size / KIB)
+            let job = Job { rw, size, bs, rwmixread: 100, ..Job::default() };
+            let ios = super::super::Generator::new(&job, 0, device).expect("it fits");
+            let bytes = ios.map(|io| u64::from(io.sectors * SECTOR_SIZE)).sum::<u64>();
+            (job.region(0, device).expect("fits").size / KIB, bytes / KIB)
         };
         let fixed = |kib: u32| BlockSize::Fixed(kib * 1024);
         for rw in [Rw::Read, Rw::Write, Rw::ReadWrite] {
             assert_eq!(blocks(rw, 1000 * KIB, GIB, fixed(64)), (1024, 1024));
-            // Neither the reads nor the writes of a mix have come to the end yet.
-            let amount = if rw == Rw::ReadWrite { 1024 } else { 960 };
-            assert_eq!(blocks(rw, 1000 * KIB, 1000 * KIB, fixed(64)), (960, amount), "the end");
+            assert_eq!(blocks(rw, 1000 * KIB, 1000 * KIB, fixed(64)), (960, 960), "the end");
         }
         assert_eq!(blocks(Rw::Read, 9120, GIB, fixed(4)), (12, 12));
         let (size, ends_at_size) = (Some(Amount::Bytes(10 * KIB)), true);
@@ -345,6 +411,11 @@ mod tests {
         assert_eq!(blocks(Rw::RandRead, 1000 * KIB, GIB, fixed(64)), (960, 960));
         let split = BlockSize::Split(vec![(64 * 1024, 50), (128 * 1024, 50)]);
         assert_eq!(blocks(Rw::Read, 1000 * KIB, GIB, split), (960, 960));
+        // Neither the reads nor the writes of a mix have come to the end yet.
+        let (size, bs) = (Some(Amount::Bytes(1000 * KIB)), PerDirection::all(fixed(64)));
+        let mix = Job { rw: Rw::ReadWrite, size, bs, ..Job::default() };
+        let ios = super::super::Generator::new(&mix, 0, 1000 * KIB).expect("it fits");
+        assert_eq!(ios.count(), 16);
     }
 
     /// fio 3.33 reads 16 blocks of 64 KiB for 1000 KiB, at 15 places.
@@ -354,7 +425,7 @@ mod tests {
         let size = Some(Amount::Bytes(1000 * KIB));
         let job = Job { rw: Rw::RandRead, norandommap: true, size, bs, ..Job::default() };
         let region = job.region(0, GIB).expect("fits");
-        assert_eq!((region.size, region.io_size), (960 * KIB, 1000 * KIB));
+        assert_eq!((region.size, job.amounts(&[region])), (960 * KIB, (1000 * KIB, 1000 * KIB)));
     }
 
     /// Regression test: a file of 70000 bytes was refused, since its device is shorter by a part of a sector.
@@ -362,7 +433,7 @@ mod tests {
     fn less_than_a_sector_is_no_part_of_the_region() {
         let sized = |bytes| Job { size: Some(Amount::Bytes(bytes)), ..Job::default() };
         let region = sized(70_000).region(0, 70_000).expect("fits");
-        assert_eq!((region.room, region.size), (69_632, 17 * 4096));
+        assert_eq!((region.room, region.size), (70_000, 17 * 4096));
         assert!(sized(70_656).region(0, 70_000).is_err());
         let last = files(&[87_381; 3], 3);
         let end = last.list[2].start + 87_381;
@@ -382,9 +453,12 @@ mod tests {
             hole: 8 * 1024,
             ..Job::default()
         };
-        let ios = super::super::Generator::new(&job, 0, GIB).expect("it fits");
-        let places = Vec::from_iter(ios.map(|io| io.sector / 2));
-        assert_eq!(places, [0, 20, 40, 60, 80, 100]);
+        let places = |end| {
+            let ios = super::super::Generator::new(&job, 0, end).expect("it fits");
+            Vec::from_iter(ios.map(|io| io.sector / 2))
+        };
+        assert_eq!(places(128 * KIB), [0, 20, 40, 60, 80, 100]);
+        assert_eq!(places(GIB), [0, 20, 40, 60, 80, 100, 120], "the last I/O may reach over it");
     }
 
     #[test]
@@ -420,14 +494,14 @@ mod tests {
         let mut job = job(Some(104 * KIB), files(&[64 * KIB; 4], 4));
         let regions = job.regions(0, 1 << 30).expect("they fit");
         let sizes = Vec::from_iter(regions.iter().map(|region| region.size / KIB));
-        assert_eq!((sizes, job.pass_bytes(&regions)), (vec![24; 4], 96 * KIB));
+        assert_eq!((sizes, job.amounts(&regions).0), (vec![24; 4], 104 * KIB));
         let thirds = Job { files: Some(files(&[34_133; 3], 3)), ..job.clone() };
         let thirds = Job { size: Some(Amount::Bytes(100 * KIB)), ..thirds };
         let regions = thirds.regions(0, 1 << 30).expect("they fit");
         assert_eq!(regions.iter().map(|it| it.size / KIB).collect::<Vec<_>>(), [32; 3]);
         let regions = job.regions(0, 1 << 30).expect("they fit");
         job.io_size = Some(Amount::Bytes(200 * KIB));
-        assert_eq!(job.pass_bytes(&regions), 200 * KIB);
+        assert_eq!(job.amounts(&regions).1, 200 * KIB);
         let shares = [0, 1, 3].map(|at| Files::share(at, 4, 10 * KIB + 2, 1));
         assert_eq!(shares, [2561, 2561, 2560], "two bytes are left over");
     }
@@ -448,10 +522,10 @@ mod tests {
         let mut job = job(Some(96 * KIB), Files { is_sized: true, ..files(&[64 * KIB; 2], 2) });
         let regions = job.regions(0, 1 << 30).expect("they fit");
         assert_eq!(regions.iter().map(|region| region.size / KIB).collect::<Vec<_>>(), [64, 64]);
-        assert_eq!(job.pass_bytes(&regions), 96 * KIB);
+        assert_eq!(job.amounts(&regions).1, 96 * KIB);
         job.io_size = Some(Amount::Percent(50));
         let regions = job.regions(0, 1 << 30).expect("they fit");
-        assert_eq!(job.pass_bytes(&regions), 64 * KIB);
+        assert_eq!(job.amounts(&regions).1, 64 * KIB);
     }
 
     #[test]

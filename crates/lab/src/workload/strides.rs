@@ -33,7 +33,8 @@ pub enum StridedError {
 }
 
 impl Strided {
-    /// Checks that there are zones in which an I/O of `block` bytes has a place.
+    /// Checks that there are zones, and that a random I/O of `block` bytes has a place in one. Sequential I/Os reach over the end
+    /// of a zone.
     ///
     /// # Errors
     /// If not.
@@ -54,17 +55,6 @@ impl Strided {
     }
 }
 
-/// The place of the next I/O beside the end of the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum AtEnd {
-    /// It lies before the end.
-    No,
-    /// The next I/O is in the first zone, which begins at this sector.
-    First(u64),
-    /// The pass is over.
-    Over,
-}
-
 /// The zones of one thread, in sectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strides {
@@ -72,19 +62,15 @@ pub(super) struct Strides {
     end: u64,
     size: u64,
     range: u64,
-    step: u64,
-    /// The rest of `size` in the present zone.
-    left: u64,
-    /// The end of the file within a zone does not end the pass: `io_size` does.
-    goes_on: bool,
-    /// The pass has reached the end of the file within a zone.
-    is_over: bool,
+    skip: u64,
+    /// Issued in the present zone.
+    done: u64,
 }
 
 impl Strides {
     /// Zones from byte `start` to the end of the file, `room` bytes later. As in fio, the size of the job limits the amount of
-    /// I/O and not its places. With `goes_on`, an end of the file within a zone leads to the first zone.
-    pub(super) fn new(strided: Strided, (start, room): (u64, u64), goes_on: bool) -> Self {
+    /// I/O and not its places.
+    pub(super) fn new(strided: Strided, start: u64, room: u64) -> Self {
         let sectors = |bytes: u64| bytes / u64::from(SECTOR_SIZE);
         let Strided { size, range, skip } = strided;
         Self {
@@ -92,52 +78,37 @@ impl Strides {
             end: sectors(start + room),
             size: sectors(size),
             range: sectors(range),
-            step: sectors(range).saturating_add(sectors(skip)),
-            left: sectors(size),
-            goes_on,
-            is_over: false,
+            skip: sectors(skip),
+            done: 0,
         }
     }
 
-    /// Begins a pass. As in fio, it continues where the last one ended. Returns the start of the first zone if that was the
-    /// end of the file.
-    pub(super) fn restart(&mut self) -> Option<u64> {
-        std::mem::take(&mut self.is_over).then(|| {
-            self.left = self.size;
-            self.first
-        })
+    /// Begins a pass. Returns the start of the first zone.
+    pub(super) fn restart(&mut self) -> u64 {
+        self.done = 0;
+        self.first
     }
 
-    /// An I/O of `least` sectors at `cursor` is next, and may have no place in the file.
-    pub(super) fn check(&mut self, cursor: u64, least: u64) -> AtEnd {
-        if cursor.saturating_add(least) <= self.end {
-            AtEnd::No
-        } else if self.goes_on {
-            self.left = self.size;
-            AtEnd::First(self.first)
-        } else {
-            self.is_over = true;
-            AtEnd::Over
+    /// Counts an I/O of `sectors`.
+    pub(super) fn count(&mut self, sectors: u32) {
+        self.done += u64::from(sectors);
+    }
+
+    /// Moves `start`, that of the zone, and `cursor`, where the last I/O has ended, to the place of the next I/O. Returns
+    /// whether the zone begins with it, so that each of its blocks may come again. As in fio, the first zone follows the
+    /// last one, of which the end may be missing; random places are drawn in whole zones.
+    pub(super) fn advance(&mut self, start: &mut u64, cursor: &mut u64, random: bool) -> bool {
+        if self.done >= self.size {
+            self.done = 0;
+            let next = start.saturating_add(self.range).saturating_add(self.skip);
+            let needed = if random { self.range } else { 1 };
+            *start = if next.saturating_add(needed) > self.end { self.first } else { next };
+            *cursor = *start;
         }
-    }
-
-    /// `sectors` were issued in the zone at `start`. Returns the start of the next zone if the next I/O belongs there. As
-    /// in fio, the first zone follows the last one, of which the end may be missing. Random places are drawn in whole
-    /// zones.
-    pub(super) fn advance(&mut self, start: u64, sectors: u64, random: bool) -> Option<u64> {
-        self.left = self.left.saturating_sub(sectors);
-        if self.left > 0 {
-            return None;
+        if *cursor >= start.saturating_add(self.range) {
+            *cursor = *start;
         }
-        self.left = self.size;
-        let next = start.saturating_add(self.step);
-        let needed = if random { self.range } else { 1 };
-        Some(if next.saturating_add(needed) > self.end { self.first } else { next })
-    }
-
-    /// The end of the zone at `start`.
-    pub(super) fn end_of(&self, start: u64) -> u64 {
-        start.saturating_add(self.range)
+        self.done.is_multiple_of(self.range)
     }
 }
 
@@ -218,6 +189,24 @@ mod tests {
         assert_eq!(places(&half), [0, 4, 8, 12, 80, 84, 88, 92].repeat(4));
     }
 
+    /// The places of fio 3.33 in a file of 4 MiB.
+    #[test]
+    fn ios_reach_over_the_end_of_a_zone_and_drawn_lengths_end_with_the_size() {
+        let strided =
+            |size, skip| Some(Strided { size: size * K, range: size * K, skip: skip * K });
+        let bs = |kib: u32| PerDirection::all(BlockSize::Fixed(kib * 1024));
+        let long = Job { bs: bs(64), strided: strided(20, 16), ..job(Rw::Read, 256) };
+        assert_eq!(places_in(&long, 4096), [0, 36, 72, 108]);
+        let gaps = Job { bs: bs(8), hole: 4096, strided: strided(32, 16), ..job(Rw::Read, 96) };
+        assert_eq!(places_in(&gaps, 4096), [0, 12, 24, 0, 48, 60, 72, 48, 96, 108, 120, 96]);
+        let split = PerDirection::all(BlockSize::Split(vec![(4096, 50), (8192, 50)]));
+        for rw in [Rw::Read, Rw::RandRead] {
+            let drawn = Job { bs: split.clone(), strided: strided(32, 64), ..job(rw, 256) };
+            let zones = BTreeSet::from_iter(places_in(&drawn, 4096).iter().map(|at| at / 96));
+            assert_eq!(Vec::from_iter(zones), [0, 1, 2], "{rw}");
+        }
+    }
+
     #[test]
     fn random_places_are_each_block_of_a_zone_once() {
         let all = places(&job(Rw::RandRead, 256));
@@ -233,7 +222,10 @@ mod tests {
     fn impossible_zones_are_refused_by_name() {
         let refusal = |size, range, skip| {
             let strided = Some(Strided { size, range, skip });
-            Job { strided, ..Job::default() }.validate().expect_err("refused").to_string()
+            Job { strided, rw: Rw::RandRead, ..Job::default() }
+                .validate()
+                .expect_err("refused")
+                .to_string()
         };
         assert!(refusal(0, 4096, 0).starts_with("zonesize=0"));
         assert!(refusal(4096, 512, 0).starts_with("zonerange=512 is smaller"));

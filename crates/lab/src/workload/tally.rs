@@ -130,7 +130,7 @@ impl Tally {
         Self {
             counts: Direction::ALL.map(counts),
             flushes: 0,
-            sync: histogram(job.fsync > 0 && (latencies.clat || latencies.lat)),
+            sync: histogram(job.flushes() && (latencies.clat || latencies.lat)),
             end_fsync: None,
             checks: Checks::default(),
             levels: Levels::default(),

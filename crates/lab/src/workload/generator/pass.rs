@@ -1,78 +1,134 @@
 //! The passes of a stream over its region, and the rest of the present one.
+//!
+//! As in fio, a pass ends with the `size` of the job or with its file, and all passes together are `loops` times the
+//! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one goes on with another.
 
-use crate::workload::Job;
+use crate::workload::{Job, Region};
 use blkmq_core::SECTOR_SIZE;
 
-/// The rest of a pass.
+/// More than any stream issues.
+const ENDLESS: i64 = i64::MAX / 2;
+
+/// The rest of a pass, and of all passes. Amounts are in sectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass {
-    pub(super) sectors_left: u64,
-    pub(super) ios_left: u64,
+    /// Left of the pass; below 0 behind an I/O that reaches over its end.
+    left: i64,
+    /// `left` at the begin of the pass.
+    begun: i64,
+    ios_left: u64,
     /// Passes after this one.
-    pub(super) more: u64,
+    more: u64,
     /// Passes after those, each of which begins when the blocks of the one before have been read back.
     later: u64,
-    pub(super) sectors: u64,
-    ios: u64,
+    /// The I/Os of a pass that reads back, of which each has as many.
+    ios: Option<u64>,
+    /// Of a pass.
+    size: i64,
+    /// Of a pass over a map: its whole blocks.
+    mapped: i64,
+    /// Left of all passes when this one began.
+    total: i64,
+    /// Left of the least amount: after the last of the `loops`, passes are added for it.
+    wanted: i64,
+    /// An added pass is worth it for the longest I/O, or more.
+    longest: i64,
+    is_read_back: bool,
+    /// There is an `io_size`.
+    is_limited: bool,
     is_new: bool,
 }
 
 impl Pass {
-    /// Before the first pass of `job` over `size` bytes, whose passes are of `bytes`.
-    ///
-    /// As in fio, `io_size` is an amount of I/O that goes on through the region, and not a part of it: `loops` multiply it, and
-    /// the next block is the one behind the last. So is the size of a job whose places are drawn independently. With more than `size`, there are as many I/Os as one of both asks for.
-    pub(super) fn new(job: &Job, bytes: u64, size: u64) -> Self {
+    /// Before the first pass of `job` over `regions`; with a map, a pass has `mapped` bytes in whole blocks.
+    pub(super) fn new(job: &Job, regions: &[Region], mapped: Option<u64>) -> Self {
+        let sectors = |bytes: u64| {
+            let sectors = bytes.div_ceil(SECTOR_SIZE.into());
+            i64::try_from(sectors).map_or(ENDLESS, |sectors| sectors.min(ENDLESS))
+        };
         let loops = u64::from(job.loops);
-        let (more, later) = if job.time_based {
-            (u64::MAX, 0)
-        } else if job.is_read_back() {
-            (1, loops - 1)
+        let (size, amount) = job.amounts(regions);
+        let (size, amount) = (sectors(size), sectors(amount));
+        let reads_back = job.is_read_back() && !job.time_based;
+        let (size, total, more) = if job.time_based {
+            (size, ENDLESS, u64::MAX)
+        } else if reads_back {
+            (amount, ENDLESS, 1)
         } else {
-            (loops, 0)
+            let total = amount.saturating_mul(job.loops.into()).min(ENDLESS);
+            // Zones go on to the end of the file.
+            (if job.strided.is_some() { ENDLESS } else { size }, total, loops)
         };
-        let is_drawn = job.rw.is_random() && !job.has_map();
-        let size = if job.io_size.is_none() { bytes } else { size };
-        let is_amount = (is_drawn && !job.time_based) || bytes != size;
-        let is_amount = is_amount && job.number_ios.is_none();
-        let (more, bytes) = match is_amount && !job.is_read_back() && job.strided.is_none() {
-            true if job.time_based => (more, u64::MAX),
-            true => (1, bytes.max(bytes.min(size).saturating_mul(loops))),
-            false => (more, bytes),
-        };
+        let longest = job.used_block_sizes().map(|bs| u64::from(bs.max())).max().unwrap_or(0);
         Self {
-            sectors_left: 0,
-            ios_left: 0,
+            left: 0,
+            begun: 0,
+            ios_left: job.number_ios.map_or(u64::MAX, |ios| ios.saturating_mul(loops)),
             more,
-            later,
-            sectors: bytes.div_ceil(SECTOR_SIZE.into()),
-            ios: job.number_ios.unwrap_or(u64::MAX),
+            later: if reads_back { loops - 1 } else { 0 },
+            ios: job.number_ios.filter(|_| reads_back),
+            size,
+            mapped: mapped.map_or(ENDLESS, sectors),
+            total,
+            wanted: amount,
+            is_read_back: reads_back,
+            longest: sectors(longest),
+            is_limited: job.io_size.is_some(),
             is_new: true,
         }
     }
 
-    /// Returns whether no pass has begun.
-    pub(super) fn is_new(&self) -> bool {
-        self.is_new
+    /// The one pass over the region of a file, or passes without end.
+    pub(super) fn of_file(region: Region, mapped: Option<u64>, is_endless: bool) -> Self {
+        let job = Job { time_based: is_endless, ..Job::default() };
+        let one = Self::new(&job, &[region], mapped);
+        Self { wanted: 0, size: ENDLESS, total: ENDLESS, ..one }
     }
 
     /// Begins the next pass; false if there is none.
     pub(super) fn begin(&mut self) -> bool {
-        if self.more == 0 || self.ios == 0 {
+        let done = self.begun - self.left;
+        let is_idle = !self.is_new && done == 0;
+        if is_idle {
+            self.wanted = 0;
+        }
+        self.total = self.total.saturating_sub(done);
+        self.wanted -= if self.is_read_back { 2 * done } else { done };
+        (self.left, self.begun) = (0, 0);
+        if self.total <= 0 || self.ios_left == 0 || is_idle {
             return false;
         }
-        if self.more != u64::MAX {
-            self.more -= 1;
+        if self.more > 0 {
+            self.more -= u64::from(self.more != u64::MAX);
+        } else if self.is_read_back || !self.is_limited || self.wanted < self.longest.max(1) {
+            return false;
         }
-        (self.sectors_left, self.ios_left, self.is_new) = (self.sectors, self.ios, false);
-        true
+        if let Some(ios) = self.ios {
+            self.ios_left = ios;
+        }
+        self.left = self.size.min(self.mapped).min(self.total);
+        (self.begun, self.is_new) = (self.left, false);
+        self.left > 0 && self.ios_left > 0
     }
 
-    /// Lets the next pass begin that had to wait for reading back; false if there is none.
+    /// Ends the pass: the next I/O has no place in it.
+    pub(super) fn end(&mut self) {
+        self.begun -= self.left.max(0);
+        self.left = self.left.min(0);
+    }
+
+    /// Begins again, as if no pass had been.
+    pub(super) fn restart(&mut self) {
+        (self.left, self.begun, self.more, self.is_new) = (0, 0, self.more.max(1), true);
+    }
+
+    /// Lets the next pass begin that had to wait for reading back; false if there is none. As in fio, passes that end with the file
+    /// are added until all writes and checks together are the amount.
     pub(super) fn next_loop(&mut self) -> bool {
-        let there_is = self.later > 0 && self.more == 0;
+        let is_added = self.is_read_back && self.wanted >= self.longest;
+        let there_is = self.more == 0 && (self.later > 0 || is_added);
         if there_is {
-            (self.later, self.more) = (self.later - 1, 1);
+            (self.later, self.more, self.is_new) = (self.later.saturating_sub(1), 1, true);
         }
         there_is
     }
@@ -80,21 +136,23 @@ impl Pass {
     /// Is the pass over?
     #[inline]
     pub(super) fn is_over(&self) -> bool {
-        self.sectors_left == 0 || self.ios_left == 0
+        self.left <= 0 || self.ios_left == 0
+    }
+
+    /// Returns whether the map is full before the pass has its size.
+    pub(super) fn is_cut(&self) -> bool {
+        let done = self.begun - self.left;
+        self.ios_left > 0 && self.left <= 0 && done < self.size.min(self.total)
     }
 
     /// Counts up to `most` I/Os of `sectors` each, as many as the pass has room for, and returns their number. At least 1
     /// unless the pass is over. `sectors` is not 0.
     #[inline]
     pub(super) fn count_most(&mut self, sectors: u32, most: usize) -> usize {
-        let (sectors, ios) = (u64::from(sectors), most as u64);
-        if ios <= self.ios_left && ios * sectors <= self.sectors_left {
-            self.sectors_left -= ios * sectors;
-            self.ios_left -= ios;
-            return most;
-        }
-        let ios = ios.min(self.ios_left).min(self.sectors_left.div_ceil(sectors));
-        self.sectors_left = self.sectors_left.saturating_sub(ios * sectors);
+        let length = i64::from(sectors);
+        let room = (self.left.max(0) as u64).div_ceil(u64::from(sectors));
+        let ios = (most as u64).min(self.ios_left).min(room);
+        self.left -= ios as i64 * length;
         self.ios_left -= ios;
         ios as usize
     }
@@ -102,7 +160,7 @@ impl Pass {
     /// Counts an I/O of the pass.
     #[inline]
     pub(super) fn count(&mut self, sectors: u32) {
-        self.sectors_left = self.sectors_left.saturating_sub(sectors.into());
+        self.left -= i64::from(sectors);
         self.ios_left -= 1;
     }
 }

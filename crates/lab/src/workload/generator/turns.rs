@@ -3,7 +3,7 @@
 //! Passes, `number_ios` and flushes are counted over all files; the stream of a file is one pass over its region. Not
 //! here: the places of the files.
 
-use super::{Generator, GeneratorError, Pass, resumes};
+use super::{Generator, GeneratorError, Pass, mapped};
 use crate::workload::{Direction, FileService, Files, Job, NextIo, Region};
 use blkmq_core::Rng;
 
@@ -23,10 +23,6 @@ pub(super) struct Turns {
     current: Option<usize>,
     /// The file whose stream has an I/O that must follow at once.
     partner: Option<usize>,
-    /// The files begin again when all are done within a pass.
-    wraps: bool,
-    /// Passes over a file: one, or no end where nothing says which of its blocks were visited.
-    passes: u64,
     rng: Rng,
 }
 
@@ -42,10 +38,10 @@ impl Generator {
         let turns = Turns::new(job, thread, files, regions)?;
         // The places of this one are never used.
         let mut all = Self::in_region(job, thread, regions[0], 0)?;
-        let size = regions.iter().map(|region| region.size).sum();
-        all.pass = Pass::new(job, job.pass_bytes(regions), size);
+        let mapped = regions.iter().map(|region| mapped(job, *region)).sum();
+        all.pass = Pass::new(job, regions, mapped);
         (all.plain, all.cover, all.strides) = (None, None, None);
-        (all.trimwrite, all.chains) = (false, job.fsync > 0);
+        (all.trimwrite, all.chains) = (false, job.flushes());
         all.turns = Some(Box::new(turns));
         Ok(all)
     }
@@ -65,14 +61,13 @@ impl Turns {
             number_ios: None,
             io_size: None,
             fsync: 0,
+            fdatasync: 0,
             ..job.clone()
         };
         let stream = |(at, region): (usize, &Region)| {
-            let region = Region { io_size: region.size, ..*region };
-            Generator::in_region(&of_file, thread, region, at as u64 + 1)
+            Generator::in_region(&of_file, thread, *region, at as u64 + 1)
         };
         let streams = regions.iter().enumerate().map(stream).collect::<Result<Vec<_>, _>>()?;
-        let endless = job.rw.is_random() && !job.has_map();
         Ok(Self {
             live: Vec::with_capacity(streams.len()),
             streams,
@@ -82,8 +77,6 @@ impl Turns {
             next: 0,
             current: None,
             partner: None,
-            wraps: job.io_size.is_some() || resumes(job),
-            passes: if endless { u64::MAX } else { 1 },
             rng: Rng::new(job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread) << 8),
         })
     }
@@ -92,9 +85,7 @@ impl Turns {
     pub(super) fn restart(&mut self) {
         self.live.clear();
         self.live.extend(0..self.streams.len());
-        for stream in &mut self.streams {
-            (stream.pass.more, stream.pass.sectors_left) = (self.passes, 0);
-        }
+        self.streams.iter_mut().for_each(|stream| stream.pass.restart());
         (self.next, self.current) = (0, None);
     }
 
@@ -108,11 +99,7 @@ impl Turns {
     pub(super) fn next(&mut self, steer: &dyn Fn(Direction) -> Direction) -> Option<NextIo> {
         loop {
             if self.live.is_empty() {
-                if !self.wraps {
-                    return None;
-                }
-                // Each region has room for an I/O, so this does not go on for ever.
-                self.restart();
+                return None;
             }
             let place = self.choose();
             let at = self.live[place];

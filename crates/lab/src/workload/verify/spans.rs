@@ -95,13 +95,8 @@ mod tests {
 
     #[test]
     fn every_block_has_a_place_and_a_number_in_every_region() {
-        let region = |file: u64, start: u64| Region {
-            file,
-            start,
-            size: 16384,
-            room: 16384,
-            io_size: 16384,
-        };
+        let region =
+            |file: u64, start: u64| Region { file, start, size: 16384, room: 16384, asked: 16384 };
         // The second file lies in front of the first.
         let regions =
             [region(1 << 20, (1 << 20) + 8192), region(0, 4096), region(2 << 20, 2 << 20)];

@@ -52,7 +52,12 @@ impl Verifier {
     /// As [`Generator::new`].
     pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Result<Option<Self>, GeneratorError> {
         job.validate().map_err(GeneratorError::Job)?;
-        let regions = job.regions(thread, device_bytes).map_err(GeneratorError::Region)?;
+        let mut regions = job.regions(thread, device_bytes).map_err(GeneratorError::Region)?;
+        let has_runs = Direction::ALL.iter().any(|way| job.percentage_random[*way] < 100);
+        if job.strided.is_some() || job.hole != 0 || job.run > 1 || has_runs {
+            // Zones, runs, and I/Os with holes reach over the size.
+            regions.iter_mut().for_each(|region| region.size = region.room);
+        }
         let Some(verify) = job.verify.clone() else { return Ok(None) };
         let interval = verify.interval.unwrap_or_else(|| job.io_unit());
         let longest = job.bs[Direction::Write].max() / job.bs[Direction::Write].min().max(1);

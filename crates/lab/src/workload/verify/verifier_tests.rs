@@ -166,6 +166,21 @@ fn what_a_loop_has_written_is_read_back_before_the_next_one() {
     }
 }
 
+/// Zones and holes lead beyond `size` in a longer file: there was no room for these blocks, and the thread panicked.
+#[test]
+fn blocks_beyond_the_size_are_read_back() {
+    use crate::workload::Strided;
+    let strided = Some(Strided { size: 16 << 10, range: 16 << 10, skip: 48 << 10 });
+    let zones = Job { strided, ..job(Rw::Write, crc()) };
+    let holes = Job { hole: 8192, offset: Amount::ZERO, ..job(Rw::Write, crc()) };
+    for job in [zones, holes] {
+        let mut rig = Rig::new(&job, 1);
+        rig.run(&job);
+        let found = rig.verifier.findings();
+        assert!(found.errors == 0 && found.verified > 64 << 10, "{found:?}");
+    }
+}
+
 #[test]
 fn everything_written_is_read_back_once() {
     let job = Job { norandommap: false, loops: 1, ..job(Rw::RandWrite, crc()) };
