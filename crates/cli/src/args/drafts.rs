@@ -160,14 +160,12 @@ fn written(section: &Section) -> Vec<(String, String)> {
         let of_jobs = option.name == "name"
             || !matches!(option.meaning, Meaning::Run(_) | Meaning::Structure);
         let (true, Some(value)) = (of_jobs, &setting.value) else { continue };
-        let name = match (option.name, setting.name.as_str()) {
-            // An option of its own in fio.
-            (_, "fdatasync") => "fdatasync",
+        let name = match option.name {
             // Their names in fio's reports.
-            ("iodepth_batch_submit", _) => "iodepth_batch",
-            ("blockalign", _) => "ba",
-            ("mem_align", _) => "iomem_align",
-            (name, _) => name,
+            "iodepth_batch_submit" => "iodepth_batch",
+            "blockalign" => "ba",
+            "mem_align" => "iomem_align",
+            name => name,
         };
         Written::add(&mut pairs, (name.to_owned(), value.clone()));
     }

@@ -212,6 +212,21 @@ fn several_files_are_one_device_and_each_job_knows_its_own() {
     assert_eq!(regions(1), [(2, 2, 64)]);
 }
 
+/// A job with a share as its offset was refused where the file had to grow for it, and shares were those of the longer file.
+#[test]
+fn a_file_grows_from_job_to_job() {
+    let file = sparse("grows", 1 << 20);
+    let path = file.path();
+    let plan = plan(&format!(
+        "--filename={path} --direct=1 --rw=read --name=a --offset=25% --size=1m --name=b --offset=50% --size=64k"
+    ));
+    let [device] = plan.devices.as_slice() else { panic!("{:?}", plan.devices) };
+    assert_eq!(device.size_bytes, 1_280 << 10);
+    let regions = plan.jobs.iter().map(|job| job.region(0, device.size_bytes).expect("it fits"));
+    let places = Vec::from_iter(regions.map(|it| (it.start >> 10, it.room >> 10)));
+    assert_eq!(places, [(256, 1024), (640, 640)]);
+}
+
 #[test]
 fn files_of_threads_are_laid_out_as_fio_names_them() {
     let folder = std::env::temp_dir();

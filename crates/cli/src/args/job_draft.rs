@@ -25,6 +25,8 @@ pub struct JobDraft {
     pub job: Job,
     /// `kb_base`.
     pub base: KbBase,
+    /// `bsrange`, which wins over `bs` in any order, as in fio.
+    pub bsrange: PerDirection<Option<BlockSize>>,
     /// `bssplit`, which wins over `bs` and `bsrange` in any order, as in fio.
     pub bssplit: PerDirection<Option<BlockSize>>,
     /// `iodepth`.
@@ -92,6 +94,7 @@ impl Default for JobDraft {
         Self {
             job: Job::default(),
             base: KbBase::Binary,
+            bsrange: PerDirection::default(),
             bssplit: PerDirection::default(),
             iodepth: 1,
             low: None,
@@ -145,8 +148,9 @@ impl JobDraft {
         let depth = self.depth(name, notes);
         let mut job = Job { name: name.into(), index: index as u32, depth, ..self.job };
         for direction in Direction::ALL {
-            if let Some(split) = &self.bssplit[direction] {
-                job.bs[direction] = split.clone();
+            let lengths = self.bssplit[direction].as_ref().or(self.bsrange[direction].as_ref());
+            if let Some(lengths) = lengths {
+                job.bs[direction] = lengths.clone();
             }
         }
         let is_direct = self.files.direct == Some(true)

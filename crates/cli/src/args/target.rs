@@ -58,7 +58,7 @@ pub fn choose(
             }
             ([file], None) => {
                 let chosen_by = format!("filename={}", file.name);
-                return Ok(DeviceChoice { chosen_by, ..asked.storage(file, notes)? });
+                return Ok(DeviceChoice { chosen_by, ..asked.storage(file, jobs, notes)? });
             }
             (files, None) => {
                 let (choice, lengths) = asked.several(files, notes)?;
@@ -106,28 +106,40 @@ impl Asked<'_> {
         self.threads.iter().copied().max().unwrap_or(job.numjobs)
     }
 
-    /// The device for the only file of all jobs.
-    fn storage(&self, file: &Wanted, notes: &mut Vec<String>) -> Result<DeviceChoice, UsageError> {
+    /// The device for the only file of `jobs`, which are told its length.
+    fn storage(
+        &self,
+        file: &Wanted,
+        jobs: &mut [Job],
+        notes: &mut Vec<String>,
+    ) -> Result<DeviceChoice, UsageError> {
         let path = &file.name;
         let is_direct = self.direct(path, notes)?;
-        let Some(found) = look(path)? else {
-            if self.dry_run && (file.needed.is_none() || path.starts_with("/dev/")) {
-                notes.push(format!("filename={path} does not exist here: no size is checked"));
-                return Ok(choice(described(file, is_direct, None), u64::MAX));
-            }
-            let bytes = self.laid_out(file)?;
-            note_layout(path, bytes, notes);
-            return Ok(choice(described(file, is_direct, Some(bytes)), bytes));
-        };
-        if is_block_device(found.file_type()) {
+        let found = look(path)?;
+        let is_missing = found.is_none();
+        if is_missing && self.dry_run && (file.needed.is_none() || path.starts_with("/dev/")) {
+            notes.push(format!("filename={path} does not exist here: no size is checked"));
+            return Ok(choice(described(file, is_direct, None), u64::MAX));
+        }
+        if found.as_ref().is_some_and(|found| is_block_device(found.file_type())) {
             return devices::choose(&described(file, is_direct, None), self.time);
         }
-        if file.needed.is_some_and(|bytes| bytes > found.len()) {
-            let bytes = self.laid_out(file)?;
-            note_layout(path, bytes, notes);
-            return Ok(choice(described(file, is_direct, Some(bytes)), bytes));
+        let length = found.map_or(0, |found| found.len());
+        let needed = self.extend(jobs, length).max(file.needed.unwrap_or(0));
+        if !is_missing && needed <= length {
+            return Ok(choice(described(file, is_direct, None), length));
         }
-        Ok(choice(described(file, is_direct, None), found.len()))
+        let bytes = self.laid_out(file, needed)?;
+        note_layout(path, bytes, notes);
+        Ok(choice(described(file, is_direct, Some(bytes)), bytes))
+    }
+
+    /// Tells each of `jobs` the length of their file, which is `length` at first, when it begins. Returns the length in the end.
+    fn extend(&self, jobs: &mut [Job], length: u64) -> u64 {
+        jobs.iter_mut().fold(length, |length, job| {
+            job.found = Some(length);
+            job.extended(self.threads_of(job), length)
+        })
     }
 
     /// The device of several files, and their lengths.
@@ -148,7 +160,7 @@ impl Asked<'_> {
             disks.extend(disk_of(&file.name, found.as_ref()));
             let length = found.as_ref().map_or(0, Metadata::len);
             if found.is_none() || file.needed.is_some_and(|bytes| bytes > length) {
-                let bytes = self.laid_out(file)?;
+                let bytes = self.laid_out(file, file.needed.unwrap_or(0))?;
                 (new, new_bytes) = (new + 1, new_bytes.saturating_add(bytes - length.min(bytes)));
                 texts.push(described(file, is_direct, Some(bytes)));
                 lengths.push(bytes);
@@ -200,18 +212,18 @@ impl Asked<'_> {
         Ok(!given.contains(&false) || given.contains(&true))
     }
 
-    /// The length of a file that is created, or extended, before the first run.
-    fn laid_out(&self, file: &Wanted) -> Result<u64, UsageError> {
+    /// The length of a file that is created, or extended to `needed` bytes, before the first run.
+    fn laid_out(&self, file: &Wanted, needed: u64) -> Result<u64, UsageError> {
         let path = &file.name;
         let refuse = |why: &str| Err(UsageError::new(format!("filename={path}: {why}")));
         if path.starts_with("/dev/") {
             return refuse("no such device; accepted: a block device, or a file");
         }
-        let Some(bytes) = file.needed else {
+        if needed == 0 {
             return refuse(
                 "no such file; accepted: one that exists, or size= or filesize= in bytes to lay it out",
             );
-        };
+        }
         if self.readonly {
             return refuse(
                 "too short or not there, and --readonly forbids to lay it out; accepted: a size that the file has",
@@ -220,7 +232,7 @@ impl Asked<'_> {
         if self.files.iter().any(|draft| !draft.may_create) {
             return refuse("too short or not there, and allow_file_create=0 forbids to lay it out");
         }
-        Ok(bytes)
+        Ok(needed)
     }
 
     /// The bytes that a device must have for all jobs; `None` if no option says so.

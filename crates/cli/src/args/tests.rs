@@ -73,7 +73,7 @@ fn every_workload_option_reaches_its_field() {
         ("--bs=512kib --kb_base=1024", Job { bs: fixed(512_000), ..base() }),
         ("--bs=8kib --kb_base=1000", Job { bs: fixed(8192), ..base() }),
         (
-            "--bsrange=1k-4k",
+            "--bsrange=1k-4k --bs=2k",
             Job { bs: PerDirection::all(BlockSize::Range { min: 1024, max: 4096 }), ..base() },
         ),
         (
@@ -115,7 +115,7 @@ fn every_workload_option_reaches_its_field() {
         ),
         ("--direct=1", Job { direct: true, ..base() }),
         ("--buffered=0", Job { direct: true, ..base() }),
-        ("--sync=dsync --fdatasync=8", Job { sync: true, fsync: 8, ..base() }),
+        ("--sync=dsync --fdatasync=8", Job { sync: true, fdatasync: 8, ..base() }),
         (
             "--numjobs=8 --loops=2 --number_ios=1k",
             Job { numjobs: 8, loops: 2, number_ios: Some(1024), ..base() },

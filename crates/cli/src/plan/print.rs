@@ -95,6 +95,7 @@ fn pattern(out: &mut Section<'_>, job: &Job) {
     out.flag("direct", job.direct);
     out.flag("sync", job.sync);
     out.unless("fsync", job.fsync, 0);
+    out.unless("fdatasync", job.fdatasync, 0);
     out.flag("end_fsync", job.end_fsync);
 }
 

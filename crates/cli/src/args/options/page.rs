@@ -37,6 +37,19 @@ logs are those on this device (decision 0019). Files on several file systems, an
 queue each, and are refused. With `--device`, on the null device and in virtual time, several files are stretches of the
 device, and one file is all of it.
 
+**Passes.** As in fio, a pass ends with the `size` or with the file. All passes together do `loops` times the `io_size`, or else the
+`size`, and at most `loops` times `number_ios`. Each job, and each thread, sees its file with the length that the ones before it
+have left: `offset=10%` is a share of that. Differences from fio 3.33 are known, and `cargo xtask fio-fuzz` has a list of them:
+
+- Places and lengths are whole sectors: `offset=5000`, and `bs=4k` with `kb_base=1000`, are refused.
+- A random block that is longer than `zonerange` is refused, as is `verify` of trims, on the null device, and of parts that other
+  jobs write.
+- A random pass does all its I/Os. fio ends it early where it draws a place that does not exist, or is used.
+- Where a pass ends within a file (zones, `filesize`, a share as `io_size`), fio goes on with a synchronous engine and begins again
+  with another. Here zones and shares go on, and `filesize` begins again.
+- `end_fsync` and `fsync_on_close` flush the device once, behind the last pass. fio flushes each file behind each pass.
+- An `offset` in bytes replaces a share of the global section, and on the null device `filesize` is the length of a file.
+
 **Checksums.** `verify` takes crc32c (or crc32c-intel), xxhash, md5, sha256, meta, pattern and null. fio's other checksums
 are refused, since they find no damage that these miss.
 

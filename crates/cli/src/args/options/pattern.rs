@@ -53,12 +53,12 @@ pub const OPTIONS: &[Opt] = &[
         Ok(())
     })
     .or(&["blocksize"]),
-    job("bsrange", "MIN-MAX[,MIN-MAX...]", "block sizes are multiples of MIN, and MAX", |d, v| {
+    job("bsrange", "MIN-MAX[,MIN-MAX...]", "block sizes are multiples of MIN, and MAX; wins over bs", |d, v| {
         let ranges = v.directions(range)?;
         d.says_kib = says_kib(v.text);
         for direction in Direction::ALL {
             if let Some(range) = &ranges[direction] {
-                d.job.bs[direction] = range.clone();
+                d.bsrange[direction] = Some(range.clone());
             }
         }
         Ok(())
@@ -200,8 +200,11 @@ pub const OPTIONS: &[Opt] = &[
             d.job.fsync = v.count(0..=u32::MAX)?;
             Ok(())
         },
-    )
-    .or(&["fdatasync"]),
+    ),
+    job("fdatasync", "COUNT", "the same, beside fsync (default 0, never)", |d, v| {
+        d.job.fdatasync = v.count(0..=u32::MAX)?;
+        Ok(())
+    }),
     job(
         "kb_base",
         "1024 or 1000",
