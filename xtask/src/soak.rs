@@ -6,6 +6,7 @@
 //! with the line that repeats it.
 
 use crate::Result;
+use crate::fio_fuzz;
 use crate::shell::{Cmd, build_program, target_dir, timed};
 use std::time::Duration;
 
@@ -78,15 +79,16 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
-/// The soak of CI: the canary, seeds for a number of minutes, and the tests that take long, with one seed of the grids
-/// of promises instead of three. Races and real threads have had their tests.
+/// The soak of CI: the canary, seeds for a number of minutes, the tests that take long, with one seed of the grids
+/// of promises instead of three, and job files beside fio. Races and real threads have had their tests.
 ///
 /// # Errors
 /// As [`main`].
 pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     main(&["--canary".to_owned()])?;
     seeds(1, Until::Minutes(minutes), None)?;
-    long("1")
+    long("1")?;
+    fio_fuzz::soak()
 }
 
 /// The tests that `cargo test` leaves out, with so many seeds of the grids of promises.

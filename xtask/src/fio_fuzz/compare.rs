@@ -64,6 +64,14 @@ pub(super) struct Chance {
     pub(super) has_files: bool,
     /// What it has written is read back.
     pub(super) is_verified: bool,
+    /// It has several threads, which draw places of their own.
+    pub(super) has_threads: bool,
+    /// It leaves holes between sequential I/Os.
+    pub(super) has_holes: bool,
+    /// Each of several passes ends with a flush in fio, and the last one in blkmq; or a flush waits in fio's queue.
+    pub(super) has_flushed_passes: bool,
+    /// The length of a zone and the gap behind it.
+    pub(super) stride: Option<u64>,
 }
 
 impl Chance {
@@ -75,24 +83,38 @@ impl Chance {
         let has = |name: &str| settings.contains_key(name);
         let rw = settings.get("rw").copied().unwrap_or("read");
         let pattern = rw.split(':').next().unwrap_or_default();
-        let is_pure = is("rwmixread", &["0", "100"]) || is("rwmixwrite", &["0", "100"]);
+        // The last one holds.
+        let shares = file.global.iter().chain(&file.jobs[at].settings);
+        let share = shares.filter(|it| ["rwmixread", "rwmixwrite"].contains(&it.name)).next_back();
+        let is_pure = share.is_some_and(|it| ["0", "100"].contains(&it.value.as_str()));
         let is_of_two = matches!(pattern, "rw" | "readwrite" | "randrw");
         let two_lengths = settings.get("bs").is_some_and(|bs| bs.contains(',')) && is_of_two;
         let on_percent = has("percentage_random") && !is("percentage_random", &["100"]);
         let is_uniform = !has("random_distribution") || is("random_distribution", &["random"]);
+        // The end of a file leads to a random place.
+        let ends = has("loops") || has("nrfiles") || has("io_size");
+        let is_scattered = !is("percentage_random", &["0"]) || ends;
+        let is_random = pattern.starts_with("rand");
+        let is_strided = is("zonemode", &["strided"]);
         Self {
             is_mix: is_of_two && !is_pure,
             has_sizes: has("bssplit") || has("bsrange") || two_lengths,
-            is_random: pattern.starts_with("rand") && !is("percentage_random", &["0"]),
+            is_random: is_random && is_scattered,
             repeats: is("norandommap", &["", "1"])
                 || !is_uniform
                 || on_percent
                 || has("blockalign")
                 || rw.contains(':'),
-            is_cut: has("number_ios") || has("io_size"),
+            is_cut: has("number_ios") || has("io_size") || has("filesize"),
             by_completion: by_completion(file, at),
             has_files: has("nrfiles"),
             is_verified: has("verify") && !is("verify", &["0"]),
+            has_threads: has("numjobs") && !is("numjobs", &["1"]),
+            has_holes: !is_random && rw.contains(':'),
+            has_flushed_passes: ((has("fsync") || has("fdatasync")) && has("iodepth"))
+                || (is("end_fsync", &["1"]) || is("fsync_on_close", &["1"]))
+                    && (has("loops") || has("io_size") || (has("verify") && !is("verify", &["0"]))),
+            stride: is_strided.then(|| stride(&settings)),
         }
     }
 
@@ -109,8 +131,39 @@ impl Chance {
             by_completion: any(|it| it.by_completion),
             has_files: any(|it| it.has_files),
             is_verified: any(|it| it.is_verified),
+            has_threads: any(|it| it.has_threads),
+            has_holes: any(|it| it.has_holes),
+            has_flushed_passes: any(|it| it.has_flushed_passes),
+            stride: all.iter().find_map(|it| it.stride),
         }
     }
+}
+
+/// The distance between the starts of two zones.
+fn stride(settings: &BTreeMap<&'static str, &str>) -> u64 {
+    let length = |name: &str| settings.get(name).map_or(0, |text| bytes(settings, text));
+    let range = length("zonerange");
+    (if range > 0 { range } else { length("zonesize") }) + length("zoneskip")
+}
+
+/// The bytes of `text`, as the `kb_base` of a job has it; 0 if it is no number of bytes.
+pub(super) fn bytes(settings: &BTreeMap<&'static str, &str>, text: &str) -> u64 {
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).unwrap_or(0);
+    }
+    let lower = text.to_ascii_lowercase();
+    let (digits, unit) =
+        lower.split_at(lower.find(|it: char| !it.is_ascii_digit()).unwrap_or(lower.len()));
+    // With `kb_base=1024`, the default, KiB is 1000.
+    let is_decimal = (settings.get("kb_base") == Some(&"1000")) != unit.contains('i');
+    let kilo = if is_decimal { 1000 } else { 1024u64 };
+    let factor = match unit.chars().next() {
+        None | Some('b') => 1,
+        Some('k') => kilo,
+        Some('m') => kilo * kilo,
+        Some(_) => return 0,
+    };
+    digits.parse::<u64>().unwrap_or(0) * factor
 }
 
 /// The differences between the outcomes of `file`.
@@ -208,7 +261,11 @@ impl Found {
         let counts = |row: &Value, keys: &[&str]| {
             let of =
                 |direction: &str| Vec::from_iter(keys.iter().map(|key| count(row, direction, key)));
-            let all = DIRECTIONS.map(of);
+            let mut all = DIRECTIONS.map(of);
+            if chance.is_verified && chance.repeats {
+                // A block that is written twice is read once.
+                all[0].fill(0);
+            }
             if chance.is_mix {
                 vec![Vec::from_iter((0..keys.len()).map(|key| all.iter().map(|it| it[key]).sum()))]
             } else {
@@ -233,7 +290,9 @@ impl Found {
                 .map(|row| DIRECTIONS.map(|it| count(row, it, "io_bytes")).iter().sum::<u64>());
             // The last I/O of a file and pass may be of any length.
             let is_far = theirs.abs_diff(ours) > theirs.max(ours) / 4 + (128 << 10);
-            if is_far && !(chance.is_mix && chance.is_verified) {
+            // With holes, the length of the last I/O says whether a pass ends with it, or goes on at the start.
+            let is_open = chance.has_holes || (chance.is_mix && chance.is_verified);
+            if is_far && !is_open {
                 self.add(Kind::Work, format!("row {at}: bytes: fio {theirs}, blkmq {ours}"));
             }
         } else if !chance.is_mix {
@@ -270,7 +329,10 @@ impl Found {
         let lengths = |it: &Outcome| {
             Vec::from_iter(it.files.iter().map(|(name, left)| (name.clone(), left.bytes)))
         };
-        self.unequal(Kind::Files, "files and lengths", &lengths(fio), &lengths(ours));
+        // With `fill_device`, fio makes a file as long as what is written.
+        if !file.to_string().contains("fill_device=1") {
+            self.unequal(Kind::Files, "files and lengths", &lengths(fio), &lengths(ours));
+        }
         let chance = Chance::of_all(file);
         let is_certain =
             !chance.is_mix && !chance.has_sizes && !chance.is_random && are_places_equal;
@@ -309,10 +371,35 @@ fn written(outcome: &Outcome) -> BTreeSet<u64> {
     writes.flat_map(|io| io.offset / 512..(io.offset + io.bytes).div_ceil(512)).collect()
 }
 
+/// The I/Os of a log, without the parts that differ in any case.
+fn comparable(chance: Chance, settings: &BTreeMap<&'static str, &str>, ios: &[Io]) -> Vec<Io> {
+    // The null device has no names, and a random turn of files is drawn.
+    let mut ios = Vec::from_iter(ios.iter().map(|io| Io { file: String::new(), ..io.clone() }));
+    if chance.has_files {
+        // fio flushes each file in the end, and blkmq the one device of all.
+        join_flushes(&mut ios);
+    }
+    if chance.has_flushed_passes {
+        // Flushes for `fsync` have been counted.
+        ios.retain(|io| io.action != "sync");
+    }
+    let Some(stride) = chance.stride.filter(|_| chance.is_random) else { return ios };
+    // Of a random place in a zone, the zone is certain, where it is known.
+    let offset = settings.get("offset").map_or("0", |text| *text);
+    if offset.ends_with('%') || settings.contains_key("offset_increment") {
+        return Vec::new();
+    }
+    let start = bytes(settings, offset);
+    for io in ios.iter_mut().filter(|io| io.action != "sync") {
+        io.offset -= io.offset.saturating_sub(start) % stride.max(1);
+    }
+    ios
+}
+
 /// How the I/Os of a log differ, as far as they must be equal.
 fn differ(
     chance: Chance,
-    settings: &BTreeMap<&str, &str>,
+    settings: &BTreeMap<&'static str, &str>,
     fio: &[Io],
     ours: &[Io],
 ) -> Option<String> {
@@ -320,16 +407,11 @@ fn differ(
         return None;
     }
     let any_file = settings.get("file_service_type").is_some_and(|it| it.starts_with("random"));
-    let plain = |ios: &[Io]| {
-        // The null device has no names, and a random turn of files is drawn.
-        let io = |io: &Io| Io { file: String::new(), ..io.clone() };
-        Vec::from_iter(ios.iter().map(io))
-    };
-    let [mut fio, mut ours] = [plain(fio), plain(ours)];
+    let [mut fio, mut ours] = [fio, ours].map(|ios| comparable(chance, settings, ios));
     let is_certain = !chance.is_random && !chance.is_mix && !any_file;
     if is_certain {
-        if chance.by_completion {
-            // They stand in the order in which they were completed.
+        if chance.by_completion || (chance.has_files && chance.is_verified) {
+            // They stand in the order in which they were completed, or files are read back one by one.
             fio.sort();
             ours.sort();
         }
@@ -352,6 +434,10 @@ fn differ(
         // Which file ends first depends on the order.
         return None;
     }
+    if chance.is_cut && chance.is_random && chance.has_threads {
+        // Threads meet by chance.
+        return grid(&fio, &ours);
+    }
     if chance.is_cut && chance.is_random {
         let often = |ios: &[Io]| {
             let mut times = Vec::from_iter(places(ios).into_values());
@@ -369,6 +455,15 @@ fn differ(
         return (theirs != ours_times).then(text).or_else(|| grid(&fio, &ours));
     }
     at_first(&fio, &ours)
+}
+
+/// Leaves one of the flushes behind the last I/O.
+fn join_flushes(ios: &mut Vec<Io>) {
+    while let [.., before, last] = &ios[..]
+        && [before, last].iter().all(|io| io.action == "sync")
+    {
+        ios.pop();
+    }
 }
 
 /// The first I/O that differs.

@@ -42,6 +42,9 @@ enum When {
     OnFiles,
     /// There are several files for a thread.
     SeveralFiles,
+    /// The same, and they are no stretches of the null device: there, fio 3.33 has files of a share of `size`, whatever `filesize`
+    /// says (docs/fio-options.md).
+    SeveralRealFiles,
     /// There is one file, or a stretch of the null device.
     OneFile,
     /// Together with the option that stands before it in the table.
@@ -142,7 +145,7 @@ const CHOICES: &[Choice] = &[
         &["roundrobin", "random", "sequential", "roundrobin:4", "sequential:2", "random:8"],
     ),
     choice("openfiles", 200, When::SeveralFiles, &["1", "2"]),
-    choice("filesize", 100, When::SeveralFiles, &["64k", "256k", "1m"]),
+    choice("filesize", 100, When::SeveralRealFiles, &["64k", "256k", "1m"]),
     choice("fill_device", 20, When::OnFiles, BOOL),
     choice("overwrite", 30, When::OnFiles, BOOL),
     choice("invalidate", 30, When::OnFiles, BOOL),
@@ -292,6 +295,7 @@ impl Place {
                 When::Always => true,
                 When::OnFiles => !self.is_null,
                 When::SeveralFiles => !self.is_one,
+                When::SeveralRealFiles => !self.is_one && !self.is_null,
                 When::OneFile => self.is_one,
                 When::AfterLast => is_last_drawn,
             };
@@ -345,6 +349,7 @@ const NOT_DRAWN: &[(&str, &[&str])] = &[
             "flow",
             "flow_sleep",
             "thinktime_blocks_type",
+            "max_latency",
         ],
     ),
     (
@@ -372,8 +377,10 @@ const NOT_DRAWN: &[(&str, &[&str])] = &[
             "slat_percentiles",
             "percentile_list",
             "group",
+            "unified_rw_reporting",
         ],
     ),
+    ("no I/O of these files fails", &["continue_on_error"]),
     (
         "the files are those of the comparison",
         &["filename_format", "allow_file_create", "buffered"],

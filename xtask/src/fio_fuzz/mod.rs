@@ -96,6 +96,25 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     run(&options)
 }
 
+/// The version of fio whose faults `reasons.rs` has.
+const VERSION: &str = "fio-3.33";
+
+/// The part of CI's soak: the planted faults, and 500 job files. Without the fio of [`VERSION`] both are skipped.
+///
+/// # Errors
+/// As [`main`].
+pub(crate) fn soak() -> Result<()> {
+    let options = Options::of_help();
+    let found = Cmd::new("fio --version").output().unwrap_or_default();
+    if found.trim() != VERSION {
+        let (jobs, faults) = (options.jobs, FAULTS.len());
+        println!("fio-fuzz: SKIPPED {jobs} job files and {faults} planted faults: no {VERSION}");
+        return Ok(());
+    }
+    run(&Options { is_canary: true, ..options.clone() })?;
+    run(&options)
+}
+
 fn run(options: &Options) -> Result<()> {
     let blkmq = match &options.blkmq {
         Some(path) => fs::canonicalize(path)?.to_string_lossy().into_owned(),

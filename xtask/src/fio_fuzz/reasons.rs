@@ -1,8 +1,8 @@
 //! The reasons for which fio and blkmq may differ. A difference without one is a defect.
 
-use super::compare::{Difference, Kind};
-use super::draw::JobFile;
-use super::run::Both;
+use super::compare::{Difference, Kind, bytes};
+use super::draw::{JobFile, Setting};
+use super::run::{Both, Io};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -47,19 +47,16 @@ impl Case<'_> {
         rows(&self.both.fio.report).iter().any(|row| row["read"]["short_ios"].as_u64() > Some(0))
     }
 
-    /// All I/Os of fio and of blkmq.
-    fn ios(&self) -> [u64; 2] {
-        let sum = |report: &Value| rows(report).iter().map(ios_of).sum();
-        [sum(&self.both.fio.report), sum(&self.both.ours.report)]
-    }
-
-    /// I/Os of fio that blkmq has not done, in a row of such a job; negative if there are more.
-    fn has_row(&self, is: impl Fn(&BTreeMap<&'static str, &str>, i64) -> bool) -> bool {
+    /// Returns whether there is a row of such a job, and of such numbers of I/Os of fio and of blkmq. Of a group, it is any job.
+    fn has_row(&self, is: impl Fn(&Settings<'_>, [u64; 2]) -> bool) -> bool {
         let [fio, ours] = [&self.both.fio.report, &self.both.ours.report].map(rows);
+        let is_sum = self.file.to_string().contains("group_reporting");
         fio.iter().zip(ours).any(|(fio, ours)| {
-            let job = self.file.jobs.iter().position(|job| fio["jobname"] == job.name.as_str());
-            let more = ios_of(fio).cast_signed() - ios_of(ours).cast_signed();
-            job.is_some_and(|at| is(&self.file.effective(at), more))
+            let ios = [fio, ours].map(ios_of);
+            self.file.jobs.iter().enumerate().any(|(at, job)| {
+                let is_of_job = is_sum || fio["jobname"] == job.name.as_str();
+                is_of_job && is(&self.file.effective(at), ios)
+            })
         })
     }
 }
@@ -79,28 +76,80 @@ fn pattern<'a>(settings: &BTreeMap<&'static str, &'a str>) -> (&'a str, Option<&
     rw.split_once(':').map_or((rw, None), |(rw, number)| (rw, Some(number)))
 }
 
+type Settings<'a> = BTreeMap<&'static str, &'a str>;
+
+fn is(settings: &Settings<'_>, name: &str, values: &[&str]) -> bool {
+    settings.get(name).is_some_and(|it| values.contains(it))
+}
+
+fn is_strided(settings: &Settings<'_>) -> bool {
+    is(settings, "zonemode", &["strided"])
+}
+
+/// Returns whether places of the job are drawn such that fio 3.33 may draw one that does not exist, or is used: it ends the
+/// pass there.
+fn may_draw_no_place(settings: &Settings<'_>) -> bool {
+    let (rw, number) = pattern(settings);
+    if !rw.starts_with("rand") {
+        return false;
+    }
+    let has = |name: &str| settings.contains_key(name);
+    let size = |text: &str| bytes(settings, text);
+    // Runs go on to the end, which may be no block, or to a place that is used.
+    let has_runs = number.is_some() || has("percentage_random");
+    // The map has blocks of the shortest direction, used or not, and the LFSR counts in them.
+    let has_other_blocks = ["bs", "bsrange", "bssplit"]
+        .iter()
+        .any(|name| settings.get(name).is_some_and(|lengths| lengths.contains(',')));
+    let is_lfsr = is(settings, "random_generator", &["lfsr"]) && has("blockalign");
+    // A share of the last block is a place to a distribution.
+    let block = size(settings.get("bs").copied().unwrap_or("4k")).max(1);
+    let is_skewed = settings
+        .get("random_distribution")
+        .is_some_and(|it| ["zipf", "pareto", "normal"].iter().any(|name| it.starts_with(name)));
+    let has_rest = !size(settings["size"]).is_multiple_of(block) || has("nrfiles");
+    let has_lengths = has("bsrange") || has("bssplit");
+    // The last zone may be cut, or the block.
+    has_runs
+        || has_other_blocks
+        || is_lfsr
+        || (is_skewed && (has_rest || has_lengths))
+        || is_strided(settings)
+}
+
+/// Returns whether passes of the job end before their files: fio 3.33 goes on there if its engine is synchronous, and begins
+/// again if not.
+fn has_parts(settings: &Settings<'_>) -> bool {
+    let is_part = is_strided(settings)
+        || settings.contains_key("filesize")
+        || settings.get("io_size").is_some_and(|it| it.ends_with('%'));
+    // Holes that go round do not end with the file.
+    let has_holes = !pattern(settings).0.starts_with("rand") && pattern(settings).1.is_some();
+    (is_part || has_holes) && settings.contains_key("loops")
+}
+
 /// All reasons.
 pub(super) const REASONS: &[Reason] = &[
     Reason {
-        text: "fio 3.33 does not end",
-        explains: |case| case.kind == Kind::Status && case.both.fio.code == Some(124),
-    },
-    Reason {
-        text: "docs/fio-options.md names the option as refused",
-        explains: |case| case.is_refused("fio's, but not built"),
-    },
-    Reason {
-        text: "blkmq does I/O in whole sectors, and 4k is 4000 with kb_base=1000",
+        text: "fio 3.33 does not end, or breaks off: an assertion, or a file of the null device that was closed",
         explains: |case| {
-            let is_rounded = case.is_noted("is rounded up to");
-            (is_rounded && case.is_of_ios() || case.is_refused("accepted are multiples of 512"))
-                && case.has_job(|it| it.get("kb_base") == Some(&"1000"))
+            let fio = &case.both.fio;
+            let breaks_off =
+                ["Assertion", "func=file close"].iter().any(|it| fio.said.contains(it));
+            case.kind == Kind::Status && (fio.code == Some(124) || breaks_off)
         },
     },
     Reason {
-        text: "blkmq refuses to verify what it cannot: trims, the null device, what other jobs write",
+        text: "blkmq refuses, or rounds up to sectors, what docs/fio-options.md says",
         explains: |case| {
-            case.is_refused("accepted: parts that do not overlap")
+            let sectors =
+                |it: &Settings<'_>| is(it, "kb_base", &["1000"]) || is(it, "offset", &["5000"]);
+            let is_rounded = case.is_of_ios() && case.is_noted("is rounded up to");
+            case.is_refused("fio's, but not built")
+                || (is_rounded && case.has_job(sectors))
+                || (case.is_refused("accepted are multiples of 512") && case.has_job(sectors))
+                || (case.is_refused("is smaller than one block") && case.has_job(is_strided))
+                || case.is_refused("accepted: parts that do not overlap")
                 || case.is_refused("verify of a job that only trims")
                 || case.is_refused("keeps nothing of what is written")
         },
@@ -108,9 +157,7 @@ pub(super) const REASONS: &[Reason] = &[
     Reason {
         text: "fio 3.33 shows a group with the options of its last job, and mixes rows up if only some jobs report by group",
         explains: |case| {
-            let sums = |it: &BTreeMap<&'static str, &str>| {
-                it.get("group_reporting").is_some_and(|it| *it != "0")
-            };
+            let sums = |it: &Settings<'_>| it.get("group_reporting").is_some_and(|it| *it != "0");
             let jobs = case.file.jobs.len();
             let all = (0..jobs).filter(|at| sums(&case.file.effective(*at))).count();
             let is_mixed = (1..jobs).contains(&all);
@@ -123,56 +170,112 @@ pub(super) const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        text: "fio 3.33 counts flushes of fdatasync as short reads, and as turns of files",
+        text: "fio 3.33 counts flushes as turns of files and as I/O in a zone, and those of fdatasync as short reads",
         explains: |case| {
             let has_fdatasync = case.has_job(|it| it.contains_key("fdatasync"));
-            case.is_of_ios() && has_fdatasync && case.has_short_reads()
+            let is_in_zone = |it: &Settings<'_>| {
+                is_strided(it) && (it.contains_key("fsync") || it.contains_key("fdatasync"))
+            };
+            let is_turn = |it: &Settings<'_>| {
+                it.contains_key("nrfiles")
+                    && (it.contains_key("fsync") || it.contains_key("fdatasync"))
+            };
+            case.is_of_ios()
+                && ((has_fdatasync && case.has_short_reads())
+                    || case.has_job(is_in_zone)
+                    || case.has_job(is_turn))
         },
     },
     Reason {
-        text: "fio 3.33 refuses an io_size below bs, which blkmq rounds up",
+        text: "fio 3.33 refuses an io_size below bs, and fails where it goes backwards from an end within a sector",
         explains: |case| {
             let refused = case.both.fio.said.contains("blocksize is larger than data set range");
-            case.kind == Kind::Status && refused && case.has_job(|it| it.contains_key("io_size"))
+            let failed = case.both.fio.said.contains("err=22");
+            let is_back = |it: &Settings<'_>| pattern(it).1.is_some_and(|gap| gap.starts_with('-'));
+            let is_odd = |io: &Io| !io.offset.is_multiple_of(512);
+            let mut ios = case.both.fio.places.values().flatten();
+            (case.kind == Kind::Status && refused && case.has_job(|it| it.contains_key("io_size")))
+                || (case.kind == Kind::Status && failed && case.has_job(is_back))
+                || (case.is_of_ios() && ios.any(is_odd) && case.has_job(is_back))
         },
     },
     Reason {
-        text: "fio 3.33 ends a pass early where runs at random places meet the end or a place that is used",
+        text: "fio 3.33 ends a pass early where it draws a place that does not exist or is used: in runs, in maps of a shorter \
+               direction's blocks, with lfsr and blockalign, in the rest behind the last block, and in the last zone",
         explains: |case| {
-            let [fio, ours] = case.ios();
-            let has_runs = |rw: (&str, Option<&str>)| rw.0.starts_with("rand") && rw.1.is_some();
-            // The flush behind the last I/O of a pass is done.
-            let ends_early = fio < ours || case.kind == Kind::Syncs;
-            case.is_of_ios() && ends_early && case.has_job(|it| has_runs(pattern(it)))
-        },
-    },
-    Reason {
-        text: "fio 3.33 ends a pass with gaps (rw=read:4k) elsewhere: in zones, with blockalign or a distribution, in several \
-               files, or in a file longer than the region, and goes backwards from the end of the file",
-        explains: |case| {
-            let is_odd = |it: &BTreeMap<&'static str, &str>| {
-                let (rw, gap) = pattern(it);
-                let has_gaps = !rw.starts_with("rand") && gap.is_some();
-                let is_back = gap.is_some_and(|gap| gap.starts_with('-'));
-                let options = ["blockalign", "random_distribution", "nrfiles", "filesize"];
-                let has_one = options.iter().any(|name| it.contains_key(name));
-                let is_strided = it.get("zonemode") == Some(&"strided");
-                has_gaps && (is_back || is_strided || has_one || case.file.laid.is_some())
+            // Another pass may follow: then there are as many I/Os, elsewhere.
+            let ends_early = |it: &Settings<'_>, [fio, ours]: [u64; 2]| {
+                let is_early = fio < ours || (fio == ours && case.kind != Kind::Work);
+                is_early && may_draw_no_place(it)
             };
-            // Backwards from an end that is no whole block of the device.
-            let failed = case.kind == Kind::Status && case.both.fio.said.contains("err=22");
-            (case.is_of_ios() || failed) && case.has_job(is_odd)
+            case.is_of_ios() && case.has_row(ends_early)
         },
     },
     Reason {
-        text: "in a mix over several files, fio does an I/O more where each share of size ends in a part of a block",
+        text: "where passes end before their files, fio 3.33 goes on with a synchronous engine, and begins again with another",
         explains: |case| {
-            let is_mix =
-                |it: &BTreeMap<&'static str, &str>| matches!(pattern(it).0, "rw" | "readwrite");
-            case.kind == Kind::Work
-                && case.has_row(|it, more| {
-                    is_mix(it) && it.contains_key("nrfiles") && (1..=8).contains(&more)
-                })
+            // With the pass begins the flush that is due.
+            let is_flushed = |it: &Settings<'_>| {
+                let has = |name: &str| it.contains_key(name);
+                has("loops") && (has("fsync") || has("fdatasync"))
+            };
+            let is_of_flushes = matches!(case.kind, Kind::Syncs | Kind::Places);
+            (case.is_of_ios() && case.has_job(has_parts))
+                || (is_of_flushes && case.has_job(is_flushed))
+        },
+    },
+    Reason {
+        text: "fio 3.33 keeps the share of the global section where a job has an offset in bytes",
+        explains: |case| {
+            let is_share = |text: &&str| text.ends_with('%');
+            let keeps = |name: &str| {
+                let of = |settings: &[Setting]| {
+                    Vec::from_iter(
+                        settings.iter().filter(|it| it.name == name).map(|it| it.value.clone()),
+                    )
+                };
+                let global = of(&case.file.global);
+                global.iter().any(|it| is_share(&it.as_str()))
+                    && case
+                        .file
+                        .jobs
+                        .iter()
+                        .any(|job| of(&job.settings).iter().any(|it| !is_share(&it.as_str())))
+            };
+            case.is_of_ios() && ["offset", "offset_increment"].into_iter().any(keeps)
+        },
+    },
+    Reason {
+        text: "fio 3.33 finds blocks wrong that it has itself written again, and counts checks in number_ios",
+        explains: |case| {
+            let is_counted =
+                |it: &Settings<'_>| it.contains_key("verify") && it.contains_key("number_ios");
+            if case.is_of_ios() && case.has_job(is_counted) {
+                return true;
+            }
+            let overlaps = |it: &Settings<'_>| it.contains_key("verify");
+            case.kind == Kind::Status
+                && case.both.fio.said.contains("err=84")
+                && case.both.ours.code == Some(0)
+                && case.has_job(overlaps)
+        },
+    },
+    Reason {
+        text: "fio 3.33 trims and writes apart from each other in zones, behind an offset, and where their lengths differ, and does \
+               not flush between them",
+        explains: |case| {
+            let is_apart = |it: &Settings<'_>| {
+                let has_lengths = ["bs", "bsrange", "bssplit"]
+                    .iter()
+                    .any(|name| it.get(name).is_some_and(|value| value.contains(',')));
+                pattern(it).0.ends_with("trimwrite")
+                    && (is_strided(it)
+                        || has_lengths
+                        || ["offset", "offset_increment", "fsync", "fdatasync"]
+                            .iter()
+                            .any(|name| it.contains_key(name)))
+            };
+            case.is_of_ios() && case.has_job(is_apart)
         },
     },
 ];
