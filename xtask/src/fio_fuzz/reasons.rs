@@ -125,7 +125,8 @@ fn has_parts(settings: &Settings<'_>) -> bool {
         || settings.get("io_size").is_some_and(|it| it.ends_with('%'));
     // Holes that go round do not end with the file.
     let has_holes = !pattern(settings).0.starts_with("rand") && pattern(settings).1.is_some();
-    (is_part || has_holes) && settings.contains_key("loops")
+    let has_several = settings.contains_key("loops") || settings.contains_key("io_size");
+    (is_part || has_holes) && has_several
 }
 
 /// All reasons.
@@ -261,7 +262,7 @@ pub(super) const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        text: "fio 3.33 trims and writes apart from each other in zones, behind an offset, and where their lengths differ, and does \
+        text: "fio 3.33 trims and writes apart from each other in zones and files, behind an offset, and where their lengths differ, and does \
                not flush between them",
         explains: |case| {
             let is_apart = |it: &Settings<'_>| {
@@ -271,7 +272,7 @@ pub(super) const REASONS: &[Reason] = &[
                 pattern(it).0.ends_with("trimwrite")
                     && (is_strided(it)
                         || has_lengths
-                        || ["offset", "offset_increment", "fsync", "fdatasync"]
+                        || ["offset", "offset_increment", "nrfiles", "fsync", "fdatasync"]
                             .iter()
                             .any(|name| it.contains_key(name)))
             };
