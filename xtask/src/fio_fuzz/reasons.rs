@@ -137,7 +137,7 @@ pub(super) const REASONS: &[Reason] = &[
             let fio = &case.both.fio;
             let breaks_off =
                 ["Assertion", "func=file close"].iter().any(|it| fio.said.contains(it));
-            case.kind == Kind::Status && (fio.code == Some(124) || breaks_off)
+            case.kind == Kind::Status && ([124, 137].map(Some).contains(&fio.code) || breaks_off)
         },
     },
     Reason {

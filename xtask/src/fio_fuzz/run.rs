@@ -76,7 +76,7 @@ impl Programs {
         let place = self.folder.join(name);
         // Files of an earlier run would count.
         let _ = fs::remove_dir_all(&place);
-        let fio = format!("timeout {LIMIT} fio");
+        let fio = format!("timeout -k 5 {LIMIT} fio");
         let blkmq = format!("timeout {LIMIT} {} bench --scheduler=none", self.blkmq);
         Ok(Running {
             sides: [
