@@ -1,6 +1,5 @@
 //! [`Export`]: a disk, or a region of it, as clients see it.
 
-use crate::control::GoesOn;
 use crate::disk::{Disk, ReadOnly};
 use blkmq::core::{Class, IoPrio};
 use blkmq::{
@@ -205,7 +204,7 @@ impl Catalog {
         &self,
         export: &Export,
         disks: &[Disk],
-        goes_on: GoesOn<'_>,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<(), ExportError> {
         self.sweep(goes_on);
         // Not under the mutex, which workers take: a new group may change the scheduler, and wait for the device.
@@ -230,7 +229,7 @@ impl Catalog {
 
     /// Removes the groups of removed exports that have no connection left. Those of a device that is being changed wait for
     /// the next time, once `goes_on` is false.
-    pub(crate) fn sweep(&self, goes_on: GoesOn<'_>) {
+    pub(crate) fn sweep(&self, goes_on: &dyn Fn() -> bool) {
         let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
         removed.retain_mut(|export| {
             // The table of an earlier moment may hold it as well, for the moment in which it is read.
@@ -266,7 +265,7 @@ impl Table {
         export: &Export,
         disks: &[Disk],
         number: u32,
-        goes_on: GoesOn<'_>,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Arc<Served>, ExportError> {
         let disk = disks.get(export.disk).ok_or(ExportError::NoDisk(export.disk))?;
         Ok(Arc::new(Served::new(export, disk, number, goes_on)?))
@@ -343,7 +342,7 @@ impl Served {
         export: &Export,
         disk: &Disk,
         number: u32,
-        goes_on: GoesOn<'_>,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Self, ExportError> {
         let limits = &disk.device().shape().limits;
         let (bytes, block) = (disk.device().bytes(), limits.logical_block_size);
