@@ -70,7 +70,10 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --zonemode=zbd", &["zoned block devices are not built", "none, strided"]),
     ("bench --zonesize=1m", &["accepted with them: zonemode=strided"]),
     ("bench --zonemode=strided", &["zonemode=strided without zonesize"]),
-    ("bench --zonemode=strided --zonesize=512", &["zonerange=512 is smaller than one block"]),
+    (
+        "bench --rw=randread --zonemode=strided --zonesize=512",
+        &["zonerange=512 is smaller than one block"],
+    ),
     ("bench --name=a --wait_for=b --name=b", &["wait_for=b: no earlier job has this name"]),
     ("bench --exit_what=some", &["accepted: group, stonewall, all"]),
     ("bench --numa_cpu_nodes=x", &["accepted: numbers of nodes, such as 0-3,8"]),

@@ -51,6 +51,7 @@ const IN_FIGURES: &[Row] = &[
     ("buffered", "BUSY --rw=randwrite --scheduler=bfq", "--buffered=0"),
     ("sync", "DISK --rw=write", "--sync=1"),
     ("fsync", "DISK --rw=write", "--fsync=4"),
+    ("fdatasync", "DISK --rw=write", "--fdatasync=4"),
     ("kb_base", "NULL --bs=64k", "--kb_base=1000"),
     ("zonemode", "DISK --rw=read", "--zonemode=strided --zonesize=16k --zonerange=64k"),
     (
