@@ -84,8 +84,8 @@ impl Chance {
         let rw = settings.get("rw").copied().unwrap_or("read");
         let pattern = rw.split(':').next().unwrap_or_default();
         // The last one holds.
-        let shares = file.global.iter().chain(&file.jobs[at].settings);
-        let share = shares.filter(|it| ["rwmixread", "rwmixwrite"].contains(&it.name)).next_back();
+        let mut shares = file.global.iter().chain(&file.jobs[at].settings);
+        let share = shares.rfind(|it| ["rwmixread", "rwmixwrite"].contains(&it.name));
         let is_pure = share.is_some_and(|it| ["0", "100"].contains(&it.value.as_str()));
         let is_of_two = matches!(pattern, "rw" | "readwrite" | "randrw");
         let two_lengths = settings.get("bs").is_some_and(|bs| bs.contains(',')) && is_of_two;
