@@ -103,7 +103,7 @@ impl std::error::Error for ReactorError {
 /// # Dropping it
 ///
 /// That closes it: it takes no more I/Os, finishes and delivers those that have a place, gives back those that stand in line
-/// ([`SubmitError::Closed`]), and waits for all that; for a device that never answers, forever. A reactor that is dropped on
+/// ([`SubmitError::Closed`](crate::SubmitError::Closed)), and waits for all that; for a device that never answers, forever. A reactor that is dropped on
 /// its own thread, by a callback, does the same but does not wait.
 ///
 /// A reactor on a runtime that is dropped within that runtime, in a task or in `block_on`, does not wait either: a worker
@@ -111,7 +111,7 @@ impl std::error::Error for ReactorError {
 /// delivered, as long as the runtime runs.
 ///
 /// A runtime that is shut down drops the tasks. I/Os that have not been pushed are given back then; those in flight go on at
-/// the device, which keeps their payloads, and their answer is [`SubmitError::Lost`].
+/// the device, which keeps their payloads, and their answer is [`SubmitError::Lost`](crate::SubmitError::Lost).
 ///
 /// [`IoMax`]: blkmq_engine::IoMax
 /// [`Service::reactor_on`]: crate::Service#method.reactor_on
