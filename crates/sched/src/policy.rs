@@ -74,9 +74,9 @@ pub struct Fresh<'a> {
     pub rqs: &'a [RequestId],
     /// The hardware queue that they leave by.
     pub hw: HwQueue,
-    /// Scheduler tags in use before these requests had theirs: a policy that [limits slots](Facts::limits_slots) also
-    /// decides whether several requests may have theirs. `None` for a single request, which
-    /// [`admits`](Scheduler::admits) has allowed.
+    /// Scheduler tags in use before these requests had theirs, where the requests are issued together or refused: a policy
+    /// that [limits slots](Facts::limits_slots) also decides whether they may have their slots. `None` for a single
+    /// request that [`admits`](Scheduler::admits) has allowed, and that may be held.
     pub used: Option<Used>,
 }
 
@@ -85,7 +85,8 @@ pub struct Fresh<'a> {
 pub enum Admission {
     /// All requests are issued, in the order that was written.
     Issued,
-    /// The only request is held, and a pick has this answer, which is not [`Pick::Issue`].
+    /// The only request, which came without [`Fresh::used`], is held, and a pick has this answer, which is not
+    /// [`Pick::Issue`].
     Held(Pick),
     /// Nothing has happened. Each request is to be inserted, and picked in its turn.
     Refused,

@@ -138,10 +138,17 @@ impl Elevator {
             *id = self.fill_slot(&io.meta);
         }
         let cx = Cx::new(self.now, &self.requests, &self.env);
-        let fresh = Fresh { rqs: ids, hw, used: (ids.len() > 1).then_some(used) };
-        if self.policy.admit(&cx, &fresh, order) != Admission::Issued {
-            ids.iter().for_each(|id| self.free_slot(*id));
-            return false;
+        match self.policy.admit(&cx, &Fresh { rqs: ids, hw, used: Some(used) }, order) {
+            Admission::Issued => {}
+            Admission::Refused => {
+                ids.iter().for_each(|id| self.free_slot(*id));
+                return false;
+            }
+            Admission::Held(_) => panic!("a policy holds requests that are issued or refused"),
+        }
+        if let [only] = order {
+            // The order of one is not written.
+            *only = 0;
         }
         for (id, io) in ids.iter().zip(ios) {
             self.watch_passed(*id, io.bios);

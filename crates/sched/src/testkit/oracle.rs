@@ -110,6 +110,7 @@ impl Observer for Contract {
         match (admission, fresh.rqs) {
             (Admission::Refused, _) => {}
             (Admission::Held(pick), [rq]) => {
+                assert!(fresh.used.is_none(), "the policy holds {rq:?} instead of refusing it");
                 assert!(!matches!(pick, Pick::Issue(_)), "the policy issued {rq:?} and holds it");
                 self.held.insert(*rq);
                 self.check(cx, pick);

@@ -62,6 +62,18 @@ fn each_request_of_a_plug_has_a_token_and_none_is_taken_for_a_plug_that_stays() 
     assert_eq!(alone.env.out()[1], 9);
 }
 
+/// Another submitter may have staged a single request.
+#[test]
+fn a_plug_of_one_stays_without_a_token_and_is_not_held() {
+    let mut alone = Alone::new("");
+    alone.env.set_tokens(1, 0);
+    assert!(!alone.leaves(&writes(1), 0));
+    assert!(alone.policy.observer().held().is_empty());
+    alone.policy.inspect(&mut |name, value| assert!(!name.ends_with("_waiting") || value == 0));
+    alone.env.set_tokens(1, 1);
+    assert!(alone.leaves(&writes(1), 0));
+}
+
 #[test]
 fn a_plug_stays_that_has_two_kinds_or_no_time() {
     let mut mixed = writes(3);

@@ -82,6 +82,9 @@ pub(in crate::interop) fn stuck() -> Result<Outcome> {
     read("a").output()?;
     signal("STOP")?;
     let mut reader = read("a").start(File::create(server.path("reader"))?)?;
+    server.connected(1)?;
+    // The handshake, and then the read.
+    pause(0.5)?;
     let outcome = while_stuck(&server);
     signal("CONT")?;
     if !reader.wait()?.success() {
