@@ -3,7 +3,7 @@
 
 use super::super::Outcome;
 use crate::Result;
-use crate::fio::{Figures, Fio};
+use crate::fio::{Figures, Fio, pause};
 use crate::nbd::Server;
 use crate::shell::{BLKMQ, Cmd, timed};
 use std::fs::File;
