@@ -394,8 +394,8 @@ impl Device {
         }
     }
 
-    /// Starts a service for the device with the scheduler called `scheduler` and every other setting at its default, so for up
-    /// to [`DEFAULT_SUBMITTERS`](blkmq_engine::DEFAULT_SUBMITTERS) clients and reactors at once:
+    /// Starts a service for the device with the scheduler called `scheduler` and every other setting at its default, with at
+    /// most [`DEFAULT_SUBMITTERS`](blkmq_engine::DEFAULT_SUBMITTERS) clients and reactors:
     /// the short form of [`config`](BlockDevice::config) and [`Service::start`]. Under `auto` ([`AUTO`]), it is the
     /// device's default until groups of the service compete, and mclock from then on; see [`Plan::auto`](blkmq_engine::Plan::auto).
     ///

@@ -484,7 +484,7 @@ fn kinds_of_transfer_are_reported_as_one() {
     assert!(printed.contains("unified_rw_reporting=both"), "{printed}");
 }
 
-/// It was accepted and ignored: programs that show a run as it goes on had one document, where fio 3.33 prints four.
+/// As in fio 3.33, programs that show an unfinished run get a document for each status.
 #[test]
 fn the_status_of_a_run_is_its_report_so_far() {
     let second = "--rw=randread --size=10g --time_based --runtime=1";

@@ -258,7 +258,7 @@ const MEASURED: &str = "tests/measured.rs";
 const STEERING: &str = "tests/steering.rs";
 const VERIFY: &str = "tests/verify.rs";
 
-/// What a command prints that succeeds.
+/// The output of a command, which must succeed.
 fn output(line: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_blkmq")).args(line.split_whitespace()).output();
     let output = output.expect("it starts");

@@ -274,8 +274,7 @@ pub trait Scheduler: Send {
     fn pick(&mut self, cx: &Cx<'_>, hw: HwQueue) -> Pick;
 
     /// Inserts new requests at the tail of a policy that holds none, in this order, and picks until none is held. For
-    /// each pick of several requests, the position of the request in `fresh` is written to `order`, which has as many
-    /// places.
+    /// each pick, the position of the request in `fresh` is written to `order`, which has as many places.
     ///
     /// A policy has this method where it needs fewer steps for all of that together; the decisions and the state
     /// afterwards are the same. It may refuse any requests, which are then inserted and picked one after the other. It

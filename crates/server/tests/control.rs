@@ -415,7 +415,7 @@ fn clients_without_a_request_make_room_for_those_with_one() {
     assert_eq!(silent.len(), 200);
 }
 
-/// Nothing is carried out for a client that has left before its request was looked at: not even the end of the server.
+/// A client that has left before its request was read cannot even end the server.
 #[test]
 fn the_request_of_a_client_that_has_left_is_not_carried_out() {
     let (rig, socket, drained) = beside_a_stuck_device(HOUR);

@@ -338,7 +338,7 @@ fn a_file_of_the_largest_size_keeps_trim_and_fast_zeroes() {
     assert_eq!(client.read(0, 4096), Ok(vec![0x5a; 4096]), "the trial left it alone");
 }
 
-/// The end of a file is told of for each request, and not for each export.
+/// The end of a file bounds each request, and not each export.
 #[test]
 fn an_export_in_front_of_a_new_end_goes_on_beside_one_behind_it() {
     let image = Image::new(4);
@@ -417,7 +417,7 @@ fn a_file_that_is_replaced_is_served_as_it_was() {
     assert_eq!(std::fs::read(&image.path).expect("it is there"), vec![0xee; 1 << 20]);
 }
 
-/// A full file system is no fault of the connection: reads, and writes of blocks that have room, go on.
+/// A full file system is no fault of the connection: reads, and writes of blocks that have room, succeed.
 #[test]
 fn a_connection_goes_on_where_its_device_is_full() {
     let device = "faults,write_error=1,errno=28,space=3:memory,size=4";

@@ -144,9 +144,6 @@ impl Observer for Watches {
             (Admission::Held(pick), _) => {
                 self.tell_admitted(cx, fresh, std::iter::once(pick), tokens);
             }
-            (Admission::Issued, [rq]) => {
-                self.tell_admitted(cx, fresh, std::iter::once(Pick::Issue(*rq)), tokens);
-            }
             (Admission::Issued, rqs) => {
                 let picks = order[..rqs.len()].iter().map(|at| Pick::Issue(rqs[usize::from(*at)]));
                 self.tell_admitted(cx, fresh, picks, tokens);

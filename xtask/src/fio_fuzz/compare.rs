@@ -64,9 +64,9 @@ pub(super) struct Chance {
     pub(super) has_files: bool,
     /// What it has written is read back.
     pub(super) is_verified: bool,
-    /// It has several threads, which draw places of their own.
+    /// The job has several threads, each with its own generator of places.
     pub(super) has_threads: bool,
-    /// It leaves holes between sequential I/Os.
+    /// The job leaves holes between sequential I/Os.
     pub(super) has_holes: bool,
     /// Each of several passes ends with a flush in fio, and the last one in blkmq; or a flush waits in fio's queue.
     pub(super) has_flushed_passes: bool,
@@ -290,7 +290,7 @@ impl Found {
                 .map(|row| DIRECTIONS.map(|it| count(row, it, "io_bytes")).iter().sum::<u64>());
             // The last I/O of a file and pass may be of any length.
             let is_far = theirs.abs_diff(ours) > theirs.max(ours) / 4 + (128 << 10);
-            // With holes, the length of the last I/O says whether a pass ends with it, or goes on at the start.
+            // With holes, the length of the last I/O says whether a pass ends with it, or continues at the start.
             let is_open = chance.has_holes || (chance.is_mix && chance.is_verified);
             if is_far && !is_open {
                 self.add(Kind::Work, format!("row {at}: bytes: fio {theirs}, blkmq {ours}"));
@@ -411,7 +411,7 @@ fn differ(
     let is_certain = !chance.is_random && !chance.is_mix && !any_file;
     if is_certain {
         if chance.by_completion || (chance.has_files && chance.is_verified) {
-            // They stand in the order in which they were completed, or files are read back one by one.
+            // I/Os stand in the order of completion, or files are read back one by one.
             fio.sort();
             ours.sort();
         }

@@ -95,7 +95,7 @@ fn may_draw_no_place(settings: &Settings<'_>) -> bool {
     }
     let has = |name: &str| settings.contains_key(name);
     let size = |text: &str| bytes(settings, text);
-    // Runs go on to the end, which may be no block, or to a place that is used.
+    // Runs continue to the end, which may be no block, or to a place that is used.
     let has_runs = number.is_some() || has("percentage_random");
     // The map has blocks of the shortest direction, used or not, and the LFSR counts in them.
     let has_other_blocks = ["bs", "bsrange", "bssplit"]
@@ -117,8 +117,8 @@ fn may_draw_no_place(settings: &Settings<'_>) -> bool {
         || is_strided(settings)
 }
 
-/// Returns whether passes of the job end before their files: fio 3.33 goes on there if its engine is synchronous, and begins
-/// again if not.
+/// Returns whether passes of the job end before their files: fio 3.33 continues there if its engine is synchronous, and
+/// begins again if not.
 fn has_parts(settings: &Settings<'_>) -> bool {
     let is_part = is_strided(settings)
         || settings.contains_key("filesize")
@@ -213,7 +213,7 @@ pub(super) const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        text: "where passes end before their files, fio 3.33 goes on with a synchronous engine, and begins again with another",
+        text: "where passes end before their files, fio 3.33 continues with a synchronous engine, and begins again with another",
         explains: |case| {
             // With the pass begins the flush that is due.
             let is_flushed = |it: &Settings<'_>| {

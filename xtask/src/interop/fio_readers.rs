@@ -47,7 +47,7 @@ const TIMED: &str = "--time_based --runtime=1200ms --size=16m --bs=4k --iodepth=
 /// A check of disks for etcd, whose blocks are no whole sectors.
 const FLUSHED: &str =
     "--name=wal --ioengine=sync --direct=0 --rw=write --bs=2300 --size=230000 --fdatasync=1";
-/// A run whose status is read as it goes on.
+/// A run whose status is read before its end.
 const LIVE: &str = "--time_based --size=16m --bs=4k --rw=randread --name=first --runtime=2200ms --name=second \
                     --stonewall --runtime=200ms --status-interval=1";
 /// Two threads as one, and percentiles of the reader's own.
@@ -162,7 +162,7 @@ pub(super) fn check() -> Result<Outcome> {
         let [fio, ours] = both(folder.path(), &line)?;
         faults.extend(terse_faults(&fio, &ours, fields));
     }
-    // Exporters, which read a run as it goes on.
+    // Exporters, which read a run before its end.
     let [fio, ours] =
         both(folder.path(), &format!("{LIVE} --output-format=json"))?.map(|said| live(&said));
     faults.extend(live_faults(&fio?, &ours?));

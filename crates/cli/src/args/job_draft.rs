@@ -67,7 +67,7 @@ pub struct JobDraft {
     pub verify: VerifyDraft,
     /// `random_generator=lfsr`.
     pub lfsr: bool,
-    /// Was a block size written in KiB or its like?
+    /// A block size was written in KiB, MiB or GiB.
     pub says_kib: bool,
     /// Has any option about the workload been given?
     pub touched: bool,

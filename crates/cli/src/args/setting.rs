@@ -34,7 +34,7 @@ impl Setting {
         })
     }
 
-    /// Does it stand in a job file?
+    /// Returns whether the setting stands in a job file.
     pub fn is_in_file(&self) -> bool {
         matches!(self.origin, Origin::File(..))
     }

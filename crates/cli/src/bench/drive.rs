@@ -189,7 +189,7 @@ impl Outside<'_> {
 /// How long a thread waits without a look at what is [`Outside`].
 const LOOK: Nanos = Nanos::from_millis(50);
 
-/// Runs `worker` to its end, or until it is told to stop.
+/// Runs `worker` until its work is done or `outside` stops it.
 pub fn drive<P: BenchPayload>(
     worker: Worker<'_, P, Pool<P>>,
     client: Client<P>,
@@ -276,7 +276,7 @@ fn drive_with<'a, P: BenchPayload>(
     }
 }
 
-/// Sleeps until `until`, or until shortly after it is told to stop. Answers with `part` meanwhile.
+/// Sleeps until `until`, or at most [`LOOK`] longer than the stop of `outside`. Answers a request for a status with `part`.
 fn sleep(clock: Clock, until: Instant, outside: &mut Outside<'_>, part: impl Fn() -> Part) {
     let mut now = clock.now();
     while until > now && !outside.stop.is_set() {

@@ -159,7 +159,7 @@ fn carry_out(
     }
 }
 
-/// `report` while the run of `spec` goes on, which has come to `run` by now. It stands for its case.
+/// `report` with `run`, the figures so far of the unfinished run of `spec`, as the result of its case.
 fn so_far(
     plan: &Plan,
     report: &Report,

@@ -56,7 +56,7 @@ impl<'a> Outputs<'a> {
         })
     }
 
-    /// Prints the report of a run that goes on, or adds it to the file of the results, where the next one follows it.
+    /// Prints the status of an unfinished run, or appends it to the file of the results.
     pub fn add(&mut self, report: &Report) {
         let added = match &mut self.results {
             Some(file) => file.add(report).map_err(|e| e.to_string()),

@@ -81,7 +81,7 @@ impl Progress {
         self.bar.set_message(label.to_owned());
     }
 
-    /// Does `print` while nothing is shown.
+    /// Hides the progress while `print` runs.
     pub fn aside(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
     }

@@ -26,7 +26,7 @@ use blkmq_lab::workload::{Journal, Stream, Window, Worker, longest};
 use blkmq_runtime::Service;
 use std::sync::Arc;
 
-/// Runs `spec`, or its beginning until it is told to stop.
+/// Runs `spec` to its end, or until the stop of `beside`.
 ///
 /// # Errors
 /// As [`setup::check`].

@@ -18,7 +18,7 @@ use blkmq_core::{Buffer, Instant};
 use blkmq_engine::Queue;
 use blkmq_lab::simulation::{Done, Program, Reports, Settings, Simulation};
 
-/// Runs `spec`, or its beginning until it is told to stop; all randomness comes from `seed`.
+/// Runs `spec` to its end, or until the stop of `beside`. All randomness comes from `seed`.
 ///
 /// # Errors
 /// As [`setup::check`], and if the queue stands still.

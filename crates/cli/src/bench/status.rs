@@ -1,7 +1,7 @@
-//! The status of a run that goes on (`status_interval`): from time to time each thread gives a copy of its counts, and a
-//! report of them is made like that of the end.
+//! The status of an unfinished run (`status_interval`): at each interval every thread copies its counts, and the copies
+//! become a report like that of the end.
 //!
-//! A thread looks whether it is asked at each step, and where it waits after 50 ms, so that a status takes no longer than that.
+//! A thread looks for a request at each step, and every 50 ms while it waits, so that a status takes at most 50 ms.
 
 use super::tally::Part;
 use super::usage::Usage;
@@ -24,11 +24,11 @@ pub struct Beside<'a> {
     pub observation: &'a Observation,
     /// Ends the run before its time.
     pub stop: &'a Stop,
-    /// Is told of the figures so far.
+    /// Receives the figures so far; `None` unless a status is asked for.
     pub status: Option<Status<'a>>,
 }
 
-/// The receiver of the figures of a run that goes on.
+/// The receiver of the figures of an unfinished run.
 pub struct Status<'a> {
     pub every: Nanos,
     pub tell: &'a mut (dyn FnMut(Run) + Send),
@@ -89,8 +89,8 @@ impl Rounds {
         Asked { rounds: self, thread, seen: 0 }
     }
 
-    /// Does `work`. Meanwhile, at each multiple of `every` on `clock`, `tell` gets the counts of all threads, `None` for one
-    /// that has not answered yet.
+    /// Runs `work`. At each multiple of `every` on `clock` until `work` ends, `tell` gets the counts of all threads, with
+    /// `None` for a thread that has not answered yet.
     ///
     /// # Errors
     /// If there is no thread left for that.
@@ -167,7 +167,7 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Is the thread to answer?
+    /// Returns whether the thread has to answer.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.rounds.asked.load(Ordering::Relaxed) != self.seen

@@ -19,8 +19,8 @@
 //! time from the push, so that it has the wait in the scheduler in it.
 //!
 //! Where runs are missing, the object at the top has `partial`: the `runs` that have ended, of those `planned`, and the
-//! `signal` that ended the command (null while it goes on). A run that the signal cut short, or that goes on (`status_interval`), has
-//! `partial` true. Then a document for each status comes before that of the end.
+//! `signal` that ended the command (null in a status). A run that the signal cut short, or that has not ended
+//! (`status_interval`), has `partial` true. A document for each status precedes that of the end.
 //!
 //! The object at the top has a list `queues` if there are any figures of queues as such: for each such `run` its
 //! `tokens`, by pool; its `governor`, the state that the scheduler's instances share and show; with `iostats` its

@@ -76,7 +76,7 @@ pub struct Run {
     pub scope: String,
     /// Threads that submitted.
     pub threads: u32,
-    /// Did a signal cut it short, or does it go on?
+    /// The run was cut short by a signal, or has not ended.
     pub is_partial: bool,
     /// The figures of each job (or group of jobs).
     pub jobs: Vec<JobResult>,

@@ -118,7 +118,7 @@ impl Output {
         Ok(())
     }
 
-    /// Does the same as [`write`](Self::write) with a rendered report.
+    /// Like [`write`](Self::write), for a rendered report.
     ///
     /// # Errors
     /// As [`write`](Self::write).

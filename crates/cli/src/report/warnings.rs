@@ -171,8 +171,8 @@ fn of_machine(report: &Report) -> Vec<Warning> {
     busy.into_iter().chain(frequency).chain(guest).collect()
 }
 
-/// Does the command go on, so that a partial run does?
-fn goes_on(report: &Report) -> bool {
+/// Returns whether the report is a status, whose partial runs have not ended.
+fn is_status(report: &Report) -> bool {
     report.partial.is_some_and(|partial| partial.signal.is_none())
 }
 
@@ -181,8 +181,8 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
     let (is_weak, badness, text) = match doubt {
         Doubt::Cut => {
             let time = nanos(run.elapsed_ns as f64);
-            let text = if goes_on(report) {
-                format!("goes on after {time}.")
+            let text = if is_status(report) {
+                format!("not ended after {time}.")
             } else {
                 format!("cut short by a signal after {time}.")
             };
@@ -190,7 +190,7 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
         }
         // I/Os that were given up leave the counts unequal; another message reports them.
         // Counts balance at the end.
-        Doubt::Imbalance if run.is_partial && goes_on(report) => return None,
+        Doubt::Imbalance if run.is_partial && is_status(report) => return None,
         Doubt::Imbalance if run.jobs.iter().any(|job| job.unfinished > 0) => return None,
         Doubt::Imbalance => (true, 0.0, imbalance(run.counters.imbalance()?)),
         Doubt::Failed => {

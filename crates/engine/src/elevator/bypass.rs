@@ -146,10 +146,6 @@ impl Elevator {
             }
             Admission::Held(_) => panic!("a policy holds requests that are issued or refused"),
         }
-        if let [only] = order {
-            // The order of one is not written.
-            *only = 0;
-        }
         for (id, io) in ids.iter().zip(ios) {
             self.watch_passed(*id, io.bios);
         }

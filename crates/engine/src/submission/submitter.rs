@@ -120,7 +120,7 @@ impl<P: Send> Submitter<P> {
         assert!(!self.parts().has_lane, "the submitter has a lane, perhaps with requests");
         self.parts().has_lane = true;
         // Held because a pump is entered here under the number of the thread that changes the queue, and so that the queue
-        // is not replaced meanwhile.
+        // is not replaced until the lane is in it.
         let _state = self.root.change_state();
         let q = self.root.current();
         // A thread that looks after all lanes leaves this one soon. Without an owner it has no requests.

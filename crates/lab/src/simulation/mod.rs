@@ -70,7 +70,7 @@ pub struct Done {
     pub counted: bool,
 }
 
-/// Is told of results before their end.
+/// Receives results of threads that have not ended.
 type Report<'r, P> = &'r mut dyn FnMut(Instant, &Queue<P>, &[Done]);
 
 /// The receiver of results before their end.
@@ -285,7 +285,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         Ok(done.into_iter().flatten().collect())
     }
 
-    /// The results at `now`: those of `done`, and of the threads that go on.
+    /// The results at `now`: those of `done`, and of the threads that have not ended.
     fn so_far(&self, done: &[Option<Done>], now: Instant) -> Vec<Done> {
         let mut all = done.to_vec();
         for thread in self.threads.iter().flatten() {

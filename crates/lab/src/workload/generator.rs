@@ -94,7 +94,7 @@ pub struct Generator {
     /// `fsync` and `fdatasync`: a flush goes before the I/O that follows so many writes.
     flushes: [u32; 2],
     writes: u64,
-    /// Nothing was written since the last flush of this pass.
+    /// No write has followed the last flush of this pass.
     is_flushed: bool,
     pass: Pass,
     /// The files of a thread that has several, each with a stream of its own; all of the above is then about the
@@ -324,7 +324,7 @@ impl Generator {
     fn sequential(&mut self, direction: Direction) -> Option<u64> {
         let Stream { cursor, min, places, unit, .. } = self.streams[direction as usize];
         if self.random {
-            // As in fio, a run that meets the end goes on at a random place.
+            // As in fio, a run that meets the end continues at a random place.
             let Bounds { size, end, .. } = self.bounds;
             let is_over = cursor + min > end || cursor >= self.start + size;
             return Some(if is_over {
@@ -371,7 +371,7 @@ impl Generator {
                 Some(turns) => turns.next(&steer),
             };
             let Some(io) = drawn else {
-                // A pass without an I/O is the last one, so this does not go on for ever.
+                // A pass without an I/O is the last one, so this loop ends.
                 self.pass.end();
                 continue;
             };

@@ -188,6 +188,7 @@ impl Scheduler for Deadline {
             return Admission::Refused;
         }
         self.issue_alone(cx, rq, lane, meta.sector);
+        order[0] = 0;
         Admission::Issued
     }
 

@@ -280,7 +280,10 @@ impl Scheduler for Kyber {
 
     fn admit(&mut self, cx: &Cx<'_>, fresh: &Fresh<'_>, order: &mut [u8]) -> Admission {
         match (fresh.rqs, fresh.used) {
-            ([rq], None) => Admission::of_one(*rq, self.alone(cx, *rq)),
+            ([rq], None) => {
+                order[0] = 0;
+                Admission::of_one(*rq, self.alone(cx, *rq))
+            }
             _ => Admission::of_all(self.issue_plug(cx, fresh, order)),
         }
     }

@@ -116,9 +116,6 @@ impl Observer for Contract {
                 self.check(cx, pick);
             }
             (Admission::Held(_), rqs) => panic!("the policy holds {} new requests", rqs.len()),
-            (Admission::Issued, [rq]) => {
-                self.issued.insert(*rq);
-            }
             (Admission::Issued, rqs) => {
                 let mut given = BTreeSet::new();
                 for at in &order[..rqs.len()] {

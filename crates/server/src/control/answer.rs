@@ -16,7 +16,7 @@ use std::convert::Infallible;
 /// is reported as stuck.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 
-/// Does what `request` asks for, while `goes_on`. Without a program its part of the requests is refused.
+/// Carries out `request`, as long as `goes_on` returns true. Requests that need the program are refused without one.
 pub(crate) fn to(
     request: Request,
     shared: &Shared,

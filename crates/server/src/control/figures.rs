@@ -47,9 +47,9 @@ pub struct ExportStat {
 /// Requests that have not ended. I/Os that have no slot yet are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Held {
-    /// Those that the scheduler has picked.
+    /// Requests that the scheduler has picked.
     pub in_flight: u64,
-    /// Those that it has not.
+    /// Requests that the scheduler holds.
     pub waiting: u64,
     /// The age of the oldest one in nanoseconds.
     pub oldest: u64,

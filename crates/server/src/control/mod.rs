@@ -2,7 +2,7 @@
 //!
 //! A client sends one line of JSON, a [`Request`], and gets one line of JSON, an [`Answer`]. Each client has a thread, which
 //! touches no connection for data: it reads and sets attributes of queues and settings of groups, which take effect while
-//! I/O goes on. The socket can be reached by its user only.
+//! I/O continues. The socket can be reached by its user only.
 //!
 //! A change that waits for I/Os in flight is given up after ten seconds, when its client leaves, and when the server ends;
 //! then nothing is changed. Nothing is done for a client that has left.

@@ -117,7 +117,7 @@ fn welcome(client: UnixStream, site: &Arc<Site>, places: &mut Vec<Place>) -> io:
             let busy = Answer::Refused(format!("busy: {MOST} requests are under way"));
             return (&client).write_all(busy.line().as_bytes());
         };
-        // Its thread ends by itself.
+        // Its thread then reads the end of the stream, and ends.
         let _ = places.remove(idle).client.shutdown(Shutdown::Both);
     }
     client.set_read_timeout(Some(PATIENCE))?;

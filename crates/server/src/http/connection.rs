@@ -68,7 +68,7 @@ impl Connection {
         })
     }
 
-    /// Is gone once the connection is.
+    /// A reference that cannot be upgraded once the connection has ended.
     pub(super) fn watch(&self) -> Weak<()> {
         Arc::downgrade(&self.is_open)
     }

@@ -1,6 +1,6 @@
 //! The loop: it waits for sockets and for time, and blocks nowhere else.
 //!
-//! A change of a setting can take as long as I/Os take that are in flight, so each has a thread; the loop goes on answering.
+//! A change of a setting may wait for the I/Os in flight, so each change has a thread, and the loop keeps answering.
 //! A change ends with its connection.
 
 use super::bell::Bell;

@@ -41,12 +41,12 @@ device, and one file is all of it.
 `size`, and at most `loops` times `number_ios`. Each job, and each thread, sees its file with the length that the ones before it
 have left: `offset=10%` is a share of that. Differences from fio 3.33 are known, and `cargo xtask fio-fuzz` has a list of them:
 
-- Places and lengths are whole sectors: `offset=5000`, and `bs=4k` with `kb_base=1000`, are refused.
+- Places and lengths are whole sectors: `offset=5000` is refused, and `bs=4k` with `kb_base=1000`, which is 4000 bytes, is rounded up.
 - A random block that is longer than `zonerange` is refused, as is `verify` of trims, on the null device, and of parts that other
   jobs write.
 - A random pass does all its I/Os. fio ends it early where it draws a place that does not exist, or is used.
-- Where a pass ends within a file (zones, `filesize`, a share as `io_size`), fio goes on with a synchronous engine and begins again
-  with another. Here zones and shares go on, and `filesize` begins again.
+- Where a pass ends within a file (zones, `filesize`, a share as `io_size`), fio continues with a synchronous engine and begins
+  again with another. Here zones and shares continue, and `filesize` begins again.
 - `end_fsync` and `fsync_on_close` flush the device once, behind the last pass. fio flushes each file behind each pass.
 - An `offset` in bytes replaces a share of the global section, and on the null device `filesize` is the length of a file.
 

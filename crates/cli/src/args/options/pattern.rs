@@ -16,7 +16,7 @@ pub(super) const fn job(
     Opt::job(Group::Pattern, name, accepts, help, apply)
 }
 
-/// Is a size written in KiB or its like?
+/// Returns whether a size is written in KiB, MiB or GiB.
 fn says_kib(text: &str) -> bool {
     text.to_ascii_lowercase().contains("ib")
 }

@@ -1,7 +1,7 @@
 //! The passes of a stream over its region, and the rest of the present one.
 //!
 //! As in fio, a pass ends with the `size` of the job or with its file, and all passes together are `loops` times the
-//! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one goes on with another.
+//! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another pass.
 
 use crate::workload::{Job, Region};
 use blkmq_core::SECTOR_SIZE;
@@ -56,7 +56,7 @@ impl Pass {
             (amount, ENDLESS, 1)
         } else {
             let total = amount.saturating_mul(job.loops.into()).min(ENDLESS);
-            // Zones go on to the end of the file.
+            // Zones continue to the end of the file.
             (if job.strided.is_some() { ENDLESS } else { size }, total, loops)
         };
         let longest = job.used_block_sizes().map(|bs| u64::from(bs.max())).max().unwrap_or(0);

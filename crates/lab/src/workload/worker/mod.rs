@@ -311,7 +311,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         tally
     }
 
-    /// Does the time of the workload go on?
+    /// Returns whether the counted time has begun and has not ended.
     #[must_use]
     pub fn is_counting(&self) -> bool {
         self.measuring && self.tally.ended <= self.tally.started
