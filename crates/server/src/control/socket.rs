@@ -15,8 +15,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle, park_timeout};
 use std::time::Duration;
 
@@ -49,7 +49,8 @@ struct Site {
 
 /// A client, as the thread that accepts clients knows it.
 struct Place {
-    client: Arc<UnixStream>,
+    /// Closed when the thread of the client ends.
+    client: Weak<UnixStream>,
     /// Its request has come.
     has_asked: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -85,7 +86,7 @@ impl Control {
             }
             // The others end by themselves, and their answers are taken.
             let idle = places.iter().filter(|place| !place.has_asked.load(Ordering::Relaxed));
-            idle.for_each(|place| drop(place.client.shutdown(Shutdown::Read)));
+            idle.for_each(|place| place.hang_up(Shutdown::Read));
             // A panic there has been reported.
             places.into_iter().for_each(|place| drop(place.thread.join()));
         };
@@ -108,6 +109,15 @@ impl Drop for Control {
     }
 }
 
+impl Place {
+    /// Ends the connection, in these directions, if it is still there.
+    fn hang_up(&self, how: Shutdown) {
+        if let Some(client) = self.client.upgrade() {
+            let _ = client.shutdown(how);
+        }
+    }
+}
+
 /// Gives the client a thread.
 fn welcome(client: UnixStream, site: &Arc<Site>, places: &mut Vec<Place>) -> io::Result<()> {
     places.retain(|place| !place.thread.is_finished());
@@ -118,21 +128,20 @@ fn welcome(client: UnixStream, site: &Arc<Site>, places: &mut Vec<Place>) -> io:
             return (&client).write_all(busy.line().as_bytes());
         };
         // Its thread then reads the end of the stream, and ends.
-        let _ = places.remove(idle).client.shutdown(Shutdown::Both);
+        places.remove(idle).hang_up(Shutdown::Both);
     }
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let (client, has_asked) = (Arc::new(client), Arc::new(AtomicBool::new(false)));
-    let (stream, asked, site) = (Arc::clone(&client), Arc::clone(&has_asked), Arc::clone(site));
+    let (asked, site) = (Arc::clone(&has_asked), Arc::clone(site));
+    let place = Arc::downgrade(&client);
     let serve = move || {
-        if let Err(error) = serve(&stream, &site, &asked) {
+        if let Err(error) = serve(&client, &site, &asked) {
             tracing::info!("a client of control had no answer: {error}");
         }
-        // The thread that accepts clients may hold it for long.
-        let _ = stream.shutdown(Shutdown::Both);
     };
     let thread = Builder::new().name("control client".to_owned()).spawn(serve)?;
-    places.push(Place { client, has_asked, thread });
+    places.push(Place { client: place, has_asked, thread });
     Ok(())
 }
 
