@@ -138,10 +138,6 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["verify=pattern needs a verify_pattern"],
     ),
     ("bench --verify=crc32c --rw=trim --device=memory", &["only trims", "reads or writes"]),
-    (
-        "bench --verify=crc32c --rw=write --bs=16k --verify_interval=6k --device=memory",
-        &["verify_interval=6144", "divide 16384"],
-    ),
     ("bench --verify=crc32c --rw=read --verify_only --device=memory", &["verify_only repeats"]),
     (
         "bench --verify=crc32c --rw=write --verify_only --do_verify=0 --device=memory",

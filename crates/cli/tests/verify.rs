@@ -205,6 +205,18 @@ fn contents_of_another_seed_are_wrong() {
     assert!(message.contains("verify_interval, expected 512, found 4096"), "{message}");
 }
 
+/// As in fio.
+#[test]
+fn blocks_of_a_verify_interval_divide_every_io() {
+    let line = "--rw=write --size=240k --scheduler=none --verify=crc32c --verify_interval=4k";
+    for sizes in ["--bs=6k", "--bsrange=2k-12k", "--bs=4k,6k"] {
+        let output = bench(&format!("{line} {sizes}"));
+        assert_eq!(verified(&jobs(&output)[0]), 240 << 10, "{sizes}");
+        let report = String::from_utf8_lossy(&output.stdout);
+        assert!(report.contains("verify_interval=4096: blocks of 2048 bytes"), "{report}");
+    }
+}
+
 /// A bad block ends the job, and the job reads nothing back then.
 #[test]
 fn what_could_not_be_read_back_is_no_success() {

@@ -123,10 +123,11 @@ fn has_parts(settings: &Settings<'_>) -> bool {
     let is_part = is_strided(settings)
         || settings.contains_key("filesize")
         || settings.get("io_size").is_some_and(|it| it.ends_with('%'));
-    // Holes that go round do not end with the file.
-    let has_holes = !pattern(settings).0.starts_with("rand") && pattern(settings).1.is_some();
-    let has_several = settings.contains_key("loops") || settings.contains_key("io_size");
-    (is_part || has_holes) && has_several
+    let [has_loops, has_amount] = ["loops", "io_size"].map(|name| settings.contains_key(name));
+    let (rw, number) = pattern(settings);
+    // Holes that go round do not end with the file, nor do runs from random places.
+    let has_holes = number.is_some() && (!rw.starts_with("rand") || (has_loops && has_amount));
+    (is_part || has_holes) && (has_loops || has_amount)
 }
 
 /// All reasons.

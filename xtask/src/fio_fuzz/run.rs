@@ -7,8 +7,9 @@ use crate::shell::Cmd;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 
 /// Seconds after which a run is ended: some combinations of options make fio 3.33 wait for ever.
 const LIMIT: u32 = 30;
@@ -130,13 +131,18 @@ impl Running {
     /// If the kernel does not say how a program ended, or a file cannot be read.
     pub(super) fn finish(self) -> Result<Both> {
         let [fio, ours] = self.sides.map(|(mut child, folder)| -> Result<Outcome> {
-            let code = child.wait()?.code();
+            let code = code(child.wait()?);
             let outcome = collect(&folder, code)?;
             fs::remove_dir_all(&folder)?;
             Ok(outcome)
         });
         Ok(Both { fio: fio?, ours: ours? })
     }
+}
+
+/// The exit code as a shell has it: 128 and the number of the signal that ended the program.
+fn code(status: ExitStatus) -> Option<i32> {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal))
 }
 
 fn collect(folder: &Path, code: Option<i32>) -> Result<Outcome> {

@@ -174,7 +174,7 @@ impl JobDraft {
             job.latencies = Latencies::NONE;
         }
         job.verify = self.verify.finish(name, job.rw, notes);
-        whole_ios(&mut job, notes);
+        whole_blocks(&mut job, notes);
         if self.lfsr && job.norandommap && has_one_size(&job) {
             // Its register goes through all blocks.
             job.norandommap = false;
@@ -268,17 +268,21 @@ fn has_one_size(job: &Job) -> bool {
     job.rw.directions().iter().all(|direction| is_fixed(&job.bs[*direction]))
 }
 
-/// As in fio, an I/O that is shorter than `verify_interval` is one block.
-fn whole_ios(job: &mut Job, notes: &mut Vec<String>) {
-    let longest = longest(job);
-    if let Some(verify) = &mut job.verify
-        && let Some(interval) = verify.interval.filter(|interval| *interval as usize > longest)
-    {
-        notes.push(format!(
-            "job '{}': verify_interval={interval}: no effect, since no I/O is longer than {longest}",
-            job.name
-        ));
-        verify.interval = None;
+/// As in fio, an I/O that is shorter than `verify_interval` is one block, and blocks that do not divide every I/O are
+/// shorter ones that do.
+fn whole_blocks(job: &mut Job, notes: &mut Vec<String>) {
+    let Some(interval) = job.verify.as_ref().and_then(|verify| verify.interval) else { return };
+    let (longest, common) = (longest(job), job.common_interval(interval));
+    let (blocks, effect) = if interval as usize > longest {
+        (None, format!("no effect, since no I/O is longer than {longest}"))
+    } else if common < interval {
+        (Some(common), format!("blocks of {common} bytes, which divide every I/O"))
+    } else {
+        return;
+    };
+    notes.push(format!("job '{}': verify_interval={interval}: {effect}", job.name));
+    if let Some(verify) = &mut job.verify {
+        verify.interval = blocks;
     }
 }
 

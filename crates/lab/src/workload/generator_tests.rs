@@ -1,8 +1,8 @@
 //! Streams are reproducible, cover all blocks where promised, and keep the requested ratios.
 
 use super::*;
-use crate::workload::Distribution;
-use crate::workload::{Amount, BlockSize, CmdPrio, PerDirection, ThinkTime, Zones};
+use crate::workload::verify::{Method, Verify};
+use crate::workload::{Amount, BlockSize, CmdPrio, Distribution, PerDirection, ThinkTime, Zones};
 use blkmq_core::Nanos;
 use std::collections::BTreeSet;
 
@@ -302,6 +302,26 @@ fn passes_end_where_io_size_and_number_ios_say() {
     assert_eq!(count(Job { io_size: Some(Amount::Bytes(10 * 1024)), ..random(Rw::Read) }), 3);
     assert_eq!(count(Job { number_ios: Some(7), loops: 2, ..random(Rw::Read) }), 14);
     assert_eq!(count(Job { number_ios: Some(0), ..random(Rw::Read) }), 0);
+}
+
+/// fio 3.33 does as many.
+#[test]
+fn a_job_that_checks_and_reads_nothing_back_has_one_pass() {
+    let size = Some(Amount::Bytes(256 * 1024));
+    let checks = |rw, do_verify| {
+        let verify = Some(Verify { do_verify, ..Verify::new(Method::Crc32c) });
+        Job { size, verify, ..random(rw) }
+    };
+    let count = |job: Job| stream(&job, 0).count();
+    for (rw, do_verify) in [(Rw::Read, true), (Rw::RandRead, true), (Rw::RandWrite, false)] {
+        let job = || checks(rw, do_verify);
+        assert_eq!(count(Job { io_size: Some(Amount::Bytes(3 * MIB)), ..job() }), 64);
+        assert_eq!(count(Job { loops: 2, ..job() }), 64);
+        assert_eq!(count(Job { number_ios: Some(10), loops: 3, ..job() }), 30);
+        let part = Some(Amount::Bytes(100 * 1024));
+        assert_eq!(count(Job { io_size: part, ..job() }), 25);
+        assert_eq!(count(Job { io_size: part, loops: 3, ..job() }), 64);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! As in fio, a pass ends with the `size` of the job or with its file, and all passes together are `loops` times the
 //! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another pass.
+//! A job with `verify` that reads nothing back has one pass at most, whatever its `io_size` and `loops` are.
 
 use crate::workload::{Job, Region};
 use blkmq_core::SECTOR_SIZE;
@@ -50,12 +51,15 @@ impl Pass {
         let (size, amount) = job.amounts(regions);
         let (size, amount) = (sectors(size), sectors(amount));
         let reads_back = job.is_read_back() && !job.time_based;
+        let is_checked_once = job.verify.is_some() && !job.is_read_back() && !job.time_based;
+        let total = amount.saturating_mul(job.loops.into()).min(ENDLESS);
         let (size, total, more) = if job.time_based {
             (size, ENDLESS, u64::MAX)
         } else if reads_back {
             (amount, ENDLESS, 1)
+        } else if is_checked_once {
+            (size, total.min(size), 1)
         } else {
-            let total = amount.saturating_mul(job.loops.into()).min(ENDLESS);
             // Zones continue to the end of the file.
             (if job.strided.is_some() { ENDLESS } else { size }, total, loops)
         };
@@ -73,7 +77,7 @@ impl Pass {
             wanted: amount,
             is_read_back: reads_back,
             longest: sectors(longest),
-            is_limited: job.io_size.is_some(),
+            is_limited: job.io_size.is_some() && !is_checked_once,
             is_new: true,
         }
     }

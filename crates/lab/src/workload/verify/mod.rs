@@ -57,6 +57,12 @@ impl Job {
         writes && self.verify.as_ref().is_some_and(|verify| verify.do_verify)
     }
 
+    /// The longest `verify_interval` that divides `interval` and every I/O, in bytes.
+    #[must_use]
+    pub fn common_interval(&self, interval: u32) -> u32 {
+        gcd(interval, self.io_unit())
+    }
+
     /// The most bytes that divide the length of every I/O, and its distance from the start of the region.
     pub(super) fn io_unit(&self) -> u32 {
         let mut unit = 0;
