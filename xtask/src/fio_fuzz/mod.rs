@@ -34,6 +34,8 @@ pub(crate) const HELP: &str = "usage: cargo xtask fio-fuzz [OPTION]...
 
 /// Job files that run at a time: a run of fio waits most of the time.
 const AT_ONCE: usize = 4;
+/// Job files between two lines of progress: half a minute.
+const STEP: u64 = 250;
 /// After so many job files with differences, the rest would say no more.
 const ENOUGH: usize = 60;
 
@@ -180,6 +182,7 @@ fn seeds(options: &Options, programs: &Programs) -> Result<()> {
     let mut tally = Tally { explained: vec![0; REASONS.len()], ..Tally::default() };
     let mut waiting = (0..options.jobs).map(|at| options.seed.wrapping_add(at));
     let mut running: VecDeque<(u64, JobFile, Running)> = VecDeque::new();
+    let mut done: u64 = 0;
     loop {
         while running.len() < AT_ONCE && tally.differ < ENOUGH {
             let Some(seed) = waiting.next() else { break };
@@ -193,6 +196,10 @@ fn seeds(options: &Options, programs: &Programs) -> Result<()> {
         if !found.is_empty() {
             tally.differ += 1;
             tell(options, programs, seed, &file, &found)?;
+        }
+        done += 1;
+        if done % STEP == 0 {
+            println!("fio-fuzz: {done} of {} job files, {} differ", options.jobs, tally.differ);
         }
     }
     println!(

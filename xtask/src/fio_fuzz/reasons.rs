@@ -126,8 +126,11 @@ fn has_parts(settings: &Settings<'_>) -> bool {
     let [has_loops, has_amount] = ["loops", "io_size"].map(|name| settings.contains_key(name));
     let (rw, number) = pattern(settings);
     // Holes that go round do not end with the file, nor do runs from random places.
-    let has_holes = number.is_some() && (!rw.starts_with("rand") || (has_loops && has_amount));
-    (is_part || has_holes) && (has_loops || has_amount)
+    let has_holes = number.is_some() && (!rw.starts_with("rand") || has_amount);
+    // Either direction has its own place, so a pass of both ends before the file of both.
+    let is_mixed = ["rw", "readwrite"].contains(&rw)
+        && is(settings, "ioengine", &["sync", "psync", "vsync", "pvsync", "pvsync2"]);
+    (is_part || has_holes || is_mixed) && (has_loops || has_amount)
 }
 
 /// All reasons.

@@ -306,6 +306,27 @@ fn passes_end_where_io_size_and_number_ios_say() {
 
 /// fio 3.33 does as many.
 #[test]
+fn a_job_that_trims_and_writes_has_whole_passes() {
+    let kib = |kib: u64| Some(Amount::Bytes(kib * 1024));
+    for rw in [Rw::TrimWrite, Rw::RandTrimWrite] {
+        let trims = |io_size: Option<Amount>, loops| {
+            let job = Job { size: kib(256), io_size, loops, ..random(rw) };
+            stream(&job, 0).filter(|io| io.op == Op::Discard).count()
+        };
+        let rows = [(100, 1, 25), (100, 3, 75), (300, 2, 128), (512, 1, 64), (516, 1, 128)];
+        for (io_size, loops, count) in rows {
+            assert_eq!(
+                trims(kib(io_size), loops),
+                count,
+                "{rw:?} io_size={io_size}k loops={loops}"
+            );
+        }
+        assert_eq!((trims(kib(1200), 3), trims(kib(1024), 5), trims(None, 2)), (192, 320, 128));
+    }
+}
+
+/// fio 3.33 does as many.
+#[test]
 fn a_job_that_checks_and_reads_nothing_back_has_one_pass() {
     let size = Some(Amount::Bytes(256 * 1024));
     let checks = |rw, do_verify| {

@@ -2,9 +2,10 @@
 //!
 //! As in fio, a pass ends with the `size` of the job or with its file, and all passes together are `loops` times the
 //! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another pass.
+//! One that trims and writes has whole passes, of an `io_size` at most, and adds others while both together are less than that.
 //! A job with `verify` that reads nothing back has one pass at most, whatever its `io_size` and `loops` are.
 
-use crate::workload::{Job, Region};
+use crate::workload::{Job, Region, Rw};
 use blkmq_core::SECTOR_SIZE;
 
 /// More than any stream issues.
@@ -35,6 +36,8 @@ pub(super) struct Pass {
     /// An added pass is worth it for the longest I/O, or more.
     longest: i64,
     is_read_back: bool,
+    /// Each block counts twice towards the least amount: it is read back, or trimmed and written.
+    is_twice: bool,
     /// There is an `io_size`.
     is_limited: bool,
     is_new: bool,
@@ -51,12 +54,15 @@ impl Pass {
         let (size, amount) = job.amounts(regions);
         let (size, amount) = (sectors(size), sectors(amount));
         let reads_back = job.is_read_back() && !job.time_based;
+        let trims_and_writes = matches!(job.rw, Rw::TrimWrite | Rw::RandTrimWrite);
         let is_checked_once = job.verify.is_some() && !job.is_read_back() && !job.time_based;
         let total = amount.saturating_mul(job.loops.into()).min(ENDLESS);
         let (size, total, more) = if job.time_based {
             (size, ENDLESS, u64::MAX)
         } else if reads_back {
             (amount, ENDLESS, 1)
+        } else if trims_and_writes && job.strided.is_none() {
+            (size.min(amount), ENDLESS, loops)
         } else if is_checked_once {
             (size, total.min(size), 1)
         } else {
@@ -76,6 +82,7 @@ impl Pass {
             total,
             wanted: amount,
             is_read_back: reads_back,
+            is_twice: reads_back || trims_and_writes,
             longest: sectors(longest),
             is_limited: job.io_size.is_some() && !is_checked_once,
             is_new: true,
@@ -97,7 +104,7 @@ impl Pass {
             self.wanted = 0;
         }
         self.total = self.total.saturating_sub(done);
-        self.wanted -= if self.is_read_back { 2 * done } else { done };
+        self.wanted -= if self.is_twice { 2 * done } else { done };
         (self.left, self.begun) = (0, 0);
         if self.total <= 0 || self.ios_left == 0 || is_idle {
             return false;
