@@ -198,7 +198,7 @@ fn seeds(options: &Options, programs: &Programs) -> Result<()> {
             tell(options, programs, seed, &file, &found)?;
         }
         done += 1;
-        if done % STEP == 0 {
+        if done.is_multiple_of(STEP) {
             println!("fio-fuzz: {done} of {} job files, {} differ", options.jobs, tally.differ);
         }
     }
