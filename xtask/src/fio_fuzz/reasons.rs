@@ -175,7 +175,8 @@ pub(super) const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        text: "fio 3.33 counts flushes as turns of files and as I/O in a zone, and those of fdatasync as short reads",
+        text: "fio 3.33 counts flushes as turns of files and as I/O in a zone, those of fdatasync as short reads, and those of engines \
+               that flush without waiting once for each try",
         explains: |case| {
             let has_fdatasync = case.has_job(|it| it.contains_key("fdatasync"));
             let is_in_zone = |it: &Settings<'_>| {
@@ -185,22 +186,31 @@ pub(super) const REASONS: &[Reason] = &[
                 it.contains_key("nrfiles")
                     && (it.contains_key("fsync") || it.contains_key("fdatasync"))
             };
+            let is_tried_again = |it: &Settings<'_>| {
+                is(it, "ioengine", &["io_uring", "posixaio"])
+                    && it.get("iodepth").is_some_and(|depth| *depth != "1")
+                    && (it.contains_key("fsync") || it.contains_key("fdatasync"))
+            };
             case.is_of_ios()
                 && ((has_fdatasync && case.has_short_reads())
+                    || (case.kind == Kind::Syncs && case.has_job(is_tried_again))
                     || case.has_job(is_in_zone)
                     || case.has_job(is_turn))
         },
     },
     Reason {
-        text: "fio 3.33 refuses an io_size below bs, and fails where it goes backwards from an end within a sector",
+        text: "fio 3.33 refuses an io_size below bs, and fails where an end lies within a sector",
         explains: |case| {
             let refused = case.both.fio.said.contains("blocksize is larger than data set range");
             let failed = case.both.fio.said.contains("err=22");
             let is_back = |it: &Settings<'_>| pattern(it).1.is_some_and(|gap| gap.starts_with('-'));
             let is_odd = |io: &Io| !io.offset.is_multiple_of(512);
             let mut ios = case.both.fio.places.values().flatten();
+            let is_odd_size = |it: &Settings<'_>| is(it, "kb_base", &["1000"]);
             (case.kind == Kind::Status && refused && case.has_job(|it| it.contains_key("io_size")))
-                || (case.kind == Kind::Status && failed && case.has_job(is_back))
+                || (case.kind == Kind::Status
+                    && failed
+                    && (case.has_job(is_back) || case.has_job(is_odd_size)))
                 || (case.is_of_ios() && ios.any(is_odd) && case.has_job(is_back))
         },
     },

@@ -322,6 +322,14 @@ fn a_job_that_trims_and_writes_has_whole_passes() {
             );
         }
         assert_eq!((trims(kib(1200), 3), trims(kib(1024), 5), trims(None, 2)), (192, 320, 128));
+        let counted = |number_ios, io_size, loops| {
+            let job = Job { size: kib(256), number_ios: Some(number_ios), io_size, ..random(rw) };
+            stream(&Job { loops, ..job }, 0).filter(|io| io.op == Op::Discard).count()
+        };
+        for (ios, loops, count) in [(20, 1, 20), (20, 2, 80), (7, 5, 175), (100, 2, 128)] {
+            assert_eq!(counted(ios, None, loops), count, "number_ios={ios} loops={loops}");
+        }
+        assert_eq!(counted(100, kib(1024), 1), 128);
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! As in fio, a pass ends with the `size` of the job or with its file, and all passes together are `loops` times the
 //! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another pass.
-//! One that trims and writes has whole passes, of an `io_size` at most, and adds others while both together are less than that.
+//! One that trims and writes has whole passes, of an `io_size` and of `loops` times `number_ios` at most, and adds others
+//! while both together are less than that `io_size`.
 //! A job with `verify` that reads nothing back has one pass at most, whatever its `io_size` and `loops` are.
 
 use crate::workload::{Job, Region, Rw};
@@ -23,7 +24,7 @@ pub(super) struct Pass {
     more: u64,
     /// Passes after those, each of which begins when the blocks of the one before have been read back.
     later: u64,
-    /// The I/Os of a pass that reads back, of which each has as many.
+    /// The most I/Os of a pass, where each begins to count anew.
     ios: Option<u64>,
     /// Of a pass.
     size: i64,
@@ -76,7 +77,11 @@ impl Pass {
             ios_left: job.number_ios.map_or(u64::MAX, |ios| ios.saturating_mul(loops)),
             more,
             later: if reads_back { loops - 1 } else { 0 },
-            ios: job.number_ios.filter(|_| reads_back),
+            ios: if reads_back {
+                job.number_ios
+            } else {
+                job.number_ios.filter(|_| trims_and_writes).map(|ios| ios.saturating_mul(loops))
+            },
             size,
             mapped: mapped.map_or(ENDLESS, sectors),
             total,
@@ -106,7 +111,8 @@ impl Pass {
         self.total = self.total.saturating_sub(done);
         self.wanted -= if self.is_twice { 2 * done } else { done };
         (self.left, self.begun) = (0, 0);
-        if self.total <= 0 || self.ios_left == 0 || is_idle {
+        let is_counted_out = self.ios_left == 0 && (self.is_read_back || self.ios.is_none());
+        if self.total <= 0 || is_counted_out || is_idle {
             return false;
         }
         if self.more > 0 {
