@@ -101,7 +101,8 @@ fn may_draw_no_place(settings: &Settings<'_>) -> bool {
     let has_other_blocks = ["bs", "bsrange", "bssplit"]
         .iter()
         .any(|name| settings.get(name).is_some_and(|lengths| lengths.contains(',')));
-    let is_lfsr = is(settings, "random_generator", &["lfsr"]) && has("blockalign");
+    let is_lfsr = is(settings, "random_generator", &["lfsr"])
+        && (has("blockalign") || has("random_distribution"));
     // A share of the last block is a place to a distribution.
     let block = size(settings.get("bs").copied().unwrap_or("4k")).max(1);
     let is_skewed = settings
@@ -153,6 +154,8 @@ pub(super) const REASONS: &[Reason] = &[
             case.is_refused("fio's, but not built")
                 || (is_rounded && case.has_job(sectors))
                 || (case.is_refused("accepted are multiples of 512") && case.has_job(sectors))
+                || (case.is_refused("no whole sectors, which direct=1 needs")
+                    && case.has_job(sectors))
                 || (case.is_refused("is smaller than one block") && case.has_job(is_strided))
                 || case.is_refused("accepted: parts that do not overlap")
                 || case.is_refused("verify of a job that only trims")
@@ -187,13 +190,14 @@ pub(super) const REASONS: &[Reason] = &[
                     && (it.contains_key("fsync") || it.contains_key("fdatasync"))
             };
             let is_tried_again = |it: &Settings<'_>| {
-                is(it, "ioengine", &["io_uring", "posixaio"])
+                is(it, "ioengine", &["io_uring", "null", "posixaio"])
                     && it.get("iodepth").is_some_and(|depth| *depth != "1")
                     && (it.contains_key("fsync") || it.contains_key("fdatasync"))
+                    && (case.kind != Kind::Work || it.contains_key("number_ios"))
             };
             case.is_of_ios()
                 && ((has_fdatasync && case.has_short_reads())
-                    || (case.kind == Kind::Syncs && case.has_job(is_tried_again))
+                    || case.has_job(is_tried_again)
                     || case.has_job(is_in_zone)
                     || case.has_job(is_turn))
         },

@@ -13,6 +13,8 @@ use std::process::{Child, ExitStatus};
 
 /// Seconds after which a run is ended: some combinations of options make fio 3.33 wait for ever.
 const LIMIT: u32 = 30;
+/// The exit code of a program that took longer; those above are of programs that a signal ended.
+const TIMED_OUT: i32 = 124;
 const SECTOR: usize = 512;
 /// The bytes of a file that is there beforehand. Neither program writes such a sector.
 const BACKGROUND: u8 = 0x5a;
@@ -132,6 +134,9 @@ impl Running {
     pub(super) fn finish(self) -> Result<Both> {
         let [fio, ours] = self.sides.map(|(mut child, folder)| -> Result<Outcome> {
             let code = code(child.wait()?);
+            if code.is_some_and(|code| code >= TIMED_OUT) {
+                end_those_in(&folder)?;
+            }
             let outcome = collect(&folder, code)?;
             fs::remove_dir_all(&folder)?;
             Ok(outcome)
@@ -143,6 +148,21 @@ impl Running {
 /// The exit code as a shell has it: 128 and the number of the signal that ended the program.
 fn code(status: ExitStatus) -> Option<i32> {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal))
+}
+
+/// Kills the programs whose working directory is `folder`: the jobs of a fio that was killed.
+fn end_those_in(folder: &Path) -> Result<()> {
+    let folder = fs::canonicalize(folder)?;
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        if fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == folder)
+            && let Some(id) = path.file_name()
+        {
+            // It may have ended since.
+            let _ = Cmd::new("kill -9").arg(id.to_string_lossy()).run();
+        }
+    }
+    Ok(())
 }
 
 fn collect(folder: &Path, code: Option<i32>) -> Result<Outcome> {

@@ -331,6 +331,15 @@ fn a_job_that_trims_and_writes_has_whole_passes() {
         }
         assert_eq!(counted(100, kib(1024), 1), 128);
     }
+    // A pass that `io_size` ends continues in the next one.
+    let job = Job { size: kib(512), io_size: kib(300), loops: 3, ..random(Rw::TrimWrite) };
+    let trims = Vec::from_iter(stream(&job, 0).filter(|io| io.op == Op::Discard));
+    assert_eq!((trims.len(), trims[75].sector, trims[128].sector), (225, 75 * 8, 0));
+    for (norandommap, count) in [(false, 384), (true, 768)] {
+        let job = Job { size: kib(128), io_size: kib(3072), ..random(Rw::RandTrimWrite) };
+        let trims = stream(&Job { norandommap, ..job }, 0).filter(|io| io.op == Op::Discard);
+        assert_eq!(trims.count(), count);
+    }
 }
 
 /// fio 3.33 does as many.
