@@ -23,7 +23,6 @@ mod machine;
 mod map;
 mod mass;
 mod miri;
-mod mutants;
 mod nbd;
 mod nightly;
 mod orderings;
@@ -251,12 +250,6 @@ const VERBS: &[Verb] = &[
         usage: "[--help] [OPTION]... [ROUNDS [SECONDS]]",
         summary: "a reader beside a flood on a cluster of Ceph: alone, throttled, and behind blkmq serve",
         run: rbd::tenants::main,
-    },
-    Verb {
-        name: "mutants",
-        usage: "[--named TEXT] [--missed] [--read] [MODULE]...",
-        summary: "which changes of a line no test notices",
-        run: mutants::main,
     },
     Verb {
         name: "screenshots",

@@ -57,8 +57,6 @@ const BANS: &[Ban] = &[
             place.is_test
                 || place.is_in(&["runtime", "server", "cli"])
                 || programs.iter().any(|part| place.path.contains(part))
-                // Two mutants are tested at a time.
-                || place.path == "xtask/src/mutants/run.rs"
                 // A timer beside a run.
                 || place.path == "xtask/src/beside_linux/lateness.rs"
         },
