@@ -188,7 +188,8 @@ mod tests {
     use super::*;
 
     fn sites(code: &str) -> Vec<Site> {
-        of_file(&format!("{FOLDER}a.rs"), code, &Scopes::new("a.rs", code)).unwrap()
+        of_file(&format!("{FOLDER}a.rs"), code, &Scopes::new("a.rs", &code.parse().unwrap()))
+            .unwrap()
     }
 
     fn names(code: &str) -> Vec<String> {
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn an_ordering_outside_of_its_call_is_an_error() {
         let code = "fn f() { let relaxed = Ordering::Relaxed; }";
-        assert!(of_file("a.rs", code, &Scopes::new("a.rs", code)).is_err());
+        assert!(of_file("a.rs", code, &Scopes::new("a.rs", &code.parse().unwrap())).is_err());
     }
 
     #[test]

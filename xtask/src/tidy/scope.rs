@@ -1,9 +1,9 @@
 //! Finds the parts of a Rust file that are tests, and its functions.
 //!
-//! It matches braces in the code half of a file (see `lexer.rs`), which is enough for code that rustfmt has
-//! formatted. It does not expand macros.
+//! It reads tokens and not a syntax tree, so that it sees the functions inside of macros as well. It does not expand
+//! macros.
 
-use super::lexer::is_word;
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::ops::Range;
 
 /// The parts of one file.
@@ -26,15 +26,15 @@ pub(crate) struct Function {
 }
 
 impl Scopes {
-    pub(crate) fn new(path: &str, code: &str) -> Self {
+    pub(crate) fn new(path: &str, tokens: &TokenStream) -> Self {
         let by_path = path.ends_with("/tests.rs") || path.split('/').any(|part| part == "tests");
         let mut scopes = Self {
             whole_file_is_test: by_path,
             tests: Vec::new(),
             test_modules: Vec::new(),
-            functions: functions(code),
+            functions: Vec::new(),
         };
-        scopes.find_tests(code);
+        scopes.read(tokens);
         scopes
     }
 
@@ -43,126 +43,98 @@ impl Scopes {
         self.whole_file_is_test || self.tests.iter().any(|range| range.contains(&offset))
     }
 
-    fn find_tests(&mut self, code: &str) {
-        for (at, _) in code.match_indices("cfg(") {
-            let inner = code[..at].ends_with("#![");
-            if !inner && !code[..at].ends_with("#[") {
-                continue;
-            }
-            let open = at + "cfg".len();
-            let Some(close) = matching(code, open) else { continue };
-            if !implies_test(&code[open + 1..close]) {
-                continue;
-            }
-            if inner {
-                self.whole_file_is_test = true;
-            } else if let Some(end) = item_end(code, close) {
-                self.tests.push(at..end);
-                self.test_modules.extend(declared_module(&code[close..end]));
+    fn read(&mut self, tokens: &TokenStream) {
+        let tokens = list(tokens);
+        for (at, token) in tokens.iter().enumerate() {
+            match token {
+                TokenTree::Group(group) => self.read(&group.stream()),
+                TokenTree::Ident(word) if word == "fn" => {
+                    self.functions.extend(function(&tokens[at..]));
+                }
+                TokenTree::Punct(mark) if mark.as_char() == '#' => self.attribute(&tokens[at..]),
+                TokenTree::Punct(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => {}
             }
         }
     }
+
+    /// Takes up the attribute with which `tokens` begin, if it says that its item is a test.
+    fn attribute(&mut self, tokens: &[TokenTree]) {
+        let inner = tokens.get(1).is_some_and(|mark| is_mark(mark, '!'));
+        let [TokenTree::Group(attribute), item @ ..] = &tokens[1 + usize::from(inner)..] else {
+            return;
+        };
+        let words = list(&attribute.stream());
+        let [TokenTree::Ident(name), TokenTree::Group(predicate)] = &words[..] else { return };
+        if name != "cfg" || !implies_test(&predicate.stream()) {
+            return;
+        }
+        if inner {
+            self.whole_file_is_test = true;
+        } else {
+            // A field has neither a body nor a semicolon.
+            let comma = || item.iter().position(|token| is_mark(token, ','));
+            let last = item.len().saturating_sub(1);
+            let end = end_of_item(item).or_else(comma).unwrap_or(last);
+            let Some(token) = item.get(end) else { return };
+            self.tests.push(start(&tokens[0])..token.span().byte_range().end);
+            self.test_modules.extend(declared_module(&item[..=end]));
+        }
+    }
+}
+
+fn list(tokens: &TokenStream) -> Vec<TokenTree> {
+    tokens.clone().into_iter().collect()
+}
+
+fn start(token: &TokenTree) -> usize {
+    token.span().byte_range().start
+}
+
+fn is_mark(token: &TokenTree, mark: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
+}
+
+fn is_body(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
 }
 
 /// Does the `cfg` predicate hold only in test builds?
-fn implies_test(predicate: &str) -> bool {
-    let predicate = predicate.trim();
-    let list = |name: &str| predicate.strip_prefix(name)?.trim_end().strip_suffix(')');
-    if let Some(list) = list("all(") {
-        split_list(list).into_iter().any(implies_test)
-    } else if let Some(list) = list("any(") {
-        split_list(list).into_iter().all(implies_test)
-    } else {
-        predicate == "test"
+fn implies_test(predicate: &TokenStream) -> bool {
+    match &list(predicate)[..] {
+        [TokenTree::Ident(word)] => word == "test",
+        [TokenTree::Ident(word), TokenTree::Group(group)] => {
+            let parts = list(&group.stream());
+            let mut parts = parts
+                .split(|token| is_mark(token, ','))
+                .filter(|part| !part.is_empty())
+                .map(|part| implies_test(&part.iter().cloned().collect()));
+            word == "all" && parts.any(|part| part) || word == "any" && parts.all(|part| part)
+        }
+        _ => false,
     }
 }
 
-/// Splits at the commas that are not inside parentheses.
-fn split_list(list: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0i32, 0);
-    for (at, byte) in list.bytes().enumerate() {
-        match byte {
-            b'(' => depth += 1,
-            b')' => depth -= 1,
-            b',' if depth == 0 => {
-                parts.push(&list[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&list[start..]);
-    parts.retain(|part| !part.trim().is_empty());
-    parts
+/// The place of the token with which the first item ends: its body or its semicolon.
+fn end_of_item(tokens: &[TokenTree]) -> Option<usize> {
+    tokens.iter().position(|token| is_body(token) || is_mark(token, ';'))
 }
 
 /// `name`, if the item is `mod name;`.
-fn declared_module(item: &str) -> Option<String> {
-    let declaration = item.rsplit(']').next()?.trim().strip_suffix(';')?;
-    let (_, name) = declaration.rsplit_once("mod ")?;
-    name.bytes().all(is_word).then(|| name.to_owned())
-}
-
-/// The end of the item that begins after `from`: behind its closing brace or its semicolon.
-fn item_end(code: &str, from: usize) -> Option<usize> {
-    let stop = body_or_semicolon(code, from)?;
-    if code.as_bytes()[stop] == b';' { Some(stop + 1) } else { Some(matching(code, stop)? + 1) }
-}
-
-/// The first `{` or `;` behind `from` that is not inside parentheses or brackets opened behind it.
-fn body_or_semicolon(code: &str, from: usize) -> Option<usize> {
-    let mut depth = 0i32;
-    for (at, byte) in code.bytes().enumerate().skip(from + 1) {
-        match byte {
-            b'(' | b'[' => depth += 1,
-            b')' | b']' => depth -= 1,
-            b'{' | b';' if depth <= 0 => return Some(at),
-            _ => {}
+fn declared_module(item: &[TokenTree]) -> Option<String> {
+    match item {
+        [.., TokenTree::Ident(module), TokenTree::Ident(name), TokenTree::Punct(_)] => {
+            (module == "mod").then(|| name.to_string())
         }
+        _ => None,
     }
-    None
 }
 
-/// The offset of the bracket that closes the one at `open`.
-fn matching(code: &str, open: usize) -> Option<usize> {
-    let bytes = code.as_bytes();
-    let close = match bytes[open] {
-        b'(' => b')',
-        b'[' => b']',
-        _ => b'}',
-    };
-    let mut depth = 0u32;
-    for (at, byte) in bytes.iter().enumerate().skip(open) {
-        if *byte == bytes[open] {
-            depth += 1;
-        } else if *byte == close {
-            depth -= 1;
-            if depth == 0 {
-                return Some(at);
-            }
-        }
-    }
-    None
-}
-
-fn functions(code: &str) -> Vec<Function> {
-    let bytes = code.as_bytes();
-    let mut found = Vec::new();
-    for (at, _) in code.match_indices("fn ") {
-        if at > 0 && is_word(bytes[at - 1]) {
-            continue;
-        }
-        let name: String =
-            code[at + 3..].chars().take_while(|c| c.is_ascii() && is_word(*c as u8)).collect();
-        // `fn (u8)` is a type, and a declaration in a trait has no body.
-        let Some(stop) = body_or_semicolon(code, at + 2).filter(|stop| bytes[*stop] == b'{') else {
-            continue;
-        };
-        if let (false, Some(end)) = (name.is_empty(), matching(code, stop)) {
-            found.push(Function { name, range: at..end + 1 });
-        }
-    }
-    found
+/// The function at whose `fn` the tokens begin. `fn (u8)` is a type, and a declaration in a trait has no body.
+fn function(tokens: &[TokenTree]) -> Option<Function> {
+    let [first, TokenTree::Ident(name), rest @ ..] = tokens else { return None };
+    let body = end_of_item(rest).map(|end| &rest[end]).filter(|end| is_body(end))?;
+    let range = start(first)..body.span().byte_range().end;
+    Some(Function { name: name.to_string(), range })
 }
 
 #[cfg(test)]
@@ -170,17 +142,17 @@ mod tests {
     use super::*;
 
     fn scopes(code: &str) -> Scopes {
-        Scopes::new("crates/a/src/a.rs", code)
+        Scopes::new("crates/a/src/a.rs", &code.parse().unwrap())
     }
 
     #[test]
     fn only_predicates_that_need_test_are_tests() {
         for yes in ["test", "all(test, loom)", "all(loom, all(unix, test))", "any(test, test)"] {
-            assert!(implies_test(yes), "{yes}");
+            assert!(implies_test(&yes.parse().unwrap()), "{yes}");
         }
         for no in ["loom", "not(test)", "any(test, loom)", "all(loom, not(test))", "feature = \"\""]
         {
-            assert!(!implies_test(no), "{no}");
+            assert!(!implies_test(&no.parse().unwrap()), "{no}");
         }
     }
 
@@ -190,6 +162,14 @@ mod tests {
         let scopes = scopes(code);
         let is_test = |name: &str| scopes.is_test(code.find(name).expect("it is in the code"));
         assert!(!is_test("fn a") && is_test("fn b") && !is_test("fn c"));
+    }
+
+    #[test]
+    fn a_field_of_tests_ends_with_its_group() {
+        let code = "struct A {\n a: u8,\n #[cfg(test)]\n b: u8,\n}\nfn c() {}\n";
+        let scopes = scopes(code);
+        let is_test = |text: &str| scopes.is_test(code.find(text).expect("it is in the code"));
+        assert!(is_test("b: u8") && !is_test("a: u8") && !is_test("fn c"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The files that the rules check, and the findings about them.
 
-use super::lexer::{Masked, mask};
+use super::lexer::{Masked, mask, tokens};
 use super::scope::Scopes;
 use crate::Result;
 use std::fmt;
@@ -38,13 +38,17 @@ pub(crate) struct Rust {
 }
 
 impl File {
-    fn new(path: String, text: String) -> Self {
-        let rust = path.ends_with(".rs").then(|| {
-            let masked = mask(&text);
-            let scopes = Scopes::new(&path, &masked.code);
-            Rust { masked, scopes }
-        });
-        Self { path, text, rust }
+    /// # Errors
+    /// If it is Rust, and no tokens can be read from it.
+    fn new((path, text): (String, String)) -> Result<Self> {
+        let rust = if path.ends_with(".rs") {
+            let tokens = tokens(&text).map_err(|error| format!("{path}: {error}"))?;
+            let scopes = Scopes::new(&path, &tokens);
+            Some(Rust { masked: mask(&text, &tokens), scopes })
+        } else {
+            None
+        };
+        Ok(Self { path, text, rust })
     }
 
     /// The line of a byte offset, counted from 1.
@@ -82,21 +86,20 @@ impl Tree {
             Ok((path, String::from_utf8_lossy(&bytes).into_owned()))
         };
         let texts = paths.into_iter().map(read).collect::<Result<Vec<_>>>()?;
-        Ok(Self::new(root.to_path_buf(), texts))
+        Self::new(root.to_path_buf(), texts)
     }
 
-    fn new(root: PathBuf, texts: Vec<(String, String)>) -> Self {
-        let mut files: Vec<File> =
-            texts.into_iter().map(|(path, text)| File::new(path, text)).collect();
+    fn new(root: PathBuf, texts: Vec<(String, String)>) -> Result<Self> {
+        let mut files = texts.into_iter().map(File::new).collect::<Result<Vec<_>>>()?;
         mark_test_modules(&mut files);
-        Self { root, files }
+        Ok(Self { root, files })
     }
 
     /// A tree that exists only in memory.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let texts = files.iter().map(|(path, text)| ((*path).into(), (*text).into())).collect();
-        Self::new(PathBuf::from("nowhere"), texts)
+        Self::new(PathBuf::from("nowhere"), texts).expect("the examples of tests are Rust")
     }
 
     pub(super) fn file(&self, path: &str) -> Option<&File> {
@@ -183,7 +186,7 @@ mod tests {
 
     #[test]
     fn lines_count_from_one() {
-        let file = File::new("a.md".into(), "x\ny\n".into());
+        let file = File::new(("a.md".into(), "x\ny\n".into())).unwrap();
         assert_eq!((file.line(0), file.line(2)), (1, 2));
     }
 }
