@@ -4,6 +4,10 @@
 //! `cargo test -p blkmq-lab --test all promises:: -- --include-ignored --nocapture` prints the rows of
 //! `docs/guarantees.md`.
 
+mod changing;
+mod floors;
+mod grid;
+mod learned_again;
 mod rig;
 
 use blkmq_lab::workload::Rw;
@@ -72,7 +76,7 @@ impl Cell {
         let Self { device, load: (rw, load), least } = *self;
         let tenants = [300, 100].map(|weight| Tenant::new(weight, rw, load));
         let seconds = if device == DISK { 40 } else { 14 };
-        let case = Case { device, tenants: &tenants, seconds };
+        let case = Case::new(device, &tenants, seconds);
         let before = total(&run(&case, "none", "", seed).rates(FROM));
         let run = run(&case, "mclock", "", seed);
         let rates = run.rates(FROM);
@@ -121,7 +125,7 @@ fn weights_hold_as_typed_on_every_device() {
 fn one_tenant_has_the_rate_of_none() {
     for (device, kib) in [(CLOUD, 4), (CLOUD, 48), (SATA, 128)] {
         let tenants = [Tenant::new(100, Rw::RandRead, (kib, 64))];
-        let case = Case { device, tenants: &tenants, seconds: 6 };
+        let case = Case::new(device, &tenants, 6);
         let [none, mclock] = ["none", "mclock"].map(|of| total(&run(&case, of, "", 0).rates(1)));
         assert!(mclock >= 0.99 * none, "{device}, {kib} KiB: {mclock} of {none} I/Os a second");
     }
@@ -132,7 +136,7 @@ fn one_tenant_has_the_rate_of_none() {
 fn a_pace_costs_nothing_at_any_size() {
     for kib in [4, 16, 32, 48, 64, 128, 1_024] {
         let tenants = [Tenant::new(100, Rw::RandRead, (kib, 64))];
-        let case = Case { device: CLOUD, tenants: &tenants, seconds: 6 };
+        let case = Case::new(CLOUD, &tenants, 6);
         let none = total(&run(&case, "none", "", 0).rates(1));
         let told = "rbps=173471131,rrandiops=3566,pace_percent=100";
         let paced = total(&run(&case, "mclock", told, 0).rates(1));
@@ -147,7 +151,7 @@ fn twenty(device: &str, iodepth: u32, seed: u64) -> [f64; 3] {
     let weights = (0..20).map(|at| 50 + at * 350 / 19);
     let tenants: Vec<Tenant> =
         weights.map(|weight| Tenant::new(weight, Rw::RandRead, (4, iodepth))).collect();
-    let case = Case { device, tenants: &tenants, seconds: 10 };
+    let case = Case::new(device, &tenants, 10);
     let none = total(&run(&case, "none", "", seed).rates(FROM));
     let rates = run(&case, "mclock", "", seed).rates(FROM);
     let (all, weights) =

@@ -1,14 +1,15 @@
 //! Tenants that keep I/Os in flight on a modelled device, and what each of them gets in each window.
 
-use blkmq_core::{Nanos, Owner, SECTOR_SIZE};
+use super::changing::{Changing, Stalling};
+use blkmq_core::{Instant, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{MachineShape, registry as devices};
-use blkmq_engine::{Config, GroupSpec, GroupTree, IoMax};
+use blkmq_engine::{Config, DeviceQueue, GroupSpec, GroupTree, IoMax, Promise};
 use blkmq_lab::simulation::{Program, Settings, Simulation};
 use blkmq_lab::workload::{
     Amount, BlockSize, Depth, Generator, Job, Latencies, NoBuffers, PerDirection, Rw, Sample,
     Stream, Ties,
 };
-use blkmq_sched::{Factory, Options};
+use blkmq_sched::{Factory, FloorReport, Options};
 
 /// A group with one thread, which keeps `iodepth` I/Os of `bs` bytes in flight.
 #[derive(Clone, Copy, Debug)]
@@ -17,30 +18,89 @@ pub struct Tenant {
     pub rw: Rw,
     pub bs: u32,
     pub iodepth: u32,
+    /// What it is promised besides its weight, and the I/Os a second that it asks for at most, or 0.
+    pub promise: Promise,
+    pub rate: u64,
+}
+
+/// What becomes of a device in the middle of a run, and when, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    Nothing,
+    /// It is another device, of the same shape, from then on.
+    Becomes(&'a str, u64),
+    /// It answers nothing for five seconds.
+    Stalls(u64),
 }
 
 /// Tenants side by side, each with a region of its own.
 pub struct Case<'a> {
     pub device: &'a str,
+    pub change: Change<'a>,
     pub tenants: &'a [Tenant],
     pub seconds: u64,
 }
 
-/// The samples of each tenant: half a second each.
-pub struct Run(Vec<Vec<Sample>>);
+/// The samples of each tenant, half a second each; and the accounts of its floors, by tenant.
+pub struct Run {
+    samples: Vec<Vec<Sample>>,
+    pub floors: Vec<Option<FloorReport>>,
+}
 
 impl Tenant {
-    pub const fn new(weight: u32, rw: Rw, (kib, iodepth): (u32, u32)) -> Self {
-        Self { weight, rw, bs: kib << 10, iodepth }
+    pub fn new(weight: u32, rw: Rw, (kib, iodepth): (u32, u32)) -> Self {
+        let (promise, rate) = (Promise::default(), 0);
+        Self { weight, rw, bs: kib << 10, iodepth, promise, rate }
+    }
+
+    pub fn promised(self, words: &str) -> Self {
+        let words = words.split(',').filter(|word| !word.is_empty());
+        let promise = words.fold(self.promise, |all, word| all.set(word).expect("a promise"));
+        Self { promise, ..self }
+    }
+
+    pub fn rate(self, rate: u64) -> Self {
+        Self { rate, ..self }
     }
 }
 
 const GIB: u64 = 1 << 30;
+const SECOND: u64 = 1_000_000_000;
 
-impl Case<'_> {
+type Queues<P> = Vec<Box<dyn DeviceQueue<P>>>;
+
+impl<'a> Case<'a> {
+    /// Of a device that stays as it is.
+    pub const fn new(device: &'a str, tenants: &'a [Tenant], seconds: u64) -> Self {
+        Self { device, change: Change::Nothing, tenants, seconds }
+    }
+
+    fn changing<P: blkmq_core::Payload + 'static>(
+        &self,
+        queues: Queues<P>,
+        cpus: u16,
+    ) -> Queues<P> {
+        match self.change {
+            Change::Nothing => queues,
+            Change::Becomes(other, second) => {
+                let at = Instant::from_nanos(second * SECOND);
+                let other = devices::parse(other, &MachineShape { cpus, nodes: 1 });
+                let others = other.expect("a virtual device").queues();
+                assert_eq!(queues.len(), others.len(), "devices of one shape");
+                let pairs = queues.into_iter().zip(others);
+                pairs.map(|(a, b)| Box::new(Changing { queues: [a, b], at }) as _).collect()
+            }
+            Change::Stalls(second) => {
+                let [from, to] = [second, second + 5].map(|at| Instant::from_nanos(at * SECOND));
+                let stalling = |inside| Stalling { inside, from, to, now: Instant::ZERO };
+                queues.into_iter().map(|queue| Box::new(stalling(queue)) as _).collect()
+            }
+        }
+    }
+
     /// The job of tenant `at` on a device of so many bytes.
     fn job(&self, at: usize, bytes: u64) -> Job {
-        let Tenant { rw, bs, iodepth, .. } = self.tenants[at];
+        let Tenant { rw, bs, iodepth, rate, .. } = self.tenants[at];
         // Of a GiB each, and two GiB apart, where there is room.
         let apart = (bytes / self.tenants.len() as u64).min(2 * GIB) >> 21 << 21;
         Job {
@@ -48,6 +108,7 @@ impl Case<'_> {
             bs: PerDirection::all(BlockSize::Fixed(bs)),
             size: Some(Amount::Bytes(apart / 2)),
             offset: Amount::Bytes(apart * at as u64),
+            rate_iops: PerDirection::all((rate > 0).then_some(rate)),
             depth: Depth { iodepth, low: iodepth, ..Depth::default() },
             runtime: Some(Nanos::from_secs(self.seconds)),
             time_based: true,
@@ -61,8 +122,8 @@ impl Case<'_> {
             name: format!("g{number}"),
             parent: String::from("/"),
             weight: tenant.weight,
+            promise: tenant.promise,
             max: IoMax::default(),
-            ..GroupSpec::default()
         });
         GroupTree::of(wanted.collect()).expect("a tree of groups side by side")
     }
@@ -83,6 +144,7 @@ impl Case<'_> {
             options,
             ..device.config().scheduler(scheduler)
         };
+        let config = Config { queues: self.changing(config.queues, cpus), ..config };
         let jobs: Vec<Job> = (0..self.tenants.len()).map(|at| self.job(at, bytes)).collect();
         let simulation = Simulation::new(config, Settings::new(seed));
         let mut simulation = simulation.expect("a possible queue");
@@ -105,7 +167,9 @@ impl Case<'_> {
             let counts = done.tally.counts.into_iter().max_by_key(|counts| counts.ios);
             counts.expect("there are three kinds").samples
         });
-        Run(samples.collect())
+        let times = simulation.queue().times();
+        let floor = |at| times.floor(tree.find(&format!("g{at}")).ok()?).copied();
+        Run { samples: samples.collect(), floors: (0..self.tenants.len()).map(floor).collect() }
     }
 }
 
@@ -118,7 +182,28 @@ impl Run {
                 .fold((0, 0), |(ios, time), sample| (ios + sample.ios, time + sample.length.0));
             ios as f64 * 1e9 / time as f64
         };
-        self.0.iter().map(rate).collect()
+        self.samples.iter().map(rate).collect()
+    }
+
+    /// I/Os of tenant `at` in each second from second `from` on.
+    pub fn seconds(&self, at: usize, from: u64) -> Vec<f64> {
+        let of = |pair: &[Sample]| {
+            let time: u64 = pair.iter().map(|sample| sample.length.0).sum();
+            pair.iter().map(|sample| sample.ios).sum::<u64>() as f64 * 1e9 / time as f64
+        };
+        let counted = self.samples[at].get(2 * from as usize..).unwrap_or_default();
+        counted.chunks_exact(2).map(of).collect()
+    }
+
+    /// I/Os of all tenants in each second from second `from` on.
+    pub fn totals(&self, from: u64) -> Vec<f64> {
+        let of = |samples: &Vec<Sample>, second: usize| {
+            let pair = samples.get(2 * second..2 * second + 2)?;
+            let time: u64 = pair.iter().map(|sample| sample.length.0).sum();
+            Some(pair.iter().map(|sample| sample.ios).sum::<u64>() as f64 * 1e9 / time as f64)
+        };
+        let all = |second| self.samples.iter().map(|samples| of(samples, second)).sum();
+        (from as usize..).map_while(all).collect()
     }
 
     /// The part of the first tenant of all I/Os, in each second from second `from` on.
@@ -131,7 +216,7 @@ impl Run {
             let counted = samples.get(2 * from as usize..).unwrap_or_default();
             counted.chunks_exact(2).map(of).collect::<Vec<f64>>()
         };
-        let rates: Vec<Vec<f64>> = self.0.iter().map(seconds).collect();
+        let rates: Vec<Vec<f64>> = self.samples.iter().map(seconds).collect();
         let many = rates.iter().map(Vec::len).min().unwrap_or(0);
         let part = |second| rates[0][second] / rates.iter().map(|of| of[second]).sum::<f64>();
         (0..many).map(part).collect()

@@ -30,6 +30,17 @@ impl Share {
         Self((u64::from(percent) * Self::WHOLE / 100).clamp(1, 16 * Self::WHOLE))
     }
 
+    /// So many millionths of the device.
+    pub(super) fn ppm(ppm: u64) -> Self {
+        let part = u128::from(ppm) * u128::from(Self::WHOLE) / 1_000_000;
+        Self(part.clamp(1, 16 * u128::from(Self::WHOLE)) as u64)
+    }
+
+    /// In units of 2^-32.
+    pub(super) fn units(self) -> u64 {
+        self.0
+    }
+
     /// The time in which this part of the device does what costs `cost`.
     #[inline]
     pub(super) fn gap(self, cost: u64) -> u64 {

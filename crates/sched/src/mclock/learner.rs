@@ -6,6 +6,8 @@
 //! asks for in the device already, because weights then decide nothing. Now and then a window with a wider bound
 //! teaches the rate anew. `doc/mclock.md` has the rules in full.
 
+use super::account::Floors;
+use super::keeper::Pace;
 use blkmq_core::Instant;
 
 /// A window is at least as long, in nanoseconds, and has as many completions; or is as long as this, with fewer.
@@ -13,13 +15,15 @@ const SHORTEST: u64 = 50_000_000;
 const LONGEST: u64 = 1_000_000_000;
 const ENOUGH: u32 = 128;
 const FEWEST: u32 = 24;
+/// The longest window of few completions while floors are watched.
+const HURRIED: u64 = 200_000_000;
 /// With so many completions rates are known to a percent.
 const MANY: u32 = 512;
 /// Requests in the device that are never refused: one at work, one behind it.
 pub(super) const LEAST: u32 = 2;
 /// The time for which a finding about a bound is believed, in nanoseconds, and the longest; and in windows, at least.
 const BELIEF: u64 = 2_000_000_000;
-const LONGEST_BELIEF: u64 = 16_000_000_000;
+const LONGEST_BELIEF: u64 = 8_000_000_000;
 const BELIEVED: u64 = 32;
 /// Parts of the rate of the saturated device, in thousandths: enough; and as little as is worth a share.
 const FAST: [u64; 2] = [980, 950];
@@ -32,6 +36,18 @@ const IN_REACH: u64 = 500;
 const MOST_SATURATED: u8 = 16;
 /// The rate of the saturated device is known for so long, in nanoseconds.
 const FRESH: u64 = 1_000_000_000;
+/// The rate of another device, in thousandths of the known one: no window of the same device is so much faster.
+const OTHER: u64 = 1_250;
+/// No window counts as longer, in nanoseconds: a device that was silent is no slow one.
+const SILENT: u64 = 2 * LONGEST;
+/// The parts to which a bound is lowered for a floor at most and at least, in thousandths.
+const LOWERED: [u64; 2] = [63, 950];
+/// Requests in the device, in hundredths, of which a lower bound leaves no fewer.
+const FEW: u64 = 100 * LEAST as u64 + 50;
+/// The part of the saturated rate below which a pace is in vain, in thousandths; and the time after which it is tried
+/// again, in nanoseconds, which doubles up to eight times as much.
+const IN_VAIN: u64 = 100;
+const VAIN: u64 = 8_000_000_000;
 
 /// What the search does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +56,8 @@ enum Phase {
     Saturated(u8),
     /// A bound is tried.
     Search,
-    /// One window with half as much again.
-    Wide,
+    /// One window with half as much again. The rate of the saturated device is at least this.
+    Wide(u64),
 }
 
 /// The sums of a window.
@@ -56,8 +72,9 @@ struct Window {
     /// Device time of the requests completed, and of those in the device at each completion.
     work: u64,
     inside: u64,
-    /// Requests in the device and in the scheduler at each completion.
+    /// Requests in the device and in the scheduler at each completion, and those in the device alone.
     outstanding: u64,
+    issued: u64,
 }
 
 /// A window that has ended.
@@ -68,6 +85,8 @@ struct Seen {
     /// Means of the window.
     inside: u64,
     outstanding: u64,
+    /// In hundredths.
+    issued: u64,
     ios: u32,
 }
 
@@ -83,6 +102,24 @@ pub(super) struct Moment {
     pub(super) held: u32,
     /// More than one group has requests.
     pub(super) competing: bool,
+    /// There are floors, for which a window is shorter.
+    pub(super) floors: bool,
+}
+
+/// The phase that has ended with a completion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Nothing,
+    /// The last request that was issued under another bound.
+    Change,
+    Window,
+}
+
+/// The judgement of a window: the thousandths of its share that the group got which lacked most, and the floors.
+#[derive(Clone, Copy)]
+pub(super) struct Judged {
+    pub(super) got: u64,
+    pub(super) floors: Floors,
 }
 
 pub(super) struct Learner {
@@ -102,9 +139,17 @@ pub(super) struct Learner {
     unfair: u64,
     until: u64,
     belief: u64,
+    /// The time for which an unfair bound is believed was over once.
+    doubted: bool,
     /// Until then no bound is lowered for the sake of shares: it was not worth it.
     resigned: u64,
     resigns: u64,
+    /// A floor was short since groups began to compete; the pace for it beside the bound, and the time until which nothing
+    /// is done for floors, since a pace was in vain.
+    owed: bool,
+    pace: Pace,
+    vain: u64,
+    vains: u64,
     /// The last window, and the number of windows since groups began to compete.
     seen: Seen,
     windows: u64,
@@ -124,9 +169,14 @@ impl Learner {
             unfair: 0,
             until: 0,
             belief: BELIEF,
+            doubted: false,
             resigned: 0,
             resigns: BELIEF,
-            seen: Seen { rate: 0, inside: 0, outstanding: 0, ios: 0 },
+            owed: false,
+            pace: Pace::default(),
+            vain: 0,
+            vains: VAIN,
+            seen: Seen { rate: 0, inside: 0, outstanding: 0, issued: 0, ios: 0 },
             windows: 0,
         }
     }
@@ -134,49 +184,77 @@ impl Learner {
     /// The most device time in the device.
     #[inline]
     pub(super) fn bound(&self) -> u64 {
-        if self.phase == Phase::Wide { self.bound + self.bound / 2 } else { self.bound }
+        if let Phase::Wide(_) = self.phase { self.bound + self.bound / 2 } else { self.bound }
     }
 
-    /// A request has completed; true if a window has ended, and shares are to be judged.
+    /// The pace that was found, in millionths of the device; zero for none.
+    pub(super) fn pace(&self) -> u64 {
+        self.pace.ppm()
+    }
+
+    /// A request has completed. If a window has ended, shares and floors are to be judged.
     #[inline]
-    pub(super) fn completed(&mut self, at: Moment) -> bool {
+    pub(super) fn completed(&mut self, at: Moment) -> Ended {
         let window = &mut self.window;
         let now = at.now.as_nanos();
         if window.skip > 0 {
             window.skip -= 1;
             window.begun = now;
-            return false;
+            return if window.skip == 0 { Ended::Change } else { Ended::Nothing };
         }
         window.ios += 1;
         window.competed += u32::from(at.competing);
         window.work += at.cost;
         window.inside += at.inside;
         window.outstanding += u64::from(at.issued + at.held);
+        window.issued += u64::from(at.issued);
         let span = now - window.begun;
-        span >= SHORTEST && window.ios >= ENOUGH || span >= LONGEST && window.ios >= FEWEST
+        let longest = if at.floors { HURRIED } else { LONGEST };
+        let is_over =
+            span >= SHORTEST && window.ios >= ENOUGH || span >= longest && window.ios >= FEWEST;
+        if is_over { Ended::Window } else { Ended::Nothing }
     }
 
-    /// A window has ended, in which the group that lacked most had `got` thousandths of its share. The device has
-    /// `issued` requests, the one that has just completed included.
-    pub(super) fn judge(&mut self, now: Instant, got: u64, issued: u32) {
+    /// A window has ended. The device has `issued` requests, the one that has just completed included.
+    pub(super) fn judge(&mut self, now: Instant, judged: Judged, issued: u32) {
         let Window { begun, ios, competed, work, inside, outstanding, .. } = self.window;
         let span = (now.as_nanos() - begun).max(1);
         let mean = |sum: u64| sum / u64::from(ios);
         let rate = (u128::from(work) * 1_000_000 / u128::from(span)) as u64;
-        let seen = Seen { rate, inside: mean(inside), outstanding: mean(outstanding), ios };
-        self.seen = seen;
+        let seen = Seen {
+            rate,
+            inside: mean(inside),
+            outstanding: mean(outstanding),
+            issued: mean(100 * self.window.issued),
+            ios,
+        };
+        let last = core::mem::replace(&mut self.seen, seen).rate;
         self.windows += 1;
         let before = self.bound();
         if competed < ios / 2 {
             *self = Self { seen, ..Self::new() };
         } else {
-            self.step(now.as_nanos(), span, got, seen);
+            self.step(now.as_nanos(), span, judged, last);
         }
         let skip = if before == self.bound() { 0 } else { issued };
         self.window = Window { begun: now.as_nanos(), skip, ..Window::default() };
     }
 
-    fn step(&mut self, now: u64, span: u64, got: u64, seen: Seen) {
+    /// `last` is the rate of the window before.
+    fn step(&mut self, now: u64, span: u64, judged: Judged, last: u64) {
+        let (seen, got) = (self.seen, judged.got);
+        match judged.floors {
+            Floors::Short(part) if now >= self.vain => return self.hold(now, span, part),
+            Floors::Short(_) => {}
+            Floors::Edge => self.pace.keep(),
+            Floors::Unknown | Floors::Roomy => {
+                self.pace.grow(self.reference);
+                self.vains = VAIN;
+                if self.owed {
+                    self.unfair = 0;
+                }
+            }
+        }
         match self.phase {
             Phase::Saturated(windows) => {
                 let before = core::mem::replace(&mut self.reference, seen.rate);
@@ -194,52 +272,109 @@ impl Learner {
                 self.search(now, span, got, seen);
             }
             Phase::Search => self.search(now, span, got, seen),
-            Phase::Wide => {
+            Phase::Wide(least) => {
                 self.phase = Phase::Search;
-                self.checked = now;
-                self.reference = seen.rate;
+                if Self::is_other(seen.rate, self.reference) {
+                    if Self::is_other(seen.rate, last) {
+                        *self = Self { seen, windows: self.windows, ..Self::new() };
+                        return;
+                    }
+                    self.belief = BELIEF;
+                    self.forget(now, span);
+                }
+                self.reference = seen.rate.max(least);
+                if least == 0 {
+                    self.checked = now;
+                }
                 self.crowd = self.crowd.max(seen.outstanding);
             }
         }
     }
 
+    /// A floor is short: the device holds less, and if it holds little, is given less in a second.
+    fn hold(&mut self, now: u64, span: u64, part: u64) {
+        let seen = self.seen;
+        if let Phase::Saturated(_) = self.phase {
+            self.reference = seen.rate;
+            self.bound = seen.inside;
+            self.forget(now, span);
+        }
+        (self.phase, self.checked, self.owed) = (Phase::Search, now, true);
+        let bound = self.bound.min(seen.inside);
+        self.unfair = bound;
+        if seen.issued > FEW {
+            self.bound = (bound / 1_000 * part.clamp(LOWERED[0], LOWERED[1])).max(1);
+            return;
+        }
+        self.pace.cut(seen.rate);
+        if self.pace.ppm() < self.reference / 1_000 * IN_VAIN {
+            self.pace = Pace::default();
+            self.vain = now.saturating_add(self.vains);
+            self.vains = (2 * self.vains).min(8 * VAIN);
+            (self.owed, self.unfair) = (false, 0);
+        }
+    }
+
+    /// Returns whether only another device has so much more than the `known` rate.
+    fn is_other(rate: u64, known: u64) -> bool {
+        rate / OTHER > known / 1_000
+    }
+
     /// What was found about bounds is not believed any longer than this.
     fn forget(&mut self, now: u64, span: u64) {
-        (self.good, self.slow, self.unfair) = (0, 0, 0);
-        // A device may be silent for as long as time lasts.
-        self.until = now.saturating_add(self.belief.max(span.saturating_mul(BELIEVED)));
+        (self.good, self.slow, self.unfair, self.doubted) = (0, 0, 0, false);
+        self.until = now.saturating_add(self.belief.max(span.min(SILENT) * BELIEVED));
         self.belief = (2 * self.belief).min(LONGEST_BELIEF);
     }
 
     fn is_fast(&self, seen: Seen) -> bool {
         let least = FAST[usize::from(seen.ios < MANY)];
-        seen.rate >= self.reference / 1_000 * least
+        let pace = if self.pace.ppm() == 0 { u64::MAX } else { self.pace.ppm() };
+        seen.rate >= self.reference.min(pace) / 1_000 * least
             && seen.outstanding <= self.crowd + self.crowd / 8 + 1
     }
 
     /// Returns whether the rate of the saturated device was seen a short time ago; if not, the next window is wide.
     fn is_checked(&mut self, now: u64, span: u64) -> bool {
-        let checked = now - self.checked < FRESH.max(span.saturating_mul(4));
+        if self.owed {
+            return true;
+        }
+        let checked = now - self.checked < FRESH.max(4 * span.min(SILENT));
         if !checked {
-            self.phase = Phase::Wide;
+            self.phase = Phase::Wide(0);
         }
         checked
     }
 
     fn search(&mut self, now: u64, span: u64, got: u64, seen: Seen) {
-        if now >= self.until {
-            let was_fair = self.unfair == 0;
-            self.forget(now, span);
-            if was_fair {
-                self.phase = Phase::Wide;
+        if self.owed {
+            // A wide window would be too wide for a floor.
+            if Self::is_other(seen.rate, self.reference) {
+                self.reference = seen.rate;
+            }
+        } else if now >= self.until {
+            if self.unfair == 0 {
+                self.forget(now, span);
+                self.phase = Phase::Wide(0);
                 return;
             }
+            // Even a wide window has less than the rate of the saturated device then.
+            if !core::mem::replace(&mut self.doubted, true) {
+                self.until = now.saturating_add(self.belief.max(span.min(SILENT) * BELIEVED));
+                self.phase = Phase::Wide(self.reference);
+                return;
+            }
+            self.forget(now, span);
         }
         if seen.inside < self.bound - self.bound / 8 {
             // The bound holds nothing back, so this is the saturated device.
             self.reference = seen.rate;
             self.checked = now;
             self.bound = seen.inside + seen.inside / 8;
+        }
+        if Self::is_other(seen.rate, self.reference) {
+            self.phase = Phase::Wide(0);
+            return;
         }
         // Where the requests that are never refused cost more than the bound, neither it nor half as much again holds any back.
         self.bound = self.bound.max(seen.inside / 4 * 3);
@@ -275,6 +410,7 @@ impl Learner {
     /// What was found, by the names of the page.
     pub(super) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("windows", self.windows);
+        out("pace_ppm", self.pace.ppm());
         out("bound_nsec", if self.bound == u64::MAX { 0 } else { self.bound });
         out("saturated_ppm", self.reference);
         out("seen_ppm", self.seen.rate);

@@ -2,11 +2,13 @@
 //!
 //! `doc/mclock.md` is the page. This file is the [`Scheduler`]: it follows a request from insertion to completion.
 //! `tree.rs` decides which group is next (`account.rs`: what one has lost), `queues.rs` which of its requests; `cost.rs` has
-//! the prices, and `learner.rs` finds the bound of what the device holds.
+//! the prices, and `learner.rs` finds the bound of what the device holds, with `keeper.rs` for the pace.
 
 mod account;
 mod cost;
+mod keeper;
 mod learner;
+mod node;
 mod options;
 mod queues;
 mod reason;
@@ -20,7 +22,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, RequestId};
 use cost::Costs;
-use learner::{LEAST, Learner, Moment};
+use learner::{Ended, Judged, LEAST, Learner, Moment};
 use options::{ATTRIBUTES, Tunables};
 use queues::Queues;
 use reason::Reason;
@@ -170,7 +172,9 @@ impl Mclock {
         if !paid {
             self.charge(cx, rq, leaf, Reason::Extra);
         }
-        self.issue(rq)
+        let pick = self.issue(rq);
+        self.watch(leaf, cx.now);
+        pick
     }
 
     /// The node of requests that was served last, if its batch goes on.
@@ -202,10 +206,27 @@ impl Mclock {
     fn learn(&mut self, now: Instant, cost: u64) {
         let (inside, issued) = (self.inflight, self.issued);
         let (held, competing) = (self.queues.held(), self.queues.active() > 1);
-        let at = Moment { now, cost, inside, issued, held, competing };
-        if self.learner.completed(at) {
-            let got = self.tree.judge_shares();
-            self.learner.judge(now, got, issued);
+        let floors = self.tree.has_floors();
+        let at = Moment { now, cost, inside, issued, held, competing, floors };
+        match self.learner.completed(at) {
+            Ended::Nothing => {}
+            Ended::Change => self.tree.begin_floors(now),
+            Ended::Window => {
+                let (got, floors) = (self.tree.judge_shares(), self.tree.judge_floors(now));
+                self.learner.judge(now, Judged { got, floors }, issued);
+                // A pace that is told stays.
+                if self.tunables.pace_percent() == 0 {
+                    self.tree.find_pace(self.learner.pace());
+                }
+            }
+        }
+    }
+
+    /// Tells the tree whether `leaf` has requests, for the sake of floors.
+    #[inline]
+    fn watch(&mut self, leaf: u32, now: Instant) {
+        if self.tree.has_floors() {
+            self.tree.set_busy(leaf, self.queues.is_active(leaf), now);
         }
     }
 
@@ -234,6 +255,8 @@ impl Mclock {
         }
         self.serving = self.serving.filter(|leaf| *leaf != from);
         self.queues.forget(from);
+        self.watch(from, cx.now);
+        self.watch(to, cx.now);
         self.tree.remove(node);
     }
 }
@@ -268,6 +291,10 @@ impl Scheduler for Mclock {
         match at {
             At::Head => self.queues.push_head(rq),
             At::Tail => self.enqueue(cx, rq, leaf),
+        }
+        self.watch(leaf, cx.now);
+        if requeued {
+            self.watch(before.leaf, cx.now);
         }
     }
 
@@ -315,15 +342,18 @@ impl Scheduler for Mclock {
         self.inflight -= cost;
         self.issued -= 1;
         self.queues.ended(leaf);
+        self.watch(leaf, cx.now);
     }
 
-    fn withdraw(&mut self, _: &Cx<'_>, rq: RequestId) {
+    fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
         self.unlink(rq);
+        self.watch(self.items[rq.index()].leaf, cx.now);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
         self.queues.take_place(into, gone);
         self.unlink(gone);
+        self.watch(self.items[gone.index()].leaf, cx.now);
         self.queues.refile(into, cx.requests.get(into).sector);
     }
 
@@ -370,6 +400,8 @@ impl Scheduler for Mclock {
             }
             GroupChange::Guarantee { group, guarantee } => {
                 self.tree.promise(self.tree.named(group), guarantee, &self.costs, cx.now);
+                // Nothing was watched without floors.
+                (1..self.tree.len() as u32).step_by(2).for_each(|leaf| self.watch(leaf, cx.now));
             }
             GroupChange::Removed { group } => {
                 let node = self.tree.named(group);

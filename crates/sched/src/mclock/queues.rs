@@ -100,6 +100,12 @@ impl Queues {
         self.active
     }
 
+    /// Returns whether `leaf` has requests, here or in the device.
+    #[inline]
+    pub(super) fn is_active(&self, leaf: u32) -> bool {
+        self.of(leaf).active
+    }
+
     /// Has `leaf` nothing in the device?
     pub(super) fn is_idle(&self, leaf: u32) -> bool {
         self.of(leaf).inflight == 0

@@ -3,8 +3,9 @@
 //! A node is a group, or the requests of a group itself, which compete with the groups below it. This module knows
 //! nothing of requests: a node of requests is *filled* or *emptied*, and served at a cost.
 
-use super::account::Account;
+use super::account::{Account, Floors};
 use super::cost::{Clocks, Costs, Share};
+use super::node::Node;
 use super::reason::{Reason, Served};
 use crate::index::Heap;
 use crate::{Guarantee, Rate};
@@ -19,38 +20,6 @@ const OWN_WEIGHT: u32 = 100;
 const MOST_OWED: u64 = 1_000_000_000;
 /// The time for which a ceiling, or the pace, that was not used may be made up, in nanoseconds.
 const SLACK: u64 = 10_000_000;
-
-/// A group if its number is even; the next number is the group's own requests.
-#[derive(Debug)]
-struct Node {
-    id: GroupIndex,
-    parent: u32,
-    /// Its number among the members of its parent.
-    member: u32,
-    depth: u16,
-    weight: u32,
-    guarantee: Guarantee,
-    reserve: Option<Share>,
-    limit: Option<Share>,
-    /// The reservation tag, by the clock of reservations.
-    r: u64,
-    /// The limit tag.
-    l: u64,
-    /// The tag among its siblings, in nanoseconds of service over weight, and the remainder of the last division.
-    p: u64,
-    rem: u64,
-    /// The tag of the member that was last chosen in order.
-    v: u64,
-    /// Device time that it got, and its account of the shares that are judged now.
-    got: u64,
-    account: Account,
-    /// It has requests, in itself or below, that no limit below it holds back.
-    ready: bool,
-    /// Nodes below it, by member; [`NOBODY`] where one was removed.
-    members: Vec<u32>,
-    /// Members that are ready and within their limits.
-    standing: Heap<(u64, u32)>,
-}
 
 const NOBODY: u32 = u32::MAX;
 
@@ -74,31 +43,11 @@ pub(super) struct Tree {
     /// The part of the device that is given by weight, and its tags by each clock.
     pace: Option<Share>,
     pace_tags: [u64; 2],
-}
-
-impl Node {
-    fn new(id: GroupIndex, parent: u32, depth: u16, weight: u32) -> Self {
-        Self {
-            id,
-            parent,
-            member: 0,
-            depth,
-            weight,
-            guarantee: Guarantee::default(),
-            reserve: None,
-            limit: None,
-            r: 0,
-            l: 0,
-            p: 0,
-            rem: 0,
-            v: 0,
-            got: 0,
-            account: Account::default(),
-            ready: false,
-            members: Vec::new(),
-            standing: Heap::new(),
-        }
-    }
+    /// The pace is one that was found: it has one clock, that of costs.
+    pace_found: bool,
+    /// Groups with floors, and the time at which their window began.
+    promised: u32,
+    begun: u64,
 }
 
 /// The node of the requests of `group` itself.
@@ -119,6 +68,9 @@ impl Tree {
             loser: ROOT,
             pace: None,
             pace_tags: [0; 2],
+            pace_found: false,
+            promised: 0,
+            begun: 0,
         };
         tree.place(
             ROOT,
@@ -213,8 +165,10 @@ impl Tree {
         debug_assert!(!ready, "its requests have moved");
         self.names.iter_mut().filter(|name| **name == node).for_each(|name| *name = parent);
         self.at_mut(parent).members[member as usize] = NOBODY;
+        self.promised -= u32::from(self.at(node).reserve.is_some());
         let of = self.at_mut(node);
         (of.guarantee, of.account) = (Guarantee::default(), Account::default());
+        of.reserve = None;
         self.free.push(node);
     }
 
@@ -227,9 +181,16 @@ impl Tree {
         let [reserve, limit] =
             [guarantee.reserve, guarantee.limit].map(|rate: Rate| costs.share(&rate));
         let ready = self.at(node).ready;
+        if self.promised == 0 {
+            // Nothing was watched.
+            self.nodes.iter_mut().for_each(|of| (of.coverage, of.busy) = Default::default());
+        }
+        self.promised += u32::from(reserve.is_some());
+        self.promised -= u32::from(self.at(node).reserve.is_some());
         let of = self.at_mut(node);
         (of.guarantee, of.reserve, of.limit) = (guarantee, reserve, limit);
         (of.r, of.l) = (tau, now.as_nanos());
+        of.coverage.begin_anew(now.as_nanos(), of.got);
         if ready {
             self.floors.remove(node);
             self.begin_floor(node, tau);
@@ -242,6 +203,7 @@ impl Tree {
     /// The capacity of the device has changed.
     pub(super) fn reprice(&mut self, costs: &Costs, pace_percent: u32, now: Instant) {
         self.pace = (pace_percent > 0).then(|| Share::percent(pace_percent));
+        self.pace_found = false;
         self.pace_tags = [0; 2];
         for node in (0..self.nodes.len() as u32).step_by(2) {
             let guarantee = self.at(node).guarantee;
@@ -249,6 +211,60 @@ impl Tree {
                 self.promise(node, guarantee, costs, now);
             }
         }
+    }
+
+    /// Lets requests go by weight at a pace that was found, in millionths of the device; zero: at none.
+    pub(super) fn find_pace(&mut self, ppm: u64) {
+        self.pace_found = ppm > 0;
+        self.pace = self.pace_found.then(|| Share::ppm(ppm));
+    }
+
+    /// Returns whether floors are watched.
+    #[inline]
+    pub(super) fn has_floors(&self) -> bool {
+        self.promised > 0
+    }
+
+    /// The node of requests `leaf` has some, here or in the device, if it `is_busy`.
+    pub(super) fn set_busy(&mut self, leaf: u32, is_busy: bool, now: Instant) {
+        let now = now.as_nanos();
+        if core::mem::replace(&mut self.at_mut(leaf).busy, is_busy) == is_busy {
+            return;
+        }
+        let mut node = leaf;
+        while node != ROOT {
+            let coverage = &mut self.at_mut(node).coverage;
+            if is_busy {
+                coverage.began(now);
+            } else {
+                coverage.ended(now);
+            }
+            node = self.at(node).parent;
+        }
+    }
+
+    /// A window for floors begins.
+    pub(super) fn begin_floors(&mut self, now: Instant) {
+        self.begun = now.as_nanos();
+        for node in self.nodes.iter_mut().filter(|node| node.reserve.is_some()) {
+            node.coverage.begin(now.as_nanos(), node.got);
+        }
+    }
+
+    /// How the floors were kept since the window began. O(groups).
+    pub(super) fn judge_floors(&mut self, now: Instant) -> Floors {
+        if !self.has_floors() {
+            return Floors::Unknown;
+        }
+        let at = now.as_nanos();
+        let span = at - self.begun;
+        let judge = |node: &mut Node| {
+            let due = node.reserve?.units();
+            Some(node.coverage.judge(at, span, node.got, due, node.ready))
+        };
+        let kept = self.nodes.iter_mut().filter_map(judge).fold(Floors::Unknown, Floors::or_worse);
+        self.begin_floors(now);
+        kept
     }
 
     /// The clock of reservations.
@@ -466,6 +482,7 @@ impl Tree {
             self.charge_weight(node, cost, served);
             let of = self.at_mut(node);
             of.got += cost;
+            of.coverage.charge(cost);
             if let Some(reserve) = of.reserve {
                 of.r = of.r.min(tau).saturating_add(reserve.gap(cost));
             }
@@ -481,7 +498,8 @@ impl Tree {
         self.at_mut(ROOT).got += cost;
         if let Some(pace) = self.pace {
             let earliest = now.as_nanos().saturating_sub(SLACK);
-            for (tag, takes) in self.pace_tags.iter_mut().zip(clocks.0) {
+            let clocks = if self.pace_found { [cost; 2] } else { clocks.0 };
+            for (tag, takes) in self.pace_tags.iter_mut().zip(clocks) {
                 *tag = (*tag).max(earliest).saturating_add(pace.gap(takes));
             }
         }

@@ -1,6 +1,8 @@
 //! The bound that is found while groups compete, from the page: a list of what was counted at each completion, and
 //! the rules for a window of them.
 
+use super::nodes::Floors;
+
 const SECOND: u64 = 1_000_000_000;
 
 /// What is counted at a completion.
@@ -10,6 +12,7 @@ pub(super) struct Sample {
     pub(super) cost: u64,
     pub(super) inside: u64,
     pub(super) outstanding: u64,
+    pub(super) issued: u64,
     pub(super) competing: bool,
 }
 
@@ -17,7 +20,8 @@ pub(super) struct Sample {
 enum Doing {
     Saturating(u32),
     Trying,
-    Looking,
+    /// With the least that the saturated rate is then.
+    Looking(u64),
 }
 
 pub(super) struct Learner {
@@ -38,6 +42,17 @@ pub(super) struct Learner {
     beliefs: u32,
     resigned: u64,
     resignations: u32,
+    /// The time of belief in an unfair bound was over once.
+    doubted: bool,
+    /// A floor was short.
+    owed: bool,
+    pace: u64,
+    /// The pace at which a floor was short, and the cuts in a row.
+    too_fast: u64,
+    cuts: u32,
+    /// Nothing is done for floors until then; so often in a row.
+    vain: u64,
+    vains: u32,
     seen: (u64, u64),
     windows: u64,
 }
@@ -48,6 +63,8 @@ struct Means {
     rate: u64,
     inside: u64,
     outstanding: u64,
+    /// Hundredths of a request.
+    issued: u64,
     many: bool,
     span: u64,
 }
@@ -70,18 +87,34 @@ impl Learner {
             beliefs: 0,
             resigned: 0,
             resignations: 0,
+            doubted: false,
+            owed: false,
+            pace: 0,
+            too_fast: 0,
+            cuts: 0,
+            vain: 0,
+            vains: 0,
             seen: (0, 0),
             windows: 0,
         }
     }
 
     pub(super) fn bound(&self) -> Option<u64> {
-        let wide = if self.doing == Doing::Looking { self.bound? / 2 } else { 0 };
+        let wide = if let Doing::Looking(_) = self.doing { self.bound? / 2 } else { 0 };
         Some(self.bound? + wide)
     }
 
+    /// Requests of another bound are in the device.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.skip > 0
+    }
+
+    pub(super) fn pace(&self) -> u64 {
+        self.pace
+    }
+
     /// A completion; true if it ends a window.
-    pub(super) fn completed(&mut self, sample: Sample) -> bool {
+    pub(super) fn completed(&mut self, sample: Sample, longest: u64) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
             self.begun = sample.now;
@@ -89,11 +122,11 @@ impl Learner {
         }
         self.samples.push(sample);
         let (span, count) = (sample.now - self.begun, self.samples.len());
-        (span >= SECOND / 20 && count >= 128) || (span >= SECOND && count >= 24)
+        (span >= SECOND / 20 && count >= 128) || (span >= longest && count >= 24)
     }
 
     /// The window has ended; the group that lost most turns has `got` thousandths of its share.
-    pub(super) fn judge(&mut self, got: u64, issued: u64) {
+    pub(super) fn judge(&mut self, got: u64, floors: Floors, issued: u64) {
         let samples = std::mem::take(&mut self.samples);
         let count = samples.len() as u64;
         let now = samples.last().expect("a window has some").now;
@@ -104,6 +137,7 @@ impl Learner {
             rate: (work * 1_000_000 / u128::from(span)) as u64,
             inside: sum(|s| s.inside) / count,
             outstanding: sum(|s| s.outstanding) / count,
+            issued: 100 * sum(|s| s.issued) / count,
             many: count >= 512,
             span,
         };
@@ -112,10 +146,58 @@ impl Learner {
             *self = Self::new();
         } else {
             self.windows += 1;
-            self.learn(now, means, got);
+            self.follow(now, means, got, floors);
         }
         self.seen = (means.rate, means.inside);
         (self.begun, self.skip) = (now, if before == self.bound() { 0 } else { issued });
+    }
+
+    fn follow(&mut self, now: u64, means: Means, got: u64, floors: Floors) {
+        match floors {
+            Floors::Short(part) if now >= self.vain => return self.hold(now, means, part),
+            Floors::Short(_) => {}
+            Floors::Edge => self.cuts = 0,
+            Floors::Unknown | Floors::Roomy => {
+                (self.cuts, self.vains) = (0, 0);
+                if self.pace > 0 {
+                    let (low, high) =
+                        (self.too_fast - self.too_fast / 32, self.too_fast + self.too_fast / 128);
+                    let near = self.pace >= low && self.pace < high;
+                    self.pace += (self.pace / if near { 2_048 } else { 32 }).max(1);
+                    if self.pace > self.saturated + self.saturated / 4 {
+                        (self.pace, self.too_fast) = (0, 0);
+                    }
+                }
+                if self.owed {
+                    self.unfair = 0;
+                }
+            }
+        }
+        self.learn(now, means, got);
+    }
+
+    fn hold(&mut self, now: u64, means: Means, part: u64) {
+        if let Doing::Saturating(_) = self.doing {
+            (self.saturated, self.bound) = (means.rate, Some(means.inside));
+            self.forget(now, means.span);
+        }
+        (self.doing, self.checked, self.owed) = (Doing::Trying, now, true);
+        let bound = self.bound.expect("there is one").min(means.inside);
+        self.unfair = bound;
+        if means.issued > 250 {
+            self.bound = Some((bound / 1_000 * part.clamp(63, 950)).max(1));
+            return;
+        }
+        self.too_fast = if self.pace == 0 { means.rate } else { means.rate.min(self.pace) };
+        let parts = [64, 32, 16, 8, 4][self.cuts.min(4) as usize];
+        self.pace = (self.too_fast - self.too_fast / parts).max(1);
+        self.cuts += 1;
+        if self.pace < self.saturated / 1_000 * 100 {
+            (self.pace, self.too_fast, self.cuts) = (0, 0, 0);
+            self.vain = now + (8 << self.vains.min(3)) * SECOND;
+            self.vains += 1;
+            (self.owed, self.unfair) = (false, 0);
+        }
     }
 
     fn learn(&mut self, now: u64, means: Means, got: u64) {
@@ -134,19 +216,40 @@ impl Learner {
                 self.forget(now, means.span);
                 self.try_bound(now, means, got);
             }
-            Doing::Looking => {
+            Doing::Looking(least) => {
                 self.doing = Doing::Trying;
-                (self.saturated, self.checked) = (means.rate, now);
+                let is_more = |than: u64| means.rate / 1_250 > than / 1_000;
+                if is_more(self.saturated) && is_more(self.seen.0) {
+                    *self = Self { windows: self.windows, ..Self::new() };
+                    return;
+                }
+                if is_more(self.saturated) {
+                    self.beliefs = 0;
+                    self.forget(now, means.span);
+                }
+                self.saturated = means.rate.max(least);
+                self.checked = if least > 0 { self.checked } else { now };
                 self.crowd = self.crowd.max(means.outstanding);
             }
             Doing::Trying => {
-                if now >= self.until {
-                    let limited_by_shares = self.unfair > 0;
-                    self.forget(now, means.span);
-                    if !limited_by_shares {
-                        self.doing = Doing::Looking;
+                if self.owed {
+                    if means.rate / 1_250 > self.saturated / 1_000 {
+                        self.saturated = means.rate;
+                    }
+                } else if now >= self.until {
+                    if self.unfair == 0 {
+                        self.forget(now, means.span);
+                        self.doing = Doing::Looking(0);
                         return;
                     }
+                    if !self.doubted {
+                        self.doubted = true;
+                        let seconds = [2, 4, 8][self.beliefs.min(2) as usize];
+                        self.until = now + (seconds * SECOND).max(32 * means.span.min(2 * SECOND));
+                        self.doing = Doing::Looking(self.saturated);
+                        return;
+                    }
+                    self.forget(now, means.span);
                 }
                 self.try_bound(now, means, got);
             }
@@ -154,17 +257,17 @@ impl Learner {
     }
 
     fn forget(&mut self, now: u64, span: u64) {
-        (self.good, self.slow, self.unfair) = (0, 0, 0);
-        let seconds = [2, 4, 8, 16][self.beliefs.min(3) as usize];
-        self.until = now + (seconds * SECOND).max(32 * span);
+        (self.good, self.slow, self.unfair, self.doubted) = (0, 0, 0, false);
+        let seconds = [2, 4, 8][self.beliefs.min(2) as usize];
+        self.until = now + (seconds * SECOND).max(32 * span.min(2 * SECOND));
         self.beliefs += 1;
     }
 
     /// Returns whether the rate of the saturated device is known; if not, the next window is for that.
     fn knows(&mut self, now: u64, span: u64) -> bool {
-        let known = now < self.checked + SECOND.max(4 * span);
+        let known = self.owed || now < self.checked + SECOND.max(4 * span.min(2 * SECOND));
         if !known {
-            self.doing = Doing::Looking;
+            self.doing = Doing::Looking(0);
         }
         known
     }
@@ -175,10 +278,15 @@ impl Learner {
             bound = means.inside + means.inside / 8;
             (self.saturated, self.checked, self.bound) = (means.rate, now, Some(bound));
         }
+        if means.rate / 1_250 > self.saturated / 1_000 {
+            self.doing = Doing::Looking(0);
+            return;
+        }
         bound = bound.max(means.inside / 4 * 3);
         self.bound = Some(bound);
         let thousandths = |n: u64| self.saturated / 1_000 * n;
-        let enough = thousandths(if means.many { 980 } else { 950 });
+        let aim = if self.pace == 0 { self.saturated } else { self.saturated.min(self.pace) };
+        let enough = aim / 1_000 * if means.many { 980 } else { 950 };
         let fast = means.rate >= enough && means.outstanding <= self.crowd + self.crowd / 8 + 1;
         let lacks = got >= 500 && got < if fast { 990 } else { 980 };
         if lacks && now >= self.resigned {
@@ -206,6 +314,7 @@ impl Learner {
 
     pub(super) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("windows", self.windows);
+        out("pace_ppm", self.pace);
         out("bound_nsec", self.bound.unwrap_or(0));
         out("saturated_ppm", self.saturated);
         out("seen_ppm", self.seen.0);

@@ -153,6 +153,13 @@ impl Naive {
         held.chain(&self.issued).map(|e| e.group).collect::<BTreeSet<_>>().len()
     }
 
+    /// Counts for floors the time since the last event.
+    fn count(&mut self, now: Instant) {
+        let held = self.requests.iter().filter(|e| !e.head);
+        let groups = held.chain(&self.issued).map(|e| e.group).collect::<BTreeSet<_>>();
+        self.nodes.count(now.as_nanos(), &Vec::from_iter(groups));
+    }
+
     fn has_issued(&self, group: GroupIndex) -> bool {
         self.issued.iter().any(|e| e.group == group)
     }
@@ -243,6 +250,7 @@ impl Scheduler for Naive {
     }
 
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.count(cx.now);
         self.now = cx.now;
         let io = cx.requests.get(rq);
         let before = self.issued.iter().position(|e| e.rq == rq).map(|at| self.issued.remove(at));
@@ -263,6 +271,7 @@ impl Scheduler for Naive {
     }
 
     fn pick(&mut self, cx: &Cx<'_>, _: HwQueue) -> Pick {
+        self.count(cx.now);
         self.now = cx.now;
         if self.heads() > 0 {
             return self.serve_head(cx);
@@ -271,6 +280,7 @@ impl Scheduler for Naive {
     }
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
+        self.count(cx.now);
         if self.values.untold() && self.values.get("learn") == 1 {
             let entry = self.issued.iter().find(|e| e.rq == done.rq).expect("issued");
             let sample = Sample {
@@ -278,22 +288,33 @@ impl Scheduler for Naive {
                 cost: entry.cost,
                 inside: self.inflight(),
                 outstanding: (self.issued.len() + self.requests.len()) as u64,
+                issued: self.issued.len() as u64,
                 competing: self.active() > 1,
             };
-            if self.learner.completed(sample) {
+            let longest = if self.nodes.has_floors() { 200_000_000 } else { 1_000_000_000 };
+            let was_waiting = self.learner.is_waiting();
+            if self.learner.completed(sample, longest) {
                 let got = self.nodes.judge();
-                self.learner.judge(got, self.issued.len() as u64);
+                let floors = self.nodes.judge_floors(sample.now);
+                self.learner.judge(got, floors, self.issued.len() as u64);
+                if self.values.get("pace_percent") == 0 {
+                    self.nodes.find_pace(self.learner.pace());
+                }
+            } else if was_waiting && !self.learner.is_waiting() {
+                self.nodes.begin_floors(sample.now);
             }
         }
         self.issued.retain(|e| e.rq != done.rq);
     }
 
     fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.count(cx.now);
         let _ = self.take(rq);
         self.settle(cx.now);
     }
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.count(cx.now);
         let lost = self.take(gone);
         let at = self.requests.iter().position(|e| e.rq == into).expect("held");
         let mut kept = self.requests[at];
@@ -331,6 +352,7 @@ impl Scheduler for Naive {
     }
 
     fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        self.count(cx.now);
         let now = cx.now.as_nanos();
         match change {
             GroupChange::Added { group, parent, weight } => {

@@ -34,6 +34,12 @@ struct Node {
     lost: Option<(u64, u64, u64)>,
     ready: bool,
     aside: bool,
+    /// For its floor, since the window began: the time with requests, and what it had got before.
+    covered: u64,
+    had: u64,
+    /// Of its last request; and what it lacks of its floor since it had no requests.
+    cost: u64,
+    debt: u64,
 }
 
 impl Node {
@@ -53,6 +59,10 @@ impl Node {
             lost: None,
             ready: false,
             aside: false,
+            covered: 0,
+            had: 0,
+            cost: 0,
+            debt: 0,
         }
     }
 
@@ -70,13 +80,36 @@ pub(super) struct Nodes {
     pace_tags: [u64; 2],
     /// The first of the nodes that have lost most.
     loser: Option<Name>,
+    /// The time up to which it is counted whether groups with floors have requests, and the begin of their window.
+    counted: u64,
+    begun: u64,
+    /// Millionths of the device; zero for no pace that was found.
+    found: u64,
+}
+
+/// How floors were kept.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Floors {
+    Short(u64),
+    Edge,
+    Roomy,
+    Unknown,
 }
 
 impl Nodes {
     pub(super) fn new() -> Self {
         let root = Node::new(ROOT, 1);
         let all = [(ROOT, root), (own(GroupIndex::ROOT), Node::new(ROOT, 100))];
-        Self { all: all.into(), led: BTreeMap::new(), slip: 0, pace_tags: [0; 2], loser: None }
+        Self {
+            all: all.into(),
+            led: BTreeMap::new(),
+            slip: 0,
+            pace_tags: [0; 2],
+            loser: None,
+            counted: 0,
+            begun: 0,
+            found: 0,
+        }
     }
 
     pub(super) fn named(&self, group: GroupIndex) -> GroupIndex {
@@ -130,13 +163,68 @@ impl Nodes {
         node.reserve = share(values, to.reserve);
         node.limit = share(values, to.limit);
         (node.r, node.l) = (tau, now);
+        (node.covered, node.had, node.debt) = (0, node.got, 0);
         if node.aside {
             self.stand(name);
         }
     }
 
+    /// Since the last call, these groups had requests all the time.
+    pub(super) fn count(&mut self, now: u64, active: &[GroupIndex]) {
+        let span = now - std::mem::replace(&mut self.counted, now);
+        let mut names: Vec<Name> = active.iter().flat_map(|group| self.path(*group)).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let node = self.all.get_mut(&name).expect("there");
+            node.covered += if node.reserve > 0 { span } else { 0 };
+        }
+    }
+
+    pub(super) fn begin_floors(&mut self, now: u64) {
+        self.begun = now;
+        self.all.values_mut().for_each(|node| (node.covered, node.had) = (0, node.got));
+    }
+
+    pub(super) fn has_floors(&self) -> bool {
+        self.all.values().any(|node| node.reserve > 0)
+    }
+
+    pub(super) fn judge_floors(&mut self, now: u64) -> Floors {
+        let span = now - self.begun;
+        let floors = self.all.values_mut().filter(|node| node.reserve > 0);
+        let judge = |node: &mut Node| {
+            if node.covered < span / 1_000 * 940 {
+                node.debt = 0;
+                return Floors::Unknown;
+            }
+            let takes = |time: u64| ((u128::from(time) * node.reserve) >> 32) as u64;
+            let (due, got) = (takes(node.covered), node.got - node.had);
+            let part = u128::from(got) * 1_000 / u128::from(due).max(1);
+            node.debt = (node.debt + due).saturating_sub(got).min(takes(100_000_000));
+            if node.debt > takes(20_000_000).max(2 * node.cost) {
+                return Floors::Short(part.min(990) as u64);
+            }
+            match (node.ready, u64::try_from(part).expect("small")) {
+                (true, part @ ..=989) | (false, part @ ..=1_049) => Floors::Short(part),
+                (false, 1_050..=1_149) => Floors::Edge,
+                _ => Floors::Roomy,
+            }
+        };
+        let worst = floors.map(judge).min().unwrap_or(Floors::Unknown);
+        if self.has_floors() {
+            self.begin_floors(now);
+        }
+        worst
+    }
+
+    pub(super) fn find_pace(&mut self, ppm: u64) {
+        self.found = ppm;
+    }
+
     pub(super) fn reprice(&mut self, values: &Values, now: u64) {
         self.pace_tags = [0; 2];
+        self.found = 0;
         let promised = self.all.iter().filter(|(_, node)| node.guarantee != Guarantee::default());
         let promised: Vec<_> = promised.map(|(name, node)| (name.0, node.guarantee)).collect();
         promised.into_iter().for_each(|(group, to)| self.promise(group, to, values, now));
@@ -260,7 +348,7 @@ impl Nodes {
 
     pub(super) fn paced_until(&self, values: &Values, now: u64) -> Option<u64> {
         let tag = self.pace_tags[0].max(self.pace_tags[1]);
-        (values.get("pace_percent") > 0 && tag > now).then_some(tag)
+        ((values.get("pace_percent") > 0 || self.found > 0) && tag > now).then_some(tag)
     }
 
     pub(super) fn next_release(&self) -> Option<u64> {
@@ -295,6 +383,7 @@ impl Nodes {
             let v = self.all[&parent].v;
             let node = self.all.get_mut(&name).expect("there");
             node.got += cost;
+            node.cost = cost;
             let whole = cost + node.rem;
             (node.p, node.rem) = (p + whole / node.weight, whole % node.weight);
             if !in_turn && how != How::Extra {
@@ -311,7 +400,9 @@ impl Nodes {
             }
         }
         self.all.get_mut(&ROOT).expect("there").got += cost;
-        let pace = u128::from(values.get("pace_percent")) * (1 << 32) / 100;
+        let told = u128::from(values.get("pace_percent")) * (1 << 32) / 100;
+        let found = u128::from(self.found) * (1 << 32) / 1_000_000;
+        let (pace, clocks) = if found > 0 { (found, [cost; 2]) } else { (told, clocks) };
         if pace > 0 {
             self.pace_tags = [0, 1].map(|clock| {
                 let from = self.pace_tags[clock].max(now.saturating_sub(10_000_000));
