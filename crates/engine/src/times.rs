@@ -83,6 +83,30 @@ impl<P: Send + 'static> Queue<P> {
         now
     }
 
+    /// Shows the statistics of the policy, of each elevator after the other, by the names of its page. An elevator that is busy
+    /// whenever it is tried is left out.
+    pub fn inspect_policy(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        // As for `gather`.
+        let _state = self.root.change_state();
+        let q = self.root.current();
+        for shard in &q.hub.shards {
+            let enter = |_| {
+                let entered = q.enter_elevator(shard);
+                if entered.is_none() {
+                    yield_now();
+                }
+                entered
+            };
+            let Some(mut runner) = (0..TRIES).find_map(enter) else { continue };
+            let wakes = q.learn(shard, &mut runner);
+            runner.elevator.inspect(out);
+            #[cfg(feature = "compare")]
+            runner.publish(shard);
+            drop(runner);
+            q.wake(&wakes);
+        }
+    }
+
     /// Moves the counts of elevators to the ledger. The result has what they hold.
     fn gather(&self) -> QueueTimes {
         // Held because elevators are entered here under the number of the thread that changes the queue.

@@ -5,12 +5,15 @@ use super::{HctxSnapshot, Snapshot, read, write};
 use crate::elevator::goals::Board;
 use crate::queue::Queue;
 use crate::reconfiguration::change::Change;
+use blkmq_sched::Factory;
 
 impl<P: Send + 'static> Queue<P> {
     /// The state of the queue that attributes show. All parts of it belong to one plan, but may be from slightly
     /// different moments.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        let mut figures = Vec::new();
+        self.inspect_policy(&mut |name, value| figures.push((name, value)));
         // Held throughout, so that the queue is the one that was built from this plan.
         let state = self.root.change_state();
         let q = self.root.current();
@@ -22,6 +25,7 @@ impl<P: Send + 'static> Queue<P> {
             plan: state.plan.clone(),
             pump: q.hub.lasting.pump_mode,
             goals: q.hub.board.as_ref().map(Board::read),
+            learned: learned(state.plan.scheduler, figures),
             hctxs: hctxs.collect(),
         }
     }
@@ -41,4 +45,20 @@ impl<P: Send + 'static> Queue<P> {
     pub fn set_attribute(&self, path: &str, text: &str) -> Result<Change<P>, SetAttributeError> {
         self.change_by(|plan| write(plan, path, text).map_err(SetAttributeError::from))
     }
+}
+
+/// Figures of a policy that are named as its options, by which it is told them, and behind a semicolon all others; nothing if
+/// there is none that can be told.
+fn learned(policy: &Factory, figures: Vec<(&'static str, u64)>) -> String {
+    let is_told = |(name, _): &(&'static str, u64)| {
+        policy.attributes.iter().any(|option| option.name == *name)
+    };
+    let (told, rest): (Vec<_>, Vec<_>) = figures.into_iter().partition(is_told);
+    if told.is_empty() {
+        return String::new();
+    }
+    let words = |of: Vec<(&str, u64)>| {
+        of.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+    };
+    format!("{}; {}", words(told), words(rest))
 }

@@ -213,6 +213,15 @@ pub(super) const QUEUE: &[Row] = &[
         }),
     },
     Row {
+        path: "blkmq/learned",
+        unit: Unit::Word,
+        help: "blkmq's own: what the scheduler has learned of the device, as options that it takes, and behind a semicolon its other figures; 'none' if it learns nothing",
+        form: Form::Said(|snapshot| match &*snapshot.learned {
+            "" => "none".into(),
+            learned => learned.into(),
+        }),
+    },
+    Row {
         path: "blkmq/pump",
         unit: Unit::Word,
         help: "blkmq's own: who pumps: 'inline', each thread that submits or waits; 'owner', likewise, each with a lane of its own; or a 'thread' per hardware queue",

@@ -213,6 +213,11 @@ impl Elevator {
         self.chains.iter_mut().filter_map(Option::take)
     }
 
+    /// Shows the statistics of the policy.
+    pub(crate) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.policy.inspect(out);
+    }
+
     /// True if no request has a slot.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.in_use() == 0

@@ -74,6 +74,24 @@ impl Turn {
     }
 }
 
+/// The bound that was found is an option of the next run, which begins with it; and it can be frozen.
+#[test]
+fn what_was_learned_is_told_to_the_next_run() {
+    let tenants = [300, 100].map(|weight| Tenant::new(weight, Rw::RandRead, (64, 8)));
+    let learned = run(&Case::new(CLOUD, &tenants, 14), "mclock", "", 0).learned;
+    assert!(learned.starts_with("bound_nsec=") && learned.contains(",saturated_ppm="), "{learned}");
+    let next = |options: &str| run(&Case::new(CLOUD, &tenants, 4), "mclock", options, 0);
+    let first = |options: &str| next(options).windows(0)[0];
+    let (without, told) = (first(""), first(&learned));
+    println!("{learned}: a share of {told:.3} in the first second, {without:.3} without");
+    assert!((told / 0.75 - 1.0).abs() <= 0.05 && without < told, "{told}, {without}");
+    let frozen = next(&format!("{learned},learn=0"));
+    assert_eq!(frozen.learned, learned);
+    assert!((frozen.windows(0)[0] / 0.75 - 1.0).abs() <= 0.05);
+    let none = run(&Case::new(CLOUD, &tenants, 2), "none", "", 0).learned;
+    assert_eq!(none, "none");
+}
+
 /// On a cloud disk with ten times the rate, the bound that was found held back nine tenths of it for ever: a wide window
 /// has the same time in the device for more requests, and a bound as wide as that was taken for fast.
 #[test]

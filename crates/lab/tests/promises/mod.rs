@@ -145,13 +145,15 @@ fn a_pace_costs_nothing_at_any_size() {
     }
 }
 
-/// The rate of twenty tenants of weights from 50 to 400, as a part of `none`'s; and the median and the greatest distance
+/// The rate of so many tenants of weights from 50 to 400, as a part of `none`'s; and the median and the greatest distance
 /// of their shares from what is due, as a part of that.
-fn twenty(device: &str, iodepth: u32, seed: u64) -> [f64; 3] {
-    let weights = (0..20).map(|at| 50 + at * 350 / 19);
+fn crowd(device: &str, many: u32, iodepth: u32, seed: u64) -> [f64; 3] {
+    let weights = (0..many).map(|at| 50 + at * 350 / (many - 1));
     let tenants: Vec<Tenant> =
         weights.map(|weight| Tenant::new(weight, Rw::RandRead, (4, iodepth))).collect();
-    let case = Case::new(device, &tenants, 10);
+    // A tenant of 200 has 16 I/Os a second on the disk of a cloud, and shares are of 30 seconds there.
+    let seconds = if many > 20 && device == CLOUD { 30 } else { 10 };
+    let case = Case::new(device, &tenants, seconds);
     let none = total(&run(&case, "none", "", seed).rates(FROM));
     let rates = run(&case, "mclock", "", seed).rates(FROM);
     let (all, weights) =
@@ -160,32 +162,34 @@ fn twenty(device: &str, iodepth: u32, seed: u64) -> [f64; 3] {
     let mut errors: Vec<f64> =
         rates.iter().zip(&tenants).map(|pair| (part(pair) - 1.0).abs()).collect();
     errors.sort_by(f64::total_cmp);
-    [all / none, errors[10], errors[19]]
+    [all / none, errors[errors.len() / 2], errors[errors.len() - 1]]
 }
 
-fn twenty_hold(device: &str, iodepth: u32, seed: u64) {
-    let [rate, median, most] = twenty(device, iodepth, seed);
+fn crowd_holds(device: &str, many: u32, iodepth: u32, seed: u64) {
+    let [rate, median, most] = crowd(device, many, iodepth, seed);
     println!(
-        "| `{device}`, 20 tenants, {iodepth} | {seed} | {:.1} % | {:.1} %, {:.1} % |",
+        "| `{device}`, {many} tenants, {iodepth} | {seed} | {:.1} % | {:.1} %, {:.1} % |",
         100.0 * rate,
         100.0 * median,
         100.0 * most
     );
-    assert!(rate >= 0.97 && median <= 0.03, "{device}, {iodepth}: {rate}, {median}, {most}");
+    let holds = rate >= 0.97 && median <= 0.03 && most <= 0.15;
+    assert!(holds, "{device}, {many}, {iodepth}: {rate}, {median}, {most}");
 }
 
 #[test]
-fn twenty_tenants_have_their_weights_on_a_cloud_disk() {
-    twenty_hold(CLOUD, 4, 0);
-    twenty_hold(CLOUD, 32, 0);
+fn crowds_of_tenants_have_their_weights_on_a_cloud_disk() {
+    crowd_holds(CLOUD, 20, 4, 0);
+    crowd_holds(CLOUD, 20, 32, 0);
 }
 
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
-fn twenty_tenants_have_their_weights() {
+fn crowds_of_tenants_have_their_weights() {
     for seed in seeds() {
         for (device, iodepth) in [(SATA, 4), (SATA, 32), (CLOUD, 4), (CLOUD, 32)] {
-            twenty_hold(device, iodepth, seed);
+            crowd_holds(device, 20, iodepth, seed);
+            crowd_holds(device, 200, iodepth, seed);
         }
     }
 }

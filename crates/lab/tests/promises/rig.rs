@@ -45,6 +45,8 @@ pub struct Case<'a> {
 pub struct Run {
     samples: Vec<Vec<Sample>>,
     pub floors: Vec<Option<FloorReport>>,
+    /// What the scheduler has learned, as its options.
+    pub learned: String,
 }
 
 impl Tenant {
@@ -167,9 +169,12 @@ impl<'a> Case<'a> {
             let counts = done.tally.counts.into_iter().max_by_key(|counts| counts.ios);
             counts.expect("there are three kinds").samples
         });
+        let learned = simulation.queue().attribute("blkmq/learned").expect("an attribute");
+        let learned = learned.split(';').next().expect("the first part").to_owned();
         let times = simulation.queue().times();
         let floor = |at| times.floor(tree.find(&format!("g{at}")).ok()?).copied();
-        Run { samples: samples.collect(), floors: (0..self.tenants.len()).map(floor).collect() }
+        let floors = (0..self.tenants.len()).map(floor).collect();
+        Run { samples: samples.collect(), floors, learned }
     }
 }
 

@@ -123,6 +123,8 @@ pub(super) struct Judged {
 }
 
 pub(super) struct Learner {
+    /// The bound and the rate that were told.
+    told: [u64; 2],
     phase: Phase,
     window: Window,
     /// The most device time in the device; `u64::MAX` for no bound.
@@ -156,12 +158,16 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    pub(super) fn new() -> Self {
+    /// Begins with a bound and the rate of the saturated device; zero if they are not known.
+    pub(super) fn new(told: [u64; 2]) -> Self {
+        let [bound, rate] = told;
+        let is_told = bound > 0;
         Self {
-            phase: Phase::Saturated(0),
+            told,
+            phase: if is_told && rate > 0 { Phase::Search } else { Phase::Saturated(0) },
             window: Window::default(),
-            bound: u64::MAX,
-            reference: 0,
+            bound: if is_told { bound } else { u64::MAX },
+            reference: rate,
             crowd: 0,
             checked: 0,
             good: 0,
@@ -232,7 +238,7 @@ impl Learner {
         self.windows += 1;
         let before = self.bound();
         if competed < ios / 2 {
-            *self = Self { seen, ..Self::new() };
+            *self = Self { seen, ..Self::new(self.told) };
         } else {
             self.step(now.as_nanos(), span, judged, last);
         }
@@ -243,6 +249,11 @@ impl Learner {
     /// `last` is the rate of the window before.
     fn step(&mut self, now: u64, span: u64, judged: Judged, last: u64) {
         let (seen, got) = (self.seen, judged.got);
+        if self.crowd == 0 && self.phase == Phase::Search {
+            // The search began with a bound that was told.
+            self.crowd = seen.outstanding;
+            self.forget(now, span);
+        }
         match judged.floors {
             Floors::Short(part) if now >= self.vain => return self.hold(now, span, part),
             Floors::Short(_) => {}
@@ -276,7 +287,7 @@ impl Learner {
                 self.phase = Phase::Search;
                 if Self::is_other(seen.rate, self.reference) {
                     if Self::is_other(seen.rate, last) {
-                        *self = Self { seen, windows: self.windows, ..Self::new() };
+                        *self = Self { seen, windows: self.windows, ..Self::new([0; 2]) };
                         return;
                     }
                     self.belief = BELIEF;

@@ -92,7 +92,6 @@ impl Mclock {
             Item { rq: RequestId::new(0, 0), leaf: 0, cost: 0, issued: false, paid: false };
         let mut mclock = Self {
             costs: Costs::new(tunables.capacity()),
-            tunables,
             tree: Tree::new(),
             queues: Queues::new(shape.slots),
             items: vec![nothing; shape.slots as usize].into_boxed_slice(),
@@ -101,8 +100,9 @@ impl Mclock {
             in_a_row: 0,
             inflight: 0,
             issued: 0,
-            learner: Learner::new(),
+            learner: Learner::new(tunables.begins_with()),
             picked: Picked::default(),
+            tunables,
         };
         mclock.reprice();
         mclock
@@ -417,7 +417,11 @@ impl Scheduler for Mclock {
     }
 
     fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        let told = self.tunables.begins_with();
         let known = self.tunables.set(name, value);
+        if told != self.tunables.begins_with() {
+            self.learner = Learner::new(self.tunables.begins_with());
+        }
         self.reprice();
         known
     }

@@ -5,6 +5,8 @@ use crate::{Attribute, Options, Shape, Unit};
 /// Bytes per second, at most: no device is near it.
 const MOST_BPS: i64 = 1 << 40;
 const MOST_IOPS: i64 = 1 << 30;
+/// A minute of the device.
+const MOST_BOUND: i64 = 60_000_000_000;
 
 /// The capacity first, by the words of `io.cost.model`.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
@@ -91,6 +93,20 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
         1,
         (0, 1),
         "find a bound for what is in the device, where neither it nor the capacity is given; 0: the bound that was found stays",
+    ),
+    Attribute::new(
+        "bound_nsec",
+        Unit::Count,
+        0,
+        (0, MOST_BOUND),
+        "the bound that the search begins with, as blkmq/learned has shown it; 0: none",
+    ),
+    Attribute::new(
+        "saturated_ppm",
+        Unit::Count,
+        0,
+        (0, MOST_IOPS),
+        "the rate of the saturated device that the search begins with, as blkmq/learned has shown it; 0: not known",
     ),
     Attribute::new(
         "front_merges",
@@ -194,6 +210,11 @@ impl Tunables {
 
     pub(super) fn pace_percent(&self) -> u32 {
         self.value("pace_percent") as u32
+    }
+
+    /// The bound, and the rate of the saturated device, that the search begins with; zero if not told.
+    pub(super) fn begins_with(&self) -> [u64; 2] {
+        ["bound_nsec", "saturated_ppm"].map(|name| self.value(name))
     }
 
     /// The most device time in flight, in nanoseconds.

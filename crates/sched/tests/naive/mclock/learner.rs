@@ -25,6 +25,7 @@ enum Doing {
 }
 
 pub(super) struct Learner {
+    told: (u64, u64),
     doing: Doing,
     begun: u64,
     skip: u64,
@@ -70,14 +71,16 @@ struct Means {
 }
 
 impl Learner {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(bound: u64, saturated: u64) -> Self {
+        let known = bound > 0 && saturated > 0;
         Self {
-            doing: Doing::Saturating(0),
+            told: (bound, saturated),
+            doing: if known { Doing::Trying } else { Doing::Saturating(0) },
             begun: 0,
             skip: 0,
             samples: Vec::new(),
-            bound: None,
-            saturated: 0,
+            bound: (bound > 0).then_some(bound),
+            saturated,
             crowd: 0,
             checked: 0,
             good: 0,
@@ -96,6 +99,13 @@ impl Learner {
             vains: 0,
             seen: (0, 0),
             windows: 0,
+        }
+    }
+
+    /// The values that it begins with are set; if they are others, it begins anew.
+    pub(super) fn begin_with(&mut self, bound: u64, saturated: u64) {
+        if self.told != (bound, saturated) {
+            *self = Self::new(bound, saturated);
         }
     }
 
@@ -143,7 +153,7 @@ impl Learner {
         };
         let before = self.bound();
         if sum(|s| s.competing.into()) < count / 2 {
-            *self = Self::new();
+            *self = Self::new(self.told.0, self.told.1);
         } else {
             self.windows += 1;
             self.follow(now, means, got, floors);
@@ -153,6 +163,10 @@ impl Learner {
     }
 
     fn follow(&mut self, now: u64, means: Means, got: u64, floors: Floors) {
+        if self.crowd == 0 && self.doing == Doing::Trying {
+            self.crowd = means.outstanding;
+            self.forget(now, means.span);
+        }
         match floors {
             Floors::Short(part) if now >= self.vain => return self.hold(now, means, part),
             Floors::Short(_) => {}
@@ -220,7 +234,7 @@ impl Learner {
                 self.doing = Doing::Trying;
                 let is_more = |than: u64| means.rate / 1_250 > than / 1_000;
                 if is_more(self.saturated) && is_more(self.seen.0) {
-                    *self = Self { windows: self.windows, ..Self::new() };
+                    *self = Self { windows: self.windows, ..Self::new(0, 0) };
                     return;
                 }
                 if is_more(self.saturated) {

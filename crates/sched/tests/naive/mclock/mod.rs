@@ -17,6 +17,7 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
     let values = Values::new(shape.rotational, options);
     let mut naive = Naive {
         nodes: Nodes::new(),
+        learner: Learner::new(values.get("bound_nsec"), values.get("saturated_ppm")),
         values,
         requests: Vec::new(),
         issued: Vec::new(),
@@ -26,7 +27,6 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
         in_a_row: 0,
         filings: 0,
         picked: [0; 3],
-        learner: Learner::new(),
     };
     naive.nodes.reprice(&naive.values, 0);
     Box::new(naive)
@@ -374,6 +374,10 @@ impl Scheduler for Naive {
 
     fn set_attribute(&mut self, name: &str, value: i64) -> bool {
         let known = self.values.set(name, value);
+        if ["bound_nsec", "saturated_ppm"].contains(&name) {
+            let [bound, rate] = ["bound_nsec", "saturated_ppm"].map(|name| self.values.get(name));
+            self.learner.begin_with(bound, rate);
+        }
         self.nodes.reprice(&self.values, self.now.as_nanos());
         self.settle(self.now);
         known

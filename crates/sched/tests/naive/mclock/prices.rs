@@ -4,7 +4,7 @@ use blkmq_core::{IoMeta, Op};
 use blkmq_sched::{Options, Rate};
 use std::collections::BTreeMap;
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 15] = [
     "rbps",
     "rseqiops",
     "rrandiops",
@@ -17,6 +17,8 @@ const NAMES: [&str; 13] = [
     "fifo_batch",
     "merge_kib",
     "learn",
+    "bound_nsec",
+    "saturated_ppm",
     "front_merges",
 ];
 
