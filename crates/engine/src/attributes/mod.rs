@@ -105,8 +105,7 @@ pub struct Snapshot {
     pub pump: PumpMode,
     /// How latency goals stand; `None` if no group has any.
     pub goals: Option<GoalsStatus>,
-    /// What the policy has learned of the device, as its options, and behind a semicolon its other statistics; empty if it
-    /// learns nothing that it can be told.
+    /// What the policy has learned of the device, as its options; empty if it learns nothing that it can be told.
     pub learned: String,
     /// Its hardware queues.
     pub hctxs: Vec<HctxSnapshot>,

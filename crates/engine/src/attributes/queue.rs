@@ -25,7 +25,7 @@ impl<P: Send + 'static> Queue<P> {
             plan: state.plan.clone(),
             pump: q.hub.lasting.pump_mode,
             goals: q.hub.board.as_ref().map(Board::read),
-            learned: learned(state.plan.scheduler, figures),
+            learned: learned(state.plan.scheduler, &figures),
             hctxs: hctxs.collect(),
         }
     }
@@ -47,18 +47,9 @@ impl<P: Send + 'static> Queue<P> {
     }
 }
 
-/// Figures of a policy that are named as its options, by which it is told them, and behind a semicolon all others; nothing if
-/// there is none that can be told.
-fn learned(policy: &Factory, figures: Vec<(&'static str, u64)>) -> String {
-    let is_told = |(name, _): &(&'static str, u64)| {
-        policy.attributes.iter().any(|option| option.name == *name)
-    };
-    let (told, rest): (Vec<_>, Vec<_>) = figures.into_iter().partition(is_told);
-    if told.is_empty() {
-        return String::new();
-    }
-    let words = |of: Vec<(&str, u64)>| {
-        of.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
-    };
-    format!("{}; {}", words(told), words(rest))
+/// The figures of a policy that are named as its options, by which it is told them; empty if there are none.
+fn learned(policy: &Factory, figures: &[(&'static str, u64)]) -> String {
+    let is_told = |name| policy.attributes.iter().any(|option| option.name == name);
+    let told = figures.iter().filter(|(name, _)| is_told(*name));
+    told.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
 }

@@ -215,7 +215,7 @@ pub(super) const QUEUE: &[Row] = &[
     Row {
         path: "blkmq/learned",
         unit: Unit::Word,
-        help: "blkmq's own: what the scheduler has learned of the device, as options that it takes, and behind a semicolon its other figures; 'none' if it learns nothing",
+        help: "blkmq's own: what the scheduler has learned of the device, as options that it takes; 'none' if it learns nothing",
         form: Form::Said(|snapshot| match &*snapshot.learned {
             "" => "none".into(),
             learned => learned.into(),

@@ -170,7 +170,6 @@ impl<'a> Case<'a> {
             counts.expect("there are three kinds").samples
         });
         let learned = simulation.queue().attribute("blkmq/learned").expect("an attribute");
-        let learned = learned.split(';').next().expect("the first part").to_owned();
         let times = simulation.queue().times();
         let floor = |at| times.floor(tree.find(&format!("g{at}")).ok()?).copied();
         let floors = (0..self.tenants.len()).map(floor).collect();
