@@ -139,9 +139,9 @@ fn floors_of_drawn_devices_and_loads_are_kept_or_said_to_be_missed() {
     draws(0..10);
 }
 
-/// The seeds were not looked at while the rules were made: 201 of them, and a third of them in CI.
+/// The draws were not looked at while the rules were made. One seed, as in CI, has 22 of them, and three have 198.
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn floors_of_two_hundred_draws_are_kept_or_said_to_be_missed() {
-    draws(1_000..1_000 + 67 * seeds().end);
+    draws(1_000..1_000 + 22 * seeds().end.pow(2));
 }
