@@ -83,30 +83,6 @@ impl<P: Send + 'static> Queue<P> {
         now
     }
 
-    /// Shows the statistics of the policy, of each elevator after the other, by the names of its page. An elevator that is busy
-    /// whenever it is tried is left out.
-    pub fn inspect_policy(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        // As for `gather`.
-        let _state = self.root.change_state();
-        let q = self.root.current();
-        for shard in &q.hub.shards {
-            let enter = |_| {
-                let entered = q.enter_elevator(shard);
-                if entered.is_none() {
-                    yield_now();
-                }
-                entered
-            };
-            let Some(mut runner) = (0..TRIES).find_map(enter) else { continue };
-            let wakes = q.learn(shard, &mut runner);
-            runner.elevator.inspect(out);
-            #[cfg(feature = "compare")]
-            runner.publish(shard);
-            drop(runner);
-            q.wake(&wakes);
-        }
-    }
-
     /// Moves the counts of elevators to the ledger. The result has what they hold.
     fn gather(&self) -> QueueTimes {
         // Held because elevators are entered here under the number of the thread that changes the queue.
@@ -154,6 +130,23 @@ impl<P: Send + 'static> Queue<P> {
 impl<P: Send> Engine<P> {
     /// Moves the counts of an elevator to the ledger, and adds what it holds to `now`. False if it is busy.
     fn read_times(&self, shard: &Shard, now: &mut QueueTimes) -> bool {
+        let read = |runner: &mut Runner| {
+            runner.elevator.count_times();
+            for (_, meta, waits) in runner.elevator.live() {
+                let count = match (waits, meta.op) {
+                    (true, _) => &mut now.waiting,
+                    (false, Op::Read) => &mut now.reads_in_flight,
+                    (false, _) => &mut now.others_in_flight,
+                };
+                *count += 1;
+            }
+            now.waiting += runner.elevator.in_lobby() as u64;
+        };
+        self.visit(shard, read).is_some()
+    }
+
+    /// Has `look` look at an elevator that knows of all completions. `None` if it is busy whenever it is tried.
+    pub(crate) fn visit<T>(&self, shard: &Shard, look: impl FnOnce(&mut Runner) -> T) -> Option<T> {
         let enter = |_| {
             let entered = self.enter_elevator(shard);
             if entered.is_none() {
@@ -161,23 +154,14 @@ impl<P: Send> Engine<P> {
             }
             entered
         };
-        let Some(mut runner) = (0..TRIES).find_map(enter) else { return false };
+        let mut runner = (0..TRIES).find_map(enter)?;
         let wakes = self.learn(shard, &mut runner);
-        runner.elevator.count_times();
-        for (_, meta, waits) in runner.elevator.live() {
-            let count = match (waits, meta.op) {
-                (true, _) => &mut now.waiting,
-                (false, Op::Read) => &mut now.reads_in_flight,
-                (false, _) => &mut now.others_in_flight,
-            };
-            *count += 1;
-        }
-        now.waiting += runner.elevator.in_lobby() as u64;
+        let seen = look(&mut runner);
         #[cfg(feature = "compare")]
         runner.publish(shard);
         drop(runner);
         self.wake(&wakes);
-        true
+        Some(seen)
     }
 
     /// Tells the policy of the last completions, of which it has not been told if the elevator waited for none. Returns

@@ -105,8 +105,9 @@ pub struct Snapshot {
     pub pump: PumpMode,
     /// How latency goals stand; `None` if no group has any.
     pub goals: Option<GoalsStatus>,
-    /// What the policy has learned of the device, as its options; empty if it learns nothing that it can be told.
-    pub learned: String,
+    /// The figures of the device that the policy of the first elevator has learned, as options of the policy; empty if there
+    /// are none, `None` if that elevator was busy.
+    pub learned: Option<String>,
     /// Its hardware queues.
     pub hctxs: Vec<HctxSnapshot>,
 }
@@ -214,6 +215,6 @@ impl Snapshot {
     #[must_use]
     pub fn idle(plan: Plan) -> Self {
         let hctxs = vec![HctxSnapshot::default(); plan.device.hw_queues.into()];
-        Self { plan, pump: PumpMode::default(), goals: None, learned: String::new(), hctxs }
+        Self { plan, pump: PumpMode::default(), goals: None, learned: Some(String::new()), hctxs }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::error::{AttributeError, SetAttributeError};
 use super::{HctxSnapshot, Snapshot, read, write};
+use crate::dispatch::engine::Engine;
 use crate::elevator::goals::Board;
 use crate::queue::Queue;
 use crate::reconfiguration::change::Change;
@@ -12,8 +13,6 @@ impl<P: Send + 'static> Queue<P> {
     /// different moments.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let mut figures = Vec::new();
-        self.inspect_policy(&mut |name, value| figures.push((name, value)));
         // Held throughout, so that the queue is the one that was built from this plan.
         let state = self.root.change_state();
         let q = self.root.current();
@@ -25,7 +24,7 @@ impl<P: Send + 'static> Queue<P> {
             plan: state.plan.clone(),
             pump: q.hub.lasting.pump_mode,
             goals: q.hub.board.as_ref().map(Board::read),
-            learned: learned(state.plan.scheduler, &figures),
+            learned: learned(&q, state.plan.scheduler),
             hctxs: hctxs.collect(),
         }
     }
@@ -47,9 +46,14 @@ impl<P: Send + 'static> Queue<P> {
     }
 }
 
-/// The figures of a policy that are named as its options, by which it is told them; empty if there are none.
-fn learned(policy: &Factory, figures: &[(&'static str, u64)]) -> String {
-    let is_told = |name| policy.attributes.iter().any(|option| option.name == name);
-    let told = figures.iter().filter(|(name, _)| is_told(*name));
-    told.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+/// The figures of the policy in the first elevator that have the names of its options; `None` if that elevator is busy.
+fn learned<P: Send>(q: &Engine<P>, policy: &Factory) -> Option<String> {
+    let mut told = Vec::new();
+    let mut take = |name: &'static str, value: u64| {
+        if policy.attributes.iter().any(|option| option.name == name) {
+            told.push(format!("{name}={value}"));
+        }
+    };
+    q.visit(q.hub.shards.first()?, |runner| runner.elevator.inspect(&mut take))?;
+    Some(told.join(","))
 }

@@ -215,10 +215,11 @@ pub(super) const QUEUE: &[Row] = &[
     Row {
         path: "blkmq/learned",
         unit: Unit::Word,
-        help: "blkmq's own: what the scheduler has learned of the device, as options that it takes; 'none' if it learns nothing",
-        form: Form::Said(|snapshot| match &*snapshot.learned {
-            "" => "none".into(),
-            learned => learned.into(),
+        help: "blkmq's own: figures of the device that the scheduler has learned, as options that it takes; 'none' if it learns none, 'busy' if it cannot be asked now",
+        form: Form::Said(|snapshot| match snapshot.learned.as_deref() {
+            None => "busy".into(),
+            Some("") => "none".into(),
+            Some(learned) => learned.into(),
         }),
     },
     Row {

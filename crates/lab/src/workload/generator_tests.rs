@@ -331,6 +331,9 @@ fn a_job_that_trims_and_writes_has_whole_passes() {
         }
         assert_eq!(counted(100, kib(1024), 1), 128);
     }
+    let runtime = Some(Nanos::from_secs(1));
+    let timed = Job { time_based: true, runtime, number_ios: Some(20), ..random(Rw::TrimWrite) };
+    assert_eq!(stream(&timed, 0).take(1_000).filter(|io| io.op == Op::Discard).count(), 20);
     // A pass that `io_size` ends continues in the next one.
     let job = Job { size: kib(512), io_size: kib(300), loops: 3, ..random(Rw::TrimWrite) };
     let trims = Vec::from_iter(stream(&job, 0).filter(|io| io.op == Op::Discard));

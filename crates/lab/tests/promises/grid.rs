@@ -23,7 +23,7 @@ const DEVICES: [Device; 8] = [
     Device(DISK, 120, 40),
 ];
 
-/// What a draw is, for its line.
+/// A drawn device with its tenants.
 struct Draw {
     device: &'static Device,
     tenants: Vec<Tenant>,

@@ -18,12 +18,12 @@ pub struct Tenant {
     pub rw: Rw,
     pub bs: u32,
     pub iodepth: u32,
-    /// What it is promised besides its weight, and the I/Os a second that it asks for at most, or 0.
+    /// Its promises besides the weight, and the most I/Os a second that it pushes; 0 for no limit.
     pub promise: Promise,
     pub rate: u64,
 }
 
-/// What becomes of a device in the middle of a run, and when, in seconds.
+/// A change of the device in the middle of a run, and its time in seconds.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     Nothing,
@@ -45,7 +45,7 @@ pub struct Case<'a> {
 pub struct Run {
     samples: Vec<Vec<Sample>>,
     pub floors: Vec<Option<FloorReport>>,
-    /// What the scheduler has learned, as its options.
+    /// The figures that the scheduler has learned, as its options.
     pub learned: String,
 }
 

@@ -29,10 +29,10 @@ pub(super) struct Coverage {
     busy: u32,
     since: u64,
     covered: u64,
-    /// What it had got when the window began, and the cost of its last request.
+    /// The device time that it had got when the window began, and the cost of its last request.
     before: u64,
     last: u64,
-    /// What it lacks of its floor, of windows in a row in which it had requests all the time.
+    /// The part of its floor that it has not got, over windows in a row in which it had requests all the time.
     debt: u64,
 }
 

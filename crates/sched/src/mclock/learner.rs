@@ -44,8 +44,8 @@ const SILENT: u64 = 2 * LONGEST;
 const LOWERED: [u64; 2] = [63, 950];
 /// Requests in the device, in hundredths, of which a lower bound leaves no fewer.
 const FEW: u64 = 100 * LEAST as u64 + 50;
-/// The part of the saturated rate below which a pace is in vain, in thousandths; and the time after which it is tried
-/// again, in nanoseconds, which doubles up to eight times as much.
+/// The part of the saturated rate below which a pace is given up, in thousandths; and the time after which another
+/// one is tried, in nanoseconds, which doubles up to eight times as much.
 const IN_VAIN: u64 = 100;
 const VAIN: u64 = 8_000_000_000;
 
@@ -146,8 +146,8 @@ pub(super) struct Learner {
     /// Until then no bound is lowered for the sake of shares: it was not worth it.
     resigned: u64,
     resigns: u64,
-    /// A floor was short since groups began to compete; the pace for it beside the bound, and the time until which nothing
-    /// is done for floors, since a pace was in vain.
+    /// A floor was short since groups began to compete; the pace for it beside the bound, and the time until which no
+    /// bound and no pace is found for floors, since the last pace was given up.
     owed: bool,
     pace: Pace,
     vain: u64,

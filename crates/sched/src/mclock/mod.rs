@@ -214,7 +214,7 @@ impl Mclock {
             Ended::Window => {
                 let (got, floors) = (self.tree.judge_shares(), self.tree.judge_floors(now));
                 self.learner.judge(now, Judged { got, floors }, issued);
-                // A pace that is told stays.
+                // The option `pace_percent` overrides a pace that was found.
                 if self.tunables.pace_percent() == 0 {
                     self.tree.find_pace(self.learner.pace());
                 }

@@ -55,18 +55,19 @@ impl Pass {
         let (size, amount) = job.amounts(regions);
         let (size, amount) = (sectors(size), sectors(amount));
         let reads_back = job.is_read_back() && !job.time_based;
-        let trims_and_writes = match job.rw {
+        let has_pairs = match job.rw {
             Rw::TrimWrite => true,
             Rw::RandTrimWrite => !job.norandommap,
             _ => false,
         };
+        let trims_and_writes = has_pairs && !job.time_based && job.strided.is_none();
         let is_checked_once = job.verify.is_some() && !job.is_read_back() && !job.time_based;
         let total = amount.saturating_mul(job.loops.into()).min(ENDLESS);
         let (size, total, more) = if job.time_based {
             (size, ENDLESS, u64::MAX)
         } else if reads_back {
             (amount, ENDLESS, 1)
-        } else if trims_and_writes && amount >= size && job.strided.is_none() {
+        } else if trims_and_writes && amount >= size {
             (size, ENDLESS, loops)
         } else if is_checked_once {
             (size, total.min(size), 1)
