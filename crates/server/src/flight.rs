@@ -77,15 +77,21 @@ impl Work {
 }
 
 /// The places of requests in flight.
-#[derive(Debug, Default)]
-pub(crate) struct Flights {
-    places: Vec<Option<Flight>>,
+#[derive(Debug)]
+pub(crate) struct Flights<T> {
+    places: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
-impl Flights {
+impl<T> Default for Flights<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Flights<T> {
     /// Adds a request, and returns its place.
-    pub(crate) fn insert(&mut self, flight: Flight) -> u32 {
+    pub(crate) fn insert(&mut self, flight: T) -> u32 {
         match self.free.pop() {
             Some(place) => {
                 self.places[place as usize] = Some(flight);
@@ -102,7 +108,7 @@ impl Flights {
     ///
     /// # Panics
     /// If there is none: an I/O is answered once.
-    pub(crate) fn get_mut(&mut self, place: u32) -> &mut Flight {
+    pub(crate) fn get_mut(&mut self, place: u32) -> &mut T {
         self.places[place as usize].as_mut().expect("the request is in flight")
     }
 
@@ -110,7 +116,7 @@ impl Flights {
     ///
     /// # Panics
     /// As [`get_mut`](Self::get_mut).
-    pub(crate) fn remove(&mut self, place: u32) -> Flight {
+    pub(crate) fn remove(&mut self, place: u32) -> T {
         let flight = self.places[place as usize].take().expect("the request is in flight");
         self.free.push(place);
         flight

@@ -36,6 +36,8 @@ mod standing;
 mod steps;
 mod stream;
 mod tls;
+mod vhost;
+mod waiting;
 mod watch;
 mod worker;
 
@@ -49,3 +51,4 @@ pub use metrics::Format;
 pub use rights::Rights;
 pub use server::{Handle, Server, ServerError, Settings};
 pub use tls::{Tls, TlsError};
+pub use vhost::{GuestIoprio, MOST_QUEUES, VhostUser};

@@ -13,6 +13,7 @@ use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
 use crate::metrics::{self, Format};
 use crate::tls::Tls;
+use crate::vhost::{Backend, VhostUser};
 use crate::watch::Watch;
 use crate::worker::{Shared, Worker};
 use blkmq::Nanos;
@@ -258,6 +259,21 @@ impl Server {
         let key = http.key().to_owned();
         self.http = Some(http);
         Ok(key)
+    }
+
+    /// Shows an export to a virtual machine, on a socket and a thread of its own, until the server ends. The disk was started
+    /// with a place for one more worker.
+    ///
+    /// # Errors
+    /// If there is no such export, the path is taken or not allowed, the disk has no place left, or the system refuses a
+    /// thread or descriptors.
+    pub fn vhost_user(&mut self, settings: VhostUser) -> io::Result<()> {
+        let inbox = Arc::new(Inbox::new()?);
+        let name = format!("vhost {}", settings.export);
+        let backend = Backend::new(settings, Arc::clone(&self.shared), Arc::clone(&inbox))?;
+        let thread = Builder::new().name(name).spawn(move || backend.run())?;
+        self.workers.push(Running { inbox, thread });
+        Ok(())
     }
 
     /// A way to look at the server and to change it, from any thread. It holds the disks.

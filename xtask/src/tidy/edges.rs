@@ -1,6 +1,6 @@
 //! The permitted dependencies between crates.
 //!
-//! The table is the architecture: every crate but the codec of NBD uses `core`, which uses none; policies know nothing of
+//! The table is the architecture: every crate but the codecs of NBD and vhost-user uses `core`, which uses none; policies know nothing of
 //! the engine, the laboratory knows nothing of threads and clocks, and nothing uses the command line. Dependencies of
 //! tests and build scripts are not edges.
 
@@ -21,10 +21,11 @@ const TABLE: &[(&str, &[&str])] = &[
     ("trace", &["core", "sched", "engine"]),
     ("lab", &["core", "sched", "engine", "device", "trace"]),
     ("nbd", &[]),
+    ("vhost", &[]),
     ("remote", &["core", "buf", "engine", "nbd"]),
     ("rbd", &["core", "buf", "engine"]),
     ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "remote", "rbd", "runtime"]),
-    ("server", &["nbd", "blkmq", "trace"]),
+    ("server", &["nbd", "vhost", "blkmq", "trace"]),
     (
         "cli",
         &[

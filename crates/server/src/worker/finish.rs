@@ -226,9 +226,9 @@ impl Worker {
         let data = epoll::EventData::new_u64(CONNECTIONS + u64::from(key.place));
         match (watched.is_empty(), wanted.is_empty()) {
             _ if watched == wanted => {}
-            (_, true) => epoll::delete(&self.epoll, &connection.stream)?,
-            (true, false) => epoll::add(&self.epoll, &connection.stream, data, wanted)?,
-            (false, false) => epoll::modify(&self.epoll, &connection.stream, data, wanted)?,
+            (_, true) => epoll::delete(&self.sleeper, &connection.stream)?,
+            (true, false) => epoll::add(&self.sleeper, &connection.stream, data, wanted)?,
+            (false, false) => epoll::modify(&self.sleeper, &connection.stream, data, wanted)?,
         }
         Ok(())
     }

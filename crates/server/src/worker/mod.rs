@@ -6,14 +6,13 @@
 //!
 //! | file | step |
 //! |---|---|
-//! | `wait.rs` | sleep until there is an event |
+//! | `../waiting` | sleep until there is an event |
 //! | `hear.rs` | bytes arrive: handshake, or requests |
 //! | `arriving.rs` | payloads of writes come into their buffers |
 //! | `serve.rs` | requests become I/Os |
 //! | `portions.rs` | a portion of a long request, or a step, in each turn of its connection |
 //! | `status.rs` | requests about holes, which need none |
 //! | `turns.rs` | the order among clients with much to do |
-//! | `spin.rs` | whether to look a little longer before sleeping |
 //! | `finish.rs` | completions become replies, and replies are sent |
 //! | `welcome.rs` | connections come, and handshakes too many go |
 //! | `deadlines.rs` | clients that keep the worker waiting are closed |
@@ -27,12 +26,10 @@ mod finish;
 mod hear;
 mod portions;
 mod serve;
-mod spin;
 mod status;
 #[cfg(test)]
 mod tests;
 mod turns;
-mod wait;
 mod welcome;
 
 use crate::bounds::Bounds;
@@ -40,22 +37,20 @@ use crate::buffers::Buffers;
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::Catalog;
-use crate::flight::{Cookie, Flights, Key};
+use crate::flight::{Cookie, Flight, Flights, Key};
 use crate::inbox::Inbox;
 use crate::input::Input;
 use crate::rarely::Rarely;
 use crate::tls::Tls;
+use crate::waiting::{DiskClient, Sleeper};
 use blkmq::{AlignedBuf, Clock, Instant, IoResult, Nanos};
 use blkmq_nbd::server::Config;
 use connection::Connection;
 use rustix::event::epoll;
-use spin::Spin;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use turns::Turns;
-use wait::DiskClient;
 
 /// The numbers of events: the inbox, then the disks, then connections from [`CONNECTIONS`] on.
 const INBOX: u64 = 0;
@@ -101,12 +96,12 @@ pub(crate) struct Worker {
     number: usize,
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
-    epoll: OwnedFd,
+    sleeper: Sleeper,
     clock: Clock,
     /// By disk.
     clients: Vec<DiskClient>,
     connections: Vec<Place>,
-    flights: Flights,
+    flights: Flights<Flight>,
     input: Input,
     buffers: Buffers,
     /// Bytes in flight for all connections, and bytes that wait in their outputs and payloads.
@@ -143,7 +138,6 @@ pub(crate) struct Worker {
     full: Rarely,
     /// Lines about clients that keep the worker waiting.
     slow: Rarely,
-    spin: Spin,
 }
 
 /// A place for a connection.
@@ -156,15 +150,15 @@ impl Worker {
     /// # Errors
     /// If the system has no descriptors left, or the disks have no place for another worker.
     pub(crate) fn new(number: usize, shared: Arc<Shared>, inbox: Arc<Inbox>) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        watch(&epoll, &*inbox, INBOX)?;
+        let clock = Clock::start();
+        let sleeper = Sleeper::new(clock)?;
+        sleeper.watch(&*inbox, INBOX)?;
         let mut clients = Vec::new();
         for (number, disk) in (DISKS..).zip(&shared.disks) {
             let mut client = disk.service().client().map_err(io::Error::other)?;
-            watch(&epoll, client.event_fd()?, number)?;
-            clients.push(DiskClient { client, is_called: false });
+            sleeper.watch(client.event_fd()?, number)?;
+            clients.push(DiskClient::new(client));
         }
-        let clock = Clock::start();
         let bounds = &shared.bounds;
         let buffers = Buffers::new(bounds.bytes_per_turn);
         let every = TICK.min(bounds.handshake).min(bounds.silence);
@@ -172,7 +166,7 @@ impl Worker {
             number,
             shared,
             inbox,
-            epoll,
+            sleeper,
             clock,
             clients,
             connections: Vec::new(),
@@ -193,7 +187,6 @@ impl Worker {
             hands_over: false,
             stopped: false,
             turn: 0,
-            spin: Spin::default(),
             crowds: Rarely::default(),
             faults: Rarely::default(),
             full: Rarely::default(),
@@ -212,6 +205,13 @@ impl Worker {
             self.take_turn(&mut events);
         }
         Ok(())
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let tick = self.tick - self.clock.now();
+        let most = if self.turns.is_empty() { tick } else { Nanos::ZERO };
+        self.sleeper.wait((DISKS, &mut self.clients), most, events)
     }
 
     /// Does what the events ask for, within the bounds of a turn.
@@ -258,9 +258,4 @@ impl Worker {
             self.listed.push(key);
         }
     }
-}
-
-fn watch(epoll: impl AsFd, what: impl AsFd, number: u64) -> io::Result<()> {
-    let data = epoll::EventData::new_u64(number);
-    Ok(epoll::add(epoll, what, data, epoll::EventFlags::IN)?)
 }

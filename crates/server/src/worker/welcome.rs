@@ -1,7 +1,7 @@
 //! Connections come to a worker, and handshakes too many are closed.
 
 use super::connection::{Connection, Phase};
-use super::{CONNECTIONS, Place, Worker, watch};
+use super::{CONNECTIONS, Place, Worker};
 use crate::flight::Key;
 use crate::guest::{Guest, UnderWay, one_too_many};
 use crate::inbox::Message;
@@ -42,7 +42,7 @@ impl Worker {
             self.connections.len() - 1
         });
         if stream.prepare().is_err()
-            || watch(&self.epoll, &stream, CONNECTIONS + at as u64).is_err()
+            || self.sleeper.watch(&stream, CONNECTIONS + at as u64).is_err()
         {
             tracing::warn!("a connection could not be watched and is closed");
             return;

@@ -1,41 +1,88 @@
-//! A worker waits for its next turn: which of its disks it looks after meanwhile, and how it sleeps.
+//! A thread that serves clients waits for its next turn: the disks that it looks after, and the way it sleeps.
 
-use super::{DISKS, Worker};
-use blkmq::{AlignedBuf, Client, Nanos, Sleep};
+mod spin;
+
+use blkmq::{AlignedBuf, Client, Clock, Nanos, Sleep};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use spin::Spin;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The worker's client of a disk. Without I/Os of its own in flight it is left alone: a thread that looks at a disk does
-/// whatever is due there, for other workers too, and these wait while it is kept from that by clients of its own.
-pub(super) struct DiskClient {
-    pub(super) client: Client<AlignedBuf>,
+/// The thread's client of a disk. Without I/Os of its own in flight it is left alone: a thread that looks at a disk does
+/// whatever is due there, for other threads too, and these wait while it is kept from that by clients of its own.
+pub(crate) struct DiskClient {
+    pub(crate) client: Client<AlignedBuf>,
     /// Its descriptor has an event: there may be work that others count on.
-    pub(super) is_called: bool,
+    pub(crate) is_called: bool,
 }
 
 impl DiskClient {
-    pub(super) fn has_work(&self) -> bool {
+    pub(crate) fn new(client: Client<AlignedBuf>) -> Self {
+        Self { client, is_called: false }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
         self.is_called || self.client.outstanding() > 0
     }
 }
 
-impl Worker {
-    /// Sleeps until there is an event, unless a disk has something to reap.
-    pub(super) fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let tick = self.tick - self.clock.now();
-        let mut left = if self.turns.is_empty() { tick } else { Nanos::ZERO };
-        for DiskClient { client, .. } in self.clients.iter_mut().filter(|it| it.has_work()) {
+/// The descriptors that a thread waits for, each with a number, and its experience of waiting.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    epoll: OwnedFd,
+    clock: Clock,
+    spin: Spin,
+}
+
+impl Sleeper {
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub(crate) fn new(clock: Clock) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll, clock, spin: Spin::default() })
+    }
+
+    /// Waits for `what` to become readable, too; its events have this number.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(crate) fn watch(&self, what: impl AsFd, number: u64) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(number);
+        Ok(epoll::add(&self.epoll, what, data, epoll::EventFlags::IN)?)
+    }
+
+    /// Waits for `what` no more.
+    ///
+    /// # Errors
+    /// If it was not waited for.
+    pub(crate) fn forget(&self, what: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, what)?)
+    }
+
+    /// Sleeps for `most` until there is an event, unless a disk has something to reap. Events of `disks` have the numbers
+    /// from `first` on.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait.
+    pub(crate) fn wait(
+        &mut self,
+        (first, disks): (u64, &mut [DiskClient]),
+        most: Nanos,
+        events: &mut Vec<epoll::Event>,
+    ) -> io::Result<()> {
+        let mut left = most;
+        for DiskClient { client, .. } in disks.iter_mut().filter(|it| it.has_work()) {
             match client.prepare_wait() {
                 Sleep::No => left = Nanos::ZERO,
                 Sleep::Until(Some(at)) => left = left.min(at - client.clock().now()),
                 Sleep::Until(None) => {}
             }
         }
-        let is_exact = Nanos::ZERO < left && left < tick;
+        let is_exact = Nanos::ZERO < left && left < most;
         let slept = self.look_and_sleep(left, is_exact, events);
         // Each `prepare_wait` needs its end, even after an error. Most turns are for sockets only.
-        for (number, DiskClient { client, .. }) in (DISKS..).zip(&mut self.clients) {
+        for (number, DiskClient { client, .. }) in (first..).zip(disks) {
             if slept.is_err() || events.iter().any(|event| event.data.u64() == number) {
                 client.end_wait();
             } else {
@@ -89,5 +136,11 @@ impl Worker {
             left = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), left)
+    }
+}
+
+impl AsFd for Sleeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }

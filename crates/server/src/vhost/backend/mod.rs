@@ -1,0 +1,294 @@
+//! The thread of an export: turns, connections, drains.
+
+mod serve;
+
+use super::front::Front;
+use super::{MOST_QUEUES, VhostUser};
+use crate::buffers::Buffers;
+use crate::export::Seat;
+use crate::flight::{Cookie, Flights};
+use crate::inbox::{Inbox, Message};
+use crate::rarely::Rarely;
+use crate::rights::listen_on;
+use crate::waiting::{DiskClient, Sleeper};
+use crate::worker::Shared;
+use blkmq::{AlignedBuf, Clock, Instant, Io, IoResult, Nanos};
+use blkmq_vhost::ring::Chain;
+use rustix::event::epoll;
+use serve::Flight;
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The numbers of events.
+const INBOX: u64 = 0;
+const DISK: u64 = 1;
+const LISTENER: u64 = 2;
+const SOCKET: u64 = 3;
+/// The number of a queue's kicks is this and that of the queue.
+const KICKS: u64 = 16;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 16;
+/// The longest sleep, and the time between two looks at a drain or at an export that may have been removed.
+const TICK: Nanos = Nanos::from_millis(1000);
+const SOON: Nanos = Nanos::from_millis(50);
+
+/// The thread's state.
+pub(crate) struct Backend {
+    settings: VhostUser,
+    shared: Arc<Shared>,
+    /// The place of the disk among those of the server.
+    disk: usize,
+    disk_client: DiskClient,
+    inbox: Arc<Inbox>,
+    sleeper: Sleeper,
+    clock: Clock,
+    listener: UnixListener,
+    front: Option<Front>,
+    flights: Flights<Flight>,
+    buffers: Buffers,
+    /// An I/O that found no credit. Nothing begins before it.
+    held: Option<(Cookie, Io<AlignedBuf>)>,
+    /// Requests with a further step or portion to begin, by their places.
+    unfinished: VecDeque<u32>,
+    /// I/Os that have ended.
+    ended: Vec<(Cookie, IoResult, AlignedBuf)>,
+    /// Chains without a request, kept for their memory.
+    chains: Vec<Chain>,
+    /// Bytes of requests in flight.
+    bytes: usize,
+    /// Counts the turns, around at the end of the numbers.
+    turn: u32,
+    /// The beginning of the server's drain.
+    draining: Option<Instant>,
+    stopped: bool,
+    faults: Rarely,
+    refused: Rarely,
+}
+
+impl Backend {
+    /// Listens for front ends of the export that `settings` names.
+    ///
+    /// # Errors
+    /// If there is no such export, the socket's path is taken or not allowed, or the disk has no place for another thread.
+    pub(crate) fn new(
+        settings: VhostUser,
+        shared: Arc<Shared>,
+        inbox: Arc<Inbox>,
+    ) -> io::Result<Self> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        let exports = shared.exports.now();
+        let unknown = || invalid(format!("there is no export '{}'", settings.export));
+        let export = exports.get(&settings.export).ok_or_else(unknown)?;
+        if settings.queues == 0 || settings.queues > MOST_QUEUES {
+            let text = format!("{} queues; accepted: 1 to {MOST_QUEUES}", settings.queues);
+            return Err(invalid(text));
+        }
+        let disk = export.disk;
+        let service = shared.disks[disk].service();
+        let mut client = service.client().map_err(io::Error::other)?;
+        let clock = Clock::start();
+        let sleeper = Sleeper::new(clock)?;
+        sleeper.watch(&*inbox, INBOX)?;
+        sleeper.watch(client.event_fd()?, DISK)?;
+        let listener = listen_on(&settings.path, &settings.rights)?;
+        listener.set_nonblocking(true)?;
+        sleeper.watch(&listener, LISTENER)?;
+        let buffers = Buffers::new(shared.bounds.bytes_per_turn);
+        Ok(Self {
+            settings,
+            shared,
+            disk,
+            disk_client: DiskClient::new(client),
+            inbox,
+            sleeper,
+            clock,
+            listener,
+            front: None,
+            flights: Flights::default(),
+            buffers,
+            held: None,
+            unfinished: VecDeque::new(),
+            ended: Vec::new(),
+            chains: Vec::new(),
+            bytes: 0,
+            turn: 0,
+            draining: None,
+            stopped: false,
+            faults: Rarely::default(),
+            refused: Rarely::default(),
+        })
+    }
+
+    /// Serves until it is told to stop, or has drained.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        while !self.is_done() {
+            let most = self.sleep_for();
+            let disks = std::slice::from_mut(&mut self.disk_client);
+            self.sleeper.wait((DISK, disks), most, &mut events)?;
+            self.take_turn(&mut events);
+        }
+        Ok(())
+    }
+
+    /// The longest sleep before the next turn; none while a ring has a request to take.
+    fn sleep_for(&mut self) -> Nanos {
+        if self.may_take()
+            && let Some(front) = &mut self.front
+            && front.arm()
+        {
+            return Nanos::ZERO;
+        }
+        if self.draining.is_some() { SOON } else { TICK }
+    }
+
+    fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
+        self.turn = self.turn.wrapping_add(1);
+        for event in events.drain(..) {
+            match event.data.u64() {
+                INBOX => self.read_inbox(),
+                DISK => self.disk_client.is_called = true,
+                LISTENER => self.accept(),
+                SOCKET => self.hear(),
+                kick => self.front.iter().for_each(|front| front.kicked((kick - KICKS) as usize)),
+            }
+        }
+        self.serve();
+        self.end_drain();
+        self.end_connection();
+    }
+
+    fn read_inbox(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                // Workers have them.
+                Message::Connection(..) => {}
+                Message::Drain | Message::HandOver => {
+                    self.draining = self.draining.or(Some(self.clock.now()));
+                }
+                Message::Stop => self.stopped = true,
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let Some(since) = self.draining else { return self.stopped };
+        let is_late = self.clock.now() >= since + self.shared.bounds.drain;
+        if is_late && self.flights.len() > 0 {
+            let (export, requests) = (&self.settings.export, self.flights.len());
+            tracing::warn!(export, requests, "a drain takes too long and is given up");
+        }
+        self.stopped || is_late || self.flights.len() == 0
+    }
+
+    /// Returns whether requests may be taken from the rings.
+    fn may_take(&self) -> bool {
+        let bounds = &self.shared.bounds;
+        let has_room = self.bytes < bounds.bytes && self.held.is_none();
+        has_room && self.draining.is_none() && self.front.as_ref().is_some_and(|it| !it.is_over)
+    }
+
+    /// Accepts a front end, if there is none. The next one waits until it is gone.
+    fn accept(&mut self) {
+        let socket = match self.listener.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => {
+                self.refuse(&error.to_string());
+                return;
+            }
+        };
+        let exports = self.shared.exports.now();
+        let most = self.shared.bounds.connections_per_export;
+        let seat = exports.get(&self.settings.export).and_then(|export| Seat::take(export, most));
+        let Some(seat) = seat.filter(|seat| seat.disk == self.disk && self.draining.is_none())
+        else {
+            self.refuse("the export is gone, or has too many connections");
+            return;
+        };
+        let watched = socket
+            .set_nonblocking(true)
+            .and_then(|()| self.sleeper.watch(&socket, SOCKET))
+            .and_then(|()| self.sleeper.forget(&self.listener));
+        if let Err(error) = watched {
+            self.refuse(&error.to_string());
+            return;
+        }
+        tracing::info!(export = self.settings.export, "a front end connects");
+        self.front = Some(Front::new(socket, seat, &self.settings));
+    }
+
+    fn refuse(&mut self, why: &str) {
+        let export = &self.settings.export;
+        self.refused.log(self.clock.now(), |before| {
+            tracing::warn!(before, export, "a front end cannot be accepted: {why}");
+        });
+    }
+
+    /// Carries out the messages that have arrived.
+    fn hear(&mut self) {
+        let Some(front) = &mut self.front else { return };
+        let heard = front.hear(&self.sleeper, KICKS);
+        if let Err(why) = heard {
+            front.is_over = true;
+            if let Some(why) = why {
+                let export = &self.settings.export;
+                self.faults.log(self.clock.now(), |before| {
+                    tracing::warn!(before, export, "a front end is disconnected: {why}");
+                });
+            }
+        }
+        if front.drain.is_some() && self.sleeper.forget(front.socket()).is_err() {
+            front.is_over = true;
+        }
+    }
+
+    /// Answers the message that waits for a drain, once its requests have finished.
+    fn end_drain(&mut self) {
+        let Some(front) = self.front.as_mut().filter(|front| !front.is_over) else { return };
+        let Some(drain) = front.drain else { return };
+        if !front.has_drained(drain) {
+            return;
+        }
+        let ended = front.end_drain(drain, &self.sleeper, KICKS);
+        let goes_on = ended.and_then(|()| self.sleeper.watch(front.socket(), SOCKET));
+        if goes_on.is_err() {
+            front.is_over = true;
+        }
+    }
+
+    /// Drops a connection that is over, once its requests have finished: their I/Os must not overtake those of the
+    /// connection that follows.
+    fn end_connection(&mut self) {
+        let Some(front) = &mut self.front else { return };
+        front.is_over |= front.is_withdrawn();
+        if !front.is_over {
+            return;
+        }
+        self.give_up();
+        if self.flights.len() > 0 {
+            return;
+        }
+        if let Some(front) = self.front.take() {
+            front.end(&self.sleeper, &self.settings.export);
+        }
+        if let Err(error) = self.sleeper.watch(&self.listener, LISTENER) {
+            tracing::error!(export = self.settings.export, "no front end can connect: {error}");
+            self.stopped = true;
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        let path: &PathBuf = &self.settings.path;
+        // It may be gone already.
+        let _ = std::fs::remove_file(path);
+    }
+}

@@ -1,0 +1,223 @@
+//! [`Front`]: a connection of a front end.
+
+use super::VhostUser;
+use crate::export::{Cache, Seat};
+use crate::waiting::Sleeper;
+use blkmq_vhost::config::DiskConfig;
+use blkmq_vhost::ring::Ring;
+use blkmq_vhost::session::{Answer, Next, Session};
+use blkmq_vhost::socket::{ReceiveError, Receiver, send};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+/// Messages that are carried out before the rings are looked at again.
+const MESSAGES: usize = 32;
+/// The most bytes of a discard, or of zeroes, that are announced. The disk gets them in steps.
+const LONGEST_RANGE: u64 = 1 << 30;
+
+/// The requests that must finish before a message is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Drain {
+    Queue(usize),
+    All,
+}
+
+/// Requests that have ended, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) requests: u64,
+    pub(super) read: u64,
+    pub(super) written: u64,
+}
+
+/// The connection.
+pub(super) struct Front {
+    socket: UnixStream,
+    receiver: Receiver,
+    pub(super) session: Session,
+    pub(super) seat: Seat,
+    /// The message that waits. The next one is not received before.
+    pub(super) drain: Option<Drain>,
+    /// The connection ends when its requests have finished. Their answers reach nobody.
+    pub(super) is_over: bool,
+    /// Requests in flight, by queue.
+    pub(super) in_flight: Vec<u32>,
+    /// The kicks that are watched, by queue.
+    kicks: Vec<Option<Arc<OwnedFd>>>,
+    pub(super) totals: Totals,
+}
+
+impl Front {
+    pub(super) fn new(socket: UnixStream, seat: Seat, settings: &VhostUser) -> Self {
+        let announced = |most: u64| if most > 0 { LONGEST_RANGE } else { 0 };
+        let disk = DiskConfig {
+            bytes: seat.info.size,
+            is_read_only: seat.is_read_only(),
+            block: seat.info.blocks.min(),
+            discard: announced(seat.discard),
+            // Where the disk has none, buffers of zeroes are written.
+            zeroes: LONGEST_RANGE,
+            queues: settings.queues,
+            name: seat.info.name.clone(),
+        };
+        let session = Session::new(disk, seat.cache == Cache::Writeback);
+        let queues = usize::from(settings.queues);
+        Self {
+            socket,
+            receiver: Receiver::default(),
+            session,
+            seat,
+            drain: None,
+            is_over: false,
+            in_flight: vec![0; queues],
+            kicks: vec![None; queues],
+            totals: Totals::default(),
+        }
+    }
+
+    pub(super) fn socket(&self) -> impl AsFd + '_ {
+        &self.socket
+    }
+
+    /// Carries out messages that have arrived, until one has to wait for a drain. The kicks of queues have the numbers from
+    /// `first` on.
+    ///
+    /// # Errors
+    /// If the connection is over, with the reason unless the front end has closed it.
+    pub(super) fn hear(&mut self, sleeper: &Sleeper, first: u64) -> Result<(), Option<String>> {
+        for _ in 0..MESSAGES {
+            if self.drain.is_some() {
+                break;
+            }
+            let received = match self.receiver.receive(&self.socket) {
+                Ok(Some(received)) => received,
+                Ok(None) => break,
+                Err(ReceiveError::Io(error)) if is_end(&error) => return Err(None),
+                Err(error) => return Err(Some(error.to_string())),
+            };
+            match self.session.handle(received) {
+                Ok(Next::Go(answer)) => self.answer(answer)?,
+                Ok(Next::Drain(queue)) => self.drain = Some(Drain::Queue(queue)),
+                Ok(Next::DrainAll) => self.drain = Some(Drain::All),
+                Err((error, Some(answer))) => {
+                    tracing::warn!(export = self.seat.info.name, "a message is refused: {error}");
+                    self.answer(Some(answer))?;
+                }
+                Err((error, None)) => return Err(Some(error.to_string())),
+            }
+            self.follow_kicks(sleeper, first).map_err(|error| Some(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, answer: Option<Answer>) -> Result<(), Option<String>> {
+        let Some(Answer { bytes, fd }) = answer else { return Ok(()) };
+        let sent = send(&self.socket, &bytes, fd.as_ref().map(AsFd::as_fd));
+        sent.map_err(|error| if is_end(&error) { None } else { Some(error.to_string()) })
+    }
+
+    /// Watches the kicks of the rings that run, and no others: the front end has their descriptors, too, so that they
+    /// would not leave by being closed.
+    fn follow_kicks(&mut self, sleeper: &Sleeper, first: u64) -> io::Result<()> {
+        for (number, (queue, watched)) in
+            (first..).zip(self.session.queues().iter().zip(&mut self.kicks))
+        {
+            let kick = queue.kick();
+            let is_watched = match (kick, &watched) {
+                (Some(kick), Some(watched)) => Arc::ptr_eq(kick, watched),
+                (kick, watched) => kick.is_none() && watched.is_none(),
+            };
+            if is_watched {
+                continue;
+            }
+            if let Some(old) = watched.take() {
+                sleeper.forget(&*old)?;
+            }
+            if let Some(kick) = kick {
+                sleeper.watch(&**kick, number)?;
+                *watched = Some(Arc::clone(kick));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the kicks of a queue; its ring is looked at in every turn.
+    pub(super) fn kicked(&self, queue: usize) {
+        if let Some(Some(kick)) = self.kicks.get(queue) {
+            // A descriptor that is no counter is the front end's mistake, and wakes this thread alone.
+            let _ = rustix::io::read(&**kick, &mut [0; 8]);
+        }
+    }
+
+    /// Asks all drivers for kicks. Returns whether one of them has a request by now.
+    pub(super) fn arm(&mut self) -> bool {
+        let mut has_some = false;
+        for queue in 0..self.in_flight.len() {
+            has_some |= self.session.queue(queue).0.running().is_some_and(Ring::arm);
+        }
+        has_some
+    }
+
+    /// Returns whether the requests have finished for which a message waits.
+    pub(super) fn has_drained(&mut self, drain: Drain) -> bool {
+        let queues = match drain {
+            Drain::Queue(queue) => queue..queue + 1,
+            Drain::All => 0..self.in_flight.len(),
+        };
+        let mut is_idle = |queue: usize| {
+            self.in_flight[queue] == 0 && self.session.queue(queue).0.running().is_none()
+        };
+        queues.into_iter().all(&mut is_idle)
+    }
+
+    /// Answers the message that has waited.
+    ///
+    /// # Errors
+    /// If the front end is gone.
+    pub(super) fn end_drain(
+        &mut self,
+        drain: Drain,
+        sleeper: &Sleeper,
+        first: u64,
+    ) -> io::Result<()> {
+        self.drain = None;
+        let answer = match drain {
+            Drain::Queue(queue) => Some(self.session.stop(queue)),
+            Drain::All => self.session.reset(),
+        };
+        self.follow_kicks(sleeper, first)?;
+        self.answer(answer).map_err(|_| ErrorKind::BrokenPipe.into())
+    }
+
+    /// Stops the ring of a queue, whose driver has broken a rule.
+    pub(super) fn break_off(&mut self, queue: usize, sleeper: &Sleeper) {
+        self.session.queue(queue).0.break_off();
+        if let Some(kick) = self.kicks[queue].take() {
+            // It was watched.
+            let _ = sleeper.forget(&*kick);
+        }
+    }
+
+    /// Returns whether its export is removed.
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.seat.is_withdrawn()
+    }
+
+    /// Leaves the descriptors that are watched, and logs the end.
+    pub(super) fn end(self, sleeper: &Sleeper, export: &str) {
+        for kick in self.kicks.iter().flatten() {
+            // It was watched.
+            let _ = sleeper.forget(&**kick);
+        }
+        let Totals { requests, read, written } = self.totals;
+        tracing::info!(export, requests, read, written, "a front end disconnects");
+    }
+}
+
+/// Returns whether the front end has closed the connection.
+fn is_end(error: &io::Error) -> bool {
+    use ErrorKind as K;
+    matches!(error.kind(), K::UnexpectedEof | K::ConnectionReset | K::BrokenPipe)
+}

@@ -1,0 +1,422 @@
+//! Exports as disks of virtual machines, driven by a guest in this process.
+
+use crate::guest::{
+    Ask, DISCARD, FLUSH, GET_ID, Guest, IN, MOST_DATA, NEEDED, OUT, SIZE, WRITE_ZEROES,
+};
+use crate::until::until;
+use blkmq_server::{Disk, Export, GuestIoprio, Server, Settings, VhostUser};
+use blkmq_vhost::features::virtio;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// A server with an export on a socket for guests.
+struct Site {
+    server: Server,
+    path: PathBuf,
+    _folder: TempDir,
+}
+
+fn site(device: &str, scheduler: &str, export: &Export, set: impl Fn(&mut VhostUser)) -> Site {
+    let device = blkmq::open(device).expect("a device");
+    let disk = Disk::start("disk", device, scheduler, 2).expect("a disk");
+    site_on(disk, export, set)
+}
+
+fn site_on(disk: Disk, export: &Export, set: impl Fn(&mut VhostUser)) -> Site {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("guest.sock");
+    let exports = std::slice::from_ref(export);
+    let server = Server::start(vec![disk], exports, Vec::new(), 1, &Settings::default());
+    let mut server = server.expect("a server");
+    let mut settings = VhostUser::new(&export.name, path.clone());
+    set(&mut settings);
+    server.vhost_user(settings).expect("a socket");
+    Site { server, path, _folder: folder }
+}
+
+fn memory() -> Site {
+    site("memory,size=16,discard=1", "mq-deadline", &Export::new("gold", 0), |_| {})
+}
+
+fn ask(kind: u32, sector: u64, len: u32) -> Ask {
+    Ask { kind, ioprio: 0, sector, len }
+}
+
+fn range(sector: u64, sectors: u32, flags: u32) -> Vec<u8> {
+    let mut bytes = sector.to_le_bytes().to_vec();
+    bytes.extend(sectors.to_le_bytes());
+    bytes.extend(flags.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_guest_reads_what_it_wrote() {
+    for without in [0, virtio::EVENT_IDX, !NEEDED] {
+        let site = memory();
+        let mut guest = Guest::start(&site.path, 2, without);
+        for (queue, sector) in [(0, 8), (1, 1000)] {
+            let data = Vec::from_iter((0..8192).map(|at| (at % 251) as u8 + queue as u8));
+            guest.set_data(queue, 0, &data);
+            assert_eq!(guest.carry_out(queue, ask(OUT, sector, 8192)), (1, 0));
+            guest.set_data(queue, 0, &[0; 8192]);
+            assert_eq!(guest.carry_out(queue, ask(IN, sector, 8192)), (8193, 0));
+            assert!(guest.data(queue, 0, 8192) == data);
+        }
+        assert_eq!(guest.carry_out(0, ask(FLUSH, 0, 0)), (1, 0));
+        assert_eq!(guest.carry_out(0, ask(GET_ID, 0, 20)), (21, 0));
+        assert_eq!(guest.data(0, 0, 6), b"gold\0\0");
+    }
+}
+
+#[test]
+fn ranges_are_forgotten_and_zeroed() {
+    let site = memory();
+    let mut guest = Guest::start(&site.path, 1, 0);
+    guest.set_data(0, 0, &[7; 65_536]);
+    assert_eq!(guest.carry_out(0, ask(OUT, 0, 65_536)), (1, 0));
+    for (kind, sector, flags) in [(WRITE_ZEROES, 8, 0), (WRITE_ZEROES, 24, 1), (DISCARD, 40, 0)] {
+        guest.set_data(0, 0, &range(sector, 8, flags));
+        assert_eq!(guest.carry_out(0, ask(kind, 0, 16)), (1, 0));
+        assert_eq!(guest.carry_out(0, ask(IN, sector - 8, 12_288)), (12_289, 0));
+        let data = guest.data(0, 0, 12_288);
+        assert!(data[..4096].iter().all(|byte| *byte == 7), "before {sector}");
+        assert!(data[4096..8192].iter().all(|byte| *byte == 0), "at {sector}");
+        assert!(data[8192..].iter().all(|byte| *byte == 7), "behind {sector}");
+    }
+}
+
+/// Each impossible request fails alone.
+#[test]
+fn an_impossible_request_fails_and_the_next_one_does_not() {
+    let site = memory();
+    let mut guest = Guest::start(&site.path, 1, 0);
+    let end = 16 << 11;
+    for (impossible, status) in [
+        (ask(IN, end, 512), 1),
+        (ask(IN, end - 1, 1024), 1),
+        (ask(IN, u64::MAX, 512), 1),
+        (ask(OUT, 1 << 55, 512), 1),
+        (ask(IN, 0, 511), 1),
+        (ask(99, 0, 0), 2),
+        (ask(DISCARD, 0, 8), 1),
+        (ask(GET_ID, 0, 4), 1),
+    ] {
+        assert_eq!(guest.carry_out(0, impossible), (1, status), "type {}", impossible.kind);
+        assert_eq!(guest.carry_out(0, ask(IN, end - 1, 512)), (513, 0));
+    }
+    guest.set_data(0, 0, &range(end - 4, 8, 0));
+    assert_eq!(guest.carry_out(0, ask(WRITE_ZEROES, 0, 16)).1, 1, "beyond the end");
+}
+
+/// More requests than the client of the disk has credit for, in any division, in places all over the disk.
+#[test]
+fn all_places_of_all_queues_are_in_flight_together() {
+    for device in ["memory,size=64", "memory,size=64,max_sectors=4"] {
+        let site = site(device, "mq-deadline", &Export::new("gold", 0), |it| it.queues = 8);
+        let mut guest = Guest::start(&site.path, 8, 0);
+        let len = 65_536;
+        for kind in [OUT, IN] {
+            for queue in 0..8 {
+                for place in 0..SIZE {
+                    let mark = queue * SIZE + place + 1;
+                    let fill = if kind == OUT { mark } else { 0 };
+                    guest.set_data(queue, place, &fill.to_le_bytes().repeat(len as usize / 2));
+                    let sector = u64::from(mark - 1) * u64::from(len / 512);
+                    guest.offer(queue, place, ask(kind, sector, len), 512 * (1 + u32::from(place)));
+                }
+            }
+            (0..8).for_each(|queue| guest.kick(queue));
+            for queue in 0..8 {
+                let mut answers = Vec::new();
+                while answers.len() < usize::from(SIZE) {
+                    answers.extend(guest.wait(queue));
+                }
+                for (place, written, status) in answers {
+                    let expected = if kind == IN { len + 1 } else { 1 };
+                    assert_eq!((written, status), (expected, 0));
+                    let mark = (queue * SIZE + place + 1).to_le_bytes();
+                    assert!(
+                        guest.data(queue, place, len as usize) == mark.repeat(len as usize / 2)
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_guest_cannot_write_to_a_disk_that_takes_no_writes() {
+    let export = Export { read_only: true, ..Export::new("gold", 0) };
+    let site = site("memory,size=16", "none", &export, |_| {});
+    let mut guest = Guest::start(&site.path, 1, 0);
+    assert!(guest.features & virtio::RO != 0 && guest.features & virtio::DISCARD == 0);
+    assert_eq!(guest.carry_out(0, ask(OUT, 0, 512)).1, 1);
+    assert_eq!(guest.carry_out(0, ask(IN, 0, 512)).1, 0);
+}
+
+#[test]
+fn a_guest_sees_its_region_of_the_disk() {
+    let region = blkmq_server::Region { offset: 1 << 20, size: Some(1 << 20) };
+    let export = Export { region: Some(region), ..Export::new("gold", 0) };
+    let site = site("memory,size=16", "none", &export, |_| {});
+    let mut guest = Guest::start(&site.path, 1, 0);
+    let config =
+        guest.ask(24, &[[0_u32, 96, 0].map(u32::to_ne_bytes).as_flattened(), &[0; 96]].concat());
+    assert_eq!(config[12..20], 2048_u64.to_le_bytes());
+    assert_eq!(guest.carry_out(0, ask(IN, 2047, 512)).1, 0);
+    assert_eq!(guest.carry_out(0, ask(IN, 2048, 512)).1, 1);
+}
+
+/// The queue is stopped while its requests are at a slow device, and goes on where it was.
+#[test]
+fn a_queue_that_is_stopped_has_drained_and_goes_on() {
+    let slow = "memory,size=16,irqmode=2,completion_nsec=20000000";
+    let site = site(slow, "mq-deadline", &Export::new("gold", 0), |_| {});
+    let mut guest = Guest::start(&site.path, 1, 0);
+    let mut index = 0;
+    for _ in 0..3 {
+        for place in 0..SIZE {
+            guest.offer(0, place, ask(IN, 0, 4096), 4096);
+        }
+        guest.kick(0);
+        let base = guest.stop_queue(0);
+        let answers = guest.answers(0);
+        index += answers.len() as u16;
+        assert_eq!(base, index, "each request that was taken is answered");
+        guest.run_queue(0, base);
+        guest.kick(0);
+        let mut left = usize::from(SIZE) - answers.len();
+        while left > 0 {
+            let more = guest.wait(0).len();
+            (left, index) = (left - more, index + more as u16);
+        }
+    }
+}
+
+/// A front end that leaves with requests in flight, and one that follows. Both are of the same disk.
+#[test]
+fn a_front_end_that_leaves_makes_room_for_the_next_one() {
+    let slow = "memory,size=16,irqmode=2,completion_nsec=20000000";
+    let site = site(slow, "none", &Export::new("gold", 0), |_| {});
+    for _ in 0..3 {
+        let mut guest = Guest::start(&site.path, 1, 0);
+        for place in 0..SIZE {
+            guest.offer(0, place, ask(OUT, 0, 4096), 4096);
+        }
+        guest.kick(0);
+        guest.wait(0);
+    }
+    let queue = site.server.disks()[0].service().queue();
+    until(|| queue.stats().submitted == queue.stats().completed);
+    let mut guest = Guest::start(&site.path, 1, 0);
+    assert_eq!(guest.carry_out(0, ask(IN, 0, 4096)).1, 0);
+}
+
+/// Ends the server in the middle of a load, and begins another one on the same disk.
+#[test]
+fn a_server_that_follows_takes_up_the_requests_in_flight() {
+    let device = "memory,size=16,irqmode=2,completion_nsec=2000000";
+    let device = blkmq::open(device).expect("a device");
+    let start = |device: &blkmq::Device| {
+        Disk::start("disk", device.clone(), "mq-deadline", 2).expect("a disk")
+    };
+    let first = site_on(start(&device), &Export::new("gold", 0), |_| {});
+    let mut guest = Guest::start(&first.path, 1, 0);
+    let mut site = Some(first);
+    for round in 0..20_u8 {
+        for place in 0..SIZE {
+            guest.set_data(0, place, &[round.wrapping_mul(64) ^ place as u8; 4096]);
+            guest.offer(0, place, ask(OUT, u64::from(place) * 8, 4096), 512);
+        }
+        guest.kick(0);
+        let mut answered = vec![0; usize::from(SIZE)];
+        // Some are answered by the first server, and the rest by the second.
+        for (place, _, status) in guest.wait(0) {
+            assert_eq!(status, 0);
+            answered[usize::from(place)] += 1;
+        }
+        drop(site.take());
+        let next = site_on(start(&device), &Export::new("gold", 0), |_| {});
+        guest.reconnect(&next.path);
+        site = Some(next);
+        guest.kick(0);
+        while answered.contains(&0) {
+            for (place, _, status) in guest.wait(0) {
+                assert_eq!(status, 0);
+                answered[usize::from(place)] += 1;
+            }
+        }
+        assert!(answered.iter().all(|count| *count == 1), "each is answered once: {answered:?}");
+        for place in 0..SIZE {
+            let (_, status) = guest.carry_out(0, ask(IN, u64::from(place) * 8, 4096));
+            assert_eq!(status, 0);
+            let expected = round.wrapping_mul(64) ^ place as u8;
+            assert!(guest.data(0, 0, 4096).iter().all(|byte| *byte == expected));
+        }
+    }
+}
+
+/// The order in which mq-deadline serves three requests, by the use that is made of their priorities. They wait together,
+/// since the device is busy with another one.
+#[test]
+fn priorities_of_the_guest_reach_the_scheduler() {
+    use blkmq::core::{Class, IoPrio};
+    let prio = |class, level| u32::from(IoPrio::new(class, level).expect("a level").to_bits());
+    // Places 1 to 3.
+    let asked = [prio(Class::Idle, 0), prio(Class::BestEffort, 6), prio(Class::Realtime, 2)];
+    for (of_guest, class, expected) in [
+        (GuestIoprio::Off, Class::None, [1, 2, 3]),
+        (GuestIoprio::Clamp, Class::None, [2, 3, 1]),
+        (GuestIoprio::Clamp, Class::Realtime, [3, 2, 1]),
+        (GuestIoprio::Clamp, Class::Idle, [1, 2, 3]),
+        (GuestIoprio::Trust, Class::None, [3, 2, 1]),
+    ] {
+        let slow =
+            "memory,size=16,irqmode=2,completion_nsec=30000000,submit_queues=1,hw_queue_depth=1";
+        let export = Export { class, ..Export::new("gold", 0) };
+        let site = site(slow, "mq-deadline", &export, |it| it.guest_ioprio = of_guest);
+        let service = site.server.disks()[0].service();
+        service.set_attribute("queue/nr_requests", "16").expect("it can be set");
+        let mut guest = Guest::start(&site.path, 1, 0);
+        guest.offer(0, 0, ask(IN, 0, 512), 512);
+        guest.kick(0);
+        until(|| service.queue().stats().submitted == 1);
+        for (place, ioprio) in (1..).zip(asked) {
+            let ask = Ask { ioprio, ..ask(IN, 1024 * u64::from(place), 512) };
+            guest.offer(0, place, ask, 512);
+        }
+        guest.kick(0);
+        let mut order = Vec::new();
+        while order.len() < 4 {
+            order.extend(guest.wait(0).into_iter().map(|(place, ..)| place));
+        }
+        assert_eq!(order[1..], expected, "{of_guest} for an export of class {class:?}");
+    }
+}
+
+/// A guest that switches its cache off has each write durable when it is answered. Without that, some cut loses one.
+#[test]
+fn without_a_write_back_cache_a_write_is_durable() {
+    for (mode, is_durable) in [(1, false), (0, true)] {
+        let site = site("memory,size=16,cache_size=16", "none", &Export::new("gold", 0), |_| {});
+        let mut guest = Guest::start(&site.path, 1, 0);
+        let set = [[32_u32, 1, 0].map(u32::to_ne_bytes).as_flattened(), &[mode]].concat();
+        guest.tell(25, &set, &[]);
+        let blkmq::Device::Virtual(device) = site.server.disks()[0].device() else {
+            unreachable!("memory is a virtual device")
+        };
+        let store = device.memory().expect("it stores").clone();
+        let is_kept = |round: u8| {
+            guest.set_data(0, 0, &[round; 4096]);
+            assert_eq!(guest.carry_out(0, ask(OUT, 0, 4096)), (1, 0));
+            store.crash(round.into());
+            assert_eq!(guest.carry_out(0, ask(IN, 0, 4096)).1, 0);
+            guest.data(0, 0, 4096) == [round; 4096]
+        };
+        assert_eq!((1..30).all(is_kept), is_durable, "mode {mode}");
+    }
+}
+
+/// Messages that a front end must not send: an error or the end of the connection, and a server that serves on.
+#[test]
+fn a_hostile_front_end_harms_nobody() {
+    let site = memory();
+    let number = |number: u64| number.to_ne_bytes().to_vec();
+    let words = |all: &[u32]| Vec::from_iter(all.iter().flat_map(|word| word.to_ne_bytes()));
+    let wrong: Vec<(u32, Vec<u8>)> = vec![
+        (2, number(1 << 63)),
+        (2, vec![]),
+        (5, words(&[9, 0])),
+        (5, [words(&[1, 0]), vec![0; 32]].concat()),
+        (8, words(&[0, 3])),
+        (8, words(&[7, 64])),
+        (9, vec![0xff; 40]),
+        (9, [words(&[0, 0]), vec![0xf8; 32]].concat()),
+        (10, words(&[0, 70_000])),
+        (12, number(0)),
+        (12, number(0x100)),
+        (13, number(9)),
+        (18, words(&[200, 1])),
+        (25, [words(&[0, 8, 0]), vec![1; 8]].concat()),
+        (25, [words(&[32, 1, 0]), vec![2]].concat()),
+        (32, vec![0xff; 24]),
+        (37, vec![0xff; 40]),
+        (38, vec![0; 40]),
+        (99, vec![]),
+    ];
+    for (request, payload) in wrong {
+        let mut guest = Guest::start(&site.path, 2, 0);
+        let result = guest.try_tell(request, &payload, &[]);
+        assert_ne!(result, Some(0), "message {request} of {} bytes", payload.len());
+    }
+    let guest = Guest::connect(&site.path, 1);
+    let fds = [guest.file.as_fd(); 40];
+    guest.send(5, false, &[0; 8], &fds);
+    drop(guest);
+    let mut guest = Guest::start(&site.path, 2, 0);
+    assert_eq!(guest.carry_out(0, ask(IN, 0, 512)).1, 0);
+}
+
+/// A ring that breaks a rule stops, and the other ring of the same guest does not.
+#[test]
+fn a_broken_ring_stops_alone() {
+    let site = memory();
+    for broken in 0..4 {
+        let mut guest = Guest::start(&site.path, 2, 0);
+        match broken {
+            0 => guest.make_available(0, SIZE),
+            1 => guest.put(Guest::rings(0) + 0x800 + 2, &[0xff, 0x7f]),
+            2 => {
+                guest.describe(Guest::rings(0), 0, 17, 4, 0);
+                guest.make_available(0, 0);
+            }
+            _ => {
+                guest.describe(Guest::rings(0), u64::MAX - 4, 16, 0, 0);
+                guest.make_available(0, 0);
+            }
+        }
+        guest.kick(0);
+        assert_eq!(guest.carry_out(1, ask(IN, 0, 512)).1, 0);
+        guest.offer(0, 1, ask(IN, 0, 512), 512);
+        guest.kick(0);
+        assert_eq!(guest.carry_out(1, ask(IN, 0, 512)).1, 0);
+        assert_eq!(guest.answers(0), [], "it has stopped");
+        assert_eq!(guest.stop_queue(1), 2);
+    }
+}
+
+/// A long request is one I/O after the other for the disk, and one request for the guest.
+#[test]
+fn a_request_of_many_segments_is_carried_out() {
+    let site = site("memory,size=64", "bfq", &Export::new("gold", 0), |_| {});
+    let mut guest = Guest::start(&site.path, 1, 0);
+    let len = (MOST_DATA as u32) / 512 * 512;
+    let data = Vec::from_iter((0..len).map(|at| (at / 512) as u8 ^ at as u8));
+    guest.set_data(0, 0, &data);
+    guest.offer(0, 0, ask(OUT, 3, len), 1024);
+    guest.kick(0);
+    assert_eq!(guest.wait(0), [(0, 1, 0)]);
+    guest.set_data(0, 1, &vec![0; len as usize]);
+    guest.offer(0, 1, ask(IN, 3, len), 1536);
+    guest.kick(0);
+    assert_eq!(guest.wait(0), [(1, len + 1, 0)]);
+    assert!(guest.data(0, 1, len as usize) == data);
+}
+
+#[test]
+fn a_drain_answers_what_was_taken() {
+    let slow = "memory,size=16,irqmode=2,completion_nsec=50000000";
+    let site = site(slow, "none", &Export::new("gold", 0), |_| {});
+    let mut guest = Guest::start(&site.path, 1, 0);
+    for place in 0..4 {
+        guest.offer(0, place, ask(IN, 0, 4096), 4096);
+    }
+    guest.kick(0);
+    let queue = site.server.disks()[0].service().queue().clone();
+    until(|| queue.stats().submitted > 0);
+    let path = site.path.clone();
+    site.server.drain().expect("no thread has failed");
+    assert!(!guest.answers(0).is_empty());
+    assert!(!path.exists(), "the socket is gone");
+}

@@ -1,0 +1,119 @@
+//! The description of the disk, 96 bytes that the guest reads.
+
+use crate::features::virtio;
+
+/// Bytes of the configuration.
+pub const SIZE: usize = 96;
+/// The place of the byte that says whether the disk has a write-back cache, which the guest may write.
+pub const WRITEBACK: usize = 32;
+/// The most data segments of a request that the disk announces: a ring of 128 without a table of its own for each.
+pub const SEGMENTS: u32 = 126;
+/// Bytes of a sector, in which virtio-blk counts.
+pub const SECTOR: u64 = 512;
+
+/// A disk as a guest sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskConfig {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Nothing can be written.
+    pub is_read_only: bool,
+    /// Bytes of a logical block, a power of two from 512 on.
+    pub block: u32,
+    /// The most bytes of a discard; 0 if there is none.
+    pub discard: u64,
+    /// The most bytes of a request that writes zeroes.
+    pub zeroes: u64,
+    /// Its queues.
+    pub queues: u16,
+    /// Its name, of which the guest gets the first 20 bytes.
+    pub name: String,
+}
+
+impl DiskConfig {
+    /// The features that the disk offers.
+    #[must_use]
+    pub fn features(&self) -> u64 {
+        use virtio as f;
+        let always = f::SEG_MAX
+            | f::BLK_SIZE
+            | f::FLUSH
+            | f::TOPOLOGY
+            | f::CONFIG_WCE
+            | f::MQ
+            | f::INDIRECT_DESC
+            | f::EVENT_IDX
+            | f::PROTOCOL_FEATURES
+            | f::VERSION_1;
+        let chosen = [
+            (self.is_read_only, f::RO),
+            (self.discard > 0 && !self.is_read_only, f::DISCARD),
+            (!self.is_read_only, f::WRITE_ZEROES),
+        ];
+        chosen.iter().filter(|(is, _)| *is).fold(always, |all, (_, bit)| all | bit)
+    }
+
+    /// The bytes that the guest reads, while the cache is in the mode `is_writeback`.
+    #[must_use]
+    pub fn bytes(&self, is_writeback: bool) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        let sectors = |bytes: u64| u32::try_from(bytes / SECTOR).unwrap_or(u32::MAX).to_le_bytes();
+        let block = (self.block / SECTOR as u32).to_le_bytes();
+        put(0, &(self.bytes / SECTOR).to_le_bytes());
+        put(12, &SEGMENTS.to_le_bytes());
+        put(20, &self.block.to_le_bytes());
+        // The least and the best size of an I/O, in blocks.
+        put(26, &1_u16.to_le_bytes());
+        put(WRITEBACK, &[is_writeback.into()]);
+        put(34, &self.queues.to_le_bytes());
+        // The most sectors and segments of a discard, and the block to which it is aligned.
+        put(36, &sectors(self.discard));
+        put(40, &1_u32.to_le_bytes());
+        put(44, &block);
+        // Of zeroes; they may give up room.
+        put(48, &sectors(self.zeroes));
+        put(52, &1_u32.to_le_bytes());
+        put(56, &[1]);
+        bytes
+    }
+
+    /// The name as the guest asks for it: 20 bytes, with zeroes behind a shorter one.
+    #[must_use]
+    pub fn id(&self) -> [u8; 20] {
+        let mut id = [0; 20];
+        let len = self.name.len().min(id.len());
+        id[..len].copy_from_slice(&self.name.as_bytes()[..len]);
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> DiskConfig {
+        let (bytes, discard, zeroes) = (1 << 30, 1 << 20, u64::MAX);
+        let name = "a name that is longer than an identifier".to_owned();
+        DiskConfig { bytes, is_read_only: false, block: 4096, discard, zeroes, queues: 2, name }
+    }
+
+    #[test]
+    fn fields_are_where_the_specification_has_them() {
+        let bytes = disk().bytes(true);
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+        assert_eq!(u64::from_le_bytes(bytes[..8].try_into().expect("eight")), 1 << 21);
+        assert_eq!([u32_at(12), u32_at(20), u32_at(36), u32_at(48)], [126, 4096, 2048, u32::MAX]);
+        assert_eq!((bytes[WRITEBACK], bytes[34], bytes[56]), (1, 2, 1));
+        assert_eq!(disk().bytes(false)[WRITEBACK], 0);
+        assert_eq!(&disk().id(), b"a name that is longe");
+    }
+
+    #[test]
+    fn a_disk_that_takes_no_writes_offers_none() {
+        let features = DiskConfig { is_read_only: true, ..disk() }.features();
+        assert_eq!(features & (virtio::DISCARD | virtio::WRITE_ZEROES), 0);
+        assert!(features & virtio::RO != 0 && disk().features() & virtio::RO == 0);
+        assert!(disk().features() & virtio::DISCARD != 0);
+    }
+}

@@ -1,0 +1,361 @@
+//! The bytes of messages: a header of three numbers and a payload, in the byte order of the machine.
+//!
+//! No I/O. A payload may be longer than its message needs: user-mode Linux sends a whole structure for a table with one
+//! region. It is never shorter.
+
+use crate::memory::RegionInfo;
+
+/// Bytes of a header.
+pub const HEADER: usize = 12;
+/// The most bytes of a payload.
+pub const MOST_PAYLOAD: usize = 4096;
+/// The most descriptors with a message.
+pub const MOST_FDS: usize = 32;
+/// The most regions in one table.
+pub const TABLE_REGIONS: usize = 8;
+
+const VERSION: u32 = 1;
+const VERSION_BITS: u32 = 3;
+const REPLY: u32 = 1 << 2;
+const NEED_REPLY: u32 = 1 << 3;
+/// In the number of a queue with a descriptor: there is none.
+const NO_FD: u64 = 1 << 8;
+/// Bytes in front of those of the configuration in its messages.
+const CONFIG_HEAD: usize = 12;
+
+/// The head of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The number of its kind.
+    pub request: u32,
+    /// The sender waits for an answer that says whether the message succeeded.
+    pub needs_reply: bool,
+    /// Bytes of its payload, [`MOST_PAYLOAD`] at most.
+    pub size: usize,
+}
+
+/// The reason why bytes are no message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MessageError {
+    /// Another version of the protocol.
+    #[error("version {0} of the protocol; accepted: 1")]
+    Version(u32),
+    /// An answer where a request is due.
+    #[error("an answer to message {0} that nobody has sent")]
+    Reply(u32),
+    /// A payload that is too long.
+    #[error("message {request} of {size} bytes; accepted: up to {MOST_PAYLOAD}")]
+    Long {
+        /// The number of its kind.
+        request: u32,
+        /// Bytes of its payload.
+        size: u32,
+    },
+    /// A payload that is too short.
+    #[error("message {request} of {size} bytes is too short")]
+    Short {
+        /// The number of its kind.
+        request: u32,
+        /// Bytes of its payload.
+        size: usize,
+    },
+    /// A number out of its range.
+    #[error("message {0} has an impossible number")]
+    Number(u32),
+    /// A kind that this back end does not have.
+    #[error("message {0} is not supported")]
+    Unknown(u32),
+}
+
+impl Header {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// If the version or the length is wrong, or the message is an answer.
+    pub fn parse(bytes: [u8; HEADER]) -> Result<Self, MessageError> {
+        let mut fields = Fields::new(0, &bytes);
+        let (request, flags, size) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        if flags & VERSION_BITS != VERSION {
+            return Err(MessageError::Version(flags & VERSION_BITS));
+        }
+        if flags & REPLY != 0 {
+            return Err(MessageError::Reply(request));
+        }
+        if size as usize > MOST_PAYLOAD {
+            return Err(MessageError::Long { request, size });
+        }
+        Ok(Self { request, needs_reply: flags & NEED_REPLY != 0, size: size as usize })
+    }
+}
+
+/// The places of a ring, by addresses of the front end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RingAddress {
+    /// The table of descriptors.
+    pub desc: u64,
+    /// The ring of the back end.
+    pub used: u64,
+    /// The ring of the driver.
+    pub avail: u64,
+}
+
+/// The shape of the record of requests in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InflightInfo {
+    /// Bytes of its memory.
+    pub size: u64,
+    /// Its place in the file.
+    pub offset: u64,
+    /// Queues in it.
+    pub queues: u16,
+    /// Descriptors of each queue.
+    pub queue_size: u16,
+}
+
+/// A message of the front end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of the protocol")]
+pub enum Message {
+    GetFeatures,
+    SetFeatures(u64),
+    SetOwner,
+    ResetOwner,
+    SetMemTable(Vec<RegionInfo>),
+    SetVringNum { queue: usize, num: u32 },
+    SetVringAddr { queue: usize, address: RingAddress },
+    SetVringBase { queue: usize, base: u32 },
+    GetVringBase { queue: usize },
+    SetVringKick { queue: usize, has_fd: bool },
+    SetVringCall { queue: usize, has_fd: bool },
+    SetVringErr { queue: usize, has_fd: bool },
+    GetProtocolFeatures,
+    SetProtocolFeatures(u64),
+    GetQueueNum,
+    SetVringEnable { queue: usize, enable: bool },
+    SetBackendReqFd,
+    GetConfig { offset: u32, size: u32, flags: u32 },
+    SetConfig { offset: u32, bytes: Vec<u8> },
+    GetInflightFd(InflightInfo),
+    SetInflightFd(InflightInfo),
+    ResetDevice,
+    GetMaxMemSlots,
+    AddMemReg(RegionInfo),
+    RemMemReg(RegionInfo),
+}
+
+impl Message {
+    /// Reads the payload of message number `request`.
+    ///
+    /// # Errors
+    /// If the kind is unknown, the payload is too short, or a number is impossible.
+    pub fn parse(request: u32, payload: &[u8]) -> Result<Self, MessageError> {
+        let mut fields = Fields::new(request, payload);
+        Ok(match request {
+            1 => Self::GetFeatures,
+            2 => Self::SetFeatures(fields.u64()?),
+            3 => Self::SetOwner,
+            4 => Self::ResetOwner,
+            5 => Self::SetMemTable(table(&mut fields)?),
+            8 => Self::SetVringNum { queue: fields.queue()?, num: fields.u32()? },
+            9 => {
+                let (queue, _flags) = (fields.queue()?, fields.u32()?);
+                let (desc, used, avail) = (fields.u64()?, fields.u64()?, fields.u64()?);
+                Self::SetVringAddr { queue, address: RingAddress { desc, used, avail } }
+            }
+            10 => Self::SetVringBase { queue: fields.queue()?, base: fields.u32()? },
+            11 => Self::GetVringBase { queue: fields.queue()? },
+            12..=14 => {
+                let number = fields.u64()?;
+                let (queue, has_fd) = ((number & 0xff) as usize, number & NO_FD == 0);
+                match request {
+                    12 => Self::SetVringKick { queue, has_fd },
+                    13 => Self::SetVringCall { queue, has_fd },
+                    _ => Self::SetVringErr { queue, has_fd },
+                }
+            }
+            15 => Self::GetProtocolFeatures,
+            16 => Self::SetProtocolFeatures(fields.u64()?),
+            17 => Self::GetQueueNum,
+            18 => Self::SetVringEnable { queue: fields.queue()?, enable: fields.u32()? != 0 },
+            21 => Self::SetBackendReqFd,
+            24 => {
+                Self::GetConfig { offset: fields.u32()?, size: fields.u32()?, flags: fields.u32()? }
+            }
+            25 => {
+                let (offset, size, _flags) = (fields.u32()?, fields.u32()?, fields.u32()?);
+                Self::SetConfig { offset, bytes: fields.bytes(size as usize)?.to_vec() }
+            }
+            31 => Self::GetInflightFd(inflight(&mut fields)?),
+            32 => Self::SetInflightFd(inflight(&mut fields)?),
+            34 => Self::ResetDevice,
+            36 => Self::GetMaxMemSlots,
+            37 | 38 => {
+                let _padding = fields.u64()?;
+                let region = region(&mut fields)?;
+                if request == 37 { Self::AddMemReg(region) } else { Self::RemMemReg(region) }
+            }
+            _ => return Err(MessageError::Unknown(request)),
+        })
+    }
+}
+
+fn region(fields: &mut Fields<'_>) -> Result<RegionInfo, MessageError> {
+    let (guest, size, user) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    Ok(RegionInfo { guest, size, user, offset: fields.u64()? })
+}
+
+fn table(fields: &mut Fields<'_>) -> Result<Vec<RegionInfo>, MessageError> {
+    let (count, _padding) = (fields.u32()? as usize, fields.u32()?);
+    if count > TABLE_REGIONS {
+        return Err(MessageError::Number(fields.request));
+    }
+    (0..count).map(|_| region(fields)).collect()
+}
+
+fn inflight(fields: &mut Fields<'_>) -> Result<InflightInfo, MessageError> {
+    let (size, offset) = (fields.u64()?, fields.u64()?);
+    Ok(InflightInfo { size, offset, queues: fields.u16()?, queue_size: fields.u16()? })
+}
+
+/// The numbers of a payload, one after the other.
+struct Fields<'a> {
+    request: u32,
+    bytes: &'a [u8],
+    size: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn new(request: u32, bytes: &'a [u8]) -> Self {
+        Self { request, bytes, size: bytes.len() }
+    }
+
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], MessageError> {
+        let short = MessageError::Short { request: self.request, size: self.size };
+        let (bytes, rest) = self.bytes.split_at_checked(count).ok_or(short)?;
+        self.bytes = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
+        Ok(self.bytes(N)?.try_into().expect("as many bytes as asked for"))
+    }
+
+    fn u16(&mut self) -> Result<u16, MessageError> {
+        Ok(u16::from_ne_bytes(self.array()?))
+    }
+
+    fn u32(&mut self) -> Result<u32, MessageError> {
+        Ok(u32::from_ne_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, MessageError> {
+        Ok(u64::from_ne_bytes(self.array()?))
+    }
+
+    fn queue(&mut self) -> Result<usize, MessageError> {
+        Ok(self.u32()? as usize)
+    }
+}
+
+/// An answer to message number `request`.
+#[must_use]
+pub fn reply(request: u32, payload: &[u8]) -> Vec<u8> {
+    message(request, REPLY, payload)
+}
+
+/// An answer of one number.
+#[must_use]
+pub fn reply_number(request: u32, number: u64) -> Vec<u8> {
+    reply(request, &number.to_ne_bytes())
+}
+
+/// The answer of [`Message::GetVringBase`].
+#[must_use]
+pub fn reply_base(queue: usize, base: u16) -> Vec<u8> {
+    let numbers = [queue as u32, u32::from(base)].map(u32::to_ne_bytes);
+    reply(11, numbers.as_flattened())
+}
+
+/// The answer of [`Message::GetConfig`]; no `bytes` say that it failed.
+#[must_use]
+pub fn reply_config(offset: u32, flags: u32, bytes: &[u8]) -> Vec<u8> {
+    let head = [offset, bytes.len() as u32, flags].map(u32::to_ne_bytes);
+    let mut payload = head.as_flattened().to_vec();
+    payload.extend(bytes);
+    if bytes.is_empty() { reply(24, &[]) } else { reply(24, &payload) }
+}
+
+/// The answer of [`Message::GetInflightFd`].
+#[must_use]
+pub fn reply_inflight(info: InflightInfo) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(24);
+    payload.extend(info.size.to_ne_bytes());
+    payload.extend(info.offset.to_ne_bytes());
+    payload.extend(info.queues.to_ne_bytes());
+    payload.extend(info.queue_size.to_ne_bytes());
+    // The structure of C has four more bytes.
+    payload.extend([0; 4]);
+    reply(31, &payload)
+}
+
+fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
+    let head = [request, VERSION | flags, payload.len() as u32].map(u32::to_ne_bytes);
+    let mut bytes = head.as_flattened().to_vec();
+    bytes.extend(payload);
+    bytes
+}
+
+/// The most bytes of the configuration in one message.
+pub const MOST_CONFIG: usize = MOST_PAYLOAD - CONFIG_HEAD;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn head(request: u32, flags: u32, size: u32) -> [u8; HEADER] {
+        let numbers = [request, flags, size].map(u32::to_ne_bytes);
+        numbers.as_flattened().try_into().expect("three numbers")
+    }
+
+    #[test]
+    fn a_header_is_checked() {
+        let good = Header { request: 5, needs_reply: true, size: 72 };
+        assert_eq!(Header::parse(head(5, 9, 72)), Ok(good));
+        assert_eq!(Header::parse(head(5, 2, 0)), Err(MessageError::Version(2)));
+        assert_eq!(Header::parse(head(5, 5, 0)), Err(MessageError::Reply(5)));
+        let long = MessageError::Long { request: 5, size: 4097 };
+        assert_eq!(Header::parse(head(5, 1, 4097)), Err(long));
+    }
+
+    /// User-mode Linux sends 72 bytes for one region.
+    #[test]
+    fn a_table_may_have_bytes_behind_its_regions() {
+        let mut payload = [1_u32, 0].map(u32::to_ne_bytes).as_flattened().to_vec();
+        payload.extend([1_u64, 2, 3, 4].map(u64::to_ne_bytes).as_flattened());
+        let region = RegionInfo { guest: 1, size: 2, user: 3, offset: 4 };
+        let table = Ok(Message::SetMemTable(vec![region]));
+        assert_eq!(Message::parse(5, &payload), table);
+        payload.resize(72, 0);
+        assert_eq!(Message::parse(5, &payload), table);
+        payload.truncate(39);
+        assert_eq!(Message::parse(5, &payload), Err(MessageError::Short { request: 5, size: 39 }));
+        payload[0] = 9;
+        assert_eq!(Message::parse(5, &payload), Err(MessageError::Number(5)));
+    }
+
+    #[test]
+    fn a_queue_says_whether_it_has_a_descriptor() {
+        let kick = |number: u64| Message::parse(12, &number.to_ne_bytes());
+        assert_eq!(kick(3), Ok(Message::SetVringKick { queue: 3, has_fd: true }));
+        assert_eq!(kick(0x103), Ok(Message::SetVringKick { queue: 3, has_fd: false }));
+    }
+
+    proptest! {
+        /// Any bytes are a message or an error, for every number.
+        #[test]
+        fn no_bytes_are_a_panic(request in 0_u32..50, payload in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Message::parse(request, &payload);
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! [`Session`]: a connection of a front end, and the state that its messages build.
+//!
+//! Front ends differ in the order of their messages, so any order is accepted: a ring begins once it has a place, a size and
+//! a kick, and it is served while it is enabled. The caller serves the rings and knows when a queue has drained.
+
+use crate::config::{DiskConfig, WRITEBACK};
+use crate::features::{protocol, virtio};
+use crate::inflight::Records;
+use crate::memory::{MOST_REGIONS, Memory, MemoryError};
+use crate::message::{self, InflightInfo, MOST_CONFIG, Message, MessageError, RingAddress};
+use crate::ring::{MOST_SIZE, Ring, RingError};
+use crate::socket::Received;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The protocol features that a session offers.
+const PROTOCOL: u64 = protocol::MQ
+    | protocol::REPLY_ACK
+    | protocol::BACKEND_REQ
+    | protocol::CONFIG
+    | protocol::INFLIGHT_SHMFD
+    | protocol::RESET_DEVICE
+    | protocol::CONFIGURE_MEM_SLOTS;
+
+/// The reason why a message was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Its bytes are wrong.
+    #[error("{0}")]
+    Message(#[from] MessageError),
+    /// Its memory is wrong.
+    #[error("{0}")]
+    Memory(#[from] MemoryError),
+    /// Its ring is wrong.
+    #[error("ring {0}: {1}")]
+    Ring(usize, RingError),
+    /// A queue that the disk does not have.
+    #[error("there is no queue {0}; accepted: 0 to {1}")]
+    Queue(usize, usize),
+    /// Features that were not offered.
+    #[error("features {0:#x} were not offered")]
+    Features(u64),
+    /// Another number of descriptors than the message needs.
+    #[error("a message with {got} descriptors that needs {wanted}")]
+    Descriptors {
+        /// The number that came.
+        got: usize,
+        /// The number that it needs.
+        wanted: usize,
+    },
+    /// A number that is impossible for a ring.
+    #[error("{0} is impossible for a ring")]
+    Number(u32),
+    /// A part of the configuration that the guest may not write.
+    #[error("the guest may write byte {WRITEBACK} of the configuration alone, and 0 or 1")]
+    Config,
+    /// The guest has to kick: a ring is not looked at without.
+    #[error("a ring without a descriptor for kicks is not served")]
+    NoKick,
+    /// The memory of requests in flight is refused.
+    #[error("the record of requests in flight: {0}")]
+    Inflight(io::Error),
+}
+
+/// The answer to a message.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The descriptor that goes with it.
+    pub fd: Option<OwnedFd>,
+}
+
+impl From<Vec<u8>> for Answer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, fd: None }
+    }
+}
+
+/// What the caller has to do after a message.
+#[derive(Debug)]
+pub enum Next {
+    /// Send this, if there is something to send, and receive the next message.
+    Go(Option<Answer>),
+    /// Let the requests of this queue finish, then call [`Session::stop`].
+    Drain(usize),
+    /// Let the requests of all queues finish, then call [`Session::reset`].
+    DrainAll,
+}
+
+/// A queue of the disk.
+#[derive(Debug, Default)]
+pub struct Queue {
+    size: u32,
+    address: Option<RingAddress>,
+    base: u16,
+    kick: Option<Arc<OwnedFd>>,
+    call: Option<OwnedFd>,
+    error: Option<OwnedFd>,
+    is_enabled: bool,
+    /// It takes no more requests, and waits for those in flight.
+    is_draining: bool,
+    ring: Option<Ring>,
+}
+
+impl Queue {
+    /// The ring, while a request may be taken from it. One that drains still takes those that a former back end has left
+    /// in flight: their places before its index are known to the record alone.
+    pub fn running(&mut self) -> Option<&mut Ring> {
+        let (is_enabled, is_draining) = (self.is_enabled, self.is_draining);
+        self.ring.as_mut().filter(|it| if is_draining { it.owes() } else { is_enabled })
+    }
+
+    /// The ring, to answer requests that were taken from it.
+    pub fn ring(&mut self) -> Option<&mut Ring> {
+        self.ring.as_mut()
+    }
+
+    /// The descriptor by which the driver tells of requests, while there is a ring.
+    #[must_use]
+    pub fn kick(&self) -> Option<&Arc<OwnedFd>> {
+        self.kick.as_ref().filter(|_| self.ring.is_some())
+    }
+
+    /// Tells the driver of answers. A driver without a descriptor looks for them.
+    pub fn notify(&self) {
+        signal(self.call.as_ref());
+    }
+
+    /// Stops the ring, whose driver has broken a rule, and tells the front end.
+    pub fn break_off(&mut self) {
+        self.ring = None;
+        signal(self.error.as_ref());
+    }
+}
+
+fn signal(event: Option<&OwnedFd>) {
+    if let Some(event) = event {
+        // A counter that is full wakes its reader as well.
+        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+    }
+}
+
+/// A connection of a front end.
+#[derive(Debug)]
+pub struct Session {
+    disk: DiskConfig,
+    features: u64,
+    protocol: u64,
+    memory: Memory,
+    queues: Vec<Queue>,
+    records: Option<Records>,
+    /// The setting of the guest, or that of the disk before.
+    is_writeback: bool,
+    /// Kept open: user-mode Linux gives its device up otherwise.
+    to_front_end: Option<OwnedFd>,
+    /// The message that waits for a drain, and whether it wants an acknowledgement.
+    pending: Option<(u32, bool)>,
+}
+
+impl Session {
+    /// A connection to `disk`, which begins with its cache in the mode `is_writeback`.
+    #[must_use]
+    pub fn new(disk: DiskConfig, is_writeback: bool) -> Self {
+        let mut queues = Vec::new();
+        queues.resize_with(disk.queues.into(), Queue::default);
+        Self {
+            disk,
+            features: 0,
+            protocol: 0,
+            memory: Memory::default(),
+            queues,
+            records: None,
+            is_writeback,
+            to_front_end: None,
+            pending: None,
+        }
+    }
+
+    /// The disk.
+    #[must_use]
+    pub fn disk(&self) -> &DiskConfig {
+        &self.disk
+    }
+
+    /// A queue, with the memory in which its requests are.
+    ///
+    /// # Panics
+    /// If the disk does not have it.
+    pub fn queue(&mut self, queue: usize) -> (&mut Queue, &Memory) {
+        (&mut self.queues[queue], &self.memory)
+    }
+
+    /// The memory of the guest.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The queues.
+    #[must_use]
+    pub fn queues(&self) -> &[Queue] {
+        &self.queues
+    }
+
+    /// Returns whether a write is answered before it is durable. A guest that knows no flush has every write durable.
+    #[must_use]
+    pub fn is_writeback(&self) -> bool {
+        self.is_writeback && self.features & virtio::FLUSH != 0
+    }
+
+    /// Returns whether the guest has agreed on all of `features`.
+    #[must_use]
+    pub fn has(&self, features: u64) -> bool {
+        self.features & features == features
+    }
+
+    /// Carries out a message.
+    ///
+    /// # Errors
+    /// If the message is wrong, with the answer that says so where the front end waits for one. Without such an answer the
+    /// front end cannot know, and the connection has to end.
+    pub fn handle(&mut self, received: Received) -> Result<Next, (SessionError, Option<Answer>)> {
+        let Received { header, payload, fds } = received;
+        let needs_reply = header.needs_reply && self.protocol & protocol::REPLY_ACK != 0;
+        let acknowledge = |result: u64| {
+            needs_reply.then(|| Answer::from(message::reply_number(header.request, result)))
+        };
+        let message = Message::parse(header.request, &payload);
+        match message.map_err(SessionError::from).and_then(|message| self.carry_out(message, fds)) {
+            Ok(Next::Go(None)) => Ok(Next::Go(acknowledge(0))),
+            Ok(next @ Next::Go(Some(_))) => Ok(next),
+            Ok(next) => {
+                self.pending = Some((header.request, needs_reply));
+                Ok(next)
+            }
+            Err(error) => Err((error, acknowledge(1))),
+        }
+    }
+
+    fn carry_out(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<Next, SessionError> {
+        let number = |request, number| Answer::from(message::reply_number(request, number));
+        let answer = match message {
+            Message::GetFeatures => number(1, self.disk.features()),
+            Message::GetProtocolFeatures => number(15, PROTOCOL),
+            Message::GetQueueNum => number(17, self.queues.len() as u64),
+            Message::GetMaxMemSlots => number(36, MOST_REGIONS as u64),
+            Message::GetConfig { offset, size, flags } => self.config(offset, size, flags),
+            Message::GetInflightFd(info) => self.make_records(info)?,
+            Message::GetVringBase { queue } => {
+                self.at(queue)?.is_draining = true;
+                return Ok(Next::Drain(queue));
+            }
+            Message::ResetOwner | Message::ResetDevice => {
+                self.queues.iter_mut().for_each(|queue| queue.is_draining = true);
+                return Ok(Next::DrainAll);
+            }
+            other => {
+                self.set(other, fds)?;
+                return Ok(Next::Go(None));
+            }
+        };
+        Ok(Next::Go(Some(answer)))
+    }
+
+    /// Carries out a message that changes something.
+    fn set(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<(), SessionError> {
+        match message {
+            Message::SetFeatures(features) => {
+                self.features = offered(features, self.disk.features())?;
+                if features & virtio::PROTOCOL_FEATURES == 0 {
+                    self.queues.iter_mut().for_each(|queue| queue.is_enabled = true);
+                }
+            }
+            Message::SetProtocolFeatures(features) => self.protocol = offered(features, PROTOCOL)?,
+            Message::SetMemTable(regions) => {
+                let mut memory = Memory::default();
+                exactly(&fds, regions.len())?;
+                regions.into_iter().zip(&fds).try_for_each(|(it, file)| memory.add(it, file))?;
+                self.memory = memory;
+                self.find_rings()?;
+            }
+            Message::AddMemReg(region) => {
+                exactly(&fds, 1)?;
+                self.memory.add(region, &fds[0])?;
+            }
+            Message::RemMemReg(region) => {
+                self.memory.remove(region)?;
+                self.find_rings()?;
+            }
+            Message::SetVringNum { queue, num } => {
+                let is_possible = num.is_power_of_two() && num <= MOST_SIZE;
+                self.at(queue)?.size = num;
+                is_possible.then_some(()).ok_or(SessionError::Number(num))?;
+            }
+            Message::SetVringBase { queue, base } => {
+                let base = u16::try_from(base).map_err(|_| SessionError::Number(base))?;
+                self.at(queue)?.base = base;
+            }
+            Message::SetVringAddr { queue, address } => {
+                self.at(queue)?.address = Some(address);
+                self.begin(queue)?;
+            }
+            Message::SetVringKick { queue, has_fd } => {
+                let kick = one(fds, has_fd)?.ok_or(SessionError::NoKick)?;
+                self.at(queue)?.kick = Some(Arc::new(kick));
+                self.begin(queue)?;
+            }
+            Message::SetVringCall { queue, has_fd } => self.at(queue)?.call = one(fds, has_fd)?,
+            Message::SetVringErr { queue, has_fd } => self.at(queue)?.error = one(fds, has_fd)?,
+            Message::SetVringEnable { queue, enable } => self.at(queue)?.is_enabled = enable,
+            Message::SetBackendReqFd => self.to_front_end = one(fds, true)?,
+            Message::SetConfig { offset, bytes } => match (offset as usize, &bytes[..]) {
+                (WRITEBACK, [mode @ 0..=1]) => self.is_writeback = *mode == 1,
+                _ => return Err(SessionError::Config),
+            },
+            Message::SetInflightFd(info) => {
+                exactly(&fds, 1)?;
+                let records = Records::open(info, &fds[0]).map_err(SessionError::Inflight)?;
+                self.records = Some(records);
+            }
+            // A connection has one owner.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn at(&mut self, queue: usize) -> Result<&mut Queue, SessionError> {
+        let last = self.queues.len() - 1;
+        self.queues.get_mut(queue).ok_or(SessionError::Queue(queue, last))
+    }
+
+    fn config(&self, offset: u32, size: u32, flags: u32) -> Answer {
+        let all = self.disk.bytes(self.is_writeback);
+        let is_possible = size > 0 && size as usize <= MOST_CONFIG;
+        let mut bytes = Vec::new();
+        if is_possible {
+            // A front end may know more fields than this back end.
+            bytes.extend(all.iter().skip(offset as usize).take(size as usize));
+            bytes.resize(size as usize, 0);
+        }
+        message::reply_config(offset, flags, &bytes).into()
+    }
+
+    fn make_records(&mut self, info: InflightInfo) -> Result<Answer, SessionError> {
+        let InflightInfo { queues, queue_size, .. } = info;
+        if usize::from(queues) > self.queues.len() || u32::from(queue_size) > MOST_SIZE {
+            return Err(SessionError::Queue(queues.into(), self.queues.len()));
+        }
+        let (records, file) =
+            Records::create(queues, queue_size).map_err(SessionError::Inflight)?;
+        let bytes = message::reply_inflight(records.info());
+        self.records = Some(records);
+        Ok(Answer { bytes, fd: Some(file) })
+    }
+
+    /// Begins a ring that has all it needs.
+    fn begin(&mut self, number: usize) -> Result<(), SessionError> {
+        let has_event_idx = self.has(virtio::EVENT_IDX);
+        let queue = &mut self.queues[number];
+        let Some(address) = queue.address.filter(|_| queue.kick.is_some() && queue.size > 0) else {
+            return Ok(());
+        };
+        let ring = match queue.ring.take() {
+            Some(mut ring) => ring.find_again(&self.memory, address).map(|()| ring),
+            None => {
+                let record = self.records.as_ref().and_then(|records| records.of(number));
+                let (size, base) = (queue.size, queue.base);
+                Ring::new(&self.memory, address, size, base, has_event_idx, record)
+            }
+        };
+        queue.is_draining = false;
+        queue.ring = Some(ring.map_err(|error| SessionError::Ring(number, error))?);
+        Ok(())
+    }
+
+    /// Finds the rings anew in memory that has changed. Those whose memory is gone stop.
+    fn find_rings(&mut self) -> Result<(), SessionError> {
+        let running = |at: &usize| self.queues[*at].ring.is_some();
+        let running = Vec::from_iter((0..self.queues.len()).filter(running));
+        running.into_iter().try_for_each(|queue| self.begin(queue))
+    }
+
+    /// Ends a queue whose requests have finished. Returns the answer to the message that asked for it.
+    #[must_use]
+    pub fn stop(&mut self, number: usize) -> Answer {
+        self.pending = None;
+        let queue = &mut self.queues[number];
+        let base = queue.ring.take().map_or(queue.base, |ring| ring.base());
+        (queue.kick, queue.is_draining, queue.base) = (None, false, base);
+        message::reply_base(number, base).into()
+    }
+
+    /// Brings all queues to their state before the first message, once their requests have finished. Returns the answer, if
+    /// the front end waits for one.
+    #[must_use]
+    pub fn reset(&mut self) -> Option<Answer> {
+        self.queues.iter_mut().for_each(|queue| *queue = Queue::default());
+        self.features = 0;
+        let (request, needs_reply) = self.pending.take()?;
+        needs_reply.then(|| message::reply_number(request, 0).into())
+    }
+}
+
+/// The features that were agreed on, all of them offered.
+fn offered(features: u64, offer: u64) -> Result<u64, SessionError> {
+    match features & !offer {
+        0 => Ok(features),
+        unknown => Err(SessionError::Features(unknown)),
+    }
+}
+
+fn exactly(fds: &[OwnedFd], wanted: usize) -> Result<(), SessionError> {
+    let got = fds.len();
+    if got == wanted { Ok(()) } else { Err(SessionError::Descriptors { got, wanted }) }
+}
+
+/// The only descriptor of a message, if it has one.
+fn one(mut fds: Vec<OwnedFd>, has_fd: bool) -> Result<Option<OwnedFd>, SessionError> {
+    exactly(&fds, has_fd.into())?;
+    Ok(fds.pop())
+}
