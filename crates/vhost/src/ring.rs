@@ -328,6 +328,12 @@ impl Ring {
         }
     }
 
+    /// Returns whether there is a request to take.
+    #[must_use]
+    pub fn has_request(&self) -> bool {
+        self.owes() || self.available.load(2, Ordering::Relaxed) != self.next
+    }
+
     /// Asks the driver for a notification of the next request. Returns whether there is one by now, of which no
     /// notification may come.
     #[must_use]
@@ -338,7 +344,7 @@ impl Ring {
             self.used.store(0, 0, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        !self.again.is_empty() || self.available.load(2, Ordering::Relaxed) != self.next
+        self.has_request()
     }
 
     /// Tells the driver that notifications are of no use for now. With indexes for notifications, the one of the last

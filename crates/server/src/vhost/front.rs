@@ -151,6 +151,13 @@ impl Front {
         }
     }
 
+    /// Returns whether a driver has a request.
+    pub(super) fn has_request(&mut self) -> bool {
+        (0..self.in_flight.len()).any(|queue| {
+            self.session.queue(queue).0.running().is_some_and(|ring| ring.has_request())
+        })
+    }
+
     /// Asks all drivers for kicks. Returns whether one of them has a request by now.
     pub(super) fn arm(&mut self) -> bool {
         let mut has_some = false;

@@ -2,9 +2,10 @@
 
 mod spin;
 
+pub(crate) use spin::Spin;
+
 use blkmq::{AlignedBuf, Client, Clock, Nanos, Sleep};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use spin::Spin;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -27,20 +28,30 @@ impl DiskClient {
     }
 }
 
-/// The descriptors that a thread waits for, each with a number, and its experience of waiting.
+/// The descriptors that a thread waits for, each with a number.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     epoll: OwnedFd,
     clock: Clock,
-    spin: Spin,
+    /// The experience of looking at the descriptors before sleeping; `None` for a thread that has something better to look
+    /// at.
+    spin: Option<Spin>,
 }
 
 impl Sleeper {
     /// # Errors
     /// If the system has no descriptor left.
     pub(crate) fn new(clock: Clock) -> io::Result<Self> {
+        Ok(Self { spin: Some(Spin::default()), ..Self::without_looks(clock)? })
+    }
+
+    /// As [`new`](Self::new), for a thread that looks at its clients itself before it waits.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn without_looks(clock: Clock) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll, clock, spin: Spin::default() })
+        Ok(Self { epoll, clock, spin: None })
     }
 
     /// Waits for `what` to become readable, too; its events have this number.
@@ -103,17 +114,20 @@ impl Sleeper {
         events: &mut Vec<epoll::Event>,
     ) -> rustix::io::Result<usize> {
         let wants = !is_exact && left > Nanos::ZERO;
-        let looks = if wants { self.spin.begin(self.clock) } else { None };
-        if let Some(mut looks) = looks {
+        let Self { epoll, clock, spin } = self;
+        let spin = spin.as_mut().filter(|_| wants);
+        if let Some(spin) = spin
+            && let Some(mut looks) = spin.begin(*clock)
+        {
             loop {
                 let now = Timespec { tv_sec: 0, tv_nsec: 0 };
                 let found =
-                    epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&now))?;
+                    epoll::wait(&*epoll, rustix::buffer::spare_capacity(events), Some(&now))?;
                 if found > 0 {
-                    self.spin.found(&looks);
+                    spin.found(&looks);
                     return Ok(found);
                 }
-                if !self.spin.goes_on(&mut looks) {
+                if !spin.goes_on(&mut looks) {
                     break;
                 }
             }

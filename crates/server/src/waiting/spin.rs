@@ -72,6 +72,11 @@ impl Spin {
         goes_on
     }
 
+    /// A look found something that was worth it, however soon it came: nothing would have been gathered by a sleep.
+    pub(crate) fn paid(&mut self) {
+        *self = Self::default();
+    }
+
     /// A look found something.
     pub(crate) fn found(&mut self, looks: &Looks) {
         self.learn(looks.clock.now() - looks.begun);

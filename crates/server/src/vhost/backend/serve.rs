@@ -282,7 +282,7 @@ impl Backend {
     }
 
     /// Flushes the plug and takes completions. Returns whether there were any.
-    fn reap(&mut self) -> bool {
+    pub(super) fn reap(&mut self) -> bool {
         let Self { disk_client, ended, .. } = self;
         disk_client.is_called = false;
         let client = &mut disk_client.client;
