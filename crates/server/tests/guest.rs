@@ -185,7 +185,7 @@ impl Guest {
         self.features = self.ask_number(1) & !without;
         let offered = self.ask_number(15);
         assert!(offered & protocol::REPLY_ACK != 0);
-        self.send(16, false, &numbers(&[offered]), &[]);
+        self.tell(16, &numbers(&[offered]), &[]);
         self.tell(2, &numbers(&[self.features]), &[]);
     }
 

@@ -223,12 +223,15 @@ impl Session {
     /// front end cannot know, and the connection has to end.
     pub fn handle(&mut self, received: Received) -> Result<Next, (SessionError, Option<Answer>)> {
         let Received { header, payload, fds } = received;
+        let message = Message::parse(header.request, &payload);
+        let done =
+            message.map_err(SessionError::from).and_then(|message| self.carry_out(message, fds));
+        // User-mode Linux wants an answer to the very message that agrees on answers.
         let needs_reply = header.needs_reply && self.protocol & protocol::REPLY_ACK != 0;
         let acknowledge = |result: u64| {
             needs_reply.then(|| Answer::from(message::reply_number(header.request, result)))
         };
-        let message = Message::parse(header.request, &payload);
-        match message.map_err(SessionError::from).and_then(|message| self.carry_out(message, fds)) {
+        match done {
             Ok(Next::Go(None)) => Ok(Next::Go(acknowledge(0))),
             Ok(next @ Next::Go(Some(_))) => Ok(next),
             Ok(next) => {
