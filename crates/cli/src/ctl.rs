@@ -9,10 +9,10 @@ mod text;
 mod waits;
 
 use crate::error::Failure;
-use crate::terminal;
 use args::{Asked, KernelForm, Wanted};
 use biolatency::Choice;
 use blkmq_server::control::{Answer, Request, Saved, Stat, Waits, call};
+use blkmq_terminal::screen;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
@@ -95,7 +95,7 @@ fn shown(wanted: &Wanted, answer: &Answer) -> String {
     if wanted.json {
         text::json(answer)
     } else {
-        terminal::shown(&text::of(answer, terminal::width())).into_owned()
+        screen::shown(&text::of(answer, screen::width())).into_owned()
     }
 }
 
@@ -166,6 +166,6 @@ fn tabled<T: Serialize>(wanted: &Wanted, figures: &T, text: fn(&T, usize) -> Str
     if wanted.json {
         text::json(figures)
     } else {
-        terminal::shown(&text(figures, terminal::width())).into_owned()
+        screen::shown(&text(figures, screen::width())).into_owned()
     }
 }

@@ -1,6 +1,5 @@
 //! The devices of the command line: their list, those that simulations can use, and the properties that a run needs.
 
-use crate::error::UsageError;
 #[cfg(target_os = "linux")]
 use crate::plan::PlacedFile;
 use crate::plan::{DeviceChoice, Kept, Time};
@@ -9,6 +8,7 @@ use crate::report::model::DeviceKind;
 use blkmq::core::RealDevice;
 use blkmq::{Device, open_on};
 use blkmq_device::{DeviceError, OccupancyLog, descriptions, registry};
+use blkmq_terminal::UsageError;
 #[cfg(target_os = "linux")]
 use blkmq_uring::UringDevice;
 

@@ -3,11 +3,11 @@
 mod reflow;
 
 use crate::devices;
-use crate::page::Page;
-use crate::report::paper::{Paper, paragraph};
-use crate::terminal;
 use blkmq_engine::attributes;
 use blkmq_sched::registry as schedulers;
+use blkmq_terminal::page::Page;
+use blkmq_terminal::paper::{Paper, paragraph};
+use blkmq_terminal::screen;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ pub fn run(found: &ArgMatches) -> String {
         Some(name) => page(name).expect("clap refuses other names"),
         None => format!("{}\nblkmq doc PAGE prints a page.\n", list()).into(),
     };
-    match (terminal::known_width(), found.get_one::<String>("page")) {
+    match (screen::known_width(), found.get_one::<String>("page")) {
         (Some(width), Some(_)) => reflow::reflow(&text, width),
         (Some(width), None) => {
             let mut out = Paper::new(width);

@@ -2,11 +2,11 @@
 //! started.
 
 use crate::plan::{Choice, Plan, job_file, time};
-use crate::report::paper::{Paper, paragraph, push_command, push_line};
-use crate::report::text_table::{Align, TextTable};
 use blkmq_core::Nanos;
 use blkmq_engine::{AUTO, PolicyChoice};
 use blkmq_sched::Scope;
+use blkmq_terminal::paper::{Paper, paragraph, push_command, push_line};
+use blkmq_terminal::text_table::{Align, TextTable};
 
 /// The plan as text, no line wider than `width` but those of the job file: how much there is to do, the jobs as a job
 /// file, the runs in order, and the notes.

@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::plan::Time;
-use crate::units::{self, KbBase, TimeUnit};
+use blkmq_terminal::units::{self, KbBase, TimeUnit};
 
 /// The words of `bench` and `sim`: no parser panics, and each refusal is one line.
 ///

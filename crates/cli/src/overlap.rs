@@ -2,10 +2,10 @@
 //! verifies at the same time.
 
 use crate::devices;
-use crate::error::UsageError;
 use crate::plan::runs::ThreadSpec;
 use crate::plan::{DeviceChoice, Plan};
 use blkmq_lab::workload::{Direction, Job, Region, verify::Method};
+use blkmq_terminal::UsageError;
 
 /// Checks every job that verifies, on every device and with every number of threads.
 ///

@@ -2,13 +2,10 @@
 
 pub mod args;
 
-use crate::bounded;
 use crate::devices;
-use crate::error::{Failure, UsageError};
-use crate::plan::{SchedulerChoice, Time};
+use crate::error::Failure;
+use crate::plan::Time;
 use crate::report::number::nanos;
-use crate::report::paper::{Paper, push_command, push_line};
-use crate::report::text_table::{Align, TextTable};
 use args::Wanted;
 use blkmq_core::{Histogram, Nanos, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry};
@@ -17,6 +14,11 @@ use blkmq_lab::elevator_log::{
     ElevatorLog, Instance, Log, LogError, Summary, Workload, replay, rerun, summary,
 };
 use blkmq_lab::observe::Observation;
+use blkmq_terminal::SchedulerChoice;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::bounded;
+use blkmq_terminal::paper::{Paper, push_command, push_line};
+use blkmq_terminal::text_table::{Align, TextTable};
 
 /// The longest log that is read; it is held as a whole.
 const MAX_BYTES: u64 = 1 << 30;

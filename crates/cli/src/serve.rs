@@ -20,12 +20,13 @@ mod supervisor;
 pub mod tenants;
 pub mod wanted;
 
-use crate::error::{Failure, UsageError};
-use crate::plan::SchedulerChoice;
+use crate::error::Failure;
 use args::Asked;
 use blkmq::{AUTO, Device, OpenError, PolicyChoice, UringDevice};
 use blkmq_server::control::{GoesOn, Program, Saved};
 use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls};
+use blkmq_terminal::SchedulerChoice;
+use blkmq_terminal::UsageError;
 use http::Http;
 use listenfd::ListenFd;
 use patience::patient;

@@ -26,11 +26,12 @@ const TABLE: &[(&str, &[&str])] = &[
     ("rbd", &["core", "buf", "engine"]),
     ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "remote", "rbd", "runtime"]),
     ("server", &["nbd", "vhost", "blkmq", "trace"]),
+    ("terminal", &["core", "sched", "engine", "runtime"]),
     (
         "cli",
         &[
-            "core", "buf", "sched", "engine", "device", "uring", "runtime", "trace", "lab",
-            "blkmq", "server",
+            "terminal", "core", "buf", "sched", "engine", "device", "uring", "runtime", "trace",
+            "lab", "blkmq", "server",
         ],
     ),
     ("xtask", &[]),

@@ -2,10 +2,10 @@
 
 use super::places::{block_size, to_sectors};
 use super::value::Value;
-use crate::error::UsageError;
-use crate::units;
 use blkmq_core::{Class, IoPrio};
 use blkmq_lab::workload::{CmdPrio, Direction, PerDirection};
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units;
 
 /// One entry of `cmdprio_bssplit`: a length, a percentage, and its own priority, if it has one.
 type Entry = (u32, u8, Option<IoPrio>);

@@ -5,7 +5,7 @@
 
 use super::options::Kind;
 use super::setting::{Origin, Setting};
-use crate::error::UsageError;
+use blkmq_terminal::UsageError;
 
 /// A command line, taken apart.
 #[derive(Debug, Default)]

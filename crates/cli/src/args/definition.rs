@@ -5,8 +5,8 @@
 
 use super::options::{self, Group, Kind, Meaning, Opt};
 use crate::devices;
-use crate::page::Page;
 use crate::plan::Time;
+use blkmq_terminal::page::Page;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, Command};
 

@@ -6,10 +6,10 @@ use super::run_draft::RunDraft;
 use super::section::Section;
 use super::setting::Setting;
 use super::value::Value;
-use crate::error::UsageError;
 use crate::plan::{Plan, Time, Written};
-use crate::units::KbBase;
 use blkmq_lab::workload::Job;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::KbBase;
 
 /// The name of a job that has options but no name.
 const UNNAMED: &str = "blkmq";

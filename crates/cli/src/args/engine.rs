@@ -3,8 +3,8 @@
 //! Which system call fio would use makes no difference here: I/O to files goes through io_uring. Engines that do no
 //! block I/O, or do it over a network or a library, have no meaning and are refused.
 
-use crate::error::UsageError;
-use crate::nearest::nearest;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::nearest::nearest;
 
 /// An engine that has a meaning here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! The engine and the files of a job, as its options name them; [`target`](super::target) makes a device of them.
 
 use super::engine::Engine;
-use crate::error::UsageError;
 use blkmq_lab::workload::{Amount, FileService, Job};
+use blkmq_terminal::UsageError;
 
 /// fio's default `filename_format`.
 const FORMAT: &str = "$jobname.$jobnum.$filenum";

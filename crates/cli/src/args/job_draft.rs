@@ -8,14 +8,14 @@ use super::places::{in_sectors, to_sectors};
 use super::value::Value;
 use super::verify_draft::VerifyDraft;
 use super::zone_draft::ZoneDraft;
-use crate::error::UsageError;
 use crate::plan::Cpus;
-use crate::units::{self, KbBase};
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::{
     BlockSize, Depth, Direction, Flow, Job, Latencies, LatencyTarget, Logs, PerDirection,
     ThinkTime, longest,
 };
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::{self, KbBase};
 
 /// The options of a job that have been read so far. Fields of the job that depend on several options are computed in
 /// [`finish`](Self::finish), so that the order of the options does not matter.

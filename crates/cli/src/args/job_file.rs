@@ -3,8 +3,8 @@
 
 use super::section::Section;
 use super::setting::{Origin, Setting};
-use crate::bounded;
-use crate::error::UsageError;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::bounded;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 

@@ -27,9 +27,9 @@ mod value;
 mod verify_draft;
 mod zone_draft;
 
-use crate::error::UsageError;
 use crate::plan::{Plan, Time};
 use crate::report::as_fio;
+use blkmq_terminal::UsageError;
 pub use definition::definition;
 pub use quote::quote;
 

@@ -2,10 +2,10 @@
 //! `random_distribution`.
 
 use super::value::Value;
-use crate::error::UsageError;
-use crate::units;
 use blkmq_core::SECTOR_SIZE;
 use blkmq_lab::workload::{BlockSize, Distribution, Rw, Zones};
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units;
 
 type Parsed<T> = Result<T, UsageError>;
 
@@ -142,7 +142,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::KbBase;
+    use blkmq_terminal::units::KbBase;
 
     fn value(text: &str) -> Value<'_> {
         Value { text, base: KbBase::Binary }

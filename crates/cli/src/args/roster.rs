@@ -4,8 +4,8 @@
 //! Pure: whether a file exists, and how long it is, is for [`target`](super::target) to find out.
 
 use super::file_draft::FileDraft;
-use crate::error::UsageError;
 use blkmq_lab::workload::{Amount, Direction, File, Files, Job};
+use blkmq_terminal::UsageError;
 use std::collections::BTreeMap;
 
 /// Files begin at multiples of this many bytes. There is a gap before each, so that no request is merged from I/Os to

@@ -3,7 +3,6 @@
 use super::file_draft::FileDraft;
 use super::quote::quote;
 use super::target;
-use crate::error::UsageError;
 use crate::overlap;
 use crate::plan::{
     AccessChoice, Cpus, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
@@ -14,6 +13,7 @@ use crate::report::terse;
 use blkmq_core::Nanos;
 use blkmq_engine::{Access, DeviceDepth, GroupSpec, Modes};
 use blkmq_lab::workload::{Direction, Job};
+use blkmq_terminal::UsageError;
 use std::path::PathBuf;
 
 /// Options that hold for all runs, wherever they are written.

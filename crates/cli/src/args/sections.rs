@@ -4,7 +4,7 @@ use super::command_line::Words;
 use super::job_file;
 use super::section::Section;
 use super::setting::Setting;
-use crate::error::UsageError;
+use blkmq_terminal::UsageError;
 
 /// All sections in the order in which they apply: the command line first, then each file. Options before the first
 /// `--name` are globals of every job.

@@ -1,7 +1,7 @@
 //! One option as it was written, and its place.
 
 use super::options::{self, Opt};
-use crate::error::UsageError;
+use blkmq_terminal::UsageError;
 use std::fmt;
 use std::rc::Rc;
 

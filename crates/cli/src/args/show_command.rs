@@ -2,8 +2,8 @@
 
 use super::quote::quote;
 use super::section::Section;
-use crate::error::UsageError;
 use crate::plan::Time;
+use blkmq_terminal::UsageError;
 
 /// The command line that means `sections`, if they hold `showcmd`.
 ///

@@ -7,10 +7,10 @@
 use super::file_draft::FileDraft;
 use super::roster::{Names, Roster, Wanted, paths, stretches};
 use crate::devices;
-use crate::error::UsageError;
 use crate::plan::{DeviceChoice, Kept, PlacedFile, Time};
 use blkmq_core::SECTOR_SIZE;
 use blkmq_lab::workload::{Amount, Direction, Job};
+use blkmq_terminal::UsageError;
 use std::fs::{FileType, Metadata};
 use std::io::ErrorKind;
 #[cfg(unix)]

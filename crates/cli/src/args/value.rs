@@ -1,10 +1,10 @@
 //! The value of an option while it is parsed. Errors say what is accepted; the caller adds the place.
 
-use crate::error::UsageError;
 use crate::plan::Choice;
-use crate::units::{self, KbBase, TimeUnit};
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Amount, PerDirection};
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::{self, KbBase, TimeUnit};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 

@@ -1,7 +1,7 @@
 //! The options of a job that works in one zone after the other: `zonemode=strided` and its companions.
 
-use crate::error::UsageError;
 use blkmq_lab::workload::Strided;
+use blkmq_terminal::UsageError;
 
 /// `zonemode` and its companions.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,12 +4,12 @@ use super::payload::{BenchPayload, Pool};
 use super::status::Asked;
 use super::tally::Part;
 use super::usage::Usage;
-use crate::interrupt::Stop;
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::{Completion, Io, Refused};
 use blkmq_lab::trace::{ClientTrace, Plugged, Traced, on_cpu};
 use blkmq_lab::workload::{Port, Step, Worker};
 use blkmq_runtime::{Client, Clock};
+use blkmq_terminal::interrupt::Stop;
 use std::cell::Cell;
 
 /// Portions for which one reading of the clock is enough, if none of their I/Os is timed and the thread has not waited.

@@ -24,14 +24,15 @@ mod trouble;
 mod usage;
 mod watch;
 
-use crate::error::{Failure, UsageError};
-use crate::interrupt::Stop;
+use crate::error::Failure;
 use crate::plan::runs::RunSpec;
 use crate::plan::{Plan, Time, time};
 use crate::report::machine::Machine;
 use crate::report::model::{Partial, Report, Run};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::LatencyTarget;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::interrupt::Stop;
 use disks::Disks;
 use outcome::Outcome;
 use outputs::Outputs;

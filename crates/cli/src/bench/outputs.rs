@@ -5,13 +5,13 @@
 
 use super::watch;
 use crate::error::Failure;
-use crate::output::print_results;
 use crate::plan::Plan;
 use crate::plan::runs::RunSpec;
 use crate::report::model::Report;
 use crate::report::{Format, Output, open, open_as, render};
-use crate::terminal::shown;
 use blkmq_lab::observe::Observation;
+use blkmq_terminal::output::print_results;
+use blkmq_terminal::screen::shown;
 use std::borrow::Cow;
 
 /// The places of the report of a plan.
@@ -92,10 +92,11 @@ impl<'a> Outputs<'a> {
         self.show(report, "")?;
         match (&self.plan.report, &self.report) {
             (Some(path), Some(_)) if self.plan.format == Format::Normal => {
-                print_results(&format!("\nThe same with plots: {}\n", path.display()))
+                print_results(&format!("\nThe same with plots: {}\n", path.display()))?;
             }
-            _ => Ok(()),
+            _ => {}
         }
+        Ok(())
     }
 
     /// An error if anything could not be written.

@@ -2,13 +2,13 @@
 //!
 //! The worker fills and checks the buffers.
 
-use crate::error::UsageError;
 use blkmq::{BlockDevice, Device};
 #[cfg(target_os = "linux")]
 use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{Buffer, Payload};
 use blkmq_engine::Config;
 use blkmq_lab::workload::{Buffers, Filler, Job, longest};
+use blkmq_terminal::UsageError;
 
 /// The bytes that a worker's I/Os carry.
 ///

@@ -11,8 +11,6 @@ use super::ties::RunTies;
 use super::usage::Usage;
 use super::watch;
 use crate::error::Failure;
-use crate::interrupt::Stop;
-use crate::output::complain;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::start::{Threads, Ticket, together};
@@ -24,6 +22,8 @@ use blkmq_lab::observe::Observation;
 use blkmq_lab::trace::ClientTrace;
 use blkmq_lab::workload::{Journal, Stream, Window, Worker, longest};
 use blkmq_runtime::Service;
+use blkmq_terminal::interrupt::Stop;
+use blkmq_terminal::output::complain;
 use std::sync::Arc;
 
 /// Runs `spec` to its end, or until the stop of `beside`.
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// As [`setup::check`].
 pub fn run(plan: &Plan, spec: &RunSpec<'_>, beside: Beside<'_>) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
-    let chosen = spec.scheduler.on(&device, &plan.groups);
+    let chosen = spec.scheduler.on(device.default_scheduler(), &plan.groups);
     let spec = &spec.under(plan, &chosen);
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // If no worker checks contents and the device does not store them, runs without payloads measure the queue alone.

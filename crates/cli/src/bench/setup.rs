@@ -3,7 +3,7 @@
 use super::payload::BenchPayload;
 use super::state;
 use crate::devices;
-use crate::error::{Failure, UsageError};
+use crate::error::Failure;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{Nomerges, Plan, PumpChoice, StatsChoice};
 use blkmq::Device;
@@ -13,6 +13,7 @@ use blkmq_core::{GroupId, Limits, Nanos, Owner, SECTOR_SIZE};
 use blkmq_engine::{AUTO, Config, ConfigNote, NoMerges, PolicyChoice, PumpMode, Queue, StatsMode};
 use blkmq_lab::workload::{Direction, Generator, GeneratorError, Job, Stream, Ties, Verifier};
 use blkmq_sched::StatsLevel;
+use blkmq_terminal::UsageError;
 use std::borrow::Cow;
 
 /// The device of a run.
@@ -30,7 +31,7 @@ pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Device, UsageError> {
 /// If a job does not fit the device, or the queue cannot be built.
 pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     let device = device(plan, spec)?;
-    let chosen = spec.scheduler.on(&device, &plan.groups);
+    let chosen = spec.scheduler.on(device.default_scheduler(), &plan.groups);
     let spec = &spec.under(plan, &chosen);
     let notes = device.notes().to_vec();
     for thread in &spec.threads {

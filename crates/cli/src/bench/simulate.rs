@@ -10,13 +10,13 @@ use super::ties::RunTies;
 use super::usage::Usage;
 use super::watch;
 use crate::error::Failure;
-use crate::output::complain;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use blkmq::Device;
 use blkmq_core::{Buffer, Instant};
 use blkmq_engine::Queue;
 use blkmq_lab::simulation::{Done, Program, Reports, Settings, Simulation};
+use blkmq_terminal::output::complain;
 
 /// Runs `spec` to its end, or until the stop of `beside`. All randomness comes from `seed`.
 ///
@@ -29,7 +29,7 @@ pub fn run(
     beside: Beside<'_>,
 ) -> Result<Outcome, Failure> {
     let device = setup::device(plan, spec)?;
-    let chosen = spec.scheduler.on(&device, &plan.groups);
+    let chosen = spec.scheduler.on(device.default_scheduler(), &plan.groups);
     let spec = &spec.under(plan, &chosen);
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // Moving bytes takes no virtual time. Payloads carry bytes only for workers that verify them.

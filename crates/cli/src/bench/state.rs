@@ -1,10 +1,10 @@
 //! Files of the states of verifications: fio's names, in the folder that the command is started in.
 
 use super::tally::Part;
-use crate::error::UsageError;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use blkmq_lab::workload::Verifier;
+use blkmq_terminal::UsageError;
 use std::path::PathBuf;
 
 /// The file of a thread.

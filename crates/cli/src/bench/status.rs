@@ -5,7 +5,6 @@
 
 use super::tally::Part;
 use super::usage::Usage;
-use crate::interrupt::Stop;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::report::model::Run;
@@ -14,6 +13,7 @@ use blkmq_core::{Instant, Nanos};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::Tally;
 use blkmq_runtime::Clock;
+use blkmq_terminal::interrupt::Stop;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;

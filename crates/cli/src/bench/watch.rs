@@ -2,7 +2,7 @@
 
 use super::tally::Part;
 use crate::devices;
-use crate::error::{Failure, UsageError};
+use crate::error::Failure;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{Plan, Time, TracePlan};
 use crate::report::model::Courses;
@@ -13,6 +13,7 @@ use blkmq_lab::elevator_log::ElevatorLog;
 use blkmq_lab::observe::{Depths, Observation};
 use blkmq_lab::trace::Tracer;
 use blkmq_lab::workload::Series;
+use blkmq_terminal::UsageError;
 use std::path::{Path, PathBuf};
 
 /// Bytes kept of an elevator log: some ten million calls.

@@ -4,19 +4,16 @@
 //! command line by it, with one exception: behind `bench` and `sim` the words follow fio's grammar, which
 //! [`args`](crate::args) reads (decision 14).
 
-mod completions;
-mod man;
-mod refusal;
-
 use crate::args::{self, Request, quote};
 use crate::error::Failure;
-use crate::output::{print, print_results, reaches};
-use crate::page::Page;
 use crate::plan::Time;
-use crate::terminal::{shown, width};
 use crate::{bench, doc, dry_run, replay, repro, tour};
 #[cfg(target_os = "linux")]
 use crate::{ctl, serve, top};
+use blkmq_terminal::output::{print, print_results, reaches};
+use blkmq_terminal::page::Page;
+use blkmq_terminal::screen::{shown, width};
+use blkmq_terminal::{completions, man, refusal};
 use clap::{ArgMatches, Command};
 
 /// The name of the program, whatever its file is called.
@@ -53,13 +50,26 @@ const FIXED: &[Fixed] = &[
     Fixed { definition: top::args::definition, run: top },
     Fixed { definition: replay::args::definition, run: replay },
     Fixed { definition: repro::args::definition, run: repro },
-    Fixed { definition: doc::definition, run: |found, _| print(&shown(&doc::run(found))) },
+    Fixed { definition: doc::definition, run: |found, _| Ok(print(&shown(&doc::run(found)))?) },
     Fixed {
-        definition: completions::definition,
-        run: |found, _| print(&completions::script(found, definition())),
+        definition: || completions::definition(COMPLETIONS),
+        run: |found, _| Ok(print(&completions::script(found, definition()))?),
     },
-    Fixed { definition: man::definition, run: |found, _| print(&man::run(found, definition())?) },
+    Fixed {
+        definition: || man::definition("blkmq.1, blkmq-bench.1", MAN),
+        run: |found, _| Ok(print(&man::run(found, definition())?)?),
+    },
 ];
+
+/// The examples of `completions`.
+const COMPLETIONS: &[&str] = &[
+    "blkmq completions bash > ~/.local/share/bash-completion/completions/blkmq",
+    "blkmq completions zsh > ~/.zfunc/_blkmq",
+    "blkmq completions fish > ~/.config/fish/completions/blkmq.fish",
+];
+
+/// The examples of `man`.
+const MAN: &[&str] = &["blkmq man | man -l -", "blkmq man --dir=/usr/local/share/man/man1"];
 
 /// All commands, with everything that is known about their options.
 fn definition() -> Command {
@@ -86,12 +96,12 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 fn runs(words: &[String], time: Time) -> Result<(), Failure> {
     match args::parse(words, time)? {
         Request::Help => fixed(&["help", time.command()].map(String::from)),
-        Request::Command(text) => print(&text),
+        Request::Command(text) => Ok(print(&text)?),
         Request::Plan(mut plan) => {
             plan.bound();
             plan.add_page();
             if plan.dry_run {
-                print(&shown(&dry_run::render(&plan, width())))
+                Ok(print(&shown(&dry_run::render(&plan, width())))?)
             } else if plan.default_matrix {
                 tour::run(&plan)
             } else {
@@ -106,7 +116,7 @@ fn fixed(words: &[String]) -> Result<(), Failure> {
     let program = [PROGRAM].into_iter().chain(words.iter().map(String::as_str));
     let found = match definition().try_get_matches_from(program) {
         Ok(found) => found,
-        Err(e) if !e.use_stderr() => return print(&e.render().to_string()),
+        Err(e) if !e.use_stderr() => return Ok(print(&e.render().to_string())?),
         Err(e) => return Err(refusal::of(&e, definition(), words).into()),
     };
     let (name, found) = found.subcommand().expect("clap refuses a line without a command");
@@ -124,12 +134,12 @@ fn replay(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
 
 #[cfg(target_os = "linux")]
 fn serve(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
-    serve::run(serve::args::Asked::of(found)?, print)
+    serve::run(serve::args::Asked::of(found)?, |text| Ok(print(text)?))
 }
 
 #[cfg(target_os = "linux")]
 fn ctl(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
-    ctl::run(&ctl::args::Wanted::of(found), reaches)
+    ctl::run(&ctl::args::Wanted::of(found), |text| Ok(reaches(text)?))
 }
 
 #[cfg(target_os = "linux")]

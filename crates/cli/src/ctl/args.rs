@@ -1,9 +1,9 @@
 //! The page of `blkmq ctl`, its commands and options, and their meaning.
 
 use super::biolatency::Choice;
-use crate::page::Page;
 use crate::serve::wanted::default_control;
 use blkmq_server::control::{ExportSettings, Request};
+use blkmq_terminal::page::Page;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 use super::args::Recording;
 use super::text;
 use crate::error::Failure;
-use crate::interrupt::Stop;
-use crate::output::complain;
 use blkmq_server::control::{Ended, RecordError, Request, Why, record};
+use blkmq_terminal::interrupt::Stop;
+use blkmq_terminal::output::complain;
 use blkmq_trace::record::Record;
 use serde::Serialize;
 use std::fs::File;

@@ -14,8 +14,8 @@
 //! | oldest | the age of the oldest of them in milliseconds |
 
 use super::text::table;
-use crate::report::paper::{Paper, push_line};
 use blkmq_server::control::{DeviceStat, ExportStat, Figures, FloorStat, Stat};
+use blkmq_terminal::paper::{Paper, push_line};
 use serde::Serialize;
 
 /// The rates of an interval.

@@ -1,7 +1,7 @@
 //! Answers as text.
 
-use crate::report::text_table::{Align, TextTable};
 use blkmq_server::control::Answer;
+use blkmq_terminal::text_table::{Align, TextTable};
 use serde::Serialize;
 
 /// For scripts: one line.

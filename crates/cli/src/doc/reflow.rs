@@ -1,7 +1,7 @@
 //! Pages in Markdown, laid out for a terminal: paragraphs and items of lists are broken where the terminal needs it, and
 //! rows of a table that is too wide become items. Marks such as backticks stay. Reads no page.
 
-use crate::report::paper::{Paper, paragraph, push_line};
+use blkmq_terminal::paper::{Paper, paragraph, push_line};
 use unicode_width::UnicodeWidthStr;
 
 /// A part of a page.

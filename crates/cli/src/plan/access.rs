@@ -1,8 +1,8 @@
 //! The ways to share an elevator that are compared: an access and its modes.
 
-use super::spec::{self, Spec};
-use crate::error::UsageError;
 use blkmq_engine::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes};
+use blkmq_terminal::UsageError;
+use blkmq_terminal::spec::{self, Spec};
 
 /// A way to share an elevator.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! The choices besides jobs, devices and schedulers, each with the words that select it.
 
-use crate::error::UsageError;
 use crate::report::Format;
 use blkmq_lab::workload::DedupeMode;
+use blkmq_terminal::UsageError;
 use std::fmt;
 use std::mem::discriminant;
 

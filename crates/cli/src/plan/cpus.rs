@@ -1,7 +1,7 @@
 //! The CPUs that the threads of a job are bound to: fio's `cpus_allowed`.
 
-use crate::error::UsageError;
-use crate::units::{self, KbBase};
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::{self, KbBase};
 
 /// The most CPUs of a machine, as Linux's sets of them have it.
 const MOST: u64 = 1024;

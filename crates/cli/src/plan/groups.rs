@@ -1,10 +1,9 @@
 //! Groups as the command line describes them: `--group NAME[:KEY=VALUE,...]`, and fio's `cgroup` of a job.
 
-use crate::error::UsageError;
-use crate::limits;
-use crate::units::{self, KbBase, TimeUnit};
 use blkmq_engine::{GroupSpec, GroupTree, IoMax, Promise, weight_of_io_weight};
 use blkmq_lab::workload::Job;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::limits;
 
 /// The keys that a group accepts.
 const KEYS: &str = "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, riops, wiops, bps, iops=N or max, \
@@ -26,7 +25,7 @@ pub fn parse(text: &str) -> Result<GroupSpec, UsageError> {
         let (key, value) = pair.split_once('=').ok_or_else(|| unknown(pair))?;
         match key {
             word if Promise::WORDS.contains(&word) => {
-                group.promise = promised(group.promise, key, value)?;
+                group.promise = limits::promised(group.promise, key, value)?;
             }
             "weight" => group.weight = number(pair, value)?,
             "io.weight" => {
@@ -42,19 +41,6 @@ pub fn parse(text: &str) -> Result<GroupSpec, UsageError> {
         }
     }
     Ok(group)
-}
-
-/// `promise` with this word of its vocabulary set to a value with a unit.
-///
-/// # Errors
-/// If the value is not possible.
-pub fn promised(promise: Promise, word: &str, value: &str) -> Result<Promise, UsageError> {
-    let number = if Promise::is_time(word) {
-        units::time(value, TimeUnit::Micros)?.0.div_ceil(1_000)
-    } else {
-        units::bytes(value, KbBase::Binary)?
-    };
-    promise.set(&format!("{word}={number}")).map_err(|e| UsageError::new(e.to_string()))
 }
 
 fn unknown(pair: &str) -> UsageError {

@@ -14,8 +14,6 @@ mod naming;
 mod page;
 mod print;
 pub mod runs;
-pub mod scheduler;
-pub mod spec;
 mod time;
 
 use crate::report::Format;
@@ -23,11 +21,11 @@ pub use access::AccessChoice;
 use blkmq_core::Nanos;
 use blkmq_engine::{DeviceDepth, GroupTree};
 use blkmq_lab::workload::Job;
+pub use blkmq_terminal::SchedulerChoice;
 pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
 pub use cpus::Cpus;
 pub use kept::Kept;
 pub use print::{job_file, time};
-pub use scheduler::SchedulerChoice;
 use std::path::PathBuf;
 pub use time::Time;
 

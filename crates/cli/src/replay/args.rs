@@ -1,10 +1,10 @@
 //! The command `blkmq replay`: its page, its options, and their meaning.
 
-use crate::error::UsageError;
-use crate::page::Page;
-use crate::plan::SchedulerChoice;
 use blkmq_engine::{AUTO, PolicyChoice};
 use blkmq_sched::registry;
+use blkmq_terminal::SchedulerChoice;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::page::Page;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgMatches, Command};
 

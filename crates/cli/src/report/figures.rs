@@ -6,8 +6,8 @@ use super::model::{Report, Run};
 use super::number::{bandwidth, bytes, count, nanos, percent};
 use super::percentile::Percentile;
 use super::ratio::ratio;
-use super::text_table::Align;
 use blkmq_lab::workload::Direction;
+use blkmq_terminal::text_table::Align;
 
 /// One column.
 pub struct Column {

@@ -4,7 +4,7 @@ use super::group::Groups;
 use super::model::Run;
 use super::number::{bandwidth, count, nanos, percent};
 use super::ratio::ratio;
-use super::text_table::Align;
+use blkmq_terminal::text_table::Align;
 
 /// A name, its meaning, and whether the column holds words or figures.
 pub type Heading = (&'static str, &'static str, Align);

@@ -15,9 +15,9 @@ use super::number::{bytes, counted, date, nanos};
 use super::svg::look::Looks;
 use super::svg::{self, Swatch};
 use super::table::{limits, virtual_time};
-use super::text_table::Align;
 use super::warnings::warnings;
 use blkmq_lab::workload::Direction;
+use blkmq_terminal::text_table::Align;
 use std::borrow::Cow;
 
 /// Nothing may be loaded, from anywhere; styles are the page's own.

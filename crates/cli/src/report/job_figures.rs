@@ -7,7 +7,7 @@ use super::label::Varying;
 use super::model::{Report, Run};
 use super::number::{bandwidth, count, nanos};
 use super::percentile::Percentile;
-use super::text_table::Align;
+use blkmq_terminal::text_table::Align;
 
 /// The most jobs that a table has.
 pub const MOST: usize = 12;

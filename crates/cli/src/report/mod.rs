@@ -24,7 +24,6 @@ pub mod label;
 pub mod markup;
 pub mod number;
 mod output;
-pub mod paper;
 pub mod percentile;
 mod ratio;
 mod run_status;
@@ -33,14 +32,13 @@ pub(crate) mod sample;
 pub mod svg;
 pub mod table;
 pub mod terse;
-pub mod text_table;
 mod waits;
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::terminal;
+use blkmq_terminal::screen;
 use model::Report;
 pub use output::{Output, OutputError, open, open_as};
 
@@ -121,7 +119,7 @@ pub fn as_fio(version: &str) -> String {
 #[must_use]
 pub fn render(report: &Report, format: Format) -> String {
     match format {
-        Format::Normal => table::render(report, terminal::width()),
+        Format::Normal => table::render(report, screen::width()),
         Format::Json => json::render(report, json::Detail::Plain),
         Format::JsonPlus => json::render(report, json::Detail::Bins),
         Format::Csv => csv::render(report),

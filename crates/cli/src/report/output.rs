@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::model::Report;
 use super::{Format, render};
-use crate::output::quietly;
+use blkmq_terminal::output::quietly;
 
 /// A place for a report, ready to be written to.
 #[derive(Debug)]

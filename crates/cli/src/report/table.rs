@@ -10,14 +10,14 @@ use super::job_figures;
 use super::label::{Varying, scheduler};
 use super::model::{Counters, Device, OpTimes, Report, Run, STAGES, Shared};
 use super::number::{TimeUnit, bandwidth, bytes, count, counted, nanos, percent};
-use super::paper::{Paper, paragraph, push_line};
 use super::percentile::Percentile;
 use super::ratio::ratio;
 use super::run_status;
-use super::text_table::TextTable;
 use super::waits;
 use super::warnings::{limits_of, warnings};
 use blkmq_lab::workload::Latencies;
+use blkmq_terminal::paper::{Paper, paragraph, push_line};
+use blkmq_terminal::text_table::TextTable;
 
 /// The report as lines of text, no line wider than `width`.
 #[must_use]

@@ -4,7 +4,7 @@
 use super::group::{Groups, Waited};
 use super::number::{nanos, percent};
 use super::ratio::ratio;
-use super::text_table::Align;
+use blkmq_terminal::text_table::Align;
 use std::cmp::Reverse;
 
 /// The most groups with a column of their own.

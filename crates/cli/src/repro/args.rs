@@ -1,11 +1,11 @@
 //! The command `blkmq repro`: its page, its options, and their meaning.
 
 use super::name::Name;
-use crate::error::UsageError;
-use crate::page::Page;
 use crate::report::Format;
-use crate::units::{self, KbBase, TimeUnit};
 use blkmq_core::Nanos;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::page::Page;
+use blkmq_terminal::units::{self, KbBase, TimeUnit};
 use clap::builder::{EnumValueParser, PossibleValuesParser, TypedValueParser, ValueHint};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueEnum};
 use std::path::PathBuf;

@@ -23,11 +23,11 @@ mod table;
 mod text;
 
 use crate::error::Failure;
-use crate::interrupt::Stop;
 use crate::report::model::Partial;
 use crate::report::{self, Format};
-use crate::terminal;
 use args::Wanted;
+use blkmq_terminal::interrupt::Stop;
+use blkmq_terminal::screen;
 use model::Repro;
 
 /// Measures the claims of `wanted`, and writes the page if one is asked for. Returns the text to print, and the verdict:
@@ -65,7 +65,7 @@ pub fn render(repro: &Repro, format: Format) -> String {
         Format::Json => json::render(repro),
         Format::Html => html::render(repro),
         Format::Normal | Format::JsonPlus | Format::Csv | Format::Terse(_) => {
-            text::render(repro, terminal::width())
+            text::render(repro, screen::width())
         }
     }
 }

@@ -12,7 +12,6 @@ use super::name::Name;
 use crate::args;
 use crate::bench::{self, progress::Progress};
 use crate::error::Failure;
-use crate::interrupt::Stop;
 use crate::plan::{Plan, Time};
 use crate::report::machine::Machine;
 use crate::report::model::{Partial, Run};
@@ -20,6 +19,7 @@ use blkmq_core::{Instant, Nanos};
 use blkmq_engine::KickMode;
 use blkmq_engine::calls;
 use blkmq_lab::observe::{Inversions, Observation};
+use blkmq_terminal::interrupt::Stop;
 
 /// The slots of every observed elevator, and to spare.
 const REQUESTS: usize = 1 << 16;

@@ -4,7 +4,7 @@ use super::findings::is_base;
 use super::model::Experiment;
 use super::published::Source;
 use crate::report::number::nanos;
-use crate::report::text_table::Align;
+use blkmq_terminal::text_table::Align;
 
 /// A heading: its name, its meaning, and whether the column holds words or figures.
 pub type Column = (&'static str, &'static str, Align);

@@ -7,8 +7,8 @@ use super::published::{Published, Source, published};
 use super::table::{self, Table};
 use crate::report::machine::Machine;
 use crate::report::number::{bytes, counted};
-use crate::report::paper::{Paper, paragraph, push_line};
-use crate::report::text_table::{Align, TextTable};
+use blkmq_terminal::paper::{Paper, paragraph, push_line};
+use blkmq_terminal::text_table::{Align, TextTable};
 
 /// The results as lines of text, no line wider than `width`.
 pub fn render(repro: &Repro, width: usize) -> String {

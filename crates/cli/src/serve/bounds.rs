@@ -1,8 +1,8 @@
 //! The bounds of the server as a configuration file has them.
 
-use crate::error::UsageError;
-use crate::units::{self, KbBase, TimeUnit};
 use blkmq_server::Bounds;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::{self, KbBase, TimeUnit};
 
 /// The settings, in the order of [`Bounds`].
 pub const KEYS: [&str; 13] = [

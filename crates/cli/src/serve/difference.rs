@@ -2,12 +2,12 @@
 
 use super::config::{self, Edit, Place};
 use super::wanted::Wanted;
-use crate::plan::SchedulerChoice;
 use blkmq_engine::attributes::Permission;
 use blkmq_engine::{IoMax, Plan, PolicyChoice};
 use blkmq_sched::Options;
 use blkmq_server::control::{Answer, Request};
 use blkmq_server::{Disk, Handle};
+use blkmq_terminal::SchedulerChoice;
 
 /// A setting that is in force otherwise than in a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,12 +1,11 @@
 //! The settings of an export, one at a time, and exports as the command line has them: `NAME[,KEY=VALUE]...`.
 
-use crate::error::UsageError;
-use crate::limits;
-use crate::plan::groups;
-use crate::units::{self, KbBase};
 use blkmq_core::Class;
 use blkmq_engine::{IoMax, MAX_GROUPS, Promise};
 use blkmq_server::{Cache, Export, Region};
+use blkmq_terminal::UsageError;
+use blkmq_terminal::limits;
+use blkmq_terminal::units::{self, KbBase};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +76,7 @@ impl Draft {
                 limits::set(export.max, word, text).map(|max| export.max = max)
             }
             promised if Promise::WORDS.contains(&promised) => {
-                groups::promised(export.promise, key, text).map(|promise| export.promise = promise)
+                limits::promised(export.promise, key, text).map(|promise| export.promise = promise)
             }
             "class" => one_of(text, &CLASSES).map(|class| export.class = class),
             "cache" => one_of(text, &CACHES).map(|cache| export.cache = cache),

@@ -1,7 +1,7 @@
 //! The settings of HTTP: where it listens, and the names that users have for it.
 
-use crate::error::UsageError;
 use blkmq_server::Address;
+use blkmq_terminal::UsageError;
 
 /// The port, if none is named: the one behind NBD's.
 const PORT: u16 = 10810;

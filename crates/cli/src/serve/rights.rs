@@ -1,7 +1,7 @@
 //! The rights of the server's sockets in the file system: their mode, owner and group.
 
-use crate::error::UsageError;
 use blkmq_server::Rights;
+use blkmq_terminal::UsageError;
 use nix::unistd::{Group, User};
 
 /// The settings, on the command line and in a file.

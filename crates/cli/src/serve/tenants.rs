@@ -1,8 +1,8 @@
 //! The exports of a configuration as groups of a run, so that what they are promised is tried before it is served.
 
 use super::config;
-use crate::error::UsageError;
 use blkmq_engine::GroupSpec;
+use blkmq_terminal::UsageError;
 
 /// The groups of `FILE`, or `FILE:DEVICE` where a file has several devices: an export each, with its weight, its limits
 /// and what it is promised.

@@ -2,12 +2,12 @@
 
 use super::http::Http;
 use super::log::LogFormat;
-use crate::error::UsageError;
-use crate::plan::SchedulerChoice;
-use crate::units::{self, KbBase};
 use blkmq_core::Nanos;
 use blkmq_engine::{DeviceDepth, DeviceDepthError};
 use blkmq_server::{Address, Bounds, Counting, Export, Rights};
+use blkmq_terminal::SchedulerChoice;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::{self, KbBase};
 use std::path::{Path, PathBuf};
 use tracing_subscriber::filter::LevelFilter;
 

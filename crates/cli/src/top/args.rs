@@ -2,8 +2,8 @@
 
 use super::columns::COLUMNS;
 use super::view::View;
-use crate::page::Page;
 use crate::serve::wanted::default_control;
+use blkmq_terminal::page::Page;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 use std::time::Duration;

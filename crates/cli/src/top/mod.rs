@@ -18,11 +18,11 @@ mod screen;
 mod view;
 
 use crate::error::Failure;
-use crate::output::reaches;
-use crate::terminal;
 use args::Wanted;
 use blkmq_runtime::Clock;
 use blkmq_server::control::{Answer, Request, Stat, call};
+use blkmq_terminal::OutputError;
+use blkmq_terminal::output::reaches;
 use rates::Row;
 use screen::{Line, Screen, Wish};
 use serde_json::json;
@@ -46,7 +46,7 @@ pub fn run(wanted: &Wanted) -> Result<(), Failure> {
     }
     // Before the screen is taken, so that an error is seen.
     let before = counts(wanted)?;
-    let screen = Screen::take().map_err(Failure::Output)?;
+    let screen = Screen::take().map_err(OutputError)?;
     Top { wanted, screen, before, rows: Vec::new(), state: State::new(wanted) }.run()
 }
 
@@ -61,7 +61,8 @@ fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
 
 /// A table, or a line of JSON, for each interval.
 fn batch(wanted: &Wanted) -> Result<(), Failure> {
-    let width = if io::stdout().is_terminal() { Some(terminal::width()) } else { None };
+    let width =
+        if io::stdout().is_terminal() { Some(blkmq_terminal::screen::width()) } else { None };
     let mut before = counts(wanted)?;
     let mut done = 0;
     while wanted.count.is_none_or(|count| done < count) {
@@ -77,7 +78,7 @@ fn batch(wanted: &Wanted) -> Result<(), Failure> {
             let gap = if done > 0 { "\n" } else { "" };
             format!("{gap}{head}\n{}\n", lines.join("\n"))
         };
-        if !reaches(&terminal::shown(&text))? {
+        if !reaches(&blkmq_terminal::screen::shown(&text))? {
             break;
         }
         before = now;
@@ -129,7 +130,7 @@ impl Top<'_> {
                 continue;
             }
             let patience = if self.state.paused { Duration::MAX } else { left };
-            match self.screen.wish(patience).map_err(Failure::Output)? {
+            match self.screen.wish(patience).map_err(OutputError)? {
                 None => {}
                 Some(Wish::Quit) => return Ok(()),
                 Some(wish) => {
@@ -186,7 +187,7 @@ impl Top<'_> {
         }
         let keys = "q quit  space pause  <> sort  r reverse  arrows move  +- interval";
         lines.push(Line::Plain(keys.to_owned()));
-        self.screen.draw(&lines).map_err(Failure::Output)
+        Ok(self.screen.draw(&lines).map_err(OutputError)?)
     }
 
     fn title(&self) -> String {

@@ -9,13 +9,13 @@ mod text;
 use crate::args::{self, Request};
 use crate::bench;
 use crate::error::Failure;
-use crate::interrupt::Stop;
-use crate::output::print_results;
 use crate::plan::{Plan, Time};
 use crate::report::model::{Partial, Report};
-use crate::report::paper::{Paper, paragraph};
 use crate::report::table;
-use crate::terminal::{shown, width};
+use blkmq_terminal::interrupt::Stop;
+use blkmq_terminal::output::print_results;
+use blkmq_terminal::paper::{Paper, paragraph};
+use blkmq_terminal::screen::{shown, width};
 use scene::{SCENES, Scene};
 use text::Detail;
 
@@ -66,7 +66,7 @@ fn print_with(write: impl FnOnce(&mut Paper)) -> Result<(), Failure> {
     let mut paper = Paper::new(width());
     paper.push('\n');
     write(&mut paper);
-    print_results(&shown(&paper.finish()))
+    Ok(print_results(&shown(&paper.finish()))?)
 }
 
 #[cfg(test)]

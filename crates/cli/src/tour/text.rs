@@ -5,9 +5,9 @@ use crate::report::job::{Direction, JobResult, Latency};
 use crate::report::label::scheduler;
 use crate::report::model::{Report, Run};
 use crate::report::number::{bandwidth, count, nanos, percent};
-use crate::report::paper::{Paper, paragraph, push_command, push_line};
 use crate::report::percentile::Percentile;
-use crate::report::text_table::{Align, TextTable};
+use blkmq_terminal::paper::{Paper, paragraph, push_command, push_line};
+use blkmq_terminal::text_table::{Align, TextTable};
 
 /// How much is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 use super::Opt;
 use super::pattern::job;
 use super::verify::bytes_of;
-use crate::error::UsageError;
 use blkmq_lab::workload::verify::Pattern;
+use blkmq_terminal::UsageError;
 
 /// The table.
 pub const OPTIONS: &[Opt] = &[

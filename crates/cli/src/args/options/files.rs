@@ -3,7 +3,7 @@
 use super::super::engine::Engine;
 use super::super::file_draft;
 use super::{Group, Kind, Meaning, Opt};
-use crate::error::UsageError;
+use blkmq_terminal::UsageError;
 
 const fn described(
     name: &'static str,
@@ -90,7 +90,8 @@ pub const OPTIONS: &[Opt] = &[
         if v.text.contains('-') {
             return Err(UsageError::new("a range of sizes is not built; accepted: one size"));
         }
-        d.files.filesize = Some(crate::units::bytes(v.text, v.base)?).filter(|bytes| *bytes > 0);
+        d.files.filesize =
+            Some(blkmq_terminal::units::bytes(v.text, v.base)?).filter(|bytes| *bytes > 0);
         Ok(())
     }),
     job(

@@ -3,10 +3,10 @@
 use super::super::cmdprio_draft;
 use super::super::job_draft::{percentiles, rates};
 use super::{Group, Opt};
-use crate::error::UsageError;
 use crate::plan::Cpus;
-use crate::units::TimeUnit;
 use blkmq_lab::workload::Unified;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::TimeUnit;
 
 const fn job(
     name: &'static str,
@@ -170,7 +170,7 @@ pub const OPTIONS: &[Opt] = &[
         "0-100[,0-100]",
         "reads and writes with the priority of cmdprio_class and cmdprio, in percent (default 0)",
         |d, v| {
-            d.cmdprio.percentage = v.directions(|v| crate::units::percent(v.text))?;
+            d.cmdprio.percentage = v.directions(|v| blkmq_terminal::units::percent(v.text))?;
             Ok(())
         },
     ),
@@ -223,7 +223,7 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
     job("latency_percentile", "PERCENT", "I/Os that must keep the target (default 100)", |d, v| {
-        d.latency.percentile = crate::units::decimal(v.text, "above 0 and up to 100")?;
+        d.latency.percentile = blkmq_terminal::units::decimal(v.text, "above 0 and up to 100")?;
         Ok(())
     }),
     job(

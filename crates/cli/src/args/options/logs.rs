@@ -1,9 +1,9 @@
 //! fio's options for logs of completed I/Os.
 
 use super::{Group, Kind, Opt};
-use crate::error::UsageError;
 use blkmq_core::Nanos;
 use blkmq_lab::workload::Logs;
+use blkmq_terminal::UsageError;
 
 const fn job(
     name: &'static str,

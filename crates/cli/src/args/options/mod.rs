@@ -20,8 +20,8 @@ mod verify;
 use super::job_draft::JobDraft;
 use super::run_draft::RunDraft;
 use super::value::Value;
-use crate::error::UsageError;
-use crate::nearest::nearest;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::nearest::nearest;
 #[cfg(test)]
 pub use defaults::all as defaults;
 pub use defaults::is_default;

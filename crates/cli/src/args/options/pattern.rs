@@ -3,9 +3,9 @@
 use super::super::job_draft::{block_size, split};
 use super::super::places::{distribution, pattern, range};
 use super::{Group, Opt};
-use crate::error::UsageError;
-use crate::units;
 use blkmq_lab::workload::{BlockSize, Direction};
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units;
 
 pub(super) const fn job(
     name: &'static str,

@@ -3,13 +3,13 @@
 
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
-use crate::error::UsageError;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
 use crate::report::Format;
 use crate::report::terse::Version;
-use crate::units::TimeUnit;
 use blkmq_core::Nanos;
 use blkmq_engine::GroupSpec;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::TimeUnit;
 use std::path::PathBuf;
 
 const fn compare(

@@ -3,12 +3,12 @@
 use super::super::job_draft::rates;
 use super::super::value::Value;
 use super::{Group, Opt};
-use crate::error::UsageError;
 use crate::plan::Cpus;
 use crate::plan::cpus::nodes;
-use crate::units::{self, TimeUnit};
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Direction, ExitWhat, OnError};
+use blkmq_terminal::UsageError;
+use blkmq_terminal::units::{self, TimeUnit};
 
 const fn job(
     name: &'static str,

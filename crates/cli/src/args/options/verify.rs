@@ -2,8 +2,8 @@
 
 use super::super::job_draft::block_size;
 use super::{Group, Opt};
-use crate::error::UsageError;
 use blkmq_lab::workload::verify::{Method, Pattern};
+use blkmq_terminal::UsageError;
 use std::fs::File;
 use std::io::Read;
 

@@ -4,10 +4,10 @@
 //! `read`, `write`, `trim`, `sync` with the offset in the file and the length.
 
 use super::file::Sink;
-use crate::error::UsageError;
 use crate::plan::DeviceChoice;
 use blkmq_core::{Nanos, Op, SECTOR_SIZE};
 use blkmq_lab::workload::NextIo;
+use blkmq_terminal::UsageError;
 
 /// The first line.
 const VERSION: &str = "fio version 3 iolog";

@@ -13,11 +13,12 @@ mod hist;
 mod iolog;
 mod series;
 
-use crate::error::{Failure, UsageError};
+use crate::error::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::RunSpec;
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Completed, Job, Journal, Logs, NextIo};
+use blkmq_terminal::UsageError;
 use file::{LogFile, Sink};
 use hist::Histograms;
 use iolog::IoLog;

@@ -6,9 +6,9 @@ use super::super::label::Varying;
 use super::super::markup::Markup;
 use super::super::model::{Report, Run};
 use super::super::svg::{self, look::Looks};
-use super::super::text_table::Align;
 use super::super::waits;
 use super::table;
+use blkmq_terminal::text_table::Align;
 
 /// The shares that groups had, beside the shares that are due to their weights.
 pub(super) fn shares(m: &mut Markup, report: &Report, looks: &Looks) {

@@ -4,21 +4,19 @@
 //! what only the device knows, such as its size, is checked when the server starts.
 
 mod edit;
-mod faults;
-mod table;
 
 use super::export::{self, Draft};
 use super::http::{self, Http};
 use super::wanted::{self, Control, DiskChoice, Wanted};
 use super::{bounds, rights};
-use crate::bounded;
-use crate::error::UsageError;
-use crate::nearest::nearest;
-use crate::plan::SchedulerChoice;
 use blkmq_server::{Address, Bounds, Export};
+use blkmq_terminal::SchedulerChoice;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::bounded;
+use blkmq_terminal::faults::Faults;
+use blkmq_terminal::nearest::nearest;
+use blkmq_terminal::table::{Span, Table};
 pub use edit::{Edit, Place, edited};
-use faults::Faults;
-use table::{Span, Table};
 use tracing_subscriber::filter::LevelFilter;
 
 /// The longest file.

@@ -1,7 +1,7 @@
 //! Text of a given width: lines, paragraphs and tables. Nothing on it is wider, so that no terminal breaks a line in the
 //! middle of a word. Knows nothing of benchmarks.
 
-use super::text_table::{TextTable, printable};
+use crate::text_table::{TextTable, printable};
 use unicode_width::UnicodeWidthStr;
 
 /// Paragraphs on wider paper stay as wide as this, to be read with ease.

@@ -4,8 +4,8 @@
 //! paragraphs a line has no end: clap breaks it at the width of the terminal. Indented lines stay as they are, so they
 //! have at most 80 columns. A page does not run its command.
 
-use crate::report::paper::{Paper, push_command};
-use crate::terminal;
+use crate::paper::{Paper, push_command};
+use crate::screen;
 use clap::Command;
 
 /// The widest page, on however wide a terminal.
@@ -37,7 +37,7 @@ impl Page {
     /// The command, still without arguments. `notes` are paragraphs, and lists below lines that end in a colon; they
     /// stand between the options and the examples.
     pub fn command(&self, notes: &str) -> Command {
-        let width = terminal::width();
+        let width = screen::width();
         let mut examples = Paper::new(width.min(EXAMPLE));
         for example in self.examples {
             match example.split_once("\\\n") {

@@ -1,4 +1,4 @@
-//! `blkmq man`: the manual, made from the definition of the commands; a page for the program and for each command.
+//! The command `man`: the manual, made from the definition of the commands; a page for the program and for each command.
 //!
 //! Clap's own generator renders options. Notes and examples are rendered here, since it would run their lines together.
 
@@ -11,18 +11,18 @@ use clap_mangen::roff::{Roff, roman};
 use std::io;
 use std::path::{Path, PathBuf};
 
-const PAGE: Page = Page {
-    name: "man",
-    summary: "print the manual page, or write one for each command",
-    description: "",
-    examples: &["blkmq man | man -l -", "blkmq man --dir=/usr/local/share/man/man1"],
-};
-
-/// The command.
-pub fn definition() -> Command {
+/// The command. `files` are the names of some of the pages.
+#[must_use]
+pub fn definition(files: &str, examples: &'static [&'static str]) -> Command {
+    let page = Page {
+        name: "man",
+        summary: "print the manual page, or write one for each command",
+        description: "",
+        examples,
+    };
     let dir = Arg::new("dir").long("dir").value_name("DIR").value_hint(ValueHint::DirPath);
     let dir = dir.value_parser(PathBufValueParser::new());
-    PAGE.command("").arg(dir.help("write blkmq.1, blkmq-bench.1 and so on there; print nothing"))
+    page.command("").arg(dir.help(format!("write {files} and so on there; print nothing")))
 }
 
 /// Writes or renders the manual of `program`, a whole definition. Returns the text to print.
@@ -98,6 +98,9 @@ fn described(command: &Command) -> Command {
 /// they are.
 fn notes(text: &str) -> Roff {
     let mut roff = Roff::new();
+    if text.is_empty() {
+        return roff;
+    }
     roff.control("SH", ["NOTES"]);
     let mut is_indented = false;
     for line in text.lines() {

@@ -13,10 +13,14 @@ impl Faults {
         self.0.push((at.start, what.to_string()));
     }
 
+    /// Returns whether no fault was found.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// The number of faults.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,26 +1,22 @@
-//! `blkmq completions`: scripts by which shells complete commands and options.
+//! The command `completions`: scripts by which shells complete commands and options.
 
 use crate::page::Page;
 use clap::builder::EnumValueParser;
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
 
-const PAGE: Page = Page {
-    name: "completions",
-    summary: "print a script by which a shell completes commands and options",
-    description: "",
-    examples: &[
-        "blkmq completions bash > ~/.local/share/bash-completion/completions/blkmq",
-        "blkmq completions zsh > ~/.zfunc/_blkmq",
-        "blkmq completions fish > ~/.config/fish/completions/blkmq.fish",
-    ],
-};
-
 /// The command.
-pub fn definition() -> Command {
+#[must_use]
+pub fn definition(examples: &'static [&'static str]) -> Command {
+    let page = Page {
+        name: "completions",
+        summary: "print a script by which a shell completes commands and options",
+        description: "",
+        examples,
+    };
     let shell = Arg::new("shell").value_name("SHELL").required(true);
     let shell = shell.value_parser(EnumValueParser::<Shell>::new());
-    PAGE.command("").arg(shell.help("the shell that is to read the script"))
+    page.command("").arg(shell.help("the shell that is to read the script"))
 }
 
 /// The script for `program`, a whole definition.

@@ -1,9 +1,10 @@
-//! The limits of a group as the command line and files of settings spell them: the words of [`IoMax`], with units.
+//! The limits of a group and its promise as the command line and files of settings spell them: the words of [`IoMax`]
+//! and [`Promise`], with units.
 
 use crate::error::UsageError;
 use crate::units::{self, KbBase, TimeUnit};
 use blkmq_core::Nanos;
-use blkmq_engine::{Burst, IoMax};
+use blkmq_engine::{Burst, IoMax, Promise};
 
 /// `max` with the limit `key` set to `text`, which is a number with a unit or `max`; of bursts a factor, and a time.
 ///
@@ -22,6 +23,19 @@ pub fn set(max: IoMax, key: &str, text: &str) -> Result<IoMax, UsageError> {
         rate if IoMax::WORDS.contains(&rate) => refused(text, "a number from 1, or max"),
         _ => UsageError::new(error.to_string()),
     })
+}
+
+/// `promise` with this word of its vocabulary set to a value with a unit.
+///
+/// # Errors
+/// If the value is not possible.
+pub fn promised(promise: Promise, word: &str, value: &str) -> Result<Promise, UsageError> {
+    let number = if Promise::is_time(word) {
+        units::time(value, TimeUnit::Micros)?.0.div_ceil(1_000)
+    } else {
+        units::bytes(value, KbBase::Binary)?
+    };
+    promise.set(&format!("{word}={number}")).map_err(|e| UsageError::new(e.to_string()))
 }
 
 fn refused(text: &str, accepted: &str) -> UsageError {

@@ -33,7 +33,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Is set by the first signal that asks the program to end. A later one ends the program at once.
+    /// Returns a stop that is set by the first signal that asks the program to end. A later one ends the program at once.
     pub fn on_signals() -> Self {
         let (stop, asked) = (Self::default(), [SIGINT, SIGTERM]);
         // If no handler can be installed, signals end the program as they do by default.
@@ -71,14 +71,14 @@ impl Stop {
         }
     }
 
-    /// Is the run to end?
+    /// Returns whether the run is to end.
     #[inline]
     pub fn is_set(&self) -> bool {
         self.signal().is_some()
     }
 
     /// A stop as after Ctrl-C.
-    #[cfg(test)]
+    #[must_use]
     pub fn after_ctrl_c() -> Self {
         Self { signal: Arc::new(AtomicUsize::new(SIGINT as usize)) }
     }

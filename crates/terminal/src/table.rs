@@ -1,7 +1,7 @@
 //! A table of a configuration file, whose keys are taken one by one. Those that are left are faults.
 
-use super::faults::Faults;
 use crate::error::UsageError;
+use crate::faults::Faults;
 use crate::nearest::nearest;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,6 +21,8 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
+    /// The `table`, whose text is at `span`.
+    #[must_use]
     pub fn new(table: &'a DeTable<'a>, span: Span) -> Self {
         let entry = |(key, value): (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>)| {
             (&**key.get_ref(), key.span(), value)
