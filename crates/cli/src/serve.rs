@@ -17,7 +17,6 @@ mod rights;
 mod signals;
 mod sockets;
 mod supervisor;
-pub mod tenants;
 pub mod wanted;
 
 use crate::error::Failure;

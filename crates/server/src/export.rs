@@ -2,9 +2,10 @@
 
 use crate::disk::{Disk, ReadOnly};
 use blkmq::core::{Class, IoPrio};
+use blkmq::engine::GroupSpec;
 use blkmq::{
-    AlignedBuf, ChangeError, EditError, GroupError, GroupGuard, GroupOptions, GroupTree, IoMax,
-    Promise, SECTOR_SIZE, Zeroing,
+    AlignedBuf, ChangeError, EditError, GroupError, GroupGuard, GroupOptions, IoMax, Promise,
+    SECTOR_SIZE, Zeroing,
 };
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
 use std::ops::{Deref, Range};
@@ -108,8 +109,7 @@ impl Export {
         }
     }
 
-    /// The name of its group, which no other export of its disk may have. Where a name is possible for a group, it is that of
-    /// the export, with underscores for slashes; for others there is a stand-in, which is always the same.
+    /// The name of its group, which no other export of its disk may have: see [`GroupSpec::name_for`].
     ///
     /// # Errors
     /// If the export cannot have its name.
@@ -118,26 +118,12 @@ impl Export {
         if name.len() > MOST_NAME || name.contains(char::is_control) {
             return Err(ExportError::Forbidden(name.clone()));
         }
-        let group = if name.is_empty() { "default".to_owned() } else { name.replace('/', "_") };
-        // The tree of groups knows which names there may be.
-        let is_possible = GroupTree::default().add(&group, "/").is_ok();
-        Ok(if is_possible { group } else { stand_in(name) })
+        Ok(GroupSpec::name_for(name))
     }
 }
 
 /// The most bytes of a name in NBD.
 const MOST_NAME: usize = 4096;
-
-/// A name of a group that stands for `name`: its beginning, as far as groups can have it, and a digest of all of it.
-fn stand_in(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
-    let start: String = name.chars().take(40).map(plain).collect();
-    // FNV-1a: the same with every start, and on every machine.
-    let digest = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
-        (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{start}-{digest:016x}")
-}
 
 /// An export in service.
 #[derive(Debug)]

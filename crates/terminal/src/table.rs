@@ -84,6 +84,13 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// Accepts `keys` with any value.
+    pub fn leave(&mut self, keys: &[&'static str]) {
+        for key in keys {
+            self.take(key);
+        }
+    }
+
     /// Reports the keys that nothing asked for.
     pub fn end(mut self, faults: &mut Faults) {
         self.known.sort_unstable();

@@ -23,6 +23,7 @@ mod sections;
 mod setting;
 mod show_command;
 mod target;
+mod tenants;
 mod value;
 mod verify_draft;
 mod zone_draft;

@@ -74,6 +74,30 @@ pub struct GroupSpec {
     pub promise: Promise,
 }
 
+impl GroupSpec {
+    /// The name of the group of a client that is called `label`, which may be any text: the label with underscores for
+    /// slashes, or `default` for an empty one. For a label that is no name of a group it is a stand-in of the beginning
+    /// of the label and a digest of all of it, the same on every machine.
+    #[must_use]
+    pub fn name_for(label: &str) -> String {
+        let name = if label.is_empty() { "default".to_owned() } else { label.replace('/', "_") };
+        // The tree knows which names there may be.
+        let is_possible = GroupTree::default().add(&name, "/").is_ok();
+        if is_possible { name } else { stand_in(label) }
+    }
+}
+
+/// A name of a group that stands for `label`.
+fn stand_in(label: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
+    let start: String = label.chars().take(40).map(plain).collect();
+    // FNV-1a: the same with every start, and on every machine.
+    let digest = label.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{start}-{digest:016x}")
+}
+
 impl Default for GroupSpec {
     /// Without a name, below the root, with a weight of 100, and without limits and guarantees.
     fn default() -> Self {
@@ -352,6 +376,20 @@ mod tests {
         assert!(refusal(GroupTree::of(looped)).contains("below"));
         assert!(refusal(GroupTree::of(vec![wanted("a", "a", 1)])).contains("below 'a'"));
         assert!(refusal(GroupTree::of(vec![wanted("a", "x", 1)])).contains("no group 'x'"));
+    }
+
+    #[test]
+    fn every_label_has_a_name() {
+        let long = "x".repeat(65);
+        for (label, name) in [("gold", "gold"), ("vm/db", "vm_db"), ("", "default")] {
+            assert_eq!(GroupSpec::name_for(label), name);
+        }
+        for label in ["/", "a b", "nbd://h:1/x?y={z}", "\n", &*long] {
+            let name = GroupSpec::name_for(label);
+            GroupTree::default().add(&name, "/").unwrap_or_else(|e| panic!("{label}: {name}: {e}"));
+        }
+        // Only the digest tells these apart.
+        assert_ne!(GroupSpec::name_for(&long), GroupSpec::name_for(&"x".repeat(66)));
     }
 
     #[test]

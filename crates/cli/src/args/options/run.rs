@@ -1,13 +1,13 @@
 //! blkmq's own options: the schedulers and devices to compare, the repetitions, the output; and the options that
 //! separate jobs.
 
+use super::super::tenants;
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
 use crate::report::Format;
 use crate::report::terse::Version;
 use blkmq_core::Nanos;
-use blkmq_engine::GroupSpec;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::units::TimeUnit;
 use std::path::PathBuf;
@@ -94,9 +94,9 @@ pub const OPTIONS: &[Opt] = &[
     compare(
         "tenants",
         "FILE[:DEVICE]",
-        "groups: the exports of a configuration of 'blkmq serve', or those of one of its devices",
+        "groups: the exports of a configuration of blkmqd, or those of one of its devices",
         |d, v| {
-            d.groups.extend(tenants(v.text)?);
+            d.groups.extend(tenants::read(v.text)?);
             Ok(())
         },
     ),
@@ -370,13 +370,3 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
 ];
-
-#[cfg(target_os = "linux")]
-fn tenants(text: &str) -> Result<Vec<GroupSpec>, UsageError> {
-    crate::serve::tenants::read(text)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn tenants(_: &str) -> Result<Vec<GroupSpec>, UsageError> {
-    Err(UsageError::new("the server, and so its configuration, is for Linux; accepted: --group"))
-}
