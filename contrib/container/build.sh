@@ -1,23 +1,24 @@
 #!/bin/sh
-# build.sh SOURCE OUT: builds the program in SOURCE, and lays out what an image or a package has below OUT: the program,
-# its manual, its completions, its units and an example of its configuration.
+# build.sh SOURCE OUT: builds the block server in SOURCE, and lays out what an image or a package has below OUT: blkmqd
+# and blkmqctl, their manual, their completions, their units and an example of the configuration.
 set -eu
 source=$1 out=$2
 
 cd "$source"
-cargo build --locked --profile dist -p blkmq-cli
-program=${CARGO_TARGET_DIR:-$source/target}/dist/blkmq
+cargo build --locked --profile dist -p blkmq-daemon
+programs=${CARGO_TARGET_DIR:-$source/target}/dist
 
-install -D -m 0755 "$program" "$out/usr/bin/blkmq"
-mkdir -p "$out/usr/share/man/man1"
-"$program" man --dir="$out/usr/share/man/man1"
-for file in bash:bash-completion/completions/blkmq zsh:zsh/vendor-completions/_blkmq \
-    fish:fish/vendor_completions.d/blkmq.fish; do
-    path=$out/usr/share/${file#*:}
-    mkdir -p "$(dirname "$path")"
-    "$program" completions "${file%%:*}" >"$path"
+share=$out/usr/share
+mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/vendor-completions" \
+    "$share/fish/vendor_completions.d"
+"$programs/blkmqctl" man --dir="$share/man/man1"
+for name in blkmqd blkmqctl; do
+    install -D -m 0755 "$programs/$name" "$out/usr/bin/$name"
+    "$programs/blkmqctl" completions bash "$name" >"$share/bash-completion/completions/$name"
+    "$programs/blkmqctl" completions zsh "$name" >"$share/zsh/vendor-completions/_$name"
+    "$programs/blkmqctl" completions fish "$name" >"$share/fish/vendor_completions.d/$name.fish"
 done
-for unit in blkmq.service blkmq.socket; do
+for unit in blkmqd.service blkmqd.socket; do
     install -D -m 0644 "contrib/systemd/$unit" "$out/usr/lib/systemd/system/$unit"
 done
-install -D -m 0644 crates/cli/examples/serve.toml "$out/usr/share/doc/blkmq/serve.toml"
+install -D -m 0644 crates/daemon/examples/serve.toml "$share/doc/blkmq/serve.toml"

@@ -43,7 +43,7 @@ pub(crate) const HELP: &str = "usage: cargo xtask beside-linux [OPTION]...
   --ramp S                  that long before anything is counted (2)
   --stall MS                a run is dropped in which a timer was later than that (50); it is repeated twice at most
   --bench OPTION            a further option of blkmq bench, as --bench --pump=threads; repeatable
-  --program PATH            the blkmq to run (target/dist/blkmq, which is built)
+  --program PATH            the blkmq to run, beside blkmqd and blkmqctl (target/dist/blkmq; all are built)
   --from FILE               no run: the page of runs that this command printed into FILE; repeatable, for a comparison in parts
   --out DIR                 where beside-linux-MACHINE-DATE.md, .json and .html go (bench/results); - is nowhere
   --list                    the loads and the devices in words

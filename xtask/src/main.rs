@@ -188,7 +188,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "serve-peers",
         usage: "[--help] [OPTION]... [ROUNDS]",
-        summary: "blkmq serve beside nbdkit and QEMU's servers: rates, latencies, processor time",
+        summary: "blkmqd beside nbdkit and QEMU's servers: rates, latencies, processor time",
         run: serve::peers::main,
     },
     Verb {
@@ -212,7 +212,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "ceilings",
         usage: "[ROUNDS [SECONDS]]",
-        summary: "a client under a ceiling of blkmq serve, of QEMU's throttle group, and of Linux' blkio controller",
+        summary: "a client under a ceiling of blkmqd, of QEMU's throttle group, and of Linux' blkio controller",
         run: serve::ceilings::main,
     },
     Verb {
@@ -248,7 +248,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "rbd-tenants",
         usage: "[--help] [OPTION]... [ROUNDS [SECONDS]]",
-        summary: "a reader beside a flood on a cluster of Ceph: alone, throttled, and behind blkmq serve",
+        summary: "a reader beside a flood on a cluster of Ceph: alone, throttled, and behind blkmqd",
         run: rbd::tenants::main,
     },
     Verb {

@@ -4,7 +4,7 @@
 //! compared, from the kernel's accounts: rates depend more on the client. Other checks start servers here, too.
 
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, NBD_SERVER, is_installed, parse_json};
+use crate::shell::{BLKMQCTL, BLKMQD, Cmd, NBD_SERVER, is_installed, parse_json};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -27,13 +27,13 @@ impl Server {
         Self::start(name, &format!("{NBD_SERVER} {device} SOCKET"))
     }
 
-    /// `blkmq serve`, already built, with one device.
+    /// `blkmqd`, already built, with one device.
     ///
     /// # Errors
     /// If it does not start.
     pub(crate) fn blkmq(name: &str, device: &str, scheduler: &str, more: &str) -> Result<Self> {
         let device = format!("--device={device} --scheduler={scheduler}");
-        let line = format!("{BLKMQ} serve --listen=unix:SOCKET {device} {more}");
+        let line = format!("{BLKMQD} --listen=unix:SOCKET {device} {more}");
         let mut server = Self::start(name, &line)?;
         // Control comes behind the socket.
         while !server.path("socket.control").exists() {
@@ -115,17 +115,17 @@ impl Server {
         self.child.id()
     }
 
-    /// The answer of `blkmq ctl` about the server, which must be `blkmq serve`.
+    /// The answer of `blkmqctl` about the server, which must be `blkmqd`.
     ///
     /// # Errors
     /// If it refuses.
     pub(crate) fn ctl(&self, words: &str) -> Result<Value> {
         let socket = self.path("socket.control");
-        let line = format!("{BLKMQ} ctl --socket={} --json {words}", socket.display());
+        let line = format!("{BLKMQCTL} --socket={} --json {words}", socket.display());
         Ok(serde_json::from_str(&Cmd::new(&line).output()?)?)
     }
 
-    /// Has `blkmq serve` end as SIGTERM does. Returns its exit code, and its log.
+    /// Has `blkmqd` end as SIGTERM does. Returns its exit code, and its log.
     ///
     /// # Errors
     /// If it refuses, or does not end within half a minute.

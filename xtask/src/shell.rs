@@ -23,8 +23,18 @@ pub(crate) struct Cmd {
 /// The program that `cargo xtask bench` measures, as it is written down in results.
 pub(crate) const BLKMQ: &str = "target/dist/blkmq";
 
-/// The command that builds it.
+/// The block server, likewise.
+pub(crate) const BLKMQD: &str = "target/dist/blkmqd";
+
+/// The client of the block server, likewise.
+pub(crate) const BLKMQCTL: &str = "target/dist/blkmqctl";
+
+/// The command that builds [`BLKMQ`].
 const BUILD_PROGRAM: &str = "cargo build --profile dist -p blkmq-cli";
+
+/// The command that builds [`BLKMQD`] and [`BLKMQCTL`]: apart, since cargo gives all programs of a build the features of
+/// each of them.
+const BUILD_SERVER: &str = "cargo build --profile dist -p blkmq-daemon";
 
 /// The example that serves a disk over NBD, likewise.
 pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
@@ -41,12 +51,13 @@ pub(crate) const FAST_MODELS: &str = "--config profile.test.package.'*'.opt-leve
                                       --config profile.test.package.blkmq-engine.opt-level=2 \
                                       --config profile.test.package.blkmq-runtime.opt-level=2";
 
-/// Builds [`BLKMQ`] and [`RAM_DISK`].
+/// Builds [`BLKMQ`], the block server, and [`RAM_DISK`].
 ///
 /// # Errors
 /// If it does not build.
 pub(crate) fn build() -> Result<()> {
     build_program()?;
+    Cmd::new(BUILD_SERVER).run()?;
     Cmd::new("cargo build --profile dist -p blkmq-nbd --example ram_disk").run()
 }
 
@@ -341,7 +352,7 @@ fn target_of(moved: Option<OsString>) -> PathBuf {
 
 /// The path of `word`, which may be that of a built program as it is written down: the target folder may have been moved.
 fn built(word: &str, target: &Path) -> PathBuf {
-    let is_built = [BLKMQ, NBD_SERVER, RAM_DISK, LOST_CPU].contains(&word);
+    let is_built = [BLKMQ, BLKMQD, BLKMQCTL, NBD_SERVER, RAM_DISK, LOST_CPU].contains(&word);
     match word.strip_prefix("target/").filter(|_| is_built) {
         Some(program) => target.join(program),
         None => word.into(),
@@ -538,6 +549,8 @@ mod tests {
         let target = target_of(Some("/elsewhere".into()));
         for (word, path) in [
             (BLKMQ, "/elsewhere/dist/blkmq"),
+            (BLKMQD, "/elsewhere/dist/blkmqd"),
+            (BLKMQCTL, "/elsewhere/dist/blkmqctl"),
             (NBD_SERVER, "/elsewhere/dist/examples/nbd_server"),
             (RAM_DISK, "/elsewhere/dist/examples/ram_disk"),
             (LOST_CPU, "/elsewhere/release/examples/lost_cpu"),
@@ -549,7 +562,7 @@ mod tests {
         assert_eq!(target_of(Some("beside".into())), root().join("beside"));
         assert_eq!(target_of(Some("".into())), root().join("target"));
         assert_eq!(target_of(None), root().join("target"));
-        let under = Cmd::new(BLKMQ).arg("serve").under("timeout 5");
+        let under = Cmd::new(BLKMQ).arg("bench").under("timeout 5");
         assert!(under.args().any(|word| word == target_dir().join("dist/blkmq")), "{under}");
     }
 

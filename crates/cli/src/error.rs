@@ -30,9 +30,6 @@ pub enum Failure {
     /// A signal ended the work: its number, and the work done until then.
     #[error("ended by signal {0}; {1}")]
     Interrupted(i32, String),
-    /// The server could not start, or a thread of it failed.
-    #[error("{0}")]
-    Serve(String),
     /// A block did not hold the data written to it, or could not be verified; which and where.
     #[error("{0}")]
     Verify(String),
@@ -44,7 +41,7 @@ impl program::Failure for Failure {
             Self::Usage(_) => 2,
             Self::Interrupted(..) => interrupt::EXIT,
             Self::Output(_) | Self::Simulation(_) | Self::Replay(_) | Self::Verify(_) => 1,
-            Self::Threads(_) | Self::Io(_) | Self::Serve(_) | Self::Results(_) => 1,
+            Self::Threads(_) | Self::Io(_) | Self::Results(_) => 1,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command `blkmq`: compare I/O schedulers on real, multi-threaded I/O, and serve devices.
+//! The command `blkmq`: compare I/O schedulers on real, multi-threaded I/O.
 //!
 //! A library only so that fuzz targets reach its parsers: the program calls [`main`] and nothing else.
 
@@ -7,8 +7,6 @@
 mod args;
 mod bench;
 mod commands;
-#[cfg(target_os = "linux")]
-mod ctl;
 mod devices;
 mod doc;
 mod dry_run;
@@ -20,14 +18,8 @@ mod plan;
 mod replay;
 mod report;
 mod repro;
-#[cfg(target_os = "linux")]
-mod serve;
 mod start;
-#[cfg(target_os = "linux")]
-mod top;
 mod tour;
-#[cfg(all(test, target_os = "linux"))]
-mod virtual_figures;
 
 use std::process::ExitCode;
 

@@ -4,8 +4,7 @@
 //! The half minute is that of a machine with nothing else to do, which the machine of a test is not: a command gets half
 //! a minute of CPU time, which the kernel counts, and the time that a plan says to take is half a minute at most.
 //!
-//! Commands that serve or steer a server, and those of other programs, are run by `cargo xtask interop
-//! serve-documented`.
+//! Commands of the server's programs, and those of other programs, are run by `cargo xtask interop serve-documented`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,13 +15,10 @@ const SECONDS: usize = 30;
 /// A command that has not ended after this many seconds hangs, however busy the machine is.
 const HANGS: &str = "600";
 /// Commands of `blkmq` with pages of help.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 8] = [
     "--help",
     "bench --help",
     "sim --help",
-    "serve --help",
-    "ctl --help",
-    "top --help",
     "replay --help",
     "repro --help",
     "doc --help",
@@ -113,10 +109,7 @@ fn shown() -> BTreeSet<String> {
 }
 
 /// Words of commands that are not run here, and why.
-const ELSEWHERE: [(&str, &str); 9] = [
-    ("blkmq serve", "does not end by itself; cargo xtask interop serve-documented"),
-    ("blkmq ctl", "needs a server; cargo xtask interop serve-documented"),
-    ("blkmq top", "needs a server"),
+const ELSEWHERE: [(&str, &str); 6] = [
     ("nbd://", "needs a server of NBD; the checks remote-* of cargo xtask interop"),
     ("--device=rbd:", "needs a cluster of Ceph; the checks rbd-* of cargo xtask interop"),
     ("/usr/local/", "installs a file there"),

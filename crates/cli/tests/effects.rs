@@ -157,7 +157,7 @@ const IN_FIGURES: &[Row] = &[
     ("device_depth", "BUSY --scheduler=mq-deadline", "--device_depth=1"),
     ("pump", "BUSY --scheduler=mq-deadline", "--pump=threads"),
     ("repeat", "NULL", "--repeat=3"),
-    ("tenants", "NULL", "--tenants=examples/serve.toml:ssd"),
+    ("tenants", "NULL", "--tenants=../daemon/examples/serve.toml:ssd"),
     ("verify", "KEPT", "--verify=crc32c"),
     ("do_verify", "KEPT --verify=crc32c", "--do_verify=0"),
     ("verify_backlog", "KEPT --verify=crc32c", "--verify_backlog=16"),

@@ -11,25 +11,27 @@ mod files;
 mod measured;
 mod promises;
 #[cfg(target_os = "linux")]
+#[allow(
+    dead_code,
+    reason = "the tests of the server's programs use it, too, and other parts of it"
+)]
 mod pty;
 mod replay;
 mod scenarios;
 #[cfg(target_os = "linux")]
 mod screens;
-#[cfg(target_os = "linux")]
-mod serve;
-#[cfg(target_os = "linux")]
-mod serving;
 mod simulation;
 #[cfg(target_os = "linux")]
 mod steering;
 mod terminal;
-#[cfg(target_os = "linux")]
-mod top;
 mod trace;
 mod trouble;
 mod verify;
 mod workload;
+
+/// The program under test.
+#[cfg(target_os = "linux")]
+const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
 
 /// The program that long tests run: the one that was built with the tests, or a faster build of it that the environment
 /// names.

@@ -1,14 +1,13 @@
 //! A command on a pseudo-terminal, for tests. Nothing here waits for a time: a key is pressed when the screen shows that it
 //! is time for it.
 
+use crate::BIN;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// The command.
-pub const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
 /// The key that interrupts.
 pub const CTRL_C: &[u8] = &[3];
 /// A command on a terminal of its own.
@@ -21,8 +20,13 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts the command of `line` on a terminal with so many columns.
+    /// Starts the program under test with the words of `line` on a terminal with so many columns.
     pub fn start(line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
+        Self::run(&format!("{BIN} {line}"), columns, environment)
+    }
+
+    /// Starts the program that is the first word of `line`.
+    pub fn run(line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
         // `setsid -c` makes the terminal the one whose keys send signals, which a test in the background of a shell
         // would ignore.
         let session = ["--default-signal=INT,QUIT", "setsid", "-c"];
@@ -31,7 +35,7 @@ impl Terminal {
 
     /// The same, on a terminal that sends no signals, not even when it hangs up.
     pub fn without_signals(line: &str, columns: u16) -> Self {
-        Self::under(&["--ignore-signal=HUP", "setsid"], line, columns, &[])
+        Self::under(&["--ignore-signal=HUP", "setsid"], &format!("{BIN} {line}"), columns, &[])
     }
 
     fn under(session: &[&str], line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
@@ -41,7 +45,7 @@ impl Terminal {
         fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("it is open");
         let end = || Stdio::from(slave.try_clone().expect("another descriptor"));
         let mut command = Command::new("env");
-        command.args(session).arg(BIN).args(line.split_whitespace());
+        command.args(session).args(line.split_whitespace());
         for name in ["COLUMNS", "LC_ALL", "LC_CTYPE", "NO_COLOR"] {
             command.env_remove(name);
         }

@@ -1,46 +1,10 @@
-//! The commands besides `blkmq bench` on a terminal: widths, locales and terminals that can do little, Ctrl-C; and where
-//! their output goes nowhere: a full disk, a closed pipe.
+//! The commands besides `blkmq bench` on a terminal: widths, locales and terminals that can do little; and where their
+//! output goes nowhere: a full disk, a closed pipe.
 
-use crate::pty::{BIN, CTRL_C, Terminal, lines};
+use crate::BIN;
+use crate::pty::{Terminal, lines};
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
-
-/// A server with a device whose name is long, and the words by which `blkmq ctl` reaches it.
-struct Server {
-    child: Child,
-    ctl: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Server {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("s");
-        let mut command = Command::new(BIN);
-        command.arg("serve").arg(format!("--listen=unix:{}", socket.display())).args([
-            "--device=faults,error=0.000001,seed=7:memory,size=64,cache=1",
-            "--scheduler=bfq",
-            "--export=gold,size=8m,weight=300,rbps=1g,wbps=1g,riops=100000,wiops=100000",
-            "--export=rest,offset=8m",
-            "--workers=1",
-        ]);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let ready = said.map_while(Result::ok).any(|line| line.starts_with("control: "));
-        assert!(ready, "it has a socket for control");
-        let ctl = format!("ctl --socket={}.control", socket.display());
-        Self { child, ctl, _folder: folder }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The test is over.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A log of elevators, in a folder of its own.
 fn log() -> (tempfile::TempDir, String) {
@@ -66,30 +30,27 @@ const RUNS: &str = "--scheduler=none,mq-deadline:fifo_batch=8,read_expire=100,wr
     --access=combining,spin --rw=randrw --size=256k --iodepth=8 --name=caf\u{e9} --device=flash";
 const CLAIM: &str = "repro order --runtime=20ms --threads=1";
 
-/// A line of each command, with its server and its log; not those of code on a page, which stay as they are.
-fn every_command(server: &Server, log: &str) -> Vec<String> {
+/// A line of each command, with its log; not those of code on a page, which stay as they are.
+fn every_command(log: &str) -> Vec<String> {
     let mut all = vec![
         format!("sim {RUNS}"),
         format!("bench --dry-run {RUNS}"),
         CLAIM.to_owned(),
         format!("replay {log}"),
         format!("replay {log} --scheduler=bfq"),
-        format!("{} list", server.ctl),
-        format!("{} get", server.ctl),
-        format!("{} stat --count=1", server.ctl),
     ];
-    let pages = ["", "sim", "serve", "ctl", "replay", "repro", "doc", "completions", "man"];
+    let pages = ["", "sim", "replay", "repro", "doc", "completions", "man"];
     all.extend(pages.map(|page| format!("help {page}")));
     all.extend(["doc", "doc kyber", "doc disk", "doc uring", "doc attributes"].map(String::from));
     all
 }
 
-/// `ctl`, `replay` and `bench --dry-run` ignored the width, and pages of documentation do not know it.
+/// `replay` and `bench --dry-run` ignored the width, and pages of documentation do not know it.
 #[test]
 fn no_command_is_wider_than_its_terminal() {
-    let (server, (_folder, log)) = (Server::start(), log());
+    let (_folder, log) = log();
     for columns in [60, 200] {
-        for line in every_command(&server, &log) {
+        for line in every_command(&log) {
             let (shown, status) = Terminal::start(&line, columns, &[]).end();
             assert!(status.success(), "{line}: {shown}");
             let wide = lines(&shown).into_iter().filter(|line| !is_as_it_is(line));
@@ -111,12 +72,8 @@ fn is_as_it_is(line: &str) -> bool {
 
 #[test]
 fn a_wide_terminal_is_used() {
-    let (server, (_folder, log)) = (Server::start(), log());
-    for line in [
-        format!("bench --dry-run {RUNS}"),
-        format!("{} stat --count=1", server.ctl),
-        format!("replay {log}"),
-    ] {
+    let (_folder, log) = log();
+    for line in [format!("bench --dry-run {RUNS}"), format!("replay {log}")] {
         let of = |columns| {
             let (shown, _) = Terminal::start(&line, columns, &[]).end();
             shown.lines().count()
@@ -128,10 +85,10 @@ fn a_wide_terminal_is_used() {
 
 #[test]
 fn plain_terminals_get_plain_text_from_every_command() {
-    let (server, (_folder, log)) = (Server::start(), log());
+    let (_folder, log) = log();
     let rich = Terminal::start(&format!("bench --dry-run {RUNS}"), 100, &[]).end().0;
     assert!(rich.contains("caf\u{e9}"), "{rich}");
-    for line in every_command(&server, &log) {
+    for line in every_command(&log) {
         for plain in [[("LANG", "C")], [("TERM", "dumb")]] {
             let (shown, status) = Terminal::start(&line, 100, &plain).end();
             assert!(status.success() && shown.is_ascii(), "{line} with {plain:?}: {shown}");
@@ -145,8 +102,8 @@ fn plain_terminals_get_plain_text_from_every_command() {
 
 #[test]
 fn a_full_disk_is_an_error_of_every_command() {
-    let (server, (_folder, log)) = (Server::start(), log());
-    for line in every_command(&server, &log) {
+    let (_folder, log) = log();
+    for line in every_command(&log) {
         let full = File::options().write(true).open("/dev/full").expect("there is one");
         let output = output(&line, full.into());
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -161,8 +118,8 @@ fn a_full_disk_is_an_error_of_every_command() {
 
 #[test]
 fn a_closed_pipe_ends_every_command_quietly() {
-    let (server, (_folder, log)) = (Server::start(), log());
-    for line in every_command(&server, &log) {
+    let (_folder, log) = log();
+    for line in every_command(&log) {
         let mut command = Command::new(BIN);
         command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
@@ -171,43 +128,4 @@ fn a_closed_pipe_ends_every_command_quietly() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !errors.contains("panicked"), "{line}: {errors}");
     }
-}
-
-/// `stat` and `biolatency` went on asking the server for ever after their reader had gone; `biolatency` without I/O wrote
-/// nothing, and so could not even have learnt of it.
-#[test]
-fn a_closed_pipe_ends_what_goes_on_for_ever() {
-    let server = Server::start();
-    for words in [
-        "stat --interval=1",
-        "stat --interval=1 --json",
-        "stat --interval=1 --waits",
-        "biolatency --interval=1",
-    ] {
-        let line = format!("{} {words}", server.ctl);
-        let mut command = Command::new(BIN);
-        command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
-        // The reader goes after the first line, as `head` does.
-        let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut first = String::new();
-        reader.read_line(&mut first).expect("it writes text");
-        assert!(!first.is_empty(), "{line}");
-        drop(reader);
-        let output = child.wait_with_output().expect("it ends");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && errors.is_empty(), "{line}: {errors}");
-    }
-}
-
-#[test]
-fn ctrl_c_ends_what_goes_on_for_ever() {
-    let server = Server::start();
-    let mut terminal = Terminal::start(&format!("{} stat --interval=1", server.ctl), 100, &[]);
-    terminal.until("aqu-sz");
-    terminal.press(CTRL_C);
-    let (shown, status) = terminal.end();
-    // The signal ends it as it does by default: nothing is half done.
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2), "{shown}");
-    assert!(!shown.contains("panicked"), "{shown}");
 }

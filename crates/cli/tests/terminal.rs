@@ -1,7 +1,8 @@
 //! `blkmq bench` on a terminal: Ctrl-C, widths, locales and terminals that can do little; and where its output goes
 //! nowhere: a full disk, a closed pipe. The other commands are in `screens.rs`.
 
-use crate::pty::{BIN, CTRL_C, Terminal, lines};
+use crate::BIN;
+use crate::pty::{CTRL_C, Terminal, lines};
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};

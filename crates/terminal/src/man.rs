@@ -25,12 +25,12 @@ pub fn definition(files: &str, examples: &'static [&'static str]) -> Command {
     page.command("").arg(dir.help(format!("write {files} and so on there; print nothing")))
 }
 
-/// Writes or renders the manual of `program`, a whole definition. Returns the text to print.
+/// Writes the manual of all `programs`, whole definitions, or renders the first page. Returns the text to print.
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn run(found: &ArgMatches, program: Command) -> Result<String, UsageError> {
-    let mut pages = pages(program).into_iter();
+pub fn run(found: &ArgMatches, programs: Vec<Command>) -> Result<String, UsageError> {
+    let mut pages = programs.into_iter().flat_map(pages);
     match found.get_one::<PathBuf>("dir") {
         Some(dir) => {
             pages.try_for_each(|page| page.write(dir))?;

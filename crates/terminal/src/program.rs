@@ -1,7 +1,9 @@
 //! The frame of a program: its arguments, its exit code, and one line on standard error for each error.
 
 use crate::error::UsageError;
-use crate::{interrupt, output};
+use crate::output::OutputError;
+use crate::{interrupt, output, refusal};
+use clap::{ArgMatches, Command};
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -26,6 +28,27 @@ pub fn run<F: Failure>(
         Err(failure) => {
             output::complain(format_args!("{failure}"));
             failure.exit_code().into()
+        }
+    }
+}
+
+/// The words behind the program's name, as clap reads them by the `definition` of the whole program. `None` if they ask
+/// for help or the version, which is printed.
+///
+/// # Errors
+/// If the words are no command line of the program, or standard output cannot be written.
+pub fn understood<F: From<UsageError> + From<OutputError>>(
+    definition: &dyn Fn() -> Command,
+    words: &[String],
+) -> Result<Option<ArgMatches>, F> {
+    let program = definition();
+    let line = [program.get_name().to_owned()].into_iter().chain(words.iter().cloned());
+    match program.try_get_matches_from(line) {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.use_stderr() => Err(refusal::of(&e, definition(), words).into()),
+        Err(e) => {
+            output::print(&e.render().to_string())?;
+            Ok(None)
         }
     }
 }

@@ -7,7 +7,8 @@ use clap::{Arg, Command, Error};
 /// The refusal of `words`, which `definition` does not accept.
 pub fn of(e: &Error, mut definition: Command, words: &[String]) -> UsageError {
     definition.build();
-    let named = words.first().and_then(|name| definition.find_subcommand(name));
+    // Options of the program may stand before the command.
+    let named = words.iter().find_map(|name| definition.find_subcommand(name));
     let command = named.unwrap_or(&definition);
     let guess =
         [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::SuggestedSubcommand];

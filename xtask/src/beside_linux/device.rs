@@ -6,7 +6,7 @@ pub(super) struct Device {
     pub(super) name: &'static str,
     /// For the page: the device in words.
     pub(super) about: &'static str,
-    /// As `blkmq serve --device` has it.
+    /// As `blkmqd --device` has it.
     pub(super) model: &'static str,
     /// Driver tags, on both sides. A loop device takes no fewer than 4.
     pub(super) depth: u32,

@@ -1,4 +1,4 @@
-//! A model as a block device of Linux: `blkmq serve`, nbdfuse on it, a loop device on that.
+//! A model as a block device of Linux: `blkmqd`, nbdfuse on it, a loop device on that.
 //!
 //! Each device is made once and kept for all of its runs; [`Stack::kernel`] and [`Stack::ours`] give it the settings of a
 //! side before each run.
@@ -46,7 +46,7 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Makes it; `program` is blkmq.
+    /// Makes it; `program` is blkmq, beside which its server and the client of that stand.
     ///
     /// # Errors
     /// If a part cannot be started.
@@ -82,14 +82,14 @@ impl Stack {
     fn serve(&mut self, device: &Device, program: &str) -> Result<()> {
         let socket = self.path("socket");
         let line = format!(
-            "{FIRST} {program} serve --listen=unix:{} --device={} --scheduler=none --export= --log=warn --workers=1",
+            "{FIRST} {program}d --listen=unix:{} --device={} --scheduler=none --export= --log=warn --workers=1",
             socket.display(),
             device.model
         );
         self.start(&line, "server")?;
         let control = self.path("socket.control");
         self.wait_for(&control, "server")?;
-        Cmd::new(&format!("{program} ctl --socket={} set queue/nomerges 2", control.display()))
+        Cmd::new(&format!("{program}ctl --socket={} set queue/nomerges 2", control.display()))
             .output()?;
         Ok(())
     }

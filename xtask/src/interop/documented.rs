@@ -7,7 +7,7 @@
 use super::Outcome;
 use super::folder::Folder;
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, root, target_dir};
+use crate::shell::{BLKMQCTL, BLKMQD, Cmd, root, target_dir};
 use std::fs;
 use std::path::Path;
 
@@ -39,7 +39,7 @@ pub(super) fn check() -> Result<Outcome> {
     let folder = Folder::new("documented")?;
     let place = folder.path();
     fs::create_dir_all(place.join("srv"))?;
-    fs::copy(root().join("crates/cli/examples/serve.toml"), place.join("serve.toml"))?;
+    fs::copy(root().join("crates/daemon/examples/serve.toml"), place.join("serve.toml"))?;
     fs::write(place.join("image.raw"), vec![7; 1 << 20])?;
     if Cmd::new("unshare --mount --net ip link set lo up").quiet_code().ok().flatten() != Some(0) {
         return Ok(Outcome::Skipped("no right to a network and mounts of its own".into()));
@@ -64,8 +64,8 @@ fn commands() -> Result<(Vec<(Kind, String)>, Vec<(String, &'static str)>)> {
         let page = fs::read_to_string(root().join(page))?;
         text.extend(page.split("```").skip(1).step_by(2));
     }
-    for words in ["serve --help", "ctl --help"] {
-        let help = Cmd::new(&format!("{BLKMQ} {words}")).env("COLUMNS", "200").output()?;
+    for program in [BLKMQD, BLKMQCTL] {
+        let help = Cmd::new(&format!("{program} --help")).env("COLUMNS", "200").output()?;
         let (_, examples) = help.split_once("\nExamples:\n").ok_or("no examples")?;
         text.push_str(examples);
     }
@@ -98,9 +98,9 @@ fn joined(text: &str) -> String {
 
 fn kind(line: &str) -> Option<Kind> {
     let of = |programs: &[&str]| programs.iter().any(|program| line.starts_with(program));
-    if of(&["blkmq serve"]) {
+    if line == "blkmqd" || of(&["blkmqd "]) {
         Some(Kind::Server)
-    } else if of(&["blkmq ctl "]) {
+    } else if of(&["blkmqctl "]) {
         Some(Kind::Control)
     } else {
         of(&["nbdinfo ", "nbdcopy ", "fio ", "qemu-"]).then_some(Kind::Client)
@@ -124,9 +124,9 @@ fn carry_out(kind: Kind, lines: &[&str], place: &Path) -> Result<()> {
         Kind::Control | Kind::Client => {
             let server = match kind {
                 Kind::Control => {
-                    "blkmq serve --device=memory,size=64 --scheduler=bfq --export=gold,size=8m --export=rest,offset=8m"
+                    "blkmqd --device=memory,size=64 --scheduler=bfq --export=gold,size=8m --export=rest,offset=8m"
                 }
-                _ => "blkmq serve serve.toml",
+                _ => "blkmqd serve.toml",
             };
             script.push_str(&format!(
                 "rm -f out; {server} > out 2> errors & server=$!\nready $server\n"
@@ -165,7 +165,8 @@ fn serving(line: &str) -> String {
 /// A command that ends by itself, or that goes on for ever and is interrupted when it has shown something.
 fn one(line: &str) -> String {
     let name = quoted(line);
-    if line.contains(" stat ") && !line.contains("--count") {
+    let goes_on = line.contains(" stat ") && !line.contains("--count") || line.ends_with(" top");
+    if goes_on {
         return format!(
             "echo {name}; timeout -s INT 5 {line} > shown || true; grep -q aqu-sz shown\n"
         );
@@ -183,21 +184,19 @@ mod tests {
 
     #[test]
     fn commands_have_their_kinds() {
-        assert_eq!(kind("blkmq serve serve.toml"), Some(Kind::Server));
-        assert_eq!(kind("blkmq ctl list"), Some(Kind::Control));
+        assert_eq!(kind("blkmqd serve.toml"), Some(Kind::Server));
+        assert_eq!(kind("blkmqctl list"), Some(Kind::Control));
         assert_eq!(kind("nbdcopy image.raw 'nbd://127.0.0.1/gold'"), Some(Kind::Client));
         assert_eq!((kind("blkmq bench"), kind("SocketGroup=disk")), (None, None));
     }
 
     #[test]
     fn what_goes_on_for_ever_is_interrupted() {
-        assert!(one("blkmq ctl stat --interval=2").contains("-s INT"));
-        let list = one("blkmq ctl list");
+        assert!(one("blkmqctl stat --interval=2").contains("-s INT"));
+        let list = one("blkmqctl list");
         assert!(list.contains("ulimit -t 30;") && !list.contains("-s INT"));
-        assert!(
-            serving("blkmq serve --check a && blkmq serve a").contains("a && exec blkmq serve a)")
-        );
-        assert!(!serving("blkmq serve --check a").contains("ready"));
+        assert!(serving("blkmqd --check a && blkmqd a").contains("a && exec blkmqd a)"));
+        assert!(!serving("blkmqd --check a").contains("ready"));
         assert_eq!(joined("a \\\n    b\nc\n"), "a b\nc\n");
         assert_eq!(quoted("a 'b'"), r"'a '\''b'\'''");
     }

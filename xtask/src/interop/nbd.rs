@@ -1,4 +1,4 @@
-//! NBD: real clients against the server of the example `nbd_server`. What holds for any server is used for `blkmq serve`
+//! NBD: real clients against the server of the example `nbd_server`. What holds for any server is used for `blkmqd`
 //! as well (`serve.rs`).
 
 use super::Outcome;

@@ -7,7 +7,7 @@ use super::serve::certificates;
 use crate::Result;
 use crate::fio::pause;
 use crate::nbd::Server;
-use crate::shell::{BLKMQ, Cmd, is_installed};
+use crate::shell::{BLKMQ, BLKMQD, Cmd, is_installed};
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn bench(device: &str, options: &str) -> Cmd {
 const VERIFIED: &str =
     "--rw=randrw --bssplit=4k/60:16k/30:128k/10 --size=32m --iodepth=32 --verify=crc32c";
 
-/// Every block is what was written last, under each scheduler, at qemu-nbd, nbdkit and `blkmq serve`, over one
+/// Every block is what was written last, under each scheduler, at qemu-nbd, nbdkit and `blkmqd`, over one
 /// connection and over four where the server has several.
 pub(super) fn verified() -> Result<Outcome> {
     let folder = Folder::new("remote")?;
@@ -139,7 +139,14 @@ pub(super) fn tls() -> Result<Outcome> {
         plain.replace("nbd+", "nbds+"),
         side("client")
     );
-    bench(&uri, &format!("{VERIFIED} --scheduler=none,bfq")).output()?;
+    // The laboratory has no TLS: a second server is the client of the first one.
+    for scheduler in ["none", "bfq"] {
+        let gateway = Server::blkmq("remote-tls-gateway", &uri, scheduler, "--export=")?;
+        bench(&gateway.uri(""), &format!("{VERIFIED} --scheduler=none")).output()?;
+    }
+    if bench(&uri, VERIFIED).quiet_code()? != Some(2) {
+        return Err("a program without TLS opened a device inside TLS".into());
+    }
     if bench(&plain, VERIFIED).quiet_code()? != Some(2) {
         return Err("a device without TLS was opened".into());
     }
@@ -173,11 +180,11 @@ fn kill_all(times: u32) -> Result<()> {
         ("nbdkit", "nbdkit -f -U SOCKET file DISK".to_owned()),
         ("qemu-nbd", "qemu-nbd -t -e 8 -f raw -k SOCKET DISK".to_owned()),
         (
-            "blkmq serve",
-            format!("{BLKMQ} serve --listen=unix:SOCKET --device=uring:DISK --export= --log=error"),
+            "blkmqd",
+            format!("{BLKMQD} --listen=unix:SOCKET --device=uring:DISK --export= --log=error"),
         ),
     ] {
-        if program != "blkmq serve" && !is_installed(program) {
+        if program != "blkmqd" && !is_installed(program) {
             println!("{program}: SKIPPED, it is not installed");
             continue;
         }

@@ -1,4 +1,4 @@
-//! `blkmq serve` between two tenants and an image: its settings, from the command line or those of the table.
+//! `blkmqd` between two tenants and an image: its settings, from the command line or those of the table.
 
 use crate::Result;
 use crate::ceph::Cluster;
@@ -73,7 +73,7 @@ impl Settings {
 
     /// The name of its row.
     pub(crate) fn name(&self) -> String {
-        let mut name = format!("blkmq serve, `{}`", self.scheduler);
+        let mut name = format!("blkmqd, `{}`", self.scheduler);
         if self.depth > 0 {
             name.push_str(&format!(", `device-depth` {}", self.depth));
         }
@@ -114,7 +114,7 @@ mod tests {
         let filled = settings.unwrap().with(rates);
         assert_eq!(
             filled.name(),
-            "blkmq serve, `mclock:rrandiops=900`, `device-depth` 8, reader `reserve_iops=56,p99_read=1200`, flood `weight=10`"
+            "blkmqd, `mclock:rrandiops=900`, `device-depth` 8, reader `reserve_iops=56,p99_read=1200`, flood `weight=10`"
         );
         assert_eq!(Settings::parse("none").unwrap().depth, 0);
         for text in ["", "none/x", "none/1/a/b/c"] {

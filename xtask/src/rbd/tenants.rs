@@ -1,7 +1,7 @@
 //! `rbd-tenants`: a tenant with one read at a time beside one that floods the same cluster with writes.
 //!
 //! Each alone, and beside each other, with fio's own engine on an image each; then with the flood under a ceiling at 80 %
-//! of its rate alone, librbd's own (`rbd_qos_iops_limit`) and QEMU's throttle; then both behind `blkmq serve`, which has
+//! of its rate alone, librbd's own (`rbd_qos_iops_limit`) and QEMU's throttle; then both behind `blkmqd`, which has
 //! one image in two exports. In every round all rows have their turn; the first row is the measure of the others.
 
 use super::gateway::{COMPARED, Rates, Settings};

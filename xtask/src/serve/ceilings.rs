@@ -80,7 +80,7 @@ impl Side {
 
     fn name(self) -> &'static str {
         match self {
-            Self::Ours => "blkmq serve",
+            Self::Ours => "blkmqd",
             Self::Qemu => "QEMU's throttle group",
             Self::Linux => "Linux' blkio controller",
         }
@@ -303,7 +303,7 @@ mod tests {
         };
         assert_eq!(
             verdict(1985.0, 5_000_000),
-            "| reads of 4 KiB, 32 at a time, 2000 in a second | blkmq serve | 99.2 % | 2.50, 5.00, 10.0 | holds |"
+            "| reads of 4 KiB, 32 at a time, 2000 in a second | blkmqd | 99.2 % | 2.50, 5.00, 10.0 | holds |"
         );
         assert!(verdict(1975.0, 5_000_000).contains("missed"), "too few");
         assert!(verdict(2025.0, 5_000_000).contains("missed"), "too many");

@@ -1,4 +1,4 @@
-//! Measurements of `blkmq serve`, each a verb: beside other servers, of shares, of floors, beside hostile clients, for
+//! Measurements of `blkmqd`, each a verb: beside other servers, of shares, of floors, beside hostile clients, for
 //! long, and through crashes.
 //!
 //! The clients are fio's NBD engine and, for crashes and attacks, [`wire`]. Checks that pass or fail within seconds are in

@@ -1,4 +1,4 @@
-//! `serve-peers`: the throughput, the latency and the processor time of `blkmq serve` and of other NBD servers.
+//! `serve-peers`: the throughput, the latency and the processor time of `blkmqd` and of other NBD servers.
 //!
 //! Each serves its memory or a file on tmpfs over a unix socket to the same fio. In every round all servers have each
 //! workload in turn; the table has medians over the rounds. A server that is not installed is skipped by name. The last
@@ -8,7 +8,7 @@
 use crate::Result;
 use crate::fio::{self, Figures, median};
 use crate::nbd::{Server, TICK};
-use crate::shell::{BLKMQ, RAM_DISK, is_installed};
+use crate::shell::{BLKMQD, RAM_DISK, is_installed};
 use std::fs::{self, File};
 use std::path::PathBuf;
 
@@ -31,14 +31,14 @@ struct Peer {
 
 const PEERS: &[Peer] = &[
     Peer {
-        name: "blkmq serve, none",
+        name: "blkmqd, none",
         requires: None,
-        line: "BLKMQ serve --listen=unix:SOCKET --device=memory,size=SIZE --scheduler=none --export= --log=warn",
+        line: "BLKMQD --listen=unix:SOCKET --device=memory,size=SIZE --scheduler=none --export= --log=warn",
     },
     Peer {
-        name: "blkmq serve, mq-deadline",
+        name: "blkmqd, mq-deadline",
         requires: None,
-        line: "BLKMQ serve --listen=unix:SOCKET --device=memory,size=SIZE --scheduler=mq-deadline --export= --log=warn",
+        line: "BLKMQD --listen=unix:SOCKET --device=memory,size=SIZE --scheduler=mq-deadline --export= --log=warn",
     },
     Peer {
         name: "nbdkit memory",
@@ -184,7 +184,7 @@ impl Running {
         if line != peer.line {
             File::create(&file)?.set_len(u64::from(size) << 20)?;
         }
-        let line = line.replace("SIZE", &size.to_string()).replace("BLKMQ", BLKMQ);
+        let line = line.replace("SIZE", &size.to_string()).replace("BLKMQD", BLKMQD);
         let line = line.replace("RAM_DISK", RAM_DISK);
         let started = Server::start(&format!("peers-{number}"), &line);
         let running = match started {
@@ -338,7 +338,7 @@ mod tests {
         let load = Load { rw: "randread", depth: 1, jobs: 4 };
         let plan = Plan { milliseconds: 1, size: 16, rounds: 3 };
         let text = table(load, plan, &[&PEERS[0]], &runs);
-        assert!(text.ends_with("| blkmq serve, none | 20 | 0 | 0 | 2.0 |\n"), "{text}");
+        assert!(text.ends_with("| blkmqd, none | 20 | 0 | 0 | 2.0 |\n"), "{text}");
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
             &all.map(|(iops, p50, cost)| medians(iops, p50, cost)).collect::<Vec<_>>(),
         );
         let expected = "\nblkmq serve, none beside the best of the others: 1.50 of its IOPS, 1.25 of its p50, 0.50 of its CPU time an I/O\n\
-                        blkmq serve, mq-deadline: 0.990 of its IOPS\nram_disk, which only copies: 1.100 of its IOPS\n";
+                        blkmqd, mq-deadline: 0.990 of its IOPS\nram_disk, which only copies: 1.100 of its IOPS\n";
         assert_eq!(text, expected);
     }
 }

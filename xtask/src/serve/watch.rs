@@ -9,7 +9,7 @@ use std::fs;
 const LOOKS: u32 = 500;
 
 impl Server {
-    /// Connections that have agreed on an export, if it is `blkmq serve`.
+    /// Connections that have agreed on an export, if it is `blkmqd`.
     ///
     /// # Errors
     /// If it does not answer.

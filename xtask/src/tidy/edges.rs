@@ -26,12 +26,13 @@ const TABLE: &[(&str, &[&str])] = &[
     ("rbd", &["core", "buf", "engine"]),
     ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "remote", "rbd", "runtime"]),
     ("server", &["nbd", "vhost", "blkmq", "trace"]),
+    ("daemon", &["terminal", "core", "sched", "engine", "runtime", "trace", "blkmq", "server"]),
     ("terminal", &["core", "sched", "engine", "runtime"]),
     (
         "cli",
         &[
             "terminal", "core", "buf", "sched", "engine", "device", "uring", "runtime", "trace",
-            "lab", "blkmq", "server",
+            "lab", "blkmq",
         ],
     ),
     ("xtask", &[]),

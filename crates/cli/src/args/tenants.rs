@@ -210,7 +210,7 @@ device = "disk"
 
     #[test]
     fn the_example_of_the_server_is_read() {
-        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/serve.toml");
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/examples/serve.toml");
         assert!(!read(&format!("{example}:ssd")).expect("every key is known").is_empty());
     }
 }

@@ -8,12 +8,10 @@ use crate::args::{self, Request, quote};
 use crate::error::Failure;
 use crate::plan::Time;
 use crate::{bench, doc, dry_run, replay, repro, tour};
-#[cfg(target_os = "linux")]
-use crate::{ctl, serve, top};
-use blkmq_terminal::output::{print, print_results, reaches};
+use blkmq_terminal::output::{print, print_results};
 use blkmq_terminal::page::Page;
 use blkmq_terminal::screen::{shown, width};
-use blkmq_terminal::{completions, man, refusal};
+use blkmq_terminal::{UsageError, completions, man, program};
 use clap::{ArgMatches, Command};
 
 /// The name of the program, whatever its file is called.
@@ -21,11 +19,10 @@ const PROGRAM: &str = "blkmq";
 
 const PAGE: Page = Page {
     name: PROGRAM,
-    summary: "A multi-queue block layer for user space: compare I/O schedulers, serve devices",
+    summary: "A multi-queue block layer for user space: compare I/O schedulers",
     description: "",
     examples: &[
         "blkmq bench                 what schedulers cost, and what for, in 20 seconds",
-        "blkmq serve                 serve a device over NBD",
         "blkmq help bench            the options of a command",
         "blkmq doc mq-deadline       the page of a scheduler",
     ],
@@ -42,12 +39,6 @@ struct Fixed {
 }
 
 const FIXED: &[Fixed] = &[
-    #[cfg(target_os = "linux")]
-    Fixed { definition: serve::args::definition, run: serve },
-    #[cfg(target_os = "linux")]
-    Fixed { definition: ctl::args::definition, run: ctl },
-    #[cfg(target_os = "linux")]
-    Fixed { definition: top::args::definition, run: top },
     Fixed { definition: replay::args::definition, run: replay },
     Fixed { definition: repro::args::definition, run: repro },
     Fixed { definition: doc::definition, run: |found, _| Ok(print(&shown(&doc::run(found)))?) },
@@ -57,8 +48,15 @@ const FIXED: &[Fixed] = &[
     },
     Fixed {
         definition: || man::definition("blkmq.1, blkmq-bench.1", MAN),
-        run: |found, _| Ok(print(&man::run(found, definition())?)?),
+        run: |found, _| Ok(print(&man::run(found, vec![definition()])?)?),
     },
+];
+
+/// Words that are no commands, and the programs that do what they say.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("serve", "blkmqd serves devices"),
+    ("ctl", "blkmqctl looks at a running server and changes it"),
+    ("top", "blkmqctl top watches a running server"),
 ];
 
 /// The examples of `completions`.
@@ -113,12 +111,13 @@ fn runs(words: &[String], time: Time) -> Result<(), Failure> {
 
 /// All other commands, and help or the version, which a user can ask for instead of a command.
 fn fixed(words: &[String]) -> Result<(), Failure> {
-    let program = [PROGRAM].into_iter().chain(words.iter().map(String::as_str));
-    let found = match definition().try_get_matches_from(program) {
-        Ok(found) => found,
-        Err(e) if !e.use_stderr() => return Ok(print(&e.render().to_string())?),
-        Err(e) => return Err(refusal::of(&e, definition(), words).into()),
-    };
+    let asked = words.iter().find(|word| *word != "help");
+    let elsewhere = ELSEWHERE.iter().find(|(name, _)| asked.is_some_and(|asked| asked == name));
+    if let Some((name, program)) = elsewhere {
+        let text = format!("{name}: no command of blkmq: {program}, of the package blkmq-daemon");
+        return Err(UsageError::new(text).into());
+    }
+    let Some(found) = program::understood::<Failure>(&definition, words)? else { return Ok(()) };
     let (name, found) = found.subcommand().expect("clap refuses a line without a command");
     let named = |command: &&Fixed| (command.definition)().get_name() == name;
     let command = FIXED.iter().find(named).expect("clap knows these, and those of fio's grammar");
@@ -130,21 +129,6 @@ fn replay(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
     let (text, verdict) = replay::run(replay::args::Wanted::of(found), width())?;
     print(&shown(&text))?;
     verdict
-}
-
-#[cfg(target_os = "linux")]
-fn serve(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
-    serve::run(serve::args::Asked::of(found)?, |text| Ok(print(text)?))
-}
-
-#[cfg(target_os = "linux")]
-fn ctl(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
-    ctl::run(&ctl::args::Wanted::of(found), |text| Ok(reaches(text)?))
-}
-
-#[cfg(target_os = "linux")]
-fn top(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
-    top::run(&top::args::Wanted::of(found))
 }
 
 fn repro(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ fn made(words: &[&str]) -> String {
     let found = definition().try_get_matches_from(words).expect("a line of words");
     match found.subcommand().expect("a command") {
         ("completions", found) => completions::script(found, definition()),
-        ("man", found) => man::run(found, definition()).expect("no file is written"),
+        ("man", found) => man::run(found, vec![definition()]).expect("no file is written"),
         (other, _) => panic!("{other}: prints no text of this kind"),
     }
 }
@@ -78,19 +78,7 @@ fn no_name_of_a_value_has_a_colon_in_a_script() {
 fn the_manual_has_a_page_for_each_command_with_every_option_of_the_table() {
     let pages = man::pages(definition());
     let files = Vec::from_iter(pages.iter().map(|page| page.file.as_str()));
-    let expected = [
-        "",
-        "-bench",
-        "-sim",
-        "-serve",
-        "-ctl",
-        "-top",
-        "-replay",
-        "-repro",
-        "-doc",
-        "-completions",
-        "-man",
-    ];
+    let expected = ["", "-bench", "-sim", "-replay", "-repro", "-doc", "-completions", "-man"];
     assert_eq!(files, expected.map(|name| format!("blkmq{name}.1")));
     for page in &pages {
         let text = page.text.replace(r"\-", "-");
@@ -112,4 +100,19 @@ fn the_manual_has_a_page_for_each_command_with_every_option_of_the_table() {
         }
     }
     assert_eq!(made(&["man"]), pages[0].text);
+}
+
+#[test]
+fn commands_of_the_server_name_their_program() {
+    for (line, program) in [
+        ("serve --device=null", "blkmqd serves"),
+        ("ctl list", "blkmqctl looks"),
+        ("help top", "blkmqctl top watches"),
+    ] {
+        let words = Vec::from_iter(line.split(' ').map(String::from));
+        let refused = run(&words).expect_err(line);
+        assert!(matches!(refused, Failure::Usage(_)), "{line}: {refused:?}");
+        let text = refused.to_string();
+        assert!(text.contains(program) && text.contains("blkmq-daemon"), "{line}: {text}");
+    }
 }

@@ -12,7 +12,7 @@ const PAGE: Page = Page {
     name: "replay",
     summary: "play an elevator log back, to the same scheduler or to another one",
     description: "\
-Plays back what --elevator-log of blkmq bench or blkmq sim, or blkmq ctl elevator-log, has written down. Without --scheduler, or with the one of the \
+Plays back what --elevator-log of blkmq bench or blkmq sim, or blkmqctl elevator-log, has written down. Without --scheduler, or with the one of the \
 log, every call is made again, at the same times, and every answer is compared; the first one that differs is shown with \
 what came before it, and the exit code is 1. With another scheduler, or other options, the I/Os of the log arrive when \
 they did, at a device that is simulated, and both are compared: how requests were ordered and how long they waited. \

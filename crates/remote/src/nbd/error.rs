@@ -44,7 +44,7 @@ impl fmt::Display for OpenError {
             Self::Silent => f.write_str("the NBD server does not answer"),
             Self::Handshake(error) => error.fmt(f),
             Self::Tls(text) => f.write_str(text),
-            Self::NoTls => f.write_str("nbds: this program is built without TLS (feature `tls`)"),
+            Self::NoTls => f.write_str("nbds: this program is built without TLS; accepted: nbd:, or a build with --features=tls"),
             Self::Unfit(text) => f.write_str(text),
         }
     }

@@ -116,7 +116,7 @@ fn get(shared: &Shared, device: usize, path: Option<&str>) -> Result<Answer, Str
 /// The reason why a device was not changed that was in the way itself.
 fn stuck(disk: &Disk) -> String {
     format!(
-        "{} is as before: its I/Os in flight did not end, or another change of it is under way; see blkmq ctl stat",
+        "{} is as before: its I/Os in flight did not end, or another change of it is under way; see blkmqctl stat",
         disk.name()
     )
 }

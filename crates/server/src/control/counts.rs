@@ -24,7 +24,7 @@ pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
         }
         if shared.counting == Counting::Never {
             return Err(format!(
-                "the server does not count (stats=never); accepted: blkmq ctl set {IOSTATS} 1"
+                "the server does not count (stats=never); accepted: blkmqctl set {IOSTATS} 1"
             ));
         }
         let clock = Clock::start();

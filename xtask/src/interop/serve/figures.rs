@@ -1,5 +1,5 @@
-//! The figures that operators see are those of the clients: all counts of HTTP, control and `blkmq top` are each other's
-//! and fio's own, and the rates of `blkmq top` are those of a fio that is held to a rate.
+//! The figures that operators see are those of the clients: all counts of HTTP, control and `blkmqctl top` are each other's
+//! and fio's own, and the rates of `blkmqctl top` are those of a fio that is held to a rate.
 
 use super::super::Outcome;
 use super::counts::value;
@@ -8,7 +8,7 @@ use super::follower::Follower;
 use crate::Result;
 use crate::fio::{self, Fio};
 use crate::nbd::Server;
-use crate::shell::{BLKMQ, Cmd, parse_json};
+use crate::shell::{BLKMQCTL, Cmd, parse_json};
 use serde_json::Value;
 
 /// I/Os a second of the client that is held to a rate: reads, and as many writes.
@@ -153,7 +153,7 @@ fn of_top(line: &Value) -> Option<Counts> {
     })
 }
 
-/// The same from those of `ctl stat`, which has merges in percent of all I/Os.
+/// The same from those of `blkmqctl stat`, which has merges in percent of all I/Os.
 fn of_ctl(line: &Value) -> Option<Counts> {
     let seconds = line["seconds"].as_f64()?;
     let row = line["rows"].as_array()?.iter().find(|row| row["kind"] == "device")?;
@@ -173,7 +173,7 @@ fn of_ctl(line: &Value) -> Option<Counts> {
     })
 }
 
-/// `blkmq top` shows the rate that a client is held to.
+/// `blkmqctl top` shows the rate that a client is held to.
 fn top(server: &Server) -> Result<Outcome> {
     let load = format!(
         "--rw=randrw --bs=4k --size=32m --time_based --runtime=20 --rate_iops={RATE},{RATE}"
@@ -183,7 +183,8 @@ fn top(server: &Server) -> Result<Outcome> {
     // fio catches up with its rate for a moment.
     fio::pause(1.0)?;
     let socket = server.path("socket.control");
-    let line = format!("{BLKMQ} top --socket={} --json --count=1 --interval=4", socket.display());
+    let line =
+        format!("{BLKMQCTL} top --socket={} --json --count=1 --interval=4", socket.display());
     let shown = parse_json(&Cmd::new(&line).output()?)?;
     let gold = &shown["rows"][1];
     let number = |key: &str| gold[key].as_f64().unwrap_or(0.0);

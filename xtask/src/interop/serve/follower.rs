@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::fio;
 use crate::nbd::Server;
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQCTL, Cmd};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Starts `blkmq` with `words` about `server`, and waits for its first interval: from then on it misses nothing.
+    /// Starts `blkmqctl` with `words` about `server`, and waits for its first interval: from then on it misses nothing.
     ///
     /// # Errors
     /// If it shows nothing.
     pub(super) fn start(server: &Server, words: &'static str) -> Result<Self> {
         let path = server.path(&words.replace([' ', '='], ""));
         let socket = server.path("socket.control");
-        let cmd = Cmd::new(&format!("{BLKMQ} {words} --socket={}", socket.display()));
+        let cmd = Cmd::new(&format!("{BLKMQCTL} {words} --socket={}", socket.display()));
         let follower = Self { child: cmd.start(File::create(&path)?)?, words, path };
         follower.lines(1)?;
         Ok(follower)

@@ -1,4 +1,4 @@
-//! The histograms of `blkmq ctl biolatency` beside fio's own of the same run.
+//! The histograms of `blkmqctl biolatency` beside fio's own of the same run.
 //!
 //! Each I/O of the client takes as long as in the server, and the time of the socket besides. The client's time is fio's
 //! `lat`: its `clat` begins when the request has been sent, and the server may have it by then.

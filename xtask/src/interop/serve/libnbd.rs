@@ -1,10 +1,10 @@
-//! libnbd with `blkmq serve`: handshakes option by option, and a server that libnbd starts itself.
+//! libnbd with `blkmqd`: handshakes option by option, and a server that libnbd starts itself.
 
 use super::super::Outcome;
 use super::DEVICE;
 use crate::Result;
 use crate::nbd::Server;
-use crate::shell::{BLKMQ, Cmd, parse_json};
+use crate::shell::{BLKMQD, Cmd, parse_json};
 
 /// The interpreter that has libnbd's module: that of the system, whichever comes first in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -24,7 +24,7 @@ pub(in crate::interop) fn handshakes() -> Result<Outcome> {
 
 /// libnbd starts the server, with a listening socket that it hands over, and the server ends with it.
 pub(in crate::interop) fn started() -> Result<Outcome> {
-    let serve = format!("{BLKMQ} serve --device=memory,size=64 --export= --log=error");
+    let serve = format!("{BLKMQD} --device=memory,size=64 --export= --log=error");
     let report = Cmd::new(&format!("nbdinfo --json -- [ {serve} ]")).output()?;
     // The words of the server are in front of it.
     match parse_json(&report)?["exports"][0]["export-size"].as_u64() {

@@ -5,12 +5,12 @@ use super::super::Outcome;
 use crate::Result;
 use crate::fio::{Figures, Fio, pause};
 use crate::nbd::Server;
-use crate::shell::{BLKMQ, Cmd, timed};
+use crate::shell::{BLKMQCTL, Cmd, timed};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// Changes, a call of `blkmq ctl` each.
+/// Changes, a call of `blkmqctl` each.
 const CHANGES: usize = 200;
 /// Seconds that clients run; the changes take less.
 const SECONDS: u32 = 10;
@@ -103,7 +103,7 @@ pub(in crate::interop) fn stuck() -> Result<Outcome> {
 
 fn while_stuck(server: &Server) -> Result<()> {
     let control = server.path("socket.control").display().to_string();
-    let ctl = format!("{BLKMQ} ctl --socket={control}");
+    let ctl = format!("{BLKMQCTL} --socket={control}");
     for _ in 0..3 {
         let switch = Cmd::new(&format!("{ctl} switch --device=1 kyber")).under("timeout 1");
         if switch.quiet_code()? != Some(124) {
@@ -112,7 +112,7 @@ fn while_stuck(server: &Server) -> Result<()> {
     }
     let switch = Cmd::new(&format!("{ctl} switch --device=1 kyber"));
     let mut waits = switch.start(File::create(server.path("switch"))?)?;
-    let top = format!("{BLKMQ} top --once --interval=1 --socket={control}");
+    let top = format!("{BLKMQCTL} top --once --interval=1 --socket={control}");
     for line in [format!("{ctl} list"), format!("{ctl} export good --weight=50"), top] {
         let (code, time) = timed(|| Cmd::new(&line).under("timeout 5").quiet_code());
         // `top` shows an interval of a second.

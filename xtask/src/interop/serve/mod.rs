@@ -1,4 +1,4 @@
-//! `blkmq serve` with real clients.
+//! `blkmqd` with real clients.
 
 mod counts;
 mod dashboards;

@@ -68,12 +68,12 @@ impl Scene {
         self.browser.until("document.querySelectorAll('.export').length === 3").map(drop)
     }
 
-    /// The scheduler of the device, by `blkmq ctl`.
+    /// The scheduler of the device, by `blkmqctl`.
     fn scheduler(&self) -> Result<Value> {
         Ok(self.server.ctl("list")?["list"]["devices"][0]["scheduler"].clone())
     }
 
-    /// The weight of an export, by `blkmq ctl`.
+    /// The weight of an export, by `blkmqctl`.
     fn weight(&self, at: usize) -> Result<Value> {
         Ok(self.server.ctl("list")?["list"]["exports"][at]["weight"].clone())
     }
@@ -100,7 +100,7 @@ pub(in crate::interop) fn page() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The page shows the rates that `blkmq ctl stat` counts in the same seconds, or almost: where the machine is busy, a second
+/// The page shows the rates that `blkmqctl stat` counts in the same seconds, or almost: where the machine is busy, a second
 /// of one may not be that of the other, so there are three tries.
 fn agrees(scene: &mut Scene) -> Result<()> {
     agrees_now(scene).or_else(|_| agrees_now(scene)).or_else(|_| agrees_now(scene))
@@ -128,7 +128,7 @@ fn agrees_now(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Clicks change the scheduler and a weight, the page says so, and `blkmq ctl` has them.
+/// Clicks change the scheduler and a weight, the page says so, and `blkmqctl` has them.
 fn switches(scene: &mut Scene) -> Result<()> {
     scene.browser.eval("document.querySelector('form.scheduler select').value = 'kyber'")?;
     scene.browser.click("form.scheduler button")?;

@@ -1,4 +1,4 @@
-//! libnbd's tools with `blkmq serve` over TLS, with certificates that openssl has made.
+//! libnbd's tools with `blkmqd` over TLS, with certificates that openssl has made.
 
 use super::{LARGE, nbd};
 use crate::Result;

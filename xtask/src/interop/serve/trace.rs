@@ -1,11 +1,11 @@
 //! Traces of a running server: blkparse and btt read them from a pipe, and their counts are those of fio and of
-//! `blkmq ctl stat`. A log of the scheduler is replayed with the same decisions.
+//! `blkmqctl stat`. A log of the scheduler is replayed with the same decisions.
 
 use super::super::Outcome;
 use crate::Result;
 use crate::fio;
 use crate::nbd::Server;
-use crate::shell::{BLKMQ, Cmd, is_installed};
+use crate::shell::{BLKMQ, BLKMQCTL, Cmd, is_installed};
 use std::fs::{File, read_to_string};
 use std::process::Child;
 
@@ -17,7 +17,7 @@ const LOADS: [(&str, &str, u64, u64); 2] = [
 ];
 
 fn ctl(server: &Server, words: &str) -> Cmd {
-    Cmd::new(&format!("{BLKMQ} ctl --socket={} {words}", server.path("socket.control").display()))
+    Cmd::new(&format!("{BLKMQCTL} --socket={} {words}", server.path("socket.control").display()))
 }
 
 /// Runs the loads, with a switch of the scheduler between them if there is one.

@@ -37,17 +37,17 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
         .env("CARGO_PROFILE_DIST_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_DIST_DEBUG", "false")
         .run()?;
-    for file in ["bin/blkmq", "share/man/man1/blkmq-serve.1", "lib/systemd/system/blkmq.service"] {
+    for file in ["bin/blkmqctl", "share/man/man1/blkmqd.1", "lib/systemd/system/blkmqd.service"] {
         if fs::metadata(out.join("usr").join(file))?.len() == 0 {
             return Err(format!("{file} is empty").into());
         }
     }
-    serves(&out.join("usr/bin/blkmq").display().to_string())
+    serves(&out.join("usr/bin/blkmqd").display().to_string())
 }
 
 /// libnbd starts the installed program, and reads its size.
 fn serves(program: &str) -> Result<Outcome> {
-    let words = "serve --device=memory,size=64 --export= --control= --log=error";
+    let words = "--device=memory,size=64 --export= --control= --log=error";
     let size = Cmd::new(&format!("nbdinfo --size -- [ {program} {words} ]")).output()?;
     // In front of it is what the server says of its device.
     if size.lines().last() == Some("67108864") {

@@ -3,17 +3,19 @@
 use super::super::Outcome;
 use super::super::folder::Folder;
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd};
+use crate::shell::{BLKMQ, BLKMQCTL, Cmd};
 use std::fs;
 use std::path::Path;
 
-/// The least number of pages: the program, and each of its commands.
-const PAGES: usize = 10;
+/// The least number of pages: the programs, and each of their commands.
+const PAGES: usize = 25;
 
 /// man renders every page without a warning, and mandoc finds no error in any.
 pub(in crate::interop) fn pages() -> Result<Outcome> {
     let folder = Folder::new("manual")?;
-    Cmd::new(&format!("{BLKMQ} man --dir={}", folder.path().display())).output()?;
+    for program in [BLKMQ, BLKMQCTL] {
+        Cmd::new(&format!("{program} man --dir={}", folder.path().display())).output()?;
+    }
     let mut count = 0;
     for entry in fs::read_dir(folder.path())? {
         let page = entry?.path().display().to_string();
@@ -30,32 +32,37 @@ pub(in crate::interop) fn pages() -> Result<Outcome> {
     if count >= PAGES { Ok(Outcome::Passed) } else { Err("too few pages".into()) }
 }
 
-/// Each shell loads its script and completes a command and an option with it.
+/// Each shell loads the script of each program and completes words with it.
 pub(in crate::interop) fn completions() -> Result<Outcome> {
-    let folder = Folder::new("completions")?;
-    for (shell, file) in [("bash", "blkmq.bash"), ("zsh", "_blkmq"), ("fish", "blkmq.fish")] {
-        let script = Cmd::new(&format!("{BLKMQ} completions {shell}")).output()?;
-        fs::write(folder.path().join(file), script)?;
+    for (name, printer, begin, expected) in [
+        ("blkmq", BLKMQ, "ben", "bench"),
+        ("blkmqctl", BLKMQCTL, "sw", "switch"),
+        ("blkmqd", BLKMQCTL, "--log-f", "--log-format"),
+    ] {
+        let folder = Folder::new("completions")?;
+        let of = if printer == BLKMQCTL { name } else { "" };
+        for (shell, file) in [("bash", "script"), ("zsh", &*format!("_{name}")), ("fish", "fish")] {
+            let script = Cmd::new(&format!("{printer} completions {shell} {of}")).output()?;
+            fs::write(folder.path().join(file), script)?;
+        }
+        let bash = format!(
+            "source ./script; complete -p {name}; COMP_WORDS=({name} {begin}); COMP_CWORD=1; \
+             _{name} {name} {begin} {name}; echo \"${{COMPREPLY[@]}}\""
+        );
+        let zsh = format!(
+            "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump; \
+             [[ $_comps[{name}] = _{name} ]]; autoload +X _{name}; functions _{name}"
+        );
+        let fish = format!("source ./fish; complete -C '{name} {begin}'");
+        says(folder.path(), "bash --norc -ec", &bash, expected)?;
+        says(folder.path(), "zsh -fec", &zsh, expected)?;
+        says(folder.path(), "fish --no-config -c", &fish, expected)?;
     }
-    let bash = "source blkmq.bash; complete -p blkmq; COMP_WORDS=(blkmq se); COMP_CWORD=1; \
-                _blkmq blkmq se blkmq; echo \"${COMPREPLY[@]}\"; COMP_WORDS=(blkmq serve --log-f); \
-                COMP_CWORD=2; _blkmq blkmq --log-f serve; echo \"${COMPREPLY[@]}\"";
-    let zsh = "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump; \
-               [[ $_comps[blkmq] = _blkmq ]]; autoload +X _blkmq; functions _blkmq";
-    let fish = "source blkmq.fish; complete -C 'blkmq se'; complete -C 'blkmq serve --log-f'";
-    says(folder.path(), "bash --norc -ec", bash)?;
-    says(folder.path(), "zsh -fec", zsh)?;
-    says(folder.path(), "fish --no-config -c", fish)?;
     Ok(Outcome::Passed)
 }
 
-/// The shell prints the command and the option, and no complaint.
-fn says(folder: &Path, shell: &str, script: &str) -> Result<()> {
+/// The shell prints the expected word, and no complaint.
+fn says(folder: &Path, shell: &str, script: &str, expected: &str) -> Result<()> {
     let said = Cmd::new(shell).arg(script).silent_output_in(folder)?;
-    let finds = |word: &str| said.contains(word);
-    if finds("serve") && finds("--log-format") {
-        Ok(())
-    } else {
-        Err(format!("{shell}: {said}").into())
-    }
+    if said.contains(expected) { Ok(()) } else { Err(format!("{shell}: {said}").into()) }
 }

@@ -1,4 +1,4 @@
-//! `blkmq serve` as a service: its units, its messages to a supervisor, its manual, its image and its handbook.
+//! `blkmqd` as a service: its units, its messages to a supervisor, its manual, its image and its handbook.
 
 mod image;
 mod manual;

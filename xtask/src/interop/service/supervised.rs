@@ -4,7 +4,7 @@ use super::super::Outcome;
 use super::super::folder::Folder;
 use crate::Result;
 use crate::fio::pause;
-use crate::shell::{BLKMQ, Cmd, is_installed, root, target_dir};
+use crate::shell::{BLKMQD, Cmd, is_installed, root, target_dir};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,13 +29,12 @@ impl Supervisor {
     /// Nothing is started yet; `more` are the server's words.
     fn new(folder: &Path, more: &str) -> Result<Self> {
         let (socket, notify) = (folder.join("data"), folder.join("notify"));
-        let program = target_dir().join(BLKMQ.trim_start_matches("target/"));
+        let program = target_dir().join(BLKMQD.trim_start_matches("target/"));
         let script = root().join("xtask/src/interop/service/supervisor.py");
         let [script, data, notify, program] =
             [&script, &socket, &notify, &program].map(|path| path.display().to_string());
         let said = folder.join("said");
-        let line =
-            format!("python3 {script} {data} {notify} {} {program} serve {more}", said.display());
+        let line = format!("python3 {script} {data} {notify} {} {program} {more}", said.display());
         println!("$ {line}");
         let mut child = Cmd::new(&line).piped(File::create(folder.join("log"))?)?;
         let input = child.stdin.take();

@@ -3,7 +3,7 @@
 use super::super::Outcome;
 use super::super::folder::Folder;
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, root, target_dir};
+use crate::shell::{BLKMQD, Cmd, root, target_dir};
 use std::fs;
 
 /// The exposure, by systemd's count, must be below this; 10 is everything.
@@ -13,13 +13,13 @@ const MOST: f64 = 2.0;
 /// finds faults that only opening shows.
 pub(in crate::interop) fn check() -> Result<Outcome> {
     let folder = Folder::new("units")?;
-    let program = target_dir().join(BLKMQ.trim_start_matches("target/"));
+    let program = target_dir().join(BLKMQD.trim_start_matches("target/"));
     let mut paths = Vec::new();
-    for name in ["blkmq.service", "blkmq.socket"] {
+    for name in ["blkmqd.service", "blkmqd.socket"] {
         let text = fs::read_to_string(root().join("contrib/systemd").join(name))?;
         let path = folder.path().join(name);
         // The program need not be installed.
-        fs::write(&path, text.replace("/usr/bin/blkmq", &program.display().to_string()))?;
+        fs::write(&path, text.replace("/usr/bin/blkmqd", &program.display().to_string()))?;
         paths.push(path.display().to_string());
     }
     // A fault that it gets over is a line without an error.
@@ -56,7 +56,7 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The figure of the last line: `Overall exposure level for blkmq.service: 0.9 SAFE`.
+/// The figure of the last line: `Overall exposure level for blkmqd.service: 0.9 SAFE`.
 fn exposure(table: &str) -> Option<f64> {
     let (_, behind) = table.rsplit_once("Overall exposure level for ")?;
     behind.split_whitespace().nth(1)?.parse().ok()
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_figure_is_found() {
-        let text = "x 9.6\n-> Overall exposure level for blkmq.service: 0.9 SAFE :)\n";
+        let text = "x 9.6\n-> Overall exposure level for blkmqd.service: 0.9 SAFE :)\n";
         assert_eq!(exposure(text), Some(0.9));
         assert_eq!(exposure("nothing"), None);
     }

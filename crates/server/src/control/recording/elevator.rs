@@ -42,7 +42,7 @@ impl Source for Elevator {
     fn end(&mut self, out: &mut Vec<u8>) {
         // It is refused for a queue that has failed, whose scheduler is asked no more.
         let _ = self.shared.disks[self.disk].service().unobserve_policies();
-        let bytes = self.log.bytes(&format!("blkmq ctl elevator-log --device={}", self.disk + 1));
+        let bytes = self.log.bytes(&format!("blkmqctl elevator-log --device={}", self.disk + 1));
         if let Ok(log) = Log::parse(&bytes) {
             let recorded = log.instances.iter().map(|it| it.calls().count() as u64).sum();
             self.counts = Counts { recorded, dropped: self.log.missed() };

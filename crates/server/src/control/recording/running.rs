@@ -76,7 +76,7 @@ fn refusal(error: TraceError, device: usize, what: &str) -> Answer {
         TraceError::Busy => format!("busy: another {what} of device {device} is under way"),
         TraceError::Change(_) if what != "trace" => format!(
             "device {device} did not get a new instance of its scheduler, since its I/Os in flight do not end; see \
-             blkmq ctl stat: {error}"
+             blkmqctl stat: {error}"
         ),
         error => error.to_string(),
     };

@@ -1,0 +1,15 @@
+//! The program `blkmqctl`: the client of a running block server. All of it is in the library.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+#[cfg(target_os = "linux")]
+fn main() -> ExitCode {
+    blkmq_daemon::blkmqctl()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() -> ExitCode {
+    ExitCode::FAILURE
+}

@@ -1,0 +1,430 @@
+//! The page of `blkmqctl`, its commands and options, and their meaning.
+
+use super::biolatency::Choice;
+use crate::serve::wanted::default_control;
+use blkmq_server::control::{ExportSettings, Request};
+use blkmq_terminal::page::Page;
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The name of the program, whatever its file is called.
+pub const PROGRAM: &str = "blkmqctl";
+
+const PAGE: Page = Page {
+    name: PROGRAM,
+    summary: "look at a running server, and change it",
+    description: "\
+Talks to a server, blkmqd, over its socket for control. Changes take effect while I/O goes on; \
+no connection notices more than a pause.",
+    examples: &[
+        "blkmqctl list",
+        "blkmqctl switch bfq",
+        "blkmqctl set queue/nr_requests 64",
+        "blkmqctl export gold --weight=300 --max='wbps=52428800 riops=max'",
+        "blkmqctl diff",
+        "blkmqctl stat --interval=2",
+        "blkmqctl stat --waits --interval=10 --count=1",
+        "blkmqctl biolatency -Q -F --count=1",
+        "blkmqctl top",
+        "blkmqctl trace -w 10 -o - | blkparse -i -",
+        "blkmqctl elevator-log -w 10 -o run.log",
+        "blkmqctl --json get",
+    ],
+};
+
+/// A question to a server, and its circumstances.
+pub struct Wanted {
+    /// The socket for control.
+    pub socket: PathBuf,
+    /// The answer is shown as JSON.
+    pub json: bool,
+    /// The question.
+    pub asked: Asked,
+}
+
+/// One question, or one in each interval.
+pub enum Asked {
+    /// Asked once.
+    One(Request),
+    /// The configuration file with the settings in force.
+    Save {
+        /// Where it is written, if not into the file itself.
+        output: Option<String>,
+    },
+    /// A recording, on a connection of its own.
+    Recording(Recording),
+    /// The counts at this moment, in a form of the kernel.
+    Kernel(KernelForm),
+    /// Histograms of an interval.
+    Biolatency {
+        /// The length of an interval.
+        every: Duration,
+        /// How many intervals.
+        count: u32,
+        /// The figures to show.
+        choice: Choice,
+    },
+    /// The counts at the ends of intervals.
+    Stat {
+        /// The length of an interval.
+        every: Duration,
+        /// How many intervals.
+        count: u32,
+    },
+    /// Which export waited behind which in intervals.
+    Waits {
+        /// The length of an interval.
+        every: Duration,
+        /// How many intervals.
+        count: u32,
+    },
+}
+
+/// A recording, and where it goes.
+pub struct Recording {
+    /// The question.
+    pub request: Request,
+    /// The beginning of the names of a trace's files, or the file of a log; `-` is standard output.
+    pub output: String,
+}
+
+/// A form in which the kernel has the counts of devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelForm {
+    /// `/sys/block/X/stat`.
+    Stat,
+    /// `/proc/diskstats`.
+    Diskstats,
+    /// `/sys/block/X/inflight`.
+    Inflight,
+}
+
+/// The options of commands that show intervals.
+fn intervals() -> [Arg; 2] {
+    [
+        Arg::new("interval")
+            .long("interval")
+            .value_name("SECONDS")
+            .value_parser(value_parser!(u32).range(1..=86400))
+            .default_value("1")
+            .help("the length of an interval"),
+        Arg::new("count")
+            .long("count")
+            .value_name("N")
+            .value_parser(value_parser!(u32).range(1..))
+            .help("how many intervals (default: until it is interrupted)"),
+    ]
+}
+
+/// The commands that record, with the options of blktrace.
+fn recordings() -> [Command; 2] {
+    let number = |name: &'static str, short, value, help: &'static str| {
+        Arg::new(name).short(short).long(name).value_name(value).help(help)
+    };
+    let device = || {
+        let device = number("device", 'd', "N", "the number of the device");
+        device.value_parser(value_parser!(u16).range(1..)).default_value("1")
+    };
+    let seconds = || {
+        let help = "end after this time (default: when interrupted)";
+        number("stopwatch", 'w', "SECONDS", help).value_parser(value_parser!(u32).range(1..))
+    };
+    let most = |range| Arg::new("max-bytes").long("max-bytes").value_name("N").value_parser(range);
+    let output = |value| Arg::new("output").short('o').long("output").value_name(value);
+    [
+        Command::new("trace").about("trace a device, as blktrace does").args([
+            device(),
+            output("NAME").help(
+                "the files are NAME.blktrace.CPU; - is standard output, for blkparse -i - (default: deviceN)",
+            ),
+            seconds(),
+            number("buffer-size", 'b', "KIB", "memory for each elevator; what does not fit is dropped")
+                .value_parser(value_parser!(u32).range(1..=160 << 10))
+                .default_value("8192"),
+            most(value_parser!(u64).range(1..)).help("end with so many bytes of records"),
+        ]),
+        Command::new("elevator-log").about("log a scheduler's decisions, for blkmq replay").args([
+            device(),
+            output("FILE").required(true).help("the file; - is standard output"),
+            seconds(),
+            most(value_parser!(u64).range(4096..=256 << 20))
+                .default_value("67108864")
+                .help("end with so many bytes, which the server keeps in memory"),
+        ]),
+    ]
+}
+
+/// The command that keeps the settings in force.
+fn save() -> Command {
+    let output = Arg::new("output").short('o').long("output").value_name("FILE");
+    Command::new("save")
+        .about("write the settings in force into the server's configuration file")
+        .arg(output.help("write it there instead; - is standard output"))
+}
+
+/// The options of every command.
+pub fn everywhere() -> [Arg; 2] {
+    [
+        Arg::new("socket")
+            .long("socket")
+            .value_name("PATH")
+            .value_parser(value_parser!(PathBuf))
+            .global(true)
+            .help("the server's socket for control (default: that of blkmqd without --listen)"),
+        Arg::new("json")
+            .long("json")
+            .action(ArgAction::SetTrue)
+            .global(true)
+            .help("answers for scripts"),
+    ]
+}
+
+/// The program, with the commands that are requests to a server.
+pub fn definition() -> Command {
+    let value = |name| Arg::new(name).value_name(name).required(true);
+    let device = || {
+        Arg::new("device")
+            .long("device")
+            .value_name("N")
+            .value_parser(value_parser!(u16).range(1..))
+            .default_value("1")
+            .help("the number of the device")
+    };
+    let command = |name, about| Command::new(name).about(about);
+    let flag = |name, help| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    PAGE.command("")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(everywhere())
+        .subcommand_required(true)
+        .subcommands([
+            command("list", "devices and exports"),
+            command("get", "an attribute of a device, or all of them").args([
+                device(),
+                Arg::new("PATH").help("as queue/scheduler; blkmq doc lists them"),
+            ]),
+            command("set", "set an attribute of a device").args([
+                device(),
+                value("PATH"),
+                value("VALUE"),
+            ]),
+            command("switch", "give a device another scheduler, or auto, as its exports ask for")
+                .args([device(), value("SCHEDULER")]),
+            command("export", "change the settings of an export").args([
+                value("NAME"),
+                Arg::new("weight")
+                    .long("weight")
+                    .value_name("N")
+                    .value_parser(value_parser!(u32).range(1..=1000))
+                    .help("its share of the device under mclock and bfq"),
+                Arg::new("max")
+                    .long("max")
+                    .value_name("LIMITS")
+                    .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max iops=500 burst=2 burst_length=10'"),
+                Arg::new("promise")
+                    .long("promise")
+                    .value_name("RATES")
+                    .help("its floor and ceiling under mclock: 'reserve_iops=200 limit_percent=0'"),
+            ]),
+            command("stat", "rates of devices and exports, as iostat computes them")
+                .args(intervals())
+                .args([
+                    flag("sys", "the 17 fields of /sys/block/X/stat, a line for each device"),
+                    flag("diskstats", "lines of /proc/diskstats"),
+                    flag("inflight", "reads and writes in flight, as /sys/block/X/inflight"),
+                    flag("waits", "which export waited behind which, and for how long"),
+                ])
+                .group(ArgGroup::new("form").args(["sys", "diskstats", "inflight", "waits"])),
+            command("biolatency", "histograms of latencies, as biolatency prints them")
+                .args(intervals())
+                .args([
+                    flag("queued", "with the time before the device").short('Q'),
+                    flag("flags", "reads, writes, discards and flushes apart").short('F'),
+                ]),
+        ])
+        .subcommands(recordings())
+        .subcommands([
+            command("reload", "read the server's configuration file again, as SIGHUP does"),
+            command("diff", "the settings in force that differ from the configuration"),
+            save(),
+            command("drain", "end the server once the requests in flight are answered"),
+        ])
+}
+
+impl Wanted {
+    /// The arguments that clap has read.
+    pub fn of(found: &ArgMatches) -> Self {
+        let socket = found.get_one::<PathBuf>("socket").cloned().unwrap_or_else(default_control);
+        let (name, of) = found.subcommand().expect("clap refuses a line without one");
+        let text = |name| of.get_one::<String>(name).cloned();
+        let given = |name| text(name).expect("clap refuses a line without it");
+        let device = || of.get_one::<u16>("device").copied().unwrap_or(1).into();
+        let asked = match name {
+            "get" => Request::Get { device: device(), path: text("PATH") },
+            "set" => Request::Set { device: device(), path: given("PATH"), value: given("VALUE") },
+            "switch" => {
+                let path = "queue/scheduler".to_owned();
+                Request::Set { device: device(), path, value: given("SCHEDULER") }
+            }
+            "export" => {
+                let weight = of.get_one::<u32>("weight").copied();
+                let settings =
+                    ExportSettings { weight, max: text("max"), promise: text("promise") };
+                Request::Export { name: given("NAME"), settings }
+            }
+            "reload" => Request::Reload,
+            "diff" => Request::Diff,
+            "save" => {
+                let asked = Asked::Save { output: text("output") };
+                return Self { socket, json: found.get_flag("json"), asked };
+            }
+            "drain" => Request::Drain,
+            "trace" | "elevator-log" => {
+                let asked = Asked::Recording(Recording::of(name, of, device()));
+                return Self { socket, json: found.get_flag("json"), asked };
+            }
+            "stat" | "biolatency" => {
+                let asked = Asked::counts(name, of);
+                return Self { socket, json: found.get_flag("json"), asked };
+            }
+            _ => Request::List,
+        };
+        Self { socket, json: found.get_flag("json"), asked: Asked::One(asked) }
+    }
+}
+
+impl Recording {
+    fn of(name: &str, of: &ArgMatches, device: usize) -> Self {
+        let seconds = of.get_one::<u32>("stopwatch").copied();
+        let bytes = of.get_one::<u64>("max-bytes").copied();
+        let output = of.get_one::<String>("output").cloned();
+        let request = if name == "trace" {
+            let buffer_kib = of.get_one::<u32>("buffer-size").copied().expect("it has a default");
+            Request::Trace { device, seconds, buffer_kib, bytes }
+        } else {
+            Request::ElevatorLog { device, seconds, bytes: bytes.expect("it has a default") }
+        };
+        Self { request, output: output.unwrap_or_else(|| format!("device{device}")) }
+    }
+}
+
+impl Asked {
+    /// The counts, as `stat` or `biolatency` shows them.
+    fn counts(name: &str, of: &ArgMatches) -> Self {
+        let seconds = of.get_one::<u32>("interval").copied().unwrap_or(1);
+        let count = of.get_one::<u32>("count").copied().unwrap_or(u32::MAX);
+        let every = Duration::from_secs(seconds.into());
+        if name == "biolatency" {
+            let choice = Choice { queued: of.get_flag("queued"), by_op: of.get_flag("flags") };
+            return Self::Biolatency { every, count, choice };
+        }
+        if of.get_flag("waits") {
+            return Self::Waits { every, count };
+        }
+        let forms = [
+            ("sys", KernelForm::Stat),
+            ("diskstats", KernelForm::Diskstats),
+            ("inflight", KernelForm::Inflight),
+        ];
+        match forms.iter().find(|(name, _)| of.get_flag(name)) {
+            Some((_, form)) => Self::Kernel(*form),
+            None => Self::Stat { every, count },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> Request {
+        let words = [PROGRAM].into_iter().chain(line.split_whitespace());
+        let found = definition().try_get_matches_from(words).expect(line);
+        match Wanted::of(&found).asked {
+            Asked::One(request) => request,
+            _ => panic!("{line} is asked once"),
+        }
+    }
+
+    #[test]
+    fn words_are_requests() {
+        assert_eq!(asked("list"), Request::List);
+        let (path, value) = ("queue/scheduler".to_owned(), "bfq".to_owned());
+        assert_eq!(asked("switch bfq --device=2"), Request::Set { device: 2, path, value });
+        assert_eq!(asked("get"), Request::Get { device: 1, path: None });
+        let settings = ExportSettings { weight: Some(3), ..ExportSettings::default() };
+        let name = "a".to_owned();
+        assert_eq!(asked("export a --weight=3"), Request::Export { name, settings });
+    }
+
+    #[test]
+    fn a_socket_can_be_named_before_the_command_and_behind_it() {
+        for line in [
+            "blkmqctl --socket=x --json stat --count=3 --interval=2",
+            "blkmqctl stat --count=3 --interval=2 --json --socket=x",
+        ] {
+            let found = definition().try_get_matches_from(line.split(' '));
+            let wanted = Wanted::of(&found.expect(line));
+            assert!(wanted.json && wanted.socket.as_os_str() == "x", "{line}");
+            let two = Duration::from_secs(2);
+            assert!(matches!(wanted.asked, Asked::Stat { every, count: 3 } if every == two));
+        }
+    }
+
+    #[test]
+    fn counts_have_several_forms() {
+        let asked = |line: &str| {
+            let found = definition().try_get_matches_from(line.split(' '));
+            found.map(|found| Wanted::of(&found).asked)
+        };
+        assert!(matches!(asked("blkmqctl stat --sys"), Ok(Asked::Kernel(KernelForm::Stat))));
+        assert!(matches!(
+            asked("blkmqctl stat --inflight"),
+            Ok(Asked::Kernel(KernelForm::Inflight))
+        ));
+        assert!(asked("blkmqctl stat --sys --diskstats").is_err(), "one of them");
+        assert!(matches!(
+            asked("blkmqctl stat --waits --count=2"),
+            Ok(Asked::Waits { count: 2, .. })
+        ));
+        assert!(asked("blkmqctl stat --sys --waits").is_err(), "one of them");
+        let choice = Choice { queued: true, by_op: true };
+        let found = asked("blkmqctl biolatency -QF --count=1");
+        assert!(
+            matches!(found, Ok(Asked::Biolatency { count: 1, choice: is, .. }) if is == choice)
+        );
+    }
+
+    #[test]
+    fn recordings_have_the_options_of_blktrace() {
+        let recording = |line: &str| {
+            let found = definition().try_get_matches_from(line.split(' '));
+            match found.map(|found| Wanted::of(&found).asked) {
+                Ok(Asked::Recording(Recording { request, output })) => Some((request, output)),
+                _ => None,
+            }
+        };
+        let trace = |device, seconds, buffer_kib, bytes| Request::Trace {
+            device,
+            seconds,
+            buffer_kib,
+            bytes,
+        };
+        let named = |name: &str| name.to_owned();
+        assert_eq!(
+            recording("blkmqctl trace -d 2 -w 10 -b 512 -o -"),
+            Some((trace(2, Some(10), 512, None), named("-")))
+        );
+        assert_eq!(
+            recording("blkmqctl trace --max-bytes=4096"),
+            Some((trace(1, None, 8192, Some(4096)), named("device1")))
+        );
+        let log = Request::ElevatorLog { device: 1, seconds: None, bytes: 64 << 20 };
+        assert_eq!(recording("blkmqctl elevator-log -o run.log"), Some((log, named("run.log"))));
+        for refused in
+            ["trace -b 0", "trace -w 0", "elevator-log", "elevator-log -o x --max-bytes=1"]
+        {
+            assert_eq!(recording(&format!("blkmqctl {refused}")), None, "{refused}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The settings in force beside a configuration, and a file with them: `blkmqctl diff` and `blkmqctl save`.
+
+use super::config::{self, Edit, Place};
+use super::wanted::Wanted;
+use blkmq_engine::attributes::Permission;
+use blkmq_engine::{IoMax, Plan, PolicyChoice};
+use blkmq_sched::Options;
+use blkmq_server::control::{Answer, Request};
+use blkmq_server::{Disk, Handle};
+use blkmq_terminal::SchedulerChoice;
+
+/// A setting that is in force otherwise than in a configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    place: Place,
+    key: String,
+    live: String,
+    configured: String,
+}
+
+impl Difference {
+    /// For the operator.
+    pub fn line(&self) -> String {
+        let Self { place, key, live, configured } = self;
+        format!("{place}: {key} = {live}, configured {configured}")
+    }
+
+    fn edit(&self) -> Edit {
+        Edit { place: self.place.clone(), key: self.key.clone(), value: self.live.clone() }
+    }
+}
+
+/// The settings that a configuration has keys for and that are in force otherwise.
+pub fn between(wanted: &Wanted, server: &Handle) -> Vec<Difference> {
+    let mut all = Vec::new();
+    let mut compare = |place: &Place, key: &str, live: &str, configured: &str| {
+        if live != configured {
+            let [key, live, configured] = [key, live, configured].map(str::to_owned);
+            all.push(Difference { place: place.clone(), key, live, configured });
+        }
+    };
+    for (disk, choice) in server.disks().iter().zip(&wanted.disks) {
+        let (plan, place) = (disk.service().queue().plan(), Place::Device(choice.name.clone()));
+        compare(&place, "scheduler", &in_force(&plan), &normal(&choice.scheduler));
+        let [live, configured] = [plan.device_depth, choice.device_depth].map(|it| it.to_string());
+        compare(&place, "device-depth", &live, &configured);
+    }
+    let Answer::List { exports, .. } = server.ask(Request::List) else { return all };
+    for export in &wanted.exports {
+        let Some(live) = exports.iter().find(|it| it.name == export.name) else { continue };
+        let place = Place::Export(export.name.clone());
+        compare(&place, "weight", &live.weight.to_string(), &export.weight.to_string());
+        // Each word in full: some are only shown if they limit anything.
+        let max = IoMax::default().set(&live.max).unwrap_or_default();
+        let pairs = [
+            (max.changes_of(&export.max), export.max.changes_of(&max)),
+            (live.promise.clone(), export.promise.to_string()),
+        ];
+        for (live, configured) in pairs {
+            for (live, configured) in live.split(' ').zip(configured.split(' ')) {
+                let Some((key, live)) = live.split_once('=') else { continue };
+                compare(&place, key, live, configured.rsplit('=').next().unwrap_or_default());
+            }
+        }
+    }
+    all
+}
+
+/// The scheduler in force, in the grammar of `--scheduler`.
+fn in_force(plan: &Plan) -> String {
+    match plan.choice {
+        PolicyChoice::Auto => SchedulerChoice::auto().word().to_owned(),
+        PolicyChoice::Named => spelled(&SchedulerChoice::plain(plan.scheduler), &plan.options),
+    }
+}
+
+/// The scheduler of a configuration in the same form.
+fn normal(choice: &SchedulerChoice) -> String {
+    match choice.choice {
+        PolicyChoice::Auto => choice.word().to_owned(),
+        PolicyChoice::Named => spelled(&SchedulerChoice::plain(choice.factory), &choice.options),
+    }
+}
+
+fn spelled(plain: &SchedulerChoice, options: &Options) -> String {
+    let names = plain.factory.attributes.iter().map(|attribute| attribute.name);
+    let changed = names.filter(|name| options.get(name) != plain.options.get(name));
+    let words = Vec::from_iter(changed.map(|name| format!("{name}={}", options.get(name))));
+    let colon = if words.is_empty() { "" } else { ":" };
+    format!("{}{colon}{}", plain.factory.name, words.join(","))
+}
+
+/// The text of the file with the settings in force; `None` if nothing differs.
+///
+/// # Errors
+/// If the file has a fault, or a form in which it cannot be changed.
+pub fn saved(path: &str, server: &Handle) -> Result<Option<String>, String> {
+    let (text, wanted) = config::read_text(path).map_err(|faults| faults.join("\n"))?;
+    let differences = between(&wanted, server);
+    if differences.is_empty() {
+        return Ok(None);
+    }
+    let edits = Vec::from_iter(differences.iter().map(Difference::edit));
+    let unusual =
+        || format!("{path} has a form that cannot be changed; blkmqctl diff shows what differs");
+    let text = config::edited(&text, &edits).ok_or_else(unusual)?;
+    // A file that would not have the settings in force is not written.
+    let reads = config::understood(&text).is_some_and(|wanted| between(&wanted, server).is_empty());
+    if reads { Ok(Some(text)) } else { Err(unusual()) }
+}
+
+/// Attributes of a disk for which a configuration has no key, as they were when the server started.
+pub struct Attributes {
+    scheduler: &'static str,
+    values: Vec<(String, String)>,
+}
+
+/// The attributes that follow from others, or that have a key.
+const FOLLOWS: [&str; 3] = ["queue/scheduler", "queue/iostats", "blkmq/device_depth"];
+
+impl Attributes {
+    pub fn of(disk: &Disk) -> Self {
+        let all = disk.service().attributes().into_iter();
+        let writable = all.filter(|(attribute, _)| attribute.permission == Permission::ReadWrite);
+        let named = writable.map(|(attribute, value)| (attribute.path.into_owned(), value));
+        let is_own = |(path, _): &(String, String)| {
+            !path.starts_with("iosched/") && !FOLLOWS.contains(&path.as_str())
+        };
+        let scheduler = disk.service().queue().plan().scheduler.name;
+        Self { scheduler, values: named.filter(is_own).collect() }
+    }
+
+    /// A line for each attribute of `disk` that differs. Another scheduler brings values of its own.
+    pub fn differences(&self, disk: &Disk) -> Vec<String> {
+        let now = Self::of(disk);
+        if now.scheduler != self.scheduler {
+            return Vec::new();
+        }
+        let pairs = self.values.iter().zip(&now.values).filter(|(old, new)| old != new);
+        let line = |((path, old), (_, new)): (&(String, String), &(String, String))| {
+            format!(
+                "device '{}': {path} = {new}, at the start {old}; no key of a file",
+                disk.name()
+            )
+        };
+        pairs.map(line).collect()
+    }
+}

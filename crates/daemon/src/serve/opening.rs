@@ -1,0 +1,100 @@
+//! Finds every fault of a configuration that only opening its devices shows: `blkmqd --check FILE --open`.
+//!
+//! Nothing is changed: files are opened for reading and without a lock, so that a server may use them meanwhile, and none
+//! is laid out. So a device that another program has claimed is a fault of the start only.
+
+use super::wanted::{DiskChoice, Wanted};
+use super::{sockets, started};
+use blkmq::{Device, uring};
+use blkmq_server::{Server, Tls};
+use listenfd::ListenFd;
+use nix::unistd::{AccessFlags, access};
+use std::path::Path;
+
+/// Queues are made for checks of exports only.
+const WORKERS: u16 = 1;
+
+/// The faults of what `wanted` names: a line for each.
+pub fn faults(wanted: &Wanted) -> Vec<String> {
+    let mut faults = Vec::new();
+    faults.extend(sockets::check(wanted, &ListenFd::empty()).err());
+    if let Some(folder) = &wanted.tls {
+        faults.extend(Tls::load(folder).err().map(|e| format!("tls-certificates: {e}")));
+    }
+    // The places of the devices that opened: exports of the others cannot be checked.
+    let (mut disks, mut places) = (Vec::new(), Vec::new());
+    for (at, disk) in wanted.disks.iter().enumerate() {
+        match open(&disk.device).and_then(|device| started(disk, device, WORKERS)) {
+            Ok(started) => {
+                disks.push(started);
+                places.push(at);
+            }
+            Err(error) => faults.push(named(disk, &error)),
+        }
+    }
+    let mut exports = Vec::new();
+    for export in &wanted.exports {
+        let Some(disk) = places.iter().position(|at| *at == export.disk) else { continue };
+        let mut export = export.clone();
+        export.disk = disk;
+        exports.push(export);
+    }
+    for (at, error) in Server::check(&disks, &exports) {
+        faults.push(format!("export '{}': {error}", exports[at].name));
+    }
+    faults
+}
+
+/// A fault of a device, with its name once.
+fn named(disk: &DiskChoice, error: &str) -> String {
+    let error = error.strip_prefix(&format!("{}: ", disk.name)).unwrap_or(error);
+    format!("device '{}': {error}", disk.name)
+}
+
+/// Opens a device to look at it. In the place of a file that the server would lay out there is an empty device of its size.
+fn open(description: &str) -> Result<Device, String> {
+    let opened = |text: &str| blkmq::open(text).map_err(|e| e.to_string());
+    let Some((around, file)) = file(description) else { return opened(description) };
+    let (path, options) = uring::Options::parse(file).map_err(|e| e.to_string())?;
+    let found = std::fs::metadata(&path).ok();
+    let refused = |what: &str| Err(format!("{}: {what}", path.display()));
+    if let Some(bytes) = options.size_bytes.filter(|_| !options.readonly)
+        && found.as_ref().is_none_or(|found| found.is_file() && found.len() < bytes)
+    {
+        let folder = path.parent().filter(|it| *it != Path::new("")).unwrap_or(Path::new("."));
+        let changed = if found.is_some() { path.as_path() } else { folder };
+        return match access(changed, AccessFlags::W_OK) {
+            Err(error) if found.is_some() => refused(&format!("cannot be extended: {error}")),
+            Err(error) => refused(&format!("cannot be made in {}: {error}", folder.display())),
+            Ok(()) => opened(&format!("{around}null,size={bytes}b")),
+        };
+    }
+    if found.is_some() && !options.readonly && access(&path, AccessFlags::W_OK).is_err() {
+        return refused("cannot be written; accepted: readonly=1");
+    }
+    // Of two parameters with one name the later counts.
+    opened(&format!("{description},readonly=1,locking=0"))
+}
+
+/// The devices around a file, and the description of the file behind its `uring:`.
+fn file(description: &str) -> Option<(&str, &str)> {
+    let at = match description.find(":uring:") {
+        Some(at) if !description.starts_with("uring:") => at + 1,
+        _ => 0,
+    };
+    let (around, inside) = description.split_at(at);
+    Some((around, inside.strip_prefix("uring:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_behind_other_devices() {
+        assert_eq!(file("uring:a,size=4"), Some(("", "a,size=4")));
+        assert_eq!(file("faults,error=0.1:uring:a"), Some(("faults,error=0.1:", "a")));
+        assert_eq!(file("memory,size=4"), None);
+        assert_eq!(file("uring:b:uring:c"), Some(("", "b:uring:c")));
+    }
+}

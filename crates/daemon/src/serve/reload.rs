@@ -1,0 +1,429 @@
+//! A configuration that is read again while the server runs.
+//!
+//! The new file is compared with what is in force because of the old one, so a setting that `blkmqctl` has changed
+//! meanwhile stays, unless its line in the file has changed. A file with a fault changes nothing.
+
+use super::config;
+use super::difference::{self, Attributes, Difference};
+use super::log::SetLevel;
+use super::wanted::Wanted;
+use blkmq_engine::{AUTO, AutoChoice, AutoReason, PolicyChoice};
+use blkmq_server::control::{Answer, ExportSettings, GoesOn, Request, Saved};
+use blkmq_server::{Export, Handle};
+use blkmq_terminal::SchedulerChoice;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread::park_timeout;
+use std::time::Duration;
+use tracing_subscriber::filter::LevelFilter;
+
+/// The time between two looks at a reload that is in the way.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The running server, and the file that it came from.
+pub struct Reloader {
+    path: Option<String>,
+    server: Handle,
+    set_level: SetLevel,
+    /// The settings in force.
+    current: Mutex<Wanted>,
+    /// By device, as the server has started.
+    attributes: Vec<Attributes>,
+}
+
+/// A difference between two configurations.
+#[derive(Debug, PartialEq)]
+enum Change {
+    Level(LevelFilter),
+    /// An attribute of the device with this number, from 1.
+    Attribute {
+        device: usize,
+        path: String,
+        value: String,
+    },
+    Export {
+        name: String,
+        settings: ExportSettings,
+    },
+    Add(Export),
+    /// The end of the export of this name.
+    Remove(String),
+    /// It stays as it is until the server is started again.
+    Restart(String),
+}
+
+impl Reloader {
+    pub fn new(wanted: Wanted, path: Option<String>, server: Handle, set_level: SetLevel) -> Self {
+        let attributes = server.disks().iter().map(Attributes::of).collect();
+        Self { path, server, set_level, current: Mutex::new(wanted), attributes }
+    }
+
+    /// A line for each setting in force that differs from the file, or without one from the command line.
+    ///
+    /// # Errors
+    /// If the file has a fault: a line for each.
+    pub fn diff(&self) -> Result<Vec<String>, String> {
+        let differences = match &self.path {
+            Some(path) => {
+                let wanted = config::read(path).map_err(|faults| faults.join("\n"))?;
+                difference::between(&wanted, &self.server)
+            }
+            None => difference::between(&*self.current(&|| true)?, &self.server),
+        };
+        let mut lines = Vec::from_iter(differences.iter().map(Difference::line));
+        for (attributes, disk) in self.attributes.iter().zip(self.server.disks()) {
+            lines.extend(attributes.differences(disk));
+        }
+        Ok(lines)
+    }
+
+    /// The file with the settings in force; `None` if it has them.
+    ///
+    /// # Errors
+    /// If there is no file, or it cannot be changed.
+    pub fn save(&self) -> Result<Option<Saved>, String> {
+        let path =
+            self.path.as_ref().ok_or("the server was started without a configuration file")?;
+        let text = difference::saved(path, &self.server)?;
+        let whole = std::fs::canonicalize(path).map_err(|e| format!("{path}: {e}"))?;
+        Ok(text.map(|text| Saved { path: whole, text }))
+    }
+
+    /// The settings in force, once another reload is over.
+    fn current(&self, goes_on: GoesOn<'_>) -> Result<MutexGuard<'_, Wanted>, String> {
+        loop {
+            match self.current.try_lock() {
+                Ok(current) => return Ok(current),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if goes_on() => park_timeout(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err("another reload is under way".to_owned());
+                }
+            }
+        }
+    }
+
+    /// Reads the file and the certificates again, and carries out what has changed while `goes_on`. Returns a line for
+    /// each change.
+    ///
+    /// # Errors
+    /// If there is neither a file nor certificates, or the file has a fault: a line for each.
+    pub fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
+        let mut current = self.current(goes_on)?;
+        let Some(path) = &self.path else {
+            let Some(folder) = current.tls.clone() else {
+                return Err("the server was started without a configuration file".to_owned());
+            };
+            return Ok(self.renew(&mut current, folder).into_iter().collect());
+        };
+        let new = config::read(path).map_err(|faults| faults.join("\n"))?;
+        let before = self.chosen();
+        let changes = changes(&current, &new);
+        let old = current.clone();
+        adopt(&mut current, &new, &changes);
+        for (disk, choice) in self.server.disks().iter().zip(&current.disks) {
+            disk.configure(choice.scheduler.configured());
+        }
+        let lines =
+            changes.into_iter().map(|change| self.carry_out(change, (&old, &mut current), goes_on));
+        let mut lines: Vec<String> = lines.collect();
+        lines.extend(self.choose_again(&before, goes_on));
+        lines.extend(new.tls.and_then(|folder| self.renew(&mut current, folder)));
+        Ok(lines)
+    }
+
+    /// The scheduler of each device that was chosen by its exports, with the reason.
+    fn chosen(&self) -> Vec<Option<AutoChoice>> {
+        self.server.disks().iter().map(|disk| disk.service().queue().plan().auto()).collect()
+    }
+
+    /// Chooses again where exports that competed are gone. Returns a line for each choice that differs from `before`.
+    fn choose_again(&self, before: &[Option<AutoChoice>], goes_on: GoesOn<'_>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (device, now) in (1..).zip(self.chosen()) {
+            if now.is_some_and(|now| now.reason == AutoReason::Before) {
+                let (path, value) = ("queue/scheduler".to_owned(), AUTO.to_owned());
+                let set = Request::Set { device, path, value };
+                if let Answer::Refused(why) = self.server.ask_while(set, goes_on) {
+                    lines.push(format!("device {device}: {AUTO}: not changed: {why}"));
+                }
+            }
+        }
+        for (device, (before, now)) in (1..).zip(before.iter().zip(self.chosen())) {
+            if let Some(now) = now
+                && before.as_ref().is_none_or(|it| it.scheduler.name != now.scheduler.name)
+            {
+                lines.push(format!("device {device}: {AUTO}: {now}"));
+            }
+        }
+        lines
+    }
+
+    /// Reads the certificates again, which may have changed without a change of the configuration. Returns a line if
+    /// they have.
+    fn renew(&self, current: &mut Wanted, folder: PathBuf) -> Option<String> {
+        match self.server.tls()?.renew(&folder) {
+            Ok(is_new) => {
+                current.tls = Some(folder);
+                is_new.then(|| "tls-certificates: renewed, for new connections".to_owned())
+            }
+            Err(why) => Some(format!("tls-certificates: not changed: {why}")),
+        }
+    }
+
+    /// A change that is refused leaves the setting of `old`, so that the next reload tries again.
+    fn carry_out(
+        &self,
+        change: Change,
+        (old, current): (&Wanted, &mut Wanted),
+        goes_on: GoesOn<'_>,
+    ) -> String {
+        let asked = |what: String, request| match self.server.ask_while(request, goes_on) {
+            Answer::Refused(why) => Err(format!("{what}: not changed: {why}")),
+            _ => Ok(what),
+        };
+        match change {
+            Change::Restart(what) => format!("{what}: after a restart"),
+            Change::Level(level) => match (self.set_level)(level) {
+                Ok(()) => format!("log: {level}"),
+                Err(why) => format!("log: not changed: {why}"),
+            },
+            Change::Attribute { device, path, value } => {
+                let what = format!("device {device}: {path}={value}");
+                asked(what, Request::Set { device, path, value }).unwrap_or_else(|line| {
+                    current.disks[device - 1].clone_from(&old.disks[device - 1]);
+                    line
+                })
+            }
+            Change::Add(export) => match self.server.add_export_while(&export, goes_on) {
+                Ok(()) => format!("export '{}': added", export.name),
+                Err(why) => {
+                    current.exports.retain(|it| it.name != export.name);
+                    format!("export '{}': not added: {why}", export.name)
+                }
+            },
+            Change::Remove(name) => {
+                let was_there = self.server.remove_export(&name);
+                debug_assert!(was_there, "only a reload removes exports");
+                format!("export '{name}': removed")
+            }
+            Change::Export { name, settings } => {
+                let weight = settings.weight.map(|weight| format!(" weight={weight}"));
+                let max = settings.max.as_ref().map(|max| format!(" {max}"));
+                let promise = settings.promise.as_ref().map(|promise| format!(" {promise}"));
+                let said = [weight, max, promise].map(Option::unwrap_or_default).concat();
+                let what = format!("export '{name}':{said}");
+                let request = Request::Export { name: name.clone(), settings };
+                asked(what, request).unwrap_or_else(|line| {
+                    let before = old.exports.iter().find(|it| it.name == name);
+                    let now = current.exports.iter_mut().find(|it| it.name == name);
+                    if let (Some(before), Some(now)) = (before, now) {
+                        now.clone_from(before);
+                    }
+                    line
+                })
+            }
+        }
+    }
+}
+
+/// The settings that differ in `new`.
+fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
+    let mut all = Vec::new();
+    if old.log != new.log {
+        all.push(Change::Level(new.log));
+    }
+    let fixed = [
+        ("listen", old.listen != new.listen),
+        ("workers", old.workers != new.workers),
+        ("control", old.control != new.control),
+        ("http, http-public, http-name", old.http != new.http),
+        ("log-format", old.log_format != new.log_format),
+        ("bounds", old.bounds != new.bounds),
+        ("stats", old.counting != new.counting),
+        ("slow-io", old.slow != new.slow),
+        ("TLS on or off", old.tls.is_some() != new.tls.is_some()),
+        ("socket-mode, socket-owner, socket-group", old.rights != new.rights),
+        ("the number of devices", old.disks.len() != new.disks.len()),
+    ];
+    let restart = |what: String| Change::Restart(what);
+    all.extend(fixed.iter().filter(|(_, is)| *is).map(|(what, _)| restart((*what).to_owned())));
+    for (at, (old, new)) in old.disks.iter().zip(&new.disks).enumerate() {
+        if (&old.name, &old.device) == (&new.name, &new.device) {
+            scheduler(at + 1, &old.scheduler, &new.scheduler, &mut all);
+            if old.device_depth != new.device_depth {
+                let (path, value) = ("blkmq/device_depth".into(), new.device_depth.to_string());
+                all.push(Change::Attribute { device: at + 1, path, value });
+            }
+        } else {
+            all.push(restart(format!("device '{}'", new.name)));
+        }
+    }
+    // Those that go make room for those that come.
+    let gone = |old: &&Export| !new.exports.iter().any(|new| new.name == old.name);
+    let gone = old.exports.iter().filter(gone);
+    all.extend(gone.map(|old| Change::Remove(old.name.clone())));
+    for export in &new.exports {
+        match old.exports.iter().find(|old| old.name == export.name) {
+            Some(old) => settings(old, export, &mut all),
+            None if same_disk(old, new, export.disk) => all.push(Change::Add(export.clone())),
+            None => all.push(restart(format!("the new export '{}'", export.name))),
+        }
+    }
+    all
+}
+
+/// Is the device at this place the one that the server has there?
+fn same_disk(old: &Wanted, new: &Wanted, at: usize) -> bool {
+    let device = |wanted: &Wanted| wanted.disks.get(at).map(|disk| disk.device.clone());
+    device(old).is_some() && device(old) == device(new)
+}
+
+fn scheduler(device: usize, old: &SchedulerChoice, new: &SchedulerChoice, all: &mut Vec<Change>) {
+    let switched = old.word() != new.word();
+    let set = |path: String, value: String| Change::Attribute { device, path, value };
+    if switched {
+        all.push(set("queue/scheduler".to_owned(), new.word().to_owned()));
+    }
+    if new.choice == PolicyChoice::Auto {
+        return;
+    }
+    // A new scheduler begins with its defaults.
+    let before = if switched { SchedulerChoice::plain(new.factory) } else { old.clone() };
+    for attribute in new.factory.attributes {
+        let (key, value) = (attribute.name, new.options.get(attribute.name));
+        if value != before.options.get(key) {
+            all.push(set(format!("iosched/{key}"), value.to_string()));
+        }
+    }
+}
+
+fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
+    let settings = ExportSettings {
+        weight: (old.weight != new.weight).then_some(new.weight),
+        max: (old.max != new.max).then(|| new.max.changes_of(&old.max)),
+        promise: (old.promise != new.promise).then(|| new.promise.to_string()),
+    };
+    if settings != ExportSettings::default() {
+        all.push(Change::Export { name: new.name.clone(), settings });
+    }
+    let live = Export { weight: new.weight, max: new.max, promise: new.promise, ..old.clone() };
+    if live != *new {
+        let what = "device, offset, size, read-only, class, cache, description";
+        all.push(Change::Restart(format!("export '{}' ({what})", new.name)));
+    }
+}
+
+/// Takes over from `new` the settings that change while the server runs.
+fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
+    current.log = new.log;
+    for (disk, new) in current.disks.iter_mut().zip(&new.disks) {
+        if (&disk.name, &disk.device) == (&new.name, &new.device) {
+            disk.scheduler.clone_from(&new.scheduler);
+            disk.device_depth = new.device_depth;
+        }
+    }
+    for change in changes {
+        match change {
+            Change::Add(export) => current.exports.push(export.clone()),
+            Change::Remove(name) => current.exports.retain(|export| export.name != *name),
+            _ => {}
+        }
+    }
+    for export in &mut current.exports {
+        if let Some(new) = new.exports.iter().find(|new| new.name == export.name) {
+            (export.weight, export.max, export.promise) = (new.weight, new.max, new.promise);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::config::parsed;
+
+    const OLD: &str = "log = 'info'\n[[device]]\nname = 'a'\ndevice = 'null'\n[[export]]\nname = 'x'\nweight = 5\n";
+
+    fn between(old: &str, new: &str) -> Vec<Change> {
+        changes(&parsed(old), &parsed(new))
+    }
+
+    #[test]
+    fn nothing_has_changed() {
+        assert_eq!(between(OLD, OLD), []);
+        let named = OLD.replace("'null'\n", "'null'\nscheduler = 'none'\n");
+        let set = |word: &str| {
+            let (path, value) = ("queue/scheduler".to_owned(), word.to_owned());
+            [Change::Attribute { device: 1, path, value }]
+        };
+        assert_eq!(between(OLD, &named), set("none"));
+        assert_eq!(between(&named, OLD), set("auto"));
+        let auto = OLD.replace("'null'\n", "'null'\nscheduler = 'auto'\n");
+        assert_eq!(between(OLD, &auto), [], "the default by its name");
+    }
+
+    #[test]
+    fn what_can_be_changed_is() {
+        let new = OLD
+            .replace("info", "debug")
+            .replace(
+                "'null'\n",
+                "'null'\nscheduler = 'mq-deadline:fifo_batch=7'\ndevice-depth = 8\n",
+            )
+            .replace("weight = 5", "weight = 6\nwiops = 100");
+        let attribute = |path: &str, value: &str| {
+            let (path, value) = (path.to_owned(), value.to_owned());
+            Change::Attribute { device: 1, path, value }
+        };
+        let max = Some("wiops=100".to_owned());
+        let expected = [
+            Change::Level(LevelFilter::DEBUG),
+            attribute("queue/scheduler", "mq-deadline"),
+            attribute("iosched/fifo_batch", "7"),
+            attribute("blkmq/device_depth", "8"),
+            Change::Export {
+                name: "x".into(),
+                settings: ExportSettings { weight: Some(6), max, promise: None },
+            },
+        ];
+        assert_eq!(between(OLD, &new), expected);
+        let back = attribute("iosched/fifo_batch", "16");
+        assert_eq!(between(&new, &new.replace(":fifo_batch=7", "")), [back]);
+        let mut current = parsed(OLD);
+        adopt(&mut current, &parsed(&new), &between(OLD, &new));
+        assert_eq!(changes(&current, &parsed(&new)), [], "it is in force");
+    }
+
+    #[test]
+    fn the_rest_is_named_again_and_again() {
+        let new = OLD.replace("log", "workers = 99\nlisten = 'tcp:127.0.0.1:1'\ncontrol = ''\nlog")
+            + "read-only = true\n";
+        let lines = |old: &Wanted| {
+            let all = changes(old, &parsed(&new));
+            Vec::from_iter(all.into_iter().map(|change| match change {
+                Change::Restart(what) => what,
+                other => panic!("{other:?}"),
+            }))
+        };
+        let mut current = parsed(OLD);
+        let first = lines(&current);
+        let last = "export 'x' (device, offset, size, read-only, class, cache, description)";
+        assert_eq!(first, ["listen", "workers", "control", last]);
+        adopt(&mut current, &parsed(&new), &[]);
+        assert_eq!(lines(&current), first);
+    }
+
+    #[test]
+    fn exports_come_and_go() {
+        let new = OLD.replace("'x'", "'y'");
+        let added = parsed(&new).exports.remove(0);
+        let expected = [Change::Remove("x".into()), Change::Add(added)];
+        assert_eq!(between(OLD, &new), expected);
+        let mut current = parsed(OLD);
+        adopt(&mut current, &parsed(&new), &expected);
+        assert_eq!(changes(&current, &parsed(&new)), [], "it is in force");
+        let elsewhere = new.replace("'null'", "'disk'");
+        let changes = between(OLD, &elsewhere);
+        assert!(changes.contains(&Change::Restart("the new export 'y'".into())), "{changes:?}");
+    }
+}

@@ -1,0 +1,212 @@
+//! The command `blkmqctl top`: the devices and exports of a running server, once in an interval.
+//!
+//! | file | step |
+//! |---|---|
+//! | `rates.rs` | the counts at both ends of an interval become rows |
+//! | `columns.rs` | rows become values |
+//! | `view.rs` | values become lines that fit |
+//! | `screen.rs` | lines become a screen, and keys wishes |
+//! | `ending.rs` | signals, and a terminal that is gone, end the program |
+//!
+//! It changes nothing of the server: `blkmqctl` does.
+
+pub mod args;
+pub mod columns;
+mod ending;
+pub mod rates;
+mod screen;
+mod view;
+
+use crate::error::Failure;
+use args::Wanted;
+use blkmq_runtime::Clock;
+use blkmq_server::control::{Answer, Request, Stat, call};
+use blkmq_terminal::OutputError;
+use blkmq_terminal::output::reaches;
+use rates::Row;
+use screen::{Line, Screen, Wish};
+use serde_json::json;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// The shortest and the longest interval that keys reach, in seconds.
+const INTERVALS: std::ops::RangeInclusive<u64> = 1..=60;
+/// Lines of the screen that are not rows: the title, a line of text, the head, the keys and a line above them.
+const AROUND: usize = 5;
+
+/// Shows the figures until it is ended.
+///
+/// # Errors
+/// If no server answers at the beginning, or the output is gone.
+pub fn run(wanted: &Wanted) -> Result<(), Failure> {
+    let is_dumb = std::env::var("TERM").is_ok_and(|term| term.is_empty() || term == "dumb");
+    let can_draw = io::stdout().is_terminal() && io::stdin().is_terminal() && !is_dumb;
+    if wanted.batch || wanted.json || !can_draw {
+        return batch(wanted);
+    }
+    // Before the screen is taken, so that an error is seen.
+    let before = counts(wanted)?;
+    let screen = Screen::take().map_err(OutputError)?;
+    Top { wanted, screen, before, rows: Vec::new(), state: State::new(wanted) }.run()
+}
+
+fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
+    let failed = |what| Failure::Server(format!("{}: {what}", wanted.socket.display()));
+    match call(&wanted.socket, &Request::Stat).map_err(|e| failed(e.to_string()))? {
+        Answer::Stat(stat) => Ok(stat),
+        Answer::Refused(why) => Err(Failure::Server(why)),
+        other => Err(failed(format!("the server is of another version: {other:?}"))),
+    }
+}
+
+/// A table, or a line of JSON, for each interval.
+fn batch(wanted: &Wanted) -> Result<(), Failure> {
+    let width =
+        if io::stdout().is_terminal() { Some(blkmq_terminal::screen::width()) } else { None };
+    let mut before = counts(wanted)?;
+    let mut done = 0;
+    while wanted.count.is_none_or(|count| done < count) {
+        std::thread::park_timeout(wanted.every);
+        let now = counts(wanted)?;
+        let rows = rates::between(&before, &now);
+        let text = if wanted.json {
+            let seconds = rows.first().map_or(0.0, |row| row.seconds);
+            let rows: Vec<_> = rows.iter().map(columns::json).collect();
+            format!("{}\n", json!({ "seconds": seconds, "rows": rows }))
+        } else {
+            let (head, lines) = wanted.view.table(&rows, width);
+            let gap = if done > 0 { "\n" } else { "" };
+            format!("{gap}{head}\n{}\n", lines.join("\n"))
+        };
+        if !reaches(&blkmq_terminal::screen::shown(&text))? {
+            break;
+        }
+        before = now;
+        done += 1;
+    }
+    Ok(())
+}
+
+/// The screen, and the figures on it.
+struct Top<'a> {
+    wanted: &'a Wanted,
+    screen: Screen,
+    before: Stat,
+    rows: Vec<Row>,
+    state: State,
+}
+
+/// The user's choices, and the message to show.
+struct State {
+    view: view::View,
+    every: Duration,
+    paused: bool,
+    /// The first row that is shown.
+    top: usize,
+    /// The server does not answer.
+    trouble: Option<String>,
+    done: u32,
+}
+
+impl State {
+    fn new(wanted: &Wanted) -> Self {
+        let view = wanted.view.clone();
+        Self { view, every: wanted.every, paused: false, top: 0, trouble: None, done: 0 }
+    }
+}
+
+impl Top<'_> {
+    fn run(mut self) -> Result<(), Failure> {
+        let clock = Clock::start();
+        let mut last = clock.now();
+        self.draw()?;
+        while self.wanted.count.is_none_or(|count| self.state.done < count) {
+            let passed = Duration::from_nanos((clock.now() - last).0);
+            let left = self.state.every.saturating_sub(passed);
+            if left.is_zero() && !self.state.paused {
+                last = clock.now();
+                self.look();
+                self.draw()?;
+                continue;
+            }
+            let patience = if self.state.paused { Duration::MAX } else { left };
+            match self.screen.wish(patience).map_err(OutputError)? {
+                None => {}
+                Some(Wish::Quit) => return Ok(()),
+                Some(wish) => {
+                    self.grant(wish);
+                    self.draw()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the server. One that does not answer is asked again: it may be about to be back.
+    fn look(&mut self) {
+        match counts(self.wanted) {
+            Ok(now) => {
+                self.rows = rates::between(&self.before, &now);
+                self.before = now;
+                self.state.trouble = None;
+                self.state.done += 1;
+            }
+            Err(failure) => self.state.trouble = Some(failure.to_string()),
+        }
+    }
+
+    fn grant(&mut self, wish: Wish) {
+        let (width, _) = self.screen.size();
+        let state = &mut self.state;
+        match wish {
+            Wish::Quit | Wish::Redraw => {}
+            Wish::Pause => state.paused = !state.paused,
+            Wish::Sort(to_the_right) => state.view.sort(width, to_the_right),
+            Wish::Reverse => state.view.reversed = !state.view.reversed,
+            Wish::Columns(to_the_right) => state.view.scroll(to_the_right),
+            Wish::Rows(true) => state.top = (state.top + 1).min(self.rows.len().saturating_sub(1)),
+            Wish::Rows(false) => state.top = state.top.saturating_sub(1),
+            Wish::Interval(longer) => {
+                let seconds = state.every.as_secs();
+                let other = if longer { seconds + 1 } else { seconds.saturating_sub(1) };
+                state.every =
+                    Duration::from_secs(other.clamp(*INTERVALS.start(), *INTERVALS.end()));
+            }
+        }
+    }
+
+    fn draw(&self) -> Result<(), Failure> {
+        let (width, height) = self.screen.size();
+        let (head, rows) = self.state.view.table(&self.rows, Some(width));
+        let mut lines = vec![Line::Bold(self.title()), Line::Plain(self.remark())];
+        lines.push(Line::Reverse(format!("{head:width$}")));
+        let room = height.saturating_sub(AROUND);
+        lines.extend(rows.into_iter().skip(self.state.top).take(room).map(Line::Plain));
+        while lines.len() + 1 < height {
+            lines.push(Line::Plain(String::new()));
+        }
+        let keys = "q quit  space pause  <> sort  r reverse  arrows move  +- interval";
+        lines.push(Line::Plain(keys.to_owned()));
+        Ok(self.screen.draw(&lines).map_err(OutputError)?)
+    }
+
+    fn title(&self) -> String {
+        let paused = if self.state.paused { ", paused" } else { "" };
+        let seconds = self.state.every.as_secs();
+        format!("blkmqctl top - every {seconds} s{paused} - {}", self.wanted.socket.display())
+    }
+
+    fn remark(&self) -> String {
+        if let Some(trouble) = &self.state.trouble {
+            return format!("No answer: {trouble}");
+        }
+        if self.rows.is_empty() {
+            return "The first figures come after an interval.".to_owned();
+        }
+        let order = if self.state.view.reversed { "smallest first" } else { "largest first" };
+        let sorted = self.state.view.sorted.map(|at| columns::COLUMNS[at].name);
+        let sorted = sorted.map(|name| format!(", by {name}, {order}")).unwrap_or_default();
+        let (devices, exports) = (self.before.devices.len(), self.before.exports.len());
+        format!("Devices {devices}, exports {exports}{sorted}")
+    }
+}

@@ -1,0 +1,198 @@
+//! The terminal while `top` has it: its own page of the screen, no echo, no cursor. Everything is put back when a
+//! [`Screen`] is dropped, and before a signal ends the program.
+//!
+//! The program ends with its terminal even where the library that reads keys does not return: see `ending.rs`.
+
+use super::ending::Ending;
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::style::{Attribute, Print, SetAttribute};
+use crossterm::terminal::{
+    self, BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen,
+};
+use crossterm::{execute, queue};
+use signal_hook::consts::SIGTSTP;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Signals are looked at this often.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The screen, which is `top`'s.
+pub struct Screen {
+    ending: Ending,
+}
+
+/// A wish of the user, or a change of the terminal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    Quit,
+    Pause,
+    /// Sort by another column: to the right or not.
+    Sort(bool),
+    Reverse,
+    /// Move the columns: to the right or not.
+    Columns(bool),
+    /// Move the rows: down or not.
+    Rows(bool),
+    /// Another interval: longer or not.
+    Interval(bool),
+    /// Draw again.
+    Redraw,
+}
+
+/// A line and its look.
+pub enum Line {
+    Plain(String),
+    Bold(String),
+    /// The head of a table.
+    Reverse(String),
+}
+
+impl Screen {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn take() -> io::Result<Self> {
+        let screen = Self { ending: Ending::watch()? };
+        enter()?;
+        Ok(screen)
+    }
+
+    /// Columns and lines.
+    pub fn size(&self) -> (usize, usize) {
+        let (width, height) = terminal::size().unwrap_or((80, 24));
+        (width.into(), height.into())
+    }
+
+    /// Shows the lines from the top. Text beyond the screen is left out.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub fn draw(&self, lines: &[Line]) -> io::Result<()> {
+        let (width, height) = self.size();
+        let mut out = io::stdout().lock();
+        queue!(out, BeginSynchronizedUpdate)?;
+        for (at, line) in (0_u16..).zip(lines.iter().take(height)) {
+            let (text, look) = match line {
+                Line::Plain(text) => (text, None),
+                Line::Bold(text) => (text, Some(Attribute::Bold)),
+                Line::Reverse(text) => (text, Some(Attribute::Reverse)),
+            };
+            queue!(out, MoveTo(0, at))?;
+            if let Some(look) = look {
+                queue!(out, SetAttribute(look))?;
+            }
+            queue!(out, Print(cut(text, width)), SetAttribute(Attribute::Reset))?;
+            queue!(out, Clear(ClearType::UntilNewLine))?;
+        }
+        if lines.len() < height {
+            queue!(out, MoveTo(0, lines.len() as u16), Clear(ClearType::FromCursorDown))?;
+        }
+        queue!(out, EndSynchronizedUpdate)?;
+        out.flush()
+    }
+
+    /// Waits for a wish, at most for `patience`.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub fn wish(&self, patience: Duration) -> io::Result<Option<Wish>> {
+        if self.ending.is_due() {
+            return Ok(Some(Wish::Quit));
+        }
+        if !event::poll(patience.min(LOOK))? {
+            return Ok(None);
+        }
+        match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                if key.code == KeyCode::Char('z') && key.modifiers == KeyModifiers::CONTROL {
+                    stop()?;
+                    return Ok(Some(Wish::Redraw));
+                }
+                Ok(wish(key))
+            }
+            Event::Resize(..) => Ok(Some(Wish::Redraw)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing back.
+        let _ = leave();
+    }
+}
+
+fn enter() -> io::Result<()> {
+    terminal::enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, Hide)
+}
+
+fn leave() -> io::Result<()> {
+    execute!(io::stdout(), Show, LeaveAlternateScreen)?;
+    terminal::disable_raw_mode()
+}
+
+/// Stops as other programs do, with the terminal as it was, and goes on when a shell says so.
+fn stop() -> io::Result<()> {
+    leave()?;
+    signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
+    enter()
+}
+
+fn wish(key: KeyEvent) -> Option<Wish> {
+    let control = key.modifiers == KeyModifiers::CONTROL;
+    Some(match key.code {
+        KeyCode::Char('c') if control => Wish::Quit,
+        _ if control => return None,
+        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit,
+        KeyCode::Char(' ' | 'p') => Wish::Pause,
+        KeyCode::Char('>' | 's') => Wish::Sort(true),
+        KeyCode::Char('<' | 'S') => Wish::Sort(false),
+        KeyCode::Char('r') => Wish::Reverse,
+        KeyCode::Right => Wish::Columns(true),
+        KeyCode::Left => Wish::Columns(false),
+        KeyCode::Down => Wish::Rows(true),
+        KeyCode::Up => Wish::Rows(false),
+        KeyCode::Char('+') => Wish::Interval(true),
+        KeyCode::Char('-') => Wish::Interval(false),
+        _ => return None,
+    })
+}
+
+/// The beginning of a text that takes at most `width` columns.
+fn cut(text: &str, width: usize) -> &str {
+    let mut taken = 0;
+    for (at, c) in text.char_indices() {
+        taken += unicode_width::UnicodeWidthChar::width(c).unwrap_or(0);
+        if taken > width {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_wishes() {
+        let of = |code, modifiers| wish(KeyEvent::new(code, modifiers));
+        assert_eq!(of(KeyCode::Char('q'), KeyModifiers::NONE), Some(Wish::Quit));
+        assert_eq!(of(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Wish::Quit));
+        assert_eq!(of(KeyCode::Char('c'), KeyModifiers::NONE), None);
+        assert_eq!(of(KeyCode::Char('q'), KeyModifiers::CONTROL), None);
+        assert_eq!(of(KeyCode::Right, KeyModifiers::NONE), Some(Wish::Columns(true)));
+    }
+
+    #[test]
+    fn a_line_is_cut_between_characters() {
+        assert_eq!((cut("abc", 2), cut("abc", 3)), ("ab", "abc"));
+        assert_eq!(cut("a\u{4f60}b", 2), "a");
+    }
+}

@@ -1,0 +1,17 @@
+//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
+//! `cargo test -p blkmq-daemon --test all serve::` runs one file.
+
+#![cfg(target_os = "linux")]
+
+#[path = "../../cli/tests/pty.rs"]
+#[allow(dead_code, reason = "the tests of the laboratory use it, too, and other parts of it")]
+mod pty;
+mod screens;
+mod serve;
+mod serving;
+mod top;
+
+/// The server.
+const BLKMQD: &str = env!("CARGO_BIN_EXE_blkmqd");
+/// Its client, which is the program of most terminals.
+const BIN: &str = env!("CARGO_BIN_EXE_blkmqctl");
