@@ -51,9 +51,23 @@ const NEED_PROGRAM: [&str; 5] = ["image", "soak", "bench", "instructions", "inte
 /// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
 
+/// Programs, and words of the packages and features that none of their builds has: the first build of a new user is
+/// short, and a server links no laboratory.
+const APART: [(&str, &[&str]); 2] = [
+    ("blkmq-cli", &["blkmq-server ", "rustls ", "httparse ", "tracing "]),
+    ("blkmq-daemon", &["blkmq-lab ", "blkmq-cli ", "blkmq-engine feature \"compare\""]),
+];
+
 /// Builds the library as a program that does I/O has it, and runs the tests of files on that: `blkmq-uring` is a crate
-/// whose tests do not ask for the comparison modes.
+/// whose tests do not ask for the comparison modes. Looks into the programs for each other's packages.
 fn product() -> Result<()> {
+    for (program, words) in APART {
+        let tree = format!("cargo tree --locked -p {program} -e normal,features --prefix none");
+        let tree = Cmd::new(&tree).output()?;
+        if let Some(line) = tree.lines().find(|line| words.iter().any(|it| line.starts_with(it))) {
+            return Err(format!("{program} is built with {line}").into());
+        }
+    }
     Cmd::new("cargo clippy -p blkmq -- -D warnings").run()?;
     let passed = Cmd::new("cargo test -p blkmq-uring").run_tests()?;
     println!("product: {passed} tests passed");

@@ -351,7 +351,7 @@ mod tests {
             &peers,
             &all.map(|(iops, p50, cost)| medians(iops, p50, cost)).collect::<Vec<_>>(),
         );
-        let expected = "\nblkmq serve, none beside the best of the others: 1.50 of its IOPS, 1.25 of its p50, 0.50 of its CPU time an I/O\n\
+        let expected = "\nblkmqd, none beside the best of the others: 1.50 of its IOPS, 1.25 of its p50, 0.50 of its CPU time an I/O\n\
                         blkmqd, mq-deadline: 0.990 of its IOPS\nram_disk, which only copies: 1.100 of its IOPS\n";
         assert_eq!(text, expected);
     }

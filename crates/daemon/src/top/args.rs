@@ -13,7 +13,7 @@ const PAGE: Page = Page {
     summary: "watch the devices and exports of a running server",
     description: "\
 Shows what each device and export of a server does, once in an interval: the columns of iostat -x under iostat's names, \
-and those that iostat cannot have. Asks over the socket for control, as blkmqctl does. Without a terminal, or on a \
+and those that iostat cannot have. Asks over the socket for control. Without a terminal, or on a \
 dumb one, it prints the table again and again.",
     examples: &[
         "blkmqctl top",

@@ -55,7 +55,7 @@ pub(in crate::interop) fn figures() -> Result<Outcome> {
     let more = "--http=tcp:127.0.0.1:0 --export=gold";
     let server = Server::blkmq("figures", DEVICE, "mq-deadline", more)?;
     let top_all = Follower::start(&server, "top --json --interval=1")?;
-    let stat_all = Follower::start(&server, "ctl stat --json --interval=1")?;
+    let stat_all = Follower::start(&server, "stat --json --interval=1")?;
     let client = fio::run(&server.uri("gold"), &server.path("fio"), LOAD)?;
     let all = absolute(&server)?;
     for (name, counts) in &all {
@@ -65,7 +65,7 @@ pub(in crate::interop) fn figures() -> Result<Outcome> {
     if let Some((name, _)) = all.iter().find(|(_, counts)| *counts != first) {
         return Err(format!("{name} has other figures than {}", all[0].0).into());
     }
-    for (name, sum) in [("top", sum(&top_all, of_top)?), ("ctl stat", sum(&stat_all, of_ctl)?)] {
+    for (name, sum) in [("top", sum(&top_all, of_top)?), ("stat", sum(&stat_all, of_ctl)?)] {
         if sum != first {
             return Err(format!("{name} has {sum:?} over all intervals").into());
         }
@@ -128,7 +128,7 @@ fn absolute(server: &Server) -> Result<Vec<(&'static str, Counts)>> {
         let field = |of: usize| number(&fields[4 * at + of]);
         Ok([field(0)?, field(1)?, field(2)? * 512])
     })?;
-    all.push(("ctl stat --diskstats", kernel));
+    all.push(("stat --diskstats", kernel));
     Ok(all)
 }
 

@@ -23,7 +23,7 @@ const FEW: u64 = 20;
 /// See above.
 pub(in crate::interop) fn latencies() -> Result<Outcome> {
     let server = Server::blkmq("latencies", DEVICE, "none", "--export=gold")?;
-    let shown = Follower::start(&server, "ctl biolatency -Q -F --json --interval=1")?;
+    let shown = Follower::start(&server, "biolatency -Q -F --json --interval=1")?;
     Fio::start(&server.uri("gold"), &server.path("fio"), LOAD)?.wait()?;
     let lines = shown.all()?;
     let stat = &server.ctl("stat --diskstats")?[0];

@@ -94,7 +94,7 @@ pub(in crate::interop) fn traced() -> Result<Outcome> {
     let bytes = LOADS.iter().map(|(_, _, ios, bytes)| ios * bytes).sum::<u64>();
     let ios = LOADS.iter().map(|(_, _, ios, _)| ios).sum::<u64>();
     if (field(2)? + field(6)?) * 512 != bytes {
-        return Err("ctl stat has other bytes than fio".into());
+        return Err("stat has other bytes than fio".into());
     }
     for (letter, want) in [("Q", ios), ("D", done), ("C", done)] {
         let found = count(&text, letter);
