@@ -10,6 +10,7 @@ mod difference;
 mod export;
 mod http;
 mod log;
+pub mod machine;
 mod opening;
 mod patience;
 mod reload;
@@ -29,6 +30,7 @@ use blkmq_terminal::output::print;
 use blkmq_terminal::{UsageError, program};
 use http::Http;
 use listenfd::ListenFd;
+use machine::Machine;
 use patience::patient;
 use reload::Reloader;
 use signal_hook::consts::SIGTERM;
@@ -44,8 +46,18 @@ use wanted::{DiskChoice, Wanted};
 /// # Errors
 /// If they cannot be understood, or as [`run`].
 pub fn program(words: &[String]) -> Result<(), Failure> {
+    let say = |text: &str| Ok(print(text)?);
+    if machine::is_asked(words) {
+        let Some(found) = program::understood::<Failure>(&machine::definition, &words[1..])? else {
+            return Ok(());
+        };
+        return match Machine::of(&found)? {
+            Machine::Capabilities => say(Machine::capabilities()),
+            Machine::Serve(wanted) => serve(*wanted, None, say),
+        };
+    }
     match program::understood::<Failure>(&args::definition, words)? {
-        Some(found) => run(Asked::of(&found)?, |text| Ok(print(text)?)),
+        Some(found) => run(Asked::of(&found)?, say),
         None => Ok(()),
     }
 }
@@ -187,19 +199,19 @@ fn open(description: &str, heard: &Heard) -> Result<Device, OpenError> {
 
 /// The devices, each under its scheduler.
 fn disks(wanted: &Wanted, heard: &Heard) -> Result<Vec<Disk>, String> {
-    let start = |disk: &DiskChoice| {
+    let start = |(at, disk): (usize, &DiskChoice)| {
         let device = open(&disk.device, heard).map_err(|e| e.to_string())?;
-        started(disk, device, wanted.workers)
+        started(disk, device, Server::threads_of(at, &wanted.exports, wanted.workers))
     };
-    wanted.disks.iter().map(start).collect()
+    wanted.disks.iter().enumerate().map(start).collect()
 }
 
-/// An open device under its scheduler.
-fn started(disk: &DiskChoice, device: Device, workers: u16) -> Result<Disk, String> {
+/// An open device under its scheduler, for so many threads.
+fn started(disk: &DiskChoice, device: Device, threads: u16) -> Result<Disk, String> {
     let SchedulerChoice { factory, options, choice, .. } = &disk.scheduler;
     let started = match choice {
-        PolicyChoice::Named => Disk::start_with(&disk.name, device, factory, options, workers),
-        PolicyChoice::Auto => Disk::start(&disk.name, device, AUTO, workers),
+        PolicyChoice::Named => Disk::start_with(&disk.name, device, factory, options, threads),
+        PolicyChoice::Auto => Disk::start(&disk.name, device, AUTO, threads),
     };
     let started = started.map_err(|e| format!("{}: {e}", disk.name))?;
     let depth = disk.device_depth.to_string();
@@ -215,6 +227,7 @@ fn start(wanted: &Wanted, disks: Vec<Disk>, listeners: Vec<Listener>) -> Result<
         bounds: wanted.bounds,
         counting: wanted.counting,
         slow: wanted.slow,
+        rights: wanted.rights,
         ..Settings::default()
     };
     Server::start(disks, &wanted.exports, listeners, wanted.workers, &settings)
@@ -260,6 +273,9 @@ fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Optio
         );
         for uri in server.uris(&export.name) {
             let _ = writeln!(text, "  {uri}");
+        }
+        if let Some(machine) = &export.vhost_user {
+            let _ = writeln!(text, "  vhost-user-blk: {}", machine.path.display());
         }
     }
     let is_open = wanted.tls.is_none();

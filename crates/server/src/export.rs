@@ -1,6 +1,7 @@
 //! [`Export`]: a disk, or a region of it, as clients see it.
 
 use crate::disk::{Disk, ReadOnly};
+use crate::vhost::VhostUser;
 use blkmq::core::{Class, IoPrio};
 use blkmq::engine::GroupSpec;
 use blkmq::{
@@ -35,6 +36,8 @@ pub struct Export {
     pub class: Class,
     /// When a write is answered.
     pub cache: Cache,
+    /// The socket on which it is a disk of a virtual machine; `None` for clients of NBD only.
+    pub vhost_user: Option<VhostUser>,
 }
 
 /// When a write is answered, by the words of QEMU.
@@ -86,6 +89,9 @@ pub enum ExportError {
         "the region {}..{} must begin and end at multiples of {block} bytes", .0.start, .0.end, block = .1
     )]
     Unaligned(Range<u64>, u32),
+    /// Its socket for virtual machines cannot begin while the server runs.
+    #[error("an export with a socket for virtual machines begins with the server")]
+    VhostUser,
     /// Its group was refused.
     #[error("{0}")]
     Group(EditError<GroupError>),
@@ -106,6 +112,7 @@ impl Export {
             promise: Promise::default(),
             class: Class::None,
             cache: Cache::default(),
+            vhost_user: None,
         }
     }
 

@@ -12,14 +12,15 @@ use crate::http::Http;
 use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
 use crate::metrics::{self, Format};
+use crate::rights::Rights;
 use crate::tls::Tls;
-use crate::vhost::{Backend, VhostUser};
+use crate::vhost::Backend;
 use crate::watch::Watch;
 use crate::worker::{Shared, Worker};
 use blkmq::Nanos;
 use blkmq_nbd::server::{self as nbd, Config};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -38,6 +39,8 @@ pub struct Settings {
     /// I/Os that take longer are logged, with the stages that took the time; zero for none. They are counted from the
     /// start then.
     pub slow: Nanos,
+    /// The rights of the sockets of exports for virtual machines.
+    pub rights: Rights,
 }
 
 /// The reason why a server could not start.
@@ -46,6 +49,9 @@ pub enum ServerError {
     /// An export is impossible.
     #[error("{0}")]
     Export(ExportError),
+    /// The socket of an export for virtual machines is refused.
+    #[error("{}: {}", .0.display(), .1)]
+    Socket(PathBuf, io::Error),
     /// The system refuses threads or descriptors, or a disk was started for fewer workers.
     #[error("{0}")]
     System(io::Error),
@@ -79,8 +85,8 @@ impl Handle {
     /// Adds an export, which clients can begin to use at once.
     ///
     /// # Errors
-    /// If there is one of this name, the disk cannot be exported so, or connections are left of a removed export of this
-    /// name.
+    /// If there is one of this name, the disk cannot be exported so, it has a socket for virtual machines, or connections
+    /// are left of a removed export of this name.
     pub fn add_export(&self, export: &Export) -> Result<(), ExportError> {
         self.add_export_while(export, &|| true)
     }
@@ -95,6 +101,9 @@ impl Handle {
         export: &Export,
         goes_on: GoesOn<'_>,
     ) -> Result<(), ExportError> {
+        if export.vhost_user.is_some() {
+            return Err(ExportError::VhostUser);
+        }
         self.0.exports.add(export, &self.0.disks, &control::patient(goes_on))
     }
 
@@ -172,11 +181,11 @@ impl Running {
 }
 
 impl Server {
-    /// Serves `exports` of `disks` on `listeners` with `workers` threads. The disks were started for at least as many
-    /// workers.
+    /// Serves `exports` of `disks` on `listeners` with `workers` threads. Each disk was started for at least
+    /// [`threads_of`](Self::threads_of) it.
     ///
     /// # Errors
-    /// If an export is impossible, or the system refuses threads or descriptors.
+    /// If an export is impossible, the socket of one is taken, or the system refuses threads or descriptors.
     pub fn start(
         disks: Vec<Disk>,
         exports: &[Export],
@@ -184,11 +193,11 @@ impl Server {
         workers: u16,
         settings: &Settings,
     ) -> Result<Self, ServerError> {
-        let exports = Catalog::new(exports, &disks).map_err(ServerError::Export)?;
+        let catalog = Catalog::new(exports, &disks).map_err(ServerError::Export)?;
         let tls = if settings.tls.is_some() { nbd::Tls::Required } else { nbd::Tls::Off };
         let shared = Arc::new(Shared {
             disks,
-            exports,
+            exports: catalog,
             bounds: settings.bounds,
             handshakes: settings.bounds.handshakes.div_ceil(workers.max(1).into()),
             handshake: Config { tls, ..settings.handshake },
@@ -208,6 +217,7 @@ impl Server {
             http: None,
             _watch: watch,
         };
+        server.start_backends(exports, &settings.rights)?;
         server.start_threads(listeners, workers).map_err(ServerError::System)?;
         Ok(server)
     }
@@ -261,19 +271,31 @@ impl Server {
         Ok(key)
     }
 
-    /// Shows an export to a virtual machine, on a socket and a thread of its own, until the server ends. The disk was started
-    /// with a place for one more worker.
-    ///
-    /// # Errors
-    /// If there is no such export, the path is taken or not allowed, the disk has no place left, or the system refuses a
-    /// thread or descriptors.
-    pub fn vhost_user(&mut self, settings: VhostUser) -> io::Result<()> {
-        let inbox = Arc::new(Inbox::new()?);
-        let name = format!("vhost {}", settings.export);
-        let backend = Backend::new(settings, Arc::clone(&self.shared), Arc::clone(&inbox))?;
-        let thread = Builder::new().name(name).spawn(move || backend.run())?;
-        self.workers.push(Running { inbox, thread });
+    /// Starts the threads of exports that are disks of virtual machines.
+    fn start_backends(&mut self, exports: &[Export], rights: &Rights) -> Result<(), ServerError> {
+        for export in exports {
+            let Some(settings) = export.vhost_user.clone() else { continue };
+            let (path, of) = (settings.path.clone(), (&export.name[..], export.disk));
+            let start = || -> io::Result<Running> {
+                let inbox = Arc::new(Inbox::new()?);
+                let (shared, mail) = (Arc::clone(&self.shared), Arc::clone(&inbox));
+                let backend = Backend::new(of, settings, rights, shared, mail)?;
+                let name = format!("vhost {}", export.name);
+                let thread = Builder::new().name(name).spawn(move || backend.run())?;
+                Ok(Running { inbox, thread })
+            };
+            self.workers.push(start().map_err(|error| ServerError::Socket(path, error))?);
+        }
         Ok(())
+    }
+
+    /// The threads that serve disk number `disk`: each worker, and one for each of its exports that is a disk of a virtual
+    /// machine. A disk is [started](Disk::start) for so many.
+    #[must_use]
+    pub fn threads_of(disk: usize, exports: &[Export], workers: u16) -> u16 {
+        let of_machines = |export: &&Export| export.disk == disk && export.vhost_user.is_some();
+        let machines = exports.iter().filter(of_machines).count();
+        workers.saturating_add(u16::try_from(machines).unwrap_or(u16::MAX))
     }
 
     /// A way to look at the server and to change it, from any thread. It holds the disks.

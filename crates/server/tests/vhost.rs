@@ -26,12 +26,12 @@ fn site(device: &str, scheduler: &str, export: &Export, set: impl Fn(&mut VhostU
 fn site_on(disk: Disk, export: &Export, set: impl Fn(&mut VhostUser)) -> Site {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guest.sock");
-    let exports = std::slice::from_ref(export);
-    let server = Server::start(vec![disk], exports, Vec::new(), 1, &Settings::default());
-    let mut server = server.expect("a server");
-    let mut settings = VhostUser::new(&export.name, path.clone());
+    let mut settings = VhostUser::new(path.clone());
     set(&mut settings);
-    server.vhost_user(settings).expect("a socket");
+    let export = Export { vhost_user: Some(settings), ..export.clone() };
+    assert_eq!(Server::threads_of(0, std::slice::from_ref(&export), 1), 2);
+    let server = Server::start(vec![disk], &[export], Vec::new(), 1, &Settings::default());
+    let server = server.expect("a server");
     Site { server, path, _folder: folder }
 }
 
@@ -84,6 +84,15 @@ fn ranges_are_forgotten_and_zeroed() {
         assert!(data[4096..8192].iter().all(|byte| *byte == 0), "at {sector}");
         assert!(data[8192..].iter().all(|byte| *byte == 7), "behind {sector}");
     }
+}
+
+/// A range of many steps, each of which ends in the turn in which it begins: the thread must not sleep between them.
+#[test]
+fn a_long_range_is_zeroed_without_a_pause() {
+    let site = site("memory,size=1024", "none", &Export::new("gold", 0), |_| {});
+    let mut guest = Guest::start(&site.path, 1, 0);
+    guest.set_data(0, 0, &range(0, 1 << 21, 1));
+    assert_eq!(guest.carry_out(0, ask(WRITE_ZEROES, 0, 16)), (1, 0));
 }
 
 /// Each impossible request fails alone.

@@ -59,6 +59,8 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
   class=C         the priority class of its I/Os, for schedulers that have classes: rt, be (default) or idle
   cache=C         when a write is answered: writeback, once the device has it (default), or writethrough, once it is
                   durable
+  vhost-user=PATH a socket on which it is a disk of a virtual machine, with queues=N of them, 1 to 64 (4), and
+                  guest-ioprio= the use of the guest's priorities: off (default), clamp (none above class=), or trust
   description=T   a text for the lists of clients; nothing can follow it
 
 Without --export there is one called 'disk' of each device, or 'disk1' and so on of several. Without --listen it serves \
@@ -230,7 +232,7 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
         disks,
         exports,
         control: Control::named(found.get_one::<String>("control").map(String::as_str)),
-        listen: found.get_many("listen").into_iter().flatten().cloned().collect(),
+        listen: Vec::from_iter(found.get_many("listen").into_iter().flatten().cloned()).into(),
         http: http.map_err(|e| e.at("--http".to_owned()))?,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
@@ -288,7 +290,7 @@ mod tests {
         let wanted = wanted("").expect("it works at once");
         assert_eq!(wanted.disks[0].device, "memory,size=1024");
         assert_eq!(wanted.exports, [Export::new("disk", 0)]);
-        assert_eq!((wanted.listen, wanted.control), (Vec::new(), Control::Beside));
+        assert_eq!((wanted.listen, wanted.control), (wanted::Listen::Default, Control::Beside));
         assert!(wanted.workers > 0);
     }
 

@@ -2,15 +2,16 @@
 
 use blkmq_core::Class;
 use blkmq_engine::{IoMax, MAX_GROUPS, Promise};
-use blkmq_server::{Cache, Export, Region};
+use blkmq_server::{Cache, Export, GuestIoprio, MOST_QUEUES, Region, VhostUser};
 use blkmq_terminal::UsageError;
 use blkmq_terminal::limits;
 use blkmq_terminal::units::{self, KbBase};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 29] = [
     "device",
     "offset",
     "size",
@@ -36,6 +37,9 @@ pub const KEYS: [&str; 26] = [
     "overcommit",
     "class",
     "cache",
+    "vhost-user",
+    "queues",
+    "guest-ioprio",
     "description",
 ];
 
@@ -52,11 +56,22 @@ pub struct Draft {
     export: Export,
     offset: u64,
     size: Option<u64>,
+    /// The settings of its disk for a virtual machine, which needs a path.
+    socket: Option<PathBuf>,
+    queues: Option<u16>,
+    guest_ioprio: Option<GuestIoprio>,
 }
 
 impl Draft {
     pub fn new(name: &str) -> Self {
-        Self { export: Export::new(name, 0), offset: 0, size: None }
+        Self {
+            export: Export::new(name, 0),
+            offset: 0,
+            size: None,
+            socket: None,
+            queues: None,
+            guest_ioprio: None,
+        }
     }
 
     /// Gives the setting `key` the value `text`. `device` is a number up to `disks`.
@@ -64,7 +79,7 @@ impl Draft {
     /// # Errors
     /// If there is no such setting, or the value is impossible.
     pub fn set(&mut self, key: &str, text: &str, disks: usize) -> Result<(), UsageError> {
-        let Self { export, offset, size } = self;
+        let Self { export, offset, size, socket, queues, guest_ioprio } = self;
         let bytes = || units::bytes(text, KbBase::Binary);
         match key {
             "device" => number(text, 1..=disks as u64).map(|n| export.disk = n as usize - 1),
@@ -80,6 +95,18 @@ impl Draft {
             }
             "class" => one_of(text, &CLASSES).map(|class| export.class = class),
             "cache" => one_of(text, &CACHES).map(|cache| export.cache = cache),
+            "vhost-user" if text.is_empty() => {
+                Err(UsageError::new("no path; accepted: the path of a socket".to_owned()))
+            }
+            "vhost-user" => {
+                *socket = Some(text.into());
+                Ok(())
+            }
+            "queues" => number(text, 1..=MOST_QUEUES.into()).map(|n| *queues = Some(n as u16)),
+            "guest-ioprio" => text
+                .parse()
+                .map(|it| *guest_ioprio = Some(it))
+                .map_err(|error: String| UsageError::new(error)),
             "description" => {
                 text.clone_into(&mut export.description);
                 Ok(())
@@ -93,12 +120,30 @@ impl Draft {
         self.export.disk = at;
     }
 
-    pub fn finish(self) -> Export {
-        let Self { mut export, offset, size } = self;
+    /// # Errors
+    /// If settings of a disk for a virtual machine have no socket.
+    pub fn finish(self) -> Result<Export, UsageError> {
+        let Self { mut export, offset, size, socket, queues, guest_ioprio } = self;
         if offset > 0 || size.is_some() {
             export.region = Some(Region { offset, size });
         }
-        export
+        let is_set = [("queues", queues.is_some()), ("guest-ioprio", guest_ioprio.is_some())];
+        match socket {
+            Some(path) => {
+                let mut machine = VhostUser::new(path);
+                machine.queues = queues.unwrap_or(machine.queues);
+                machine.guest_ioprio = guest_ioprio.unwrap_or(machine.guest_ioprio);
+                export.vhost_user = Some(machine);
+            }
+            None => {
+                if let Some((key, _)) = is_set.into_iter().find(|(_, is)| *is) {
+                    let text =
+                        "it is of a disk for a virtual machine; accepted with vhost-user=PATH";
+                    return Err(UsageError::new(text.to_owned()).at(key));
+                }
+            }
+        }
+        Ok(export)
     }
 }
 
@@ -126,7 +171,7 @@ pub fn parse(text: &str, disks: usize) -> Result<Export, UsageError> {
         };
         set.map_err(|e| e.at(key).at(format!("export '{name}'")))?;
     }
-    Ok(draft.finish())
+    draft.finish().map_err(|e| e.at(format!("export '{name}'")))
 }
 
 /// The names of exports so far, and of their groups by device.
@@ -214,8 +259,22 @@ mod tests {
     }
 
     #[test]
+    fn an_export_can_be_a_disk_of_a_virtual_machine() {
+        let export = parse("a,vhost-user=/run/a.sock,queues=2,guest-ioprio=clamp", 1);
+        let machine = export.expect("possible").vhost_user.expect("it has a socket");
+        assert_eq!((machine.queues, machine.guest_ioprio), (2, GuestIoprio::Clamp));
+        let machine = parse("a,vhost-user=/x", 1).expect("possible").vhost_user;
+        assert_eq!(machine, Some(VhostUser::new("/x".into())));
+    }
+
+    #[test]
     fn a_refusal_names_the_export_the_setting_and_what_is_accepted() {
         let refused = |text| parse(text, 1).expect_err(text).to_string();
+        assert!(
+            refused("a,queues=2").contains("'a': queues: it is of a disk for a virtual machine")
+        );
+        assert!(refused("a,vhost-user=/x,queues=0").contains("accepted: 1 to 64"));
+        assert!(refused("a,vhost-user=/x,guest-ioprio=on").contains("off, clamp, trust"));
         assert_eq!(
             refused("a,weight=0"),
             "export 'a': weight: '0' is not valid; accepted: 1 to 1000"

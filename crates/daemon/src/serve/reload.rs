@@ -45,7 +45,7 @@ enum Change {
         name: String,
         settings: ExportSettings,
     },
-    Add(Export),
+    Add(Box<Export>),
     /// The end of the export of this name.
     Remove(String),
     /// It stays as it is until the server is started again.
@@ -266,7 +266,9 @@ fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     for export in &new.exports {
         match old.exports.iter().find(|old| old.name == export.name) {
             Some(old) => settings(old, export, &mut all),
-            None if same_disk(old, new, export.disk) => all.push(Change::Add(export.clone())),
+            None if same_disk(old, new, export.disk) && export.vhost_user.is_none() => {
+                all.push(Change::Add(Box::new(export.clone())));
+            }
             None => all.push(restart(format!("the new export '{}'", export.name))),
         }
     }
@@ -309,7 +311,7 @@ fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
     }
     let live = Export { weight: new.weight, max: new.max, promise: new.promise, ..old.clone() };
     if live != *new {
-        let what = "device, offset, size, read-only, class, cache, description";
+        let what = "device, offset, size, read-only, class, cache, vhost-user, queues, guest-ioprio, description";
         all.push(Change::Restart(format!("export '{}' ({what})", new.name)));
     }
 }
@@ -325,7 +327,7 @@ fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
     }
     for change in changes {
         match change {
-            Change::Add(export) => current.exports.push(export.clone()),
+            Change::Add(export) => current.exports.push(Export::clone(export)),
             Change::Remove(name) => current.exports.retain(|export| export.name != *name),
             _ => {}
         }
@@ -407,7 +409,7 @@ mod tests {
         };
         let mut current = parsed(OLD);
         let first = lines(&current);
-        let last = "export 'x' (device, offset, size, read-only, class, cache, description)";
+        let last = "export 'x' (device, offset, size, read-only, class, cache, vhost-user, queues, guest-ioprio, description)";
         assert_eq!(first, ["listen", "workers", "control", last]);
         adopt(&mut current, &parsed(&new), &[]);
         assert_eq!(lines(&current), first);
@@ -417,7 +419,7 @@ mod tests {
     fn exports_come_and_go() {
         let new = OLD.replace("'x'", "'y'");
         let added = parsed(&new).exports.remove(0);
-        let expected = [Change::Remove("x".into()), Change::Add(added)];
+        let expected = [Change::Remove("x".into()), Change::Add(Box::new(added))];
         assert_eq!(between(OLD, &new), expected);
         let mut current = parsed(OLD);
         adopt(&mut current, &parsed(&new), &expected);

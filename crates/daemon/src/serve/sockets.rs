@@ -5,7 +5,7 @@
 //! client that connects while no server runs waits in the socket, so a restart refuses nothing.
 
 use super::patience::patient;
-use super::wanted::{Wanted, default_socket};
+use super::wanted::{Listen, Wanted, default_socket};
 use blkmq_server::{Address, Listener};
 use listenfd::ListenFd;
 use std::borrow::Cow;
@@ -19,7 +19,9 @@ pub fn check(wanted: &Wanted, handed_over: &ListenFd) -> Result<(), String> {
     let named = if handed_over.len() > 0 { Cow::Borrowed(&[][..]) } else { named(wanted) };
     let control = wanted.control.path(&named).map(Address::Unix);
     let http = wanted.http.as_ref().map(|http| &http.address);
-    let all = Vec::from_iter(named.iter().chain(http).chain(&control));
+    let machines = wanted.exports.iter().filter_map(|export| export.vhost_user.as_ref());
+    let machines = Vec::from_iter(machines.map(|it| Address::Unix(it.path.clone())));
+    let all = Vec::from_iter(named.iter().chain(http).chain(&control).chain(&machines));
     for (at, address) in all.iter().enumerate() {
         let is_control = control.as_ref() == Some(address);
         Listener::check(address).map_err(|e| {
@@ -38,9 +40,10 @@ pub fn check(wanted: &Wanted, handed_over: &ListenFd) -> Result<(), String> {
 
 /// The addresses to listen on, if no socket is handed over.
 fn named(wanted: &Wanted) -> Cow<'_, [Address]> {
-    match &wanted.listen[..] {
-        [] => Cow::Owned(vec![Address::Unix(default_socket())]),
-        named => Cow::Borrowed(named),
+    match &wanted.listen {
+        Listen::Default => Cow::Owned(vec![Address::Unix(default_socket())]),
+        Listen::At(named) => Cow::Borrowed(named),
+        Listen::Nowhere => Cow::Borrowed(&[]),
     }
 }
 
@@ -53,12 +56,12 @@ fn refused(address: &Address, error: &io::Error) -> String {
 /// # Errors
 /// If a socket cannot be listened on, or some are named and others are handed over.
 pub fn listeners(wanted: &Wanted, mut handed_over: ListenFd) -> Result<Vec<Listener>, String> {
-    match (handed_over.len(), &wanted.listen[..]) {
+    match (handed_over.len(), &wanted.listen) {
         (0, _) => {
             let all = named(wanted);
             all.iter().map(|address| bind(address, &all, wanted)).collect()
         }
-        (count, []) => (0..count).map(|at| take(&mut handed_over, at)).collect(),
+        (count, Listen::Default) => (0..count).map(|at| take(&mut handed_over, at)).collect(),
         (count, _) => Err(format!(
             "sockets are handed over to the server ({count}), and others are named to listen on; accepted: one of both"
         )),

@@ -18,8 +18,8 @@ pub struct Wanted {
     pub disks: Vec<DiskChoice>,
     /// All exports.
     pub exports: Vec<Export>,
-    /// Where to listen. Without any it is the sockets that were handed over, or [`default_socket`].
-    pub listen: Vec<Address>,
+    /// Where to listen for clients of NBD.
+    pub listen: Listen,
     /// Threads that serve.
     pub workers: u16,
     /// The socket for control.
@@ -40,6 +40,23 @@ pub struct Wanted {
     pub counting: Counting,
     /// I/Os that take longer are logged; zero for none.
     pub slow: Nanos,
+}
+
+/// Where a server listens for clients of NBD.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Listen {
+    /// On the sockets that were handed over, or else on [`default_socket`].
+    Default,
+    /// On these.
+    At(Vec<Address>),
+    /// Nowhere: its exports are disks of virtual machines.
+    Nowhere,
+}
+
+impl From<Vec<Address>> for Listen {
+    fn from(all: Vec<Address>) -> Self {
+        if all.is_empty() { Self::Default } else { Self::At(all) }
+    }
 }
 
 /// The choice of a socket for control.

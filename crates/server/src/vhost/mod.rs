@@ -1,6 +1,6 @@
 //! Exports as disks of virtual machines: vhost-user-blk, a thread for each.
 //!
-//! A [`VhostUser`] shows an export of the server on a socket of its own to one front end at a time: the same disk, group,
+//! A [`VhostUser`] shows an export of the server on a socket of its own, to one front end at a time: the same disk, group,
 //! promises and counts as its NBD clients have. The thread owns the rings of all queues of the guest and a client of the
 //! disk. In a turn it takes requests from the rings, pushes their I/Os as one plug, reaps what has completed, and
 //! answers with at most one notification for each queue.
@@ -18,7 +18,6 @@ mod front;
 
 pub(crate) use backend::Backend;
 
-use crate::rights::Rights;
 use blkmq::core::{Class, IoPrio};
 use std::fmt;
 use std::path::PathBuf;
@@ -30,12 +29,8 @@ pub const MOST_QUEUES: u16 = 64;
 /// An export as a disk of a virtual machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VhostUser {
-    /// The name of the export.
-    pub export: String,
-    /// The socket to which the front end connects.
+    /// The socket to which the front end connects. It has the rights of the server's sockets.
     pub path: PathBuf,
-    /// The rights of the socket.
-    pub rights: Rights,
     /// The queues that a guest may use, 1 to [`MOST_QUEUES`].
     pub queues: u16,
     /// The use of the priorities that the guest gives its requests.
@@ -43,12 +38,10 @@ pub struct VhostUser {
 }
 
 impl VhostUser {
-    /// The export on a socket at `path`, for the user of the server only, with four queues and without priorities of the
-    /// guest.
+    /// A socket at `path`, with four queues and without priorities of the guest.
     #[must_use]
-    pub fn new(export: &str, path: PathBuf) -> Self {
-        let (rights, guest_ioprio) = (Rights::default(), GuestIoprio::default());
-        Self { export: export.to_owned(), path, rights, queues: 4, guest_ioprio }
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, queues: 4, guest_ioprio: GuestIoprio::default() }
     }
 }
 

@@ -142,7 +142,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         disks,
         exports,
         control: Control::named(control.as_deref()),
-        listen,
+        listen: listen.into(),
         http,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: log.unwrap_or(LevelFilter::INFO),
@@ -228,7 +228,7 @@ fn read_export(
     }
     table.end(faults);
     let (_, at) = name?;
-    let export = draft.finish();
+    let export = draft.finish().map_err(|error| faults.add(&at, error)).ok()?;
     if let Err(error) = others.add(&export) {
         faults.add(&at, error);
     }

@@ -9,7 +9,7 @@ use crate::export::Seat;
 use crate::flight::{Cookie, Flights};
 use crate::inbox::{Inbox, Message};
 use crate::rarely::Rarely;
-use crate::rights::listen_on;
+use crate::rights::{Rights, listen_on};
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
 use blkmq::{AlignedBuf, Clock, Instant, Io, IoResult, Nanos};
@@ -39,6 +39,8 @@ const SOON: Nanos = Nanos::from_millis(50);
 
 /// The thread's state.
 pub(crate) struct Backend {
+    /// The name of the export.
+    export: String,
     settings: VhostUser,
     shared: Arc<Shared>,
     /// The place of the disk among those of the server.
@@ -73,35 +75,34 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Listens for front ends of the export that `settings` names.
+    /// Listens for front ends of the export called `export` of a disk, on a socket with these rights.
     ///
     /// # Errors
-    /// If there is no such export, the socket's path is taken or not allowed, or the disk has no place for another thread.
+    /// If the socket's path is taken or not allowed, or the disk has no place for another thread.
     pub(crate) fn new(
+        (export, disk): (&str, usize),
         settings: VhostUser,
+        rights: &Rights,
         shared: Arc<Shared>,
         inbox: Arc<Inbox>,
     ) -> io::Result<Self> {
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
-        let exports = shared.exports.now();
-        let unknown = || invalid(format!("there is no export '{}'", settings.export));
-        let export = exports.get(&settings.export).ok_or_else(unknown)?;
         if settings.queues == 0 || settings.queues > MOST_QUEUES {
             let text = format!("{} queues; accepted: 1 to {MOST_QUEUES}", settings.queues);
             return Err(invalid(text));
         }
-        let disk = export.disk;
         let service = shared.disks[disk].service();
         let mut client = service.client().map_err(io::Error::other)?;
         let clock = Clock::start();
         let sleeper = Sleeper::without_looks(clock)?;
         sleeper.watch(&*inbox, INBOX)?;
         sleeper.watch(client.event_fd()?, DISK)?;
-        let listener = listen_on(&settings.path, &settings.rights)?;
+        let listener = listen_on(&settings.path, rights)?;
         listener.set_nonblocking(true)?;
         sleeper.watch(&listener, LISTENER)?;
         let buffers = Buffers::new(shared.bounds.bytes_per_turn);
         Ok(Self {
+            export: export.to_owned(),
             settings,
             shared,
             disk,
@@ -172,8 +173,11 @@ impl Backend {
         }
     }
 
-    /// The longest sleep before the next turn; none while a ring has a request to take.
+    /// The longest sleep before the next turn; none while a ring has a request to take, or a request a step to begin.
     fn sleep_for(&mut self) -> Nanos {
+        if self.held.is_none() && !self.unfinished.is_empty() {
+            return Nanos::ZERO;
+        }
         if self.may_take()
             && let Some(front) = &mut self.front
             && front.arm()
@@ -216,7 +220,7 @@ impl Backend {
         let Some(since) = self.draining else { return self.stopped };
         let is_late = self.clock.now() >= since + self.shared.bounds.drain;
         if is_late && self.flights.len() > 0 {
-            let (export, requests) = (&self.settings.export, self.flights.len());
+            let (export, requests) = (&self.export, self.flights.len());
             tracing::warn!(export, requests, "a drain takes too long and is given up");
         }
         self.stopped || is_late || self.flights.len() == 0
@@ -241,7 +245,7 @@ impl Backend {
         };
         let exports = self.shared.exports.now();
         let most = self.shared.bounds.connections_per_export;
-        let seat = exports.get(&self.settings.export).and_then(|export| Seat::take(export, most));
+        let seat = exports.get(&self.export).and_then(|export| Seat::take(export, most));
         let Some(seat) = seat.filter(|seat| seat.disk == self.disk && self.draining.is_none())
         else {
             self.refuse("the export is gone, or has too many connections");
@@ -255,12 +259,12 @@ impl Backend {
             self.refuse(&error.to_string());
             return;
         }
-        tracing::info!(export = self.settings.export, "a front end connects");
+        tracing::info!(export = self.export, "a front end connects");
         self.front = Some(Front::new(socket, seat, &self.settings));
     }
 
     fn refuse(&mut self, why: &str) {
-        let export = &self.settings.export;
+        let export = &self.export;
         self.refused.log(self.clock.now(), |before| {
             tracing::warn!(before, export, "a front end cannot be accepted: {why}");
         });
@@ -273,7 +277,7 @@ impl Backend {
         if let Err(why) = heard {
             front.is_over = true;
             if let Some(why) = why {
-                let export = &self.settings.export;
+                let export = &self.export;
                 self.faults.log(self.clock.now(), |before| {
                     tracing::warn!(before, export, "a front end is disconnected: {why}");
                 });
@@ -311,10 +315,10 @@ impl Backend {
             return;
         }
         if let Some(front) = self.front.take() {
-            front.end(&self.sleeper, &self.settings.export);
+            front.end(&self.sleeper, &self.export);
         }
         if let Err(error) = self.sleeper.watch(&self.listener, LISTENER) {
-            tracing::error!(export = self.settings.export, "no front end can connect: {error}");
+            tracing::error!(export = self.export, "no front end can connect: {error}");
             self.stopped = true;
         }
     }

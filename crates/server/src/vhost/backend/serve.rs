@@ -113,7 +113,7 @@ impl Backend {
     }
 
     fn break_off(&mut self, queue: usize, error: RingError) {
-        let export = &self.settings.export;
+        let export = &self.export;
         self.faults.log(self.clock.now(), |before| {
             tracing::warn!(before, export, queue, "a ring is stopped: {error}");
         });
@@ -332,7 +332,7 @@ impl Backend {
             && ![IoError::CANCELLED, IoError::NOT_SUPPORTED].contains(&error)
         {
             let what = (flight.work.name(), flight.at);
-            self.shared.disks[self.disk].failed(&self.settings.export, what, error);
+            self.shared.disks[self.disk].failed(&self.export, what, error);
         }
         if !goes_on {
             self.finish(place, result, payload);
