@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fetches the kernel of user-mode Linux into target/guest, from the sources of packages of this machine.
 set -euo pipefail
+exec 2>&1
 cd "$(dirname "$0")/../.."
 mkdir -p target/guest
 cd target/guest

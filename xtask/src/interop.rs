@@ -14,6 +14,7 @@ mod fio_programs;
 mod fio_readers;
 mod fio_workload;
 mod folder;
+mod guest;
 mod log_tools;
 mod measured;
 mod nbd;
@@ -96,6 +97,9 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },
     Check { name: "serve-crash", requires: None, run: serve::crash },
     Check { name: "serve-reconnect", requires: Some("qemu-io"), run: serve::reconnects },
+    Check { name: "guest-vhost", requires: None, run: guest::vhost },
+    Check { name: "guest-nbd", requires: None, run: guest::nbd },
+    Check { name: "guest-priorities", requires: None, run: guest::priorities },
     Check { name: "service-units", requires: Some("systemd-analyze"), run: service::units },
     Check { name: "service-tells", requires: Some("nbdinfo"), run: service::tells },
     Check { name: "service-restarts", requires: Some("qemu-io"), run: service::restarts },
