@@ -1,7 +1,7 @@
 //! [`Export`]: a disk, or a region of it, as clients see it.
 
 use crate::disk::{Disk, ReadOnly};
-use crate::vhost::VhostUser;
+use crate::machine::VhostUser;
 use blkmq::core::{Class, IoPrio};
 use blkmq::engine::GroupSpec;
 use blkmq::{

@@ -1,7 +1,7 @@
 //! [`Front`]: a connection of a front end.
 
-use super::VhostUser;
 use crate::export::{Cache, Seat};
+use crate::machine::VhostUser;
 use crate::waiting::Sleeper;
 use blkmq_vhost::config::DiskConfig;
 use blkmq_vhost::ring::Ring;

@@ -3,11 +3,11 @@
 mod serve;
 
 use super::front::Front;
-use super::{MOST_QUEUES, VhostUser};
 use crate::buffers::Buffers;
 use crate::export::Seat;
 use crate::flight::{Cookie, Flights};
 use crate::inbox::{Inbox, Message};
+use crate::machine::{MOST_QUEUES, VhostUser};
 use crate::rarely::Rarely;
 use crate::rights::{Rights, listen_on};
 use crate::waiting::{DiskClient, Sleeper, Spin};
