@@ -48,6 +48,32 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Several buffers in one I/O
+//!
+//! A header, the caller's data and padding go to the disk in one write, and nothing is copied:
+//!
+//! ```
+//! use blkmq::BufList;
+//! use blkmq::prelude::*;
+//!
+//! let service = blkmq::open("memory,size=1")?.start("none")?;
+//! let mut disk = service.blocking()?;
+//!
+//! let (header, data) = (AlignedBuf::copy_of(b"record 1"), AlignedBuf::copy_of(&[7; 1000]));
+//! let padding = AlignedBuf::new(1024 - header.len() - data.len());
+//! let record = BufList::new(vec![header, data, padding])?;
+//! let (result, record) = disk.call(Io::write(Bytes(0), record))?;
+//! assert_eq!(result, Ok(()));
+//!
+//! // The buffers are there for the next record. A read fills them in the same way.
+//! let (result, mut record) = disk.call(Io::read(Bytes(0), record))?;
+//! assert_eq!((result, record.slices_mut().next()), (Ok(()), Some(&mut b"record 1"[..])));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A device that bypasses the page cache takes ranges of whole blocks, each aligned in memory; any other list is
+//! [refused](Refusal::RangeMisaligned) when it is pushed ([`Limits::range_alignment`]).
+//!
 //! # Where to find what
 //!
 //! | task | items |
@@ -60,7 +86,7 @@
 //! | start a queue with a scheduler for a device | [`Device::start`]; with every setting chosen, [`BlockDevice::config`], [`Config`], [`Service::start`] |
 //! | do I/O from a thread | [`Service::client`], [`Client`], [`Io`], [`Completion`]; one I/O at a time, [`Service::blocking`] and [`Blocking`] |
 //! | do I/O from tasks or many threads | [`Service::reactor`], on tokio `Service::reactor_on`, [`Reactor`], [`Handle`], [`Submitted`]; to reserve a place for an I/O in advance, [`Handle::reserve`] and [`Permit`] |
-//! | allocate buffers | [`AlignedBuf`]; a pool, which can be registered with the kernel, [`BufferPool`] and [`Device::register`]; your own types, [`IoBuf`] and [`Payload`] |
+//! | allocate buffers | [`AlignedBuf`]; several in one I/O, [`BufList`]; a pool, which can be registered with the kernel, [`BufferPool`] and [`Device::register`]; your own types, [`IoBuf`] and [`Payload`] |
 #![cfg_attr(
     target_os = "linux",
     doc = "| wait for sockets and disks together | [`Client::event_fd`], [`Client::prepare_wait`], \
@@ -138,7 +164,7 @@ pub use open::{
 };
 
 #[doc(inline)]
-pub use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
+pub use blkmq_buf::{AlignedBuf, BufList, BufferPool, IoBuf, TooManyBufs};
 #[doc(inline)]
 pub use blkmq_core::{
     Bytes, Class, Extent, GroupId, GroupIndex, Instant, IoError, IoFlags, IoPrio, IoResult, Limits,

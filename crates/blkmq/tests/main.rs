@@ -4,6 +4,7 @@
 mod client;
 mod examples;
 mod integrity;
+mod lists;
 mod nbd_server;
 mod on_runtime;
 mod reachable;

@@ -34,7 +34,7 @@ const FUA: u16 = 1;
 const SIZE: u64 = 64 << 20;
 
 /// Runs `clients` against a server for `device`, and stops the server.
-fn with_server(device: &str, scheduler: Option<&str>, clients: impl FnOnce(&Path)) {
+pub fn with_server(device: &str, scheduler: Option<&str>, clients: impl FnOnce(&Path)) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).expect("a socket");

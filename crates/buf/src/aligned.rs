@@ -1,28 +1,16 @@
-//! [`IoBuf`]: the location of a payload's bytes. [`AlignedBuf`]: bytes that direct I/O accepts.
+//! [`AlignedBuf`]: bytes that direct I/O accepts.
 //!
 //! A buffer is a range of an allocation, or of a buffer in a pool (`pool.rs`), that overlaps no other range. Dividing
 //! a buffer makes two ranges of the same owner; nothing is copied or allocated.
 
+use crate::io_buf::IoBuf;
 use crate::lease::Lease;
 use crate::memory::Memory;
 use blkmq_core::{IoResult, Payload};
 use std::fmt;
+use std::iter;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-
-/// A payload of bytes that the kernel may read and write in place.
-///
-/// # Safety
-///
-/// From the call that submits an I/O until its completion has been taken, the range that [`io_range`](Self::io_range)
-/// names must be valid for reads and writes, must stay the same however often it is requested and wherever the
-/// payload itself is moved, and must not be read or written except by the device (and by [`Payload`]'s methods, which
-/// are for devices too). It is as long as [`Payload::data_len`] says, or empty if that says `None`. The parts of a
-/// divided payload do not overlap.
-pub unsafe trait IoBuf: Payload {
-    /// The address and length of its bytes.
-    fn io_range(&self) -> *mut [u8];
-}
 
 /// The owner of a range, which keeps its bytes in place.
 #[derive(Clone)]
@@ -164,6 +152,11 @@ impl Payload for AlignedBuf {
         (self.len > 0).then_some(self.len)
     }
 
+    #[inline]
+    fn ranges(&self) -> impl Iterator<Item = *mut [u8]> + Clone {
+        iter::once(ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len))
+    }
+
     fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
         let from = self.place(at, memory.len());
         // SAFETY: `place` has checked the range. `memory` is borrowed exclusively, and no buffer lends its bytes
@@ -217,12 +210,7 @@ impl AlignedBuf {
 
 // SAFETY: the range lies in memory that its owner keeps in place. The buffer may be moved, but its bytes are reached
 // only through it (`&mut`, or `Payload`), and parts are disjoint.
-unsafe impl IoBuf for AlignedBuf {
-    #[inline]
-    fn io_range(&self) -> *mut [u8] {
-        ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len)
-    }
-}
+unsafe impl IoBuf for AlignedBuf {}
 
 #[cfg(test)]
 mod tests {
@@ -230,10 +218,15 @@ mod tests {
     use crate::{BufferPool, PAGE};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    /// The address of its range.
+    fn place(buf: &AlignedBuf) -> usize {
+        buf.ranges().map(|range| range.cast::<u8>() as usize).sum()
+    }
+
     #[test]
     fn bytes_are_aligned_zeroed_and_copied_both_ways() {
         let mut buf = AlignedBuf::new(5000);
-        assert_eq!(buf.io_range().cast::<u8>() as usize % PAGE, 0);
+        assert_eq!(place(&buf) % PAGE, 0);
         assert!(buf.as_mut_slice().iter().all(|b| *b == 0) && buf.len() == 5000);
         assert_eq!(buf.read_from(4998, &[7, 8]), Ok(()));
         let mut two = [0; 2];
@@ -246,7 +239,7 @@ mod tests {
     fn memory_of_any_length_is_aligned_and_zero() {
         for len in [1, 32 * PAGE - 1, 32 * PAGE, 32 * PAGE + 1] {
             let mut buf = AlignedBuf::new(len);
-            assert_eq!(buf.io_range().cast::<u8>() as usize % PAGE, 0, "{len} bytes");
+            assert_eq!(place(&buf) % PAGE, 0, "{len} bytes");
             assert!(buf.as_mut_slice() == vec![0; len], "{len} bytes");
             buf.as_mut_slice().fill(7);
             buf.set_len(len.next_multiple_of(PAGE));

@@ -2,7 +2,7 @@
 //!
 //! [`AlignedBuf`] is the buffer to use unless a program has its own: page-aligned bytes that can be written from and
 //! read into on every device. A [`BufferPool`] hands out many of them without allocating, and a device that maps
-//! memory in advance can register it. [`IoBuf`] is the promise of payloads that the kernel or hardware reaches by
+//! memory in advance can register it. A [`BufList`] is several buffers as one payload. [`IoBuf`] is the promise of payloads that the kernel or hardware reaches by
 //! address; it is the only unsafe trait of the project.
 //!
 //! ```
@@ -20,10 +20,14 @@
 //! This crate does no I/O and knows no device.
 
 mod aligned;
+mod io_buf;
 mod lease;
+mod list;
 mod memory;
 mod pool;
 
-pub use aligned::{AlignedBuf, IoBuf};
+pub use aligned::AlignedBuf;
+pub use io_buf::IoBuf;
+pub use list::{BufList, TooManyBufs};
 pub use memory::PAGE;
 pub use pool::BufferPool;

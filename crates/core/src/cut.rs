@@ -69,10 +69,20 @@ impl Limits {
         if sectors <= most {
             return sectors;
         }
+        // Both bounds are multiples of the logical block size, and so is every chunk.
+        self.cut_within(op, sector, most)
+    }
+
+    /// The sectors of a part of an I/O at `sector` that may have `most` sectors and is not the last: a cut at the
+    /// preferred alignment or, where there is none, behind the last whole block; 0 if there is no whole block.
+    pub(crate) const fn cut_within(&self, op: Op, sector: u64, most: u32) -> u32 {
         let end = sector + most as u64;
         let aligned = end - end % self.alignment(op) as u64;
-        // Both bounds are multiples of the logical block size, and so is every chunk.
-        if aligned > sector { (aligned - sector) as u32 } else { most }
+        if aligned > sector {
+            (aligned - sector) as u32
+        } else {
+            most - most % self.block_sectors()
+        }
     }
 
     /// The parts that an I/O is divided into; a single part if the device takes it whole. Conditions as for
@@ -82,8 +92,8 @@ impl Limits {
         Parts { limits: *self, op, sector, left: sectors }
     }
 
-    /// The most parts of an I/O of this many sectors, wherever it begins: the credit that a submitter needs. May
-    /// exceed the true maximum where chunks are not multiples of other limits. 0 if the device does not have the
+    /// The most parts of an I/O of this many sectors in one range of memory, wherever it begins: the credit that a
+    /// submitter needs. May exceed the true maximum where chunks are not multiples of other limits. 0 if the device does not have the
     /// operation.
     #[must_use]
     pub const fn most_parts(&self, op: Op, sectors: u32) -> u64 {

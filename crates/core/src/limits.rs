@@ -33,6 +33,10 @@ pub struct Limits {
     pub chunk_sectors: u32,
     /// Segments may meet only at multiples of this mask plus one, in bytes; 0 for no such rule.
     pub virt_boundary_mask: u64,
+    /// What each range of a payload in several ranges must be: it begins at a multiple of this many bytes, a power of
+    /// two, and consists of whole logical blocks. 0 if it may begin anywhere and have any length. Of a payload in one
+    /// range only the device knows.
+    pub range_alignment: u32,
     /// Size of the device in sectors, up to [`Limits::MAX_CAPACITY`].
     pub capacity: u64,
     /// The device rotates, or reports that it does, so that positions matter. For policies; the engine does not use
@@ -54,6 +58,7 @@ impl Default for Limits {
             max_segment_size: 65536,
             chunk_sectors: 0,
             virt_boundary_mask: 0,
+            range_alignment: 0,
             capacity: Self::MAX_CAPACITY,
             rotational: false,
         }
@@ -81,6 +86,8 @@ pub enum LimitsError {
     MaxSegmentSize(u32),
     /// Not a multiple of the logical block size.
     ChunkSectors(u32),
+    /// Not a power of two, and not zero.
+    RangeAlignment(u32),
     /// More than [`Limits::MAX_CAPACITY`].
     Capacity(u64),
 }
@@ -115,6 +122,9 @@ impl fmt::Display for LimitsError {
             }
             Self::ChunkSectors(n) => {
                 write!(f, "chunk_sectors is {n}; it must be a multiple of the logical block size")
+            }
+            Self::RangeAlignment(n) => {
+                write!(f, "range_alignment is {n}; it must be a power of two, or 0")
             }
             Self::Capacity(n) => {
                 write!(f, "capacity is {n} sectors; it must be {} at most", Limits::MAX_CAPACITY)
@@ -162,6 +172,9 @@ impl Limits {
         if !self.chunk_sectors.is_multiple_of(block) {
             return Err(LimitsError::ChunkSectors(self.chunk_sectors));
         }
+        if self.range_alignment != 0 && !self.range_alignment.is_power_of_two() {
+            return Err(LimitsError::RangeAlignment(self.range_alignment));
+        }
         if self.capacity > Self::MAX_CAPACITY {
             return Err(LimitsError::Capacity(self.capacity));
         }
@@ -196,8 +209,8 @@ impl Limits {
         if room < most { room } else { most }
     }
 
-    /// The number of segments of an I/O of this many sectors. Its memory is contiguous, so only the maximum segment
-    /// size divides it; an I/O that moves no data is one range.
+    /// The number of segments of an I/O of this many sectors in one range of memory, so that only the maximum segment
+    /// size divides it; an I/O that moves no data is one range. [`segments_of`](Self::segments_of) counts the ranges.
     #[must_use]
     pub const fn segments(&self, op: Op, sectors: u32) -> u64 {
         match op {
@@ -235,6 +248,7 @@ mod tests {
             (Limits { max_segments: 0, ..good }, LimitsError::MaxSegments),
             (Limits { max_segment_size: 512, ..good }, LimitsError::MaxSegmentSize(512)),
             (Limits { chunk_sectors: 12, ..good }, LimitsError::ChunkSectors(12)),
+            (Limits { range_alignment: 12, ..good }, LimitsError::RangeAlignment(12)),
             (Limits { capacity: 1 << 55, ..good }, LimitsError::Capacity(1 << 55)),
         ] {
             assert_eq!(limits.validate(), Err(error));

@@ -28,6 +28,15 @@ pub trait Payload: Send + Sized + 'static {
         None
     }
 
+    /// The ranges of memory that its bytes are in, in their order; nothing, as by default, if no device may reach them
+    /// by address. A queue counts the ranges, and divides an I/O that has more of them than a request of its device may.
+    /// It follows no address; the promise that a device may is `IoBuf` of the crate `blkmq-buf`.
+    ///
+    /// The ranges stay the same however often this is called, until the payload is divided or joined.
+    fn ranges(&self) -> impl Iterator<Item = *mut [u8]> + Clone {
+        core::iter::empty()
+    }
+
     /// Copies its bytes from `at` on into `memory`, for a write. Called only within its length.
     ///
     /// # Errors

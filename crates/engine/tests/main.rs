@@ -18,6 +18,7 @@ mod goals;
 mod group_stats;
 mod groups;
 mod interleavings;
+mod lists;
 mod outstanding;
 mod owners;
 mod poison;

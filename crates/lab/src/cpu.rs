@@ -163,8 +163,8 @@ impl Cpu {
     fn push(&mut self, turn: &Turn<'_>, io: Io<Payload>) -> Result<bool, Violation> {
         let by = self.body.submitter.id();
         // Before the call: a full plug is flushed in it, with the first parts of this I/O if it has several.
-        let (io, stores) = turn.oracle.with(|oracle| (oracle.announced(by, io), oracle.stores()));
-        match self.body.submitter.push(turn.now, Stamp::on(io, stores)) {
+        let (io, memory) = turn.oracle.with(|oracle| (oracle.announced(by, io), oracle.memory()));
+        match self.body.submitter.push(turn.now, Stamp::on(io, memory)) {
             Ok(()) => {
                 self.outstanding += 1;
                 assert_eq!(self.body.submitter.outstanding(), self.outstanding, "after pushing");

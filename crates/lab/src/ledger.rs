@@ -8,7 +8,7 @@
 //! cancelled.
 
 use crate::Payload;
-use crate::division::{may_be_shortened, takes_whole};
+use crate::division::{Takes, may_be_shortened};
 use crate::durable::{Durable, Progress};
 use crate::violation::{Stage, Violation};
 use blkmq_core::{GroupId, HwQueue, IoError, IoFlags, IoResult, Limits, Op, SubmitterId};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// Every I/O of a run, by cookie.
 pub(crate) struct Ledger {
-    limits: Limits,
+    pub(crate) takes: Takes,
     /// Groups have, or had, latency goals.
     shortens: bool,
     /// The number of queues that the device had before this one.
@@ -85,13 +85,13 @@ impl Entry {
     }
 
     /// Is `bio` this I/O, or a valid part of it besides those seen so far? The error is the reason.
-    fn check_part(&self, limits: &Limits, shortens: bool, bio: &Seen) -> Result<(), &'static str> {
+    fn check_part(&self, takes: &Takes, shortens: bool, bio: &Seen) -> Result<(), &'static str> {
         let io = &self.io;
         if bio.sector < io.sector || bio.end() > self.end() {
             return Err("a bio in it is not what was submitted");
         }
         let is_short = shortens && may_be_shortened(io);
-        if bio.sectors < io.sectors && takes_whole(limits, io) && !is_short {
+        if bio.sectors < io.sectors && takes.whole(io) && !is_short {
             return Err("a bio in it is part of an I/O that need not have been divided");
         }
         if io.sectors > 0 && bio.sectors == 0 {
@@ -143,13 +143,13 @@ impl Entry {
 
     /// May the I/O have been cancelled? It may if that was asked for, and no part of it is at the device or was
     /// served.
-    fn check_cancelled(&self, limits: &Limits) -> Result<(), Violation> {
+    fn check_cancelled(&self, takes: &Takes) -> Result<(), Violation> {
         let wrong = |was| Err(Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended });
         if let Some(part) = self.parts.values().find(|part| part.progress.stage != Stage::Submitted)
         {
             return wrong(part.progress.stage);
         }
-        let is_whole = self.io.op == Op::Flush || takes_whole(limits, &self.io);
+        let is_whole = self.io.op == Op::Flush || takes.whole(&self.io);
         if self.unwanted && is_whole { Ok(()) } else { wrong(Stage::Submitted) }
     }
 }
@@ -160,7 +160,7 @@ impl Ledger {
         let durable = Durable::new(cache);
         let shortens = false;
         Self {
-            limits,
+            takes: Takes { limits, range: 0 },
             shortens,
             life: 0,
             ios: Vec::new(),
@@ -224,7 +224,7 @@ impl Ledger {
     pub(crate) fn pushed(&mut self, cookie: u64) {
         let entry = &self.ios[cookie as usize];
         // The first parts of a divided I/O may have moved on while the others were pushed.
-        if entry.parts.is_empty() && takes_whole(&self.limits, &entry.io) {
+        if entry.parts.is_empty() && self.takes.whole(&entry.io) {
             self.durable.pushed(cookie);
         }
     }
@@ -319,7 +319,7 @@ impl Ledger {
             return Err(Violation::Stages { cookie, was: Stage::Ended, now: Stage::Ended });
         }
         if completion.result == Err(IoError::CANCELLED) {
-            entry.check_cancelled(&self.limits)?;
+            entry.check_cancelled(&self.takes)?;
             // The device will get no part of it any more.
             self.bios += u64::from(entry.parts.is_empty());
             self.cancelled += 1;
@@ -346,7 +346,7 @@ impl Ledger {
             return if right { Ok(()) } else { wrong("a flush with bios, or of nothing") };
         }
         let Some(first) = bios.first() else { return wrong("it has no bios") };
-        let (limits, shortens) = (self.limits, self.shortens);
+        let (takes, shortens) = (self.takes, self.shortens);
         let head = self.entry(first.cookie)?.io;
         if !self.durable.are_flags_right(&head, flags) {
             return wrong("FUA or PREFLUSH is not as the device can do it");
@@ -361,7 +361,7 @@ impl Ledger {
             if io.op != op {
                 return wrong("a bio in it is for another operation");
             }
-            if let Err(what) = entry.check_part(&limits, shortens, bio) {
+            if let Err(what) = entry.check_part(&takes, shortens, bio) {
                 return wrong(what);
             }
             let kind = |io: &Io<Payload>| (io.group, io.ioprio, io.write_hint);
@@ -449,7 +449,7 @@ mod tests {
         // The device takes the I/O whole.
         let ledger = || {
             let (mut ledger, completion) = ledger();
-            ledger.limits.max_sectors = 8;
+            ledger.takes.limits.max_sectors = 8;
             (ledger, completion)
         };
         let (mut unasked, completion) = ledger();

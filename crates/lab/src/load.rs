@@ -3,7 +3,9 @@
 //! This is no realistic workload; those are in [`workload`](crate::workload). This load serves to find unforeseen
 //! combinations.
 
-use crate::{Client, Permille, Want};
+use crate::stamp::Memory;
+use crate::{Client, Permille, Stamp, Want};
+use blkmq_core::Payload as _;
 use blkmq_core::{
     Class, Deadline, GroupId, Instant, IoFlags, IoPrio, Limits, Nanos, Op, Owner, Rng, SECTOR_SIZE,
 };
@@ -62,6 +64,8 @@ pub struct Load {
     pub pause: Permille,
     /// The longest pause.
     pub pauses: Nanos,
+    /// Blocks in each range of memory of a read or write; 0 if it has one range.
+    pub range: u32,
 }
 
 impl Load {
@@ -77,6 +81,7 @@ impl Load {
         deadlines: Permille(0),
         pause: Permille(0),
         pauses: Nanos::ZERO,
+        range: 0,
     };
 
     /// Blocks behind the regions into which an I/O may reach.
@@ -154,6 +159,20 @@ impl LoadClient {
         }
     }
 
+    /// The sectors of an I/O of so many at most, at this place, that has `most` parts at most.
+    fn within_parts(&self, most: u32, (op, sector, sectors): (Op, u64, u32)) -> u32 {
+        let range = self.load.range * (self.limits.logical_block_size / SECTOR_SIZE);
+        let most = most as usize;
+        if range == 0 || !matches!(op, Op::Read | Op::Write) {
+            let parts = self.limits.parts(op, sector, sectors);
+            return parts.take(most).map(|(_, sectors)| sectors).sum();
+        }
+        let stamp = Stamp::of(&Io::new(op, sector, sectors, 0, 0), Memory { stores: false, range });
+        let parts = self.limits.parts_of_list(op, sector, sectors, stamp.ranges());
+        let blocks = parts.map(|part| part.expect("ranges of whole blocks can be divided"));
+        blocks.take(most).map(|(_, sectors)| sectors).sum()
+    }
+
     fn op(&mut self) -> Op {
         let all: u64 = self.load.ops.iter().map(|weight| u64::from(*weight)).sum();
         let mut at = self.rng.below(all);
@@ -194,8 +213,7 @@ impl LoadClient {
             _ => 1 + self.rng.below(self.load.blocks.into()),
         };
         let sector = self.place(wanted) * u64::from(block);
-        let parts = self.limits.parts(op, sector, wanted as u32 * block);
-        let sectors = parts.take(self.credit as usize).map(|(_, sectors)| sectors).sum();
+        let sectors = self.within_parts(self.credit, (op, sector, wanted as u32 * block));
         let mut io = Io::new(op, sector, sectors, 0, 0);
         io.owner = Owner(self.rng.below(self.load.owners.into()) as u32);
         if self.groups.len() > 1 {
@@ -214,7 +232,7 @@ impl LoadClient {
             io.flags = flags[self.rng.below(flags.len() as u64) as usize];
         }
         if io.flags.contains(IoFlags::NOWAIT) {
-            io.sectors = self.limits.first_part(op, sector, io.sectors);
+            io.sectors = self.within_parts(1, (op, sector, io.sectors));
         }
         if self.load.deadlines.strikes(&mut self.rng) {
             // From a microsecond to a second.

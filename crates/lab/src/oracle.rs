@@ -13,7 +13,7 @@ use crate::order::{Order, Picked};
 use crate::promise::Promises;
 use crate::rates::Rates;
 use crate::seams::{Neighbours, Seam};
-use crate::stamp::Found;
+use crate::stamp::{Found, Memory};
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, IoResult, Nanos, Op, SubmitterId, Tag};
 use blkmq_engine::{Busy, Completion, DeviceShape, GroupTree, Io};
@@ -231,9 +231,14 @@ impl Evidence {
         &mut self.contents
     }
 
-    /// Do I/Os carry bytes?
-    pub(crate) fn stores(&self) -> bool {
-        self.contents.is_some()
+    /// The memory of I/Os: whether they carry bytes, and how it lies.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory { stores: self.contents.is_some(), range: self.ledger.takes.range }
+    }
+
+    /// The payloads of reads and writes have ranges of so many sectors; 0 if they have one.
+    pub(crate) fn scatter(&mut self, range: u32) {
+        self.ledger.takes.range = range;
     }
 
     /// The engine took `io`.

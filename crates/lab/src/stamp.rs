@@ -12,6 +12,8 @@ use blkmq_core::{IoError, IoResult, Op, SECTOR_SIZE};
 use blkmq_engine::Io;
 use std::cell::Cell;
 use std::fmt;
+use std::ops::Range;
+use std::ptr::{slice_from_raw_parts_mut, without_provenance_mut};
 
 /// Bytes in a sector.
 const SECTOR: usize = SECTOR_SIZE as usize;
@@ -25,8 +27,22 @@ pub struct Stamp {
     /// The first sector on the device, and the number of bytes carried; 0 for none.
     sector: u64,
     bytes: usize,
+    /// Bytes in each range of its memory; 0 if it is in one.
+    range: usize,
+    /// The bytes of its memory, counted from the first range of the whole I/O. There is no such memory: the engine counts
+    /// ranges and follows no address.
+    memory: Range<usize>,
     /// The result of a read, by sector.
     found: Cell<Vec<Found>>,
+}
+
+/// The memory of the I/Os of a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    /// Reads and writes carry bytes, because the device stores them.
+    pub(crate) stores: bool,
+    /// Sectors in each range of a payload; 0 if it is in one.
+    pub(crate) range: u32,
 }
 
 /// The contents of a sector.
@@ -47,16 +63,23 @@ impl fmt::Debug for Stamp {
 }
 
 impl Stamp {
-    /// The payload of `io`, which carries bytes if the device `stores` data and `io` moves any.
-    pub(crate) fn of(io: &Io<Payload>, stores: bool) -> Self {
-        let carries = stores && matches!(io.op, Op::Read | Op::Write);
-        let bytes = if carries { io.sectors as usize * SECTOR } else { 0 };
-        Self { key: io.payload, sector: io.sector, bytes, found: Cell::default() }
+    /// The payload of `io`, which carries bytes if the device stores data and `io` moves any.
+    pub(crate) fn of(io: &Io<Payload>, memory: Memory) -> Self {
+        let len = io.sectors as usize * SECTOR;
+        let carries = memory.stores && matches!(io.op, Op::Read | Op::Write);
+        Self {
+            key: io.payload,
+            sector: io.sector,
+            bytes: if carries { len } else { 0 },
+            range: memory.range as usize * SECTOR,
+            memory: 0..len,
+            found: Cell::default(),
+        }
     }
 
     /// `io` as it goes into the engine.
-    pub(crate) fn on(io: Io<Payload>, stores: bool) -> Io<Self> {
-        let stamp = Self::of(&io, stores);
+    pub(crate) fn on(io: Io<Payload>, memory: Memory) -> Io<Self> {
+        let stamp = Self::of(&io, memory);
         io.map(|_| stamp)
     }
 
@@ -103,6 +126,20 @@ impl blkmq_core::Payload for Stamp {
         (self.bytes > 0).then_some(self.bytes)
     }
 
+    /// Each range begins at a multiple of 4 GiB, and no two of them touch.
+    fn ranges(&self) -> impl Iterator<Item = *mut [u8]> + Clone {
+        let Range { start, end } = self.memory;
+        let range = self.range;
+        let first = start.checked_div(range).unwrap_or(0);
+        let ranges = (first..).map(move |n| n * range..(n + 1) * range);
+        let ranges = ranges.take_while(move |place| range > 0 && place.start < end);
+        ranges.enumerate().map(move |(n, place)| {
+            let (from, to) = (place.start.max(start), place.end.min(end));
+            let at = (first + n + 1) << 32 | (from - place.start);
+            slice_from_raw_parts_mut(without_provenance_mut(at), to - from)
+        })
+    }
+
     fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
         let sectors = self.sectors(at, memory.len())?;
         for (sector, bytes) in sectors.zip(memory.chunks_exact_mut(SECTOR)) {
@@ -130,10 +167,14 @@ impl blkmq_core::Payload for Stamp {
         let rest = self.bytes.saturating_sub(at);
         self.bytes -= rest;
         let sector = self.sector + (at / SECTOR) as u64;
-        Some(Self { key: self.key, sector, bytes: rest, found: Cell::default() })
+        let cut = self.memory.start + at.min(self.memory.len());
+        let memory = cut..self.memory.end;
+        self.memory.end = cut;
+        Some(Self { sector, bytes: rest, memory, found: Cell::default(), ..*self })
     }
 
     fn join(&mut self, rest: Self) {
+        self.memory.end = rest.memory.end;
         if self.bytes == 0 {
             return;
         }
@@ -152,7 +193,8 @@ mod tests {
     use blkmq_core::Payload as _;
 
     fn stamp(op: Op, sector: u64, sectors: u32, key: Payload) -> Stamp {
-        Stamp::of(&Io::new(op, sector, sectors, 0, key), true)
+        let memory = Memory { stores: true, range: 0 };
+        Stamp::of(&Io::new(op, sector, sectors, 0, key), memory)
     }
 
     #[test]
@@ -188,9 +230,23 @@ mod tests {
     }
 
     #[test]
+    fn a_part_has_the_ranges_of_its_place() {
+        let io = Io::new(Op::Write, 8, 8, 0, 5);
+        let mut whole = Stamp::of(&io, Memory { stores: true, range: 3 });
+        let lens = |stamp: &Stamp| Vec::from_iter(stamp.ranges().map(|range| range.len() / SECTOR));
+        assert_eq!(lens(&whole), [3, 3, 2]);
+        let rest = whole.split_off(4 * SECTOR).expect("it can be divided");
+        assert_eq!((lens(&whole), lens(&rest)), (vec![3, 1], vec![2, 2]));
+        whole.join(rest);
+        assert_eq!(lens(&whole), [3, 3, 2]);
+        assert_eq!(lens(&stamp(Op::Write, 8, 8, 5)), [], "one range is no list");
+    }
+
+    #[test]
     fn what_carries_nothing_moves_nothing() {
         for io in [Io::new(Op::Discard, 0, 8, 0, 1), Io::new(Op::Write, 0, 8, 0, 1)] {
-            let mut none = Stamp::of(&io, io.op == Op::Discard);
+            let memory = Memory { stores: io.op == Op::Discard, range: 0 };
+            let mut none = Stamp::of(&io, memory);
             assert_eq!(
                 (none.data_len(), none.write_to(0, &mut [0; SECTOR])),
                 (None, Err(IoError::INVALID))

@@ -53,6 +53,11 @@ impl Subject {
         self.oracle.with(|oracle| oracle.keep(contents, life));
     }
 
+    /// The payloads of reads and writes have ranges of so many sectors; 0 if they have one.
+    pub(crate) fn scatter(&self, range: u32) {
+        self.oracle.with(|oracle| oracle.scatter(range));
+    }
+
     /// The present knowledge about the contents of the device.
     pub(crate) fn take_contents(&self) -> Option<Contents> {
         self.oracle.with(|oracle| oracle.contents().take())

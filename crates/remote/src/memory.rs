@@ -51,9 +51,12 @@ impl Memory {
         self.pieces.clear();
         let mut is_whole = true;
         for bio in rq.bios(bios) {
-            let range = bio.payload.io_range();
-            is_whole &= range.len() as u64 == u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
-            self.pieces.push(range);
+            let mut bytes = 0;
+            for range in bio.payload.ranges() {
+                bytes += range.len() as u64;
+                self.pieces.push(range);
+            }
+            is_whole &= bytes == u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
         }
         if !is_whole {
             self.pieces.clear();

@@ -37,6 +37,7 @@ pub(crate) fn limits(parts: &[Part]) -> Limits {
         max_write_zeroes_sectors,
         max_segments,
         max_segment_size,
+        range_alignment,
         rotational,
         ..
     } in others.iter().map(|part| part.target.limits)
@@ -50,6 +51,7 @@ pub(crate) fn limits(parts: &[Part]) -> Limits {
             joined.max_write_zeroes_sectors.min(max_write_zeroes_sectors);
         joined.max_segments = joined.max_segments.min(max_segments);
         joined.max_segment_size = joined.max_segment_size.min(max_segment_size);
+        joined.range_alignment = joined.range_alignment.max(range_alignment);
         joined.rotational |= rotational;
     }
     if all().any(|limits| limits.logical_block_size != joined.logical_block_size) {

@@ -136,15 +136,19 @@ impl UringQueue {
         let request = &mut self.places[at];
         let mask = self.alignment.memory as usize - 1;
         for bio in rq.bios(bios) {
-            let range = bio.payload.io_range();
-            let (start, len) = (range.cast::<u8>(), range.len());
-            let is_whole = len as u64 == u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
+            let (mut bytes, mut places) = (0, 0);
+            for range in bio.payload.ranges() {
+                let (start, len) = (range.cast::<u8>(), range.len());
+                bytes += len as u64;
+                places |= start as usize | len;
+                request.add(start, len);
+            }
+            let is_whole = bytes == u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
             // Some file systems would silently use the page cache for an unaligned I/O.
-            let is_aligned = (start as usize | len) & mask == 0;
+            let is_aligned = places & mask == 0;
             if !is_whole || !is_aligned {
                 return Err(IoError::INVALID);
             }
-            request.add(start, len);
         }
         request.find_fixed(&self.ring);
         Ok(())

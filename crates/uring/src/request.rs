@@ -174,6 +174,9 @@ impl Request {
     /// Adds the next bytes of memory.
     #[inline]
     pub(crate) fn add(&mut self, start: *mut u8, len: usize) {
+        if len == 0 {
+            return;
+        }
         if let Some(last) = self.pieces.last_mut()
             && last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == start
         {
@@ -309,7 +312,8 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
+    use blkmq_buf::{AlignedBuf, BufferPool};
+    use blkmq_core::Payload;
 
     /// A transfer at 8192 in pieces of `lens` bytes that do not touch.
     fn request(kind: Kind, lens: &[usize]) -> Request {
@@ -368,8 +372,10 @@ mod tests {
         let pool = BufferPool::new(3, 4096);
         ring.register_buffers(std::slice::from_ref(&pool)).expect("a few pages");
         let pooled: [_; 3] = std::array::from_fn(|_| pool.take().expect("free"));
-        let [a, b, c] = pooled.each_ref().map(IoBuf::io_range);
-        let other = AlignedBuf::new(4096);
+        let range = |buf: &AlignedBuf| buf.ranges().next().expect("it has one");
+        let [a, b, c] = pooled.each_ref().map(range);
+        let memory = AlignedBuf::new(4096);
+        let other = range(&memory);
         let opcodes = |ring: &Ring, ranges: &[*mut [u8]]| {
             [Kind::Read, Kind::Write { durable: false }].map(|kind| {
                 let mut request = request(kind, &[]);
@@ -382,8 +388,8 @@ mod tests {
         let vectored = [opcode::Readv::CODE, opcode::Writev::CODE];
         assert_eq!(opcodes(&ring, &[a]), fixed);
         assert_eq!(opcodes(&ring, &[a, b, c]), fixed, "one piece");
-        assert_eq!(opcodes(&ring, &[other.io_range()]), [opcode::Read::CODE, opcode::Write::CODE]);
-        assert_eq!(opcodes(&ring, &[a, other.io_range()]), vectored);
+        assert_eq!(opcodes(&ring, &[other]), [opcode::Read::CODE, opcode::Write::CODE]);
+        assert_eq!(opcodes(&ring, &[a, other]), vectored);
         ring.has_vectored_fixed = false;
         assert_eq!(opcodes(&ring, &[c, a]), vectored);
         ring.has_vectored_fixed = true;

@@ -78,7 +78,10 @@ impl Target {
             notes.push(format!("the last {rest} bytes are no whole block and are left alone"));
         }
         let queue = sysfs::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
-        let mut limits = limits(queue.as_ref(), alignment.block, bytes - rest);
+        // Of several ranges of memory the kernel wants whole blocks each, though it takes a part of one at the end of a file.
+        let range_alignment = if is_direct { alignment.memory.max(1) } else { 0 };
+        let units = (alignment.block, range_alignment);
+        let mut limits = limits(queue.as_ref(), units, bytes - rest);
         limits.rotational = queue.as_ref().is_some_and(|queue| queue.is_set("rotational"));
         let zeroes = queue.as_ref().and_then(|queue| queue.number("write_zeroes_max_bytes"));
         let has_fast_zeroes = kind == Kind::File || zeroes.is_some_and(|bytes| bytes > 0);
@@ -289,7 +292,8 @@ fn smallest_read(file: &File) -> Option<u32> {
     })
 }
 
-fn limits(queue: Option<&sysfs::Queue>, block: u32, bytes: u64) -> Limits {
+/// `alignment`: that of each range of a list, if the page cache is bypassed; else 0.
+fn limits(queue: Option<&sysfs::Queue>, (block, alignment): (u32, u32), bytes: u64) -> Limits {
     let default = Limits::default();
     let number = |attribute| queue.and_then(|queue| queue.number(attribute));
     let blocks = |sectors: u64| sectors / u64::from(block / SECTOR_SIZE);
@@ -307,6 +311,7 @@ fn limits(queue: Option<&sysfs::Queue>, block: u32, bytes: u64) -> Limits {
         max_segments: segments.unwrap_or(IOV_MAX) as u16,
         // The kernel divides I/Os that cross a chunk.
         max_segment_size: u32::MAX,
+        range_alignment: alignment,
         capacity: bytes / u64::from(SECTOR_SIZE),
         ..default
     }
@@ -363,7 +368,7 @@ mod tests {
         for (name, value) in attributes {
             std::fs::write(folder.path().join(name), format!("{value}\n")).unwrap();
         }
-        limits(Some(&sysfs::Queue::at(folder.path().into())), 512, 1 << 30)
+        limits(Some(&sysfs::Queue::at(folder.path().into())), (512, 4), 1 << 30)
     }
 
     /// A loop device says 1280 KiB and 128 segments: of a request of 1 MiB the kernel made two or three commands.

@@ -5,7 +5,7 @@
 //! and not kept, a completion before the named time, a timeout too early, too late or twice; or a request that
 //! exceeds a limit.
 
-use blkmq_core::{HwQueue, Instant, Limits, Nanos, Op, SubmitterId, Tag};
+use blkmq_core::{HwQueue, Instant, Limits, Nanos, Op, Payload, SubmitterId, Tag};
 use blkmq_engine::DeviceQueues;
 use blkmq_engine::{
     BioRef, BioTable, Busy, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
@@ -82,7 +82,7 @@ pub struct Checked<P> {
     named: Cell<Option<Instant>>,
 }
 
-impl<P: 'static> Checked<P> {
+impl<P: Payload> Checked<P> {
     /// Wraps each of `queues` in a witness; all witnesses write the returned report.
     #[must_use]
     pub fn wrap(
@@ -111,7 +111,7 @@ impl<P: 'static> Checked<P> {
     }
 }
 
-impl<P> Checked<P> {
+impl<P: Payload> Checked<P> {
     fn watch(&self) -> MutexGuard<'_, Watch> {
         self.watch.lock().expect("a witness that saw a violation has ended the test")
     }
@@ -157,7 +157,8 @@ impl<P> Checked<P> {
             what()
         );
         if matches!(op, Op::Read | Op::Write) {
-            let segments: u64 = rq.bios(bios).map(|bio| limits.segments(op, bio.sectors)).sum();
+            let segments: u64 =
+                rq.bios(bios).map(|bio| limits.segments_of(op, bio.sectors, bio.payload)).sum();
             assert_eq!(segments, rq.segments().into(), "segments are not counted: {}", what());
             assert!(rq.segments() <= limits.max_segments, "too many segments: {}", what());
         }
@@ -190,7 +191,7 @@ impl<P> Checked<P> {
     }
 }
 
-impl<P> DeviceQueue<P> for Checked<P> {
+impl<P: Payload> DeviceQueue<P> for Checked<P> {
     fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         self.at(now);
         self.check_arrival(bios, &rq);

@@ -107,7 +107,7 @@ fn cut<P>(table: &BioTable<P>, limits: &Limits, rq: Inflight) -> (Inflight, Opti
     let segments = match op {
         // A discard that gathers ranges has one segment for each bio; a contiguous discard has one.
         Op::Discard if limits.max_discard_segments > 1 => u64::from(bios),
-        Op::Read | Op::Write => all().map(|bio| limits.segments(op, bio.sectors)).sum(),
+        Op::Read | Op::Write => all().map(|bio| table.segments(limits, op, &bio)).sum(),
         _ => 1,
     };
     let segments = u16::try_from(segments).expect("no more than the request had");

@@ -14,10 +14,10 @@ use crate::submission::seats::Seats;
 use crate::submission::staging::Staging;
 use crate::sync::{Arc, Control, Mutex, ring};
 use crate::{BioTable, GroupTree, PumpMode, Queue};
-use blkmq_core::{HwQueue, Instant, SubmitterId};
+use blkmq_core::{HwQueue, Instant, Payload, SubmitterId};
 use crossbeam_utils::CachePadded;
 
-impl<P: Send + 'static> Queue<P> {
+impl<P: Payload> Queue<P> {
     /// Builds a queue.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ use crate::shared::lines::Lines;
 use crate::sync::{
     CompletionReceiver, CompletionSender, GlobalCount, Orphans, UnsafeCell, completion_ring,
 };
-use blkmq_core::{IoError, IoResult, Owner, SubmitterId};
+use blkmq_core::{IoError, IoResult, Limits, Op, Owner, Payload, SubmitterId};
 use std::num::NonZeroU32;
 
 mod finish;
@@ -159,7 +159,11 @@ pub struct BioTable<P> {
     /// so that two submitters share none.
     shift: u32,
     id: NonZeroU32,
+    segments: CountSegments<P>,
 }
+
+/// [`Limits::segments_of`]. An address, because the code behind the push knows nothing else of payloads.
+type CountSegments<P> = fn(&Limits, Op, u32, &P) -> u64;
 
 // SAFETY: a cell is only reached through its unique token (module invariant), so sharing the table between threads
 // amounts to sending cells between them, which needs only `P: Send`. Two threads can read one cell through two `&Bio`
@@ -260,7 +264,10 @@ fn next_table_id() -> NonZeroU32 {
 impl<P> BioTable<P> {
     /// Room for `submitters` times `depth` bios, and each submitter's credit; `depth` is rounded up to a
     /// power of two.
-    pub(crate) fn new(submitters: u16, depth: u32) -> (Self, Vec<Credit>) {
+    pub(crate) fn new(submitters: u16, depth: u32) -> (Self, Vec<Credit>)
+    where
+        P: Payload,
+    {
         let depth = depth.next_power_of_two();
         let shift = depth.trailing_zeros().max(LINES);
         let cell =
@@ -276,7 +283,12 @@ impl<P> BioTable<P> {
         };
         let credits = (0..submitters).map(credit).collect();
         let cells = Lines::new(cells as usize, |_| UnsafeCell::new(cell()));
-        (Self { cells, shift, id }, credits)
+        (Self { cells, shift, id, segments: Limits::segments_of }, credits)
+    }
+
+    /// The segments of a bio.
+    pub(crate) fn segments(&self, limits: &Limits, op: Op, bio: &BioRef<'_, P>) -> u64 {
+        (self.segments)(limits, op, bio.sectors, bio.payload)
     }
 
     /// The most bios at once.

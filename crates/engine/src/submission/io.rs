@@ -232,6 +232,21 @@ pub enum Refusal {
         /// The most sectors that are taken whole at this place.
         most: u32,
     },
+    /// The payload is in several ranges of memory, of which a block is in more than the device takes in one request, or
+    /// in two that do not meet where its segments may. Copy it into fewer.
+    Scattered {
+        /// The most segments of a request.
+        segments: u16,
+        /// Segments meet only at multiples of so many bytes; 1 if anywhere.
+        boundary: u64,
+    },
+    /// The payload is in several ranges of memory, and one of them has not the alignment that the device asks for.
+    RangeMisaligned {
+        /// Each range begins at a multiple of so many bytes.
+        start: u32,
+        /// Each range has a multiple of so many bytes: a logical block.
+        len: u32,
+    },
     /// Beyond the end of the device.
     OutOfRange {
         /// The device's size in sectors.
@@ -272,6 +287,15 @@ impl fmt::Display for Refusal {
                 "longer than the {most} sectors that the device takes at once, and NOWAIT; submit parts, \
                  or without it"
             ),
+            Self::Scattered { segments, boundary } => write!(
+                f,
+                "a block of the payload cannot be in one request: accepted are {segments} segments, which meet at \
+                 multiples of {boundary} bytes"
+            ),
+            Self::RangeMisaligned { start, len } => write!(
+                f,
+                "each of several ranges must begin at a multiple of {start} bytes and have a multiple of {len} bytes"
+            ),
             Self::OutOfRange { capacity } => {
                 write!(f, "beyond the end of the device at sector {capacity}")
             }
@@ -305,6 +329,8 @@ impl From<Refusal> for IoError {
             Refusal::NoCredit { .. } | Refusal::NoWait { .. } => Self::AGAIN,
             Refusal::Misaligned { .. }
             | Refusal::TooLong { .. }
+            | Refusal::Scattered { .. }
+            | Refusal::RangeMisaligned { .. }
             | Refusal::WriteOnly
             | Refusal::NoGroup => Self::INVALID,
             Refusal::OutOfRange { .. } => Self::NO_SPACE,
@@ -396,6 +422,8 @@ mod tests {
             (Refusal::Misaligned { block: 512 }, IoError::INVALID),
             (Refusal::TooLong { most: 8 }, IoError::INVALID),
             (Refusal::NoWait { most: 8 }, IoError::AGAIN),
+            (Refusal::Scattered { segments: 1, boundary: 4096 }, IoError::INVALID),
+            (Refusal::RangeMisaligned { start: 4, len: 512 }, IoError::INVALID),
             (Refusal::OutOfRange { capacity: 8 }, IoError::NO_SPACE),
             (Refusal::Unsupported(Op::Discard), IoError::NOT_SUPPORTED),
             (Refusal::WriteOnly, IoError::INVALID),

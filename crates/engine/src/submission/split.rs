@@ -6,7 +6,9 @@
 //! behind the plug does not know that there are other parts.
 
 use crate::submission::io::{Io, Refusal, Refused};
-use blkmq_core::{IoError, IoFlags, IoResult, Limits, Payload, SECTOR_SIZE};
+use blkmq_core::{
+    IoError, IoFlags, IoResult, Limits, Op, Payload, SECTOR_SIZE, TooScattered, is_list,
+};
 
 /// The I/O and part to which a cell belongs.
 #[derive(Clone, Copy, Default)]
@@ -59,6 +61,30 @@ pub(crate) struct Part<P> {
 
 fn bytes(sectors: u64) -> usize {
     usize::try_from(sectors * u64::from(SECTOR_SIZE)).unwrap_or(usize::MAX)
+}
+
+/// Returns whether the I/O moves data that is in several ranges of memory.
+#[inline(always)]
+pub(crate) fn is_data_list<P: Payload>(io: &Io<P>) -> bool {
+    is_list(&io.payload) && matches!(io.op, Op::Read | Op::Write)
+}
+
+/// Adds a part of a list to `parts`, or says why there is none.
+fn keep(
+    part: Result<(u64, u32), TooScattered>,
+    limits: &Limits,
+    parts: &mut Vec<(u64, u32)>,
+) -> Option<Refusal> {
+    match part {
+        Ok(part) => {
+            parts.push(part);
+            None
+        }
+        Err(TooScattered) => {
+            let boundary = limits.virt_boundary_mask.saturating_add(1);
+            Some(Refusal::Scattered { segments: limits.max_segments, boundary })
+        }
+    }
 }
 
 /// Splits off the payloads of all parts but the first, from the end, so that the rest is not moved again and again.
@@ -114,9 +140,23 @@ impl<P: Payload> Splits<P> {
     ) -> Result<u32, Refused<P>> {
         let Plan { parts, payloads, .. } = &mut self.plan;
         parts.clear();
+        let in_list = is_data_list(&io);
         // One more than the credit is enough to refuse it.
-        parts.extend(limits.parts(io.op, io.sector, io.sectors).take(depth as usize + 1));
-        let most = limits.within_chunk(io.sector, limits.max_whole_sectors(io.op));
+        let enough = depth as usize + 1;
+        if in_list {
+            let cuts = limits.parts_of_list(io.op, io.sector, io.sectors, io.payload.ranges());
+            let why = cuts.take(enough).find_map(|part| keep(part, limits, parts));
+            if let Some(why) = why {
+                return Err(Refused::new(io, why));
+            }
+        } else {
+            parts.extend(limits.parts(io.op, io.sector, io.sectors).take(enough));
+        }
+        let most = if in_list {
+            parts[0].1
+        } else {
+            limits.within_chunk(io.sector, limits.max_whole_sectors(io.op))
+        };
         let why = if io.flags.contains(IoFlags::NOWAIT) {
             Some(Refusal::NoWait { most })
         } else if parts.len() > depth as usize {
@@ -135,7 +175,8 @@ impl<P: Payload> Splits<P> {
         let count = parts.len() as u32;
         let (last, _) = parts[parts.len() - 1];
         // The merge rules assume that memory begins at a virtual boundary; the memory of a part begins at its cut.
-        self.plan.end_merges = bytes(last - io.sector) as u64 & limits.virt_boundary_mask == 0;
+        let offset = if in_list { u64::MAX } else { bytes(last - io.sector) as u64 };
+        self.plan.end_merges = offset & limits.virt_boundary_mask == 0;
         self.plan.payloads.push(io.payload);
         self.plan.split = self.open(count);
         self.places.resize(depth as usize, Place::default());

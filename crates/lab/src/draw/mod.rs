@@ -98,7 +98,9 @@ impl Scenario {
         let deadlines = dice.among(&[0, 0, 0, 300]);
         let load = Load { deadlines: Permille(deadlines), ..scenario.load };
         let scenario = Self { modes, stats, begin, device_depth, goals, load, ..scenario };
-        if dice.one_in(2) { scenario.with_shared_failures() } else { scenario }
+        let mut scenario = if dice.one_in(2) { scenario.with_shared_failures() } else { scenario };
+        scenario.load.range = dice.among(&[0, 0, 1, 2, 3, 8]);
+        scenario
     }
 }
 
@@ -249,5 +251,6 @@ fn load(dice: &mut Dice, stores: bool) -> Load {
         deadlines: Permille(0),
         pause: dice.permille(),
         pauses: nanos(dice, 1_000_000),
+        range: 0,
     }
 }

@@ -249,6 +249,7 @@ pub(crate) const FIELDS: &[Field] = &[
     permille!("deadlines", s => s.load.deadlines),
     permille!("pauses", s => s.load.pause),
     nanos!("pause", s => s.load.pauses),
+    number!("range", 0, 1 << 20, s => s.load.range),
     number!("batch", 1, 4096, s => s.habits.batch),
     number!("physical_block_size", 0, 1 << 20, s => s.bounds.physical_block_size),
     number!("max_segments", 0, U16, s => s.bounds.max_segments),

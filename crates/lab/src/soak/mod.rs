@@ -161,6 +161,8 @@ impl Lives<'_> {
         let config = self.scenario.config(&self.device);
         let subject = Subject::new(config, self.scenario.slack(), self.bug);
         let subject = subject.expect("scenarios are drawn from what queues can be built for");
+        let block = self.device.shape.limits.logical_block_size / SECTOR_SIZE;
+        subject.scatter(self.scenario.load.range * block);
         if let Some(contents) = self.contents.take() {
             subject.keep(contents, life);
         }

@@ -53,11 +53,14 @@ impl Place {
     fn gather<P: IoBuf>(&mut self, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
         self.pieces.clear();
         for bio in rq.bios(bios) {
-            let range = bio.payload.io_range();
-            if range.len() as u64 != u64::from(bio.sectors) * u64::from(SECTOR_SIZE) {
+            let mut bytes = 0;
+            for range in bio.payload.ranges().filter(|range| !range.is_empty()) {
+                bytes += range.len() as u64;
+                self.pieces.push(iovec { iov_base: range.cast(), iov_len: range.len() });
+            }
+            if bytes != u64::from(bio.sectors) * u64::from(SECTOR_SIZE) {
                 return Err(IoError::INVALID);
             }
-            self.pieces.push(iovec { iov_base: range.cast(), iov_len: range.len() });
         }
         Ok(())
     }

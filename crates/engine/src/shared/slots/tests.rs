@@ -2,7 +2,13 @@
 
 use super::*;
 
-fn table(submitters: u16, depth: u32) -> (BioTable<&'static str>, Vec<Credit>) {
+/// A payload that is told apart from others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Of<T>(T);
+
+impl<T: Send + 'static> Payload for Of<T> {}
+
+fn table(submitters: u16, depth: u32) -> (BioTable<Of<&'static str>>, Vec<Credit>) {
     BioTable::new(submitters, depth)
 }
 
@@ -10,8 +16,8 @@ fn plain() -> Claim {
     Claim { sector: 0, sectors: 8, owner: Owner(0), cookie: 7 }
 }
 
-fn claim(table: &BioTable<&'static str>, credit: &mut Credit, payload: &'static str) -> Bio {
-    table.claim(credit, plain(), payload).expect("there is credit")
+fn claim(table: &BioTable<Of<&'static str>>, credit: &mut Credit, name: &'static str) -> Bio {
+    table.claim(credit, plain(), Of(name)).expect("there is credit")
 }
 
 #[test]
@@ -23,7 +29,7 @@ fn a_chain_keeps_its_order_and_comes_apart_again() {
     table.append(&mut b, claim(&table, two, "c"));
     table.append(&mut a, b);
     table.append(&mut a, claim(&table, two, "d"));
-    let names: Vec<_> = table.iter(&a).map(|bio| *bio.payload).collect();
+    let names: Vec<_> = table.iter(&a).map(|bio| bio.payload.0).collect();
     assert_eq!(names, ["a", "b", "c", "d"]);
 
     let rings: Vec<_> = [&*one, &*two].map(|credit| table.finish_ring(credit)).into();
@@ -41,7 +47,7 @@ fn a_chain_keeps_its_order_and_comes_apart_again() {
         let mut receiver = receivers.next().expect("two rings");
         assert_eq!(credit.left(), 0);
         let got: Vec<_> = receiver.finished(&table, credit).collect();
-        assert_eq!(got.iter().map(|bio| bio.payload).collect::<Vec<_>>(), expected);
+        assert_eq!(got.iter().map(|bio| bio.payload.0).collect::<Vec<_>>(), expected);
         assert_eq!(credit.left(), 2);
         let failed = expected[0] == "c";
         assert!(got.iter().all(|bio| bio.cookie == 7 && bio.result.is_err() == failed));
@@ -62,7 +68,7 @@ fn a_part_is_known_by_its_place_and_the_next_bio_of_the_cell_is_none() {
     assert!(!finish.send(&sender));
     assert_eq!(receiver.peek_part(&table), Some(1));
     let popped = receiver.finished(&table, credit).next().expect("it is finished");
-    assert_eq!((popped.payload, popped.part), ("part", true));
+    assert_eq!((popped.payload, popped.part), (Of("part"), true));
     assert_eq!(table.place(popped.cell), 1);
     let again = claim(&table, credit, "again");
     for bio in [again, whole] {
@@ -78,7 +84,8 @@ fn a_part_is_known_by_its_place_and_the_next_bio_of_the_cell_is_none() {
 fn without_credit_the_payload_comes_back() {
     let (table, mut credits) = table(1, 1);
     let _bio = claim(&table, &mut credits[0], "a");
-    assert_eq!(table.claim(&mut credits[0], plain(), "b").expect_err("one is out"), "b");
+    let refused = table.claim(&mut credits[0], plain(), Of("b"));
+    assert_eq!(refused.expect_err("one is out"), Of("b"));
 }
 
 #[test]
@@ -103,7 +110,7 @@ fn a_token_that_is_given_up_is_an_orphan_of_its_table_with_its_chain() {
     head.orphan();
     let orphans = table.take_orphans();
     let names: Vec<_> =
-        orphans.iter().flat_map(|head| table.iter(head).map(|bio| *bio.payload)).collect();
+        orphans.iter().flat_map(|head| table.iter(head).map(|bio| bio.payload.0)).collect();
     assert_eq!(names, ["a", "b"]);
     assert!(table.take_orphans().is_empty(), "each is taken up once");
 }
@@ -116,7 +123,7 @@ fn payloads_of_tokens_that_are_unaccounted_for_are_leaked_and_no_others() {
     let (mut table, mut credits) = BioTable::new(1, 4);
     let (sender, receiver) = table.finish_ring(&credits[0]);
     let mut claim = |payload: &Arc<u32>| {
-        let bio = table.claim(&mut credits[0], plain(), Arc::clone(payload));
+        let bio = table.claim(&mut credits[0], plain(), Of(Arc::clone(payload)));
         bio.expect("there is credit")
     };
     let (one, two, three) = (claim(&ringed), claim(&given_up), claim(&forgotten));
@@ -135,7 +142,7 @@ fn a_run_ends_where_the_owner_changes() {
     let (table, mut credits) = table(1, 8);
     let owned = |credit: &mut Credit, owner| {
         let claim = Claim { owner: Owner(owner), ..plain() };
-        table.claim(credit, claim, "x").expect("there is credit")
+        table.claim(credit, claim, Of("x")).expect("there is credit")
     };
     let mut head = owned(&mut credits[0], 1);
     for owner in [1, 2, 1] {

@@ -5,6 +5,7 @@ use crate::elevator::merge::NoMerges;
 use crate::shared::slots::{Bio, Claim};
 use crate::submission::io::{Io, Refusal, Refused};
 use crate::submission::plugged::PluggedRequest;
+use crate::submission::split::is_data_list;
 use blkmq_core::{
     Deadline, GroupId, GroupIndex, Instant, IoFlags, IoMeta, IoPrio, Limits, Op, Owner, Payload,
     SECTOR_SIZE,
@@ -44,8 +45,8 @@ impl<P: Payload> Submitter<P> {
         if io.deadline.is_some() {
             return self.push_with_deadline(now, apart(io));
         }
-        if self.is_plain(io.op, io.sector, io.sectors) {
-            self.push_whole(now, io, 1)
+        if self.is_plain(io.op, io.sector, io.sectors) && !is_data_list(&io) {
+            self.push_whole(now, io, Whole::PLAIN)
         } else {
             self.push_large(now, apart(io))
         }
@@ -57,15 +58,15 @@ impl<P: Payload> Submitter<P> {
         if let Err(why) = self.check_deadline(now, &io) {
             return Err(Refused::new(io, why));
         }
-        if self.is_plain(io.op, io.sector, io.sectors) {
-            self.push_whole(now, io, 1)
+        if self.is_plain(io.op, io.sector, io.sectors) && !is_data_list(&io) {
+            self.push_whole(now, io, Whole::PLAIN)
         } else {
             self.push_large(now, io)
         }
     }
 
     #[inline(always)]
-    fn push_whole(&mut self, now: Instant, io: Io<P>, segments: u16) -> Result<(), Refused<P>> {
+    fn push_whole(&mut self, now: Instant, io: Io<P>, whole: Whole) -> Result<(), Refused<P>> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
         let hw = parts.hw;
         let Io { sector, sectors, owner, cookie, .. } = io;
@@ -83,11 +84,11 @@ impl<P: Payload> Submitter<P> {
             owner: io.owner.or_submitter(parts.id),
             group: io.group.index(),
             arrived: now,
-            segments,
+            segments: whole.segments,
             hw,
             ioprio: io.ioprio,
             op: io.op,
-            flags: io.flags.without(self.q.hub.meaningless),
+            flags: io.flags.without(self.q.hub.meaningless) | whole.flags,
             write_hint: io.write_hint,
             deadline: io.deadline,
         };
@@ -106,7 +107,7 @@ impl<P: Payload> Submitter<P> {
             return if self.q.hub.needs_no_flush {
                 self.answer_flush(io)
             } else {
-                self.push_whole(now, io, 1)
+                self.push_whole(now, io, Whole::PLAIN)
             };
         }
         if let Err(why) = self.check(io.op, io.sector, io.sectors) {
@@ -115,10 +116,18 @@ impl<P: Payload> Submitter<P> {
         // All parts are cut by one set of limits, even if the plug is flushed between two of them and the queue has
         // other limits by then.
         let limits = self.q.hub.limits;
+        let in_list = is_data_list(&io);
+        if in_list && !limits.takes_ranges(io.payload.ranges()) {
+            let (start, len) = (limits.range_alignment, limits.logical_block_size);
+            return Err(Refused::new(io, Refusal::RangeMisaligned { start, len }));
+        }
         let Err(io) = self.push_short(now, &limits, io) else { return Ok(()) };
-        if limits.first_part(io.op, io.sector, io.sectors) == io.sectors {
-            let segments = segments(&limits, io.op, io.sectors);
-            return self.push_whole(now, io, segments);
+        if is_whole(&limits, &io) {
+            let segments = segments(&limits, &io.payload, (io.op, io.sectors));
+            // The merge rules do not know where its last range ends.
+            let bars_merging = in_list && limits.virt_boundary_mask != 0;
+            let flags = if bars_merging { IoFlags::NOMERGE } else { IoFlags::NONE };
+            return self.push_whole(now, io, Whole { segments, flags });
         }
         let header = Header::of(&io);
         let credit = (self.depth, self.depth - self.in_flight());
@@ -159,6 +168,7 @@ impl<P: Payload> Submitter<P> {
             let parts =
                 self.parts.as_mut().expect("parts are there until the submitter is dropped");
             let claim = Claim { sector, sectors, owner, cookie };
+            let segments = segments(limits, &part.payload, (op, sectors));
             let bio = q.hub.lasting.table.claim(&mut parts.credit, claim, part.payload);
             let mut bio = bio.unwrap_or_else(|_| unreachable!("there is credit for every part"));
             self.splits.placed(part.number, q.hub.lasting.table.mark_part(&mut bio));
@@ -168,7 +178,7 @@ impl<P: Payload> Submitter<P> {
                 owner: owner.or_submitter(parts.id),
                 group,
                 arrived: now,
-                segments: segments(limits, op, sectors),
+                segments,
                 hw: parts.hw,
                 ioprio,
                 op,
@@ -181,6 +191,19 @@ impl<P: Payload> Submitter<P> {
             self.enqueue(now, meta, bio);
         }
     }
+}
+
+/// How an I/O that is taken whole goes in.
+#[derive(Clone, Copy)]
+struct Whole {
+    segments: u16,
+    /// To be added to its own.
+    flags: IoFlags,
+}
+
+impl Whole {
+    /// In one segment.
+    const PLAIN: Self = Self { segments: 1, flags: IoFlags::NONE };
 }
 
 /// The fields of an I/O that all of its parts have.
@@ -313,6 +336,17 @@ fn apart<P>(io: Io<P>) -> Io<P> {
 }
 
 /// Segments of a bio that the device takes whole.
-fn segments(limits: &Limits, op: Op, sectors: u32) -> u16 {
-    u16::try_from(limits.segments(op, sectors)).expect("no more than the limit, which fits")
+fn segments<P: Payload>(limits: &Limits, payload: &P, (op, sectors): (Op, u32)) -> u16 {
+    let segments = limits.segments_of(op, sectors, payload);
+    u16::try_from(segments).expect("no more than the limit, which fits")
+}
+
+/// Does the device take it whole?
+fn is_whole<P: Payload>(limits: &Limits, io: &Io<P>) -> bool {
+    let Io { op, sector, sectors, .. } = *io;
+    if is_data_list(io) {
+        let first = limits.parts_of_list(op, sector, sectors, io.payload.ranges()).next();
+        return first == Some(Ok((sector, sectors)));
+    }
+    limits.first_part(op, sector, sectors) == sectors
 }
