@@ -15,7 +15,11 @@ const ONCE: &[&Suite] = &[
         name: "core",
         package: "-p blkmq-core --lib",
         filter: "",
-        left_out: &[("s16_14_parts_are_those_of_the_model", "takes minutes")],
+        left_out: &[
+            ("s16_14_parts_are_those_of_the_model", "takes minutes"),
+            ("a_model_that_walks_from_byte_to_byte", "takes minutes"),
+            ("is_divided_by_its_length", "takes minutes"),
+        ],
     },
     &Suite {
         name: "sched",
@@ -41,14 +45,17 @@ const ONCE: &[&Suite] = &[
         name: "engine, whole queues",
         package: "-p blkmq-engine --test all",
         filter: "one_io_goes_there_and_back refusals_hand_back an_io_without_a_slot \
-                 dropping_a_queue errors_reach_every_bio",
+                 dropping_a_queue errors_reach_every_bio lists::",
         left_out: &[],
     },
     &Suite {
         name: "buf",
         package: "-p blkmq-buf --lib",
         filter: "",
-        left_out: &[("threads_take_from_one_pool", "run with several seeds")],
+        left_out: &[
+            ("threads_take_from_one_pool", "run with several seeds"),
+            ("what_a_dropped_part_wrote", "run with several seeds"),
+        ],
     },
 ];
 
@@ -64,7 +71,7 @@ const SEEDED: &[&Suite] = &[
     &Suite {
         name: "buf, threads",
         package: "-p blkmq-buf --lib",
-        filter: "threads_take_from_one_pool",
+        filter: "threads_take_from_one_pool what_a_dropped_part_wrote",
         left_out: &[],
     },
 ];

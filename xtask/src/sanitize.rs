@@ -35,7 +35,7 @@ const ENGINE: Suite = Suite {
 const QUEUES: Suite = Suite {
     name: "engine, whole queues",
     package: "-p blkmq-engine --test all",
-    filter: "contention:: tokens:: shared_tags:: pump_thread::",
+    filter: "contention:: lists:: tokens:: shared_tags:: pump_thread::",
     left_out: &[],
 };
 const RUNTIME: Suite =
@@ -64,7 +64,7 @@ const RBD: Suite = Suite {
 const BLKMQ: Suite = Suite {
     name: "blkmq",
     package: "-p blkmq --test all",
-    filter: "client:: integrity:: splitting::",
+    filter: "client:: integrity:: lists:: splitting::",
     left_out: &[],
 };
 const SUITES: &[&Suite] = &[&ENGINE, &QUEUES, &RUNTIME, &DEVICE, &BUF, &URING, &RBD, &BLKMQ];

@@ -28,6 +28,8 @@ const LONG_OF_PROGRAM: [&str; 2] =
 const STRESS_IOS: &str = "20000";
 /// Seeds of the grids of promises: ten minutes.
 const PROMISE_SEEDS: &str = "3";
+/// Seeds of lists against single ranges, for each device: a minute.
+const LIST_SEEDS: &str = "300";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
 const RACES: u64 = 300_000;
 
@@ -74,6 +76,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             races.arg("--nocapture").env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
             let stress = Cmd::new("cargo test -p blkmq-device --test all -- stress::");
             stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;
+            let lists = Cmd::new("cargo test -p blkmq --test all -- lists::");
+            lists.env("BLKMQ_LIST_SEEDS", LIST_SEEDS).run_tests()?;
             long(PROMISE_SEEDS)
         }
     }
