@@ -13,8 +13,8 @@ macro_rules! reachable {
 
 reachable!(ITEMS:
     // Devices and buffers.
-    open, open_on, device, device_names, Device, OpenError, StartError, AlignedBuf, BufferPool,
-    IoBuf, Payload,
+    open, open_on, device, device_names, Device, OpenError, StartError, AlignedBuf, BufList, BufferPool,
+    IoBuf, Payload, TooManyBufs,
     // I/Os and their results.
     Io, Bytes, Sectors, Op, IoFlags, IoPrio, Class, Owner, Completion, IoResult, IoError,
     Refused, Refusal, Unsubmitted, SECTOR_SIZE,

@@ -64,7 +64,18 @@ struct Piece {
 unsafe impl Send for BufList {}
 
 /// A list of more than [`BufList::MOST`] buffers. Gives the buffers back.
-pub struct TooManyBufs(pub Vec<AlignedBuf>);
+pub struct TooManyBufs(Vec<AlignedBuf>);
+
+// SAFETY: a shared reference gives only the number of buffers. With it, the error goes into `Box<dyn Error + Send + Sync>`.
+unsafe impl Sync for TooManyBufs {}
+
+impl TooManyBufs {
+    /// Returns the buffers, as they were given.
+    #[must_use]
+    pub fn into_bufs(self) -> Vec<AlignedBuf> {
+        self.0
+    }
+}
 
 impl fmt::Debug for TooManyBufs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -154,7 +154,7 @@ fn a_list_has_a_limit_and_may_be_empty() {
     let bufs = || Vec::from_iter((0..=BufList::MOST).map(|_| AlignedBuf::empty()));
     let error = BufList::new(bufs()).expect_err("one too many");
     assert_eq!(error.to_string(), "1025 buffers in a list; accepted: up to 1024");
-    assert_eq!(error.0.len(), 1025, "they are given back");
+    assert_eq!(error.into_bufs().len(), 1025, "they are given back");
     let most = BufList::new(bufs().split_off(1)).expect("as many as accepted");
     assert_eq!((most.data_len(), most.into_bufs().map(|bufs| bufs.len()).ok()), (None, Some(1024)));
     let mut none = BufList::default();
