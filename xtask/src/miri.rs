@@ -45,7 +45,8 @@ const ONCE: &[&Suite] = &[
         name: "engine, whole queues",
         package: "-p blkmq-engine --test all",
         filter: "one_io_goes_there_and_back refusals_hand_back an_io_without_a_slot \
-                 dropping_a_queue errors_reach_every_bio lists::",
+                 dropping_a_queue errors_reach_every_bio more_ranges_than_a_request \
+                 a_request_of_lists",
         left_out: &[],
     },
     &Suite {
