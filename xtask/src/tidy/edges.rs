@@ -19,6 +19,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("uring", &["core", "buf", "engine"]),
     ("runtime", &["core", "sched", "engine"]),
     ("trace", &["core", "sched", "engine"]),
+    ("recording", &["core", "trace"]),
     ("lab", &["core", "sched", "engine", "device", "trace"]),
     ("nbd", &[]),
     ("vhost", &[]),
@@ -32,7 +33,7 @@ const TABLE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "terminal", "core", "buf", "sched", "engine", "device", "uring", "runtime", "trace",
-            "lab", "blkmq",
+            "recording", "lab", "blkmq",
         ],
     ),
     ("xtask", &[]),

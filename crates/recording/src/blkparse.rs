@@ -1,0 +1,79 @@
+//! The lines of blkparse: device, CPU, sequence, seconds, process, action, letters, and for an I/O its place.
+
+use crate::columns::{Tables, op_of_rwbs};
+use crate::error::{Fault, shown};
+use crate::number::{scaled, whole};
+use crate::record::Raw;
+use blkmq_core::{IoPrio, Op};
+
+const FORMAT: &str = "blkparse";
+
+/// Returns whether `line` looks like an event.
+pub(crate) fn is_line(line: &[u8]) -> bool {
+    let mut cells = cells(line);
+    let device = cells.next().unwrap_or_default();
+    let digits = |cell: Option<&[u8]>| cell.is_some_and(|it| it.iter().all(u8::is_ascii_digit));
+    device.contains(&b',')
+        && device.iter().all(|byte| byte.is_ascii_digit() || *byte == b',')
+        && digits(cells.next())
+        && digits(cells.next())
+        && cells.next().is_some_and(|time| time.contains(&b'.'))
+}
+
+fn cells(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|cell| !cell.is_empty())
+}
+
+/// The I/O of a line whose action is `action`; `None` for another event, and for the summary at the end.
+pub(crate) fn row(line: &[u8], action: u8, tables: &mut Tables<'_>) -> Result<Option<Raw>, Fault> {
+    if !line.trim_ascii_start().first().is_some_and(u8::is_ascii_digit) {
+        return Ok(None);
+    }
+    if !is_line(line) {
+        return Err(Fault::Shape { format: FORMAT, text: shown(line) });
+    }
+    let mut cells = cells(line);
+    let missing = |field| Fault::Missing { field };
+    let mut next = |field| cells.next().ok_or(missing(field));
+    let (device, _, _, time) = (next("device")?, next("cpu")?, next("sequence")?, next("time")?);
+    let (process, act, letters) = (next("process")?, next("action")?, next("letters")?);
+    if act != [action] {
+        return Ok(None);
+    }
+    let Some(op) = op_of_rwbs(letters) else { return Ok(None) };
+    let stamp = scaled("time", time, 1_000_000_000)?;
+    let (mut offset, mut length, mut name) = (0, 0, process);
+    let first = cells.next();
+    if let Some(sector) = first.filter(|cell| cell[0] != b'[') {
+        offset = scaled("offset", whole_cell(sector)?, 512)?;
+        if cells.next() != Some(b"+") {
+            return Err(Fault::Shape { format: FORMAT, text: shown(line) });
+        }
+        length = scaled("size", whole_cell(cells.next().ok_or(missing("size"))?)?, 512)?;
+        name = cells.next().unwrap_or(process);
+    } else if let Some(named) = first {
+        name = named;
+    }
+    let name = name.strip_prefix(b"[").unwrap_or(name);
+    let name = name.strip_suffix(b"]").unwrap_or(name);
+    let tenant = tables.tenants.id(name).ok_or(Fault::Names { what: "tenants" })?;
+    let volume = tables.volumes.id(device).ok_or(Fault::Names { what: "volumes" })?;
+    // A bare flush is queued as one without a length, and a write with a flush ahead may be.
+    let op = if length == 0 && op == Op::Write { Op::Flush } else { op };
+    let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
+    Ok(Some(Raw {
+        stamp,
+        op,
+        offset,
+        length,
+        tenant,
+        volume,
+        prio: IoPrio::default(),
+        latency: None,
+    }))
+}
+
+/// A cell that is a whole number.
+fn whole_cell(cell: &[u8]) -> Result<&[u8], Fault> {
+    whole("offset", cell).map(|_| cell)
+}

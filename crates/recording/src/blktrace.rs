@@ -1,0 +1,85 @@
+//! blktrace's binary records, of versions 1 and 2. One kind of event counts: by default the I/Os as they were queued.
+
+use crate::columns::Tables;
+use crate::error::{Error, Fault};
+use crate::input::Input;
+use crate::reader::Next;
+use crate::record::Raw;
+use blkmq_core::{IoPrio, Op};
+use blkmq_trace::record::{Act, HEADER_2, MOST_PAYLOAD, Record, TraceError, category};
+use std::collections::BTreeMap;
+
+/// Processes whose names are known at a time.
+const MOST_PROCESSES: usize = 1 << 16;
+
+/// The names that records give to processes.
+#[derive(Default)]
+pub(crate) struct Processes(BTreeMap<u32, Box<[u8]>>);
+
+/// The next record.
+pub(crate) fn next(
+    input: &mut Input,
+    processes: &mut Processes,
+    action: u8,
+    tables: &mut Tables<'_>,
+) -> Result<Next, Error> {
+    let offset = input.offset;
+    let head = input.peek(HEADER_2 + MOST_PAYLOAD)?;
+    let (record, length) = match Record::decode(head, offset) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(Next::End),
+        Err(error @ TraceError::Truncated { .. }) => return Err(error.into()),
+        Err(error) => return Err(error.into()),
+    };
+    let row = raw(&record, processes, action, tables);
+    input.skip(length);
+    Ok(match row {
+        Ok(Some(raw)) => Next::Io(raw),
+        Ok(None) => Next::Other,
+        Err(fault) => Next::Bad(fault),
+    })
+}
+
+fn raw(
+    record: &Record<'_>,
+    processes: &mut Processes,
+    action: u8,
+    tables: &mut Tables<'_>,
+) -> Result<Option<Raw>, Fault> {
+    if record.has(category::NOTIFY) {
+        let name = record.payload.split(|byte| *byte == 0).next().unwrap_or_default();
+        let is_name = record.action & 0xffff == 0;
+        if is_name && !name.is_empty() && processes.0.len() < MOST_PROCESSES {
+            processes.0.insert(record.pid, name.into());
+        }
+        return Ok(None);
+    }
+    let wanted = if action == b'D' { Act::Issue } else { Act::Queue };
+    if record.act() != Some(wanted) {
+        return Ok(None);
+    }
+    let op = if record.has(category::DISCARD) {
+        Op::Discard
+    } else if record.has(category::WRITE_ZEROES) {
+        Op::WriteZeroes
+    } else if record.bytes == 0 && (record.has(category::FLUSH) || record.has(category::WRITE)) {
+        Op::Flush
+    } else if record.has(category::WRITE) {
+        Op::Write
+    } else if record.has(category::READ) {
+        Op::Read
+    } else {
+        return Ok(None);
+    };
+    let device = format!("{},{}", record.device >> 20, record.device & 0xf_ffff);
+    let number = record.pid.to_string();
+    let name = processes.0.get(&record.pid).map_or(number.as_bytes(), |name| name);
+    let tenant = tables.tenants.id(name).ok_or(Fault::Names { what: "tenants" })?;
+    let volume = tables.volumes.id(device.as_bytes()).ok_or(Fault::Names { what: "volumes" })?;
+    let text = || record.sector.to_string();
+    let offset = record.sector.checked_mul(512);
+    let offset = offset.ok_or_else(|| Fault::Range { field: "offset", text: text() })?;
+    let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, record.bytes.into()) };
+    let (stamp, prio) = (record.time, IoPrio::default());
+    Ok(Some(Raw { stamp, op, offset, length, tenant, volume, prio, latency: None }))
+}

@@ -1,0 +1,236 @@
+//! The reader of rows with columns, by a description of them.
+
+mod description;
+mod op;
+
+pub use description::{Description, DescriptionError};
+pub(crate) use op::{is_read_write, op_of_rwbs, scsi};
+
+use crate::error::{Fault, shown};
+use crate::names::Names;
+use crate::number::{date, scaled, whole};
+use crate::record::Raw;
+use blkmq_core::{Class, IoPrio, Op};
+use description::{Column, Field, Place, Unit};
+
+/// The most columns that are looked at.
+pub(crate) const MOST_COLUMNS: usize = 64;
+/// The most fields: the count of [`Field`]'s variants.
+const FIELDS: usize = Field::COUNT;
+
+/// A description whose names of columns have become numbers.
+pub(crate) struct Rows {
+    description: Description,
+    /// Column and field, by column.
+    slots: Vec<(usize, Field)>,
+    /// The column that takes the surplus of a row, and the number of columns.
+    wide: Option<(usize, usize)>,
+    joined: Vec<u8>,
+}
+
+/// Where names go.
+pub(crate) struct Tables<'a> {
+    pub tenants: &'a mut Names,
+    pub volumes: &'a mut Names,
+}
+
+type Cells<'a> = [Option<&'a [u8]>; FIELDS];
+
+impl Rows {
+    /// The rows behind `header`, the first line, if the description has one.
+    pub(crate) fn new(
+        description: Description,
+        header: Option<&[u8]>,
+    ) -> Result<Self, DescriptionError> {
+        let names = header.map(|line| cut(&description, line)).unwrap_or_default();
+        let mut slots = Vec::new();
+        for (field, column) in description.fields() {
+            let number = match &column.place {
+                Place::Number(number) => Some(*number),
+                Place::Constant(_) => None,
+                Place::Name { name, optional } => {
+                    let at = names.iter().position(|known| *known == name.as_bytes());
+                    if at.is_none() && !optional {
+                        return Err(description.no_column(name, &names));
+                    }
+                    at
+                }
+            };
+            slots.extend(number.map(|number| (number, field)));
+        }
+        slots.sort_by_key(|(number, _)| *number);
+        let wide = description.wide().map(|name| {
+            let at = names.iter().position(|known| *known == name.as_bytes());
+            at.map(|at| (at, names.len())).ok_or_else(|| description.no_column(name, &names))
+        });
+        let wide = wide.transpose()?;
+        Ok(Self { description, slots, wide, joined: Vec::new() })
+    }
+
+    /// The I/O of a row; `None` for an empty line or a comment.
+    pub(crate) fn row(
+        &mut self,
+        line: &[u8],
+        tables: &mut Tables<'_>,
+    ) -> Result<Option<Raw>, Fault> {
+        if line.iter().all(u8::is_ascii_whitespace) || line[0] == b'#' {
+            return Ok(None);
+        }
+        let mut cells: Cells<'_> = [None; FIELDS];
+        match self.wide {
+            None => self.cells(line, &mut cells),
+            Some((wide, columns)) => self.wide_cells(line, wide, columns, &mut cells),
+        }
+        if let Some((_, field)) = self.slots.iter().find(|(_, it)| cells[*it as usize].is_none()) {
+            return Err(Fault::Missing { field: field.name() });
+        }
+        for (field, column) in self.description.fields() {
+            if let Place::Constant(text) = &column.place {
+                cells[field as usize] = Some(text.as_bytes());
+            }
+        }
+        Ok(Some(raw(&self.description, &cells, &mut self.joined, tables)?))
+    }
+
+    /// Fills the cells in one walk along the line.
+    fn cells<'a>(&self, line: &'a [u8], cells: &mut Cells<'a>) {
+        let mut slots = self.slots.iter().peekable();
+        for (number, cell) in split(&self.description, line).enumerate() {
+            while let Some((_, field)) = slots.next_if(|(column, _)| *column == number) {
+                cells[*field as usize] = Some(cell);
+            }
+            if slots.peek().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// As [`cells`](Self::cells), where a column may hold the delimiter.
+    fn wide_cells<'a>(&self, line: &'a [u8], wide: usize, columns: usize, cells: &mut Cells<'a>) {
+        let parts = cut(&self.description, line);
+        let surplus = parts.len().saturating_sub(columns);
+        for (column, field) in &self.slots {
+            let first = if *column > wide { column + surplus } else { *column };
+            let last = if *column == wide { first + surplus } else { first };
+            if let (Some(first), Some(last)) = (parts.get(first), parts.get(last)) {
+                let start = first.as_ptr() as usize - line.as_ptr() as usize;
+                let end = last.as_ptr() as usize - line.as_ptr() as usize + last.len();
+                cells[*field as usize] = Some(&line[start..end]);
+            }
+        }
+    }
+}
+
+/// The cells of a line.
+fn split<'a>(
+    description: &Description,
+    line: &'a [u8],
+) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let (delimiter, runs) = match description.delimiter() {
+        b' ' => (b' ', true),
+        other => (other, false),
+    };
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let mut line = rest?;
+        if runs {
+            let start = line.iter().position(|byte| !matches!(byte, b' ' | b'\t'))?;
+            line = &line[start..];
+        }
+        let is_end = |byte: &u8| *byte == delimiter || runs && *byte == b'\t';
+        let end = line.iter().position(is_end);
+        let cell = &line[..end.unwrap_or(line.len())];
+        rest = end.map(|end| &line[end + 1..]);
+        Some(trimmed(cell))
+    })
+}
+
+fn cut<'a>(description: &Description, line: &'a [u8]) -> Vec<&'a [u8]> {
+    split(description, line).take(MOST_COLUMNS).collect()
+}
+
+/// A cell without blanks and quotes around it.
+fn trimmed(cell: &[u8]) -> &[u8] {
+    match cell {
+        [b'!'..=b'~', .., b'!'..=b'~'] | [b'!'..=b'~'] if cell[0] != b'"' => cell,
+        _ => {
+            let cell = cell.trim_ascii();
+            cell.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(cell)
+        }
+    }
+}
+
+fn raw(
+    description: &Description,
+    cells: &Cells<'_>,
+    joined: &mut Vec<u8>,
+    tables: &mut Tables<'_>,
+) -> Result<Raw, Fault> {
+    let number = |field: Field| -> Result<Option<u64>, Fault> {
+        let Some(column) = description.field(field) else { return Ok(None) };
+        match (cells[field as usize], &column.place) {
+            (None | Some(b""), Place::Name { optional: true, .. }) => Ok(None),
+            (Some(text), _) => measured(field.name(), text, column).map(Some),
+            (None, _) => Err(Fault::Missing { field: field.name() }),
+        }
+    };
+    let needed = |field: Field| number(field)?.ok_or(Fault::Missing { field: field.name() });
+    let word = cells[Field::Op as usize].ok_or(Fault::Missing { field: "op" })?;
+    let op = description.ops().read(word)?;
+    let length = number(Field::Size)?.unwrap_or(0);
+    // Flushes have no place: formats write 0 or a number without meaning.
+    let (offset, length) = if op == Op::Flush { (0, 0) } else { (needed(Field::Offset)?, length) };
+    let (stamp, latency) = (needed(Field::Time)?, number(Field::Latency)?);
+    let stamp = if description.is_at_completion() {
+        let waited = number(Field::Queue)?.unwrap_or(0).saturating_add(latency.unwrap_or(0));
+        stamp.saturating_sub(waited)
+    } else {
+        stamp
+    };
+    let prio = cells[Field::Class as usize].map_or(Ok(IoPrio::default()), prio)?;
+    let tenant = named([Field::Group, Field::Group2], cells, joined, tables.tenants, "tenants")?;
+    let volume = named([Field::Volume, Field::Volume2], cells, joined, tables.volumes, "volumes")?;
+    Ok(Raw { stamp, op, offset, length, tenant, volume, prio, latency })
+}
+
+fn measured(field: &'static str, text: &[u8], column: &Column) -> Result<u64, Fault> {
+    match column.unit {
+        Unit::Times(1) => whole(field, text),
+        Unit::Times(unit) => scaled(field, text, unit),
+        Unit::Date => date(field, text),
+    }
+}
+
+/// The number of the name in one or two cells; without a cell, that of the empty name.
+fn named(
+    fields: [Field; 2],
+    cells: &Cells<'_>,
+    joined: &mut Vec<u8>,
+    names: &mut Names,
+    what: &'static str,
+) -> Result<u32, Fault> {
+    let full = Fault::Names { what };
+    match fields.map(|field| cells[field as usize]) {
+        [Some(first), Some(second)] => {
+            joined.clear();
+            joined.extend_from_slice(first);
+            joined.push(b'.');
+            joined.extend_from_slice(second);
+            names.id(joined).ok_or(full)
+        }
+        [first, second] => names.id(first.or(second).unwrap_or_default()).ok_or(full),
+    }
+}
+
+/// The priority that a cell names. Thesios' words stand for the three classes that schedulers have.
+fn prio(text: &[u8]) -> Result<IoPrio, Fault> {
+    let class = match text {
+        b"" | b"-" | b"0" | b"none" => Class::None,
+        b"1" | b"rt" | b"realtime" | b"LATENCY_SENSITIVE" => Class::Realtime,
+        b"2" | b"be" | b"best-effort" | b"THROUGHPUT_ORIENTED" => Class::BestEffort,
+        b"3" | b"idle" | b"OTHER" => Class::Idle,
+        _ => return Err(Fault::Class { text: shown(text) }),
+    };
+    let level = if matches!(class, Class::Realtime | Class::BestEffort) { 4 } else { 0 };
+    Ok(IoPrio::new(class, level).expect("levels go up to 7"))
+}

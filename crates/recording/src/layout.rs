@@ -1,0 +1,91 @@
+//! The places of many volumes on one device.
+
+use crate::record::Record;
+
+/// How volumes share a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Layout {
+    /// One behind the other, each as long as its last I/O reaches.
+    #[default]
+    Concat,
+    /// Each from a place that a hash of its number gives, going round at the end of the device.
+    Hash,
+}
+
+impl Layout {
+    /// Each with its name.
+    pub const NAMES: [(Self, &'static str); 2] = [(Self::Concat, "concat"), (Self::Hash, "hash")];
+}
+
+/// A trace that has no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LayoutError {
+    /// The volumes are longer than the device.
+    #[error(
+        "its volumes have {needed} bytes and the device {device}; accepted: a larger device, --layout=hash, or \
+         --scale-space below 1"
+    )]
+    Room {
+        /// The sum of the volumes.
+        needed: u64,
+        /// The device.
+        device: u64,
+    },
+}
+
+/// The places of the volumes of a trace.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    layout: Layout,
+    starts: Vec<u64>,
+    device: u64,
+}
+
+/// Places are multiples of this many bytes.
+const ALIGN: u64 = 1 << 20;
+
+impl Placed {
+    /// Volumes that end at `ends` bytes on a device of `device` bytes.
+    ///
+    /// # Errors
+    /// If they are longer than the device and lie one behind the other.
+    pub fn new(layout: Layout, ends: &[u64], device: u64) -> Result<Self, LayoutError> {
+        let mut starts = Vec::with_capacity(ends.len());
+        let mut at: u64 = 0;
+        for (number, end) in ends.iter().enumerate() {
+            match layout {
+                Layout::Concat => {
+                    starts.push(at);
+                    at = at.saturating_add(end.next_multiple_of(if ends.len() > 1 {
+                        ALIGN
+                    } else {
+                        1
+                    }));
+                }
+                Layout::Hash => {
+                    let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                    starts
+                        .push((u128::from(hash) * u128::from(device / ALIGN) >> 64) as u64 * ALIGN);
+                }
+            }
+        }
+        if layout == Layout::Concat && at > device {
+            return Err(LayoutError::Room { needed: at, device });
+        }
+        Ok(Self { layout, starts, device })
+    }
+
+    /// The first byte of `record` on the device. An I/O that would reach beyond the end begins earlier.
+    #[must_use]
+    pub fn place(&self, record: &Record) -> u64 {
+        let start = self.starts.get(record.volume as usize).copied().unwrap_or(0);
+        let place = start.saturating_add(record.offset);
+        match self.layout {
+            Layout::Concat => place,
+            Layout::Hash => {
+                let place = place % self.device.max(1);
+                place.min(self.device.saturating_sub(record.length))
+            }
+        }
+    }
+}

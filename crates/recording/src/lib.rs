@@ -1,0 +1,45 @@
+//! Readers of block traces that other programs have written. No file is opened here: a [`Reader`] takes any
+//! [`Read`](std::io::Read) and yields one [`Record`] for each I/O.
+//!
+//! CSV and its relatives are read by a [description of columns](Description), and each public format is a row of a
+//! [table](PRESETS) with such a description. blktrace's records, blkparse's text, fio's iologs and vscsi's records have
+//! readers of their own. What is compressed with gzip or zstd is read as if it were not.
+//!
+//! Memory is bounded whatever the length of a trace: a buffer, the names of tenants and volumes up to [`MOST_NAMES`], and
+//! in a [`Summary`] sketches of fixed size. For any bytes, reading ends in records or in an error with its line or byte.
+//!
+//! Not here: the replay, which is a workload of the laboratory.
+
+#![forbid(unsafe_code)]
+
+mod blkparse;
+mod blktrace;
+mod columns;
+mod detect;
+mod error;
+mod input;
+mod iolog;
+mod layout;
+mod names;
+mod number;
+mod presets;
+mod reader;
+mod record;
+mod sketch;
+mod stamps;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod vscsi;
+mod writers;
+
+pub use columns::{Description, DescriptionError};
+pub use error::{Error, Fault};
+pub use layout::{Layout, LayoutError, Placed};
+pub use names::{MOST_NAMES, Names};
+pub use presets::{PRESETS, Preset};
+pub use reader::{Format, Options, Reader, Skipped};
+pub use record::{MOST_LENGTH, Record};
+pub use stamps::Stamps;
+pub use summary::{Summary, Tenant};
+pub use writers::{Form, Writer};

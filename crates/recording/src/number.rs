@@ -1,0 +1,110 @@
+//! Numbers of a row: unsigned, with a fraction where the unit has one, exact.
+
+use crate::error::{Fault, shown};
+
+/// The whole number in `text`.
+pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
+    let mut value: u64 = 0;
+    if text.is_empty() {
+        return Err(bad(field, text));
+    }
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return Err(bad(field, text));
+        }
+        let next = value.checked_mul(10).and_then(|value| value.checked_add(digit.into()));
+        value = next.ok_or_else(|| range(field, text))?;
+    }
+    Ok(value)
+}
+
+/// The number in `text`, which may have a fraction, times `unit`; what is left of a fraction then is cut.
+pub(crate) fn scaled(field: &'static str, text: &[u8], unit: u64) -> Result<u64, Fault> {
+    let Some(dot) = text.iter().position(|byte| *byte == b'.') else {
+        let times = whole(field, text)?.checked_mul(unit);
+        return times.ok_or_else(|| range(field, text));
+    };
+    let (before, after) = (&text[..dot], &text[dot + 1..]);
+    if before.is_empty() && after.is_empty() {
+        return Err(bad(field, text));
+    }
+    let before = if before.is_empty() { 0 } else { whole(field, before)? };
+    // 18 digits are finer than any unit.
+    let (kept, cut) = after.split_at(after.len().min(18));
+    if !cut.iter().all(u8::is_ascii_digit) {
+        return Err(bad(field, text));
+    }
+    let fraction = if kept.is_empty() { 0 } else { whole(field, kept)? };
+    let tens = 10u128.pow(kept.len() as u32);
+    let fraction = u128::from(fraction) * u128::from(unit) / tens;
+    let sum = before.checked_mul(unit).and_then(|it| it.checked_add(fraction as u64));
+    sum.ok_or_else(|| range(field, text))
+}
+
+fn bad(field: &'static str, text: &[u8]) -> Fault {
+    let digits = text.strip_prefix(b"-").filter(|rest| !rest.is_empty());
+    let is_number = |rest: &[u8]| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    let text = shown(text);
+    match digits {
+        Some(rest) if is_number(rest) => Fault::Negative { field, text },
+        _ => Fault::Number { field, text },
+    }
+}
+
+fn range(field: &'static str, text: &[u8]) -> Fault {
+    Fault::Range { field, text: shown(text) }
+}
+
+/// Nanoseconds from 1970 to a date such as `2024-05-01 12:34:56.789` or with `T` in the middle. A zone is not read.
+pub(crate) fn date(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
+    let bad = || Fault::Number { field, text: shown(text) };
+    let part = |from: usize, to: usize| whole(field, text.get(from..to).ok_or_else(bad)?);
+    let shape = text.len() >= 19 && matches!(text[10], b' ' | b'T');
+    if !shape || text[4] != b'-' || text[7] != b'-' || text[13] != b':' || text[16] != b':' {
+        return Err(bad());
+    }
+    let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
+    let (hour, minute) = (part(11, 13)?, part(14, 16)?);
+    let seconds = scaled(field, &text[17..], 1_000_000_000)?;
+    let fits =
+        (1970..=2500).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !fits || hour > 23 || minute > 59 || seconds > 60_999_999_999 {
+        return Err(bad());
+    }
+    // Days of the civil calendar, with years that begin in March.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = y * 365 + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
+    let whole = ((days * 24 + hour) * 60 + minute) * 60;
+    whole.checked_mul(1_000_000_000).and_then(|it| it.checked_add(seconds)).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_exact_and_what_is_finer_is_cut() {
+        let ns = |text: &str| scaled("time", text.as_bytes(), 1_000_000_000);
+        assert_eq!(ns("1538323200.123456789"), Ok(1_538_323_200_123_456_789));
+        assert_eq!(ns("0.0000000019"), Ok(1));
+        assert_eq!(ns(".5"), Ok(500_000_000));
+        assert_eq!(ns("7."), Ok(7_000_000_000));
+        assert!(matches!(ns("-1.5"), Err(Fault::Negative { .. })));
+        assert!(matches!(ns("18446744074"), Err(Fault::Range { .. })));
+        for text in ["", ".", "1e3", "-", "1.2.3", "0x1", "1.0000000000000000000x"] {
+            assert!(matches!(ns(text), Err(Fault::Number { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn dates_count_from_1970() {
+        assert_eq!(date("time", b"1970-01-01 00:00:00"), Ok(0));
+        assert_eq!(date("time", b"2024-02-29T12:00:00.5"), Ok(1_709_208_000_500_000_000));
+        for text in
+            ["2024-13-01 00:00:00", "2024-01-01", "2024-01-01 24:00:00", "abcd-ef-gh ij:kl:mn"]
+        {
+            assert!(date("time", text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The reader: a format, an input, and the rows between them.
+
+use crate::blktrace::{self, Processes};
+use crate::columns::{Description, DescriptionError, Rows, Tables};
+use crate::detect;
+use crate::error::{Error, Fault};
+use crate::input::Input;
+use crate::names::Names;
+use crate::presets::{PRESETS, Preset};
+use crate::record::{MOST_LENGTH, Raw, Record};
+use crate::stamps::Stamps;
+use crate::{blkparse, iolog, vscsi};
+use blkmq_core::Op;
+use std::io::Read;
+
+/// The format of a trace.
+#[derive(Clone, Debug)]
+pub enum Format {
+    /// A row of the table.
+    Preset(&'static Preset),
+    /// Described columns.
+    Columns(Box<Description>),
+    /// blktrace's records.
+    Blktrace,
+    /// blkparse's text.
+    Blkparse,
+    /// fio's iolog.
+    Iolog(iolog::Version),
+    /// vscsi's records.
+    Vscsi(vscsi::Version),
+}
+
+impl Format {
+    const OTHERS: [(&'static str, Self); 6] = [
+        ("blktrace", Self::Blktrace),
+        ("blkparse", Self::Blkparse),
+        ("iolog2", Self::Iolog(iolog::Version::V2)),
+        ("iolog3", Self::Iolog(iolog::Version::V3)),
+        ("vscsi1", Self::Vscsi(vscsi::Version::V1)),
+        ("vscsi2", Self::Vscsi(vscsi::Version::V2)),
+    ];
+
+    /// The format with a name, or the one that a [`Description`] describes.
+    ///
+    /// # Errors
+    /// If the text is neither.
+    pub fn parse(text: &str) -> Result<Self, DescriptionError> {
+        if text.contains('=') {
+            return Ok(Self::Columns(Box::new(Description::parse(text)?)));
+        }
+        let others = || Self::OTHERS.into_iter();
+        if let Some((_, format)) = others().find(|(name, _)| *name == text) {
+            return Ok(format);
+        }
+        PRESETS.iter().find(|preset| preset.name == text).map(Self::Preset).ok_or_else(|| {
+            let names: Vec<_> =
+                PRESETS.iter().map(|it| it.name).chain(others().map(|it| it.0)).collect();
+            DescriptionError(format!("{text}; accepted: {}, or columns", names.join(", ")))
+        })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Preset(preset) => preset.name,
+            Self::Columns(_) => "columns",
+            Self::Blktrace => "blktrace",
+            Self::Blkparse => "blkparse",
+            Self::Iolog(iolog::Version::V2) => "iolog2",
+            Self::Iolog(iolog::Version::V3) => "iolog3",
+            Self::Vscsi(vscsi::Version::V1) => "vscsi1",
+            Self::Vscsi(vscsi::Version::V2) => "vscsi2",
+        }
+    }
+}
+
+/// How to read.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The format; `None`: by content.
+    pub format: Option<Format>,
+    /// The column of tenants, instead of the format's.
+    pub group_by: Option<String>,
+    /// The column of classes, instead of the format's.
+    pub class_by: Option<String>,
+    /// The most rows that are skipped because they are no I/O.
+    pub skip_bad: u64,
+    /// The event of blktrace and blkparse that counts as an arrival: `Q` (queued) or `D` (issued).
+    pub action: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { format: None, group_by: None, class_by: None, skip_bad: 0, action: b'Q' }
+    }
+}
+
+/// The rows that were no I/O.
+#[derive(Clone, Debug, Default)]
+pub struct Skipped {
+    /// Bad rows.
+    pub bad: u64,
+    /// The first few of them: line or byte, and the reason.
+    pub first: Vec<(u64, Fault)>,
+    /// Lines and records of the format that are not about an arrival: comments, other events, opened files.
+    pub other: u64,
+}
+
+/// The next row.
+pub(crate) enum Next {
+    Io(Raw),
+    Other,
+    Bad(Fault),
+    End,
+}
+
+enum Kind {
+    Rows(Box<Rows>),
+    Blktrace(Processes),
+    Blkparse,
+    Iolog(iolog::Version, u64),
+    Vscsi(vscsi::Version),
+}
+
+/// Reads a trace.
+pub struct Reader {
+    input: Input,
+    format: Format,
+    kind: Kind,
+    action: u8,
+    skip_bad: u64,
+    skipped: Skipped,
+    tenants: Names,
+    volumes: Names,
+    stamps: Stamps,
+    /// The stamp of the first record.
+    first: Option<u64>,
+    records: u64,
+}
+
+/// Bad rows that are kept with their reasons.
+const KEPT: usize = 5;
+
+impl Reader {
+    /// A reader of `source`, which may be compressed with gzip or zstd.
+    ///
+    /// # Errors
+    /// If the source cannot be read, or the format is unknown or does not fit the header.
+    pub fn new(source: impl Read + 'static, options: &Options) -> Result<Self, Error> {
+        let mut input = Input::new(Box::new(source))?;
+        let format = match &options.format {
+            Some(format) => format.clone(),
+            None => detect::format(input.peek(detect::LOOKED_AT)?)?,
+        };
+        let described = match &format {
+            Format::Preset(preset) => Some(Description::parse(preset.columns)?),
+            Format::Columns(description) => Some((**description).clone()),
+            _ => None,
+        };
+        let by = options.group_by.is_some() || options.class_by.is_some();
+        if by && described.is_none() {
+            let name = format.name();
+            let text = format!(
+                "{name} has no columns to group or class by; accepted: formats with columns"
+            );
+            return Err(DescriptionError(text).into());
+        }
+        let kind = match described {
+            Some(described) => Kind::Rows(Box::new(rows(described, options, &mut input)?)),
+            None => match format {
+                Format::Blktrace => Kind::Blktrace(Processes::default()),
+                Format::Iolog(version) => Kind::Iolog(version, 0),
+                Format::Vscsi(version) => Kind::Vscsi(version),
+                _ => Kind::Blkparse,
+            },
+        };
+        Ok(Self {
+            input,
+            format,
+            kind,
+            action: options.action,
+            skip_bad: options.skip_bad,
+            skipped: Skipped::default(),
+            tenants: Names::default(),
+            volumes: Names::default(),
+            stamps: Stamps::new(),
+            first: None,
+            records: 0,
+        })
+    }
+
+    /// The next record, in the order of the trace; `None` at its end.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read, or a row is bad and no more may be skipped.
+    pub fn next_record(&mut self) -> Result<Option<Record>, Error> {
+        loop {
+            let place = self.input.offset;
+            let fault = match self.next_row()? {
+                Next::End => return Ok(None),
+                Next::Other => {
+                    self.skipped.other += 1;
+                    continue;
+                }
+                Next::Io(raw) => match checked(raw, self.first) {
+                    Ok((arrival, first)) => {
+                        self.first = Some(first);
+                        self.records += 1;
+                        self.stamps.add(arrival);
+                        return Ok(Some(record(raw, arrival)));
+                    }
+                    Err(fault) => fault,
+                },
+                Next::Bad(fault) => fault,
+            };
+            self.bad(place, fault)?;
+        }
+    }
+
+    fn bad(&mut self, offset: u64, fault: Fault) -> Result<(), Error> {
+        let allowed = self.skip_bad;
+        let is_binary = matches!(self.kind, Kind::Blktrace(_) | Kind::Vscsi(_));
+        let line = self.input.line;
+        if self.skipped.bad >= allowed {
+            return Err(match is_binary {
+                true => Error::Place { offset, fault, allowed },
+                false => Error::Row { line, fault, allowed },
+            });
+        }
+        self.skipped.bad += 1;
+        if self.skipped.first.len() < KEPT {
+            self.skipped.first.push((if is_binary { offset } else { line }, fault));
+        }
+        Ok(())
+    }
+
+    fn next_row(&mut self) -> Result<Next, Error> {
+        let tables = &mut Tables { tenants: &mut self.tenants, volumes: &mut self.volumes };
+        match &mut self.kind {
+            Kind::Blktrace(processes) => {
+                return blktrace::next(&mut self.input, processes, self.action, tables);
+            }
+            Kind::Vscsi(version) => return vscsi::next(&mut self.input, *version, tables),
+            _ => {}
+        }
+        let Some(line) = self.input.next_line()? else { return Ok(Next::End) };
+        let row = line.and_then(|line| match &mut self.kind {
+            Kind::Rows(rows) => rows.row(line, tables),
+            Kind::Iolog(version, clock) => iolog::row(line, *version, clock, tables),
+            _ => blkparse::row(line, self.action, tables),
+        });
+        Ok(match row {
+            Ok(Some(raw)) => Next::Io(raw),
+            Ok(None) => Next::Other,
+            Err(fault) => Next::Bad(fault),
+        })
+    }
+
+    /// The format that was given or found.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// The rows so far that were no I/O.
+    #[must_use]
+    pub fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
+    /// The names of tenants so far.
+    #[must_use]
+    pub fn tenants(&self) -> &Names {
+        &self.tenants
+    }
+
+    /// The names of volumes so far.
+    #[must_use]
+    pub fn volumes(&self) -> &Names {
+        &self.volumes
+    }
+
+    /// Facts about the stamps so far.
+    #[must_use]
+    pub fn stamps(&self) -> &Stamps {
+        &self.stamps
+    }
+
+    /// Records so far.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+}
+
+/// The rows of a description, behind the header if there is one.
+fn rows(mut described: Description, options: &Options, input: &mut Input) -> Result<Rows, Error> {
+    if let Some(column) = &options.group_by {
+        described.group_by(column)?;
+    }
+    if let Some(column) = &options.class_by {
+        described.class_by(column)?;
+    }
+    if !described.has_header() {
+        return Ok(Rows::new(described, None)?);
+    }
+    while let Some(line) = input.next_line()? {
+        let line = line.map_err(|fault| Error::Row { line: 1, fault, allowed: 0 })?;
+        if !line.trim_ascii().is_empty() && !line.starts_with(b"#") {
+            return Ok(Rows::new(described, Some(line))?);
+        }
+    }
+    Ok(Rows::new(described, Some(b""))?)
+}
+
+/// The arrival of a record, and the first stamp.
+fn checked(raw: Raw, first: Option<u64>) -> Result<(i64, u64), Fault> {
+    let Raw { op, offset, length, stamp, .. } = raw;
+    if op != Op::Flush && (length == 0 || length > MOST_LENGTH) {
+        return Err(Fault::Length { length });
+    }
+    if offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
+        return Err(Fault::Place { offset });
+    }
+    let first = first.unwrap_or(stamp);
+    let arrival = i64::try_from(i128::from(stamp) - i128::from(first));
+    Ok((arrival.map_err(|_| Fault::Time { nanos: stamp })?, first))
+}
+
+fn record(raw: Raw, arrival: i64) -> Record {
+    let Raw { op, offset, length, tenant, volume, prio, latency, .. } = raw;
+    Record { arrival, op, offset, length, tenant, volume, prio, latency }
+}

@@ -1,0 +1,41 @@
+//! The record that every format becomes.
+
+use blkmq_core::{IoPrio, Op};
+
+/// The longest I/O that is believed, in bytes: 1 GiB. More is a wrong unit or a damaged row.
+pub const MOST_LENGTH: u64 = 1 << 30;
+
+/// An I/O of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Nanoseconds from the first record's arrival. Negative where a trace is not in order.
+    pub arrival: i64,
+    /// The operation.
+    pub op: Op,
+    /// First byte within the volume.
+    pub offset: u64,
+    /// Length in bytes, at most [`MOST_LENGTH`]; 0 for a flush only.
+    pub length: u64,
+    /// The tenant: an index into [`Reader::tenants`](crate::Reader::tenants).
+    pub tenant: u32,
+    /// The volume: an index into [`Reader::volumes`](crate::Reader::volumes).
+    pub volume: u32,
+    /// The priority; without a class if the trace has none.
+    pub prio: IoPrio,
+    /// Nanoseconds from arrival to completion, if the trace has them.
+    pub latency: Option<u64>,
+}
+
+/// A record as a format has it: the stamp is absolute, and may be that of the completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Raw {
+    /// Nanoseconds since the format's own zero.
+    pub stamp: u64,
+    pub op: Op,
+    pub offset: u64,
+    pub length: u64,
+    pub tenant: u32,
+    pub volume: u32,
+    pub prio: IoPrio,
+    pub latency: Option<u64>,
+}
