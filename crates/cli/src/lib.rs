@@ -20,6 +20,7 @@ mod report;
 mod repro;
 mod start;
 mod tour;
+mod trace;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,9 @@
 //! `blkmq replay`: an elevator log played back, exactly to the same scheduler, or as a workload to another one.
 
 pub mod args;
+pub mod recorded;
+mod tapes;
+mod tenants;
 
 use crate::devices;
 use crate::error::Failure;

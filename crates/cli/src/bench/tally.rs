@@ -54,6 +54,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         checks: checks(parts),
         sync: sync(parts),
         end_fsync_ns: parts.iter().filter_map(|part| part.tally.end_fsync).map(|it| it.0).max(),
+        lateness: merged(parts.iter().filter_map(|part| part.tally.lateness.as_ref())),
         ..JobResult::default()
     };
     for part in parts {

@@ -7,7 +7,7 @@
 use crate::args::{self, Request, quote};
 use crate::error::Failure;
 use crate::plan::Time;
-use crate::{bench, doc, dry_run, replay, repro, tour};
+use crate::{bench, doc, dry_run, replay, repro, tour, trace};
 use blkmq_terminal::output::{print, print_results};
 use blkmq_terminal::page::Page;
 use blkmq_terminal::screen::{shown, width};
@@ -40,6 +40,7 @@ struct Fixed {
 
 const FIXED: &[Fixed] = &[
     Fixed { definition: replay::args::definition, run: replay },
+    Fixed { definition: trace::args::definition, run: |found, _| trace::run(found) },
     Fixed { definition: repro::args::definition, run: repro },
     Fixed { definition: doc::definition, run: |found, _| Ok(print(&shown(&doc::run(found)))?) },
     Fixed {
@@ -125,8 +126,11 @@ fn fixed(words: &[String]) -> Result<(), Failure> {
 }
 
 /// Prints the result before it reports an error.
-fn replay(found: &ArgMatches, _: &[String]) -> Result<(), Failure> {
-    let (text, verdict) = replay::run(replay::args::Wanted::of(found), width())?;
+fn replay(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
+    let Some(wanted) = replay::args::Wanted::of(found)? else {
+        return replay::recorded::run(found, words);
+    };
+    let (text, verdict) = replay::run(wanted, width())?;
     print(&shown(&text))?;
     verdict
 }

@@ -1,16 +1,19 @@
 //! The command `blkmq replay`: its page, its options, and their meaning.
 
+use super::recorded;
 use blkmq_engine::{AUTO, PolicyChoice};
 use blkmq_sched::registry;
 use blkmq_terminal::SchedulerChoice;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::page::Page;
 use clap::builder::ValueHint;
-use clap::{Arg, ArgMatches, Command};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::io::Read;
 
 const PAGE: Page = Page {
     name: "replay",
-    summary: "play an elevator log back, to the same scheduler or to another one",
+    summary: "replay a trace under all schedulers, or an elevator log call by call",
     description: "\
 Plays back what --elevator-log of blkmq bench or blkmq sim, or blkmqctl elevator-log, has written down. Without --scheduler, or with the one of the \
 log, every call is made again, at the same times, and every answer is compared; the first one that differs is shown with \
@@ -20,6 +23,8 @@ Answers are a simulation then; that I/Os would have come at other times, had the
 in it.",
     examples: &[
         "blkmq sim --scheduler=mq-deadline --rw=randrw --size=64m --elevator-log=run.log",
+        "blkmq replay trace.csv --device=disk --device=flash --page=trace.html",
+        "blkmq replay trace.csv --scheduler=mclock --weight=a=300 --speed=10",
         "blkmq replay run.log",
         "blkmq replay run.log --scheduler=none",
         "blkmq replay run.log --scheduler=mq-deadline:fifo_batch=1 \\\n      \
@@ -45,28 +50,56 @@ pub fn definition() -> Command {
             .value_name("FILE")
             .required(true)
             .value_hint(ValueHint::FilePath)
-            .help("an elevator log"),
-        option("scheduler", "NAME[:KEY=VALUE,...]")
-            .value_parser(scheduler)
-            .help("the scheduler to play it to (default: that of the log)"),
-        option("device", "DEVICE").help(
-            "a virtual device for another scheduler (default: a null device with as many hardware queues and tags, \
-             and the median service time of the log)",
+            .help("a trace, or an elevator log; - is a trace on standard input"),
+        option("scheduler", "NAME[:KEY=VALUE,...]").help(
+            "the schedulers, in a list, or all (default: all five); for an elevator log one (default: that of the log)",
+        ),
+        option("device", "DEVICE").action(ArgAction::Append).help(
+            "a device; may be repeated (default: disk). For an elevator log, a virtual device for another scheduler \
+             (default: a null device with as many hardware queues and tags, and the median service time of the log)",
         ),
     ])
+    .args(recorded::options())
 }
 
 impl Wanted {
-    /// The arguments that clap has read.
-    pub fn of(found: &ArgMatches) -> Self {
-        let file = found.get_one::<String>("file");
-        Self {
-            file: file.cloned().expect("clap refuses a line without it"),
-            scheduler: found.get_one("scheduler").cloned(),
-            device: found.get_one("device").cloned(),
+    /// The arguments that clap has read; `None` if the file is no elevator log.
+    ///
+    /// # Errors
+    /// If an option has no meaning for an elevator log.
+    pub fn of(found: &ArgMatches) -> Result<Option<Self>, UsageError> {
+        let file = found.get_one::<String>("file").expect("clap refuses a line without it");
+        if !is_elevator_log(file) {
+            return Ok(None);
         }
+        let is_given = |name: &str| found.value_source(name) == Some(ValueSource::CommandLine);
+        let mut others = recorded::options().into_iter().map(|it| it.get_id().to_string());
+        if let Some(name) = others.find(|name| is_given(name)) {
+            let text = format!(
+                "--{name}: for traces, and {file} is an elevator log; accepted: --scheduler, --device"
+            );
+            return Err(UsageError::new(text));
+        }
+        let devices: Vec<&String> = found.get_many("device").into_iter().flatten().collect();
+        let scheduler = found.get_one::<String>("scheduler").map(|text| scheduler(text));
+        Ok(Some(Self {
+            file: file.clone(),
+            scheduler: scheduler.transpose().map_err(|e| e.at("--scheduler"))?,
+            device: devices.last().map(|text| (*text).clone()),
+        }))
     }
 }
+
+/// Returns whether the file begins as elevator logs do.
+fn is_elevator_log(path: &str) -> bool {
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path);
+    file.is_ok_and(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head).is_ok())
+        && head == MAGIC
+}
+
+/// The first bytes of an elevator log.
+const MAGIC: &[u8] = b"blkmqelv";
 
 fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
     let choices = SchedulerChoice::parse(text)?;

@@ -110,7 +110,7 @@ pub fn list(m: &mut Markup, class: &str, lines: &[String]) {
 }
 
 /// The one legend of all plots of runs.
-fn looks_legend(m: &mut Markup, looks: &Looks) {
+pub fn looks_legend(m: &mut Markup, looks: &Looks) {
     m.element("ul", &[("class", &"legend looks")], |m| {
         for (name, class, shape) in looks.schedulers() {
             entry(m, Swatch::Curve(shape), &class, name);
@@ -172,7 +172,7 @@ fn plots(
 
 /// The kinds of I/O whose latencies have plots of their own, and the ends of their headings: the times of reads and writes
 /// differ by orders of magnitude, and those of both together are those of neither.
-fn kinds(report: &Report) -> Vec<(Option<Direction>, &'static str)> {
+pub fn kinds(report: &Report) -> Vec<(Option<Direction>, &'static str)> {
     let each = [
         (Direction::Read, " of reads"),
         (Direction::Write, " of writes"),

@@ -73,6 +73,8 @@ pub struct JobResult {
     pub checks: Checks,
     /// The time of the flush of `end_fsync` in nanoseconds (the longest of its members), if there was one.
     pub end_fsync_ns: Option<u64>,
+    /// How late the I/Os of a recording were issued, if the job replays one.
+    pub lateness: Option<Latency>,
 }
 
 /// Failed I/Os of a job that continues behind them.

@@ -13,10 +13,11 @@ use super::cover::Cover;
 use super::distribution::{Places, Ranks};
 use super::prios::Prios;
 use super::strides::Strides;
-use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw};
+use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw, Tape};
 use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use pass::Pass;
 use plain::Plain;
+use std::sync::Arc;
 use turns::Turns;
 
 /// The next I/O of a workload.
@@ -50,6 +51,16 @@ pub enum GeneratorError {
     /// The job does not fit the device.
     #[error("{0}")]
     Region(RegionError),
+    /// The recording does not fit the device.
+    #[error(
+        "its recording goes up to sector {end}, and the device has {device}; accepted: a larger device"
+    )]
+    Tape {
+        /// The sector behind the last I/O.
+        end: u64,
+        /// Sectors of the device.
+        device: u64,
+    },
     /// The map of a random job with several block sizes would have this many blocks.
     #[error(
         "a random map of {0} blocks; accepted with several block sizes are up to {most}, or norandommap",
@@ -100,6 +111,8 @@ pub struct Generator {
     /// The files of a thread that has several, each with a stream of its own; all of the above is then about the
     /// passes.
     turns: Option<Box<Turns>>,
+    /// A recording that replaces all of the above, and its next I/O.
+    tape: Option<(Arc<Tape>, usize)>,
 }
 
 /// The bounds of sequential places, in sectors.
@@ -156,6 +169,13 @@ impl Generator {
     /// If the job is impossible ([`Job::validate`]) or leaves the device ([`Job::region`]).
     pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Result<Self, GeneratorError> {
         job.validate().map_err(GeneratorError::Job)?;
+        let end = job.tape.as_ref().map_or(0, |tape| tape.end());
+        if end > device_bytes / u64::from(SECTOR_SIZE) {
+            return Err(GeneratorError::Tape {
+                end,
+                device: device_bytes / u64::from(SECTOR_SIZE),
+            });
+        }
         let regions = job.regions(thread, device_bytes).map_err(GeneratorError::Region)?;
         match *regions {
             [region] => Self::in_region(job, thread, region, 0),
@@ -213,8 +233,9 @@ impl Generator {
             is_flushed: true,
             pass,
             turns: None,
+            tape: job.tape.as_ref().map(|tape| (Arc::clone(tape), 0)),
         };
-        generator.plain = generator.as_plain();
+        generator.plain = if job.tape.is_none() { generator.as_plain() } else { None };
         Ok(generator)
     }
 
@@ -347,6 +368,11 @@ impl Generator {
     }
 
     fn next_of_many(&mut self, steer: impl Fn(Direction) -> Direction) -> Option<NextIo> {
+        if let Some((tape, next)) = &mut self.tape {
+            let taped = tape.ios().get(*next)?;
+            *next += 1;
+            return Some(taped.io);
+        }
         if let Some(io) = self.queued.take() {
             // As in fio, a trim and its write count once, in bytes and in number_ios.
             self.chain(&io);

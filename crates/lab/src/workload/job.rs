@@ -5,9 +5,10 @@ use super::verify::{Verify, VerifyError};
 use super::{Amount, BlockSize, BlockSizeError, CmdPrio, Contents, Direction, Distribution};
 use super::{
     DistributionError, ExitWhat, Files, Flow, LatencyTarget, Logs, OnError, PerDirection, Rw,
-    Strided,
+    Strided, Tape,
 };
 use blkmq_core::{IoPrio, Nanos, SECTOR_SIZE};
+use std::sync::Arc;
 
 /// One job: a pattern, the load that `numjobs` threads put on the device, and its duration.
 ///
@@ -146,6 +147,8 @@ pub struct Job {
     pub percentile_list: Vec<f64>,
     /// `write_bw_log` and its companions.
     pub logs: Logs,
+    /// A recording, whose I/Os each thread issues instead of drawing any: patterns, lengths and rates have no effect then.
+    pub tape: Option<Arc<Tape>>,
 }
 
 /// The number of I/Os that a thread keeps in flight, and their portions. Counts are at least 1 unless said otherwise.
@@ -292,6 +295,7 @@ impl Default for Job {
             unified: Unified::None,
             percentile_list: PERCENTILES.to_vec(),
             logs: Logs::default(),
+            tape: None,
         }
     }
 }
@@ -356,7 +360,8 @@ pub enum JobError {
 impl Job {
     /// Returns whether flushes go between the writes.
     pub(super) fn flushes(&self) -> bool {
-        self.fsync > 0 || self.fdatasync > 0
+        let tape = self.tape.as_ref();
+        self.fsync > 0 || self.fdatasync > 0 || tape.is_some_and(|tape| tape.flushes())
     }
 
     /// Block sizes of the directions that the job issues.

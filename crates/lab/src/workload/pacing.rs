@@ -5,8 +5,9 @@
 //! nothing in the long run: late I/Os are caught up. Directions do not wait for each other: in a mix, a direction
 //! whose time has not come lets the other one pass ([`Pacer::steer`]), as in fio, so that rates win over `rwmixread`.
 
+use super::tape::{Play, Playing};
 use super::{Direction, FlowShare, Job, NextIo, ThinkTime};
-use blkmq_core::{Instant, Nanos, Rng, SECTOR_SIZE};
+use blkmq_core::{Histogram, Instant, Nanos, Rng, SECTOR_SIZE};
 
 /// The answer to "may this I/O leave now?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,8 @@ pub struct Pacer {
     poisson: Option<Rng>,
     /// Holds the thread back while it is ahead of others.
     flow: Option<FlowShare>,
+    /// The times of a recording, which replace all of the above.
+    playing: Option<Playing>,
 }
 
 /// A rate in units per second, and the number of units that have left.
@@ -88,7 +91,9 @@ impl Pacer {
         let think = job.thinktime.filter(|time| time.pause > Nanos::ZERO);
         let think = think.map(|time| Think { time, since_pause: 0, until: None });
         let rated = rates.as_flattened().iter().any(|rate| rate.per_second > 0);
-        Self { paced: rated || think.is_some(), start, rates, think, poisson: None, flow: None }
+        let playing = job.tape.as_ref().map(|tape| Playing::new(tape, start));
+        let paced = rated || think.is_some() || playing.is_some();
+        Self { paced, start, rates, think, poisson: None, flow: None, playing }
     }
 
     /// Draws times between I/Os from `seed`, if the job wants those of a Poisson process.
@@ -114,6 +119,14 @@ impl Pacer {
     /// The thread starts to issue at `start`, later than was known.
     pub(super) fn restart(&mut self, start: Instant) {
         self.start = start;
+        if let Some(playing) = &mut self.playing {
+            playing.restart(start);
+        }
+    }
+
+    /// How late the I/Os of a recording were issued, in nanoseconds.
+    pub(super) fn lateness(&self) -> Option<&Histogram> {
+        self.playing.as_ref().map(Playing::lateness)
     }
 
     /// The thread issues no more.
@@ -158,6 +171,13 @@ impl Pacer {
     }
 
     fn poll_paced(&mut self, now: Instant, io: &NextIo, in_flight: u32) -> Pace {
+        if let Some(playing) = &mut self.playing {
+            return match playing.poll(now, in_flight) {
+                Play::Go => Pace::Go,
+                Play::At(due) => Pace::WaitUntil(due),
+                Play::Drain => Pace::Drain,
+            };
+        }
         if let Some(think) = &mut self.think
             && think.since_pause >= think.time.blocks
         {

@@ -97,6 +97,8 @@ pub struct Tally {
     pub verify: Option<Findings>,
     /// What each block holds at the end, if that is to be kept (`verify_state_save`).
     pub verify_state: Option<Vec<u8>>,
+    /// How late the I/Os of a recording were issued, in nanoseconds, if the job has one.
+    pub lateness: Option<Histogram>,
     /// The longest time of a call into the engine, among the calls that were timed.
     pub longest_call: Nanos,
     /// The time at which counting began.
@@ -144,6 +146,7 @@ impl Tally {
             unfinished: Unfinished::default(),
             verify: None,
             verify_state: None,
+            lateness: None,
             longest_call: Nanos::ZERO,
             started: now,
             ended: now,

@@ -289,6 +289,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         }
         let mut tally = self.tally;
         conclude(&mut tally, self.goal.as_ref(), self.verify.as_ref());
+        tally.lateness = self.pacer.lateness().cloned();
         if let Some(mut verify) = self.verify {
             tally.verify_state = verify.verifier().state();
         }
@@ -416,7 +417,10 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             }
             Stop::Paced(at) => {
                 let until = self.nap(at.min(self.window.end), port.now());
-                if in_flight > 0 {
+                if in_flight > 0 && self.job.tape.is_some() {
+                    // Answers are taken as they come, so that latencies end with them and not with the next arrival.
+                    Step::Wait { until, least: 1, most: in_flight }
+                } else if in_flight > 0 {
                     self.state = State::Sleeping(until);
                     all(until, in_flight)
                 } else {

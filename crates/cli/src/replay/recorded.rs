@@ -1,0 +1,196 @@
+//! `blkmq replay` of a trace that another program has made: each of its tenants is a job of a bench or a simulation, under
+//! every scheduler and on every device that is asked for.
+
+use super::tapes::{Loaded, Scaling};
+use super::tenants;
+use crate::args::{self, Request, quote};
+use crate::bench;
+use crate::error::Failure;
+use crate::plan::{Plan, Time};
+use crate::report::model::Partial;
+use crate::report::table;
+use crate::trace::source::{self, Source};
+use blkmq_recording::Layout;
+use blkmq_terminal::UsageError;
+use blkmq_terminal::interrupt::Stop;
+use blkmq_terminal::output::print_results;
+use blkmq_terminal::screen::{shown, width};
+use clap::builder::ValueHint;
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// All schedulers, as `--scheduler` lists them.
+const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq,mclock";
+/// Models whose size may be given.
+const SIZED: [&str; 4] = ["null", "disk", "flash", "cloud"];
+
+/// The options of a replay that an elevator log has no use for.
+pub fn options() -> Vec<Arg> {
+    let option = |name, value| Arg::new(name).long(name).value_name(value);
+    let flag = |name| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    let factor = |text: &str| match text.parse::<f64>() {
+        Ok(factor) if (1e-6..=1e6).contains(&factor) => Ok(factor),
+        _ => Err(UsageError::new(format!("{text}; accepted: 0.000001 to 1000000"))),
+    };
+    let layout = |text: &str| {
+        let known = Layout::NAMES.into_iter().find(|(_, name)| *name == text);
+        known
+            .map(|it| it.0)
+            .ok_or_else(|| UsageError::new(format!("{text}; accepted: concat, hash")))
+    };
+    let mut options = source::options();
+    options.extend([
+        flag("real").help("replay a trace in real time (default: in virtual time)"),
+        option("speed", "FACTOR").value_parser(factor).help("arrivals of a trace come so many times as fast (default: 1)"),
+        option("scale-space", "FACTOR").value_parser(factor).help("places of a trace are multiplied by this (default: 1)"),
+        flag("think").help(
+            "closed loop: an I/O that came after the answers of its tenant waits for them, and then for as long as it did in \
+             the trace; without latencies in the trace, each one does (default: open loop, by the clock)",
+        ),
+        option("layout", "WAY").value_parser(layout).help(
+            "how volumes share the device: concat, one behind the other, or hash, anywhere (default: concat)",
+        ),
+        option("weight", "TENANT=WEIGHT").action(ArgAction::Append).value_parser(weight).help(
+            "the weight of a tenant's group, 1 to 1000; may be repeated (default: 100)",
+        ),
+        option("tenants", "N").value_parser(value_parser!(u16).range(1..=64)).help(
+            "tenants that are jobs of their own; all others are one (default: 8)",
+        ),
+        option("most", "N").value_parser(value_parser!(u64).range(1..)).help("the first so many I/Os only"),
+        option("iodepth", "N").value_parser(value_parser!(u32).range(1..=65_536)).help(
+            "the most I/Os of a tenant in flight; further ones are late (default: 1024, in real time 128)",
+        ),
+        option("align", "BYTES").value_parser(value_parser!(u64).range(512..=1 << 20)).help(
+            "places and lengths become multiples of this power of two (default: 512)",
+        ),
+        option("page", "FILE.html").value_hint(ValueHint::FilePath).help(
+            "a page with the latencies of each tenant under each scheduler as well",
+        ),
+    ]);
+    options
+}
+
+/// The name and the weight in `name=weight`.
+fn weight(text: &str) -> Result<(String, u32), UsageError> {
+    let parsed = text
+        .rsplit_once('=')
+        .and_then(|(name, weight)| Some((name.to_owned(), weight.parse().ok()?)));
+    match parsed {
+        Some((name, weight @ 1..=1000)) => Ok((name, weight)),
+        _ => Err(UsageError::new(format!(
+            "{text}; accepted: TENANT=WEIGHT, a weight from 1 to 1000"
+        ))),
+    }
+}
+
+/// Replays the trace.
+///
+/// # Errors
+/// If it cannot be read, a run cannot be made, or a result cannot be written.
+pub fn run(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
+    let source = Source::of(found);
+    let scaling = scaling(found)?;
+    let loaded = Loaded::read(&source, &scaling)?;
+    let mut plan = plan(found, &loaded, &scaling)?;
+    plan.command = quote("replay", words);
+    plan.notes.extend(loaded.notes.iter().cloned());
+    let stop = Stop::on_signals();
+    let report = bench::report(&plan, &stop)?;
+    if let Some(path) = found.get_one::<String>("page").map(PathBuf::from) {
+        let written = std::fs::write(&path, tenants::page(&source.file, &report));
+        written.map_err(|e| Failure::Results(format!("{}: {e}", path.display())))?;
+    }
+    print_results(&shown(&tenants::text(&report, width())))?;
+    print_results(&shown(&format!("\n{}", table::render(&report, width()))))?;
+    match report.partial {
+        Some(Partial { done, planned, signal: Some(signal) }) => {
+            Err(Failure::Interrupted(signal, format!("{done} of {planned} runs are whole")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn scaling(found: &ArgMatches) -> Result<Scaling, UsageError> {
+    let align = found.get_one("align").copied().unwrap_or(512);
+    if !u64::is_power_of_two(align) {
+        return Err(UsageError::new(format!("--align: {align}; accepted: a power of two")));
+    }
+    Ok(Scaling {
+        speed: found.get_one("speed").copied().unwrap_or(1.0),
+        space: found.get_one("scale-space").copied().unwrap_or(1.0),
+        think: found.get_flag("think"),
+        tenants: found.get_one::<u16>("tenants").copied().unwrap_or(8).into(),
+        most: found.get_one("most").copied().unwrap_or(u64::MAX),
+        layout: found.get_one("layout").copied().unwrap_or_default(),
+        align,
+    })
+}
+
+/// The plan of the runs: the one of `bench` or `sim` with a job for each tenant, which has the tenant's tape.
+fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, Failure> {
+    let real = found.get_flag("real");
+    let time = if real { Time::Real } else { Time::Virtual { seed: 0 } };
+    let devices: Vec<String> = match found.get_many::<String>("device") {
+        Some(devices) => devices.map(|text| sized(text, loaded.reach(scaling))).collect(),
+        None => vec![sized("disk", loaded.reach(scaling))],
+    };
+    let scheduler = found.get_one::<String>("scheduler").map_or(SCHEDULERS, String::as_str);
+    let common = devices.iter().map(|device| format!("--device={device}"));
+    let common: Vec<String> =
+        common.chain([format!("--scheduler={scheduler}"), "--direct=1".into()]).collect();
+    // The first plan is for the sizes of the devices.
+    let probe = parsed(
+        common.iter().cloned().chain(["--rw=randread", "--bs=512"].map(String::from)),
+        time,
+    )?;
+    let room = probe.devices.iter().map(|device| device.size_bytes).min().unwrap_or(0);
+    let tenants = loaded.tenants(scaling, room).map_err(|e| e.at("--device"))?;
+    let weights: Vec<(String, u32)> =
+        found.get_many("weight").into_iter().flatten().cloned().collect();
+    if let Some((name, _)) =
+        weights.iter().find(|(name, _)| tenants.iter().all(|it| it.name != *name))
+    {
+        let names = Vec::from_iter(tenants.iter().map(|it| it.name.as_str())).join(", ");
+        return Err(
+            UsageError::new(format!("--weight: no tenant {name}; accepted: {names}")).into()
+        );
+    }
+    let depth = found.get_one("iodepth").copied().unwrap_or(if real { 128 } else { 1024 });
+    let grouped = tenants.len() > 1;
+    let jobs = tenants.iter().flat_map(|tenant| {
+        let name = &tenant.name;
+        let mut words = vec![format!("--name={name}"), "--rw=randrw".into()];
+        words.extend([format!("--bs={}", tenant.longest), format!("--iodepth={depth}")]);
+        let weight =
+            weights.iter().find(|(known, _)| known == name).map_or(100, |(_, weight)| *weight);
+        if grouped {
+            words.extend([format!("--cgroup={name}"), format!("--cgroup_weight={weight}")]);
+        }
+        words
+    });
+    let mut plan = parsed(common.into_iter().chain(jobs), time)?;
+    for (job, tenant) in plan.jobs.iter_mut().zip(tenants) {
+        job.tape = Some(Arc::new(tenant.tape));
+    }
+    Ok(plan)
+}
+
+/// The description of a device, with a size if it is a model and has none.
+fn sized(device: &str, bytes: u64) -> String {
+    let name = device.split(',').next().unwrap_or_default();
+    let has_size =
+        device.split(',').skip(1).any(|it| it.starts_with("size=") || it.starts_with("gb="));
+    if SIZED.contains(&name) && !has_size {
+        format!("{device},size={}", bytes.div_ceil(1 << 20).max(1024))
+    } else {
+        device.into()
+    }
+}
+
+fn parsed(words: impl Iterator<Item = String>, time: Time) -> Result<Plan, Failure> {
+    match args::parse(&Vec::from_iter(words), time)? {
+        Request::Plan(plan) => Ok(*plan),
+        Request::Help | Request::Command(_) => unreachable!("no word asks for help"),
+    }
+}

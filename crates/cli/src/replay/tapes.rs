@@ -1,0 +1,218 @@
+//! From the records of a trace to the tapes of its tenants: laid out on one device, scaled, and in order.
+
+use crate::trace::source::Source;
+use blkmq_core::{IoFlags, Nanos, Op, SECTOR_SIZE};
+use blkmq_lab::workload::{NextIo, Tape, Taped};
+use blkmq_recording::{Layout, Placed, Record, Summary};
+use blkmq_terminal::UsageError;
+
+/// The most I/Os of a replay: each takes some 150 bytes of memory.
+pub const MOST: u64 = 10_000_000;
+
+/// How a trace becomes a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Scaling {
+    /// Arrivals come this many times as fast.
+    pub speed: f64,
+    /// Places are multiplied by this.
+    pub space: f64,
+    /// Closed loop: gaps begin with the answers.
+    pub think: bool,
+    /// Tenants that get a job of their own.
+    pub tenants: usize,
+    /// I/Os of the trace that are replayed.
+    pub most: u64,
+    /// How volumes share the device.
+    pub layout: Layout,
+    /// Places and lengths are multiples of this many bytes.
+    pub align: u64,
+}
+
+/// A tenant of a replay.
+#[derive(Debug)]
+pub struct Tenant {
+    /// Its name, fit for a job and a group.
+    pub name: String,
+    /// Its I/Os.
+    pub tape: Tape,
+    /// Bytes of its longest I/O, at least one sector.
+    pub longest: u64,
+}
+
+/// A trace in memory.
+pub struct Loaded {
+    records: Vec<Record>,
+    names: Vec<String>,
+    summary: Summary,
+    /// Sentences about what is not as in the trace.
+    pub notes: Vec<String>,
+}
+
+impl Loaded {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    /// If it cannot be read, is empty, or longer than [`MOST`] and `scaling.most`.
+    pub fn read(source: &Source, scaling: &Scaling) -> Result<Self, UsageError> {
+        let mut reader = source.open()?;
+        let (mut records, mut summary) = (Vec::new(), Summary::default());
+        let [mut zeroes, mut discards] = [0u64; 2];
+        while (records.len() as u64) < scaling.most
+            && let Some(record) = reader.next_record().map_err(|e| source.fault(&e))?
+        {
+            if records.len() as u64 >= MOST {
+                let text =
+                    format!("more than {MOST} I/Os; accepted with --most=N: the first N of them");
+                return Err(UsageError::new(text).at(&source.file));
+            }
+            zeroes += u64::from(record.op == Op::WriteZeroes);
+            if record.op == Op::Discard {
+                discards += 1;
+                continue;
+            }
+            summary.add(&record);
+            records.push(record);
+        }
+        if records.is_empty() {
+            return Err(UsageError::new("no I/O is in it; accepted: at least one").at(&source.file));
+        }
+        let mut notes = crate::trace::cautions(&reader);
+        if zeroes > 0 {
+            notes.push(format!("{zeroes} writes of zeroes are replayed as writes"));
+        }
+        if discards > 0 {
+            notes.push(format!("{discards} discards are left out"));
+        }
+        let names =
+            (0..reader.tenants().len() as u32).map(|id| reader.tenants().name(id).to_owned());
+        let names = names.collect();
+        // Sorting is stable, so that I/Os of one time stay in their order.
+        records.sort_by_key(|record| record.arrival);
+        let mut loaded = Self { records, names, summary, notes };
+        if reader.stamps().is_coarse(reader.records()) {
+            loaded.spread(reader.stamps().unit);
+        }
+        Ok(loaded)
+    }
+
+    /// Spreads the I/Os of one coarse stamp evenly over its unit.
+    fn spread(&mut self, unit: u64) {
+        for same in self.records.chunk_by_mut(|a, b| a.arrival == b.arrival) {
+            let count = same.len() as u64;
+            for (at, record) in same.iter_mut().enumerate() {
+                record.arrival += (u128::from(unit) * at as u128 / u128::from(count)) as i64;
+            }
+        }
+        let text = "the places of I/Os within one stamp are made up: they are spread evenly";
+        self.notes.push(text.into());
+    }
+
+    /// Bytes that a device needs for all volumes.
+    pub fn reach(&self, scaling: &Scaling) -> u64 {
+        let volumes = self.summary.ends.len();
+        let ends = self.summary.ends.iter().map(|end| match volumes {
+            1 => *end,
+            _ => end.next_multiple_of(1 << 20),
+        });
+        let sum = ends.fold(0, u64::saturating_add);
+        let longest = self.summary.sizes.max().max(4096);
+        scaled(sum, scaling.space).saturating_add(longest).next_multiple_of(1 << 20)
+    }
+
+    /// The tenants on a device of `device` bytes, those with the most I/Os first.
+    ///
+    /// # Errors
+    /// If the volumes have no room.
+    pub fn tenants(&self, scaling: &Scaling, device: u64) -> Result<Vec<Tenant>, UsageError> {
+        let room = if scaling.space >= 1.0 { device } else { u64::MAX };
+        let placed = Placed::new(scaling.layout, &self.summary.ends, room);
+        let placed = placed.map_err(|e| UsageError::new(e.to_string()))?;
+        let mut order: Vec<usize> = (0..self.summary.tenants.len()).collect();
+        order.sort_by_key(|tenant| std::cmp::Reverse(self.summary.tenants[*tenant].ios));
+        let own = if order.len() > scaling.tenants { scaling.tenants - 1 } else { order.len() };
+        let mut job_of = vec![own; order.len()];
+        let mut names: Vec<String> = Vec::new();
+        for (job, tenant) in order.iter().take(own).enumerate() {
+            job_of[*tenant] = job;
+            names.push(unlike(&self.names[*tenant], &names));
+        }
+        if own < order.len() {
+            names.push(unlike("others", &names));
+        }
+        let mut records: Vec<Vec<&Record>> = vec![Vec::new(); names.len()];
+        for record in &self.records {
+            records[job_of[record.tenant as usize]].push(record);
+        }
+        let first = self.records.first().map_or(0, |record| record.arrival);
+        let tape = |(name, records): (String, Vec<&Record>)| {
+            let tape = taped(&records, first, scaling, |record| {
+                let place = scaled(placed.place(record), scaling.space);
+                (place - place % scaling.align)
+                    .min(device.saturating_sub(record.length.next_multiple_of(scaling.align)))
+            });
+            let longest = tape.ios().iter().map(|it| u64::from(it.io.sectors * SECTOR_SIZE)).max();
+            Tenant { name, longest: longest.unwrap_or(0).max(scaling.align), tape }
+        };
+        Ok(names.into_iter().zip(records).map(tape).collect())
+    }
+}
+
+fn scaled(value: u64, factor: f64) -> u64 {
+    if factor == 1.0 { value } else { (value as f64 * factor) as u64 }
+}
+
+/// The tape of `records`, which are in order.
+fn taped(
+    records: &[&Record],
+    first: i64,
+    scaling: &Scaling,
+    place: impl Fn(&Record) -> u64,
+) -> Tape {
+    let after = |from: i64, to: i64| {
+        Nanos(scaled(to.saturating_sub(from).max(0) as u64, 1.0 / scaling.speed))
+    };
+    // The last completion that is known, the arrival that the closed loop counts from.
+    let (mut busy, mut base) = (i64::MIN, first);
+    let ios = records.iter().map(|record| {
+        let drains = scaling.think && busy != i64::MIN && record.arrival > busy;
+        let at = if drains { after(busy, record.arrival) } else { after(base, record.arrival) };
+        if drains {
+            base = record.arrival;
+        }
+        let latency = record.latency.unwrap_or(0).min(i64::MAX as u64) as i64;
+        busy = busy.max(record.arrival.saturating_add(latency));
+        Taped { at, drains, io: io(record, place(record), scaling.align) }
+    });
+    Tape::new(ios.collect())
+}
+
+fn io(record: &Record, place: u64, align: u64) -> NextIo {
+    let op = if record.op == Op::WriteZeroes { Op::Write } else { record.op };
+    if op == Op::Flush {
+        return NextIo { op, flags: IoFlags::SYNC, prio: record.prio, sectors: 0, sector: 0 };
+    }
+    let sector = u64::from(SECTOR_SIZE);
+    let sectors = (record.length.next_multiple_of(align) / sector) as u32;
+    NextIo { op, flags: IoFlags::SYNC, prio: record.prio, sectors, sector: place / sector }
+}
+
+/// `name` with letters, digits, `-`, `_` and `.` only, and unlike those in `known`.
+fn unlike(name: &str, known: &[String]) -> String {
+    const MOST_LETTERS: usize = 40;
+    let fit =
+        |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    let mut name: String = name.chars().take(MOST_LETTERS).map(fit).collect();
+    if name.is_empty() {
+        name = "trace".into();
+    }
+    if name.starts_with(['.', '-']) {
+        name.insert(0, '_');
+    }
+    let base = name.clone();
+    let mut number = 2;
+    while known.contains(&name) {
+        name = format!("{base}_{number}");
+        number += 1;
+    }
+    name
+}

@@ -1,0 +1,141 @@
+//! The facts about a trace as text.
+
+use crate::report::number::{bytes, count, nanos, percent};
+use blkmq_core::Histogram;
+use blkmq_recording::{Format, Reader, Summary};
+use blkmq_terminal::paper::{Paper, push_line};
+use blkmq_terminal::text_table::{Align, TextTable};
+
+/// Tenants that are shown.
+const TENANTS: usize = 20;
+const OPS: [&str; 5] = ["reads", "writes", "flushes", "discards", "writes of zeroes"];
+
+/// The text, no line wider than `width`.
+pub fn render(name: &str, summary: &Summary, reader: &Reader, width: usize) -> String {
+    let mut out = Paper::new(width);
+    push_line(&mut out, 0, &format!("{name}: {}", reader.format().name()));
+    cautions(reader).iter().for_each(|line| push_line(&mut out, 0, line));
+    out.push('\n');
+    let mut table =
+        TextTable::new(vec![(String::new(), Align::Left), (String::new(), Align::Right)]);
+    for [what, figure] in facts(summary) {
+        table.row(&[what, figure]);
+    }
+    out.table(&table);
+    if summary.tenants.len() > 1 {
+        out.push('\n');
+        let columns = [
+            ("tenant", Align::Left),
+            ("I/Os", Align::Right),
+            ("reads", Align::Right),
+            ("bytes", Align::Right),
+        ];
+        let mut table =
+            TextTable::new(columns.map(|(name, align)| (name.to_owned(), align)).to_vec());
+        let (rows, more) = tenants(summary, reader);
+        rows.iter().for_each(|row| table.row(row));
+        out.table(&table);
+        if more > 0 {
+            push_line(&mut out, 0, &format!("and {more} more tenants"));
+        }
+    }
+    out.finish()
+}
+
+/// The facts, each with its name.
+pub fn facts(summary: &Summary) -> Vec<[String; 2]> {
+    let total = summary.total();
+    let seconds = summary.span() as f64 / 1e9;
+    let moved: u64 = summary.bytes[..2].iter().sum();
+    let mut facts =
+        vec![["I/Os".to_owned(), total.to_string()], ["time".into(), nanos(summary.span() as f64)]];
+    for (kind, name) in OPS.iter().enumerate().filter(|(kind, _)| summary.ios[*kind] > 0) {
+        let share = percent(summary.ios[kind] as f64 / total.max(1) as f64);
+        facts.push([format!("  {name}"), format!("{} ({share})", summary.ios[kind])]);
+    }
+    if seconds > 0.0 {
+        facts.push(["I/Os per second".into(), count(total as f64 / seconds)]);
+        facts.push(["  in the busiest second".into(), count(summary.peak as f64)]);
+        facts.push(["bytes per second".into(), bytes(moved as f64 / seconds)]);
+    }
+    if let Some(burstiness) = summary.burstiness() {
+        facts.push(["deviation of gaps over their mean".into(), format!("{burstiness:.2}")]);
+    }
+    let mut times = |name: &str, histogram: &Histogram, show: fn(f64) -> String| {
+        if histogram.count() > 0 {
+            for (what, percent) in [("median", 50), ("99 %", 99)] {
+                facts.push([
+                    format!("{name}, {what}"),
+                    show(histogram.quantile(percent, 100) as f64),
+                ]);
+            }
+            facts.push([format!("{name}, largest"), show(histogram.max() as f64)]);
+        }
+    };
+    times("size", &summary.sizes, bytes);
+    times("latency", &summary.latencies, nanos);
+    let placed = total - summary.ios[2];
+    facts.push(["sequential".into(), percent(summary.sequential as f64 / placed.max(1) as f64)]);
+    facts.push([
+        "working set, in blocks of 4 KiB".into(),
+        bytes((summary.working_set() * 4096) as f64),
+    ]);
+    let reach: u64 = summary.ends.iter().fold(0, |sum, end| sum.saturating_add(*end));
+    facts.push(["volumes".into(), summary.ends.len().to_string()]);
+    facts.push(["  up to their last I/Os".into(), bytes(reach as f64)]);
+    facts
+}
+
+/// The largest tenants as rows, and the number of the others.
+pub fn tenants(summary: &Summary, reader: &Reader) -> (Vec<Vec<String>>, usize) {
+    let mut order: Vec<usize> = (0..summary.tenants.len()).collect();
+    order.sort_by_key(|tenant| std::cmp::Reverse(summary.tenants[*tenant].ios));
+    let row = |tenant: &usize| {
+        let counts = summary.tenants[*tenant];
+        let name = reader.tenants().name(*tenant as u32);
+        let reads = percent(counts.reads as f64 / counts.ios.max(1) as f64);
+        vec![name.to_owned(), counts.ios.to_string(), reads, bytes(counts.bytes as f64)]
+    };
+    let rows = order.iter().take(TENANTS).map(row).collect();
+    (rows, order.len().saturating_sub(TENANTS))
+}
+
+/// Sentences about what is not as it seems.
+pub fn cautions(reader: &Reader) -> Vec<String> {
+    let mut lines = skipped(reader);
+    let stamps = reader.stamps();
+    if stamps.is_coarse(reader.records()) {
+        let unit = nanos(stamps.unit as f64);
+        lines.push(format!(
+            "Stamps are whole multiples of {unit}, and {} I/Os have that of the one before: the order and the gaps within \
+             one are not in the trace.",
+            stamps.same
+        ));
+    }
+    if stamps.unordered > 0 {
+        let back = nanos(stamps.most_back as f64);
+        lines.push(format!(
+            "{} I/Os are not in the order of their times, by up to {back}.",
+            stamps.unordered
+        ));
+    }
+    if let Format::Preset(preset) = reader.format() {
+        lines.extend(preset.caution.map(|caution| format!("Caution: {caution}.")));
+    }
+    lines
+}
+
+/// Sentences about rows that were skipped.
+pub fn skipped(reader: &Reader) -> Vec<String> {
+    let skipped = reader.skipped();
+    if skipped.bad == 0 {
+        return Vec::new();
+    }
+    let rows = match skipped.bad {
+        1 => "1 row is no I/O and was skipped".to_owned(),
+        rows => format!("{rows} rows are no I/Os and were skipped"),
+    };
+    let first =
+        skipped.first.first().map(|(place, fault)| format!("; the first, at {place}: {fault}"));
+    vec![format!("{rows}{}.", first.unwrap_or_default())]
+}
