@@ -186,15 +186,20 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("bench --report=x.pdf", &["--report=x.pdf: no format ends so", ".html, .htm, .json, .csv"]),
     ("bench --report=x", &["--report=x: no format ends so"]),
     ("bench --trace_events=5", &["trace_events without a trace", "--trace=PREFIX"]),
-    ("replay", &["FILE is missing: an elevator log", "accepted: FILE, --scheduler=NAME"]),
+    (
+        "replay",
+        &["FILE is missing: a trace, or an elevator log", "accepted: FILE, --scheduler=NAME"],
+    ),
     ("replay a b", &["b: one argument too many", "accepted: FILE, --scheduler=NAME"]),
     ("replay a --scheduler=cfq", &["--scheduler=cfq: no scheduler 'cfq'", "accepted: none"]),
-    ("replay a --scheduler=all", &["one at a time"]),
+    ("replay a --scheduler=all", &["a: No such file"]),
+    ("replay Cargo.toml --layout=heap", &["--layout=heap", "accepted: concat, hash"]),
+    ("replay Cargo.toml --speed=0", &["--speed=0", "accepted: 0.000001 to 1000000"]),
     ("replay a --scheduler", &["--scheduler: needs a value; accepted: NAME"]),
     ("replay a --depth=1", &["--depth: no such option", "--device=DEVICE"]),
     ("replay a --devise=null", &["--devise: no such option; nearest: --device"]),
     ("replay no-such.log", &["no-such.log: "]),
-    ("replay Cargo.toml", &["Cargo.toml: no elevator log; one begins with 'blkmqelv'"]),
+    ("replay Cargo.toml", &["Cargo.toml: the format is not known; accepted: --format=NAME"]),
     ("repro contension", &["contension: no such claim; nearest: contention", "batch, order"]),
     (
         "repro x",
@@ -358,7 +363,7 @@ fn help_and_pages_are_printed() {
 /// The page of each command: its usage, every line within the width, and examples at the end.
 #[test]
 fn every_command_has_a_page_that_fits_a_terminal_and_ends_in_examples() {
-    let commands = ["", "bench", "sim", "replay", "repro", "doc", "completions", "man"];
+    let commands = ["", "bench", "sim", "replay", "trace", "repro", "doc", "completions", "man"];
     for (command, width) in commands.iter().flat_map(|it| [60, 80, 100].map(|width| (*it, width))) {
         let page = |args: &[&str]| {
             let mut program = Command::new(env!("CARGO_BIN_EXE_blkmq"));

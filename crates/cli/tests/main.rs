@@ -25,6 +25,7 @@ mod simulation;
 mod steering;
 mod terminal;
 mod trace;
+mod traces;
 mod trouble;
 mod verify;
 mod workload;

@@ -51,7 +51,7 @@ pub fn definition() -> Command {
             .required(true)
             .value_hint(ValueHint::FilePath)
             .help("a trace, or an elevator log; - is a trace on standard input"),
-        option("scheduler", "NAME[:KEY=VALUE,...]").help(
+        option("scheduler", "NAME[:KEY=VALUE,...]").value_parser(known).help(
             "the schedulers, in a list, or all (default: all five); for an elevator log one (default: that of the log)",
         ),
         option("device", "DEVICE").action(ArgAction::Append).help(
@@ -100,6 +100,11 @@ fn is_elevator_log(path: &str) -> bool {
 
 /// The first bytes of an elevator log.
 const MAGIC: &[u8] = b"blkmqelv";
+
+/// A list of schedulers, as it was written.
+fn known(text: &str) -> Result<String, UsageError> {
+    SchedulerChoice::parse(text).map(|_| text.to_owned())
+}
 
 fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
     let choices = SchedulerChoice::parse(text)?;

@@ -59,11 +59,12 @@ pub fn options() -> Vec<Arg> {
         ),
         option("most", "N").value_parser(value_parser!(u64).range(1..)).help("the first so many I/Os only"),
         option("iodepth", "N").value_parser(value_parser!(u32).range(1..=65_536)).help(
-            "the most I/Os of a tenant in flight; further ones are late (default: 1024, in real time 128)",
+            "the most I/Os of a tenant in flight; further ones are late (default: 4096, in real time 128)",
         ),
         option("align", "BYTES").value_parser(value_parser!(u64).range(512..=1 << 20)).help(
             "places and lengths become multiples of this power of two (default: 512)",
         ),
+        option("runtime", "TIME").help("the end of a replay, such as 10s, if the trace is longer"),
         option("page", "FILE.html").value_hint(ValueHint::FilePath).help(
             "a page with the latencies of each tenant under each scheduler as well",
         ),
@@ -139,6 +140,8 @@ fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, 
     let common = devices.iter().map(|device| format!("--device={device}"));
     let common: Vec<String> =
         common.chain([format!("--scheduler={scheduler}"), "--direct=1".into()]).collect();
+    let end = found.get_one::<String>("runtime").map(|end| format!("--runtime={end}"));
+    let common: Vec<String> = common.into_iter().chain(end).collect();
     // The first plan is for the sizes of the devices.
     let probe = parsed(
         common.iter().cloned().chain(["--rw=randread", "--bs=512"].map(String::from)),
@@ -156,7 +159,7 @@ fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, 
             UsageError::new(format!("--weight: no tenant {name}; accepted: {names}")).into()
         );
     }
-    let depth = found.get_one("iodepth").copied().unwrap_or(if real { 128 } else { 1024 });
+    let depth = found.get_one::<u32>("iodepth").copied().unwrap_or(if real { 128 } else { 4096 });
     let grouped = tenants.len() > 1;
     let jobs = tenants.iter().flat_map(|tenant| {
         let name = &tenant.name;

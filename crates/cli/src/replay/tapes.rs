@@ -216,3 +216,100 @@ fn unlike(name: &str, known: &[String]) -> String {
     }
     name
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::Class;
+    use clap::Command;
+
+    const SCALING: Scaling = Scaling {
+        speed: 1.0,
+        space: 1.0,
+        think: false,
+        tenants: 8,
+        most: u64::MAX,
+        layout: Layout::Concat,
+        align: 512,
+    };
+
+    fn loaded(text: &str, options: &[&str], scaling: &Scaling) -> Loaded {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("it can be written");
+        let command = Command::new("x")
+            .arg(crate::trace::source::path())
+            .args(crate::trace::source::options());
+        let path = file.path().display().to_string();
+        let words = ["x", &path].into_iter().chain(options.iter().copied());
+        let source = Source::of(&command.try_get_matches_from(words).expect("options"));
+        Loaded::read(&source, scaling).expect("a trace")
+    }
+
+    /// A row is time, operation, offset, size, tenant, class and latency.
+    fn csv(rows: &[(u64, u64, &str, &str, u64)]) -> String {
+        let head = "time_ns,op,offset,size,tenant,volume,class,latency_ns\n".to_owned();
+        let row = |(time, offset, tenant, class, latency): &(u64, u64, &str, &str, u64)| {
+            format!("{time},read,{offset},4096,{tenant},{tenant},{class},{latency}\n")
+        };
+        rows.iter().map(row).fold(head, |text, row| text + &row)
+    }
+
+    #[test]
+    fn classes_of_a_trace_are_those_of_the_tape() {
+        let classes = ["rt", "be", "be", "idle", "none"];
+        let rows = Vec::from_iter(classes.map(|class| (0, 0, "a", class, 0)));
+        let tenants = loaded(&csv(&rows), &[], &SCALING).tenants(&SCALING, 1 << 30).expect("room");
+        let count =
+            |class| tenants[0].tape.ios().iter().filter(|it| it.io.prio.class() == class).count();
+        let counts = [Class::Realtime, Class::BestEffort, Class::Idle, Class::None].map(count);
+        assert_eq!(counts, [1, 2, 1, 1]);
+    }
+
+    #[test]
+    fn volumes_and_tenants_are_apart_and_the_smallest_are_together() {
+        let text = csv(&[
+            (0, 0, "a", "", 0),
+            (1, 0, "a", "", 0),
+            (2, 0, "b/x", "", 0),
+            (3, 0, "c", "", 0),
+        ]);
+        let tenants = loaded(&text, &[], &SCALING).tenants(&SCALING, 1 << 30).expect("room");
+        assert_eq!(Vec::from_iter(tenants.iter().map(|it| it.name.as_str())), ["a", "b_x", "c"]);
+        assert_eq!(tenants[1].tape.ios()[0].io.sector, 2048);
+        let few = Scaling { tenants: 2, ..SCALING };
+        let tenants = loaded(&text, &[], &few).tenants(&few, 1 << 30).expect("room");
+        let counts = tenants.iter().map(|it| (it.name.as_str(), it.tape.ios().len()));
+        assert_eq!(Vec::from_iter(counts), [("a", 2), ("others", 2)]);
+        assert!(loaded(&text, &[], &SCALING).tenants(&SCALING, 1 << 20).is_err());
+    }
+
+    #[test]
+    fn speed_divides_times_and_a_closed_loop_keeps_gaps() {
+        let text = csv(&[
+            (0, 0, "a", "", 100),
+            (50, 0, "a", "", 100),
+            (450, 0, "a", "", 10),
+            (455, 0, "a", "", 0),
+        ]);
+        let times = |scaling: &Scaling| {
+            let tenants = loaded(&text, &[], scaling).tenants(scaling, 1 << 30).expect("room");
+            Vec::from_iter(tenants[0].tape.ios().iter().map(|it| (it.at.0, it.drains)))
+        };
+        assert_eq!(times(&SCALING), [(0, false), (50, false), (450, false), (455, false)]);
+        let twice = Scaling { speed: 2.0, ..SCALING };
+        assert_eq!(times(&twice), [(0, false), (25, false), (225, false), (227, false)]);
+        // The third arrives 300 ns after the answers to both before it, and the fourth while it is served.
+        let closed = Scaling { think: true, ..SCALING };
+        assert_eq!(times(&closed), [(0, false), (50, false), (300, true), (5, false)]);
+    }
+
+    #[test]
+    fn whole_seconds_are_spread() {
+        let rows: String = (0..40).map(|i| format!("{},8,8,0,1\n", 100 + i / 10)).collect();
+        let loaded = loaded(&rows, &["--format=tencent"], &SCALING);
+        assert!(loaded.notes.iter().any(|note| note.contains("made up")), "{:?}", loaded.notes);
+        let tenants = loaded.tenants(&SCALING, 1 << 30).expect("room");
+        let times = Vec::from_iter(tenants[0].tape.ios().iter().map(|it| it.at.0 / 100_000_000));
+        assert_eq!(times, Vec::from_iter(0..40));
+    }
+}

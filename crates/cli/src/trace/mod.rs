@@ -66,7 +66,10 @@ fn pour(
     while let Some(record) = reader.next_record().map_err(|e| source.fault(&e))? {
         write(writer.write(&record, reader.tenants(), reader.volumes()))?;
     }
-    let left_out = writer.finish().map_err(refuse)?;
+    let left_out = match writer.finish() {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => 0,
+        finished => finished.map_err(refuse)?,
+    };
     let before = reader.stamps().unordered;
     if left_out > 0 {
         complain(format_args!("{left_out} I/Os are left out: the form has reads and writes only"));
