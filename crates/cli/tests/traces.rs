@@ -20,11 +20,11 @@ fn ios(text: &str, tenant: &str, scheduler: &str) -> f64 {
         .expect("a count")
 }
 
-/// Two tenants that have more to do than a disk can.
-fn two_tenants() -> String {
+/// Two tenants that have more to do than a device can.
+fn two_tenants(rows: usize) -> String {
     let mut text = String::from("time_ns,op,offset,size,tenant,volume,class,latency_ns\n");
     let mut place: u64 = 1;
-    for i in 0..20_000 {
+    for i in 0..rows {
         place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let offset = (place >> 44) * 4096;
         writeln!(text, "{i},read,{offset},4096,{},v,none,", ["a", "b"][i % 2]).expect("memory");
@@ -36,8 +36,15 @@ fn two_tenants() -> String {
 fn two_tenants_of_a_trace_keep_their_weights_under_mclock() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("two.csv").display().to_string();
-    std::fs::write(&path, two_tenants()).expect("it can be written");
-    let options = ["--scheduler=mclock,none", "--weight=a=300", "--weight=b=100", "--runtime=10s"];
+    std::fs::write(&path, two_tenants(120_000)).expect("it can be written");
+    let options = [
+        "--scheduler=mclock,none",
+        "--weight=a=300",
+        "--weight=b=100",
+        "--runtime=10s",
+        "--device=cloud",
+        "--iodepth=32",
+    ];
     let text = shown("replay", &[&[path.as_str()], options.as_slice()].concat());
     let ratio = ios(&text, "a", "mclock") / ios(&text, "b", "mclock");
     assert!((2.7..3.3).contains(&ratio), "{ratio}: {text}");
@@ -49,7 +56,7 @@ fn two_tenants_of_a_trace_keep_their_weights_under_mclock() {
 fn what_is_converted_and_back_tells_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name).display().to_string();
-    std::fs::write(file("a.csv"), two_tenants()).expect("it can be written");
+    std::fs::write(file("a.csv"), two_tenants(20_000)).expect("it can be written");
     let info = shown("trace", &["info", &file("a.csv")]);
     assert!(info.contains("20000"), "{info}");
     for form in ["csv", "iolog2", "iolog3", "mqsim"] {

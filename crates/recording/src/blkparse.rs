@@ -1,7 +1,7 @@
 //! The lines of blkparse: device, CPU, sequence, seconds, process, action, letters, and for an I/O its place.
 
 use crate::columns::{Tables, op_of_rwbs};
-use crate::error::{Fault, shown};
+use crate::fault::{Fault, shown};
 use crate::number::{scaled, whole};
 use crate::record::Raw;
 use blkmq_core::{IoPrio, Op};

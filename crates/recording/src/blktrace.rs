@@ -1,9 +1,10 @@
 //! blktrace's binary records, of versions 1 and 2. One kind of event counts: by default the I/Os as they were queued.
 
 use crate::columns::Tables;
-use crate::error::{Error, Fault};
+use crate::error::Error;
+use crate::fault::Fault;
 use crate::input::Input;
-use crate::reader::Next;
+use crate::next::Next;
 use crate::record::Raw;
 use blkmq_core::{IoPrio, Op};
 use blkmq_trace::record::{Act, HEADER_2, MOST_PAYLOAD, Record, TraceError, category};

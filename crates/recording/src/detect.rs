@@ -1,9 +1,10 @@
 //! The format of a trace, by its first bytes.
 
 use crate::columns::{Description, is_read_write};
-use crate::error::{Error, shown};
+use crate::error::Error;
+use crate::fault::shown;
+use crate::format::Format;
 use crate::presets::PRESETS;
-use crate::reader::Format;
 use crate::{blkparse, iolog, vscsi};
 
 /// Bytes that are looked at.

@@ -1,6 +1,7 @@
 //! Bytes in pieces: decompressed by their first bytes, as lines or as records, from a buffer of fixed size.
 
-use crate::error::{Error, Fault};
+use crate::error::Error;
+use crate::fault::Fault;
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use std::io::{self, Read};

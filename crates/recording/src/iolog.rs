@@ -2,7 +2,7 @@
 //! line begins with microseconds from the start.
 
 use crate::columns::Tables;
-use crate::error::{Fault, shown};
+use crate::fault::{Fault, shown};
 use crate::number::{scaled, whole};
 use crate::record::Raw;
 use blkmq_core::{IoPrio, Op};

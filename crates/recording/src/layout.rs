@@ -64,8 +64,9 @@ impl Placed {
                 }
                 Layout::Hash => {
                     let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                    starts
-                        .push((u128::from(hash) * u128::from(device / ALIGN) >> 64) as u64 * ALIGN);
+                    starts.push(
+                        ((u128::from(hash) * u128::from(device / ALIGN)) >> 64) as u64 * ALIGN,
+                    );
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Numbers of a row: unsigned, with a fraction where the unit has one, exact.
 
-use crate::error::{Fault, shown};
+use crate::fault::{Fault, shown};
 
 /// The whole number in `text`.
 pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Fault> {

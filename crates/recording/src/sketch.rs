@@ -50,7 +50,7 @@ impl Distinct {
             if self.table[at] == hash {
                 return;
             }
-            at = at + 1 & mask;
+            at = (at + 1) & mask;
         }
         self.table[at] = hash;
         self.kept += 1;

@@ -1,9 +1,10 @@
 //! Records of VMware's vscsi tracer, of versions 1 (32 bytes) and 2 (40 bytes), little endian.
 
 use crate::columns::Tables;
-use crate::error::{Error, Fault};
+use crate::error::Error;
+use crate::fault::Fault;
 use crate::input::Input;
-use crate::reader::Next;
+use crate::next::Next;
 use crate::record::Raw;
 use blkmq_core::{IoPrio, Op};
 

@@ -13,34 +13,14 @@ use super::cover::Cover;
 use super::distribution::{Places, Ranks};
 use super::prios::Prios;
 use super::strides::Strides;
-use super::{BlockSize, Direction, Distribution, Job, JobError, Region, RegionError, Rw, Tape};
-use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
+use super::{
+    BlockSize, Direction, Distribution, Job, JobError, NextIo, Region, RegionError, Rw, Tape,
+};
+use blkmq_core::{IoFlags, Op, Rng, SECTOR_SIZE};
 use pass::Pass;
 use plain::Plain;
 use std::sync::Arc;
 use turns::Turns;
-
-/// The next I/O of a workload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NextIo {
-    /// The operation. A [`Op::Flush`] carries no sectors.
-    pub op: Op,
-    /// Sync for reads, and for writes of `direct` and `sync` jobs; FUA for writes of `sync` jobs.
-    pub flags: IoFlags,
-    /// The job's priority, or that of `cmdprio`.
-    pub prio: IoPrio,
-    /// Length in sectors.
-    pub sectors: u32,
-    /// First sector.
-    pub sector: u64,
-}
-
-impl NextIo {
-    /// A flush of the device's cache, which a thread waits for.
-    pub(super) fn flush(prio: IoPrio) -> Self {
-        Self { op: Op::Flush, flags: IoFlags::SYNC, prio, sectors: 0, sector: 0 }
-    }
-}
 
 /// A job that cannot be turned into a stream.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

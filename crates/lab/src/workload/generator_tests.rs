@@ -3,7 +3,7 @@
 use super::*;
 use crate::workload::verify::{Method, Verify};
 use crate::workload::{Amount, BlockSize, CmdPrio, Distribution, PerDirection, ThinkTime, Zones};
-use blkmq_core::Nanos;
+use blkmq_core::{IoPrio, Nanos};
 use std::collections::BTreeSet;
 
 const MIB: u64 = 1 << 20;

@@ -259,7 +259,7 @@ impl Description {
     /// Returns whether `header` has all columns that are found by name; false if none is.
     pub(crate) fn fits(&self, header: &[u8]) -> bool {
         let known = super::cut(self, header);
-        let is_there = |name: &str| known.iter().any(|known| *known == name.as_bytes());
+        let is_there = |name: &str| known.contains(&name.as_bytes());
         let names = self.columns.iter().flatten().filter_map(|column| match &column.place {
             Place::Name { name, optional: false } => Some(name.as_str()),
             _ => None,
@@ -269,7 +269,7 @@ impl Description {
     }
 
     pub(super) fn no_column(&self, name: &str, header: &[&[u8]]) -> DescriptionError {
-        let names: Vec<_> = header.iter().map(|it| crate::error::shown(it)).collect();
+        let names: Vec<_> = header.iter().map(|it| crate::fault::shown(it)).collect();
         DescriptionError(format!("no column {name} in the header; accepted: {}", names.join(", ")))
     }
 }

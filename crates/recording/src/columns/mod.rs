@@ -6,7 +6,7 @@ mod op;
 pub use description::{Description, DescriptionError};
 pub(crate) use op::{is_read_write, op_of_rwbs, scsi};
 
-use crate::error::{Fault, shown};
+use crate::fault::{Fault, shown};
 use crate::names::Names;
 use crate::number::{date, scaled, whole};
 use crate::record::Raw;

@@ -1,6 +1,6 @@
 //! The spellings of an operation.
 
-use crate::error::{Fault, shown};
+use crate::fault::{Fault, shown};
 use blkmq_core::Op;
 
 /// How a format writes an operation.

@@ -1,0 +1,100 @@
+//! The fault of a row or a record.
+
+use crate::names::MOST_NAMES;
+use crate::record::MOST_LENGTH;
+
+/// The fault of a row.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Fault {
+    /// A column is missing.
+    #[error("no {field}: the row has too few columns")]
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
+    /// Not a number.
+    #[error("{field}: {text:?} is no number")]
+    Number {
+        /// The field.
+        field: &'static str,
+        /// The text, cut.
+        text: String,
+    },
+    /// A negative number.
+    #[error("{field}: {text} is negative")]
+    Negative {
+        /// The field.
+        field: &'static str,
+        /// The text, cut.
+        text: String,
+    },
+    /// A number beyond its range.
+    #[error("{field}: {text} is out of range in its unit")]
+    Range {
+        /// The field.
+        field: &'static str,
+        /// The text, cut.
+        text: String,
+    },
+    /// An unknown operation.
+    #[error("op: {text:?} is not known in this format; accepted: {accepted}")]
+    Op {
+        /// The text, cut.
+        text: String,
+        /// The words.
+        accepted: &'static str,
+    },
+    /// An unknown class.
+    #[error("class: {text:?}; accepted: rt, be, idle, none, 0 to 3, and Thesios' three words")]
+    Class {
+        /// The text, cut.
+        text: String,
+    },
+    /// A length that no I/O has.
+    #[error("size: {length} bytes; accepted: 1 to {MOST_LENGTH}")]
+    Length {
+        /// The length.
+        length: u64,
+    },
+    /// The I/O ends beyond any device.
+    #[error("offset: {offset} bytes and the size are beyond 2^63")]
+    Place {
+        /// The offset.
+        offset: u64,
+    },
+    /// The arrival is further than 2^63 ns from the first.
+    #[error("time: {nanos} ns is 2^63 ns or more from the first row's")]
+    Time {
+        /// The stamp.
+        nanos: u64,
+    },
+    /// The line is too long.
+    #[error("longer than {most} bytes")]
+    Long {
+        /// The longest that is read.
+        most: usize,
+    },
+    /// The trace ends within a record.
+    #[error("the trace ends within the record")]
+    Truncated,
+    /// Too many tenants or volumes.
+    #[error("more than {MOST_NAMES} {what}; accepted: fewer, by another --group-by")]
+    Names {
+        /// Tenants or volumes.
+        what: &'static str,
+    },
+    /// A line of another kind than the format has.
+    #[error("{text:?} is no line of {format}")]
+    Shape {
+        /// The format.
+        format: &'static str,
+        /// The text, cut.
+        text: String,
+    },
+}
+
+/// `bytes` as text for a message, cut to a readable length.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    const MOST: usize = 60;
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).into_owned()
+}

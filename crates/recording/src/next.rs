@@ -1,0 +1,12 @@
+//! [`Next`]: the outcome of a step of a reader.
+
+use crate::fault::Fault;
+use crate::record::Raw;
+
+/// The next row.
+pub(crate) enum Next {
+    Io(Raw),
+    Other,
+    Bad(Fault),
+    End,
+}
