@@ -395,6 +395,22 @@ fn a_broken_ring_stops_alone() {
     }
 }
 
+/// A front end that takes its memory away is disconnected, whatever the thread was doing in it.
+#[test]
+fn memory_that_is_taken_away_ends_its_connection_alone() {
+    let site = memory();
+    for _ in 0..3 {
+        let mut guest = Guest::start(&site.path, 2, 0);
+        assert_eq!(guest.carry_out(1, ask(IN, 0, 512)).1, 0);
+        guest.offer(0, 0, ask(IN, 0, 4096), 4096);
+        rustix::fs::ftruncate(&guest.file, 0).expect("it can shrink");
+        guest.kick(0);
+        assert!(guest.receive(1).is_none(), "the connection is closed");
+    }
+    let mut guest = Guest::start(&site.path, 2, 0);
+    assert_eq!(guest.carry_out(0, ask(IN, 0, 512)).1, 0);
+}
+
 /// A long request is one I/O after the other for the disk, and one request for the guest.
 #[test]
 fn a_request_of_many_segments_is_carried_out() {

@@ -18,8 +18,8 @@
 //! # A guest is hostile
 //!
 //! The guest can change its memory at any time. So each descriptor, index and header is read once, into memory of this
-//! process, and checked there. No reference into the memory of a guest is ever made (`memory.rs`, the only file with
-//! `unsafe`). A ring that breaks the rules is stopped, and no other one.
+//! process, and checked there. No reference into the memory of a guest is ever made (`memory.rs`), and memory that is
+//! taken away ends the connection (`guard.rs`); `unsafe` is in these two files. A ring that breaks the rules is stopped, and no other one.
 //!
 //! The crate knows no disk, no thread and no clock: `blkmq-server` has them.
 
@@ -28,6 +28,7 @@
 
 pub mod config;
 pub mod features;
+mod guard;
 pub mod inflight;
 pub mod memory;
 pub mod message;

@@ -2,7 +2,7 @@
 //!
 //! # Why the memory is safe
 //!
-//! This is the only file of the crate with `unsafe`. Its argument has three parts.
+//! This file and `guard.rs` are the only ones with `unsafe`. The argument has three parts.
 //!
 //! - A [`Mapping`] owns its pages. It unmaps them when it is dropped, and every pointer into it is used while an `Arc`
 //!   of it is held.
@@ -10,9 +10,11 @@
 //! - Another process writes to the same pages at any time. No reference to them is made, so the compiler assumes nothing
 //!   of their contents: bytes are copied from and to raw pointers, and indexes are atomics.
 //!
-//! Pages behind the end of a shrunk file raise SIGBUS. A file that is too short is refused when it is mapped.
+//! A file that is too short is refused when it is mapped. Pages behind the end of a file that shrinks later raise SIGBUS,
+//! which `guard.rs` answers.
 #![allow(unsafe_code)]
 
+use crate::guard::Guard;
 use rustix::fs::fstat;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
@@ -81,6 +83,7 @@ pub enum MemoryError {
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    guard: Guard,
 }
 
 // SAFETY: the pages belong to the mapping, wherever it is, and every access goes through raw copies and atomics.
@@ -102,8 +105,19 @@ impl Mapping {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses free addresses, so nothing else is mapped over.
         let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0)? };
-        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
-        Ok(Arc::new(Self { start, len }))
+        let start = NonNull::<u8>::new(start.cast()).expect("the kernel maps nothing at address 0");
+        let Some(guard) = Guard::new(start.as_ptr() as usize, len) else {
+            // SAFETY: the pages were mapped here, and nothing points to them.
+            let _ = unsafe { munmap(start.as_ptr().cast(), len) };
+            return Err(io::Error::other("too many regions of guests are mapped"));
+        };
+        Ok(Arc::new(Self { start, len, guard }))
+    }
+
+    /// Returns whether a page was accessed that its file does not have any more.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.guard.is_broken()
     }
 
     /// The bytes `at..at + len`; `None` if the mapping ends before.
@@ -265,6 +279,12 @@ impl Memory {
         let at = at.ok_or(MemoryError::Missing(info))?;
         self.regions.remove(at);
         Ok(())
+    }
+
+    /// Returns whether a page was accessed that its file does not have any more: the guest is no guest any longer.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.is_broken())
     }
 
     /// The number of regions.

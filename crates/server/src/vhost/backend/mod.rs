@@ -307,6 +307,17 @@ impl Backend {
     fn end_connection(&mut self) {
         let Some(front) = &mut self.front else { return };
         front.is_over |= front.is_withdrawn();
+        if !front.is_over && front.session.memory().is_broken() {
+            front.is_over = true;
+            let export = &self.export;
+            self.faults.log(self.clock.now(), |before| {
+                tracing::warn!(
+                    before,
+                    export,
+                    "a front end is disconnected: memory that it shared is gone"
+                );
+            });
+        }
         if !front.is_over {
             return;
         }
