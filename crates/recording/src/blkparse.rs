@@ -57,7 +57,7 @@ pub(crate) fn row(line: &[u8], action: u8, tables: &mut Tables<'_>) -> Result<Op
     let name = name.strip_prefix(b"[").unwrap_or(name);
     let name = name.strip_suffix(b"]").unwrap_or(name);
     let tenant = tables.tenants.id(name).ok_or(Fault::Names { what: "tenants" })?;
-    let volume = tables.volumes.id(device).ok_or(Fault::Names { what: "volumes" })?;
+    let volume = tables.volumes.id_or_shared(device);
     // A bare flush is queued as one without a length, and a write with a flush ahead may be.
     let op = if length == 0 && op == Op::Write { Op::Flush } else { op };
     let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };

@@ -76,7 +76,7 @@ fn raw(
     let number = record.pid.to_string();
     let name = processes.0.get(&record.pid).map_or(number.as_bytes(), |name| name);
     let tenant = tables.tenants.id(name).ok_or(Fault::Names { what: "tenants" })?;
-    let volume = tables.volumes.id(device.as_bytes()).ok_or(Fault::Names { what: "volumes" })?;
+    let volume = tables.volumes.id_or_shared(device.as_bytes());
     let text = || record.sector.to_string();
     let offset = record.sector.checked_mul(512);
     let offset = offset.ok_or_else(|| Fault::Range { field: "offset", text: text() })?;

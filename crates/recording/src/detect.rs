@@ -37,6 +37,12 @@ pub(crate) fn format(head: &[u8]) -> Result<Format, Error> {
                 return Ok(Format::Preset(preset));
             }
         }
+        if is_shaped("iiiib", b' ', line) {
+            return Err(Error::Refused(
+                "five whole numbers are a row of MQSim in nanoseconds and one of DiskSim in milliseconds; accepted: \
+                 --format=mqsim, --format=disksim",
+            ));
+        }
         if blkparse::is_line(line) {
             return Ok(Format::Blkparse);
         }

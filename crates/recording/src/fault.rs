@@ -77,10 +77,10 @@ pub enum Fault {
     /// The trace ends within a record.
     #[error("the trace ends within the record")]
     Truncated,
-    /// Too many tenants or volumes.
+    /// Too many tenants.
     #[error("more than {MOST_NAMES} {what}; accepted: fewer, by another --group-by")]
     Names {
-        /// Tenants or volumes.
+        /// Tenants.
         what: &'static str,
     },
     /// A line of another kind than the format has.

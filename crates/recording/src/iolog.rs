@@ -69,7 +69,7 @@ pub(crate) fn row(
         }
     };
     let tenant = tables.tenants.id(file).ok_or(Fault::Names { what: "tenants" })?;
-    let volume = tables.volumes.id(file).ok_or(Fault::Names { what: "volumes" })?;
+    let volume = tables.volumes.id_or_shared(file);
     Ok(Some(Raw {
         stamp,
         op,

@@ -12,6 +12,8 @@ pub struct Names {
     names: Vec<String>,
     /// The last answers, by a few bits of the name. Traces have few names in turns, and a tree takes several comparisons.
     recent: Vec<Option<(Box<[u8]>, u32)>>,
+    /// I/Os whose name found no place and got that of another one.
+    shared: u64,
 }
 
 const RECENT: usize = 1 << 10;
@@ -42,6 +44,20 @@ impl Names {
         Some(id)
     }
 
+    /// The number of `name`. With a full table, a new name shares the number that a hash gives, and is counted.
+    pub(crate) fn id_or_shared(&mut self, name: &[u8]) -> u32 {
+        self.id(name).unwrap_or_else(|| {
+            self.shared += 1;
+            hash(name) % MOST_NAMES as u32
+        })
+    }
+
+    /// I/Os of names beyond [`MOST_NAMES`]: they have the numbers of other names.
+    #[must_use]
+    pub fn shared(&self) -> u64 {
+        self.shared
+    }
+
     /// The name with this number; empty if there is none.
     #[must_use]
     pub fn name(&self, id: u32) -> &str {
@@ -61,9 +77,31 @@ impl Names {
     }
 }
 
-/// FNV's hash; a bad one costs a comparison more.
 fn slot(name: &[u8]) -> usize {
-    let hash = |h: u32, byte: &u8| (h ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    let hash = name.iter().fold(0x811c_9dc5, hash);
+    let hash = hash(name);
     (hash ^ hash >> 16) as usize % RECENT
+}
+
+/// FNV's hash; a bad one costs a comparison more.
+fn hash(name: &[u8]) -> u32 {
+    let step = |h: u32, byte: &u8| (h ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    name.iter().fold(0x811c_9dc5, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trace of a file system has more files than a table has places.
+    #[test]
+    fn names_without_a_place_share_and_are_counted() {
+        let mut names = Names::default();
+        for number in 0..MOST_NAMES as u32 {
+            assert_eq!(names.id_or_shared(&number.to_le_bytes()), number);
+        }
+        assert_eq!((names.id(b"another"), names.shared()), (None, 0));
+        let shared = names.id_or_shared(b"another");
+        assert!((shared as usize) < MOST_NAMES);
+        assert_eq!((names.id_or_shared(b"another"), names.shared()), (shared, 2));
+    }
 }

@@ -80,7 +80,7 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "mqsim",
         columns: "delimiter=space time=ns,1 group=2 volume=2 offset=sectors,3 size=sectors,4 op=1r0w,5",
-        shape: "iiiib",
+        shape: "",
         about: "MQSim's traces: nanoseconds",
         caution: Some(
             "1 is taken for a read and 0 for a write; where a converter wrote the reverse, describe the columns with op=0r1w,5",

@@ -56,7 +56,7 @@ fn row(run: &Run, job: &JobResult) -> Vec<String> {
         None => "-".into(),
     };
     let (reads, writes, late) =
-        (job.read.clat.as_ref(), job.write.clat.as_ref(), job.lateness.as_ref());
+        (job.read.lat.as_ref(), job.write.lat.as_ref(), job.lateness.as_ref());
     let ios = job.read.total_ios + job.write.total_ios + job.trim.total_ios + job.sync.total_ios;
     let scheduler = match run.scheduler_options.as_str() {
         "" => run.scheduler.clone(),

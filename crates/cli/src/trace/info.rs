@@ -2,7 +2,7 @@
 
 use crate::report::number::{bytes, count, nanos, percent};
 use blkmq_core::Histogram;
-use blkmq_recording::{Format, Reader, Summary};
+use blkmq_recording::{Format, MOST_NAMES, Reader, Summary};
 use blkmq_terminal::paper::{Paper, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
 
@@ -117,6 +117,12 @@ pub fn cautions(reader: &Reader) -> Vec<String> {
         lines.push(format!(
             "{} I/Os are not in the order of their times, by up to {back}.",
             stamps.unordered
+        ));
+    }
+    let shared = reader.volumes().shared();
+    if shared > 0 {
+        lines.push(format!(
+            "{shared} I/Os are of volumes beyond the first {MOST_NAMES}, and have the places of those."
         ));
     }
     if let Format::Preset(preset) = reader.format() {

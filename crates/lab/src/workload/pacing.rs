@@ -124,6 +124,12 @@ impl Pacer {
         }
     }
 
+    /// The beginning of an I/O that leaves at `now`: of a recording, the time at which it was due.
+    #[inline]
+    pub(super) fn begun(&self, now: Instant) -> Instant {
+        self.playing.as_ref().map_or(now, Playing::due)
+    }
+
     /// How late the I/Os of a recording were issued, in nanoseconds.
     pub(super) fn lateness(&self) -> Option<&Histogram> {
         self.playing.as_ref().map(Playing::lateness)

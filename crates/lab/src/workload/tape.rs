@@ -76,6 +76,8 @@ pub(super) struct Playing {
     base: Instant,
     /// The time at which nothing was in flight before an I/O that drains.
     drained: Option<Instant>,
+    /// The time at which the last I/O that may leave was due.
+    due: Instant,
     lateness: Histogram,
 }
 
@@ -89,7 +91,7 @@ pub(super) enum Play {
 impl Playing {
     pub(super) fn new(tape: &Arc<Tape>, start: Instant) -> Self {
         let (tape, lateness) = (Arc::clone(tape), Histogram::new());
-        Self { tape, next: 0, base: start, drained: None, lateness }
+        Self { tape, next: 0, base: start, drained: None, due: start, lateness }
     }
 
     pub(super) fn restart(&mut self, start: Instant) {
@@ -110,12 +112,19 @@ impl Playing {
             return Play::At(due);
         }
         self.lateness.record((now - due).0);
+        self.due = due;
         if taped.drains {
             self.base = now;
         }
         self.drained = None;
         self.next += 1;
         Play::Go
+    }
+
+    /// The time at which the last I/O that may leave was due: its latency counts from there, so that an I/O that the
+    /// depth of the job has held back is as late as its process saw it.
+    pub(super) fn due(&self) -> Instant {
+        self.due
     }
 
     pub(super) fn lateness(&self) -> &Histogram {

@@ -188,8 +188,10 @@ fn raw(
         stamp
     };
     let prio = cells[Field::Class as usize].map_or(Ok(IoPrio::default()), prio)?;
-    let tenant = named([Field::Group, Field::Group2], cells, joined, tables.tenants, "tenants")?;
-    let volume = named([Field::Volume, Field::Volume2], cells, joined, tables.volumes, "volumes")?;
+    let tenant = tables.tenants.id(name([Field::Group, Field::Group2], cells, joined));
+    let tenant = tenant.ok_or(Fault::Names { what: "tenants" })?;
+    let volume = name([Field::Volume, Field::Volume2], cells, joined);
+    let volume = tables.volumes.id_or_shared(volume);
     Ok(Raw { stamp, op, offset, length, tenant, volume, prio, latency })
 }
 
@@ -201,24 +203,17 @@ fn measured(field: &'static str, text: &[u8], column: &Column) -> Result<u64, Fa
     }
 }
 
-/// The number of the name in one or two cells; without a cell, that of the empty name.
-fn named(
-    fields: [Field; 2],
-    cells: &Cells<'_>,
-    joined: &mut Vec<u8>,
-    names: &mut Names,
-    what: &'static str,
-) -> Result<u32, Fault> {
-    let full = Fault::Names { what };
+/// The name in one or two cells; without a cell, the empty name.
+fn name<'a>(fields: [Field; 2], cells: &Cells<'a>, joined: &'a mut Vec<u8>) -> &'a [u8] {
     match fields.map(|field| cells[field as usize]) {
         [Some(first), Some(second)] => {
             joined.clear();
             joined.extend_from_slice(first);
             joined.push(b'.');
             joined.extend_from_slice(second);
-            names.id(joined).ok_or(full)
+            joined
         }
-        [first, second] => names.id(first.or(second).unwrap_or_default()).ok_or(full),
+        [first, second] => first.or(second).unwrap_or_default(),
     }
 }
 

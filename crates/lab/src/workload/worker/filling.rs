@@ -133,7 +133,8 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         purpose: Purpose,
         port: &mut impl Port<P>,
     ) -> bool {
-        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(now, || port.now()));
+        let begun = self.pacer.begun(now);
+        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(begun, || port.now()));
         let mut payload = self.buffers.take(data_len(io));
         if let Some(verify) = self.verifying() {
             verify.begin(slot, io, purpose, B::bytes(&mut payload));
