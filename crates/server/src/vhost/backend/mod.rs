@@ -323,6 +323,11 @@ impl Backend {
         }
         self.give_up();
         if self.flights.len() > 0 {
+            // A closed socket is an event that stays: the thread would not sleep until the requests have finished.
+            if let Some(front) = &self.front {
+                // During a drain it is watched no more.
+                let _ = self.sleeper.forget(front.socket());
+            }
             return;
         }
         if let Some(front) = self.front.take() {
