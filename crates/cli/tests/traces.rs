@@ -70,3 +70,18 @@ fn what_is_converted_and_back_tells_the_same() {
         assert_eq!(line(&again), line(&info), "{form}");
     }
 }
+
+/// Each task has options of its own.
+#[test]
+fn an_option_of_the_other_task_is_refused() {
+    for (words, expected) in [
+        ("trace info x.csv --to=csv", "--to is an option of convert, not of info"),
+        ("trace info x.csv --output=y", "--output is an option of convert, not of info"),
+        ("trace convert x.csv --page=y", "--page is an option of info, not of convert"),
+    ] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_blkmq"));
+        let output = program.args(words.split(' ')).output().expect("it starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && errors.contains(expected), "{errors}");
+    }
+}

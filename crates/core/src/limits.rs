@@ -33,9 +33,9 @@ pub struct Limits {
     pub chunk_sectors: u32,
     /// Segments may meet only at multiples of this mask plus one, in bytes; 0 for no such rule.
     pub virt_boundary_mask: u64,
-    /// What each range of a payload in several ranges must be: it begins at a multiple of this many bytes, a power of
-    /// two, and consists of whole logical blocks. 0 if it may begin anywhere and have any length. Of a payload in one
-    /// range only the device knows.
+    /// The alignment of each range of a payload in several ranges, in bytes: a power of two at a multiple of which a
+    /// range begins; its length is a multiple of the logical block size. 0 if a range may begin anywhere and have any
+    /// length. The device itself checks a payload in one range.
     pub range_alignment: u32,
     /// Size of the device in sectors, up to [`Limits::MAX_CAPACITY`].
     pub capacity: u64,

@@ -192,7 +192,7 @@ fn a_disk_that_another_server_leaves_is_waited_for() {
     second.kill().and_then(|()| second.wait()).expect("it ends");
 }
 
-/// What `blkmqctl` with `words` answers: its exit code, its output and its errors.
+/// Runs `blkmqctl` with `words`. Returns its exit code, its output and its errors.
 pub fn ctl(control: &Path, words: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(BIN);
     let output = command.arg("--socket").arg(control).args(words).output();

@@ -3,7 +3,7 @@
 use crate::columns::{Tables, op_of_rwbs};
 use crate::fault::{Fault, shown};
 use crate::number::{scaled, whole};
-use crate::record::Raw;
+use crate::record::{Event, Raw};
 use blkmq_core::{IoPrio, Op};
 
 const FORMAT: &str = "blkparse";
@@ -24,8 +24,12 @@ fn cells(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|cell| !cell.is_empty())
 }
 
-/// The I/O of a line whose action is `action`; `None` for another event, and for the summary at the end.
-pub(crate) fn row(line: &[u8], action: u8, tables: &mut Tables<'_>) -> Result<Option<Raw>, Fault> {
+/// The I/O of a line of the wanted event; `None` for another event, and for the summary at the end.
+pub(crate) fn row(
+    line: &[u8],
+    event: Event,
+    tables: &mut Tables<'_>,
+) -> Result<Option<Raw>, Fault> {
     if !line.trim_ascii_start().first().is_some_and(u8::is_ascii_digit) {
         return Ok(None);
     }
@@ -37,7 +41,11 @@ pub(crate) fn row(line: &[u8], action: u8, tables: &mut Tables<'_>) -> Result<Op
     let mut next = |field| cells.next().ok_or(missing(field));
     let (device, _, _, time) = (next("device")?, next("cpu")?, next("sequence")?, next("time")?);
     let (process, act, letters) = (next("process")?, next("action")?, next("letters")?);
-    if act != [action] {
+    let wanted = match event {
+        Event::Queued => b"Q",
+        Event::Issued => b"D",
+    };
+    if act != wanted {
         return Ok(None);
     }
     let Some(op) = op_of_rwbs(letters) else { return Ok(None) };
@@ -56,21 +64,12 @@ pub(crate) fn row(line: &[u8], action: u8, tables: &mut Tables<'_>) -> Result<Op
     }
     let name = name.strip_prefix(b"[").unwrap_or(name);
     let name = name.strip_suffix(b"]").unwrap_or(name);
-    let tenant = tables.tenants.id(name).ok_or(Fault::Names { what: "tenants" })?;
-    let volume = tables.volumes.id_or_shared(device);
+    let (tenant, volume) = tables.ids(name, device)?;
     // A bare flush is queued as one without a length, and a write with a flush ahead may be.
     let op = if length == 0 && op == Op::Write { Op::Flush } else { op };
     let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
-    Ok(Some(Raw {
-        stamp,
-        op,
-        offset,
-        length,
-        tenant,
-        volume,
-        prio: IoPrio::default(),
-        latency: None,
-    }))
+    let (prio, latency) = (IoPrio::default(), None);
+    Ok(Some(Raw { stamp, op, offset, length, tenant, volume, prio, latency }))
 }
 
 /// A cell that is a whole number.

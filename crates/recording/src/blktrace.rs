@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::input::Input;
 use crate::next::Next;
-use crate::record::Raw;
+use crate::record::{Event, Raw};
 use blkmq_core::{IoPrio, Op};
 use blkmq_trace::record::{Act, HEADER_2, MOST_PAYLOAD, Record, TraceError, category};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub(crate) struct Processes(BTreeMap<u32, Box<[u8]>>);
 pub(crate) fn next(
     input: &mut Input,
     processes: &mut Processes,
-    action: u8,
+    event: Event,
     tables: &mut Tables<'_>,
 ) -> Result<Next, Error> {
     let offset = input.offset;
@@ -29,10 +29,15 @@ pub(crate) fn next(
     let (record, length) = match Record::decode(head, offset) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Next::End),
-        Err(error @ TraceError::Truncated { .. }) => return Err(error.into()),
+        // A recording that was cut off ends so.
+        Err(TraceError::Truncated { .. }) => {
+            let rest = head.len();
+            input.skip(rest);
+            return Ok(Next::Bad(Fault::Truncated));
+        }
         Err(error) => return Err(error.into()),
     };
-    let row = raw(&record, processes, action, tables);
+    let row = raw(&record, processes, event, tables);
     input.skip(length);
     Ok(match row {
         Ok(Some(raw)) => Next::Io(raw),
@@ -44,7 +49,7 @@ pub(crate) fn next(
 fn raw(
     record: &Record<'_>,
     processes: &mut Processes,
-    action: u8,
+    event: Event,
     tables: &mut Tables<'_>,
 ) -> Result<Option<Raw>, Fault> {
     if record.has(category::NOTIFY) {
@@ -55,7 +60,10 @@ fn raw(
         }
         return Ok(None);
     }
-    let wanted = if action == b'D' { Act::Issue } else { Act::Queue };
+    let wanted = match event {
+        Event::Queued => Act::Queue,
+        Event::Issued => Act::Issue,
+    };
     if record.act() != Some(wanted) {
         return Ok(None);
     }
@@ -75,8 +83,7 @@ fn raw(
     let device = format!("{},{}", record.device >> 20, record.device & 0xf_ffff);
     let number = record.pid.to_string();
     let name = processes.0.get(&record.pid).map_or(number.as_bytes(), |name| name);
-    let tenant = tables.tenants.id(name).ok_or(Fault::Names { what: "tenants" })?;
-    let volume = tables.volumes.id_or_shared(device.as_bytes());
+    let (tenant, volume) = tables.ids(name, device.as_bytes())?;
     let text = || record.sector.to_string();
     let offset = record.sector.checked_mul(512);
     let offset = offset.ok_or_else(|| Fault::Range { field: "offset", text: text() })?;

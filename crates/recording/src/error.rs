@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, and where.
+//! The errors of a trace, each with its line or byte.
 
 use crate::columns::DescriptionError;
 use crate::fault::Fault;

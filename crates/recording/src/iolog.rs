@@ -68,16 +68,7 @@ pub(crate) fn row(
             (offset, whole("size", cells.next().ok_or(missing("size"))?)?)
         }
     };
-    let tenant = tables.tenants.id(file).ok_or(Fault::Names { what: "tenants" })?;
-    let volume = tables.volumes.id_or_shared(file);
-    Ok(Some(Raw {
-        stamp,
-        op,
-        offset,
-        length,
-        tenant,
-        volume,
-        prio: IoPrio::default(),
-        latency: None,
-    }))
+    let (tenant, volume) = tables.ids(file, file)?;
+    let (prio, latency) = (IoPrio::default(), None);
+    Ok(Some(Raw { stamp, op, offset, length, tenant, volume, prio, latency }))
 }

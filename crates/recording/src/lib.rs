@@ -44,7 +44,7 @@ pub use layout::{Layout, LayoutError, Placed};
 pub use names::{MOST_NAMES, Names};
 pub use presets::{PRESETS, Preset};
 pub use reader::{Options, Reader, Skipped};
-pub use record::{MOST_LENGTH, Record};
+pub use record::{Event, MOST_LENGTH, Record};
 pub use stamps::Stamps;
 pub use summary::{Summary, Tenant};
 pub use writers::{Form, Writer};

@@ -19,7 +19,7 @@ pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
     Ok(value)
 }
 
-/// The number in `text`, which may have a fraction, times `unit`; what is left of a fraction then is cut.
+/// The number in `text`, which may have a fraction, times `unit`. A fraction of the product is cut.
 pub(crate) fn scaled(field: &'static str, text: &[u8], unit: u64) -> Result<u64, Fault> {
     let Some(dot) = text.iter().position(|byte| *byte == b'.') else {
         let times = whole(field, text)?.checked_mul(unit);

@@ -9,14 +9,14 @@ use crate::format::Format;
 use crate::input::Input;
 use crate::names::Names;
 use crate::next::Next;
-use crate::record::{MOST_LENGTH, Raw, Record};
+use crate::record::{Event, MOST_LENGTH, Raw, Record};
 use crate::stamps::Stamps;
 use crate::{blkparse, iolog, vscsi};
 use blkmq_core::Op;
 use std::io::Read;
 
 /// How to read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The format; `None`: by content.
     pub format: Option<Format>,
@@ -26,14 +26,8 @@ pub struct Options {
     pub class_by: Option<String>,
     /// The most rows that are skipped because they are no I/O.
     pub skip_bad: u64,
-    /// The event of blktrace and blkparse that counts as an arrival: `Q` (queued) or `D` (issued).
-    pub action: u8,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { format: None, group_by: None, class_by: None, skip_bad: 0, action: b'Q' }
-    }
+    /// The event of blktrace and blkparse that counts as an arrival.
+    pub event: Event,
 }
 
 /// The rows that were no I/O.
@@ -60,7 +54,7 @@ pub struct Reader {
     input: Input,
     format: Format,
     kind: Kind,
-    action: u8,
+    event: Event,
     skip_bad: u64,
     skipped: Skipped,
     tenants: Names,
@@ -98,6 +92,12 @@ impl Reader {
             );
             return Err(DescriptionError(text).into());
         }
+        let has_events = matches!(format, Format::Blktrace | Format::Blkparse);
+        if options.event != Event::default() && !has_events {
+            let name = format.name();
+            let text = format!("{name} has no events to choose; accepted: blktrace, blkparse");
+            return Err(DescriptionError(text).into());
+        }
         let kind = match described {
             Some(described) => Kind::Rows(Box::new(rows(described, options, &mut input)?)),
             None => match format {
@@ -111,7 +111,7 @@ impl Reader {
             input,
             format,
             kind,
-            action: options.action,
+            event: options.event,
             skip_bad: options.skip_bad,
             skipped: Skipped::default(),
             tenants: Names::default(),
@@ -171,7 +171,7 @@ impl Reader {
         let tables = &mut Tables { tenants: &mut self.tenants, volumes: &mut self.volumes };
         match &mut self.kind {
             Kind::Blktrace(processes) => {
-                return blktrace::next(&mut self.input, processes, self.action, tables);
+                return blktrace::next(&mut self.input, processes, self.event, tables);
             }
             Kind::Vscsi(version) => return vscsi::next(&mut self.input, *version, tables),
             _ => {}
@@ -180,7 +180,7 @@ impl Reader {
         let row = line.and_then(|line| match &mut self.kind {
             Kind::Rows(rows) => rows.row(line, tables),
             Kind::Iolog(version, clock) => iolog::row(line, *version, clock, tables),
-            _ => blkparse::row(line, self.action, tables),
+            _ => blkparse::row(line, self.event, tables),
         });
         Ok(match row {
             Ok(Some(raw)) => Next::Io(raw),
@@ -217,6 +217,13 @@ impl Reader {
     #[must_use]
     pub fn stamps(&self) -> &Stamps {
         &self.stamps
+    }
+
+    /// Returns whether the trace has events, and none so far of the kind that counts: another kind may be what it has.
+    #[must_use]
+    pub fn lacks_event(&self) -> bool {
+        let has_events = matches!(self.kind, Kind::Blktrace(_) | Kind::Blkparse);
+        has_events && self.records == 0 && self.skipped.other > 0
     }
 
     /// Records so far.

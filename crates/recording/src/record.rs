@@ -39,3 +39,13 @@ pub(crate) struct Raw {
     pub prio: IoPrio,
     pub latency: Option<u64>,
 }
+
+/// The event of blktrace and blkparse that counts as the arrival of an I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Event {
+    /// `Q`: an I/O enters the queue.
+    #[default]
+    Queued,
+    /// `D`: a request goes to the driver.
+    Issued,
+}

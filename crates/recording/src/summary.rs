@@ -1,4 +1,4 @@
-//! What is in a trace: rates, sizes, the mix, order, bursts, the working set and tenants. Memory is bounded.
+//! The figures of a trace: rates, sizes, the mix, order, bursts, the working set and tenants, in bounded memory.
 
 use crate::record::Record;
 use crate::sketch::Distinct;
@@ -118,8 +118,8 @@ impl Summary {
         *reach = (*reach).max(end);
         if matches!(record.op, Op::Read | Op::Write) {
             self.sizes.record(record.length);
-            // Volumes are apart by more than any of them is long.
-            let volume = u64::from(record.volume) << 51;
+            // Blocks of different volumes differ but by chance: the number is spread over all bits.
+            let volume = u64::from(record.volume).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             for block in record.offset / BLOCK..end.div_ceil(BLOCK) {
                 self.blocks.add(block ^ volume);
             }

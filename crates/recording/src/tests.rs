@@ -375,8 +375,33 @@ fn lines_of_blkparse_count_once() {
         ]
     );
     assert_eq!(reader.tenants().name(records[1].tenant), "cat");
-    let issued = Options { action: b'D', ..options(0) };
+    let issued = Options { event: Event::Issued, ..options(0) };
     assert_eq!(read(BLKPARSE.as_bytes(), &issued).expect("lines").0.len(), 1);
+    let error = read(b"time_us,op,sector,bytes\n0,R,8,512\n", &issued).err().expect("no events");
+    assert!(error.to_string().ends_with("accepted: blktrace, blkparse"), "{error}");
+}
+
+/// A recording of requests as they were issued has no I/O that was queued.
+#[test]
+fn a_trace_without_the_event_that_counts_says_so() {
+    let issued: String =
+        BLKPARSE.lines().filter(|line| line.contains("  D ")).flat_map(|it| [it, "\n"]).collect();
+    let (records, reader) = read(issued.as_bytes(), &options(0)).expect("lines");
+    assert!(records.is_empty() && reader.lacks_event());
+    let (_, reader) = read(BLKPARSE.as_bytes(), &options(0)).expect("lines");
+    assert!(!reader.lacks_event());
+}
+
+/// Regression test: the numbers of volumes lost their upper bits, so that blocks of the first volume were those of the
+/// 8193rd.
+#[test]
+fn blocks_of_many_volumes_are_counted_apart() {
+    let mut summary = Summary::default();
+    let (records, _) = read(good(&SAMPLES[2]).as_bytes(), &options(0)).expect("rows");
+    for volume in 0..20_000 {
+        summary.add(&Record { volume, offset: 0, op: Op::Read, ..records[0] });
+    }
+    assert!((19_000..21_000).contains(&summary.working_set()), "{}", summary.working_set());
 }
 
 #[test]
@@ -403,8 +428,12 @@ fn records_of_blktrace_tell_the_same_as_blkparse() {
     let facts = |it: &Record| (it.arrival, it.op, it.offset, it.length);
     assert_eq!(Vec::from_iter(records.iter().map(facts)), Vec::from_iter(text.iter().map(facts)));
     assert_eq!(reader.tenants().name(records[0].tenant), "kjournald");
-    let error = read(&bytes[..bytes.len() - 1], &options(0)).err().expect("cut");
+    // The end of a recorder that was killed.
+    let cut = &bytes[..bytes.len() - 1];
+    let error = read(cut, &options(0)).err().expect("cut");
     assert!(error.to_string().contains("ends within the record"), "{error}");
+    let (records, reader) = read(cut, &options(1)).expect("all but the last");
+    assert_eq!((records.len(), reader.skipped().bad), (2, 1));
 }
 
 #[test]

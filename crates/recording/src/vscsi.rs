@@ -94,8 +94,7 @@ fn raw(record: &[u8], version: Version, tables: &mut Tables<'_>) -> Result<Raw, 
         value.checked_mul(unit).ok_or_else(|| Fault::Range { field, text: text() })
     };
     let (offset, stamp) = (times("offset", sector, 512)?, times("time", micros, 1_000)?);
-    let tenant = tables.tenants.id(b"").ok_or(Fault::Names { what: "tenants" })?;
-    let volume = tables.volumes.id_or_shared(b"");
+    let (tenant, volume) = tables.ids(b"", b"")?;
     let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length.into()) };
     Ok(Raw { stamp, op, offset, length, tenant, volume, prio: IoPrio::default(), latency: None })
 }

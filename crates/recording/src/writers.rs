@@ -45,7 +45,7 @@ impl<W: Write> Writer<W> {
     /// A writer to `out`, which should have a buffer.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// If `out` cannot be written.
     pub fn new(form: Form, mut out: W) -> io::Result<Self> {
         match form {
             Form::Csv => writeln!(out, "time_ns,op,offset,size,tenant,volume,class,latency_ns")?,
@@ -59,7 +59,7 @@ impl<W: Write> Writer<W> {
     /// Writes a record. Arrivals before the first are written as that.
     ///
     /// # Errors
-    /// Those of the output.
+    /// If the output cannot be written.
     pub fn write(&mut self, record: &Record, tenants: &Names, volumes: &Names) -> io::Result<()> {
         let arrival = record.arrival.max(0);
         match self.form {
@@ -137,7 +137,7 @@ impl<W: Write> Writer<W> {
     /// Ends the form, and returns the records that have no place in it.
     ///
     /// # Errors
-    /// Those of the output.
+    /// If the output cannot be written.
     pub fn finish(mut self) -> io::Result<u64> {
         self.out.flush()?;
         Ok(self.left_out)

@@ -31,7 +31,7 @@ impl VhostUser {
 /// request, also of the journal of ext4; what is written through the page cache has that of the kernel's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GuestIoprio {
-    /// None: every request has the class of the export.
+    /// Ignored: every request has the class of the export.
     #[default]
     Off,
     /// The guest may lower the priority of its requests, and order them among each other. None has a better class than the

@@ -3,7 +3,7 @@
 //!
 //! The kernel answers such an access with SIGBUS. The handler here looks whether the address is in a mapping of a guest,
 //! puts an empty page of this process in its place, and marks the mapping as [broken](Guard::is_broken): the access
-//! reads zeroes or writes to nobody. Any other SIGBUS ends the process as it would without the handler.
+//! reads zeroes, and a write is lost. Any other SIGBUS ends the process as it would without the handler.
 //!
 //! # Words
 //!
@@ -15,7 +15,7 @@
 //!
 //! An owner takes a slot by an exchange of 0 for 1, so that no two have it. `start` is stored with release behind `len`, and
 //! the handler loads it with acquire. A handler runs in the thread whose access failed, and that thread holds the mapping:
-//! its slot does not change meanwhile. Another slot that changes has no address of this mapping in any state.
+//! its slot does not change while the handler runs. Another slot that changes has no address of this mapping in any state.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -121,7 +121,7 @@ mod tests {
         memory.add(region, &file).expect("a region");
         assert!(memory.write(0x8000, &[7; 4]) && !memory.is_broken());
         ftruncate(&file, 0x4000).expect("it can shrink");
-        assert!(!memory.is_broken(), "nobody has looked");
+        assert!(!memory.is_broken(), "no page was accessed");
         let mut bytes = [1; 4];
         assert!(memory.read(0x8000, &mut bytes));
         assert_eq!(bytes, [0; 4]);

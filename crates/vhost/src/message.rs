@@ -41,7 +41,7 @@ pub enum MessageError {
     #[error("version {0} of the protocol; accepted: 1")]
     Version(u32),
     /// An answer where a request is due.
-    #[error("an answer to message {0} that nobody has sent")]
+    #[error("an answer to message {0}, which was not sent")]
     Reply(u32),
     /// A payload that is too long.
     #[error("message {request} of {size} bytes; accepted: up to {MOST_PAYLOAD}")]
@@ -279,10 +279,11 @@ pub fn reply_base(queue: usize, base: u16) -> Vec<u8> {
 /// The answer of [`Message::GetConfig`]; no `bytes` say that it failed.
 #[must_use]
 pub fn reply_config(offset: u32, flags: u32, bytes: &[u8]) -> Vec<u8> {
+    if bytes.is_empty() {
+        return reply(24, &[]);
+    }
     let head = [offset, bytes.len() as u32, flags].map(u32::to_ne_bytes);
-    let mut payload = head.as_flattened().to_vec();
-    payload.extend(bytes);
-    if bytes.is_empty() { reply(24, &[]) } else { reply(24, &payload) }
+    reply(24, &[head.as_flattened(), bytes].concat())
 }
 
 /// The answer of [`Message::GetInflightFd`].

@@ -1,5 +1,5 @@
-//! A split ring: requests of the driver are taken, answers are given, notifications are left out where nobody needs
-//! them.
+//! A split ring: requests of the driver are taken, answers are given, and notifications are left out that neither side
+//! waits for.
 //!
 //! The table of descriptors has 16 bytes each: address, length, flags, next. The driver's ring has flags, an index and
 //! heads of chains, the back end's ring flags, an index and pairs of head and length. Behind each ring is the index at

@@ -58,6 +58,9 @@ pub enum SessionError {
     /// The guest has to kick: a ring is not looked at without.
     #[error("a ring without a descriptor for kicks is not served")]
     NoKick,
+    /// Records of requests in flight for another number of queues than the disk may have.
+    #[error("records for {0} queues; accepted: 1 to {1}")]
+    Records(u16, usize),
     /// The memory of requests in flight is refused.
     #[error("the record of requests in flight: {0}")]
     Inflight(io::Error),
@@ -78,7 +81,7 @@ impl From<Vec<u8>> for Answer {
     }
 }
 
-/// What the caller has to do after a message.
+/// The caller's task after a message.
 #[derive(Debug)]
 pub enum Next {
     /// Send this, if there is something to send, and receive the next message.
@@ -293,9 +296,10 @@ impl Session {
                 self.find_rings()?;
             }
             Message::SetVringNum { queue, num } => {
-                let is_possible = num.is_power_of_two() && num <= MOST_SIZE;
+                if !num.is_power_of_two() || num > MOST_SIZE {
+                    return Err(SessionError::Number(num));
+                }
                 self.at(queue)?.size = num;
-                is_possible.then_some(()).ok_or(SessionError::Number(num))?;
             }
             Message::SetVringBase { queue, base } => {
                 let base = u16::try_from(base).map_err(|_| SessionError::Number(base))?;
@@ -348,8 +352,12 @@ impl Session {
 
     fn make_records(&mut self, info: InflightInfo) -> Result<Answer, SessionError> {
         let InflightInfo { queues, queue_size, .. } = info;
-        if usize::from(queues) > self.queues.len() || u32::from(queue_size) > MOST_SIZE {
-            return Err(SessionError::Queue(queues.into(), self.queues.len()));
+        let size = u32::from(queue_size);
+        if size == 0 || size > MOST_SIZE {
+            return Err(SessionError::Number(size));
+        }
+        if queues == 0 || usize::from(queues) > self.queues.len() {
+            return Err(SessionError::Records(queues, self.queues.len()));
         }
         let (records, file) =
             Records::create(queues, queue_size).map_err(SessionError::Inflight)?;

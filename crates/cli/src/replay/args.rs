@@ -15,7 +15,11 @@ const PAGE: Page = Page {
     name: "replay",
     summary: "replay a trace under all schedulers, or an elevator log call by call",
     description: "\
-Plays back what --elevator-log of blkmq bench or blkmq sim, or blkmqctl elevator-log, has written down. Without --scheduler, or with the one of the \
+Replays a trace of another program: each of its tenants is a job in a group of its own, on each device and under each \
+scheduler, in virtual time or with --real in real time. Latencies count from the time at which an I/O was due.
+
+An elevator log, which --elevator-log of blkmq bench or blkmq sim, or blkmqctl elevator-log, has written, is played call by \
+call. Without --scheduler, or with the one of the \
 log, every call is made again, at the same times, and every answer is compared; the first one that differs is shown with \
 what came before it, and the exit code is 1. With another scheduler, or other options, the I/Os of the log arrive when \
 they did, at a device that is simulated, and both are compared: how requests were ordered and how long they waited. \

@@ -74,15 +74,28 @@ fn form(text: &str) -> Result<Form, UsageError> {
 
 impl Wanted {
     /// The arguments that clap has read.
-    pub fn of(found: &ArgMatches) -> Self {
+    ///
+    /// # Errors
+    /// If an option is of the other task.
+    pub fn of(found: &ArgMatches) -> Result<Self, UsageError> {
         let source = Source::of(found);
         let text = |name| found.get_one::<String>(name).cloned();
-        match text("task").as_deref() {
-            Some("convert") => {
+        let task = text("task");
+        let (task, others) = match task.as_deref() {
+            Some("convert") => ("convert", &["page"][..]),
+            _ => ("info", &["to", "output"][..]),
+        };
+        let is_given = |name: &&&str| found.value_source(name).is_some();
+        if let Some(name) = others.iter().find(is_given) {
+            let of = if task == "info" { "convert" } else { "info" };
+            return Err(UsageError::new(format!("--{name} is an option of {of}, not of {task}")));
+        }
+        Ok(match task {
+            "convert" => {
                 let form = found.get_one("to").copied().unwrap_or(Form::Csv);
                 Self::Convert { source, form, output: text("output") }
             }
             _ => Self::Info { source, page: text("page").map(PathBuf::from) },
-        }
+        })
     }
 }

@@ -119,6 +119,12 @@ pub fn cautions(reader: &Reader) -> Vec<String> {
             stamps.unordered
         ));
     }
+    if reader.lacks_event() {
+        lines.push(
+            "No I/O was queued (Q) or issued (D), whichever counts; --issued counts requests as they were issued."
+                .into(),
+        );
+    }
     let shared = reader.volumes().shared();
     if shared > 0 {
         lines.push(format!(

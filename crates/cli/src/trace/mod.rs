@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// # Errors
 /// If the trace cannot be read, or a result cannot be written.
 pub fn run(found: &ArgMatches) -> Result<(), Failure> {
-    match Wanted::of(found) {
+    match Wanted::of(found)? {
         Wanted::Info { source, page } => info(&source, page),
         Wanted::Convert { source, form, output } => convert(&source, form, output),
     }

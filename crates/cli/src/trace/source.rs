@@ -1,6 +1,6 @@
 //! A trace that a command line names, and how it is to be read.
 
-use blkmq_recording::{Error, Format, Options, PRESETS, Reader};
+use blkmq_recording::{Error, Event, Format, Options, PRESETS, Reader};
 use blkmq_terminal::UsageError;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
@@ -53,7 +53,7 @@ impl Source {
             group_by: text("group-by"),
             class_by: text("class-by"),
             skip_bad: found.get_one("skip-bad").copied().unwrap_or(0),
-            action: if found.get_flag("issued") { b'D' } else { b'Q' },
+            event: if found.get_flag("issued") { Event::Issued } else { Event::Queued },
         };
         Self { file: text("file").expect("clap refuses a line without it"), options }
     }

@@ -35,7 +35,7 @@ fn walk(list: &List) -> Vec<Option<usize>> {
     all
 }
 
-/// May the bytes of a request be these? `walk` begins behind any joint.
+/// Returns whether one request may have these bytes. `walk` begins behind any joint.
 fn obeys(limits: &Limits, walk: &[Option<usize>]) -> bool {
     let (mut segments, mut in_segment) = (1, 0);
     for (n, step) in walk.iter().enumerate() {

@@ -15,7 +15,7 @@ const PAGE: Page = Page {
     name: PROGRAM,
     summary: "look at a running server, and change it",
     description: "\
-Talks to a server, blkmqd, over its socket for control. Changes take effect while I/O goes on; \
+Talks to a server, blkmqd, over its socket for control. Changes take effect under load; \
 no connection notices more than a pause.",
     examples: &[
         "blkmqctl list",

@@ -1,7 +1,8 @@
 //! `blkmqd vhost-user-blk`: a disk of one virtual machine, by the options that programmes of this kind have in QEMU's
 //! documentation, so that what starts the others starts this one.
 //!
-//! `--fd`, a socket that was opened by the caller, is not taken: a descriptor by its number can be somebody else's.
+//! `--fd`, the number of a socket that the caller has opened, is not an option: the number may be that of another descriptor
+//! of this process.
 
 use super::wanted::{self, Control, DiskChoice, Listen, Wanted};
 use blkmq_engine::DeviceDepth;
@@ -30,7 +31,7 @@ machines, or clients of NBD beside them, a configuration file has the same as se
     ],
 };
 
-/// What the command line asks for.
+/// The task of a command line.
 pub enum Machine {
     /// Say what this program can do.
     Capabilities,

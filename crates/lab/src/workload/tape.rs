@@ -81,7 +81,7 @@ pub(super) struct Playing {
     lateness: Histogram,
 }
 
-/// The answer to "may the next I/O leave?".
+/// The decision on the next I/O: it leaves, at a later time, or once all others have ended.
 pub(super) enum Play {
     Go,
     At(Instant),

@@ -34,6 +34,14 @@ pub(crate) struct Tables<'a> {
     pub volumes: &'a mut Names,
 }
 
+impl Tables<'_> {
+    /// The numbers of a tenant and of a volume.
+    pub(crate) fn ids(&mut self, tenant: &[u8], volume: &[u8]) -> Result<(u32, u32), Fault> {
+        let tenant = self.tenants.id(tenant).ok_or(Fault::Names { what: "tenants" })?;
+        Ok((tenant, self.volumes.id_or_shared(volume)))
+    }
+}
+
 type Cells<'a> = [Option<&'a [u8]>; FIELDS];
 
 impl Rows {

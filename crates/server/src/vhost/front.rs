@@ -2,7 +2,9 @@
 
 use crate::export::{Cache, Seat};
 use crate::machine::VhostUser;
+use crate::rarely::Rarely;
 use crate::waiting::Sleeper;
+use blkmq::Instant;
 use blkmq_vhost::config::DiskConfig;
 use blkmq_vhost::ring::Ring;
 use blkmq_vhost::session::{Answer, Next, Session};
@@ -40,12 +42,14 @@ pub(super) struct Front {
     pub(super) seat: Seat,
     /// The message that waits. The next one is not received before.
     pub(super) drain: Option<Drain>,
-    /// The connection ends when its requests have finished. Their answers reach nobody.
+    /// The connection ends when its requests have finished. Their answers are dropped.
     pub(super) is_over: bool,
     /// Requests in flight, by queue.
     pub(super) in_flight: Vec<u32>,
     /// The kicks that are watched, by queue.
     kicks: Vec<Option<Arc<OwnedFd>>>,
+    /// Lines about messages that were refused.
+    refused: Rarely,
     pub(super) totals: Totals,
 }
 
@@ -73,6 +77,7 @@ impl Front {
             is_over: false,
             in_flight: vec![0; queues],
             kicks: vec![None; queues],
+            refused: Rarely::default(),
             totals: Totals::default(),
         }
     }
@@ -86,7 +91,12 @@ impl Front {
     ///
     /// # Errors
     /// If the connection is over, with the reason unless the front end has closed it.
-    pub(super) fn hear(&mut self, sleeper: &Sleeper, first: u64) -> Result<(), Option<String>> {
+    pub(super) fn hear(
+        &mut self,
+        now: Instant,
+        sleeper: &Sleeper,
+        first: u64,
+    ) -> Result<(), Option<String>> {
         for _ in 0..MESSAGES {
             if self.drain.is_some() {
                 break;
@@ -102,7 +112,10 @@ impl Front {
                 Ok(Next::Drain(queue)) => self.drain = Some(Drain::Queue(queue)),
                 Ok(Next::DrainAll) => self.drain = Some(Drain::All),
                 Err((error, Some(answer))) => {
-                    tracing::warn!(export = self.seat.info.name, "a message is refused: {error}");
+                    let export = &self.seat.info.name;
+                    self.refused.log(now, |before| {
+                        tracing::warn!(before, export, "a message is refused: {error}");
+                    });
                     self.answer(Some(answer))?;
                 }
                 Err((error, None)) => return Err(Some(error.to_string())),

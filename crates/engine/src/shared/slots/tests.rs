@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A payload that is told apart from others.
+/// A payload with a number of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Of<T>(T);
 

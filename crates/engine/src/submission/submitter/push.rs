@@ -341,7 +341,7 @@ fn segments<P: Payload>(limits: &Limits, payload: &P, (op, sectors): (Op, u32)) 
     u16::try_from(segments).expect("no more than the limit, which fits")
 }
 
-/// Does the device take it whole?
+/// Returns whether the device takes the I/O as one request.
 fn is_whole<P: Payload>(limits: &Limits, io: &Io<P>) -> bool {
     let Io { op, sector, sectors, .. } = *io;
     if is_data_list(io) {

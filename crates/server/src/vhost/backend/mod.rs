@@ -273,7 +273,7 @@ impl Backend {
     /// Carries out the messages that have arrived.
     fn hear(&mut self) {
         let Some(front) = &mut self.front else { return };
-        let heard = front.hear(&self.sleeper, KICKS);
+        let heard = front.hear(self.clock.now(), &self.sleeper, KICKS);
         if let Err(why) = heard {
             front.is_over = true;
             if let Some(why) = why {

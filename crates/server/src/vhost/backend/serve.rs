@@ -1,6 +1,7 @@
 //! Requests become I/Os, and completions become answers.
 
 use super::Backend;
+use crate::buffers::Buffers;
 use crate::disk::CREDIT;
 use crate::export::{Cache, Served};
 use crate::flight::Cookie;
@@ -16,7 +17,7 @@ const LONGEST: u64 = 32 << 20;
 const OVERHEAD: usize = 256;
 /// Requests that are taken from a ring before the next ring is looked at.
 const IN_A_ROW: usize = 32;
-/// Times that the rings are looked at before messages are: a disk that completes at once could be busy for ever.
+/// Times that the rings are looked at before messages are: a disk that completes each I/O in its push could be busy for ever.
 const ROUNDS: usize = 8;
 
 /// A request in flight.
@@ -131,33 +132,32 @@ impl Backend {
             return self.answer(queue, chain, status, 0);
         }
         let (start, portion) = (export.start, self.buffers.portion());
-        let add = |work, at, bytes| Flight { queue, chain, work, ioprio, at, bytes };
+        let add = |chain, work, at, bytes| Flight { queue, chain, work, ioprio, at, bytes };
         match request {
             Request::GetId => {
                 let id = front.session.disk().id();
-                let Flight { chain, .. } = add(Work::Flush, 0, 0);
-                let memory = front.session.memory();
-                let status = if chain.write(memory, 0, &id) { Status::Ok } else { Status::IoError };
+                let is_written = chain.write(front.session.memory(), 0, &id);
+                let status = if is_written { Status::Ok } else { Status::IoError };
                 self.answer(queue, chain, status, id.len() as u64);
             }
-            Request::Flush => self.begin_io(add(Work::Flush, 0, OVERHEAD), Io::flush()),
+            Request::Flush => self.begin_io(add(chain, Work::Flush, 0, OVERHEAD), Io::flush()),
             Request::Read { at, len } if len as usize <= portion => {
-                let buffer = self.buffer_to_read(len as usize);
-                let flight = add(Work::Read, start + at, OVERHEAD + len as usize);
+                let buffer = cleared(&self.buffers, len as usize, export.clears);
+                let flight = add(chain, Work::Read, start + at, OVERHEAD + len as usize);
                 self.begin_io(flight, Io::read(Bytes(start + at), buffer));
             }
             Request::Read { at, len } => {
                 let long = Long::read(start + at, len as u32, portion as u32);
-                let flight = add(Work::Long(long), start + at, OVERHEAD + len as usize);
+                let flight = add(chain, Work::Long(long), start + at, OVERHEAD + len as usize);
                 self.begin_unfinished(flight);
             }
             Request::Write { at, len } => {
-                let flight = add(Work::Write(len), start + at, OVERHEAD + len as usize);
+                let flight = add(chain, Work::Write(len), start + at, OVERHEAD + len as usize);
                 self.write(flight, start + at, len as usize, through);
             }
             Request::Discard { at, len } => {
                 let steps = Steps::trim(start + at..start + at + len, export.discard, false);
-                self.begin_unfinished(add(Work::Steps(steps), start + at, OVERHEAD));
+                self.begin_unfinished(add(chain, Work::Steps(steps), start + at, OVERHEAD));
             }
             Request::WriteZeroes { at, len, no_hole } => {
                 let range = start + at..start + at + len;
@@ -168,7 +168,7 @@ impl Backend {
                 } else {
                     Steps::fill(range, portion, through)
                 };
-                self.begin_unfinished(add(Work::Steps(steps), start + at, OVERHEAD));
+                self.begin_unfinished(add(chain, Work::Steps(steps), start + at, OVERHEAD));
             }
         }
     }
@@ -206,15 +206,6 @@ impl Backend {
         }
     }
 
-    /// A buffer for a read. Where the disk does not fill it, it holds zeroes, and not the data of another guest.
-    fn buffer_to_read(&self, len: usize) -> AlignedBuf {
-        let mut buffer = self.buffers.take(len);
-        if self.front.as_ref().is_none_or(|front| front.seat.clears) {
-            buffer.as_mut_slice().fill(0);
-        }
-        buffer
-    }
-
     /// Begins a request of one I/O.
     fn begin_io(&mut self, flight: Flight, io: Io<AlignedBuf>) {
         self.bytes += flight.bytes;
@@ -240,13 +231,7 @@ impl Backend {
             let clears = self.front.as_ref().is_none_or(|front| front.seat.clears);
             let Self { flights, buffers, turn, .. } = self;
             let flight = flights.get_mut(place);
-            let take = |len| {
-                let mut buffer = buffers.take(len);
-                if clears {
-                    buffer.as_mut_slice().fill(0);
-                }
-                buffer
-            };
+            let take = |len| cleared(buffers, len, clears);
             let (portion, io, has_more) = match &mut flight.work {
                 Work::Long(long) => {
                     let (portion, io) = long.begin(take);
@@ -422,24 +407,29 @@ impl Backend {
     }
 }
 
+/// A buffer of `len` bytes. With `clears`, since the disk does not fill it, it holds zeroes, and not the data of another
+/// guest.
+fn cleared(buffers: &Buffers, len: usize, clears: bool) -> AlignedBuf {
+    let mut buffer = buffers.take(len);
+    if clears {
+        buffer.as_mut_slice().fill(0);
+    }
+    buffer
+}
+
 /// Checks a request against the export.
 fn check(request: Request, export: &Served) -> Result<(), Status> {
-    let (at, len, is_write) = match request {
-        Request::Read { at, len } => (at, len, false),
-        Request::Write { at, len } => (at, len, true),
-        Request::Discard { at, len } | Request::WriteZeroes { at, len, .. } => {
-            if matches!(request, Request::Discard { .. }) && export.discard == 0 {
-                return Err(Status::Unsupported);
-            }
-            (at, len, true)
-        }
+    let (at, len, most) = match request {
         Request::Flush | Request::GetId => return Ok(()),
+        Request::Discard { .. } if export.discard == 0 => return Err(Status::Unsupported),
+        Request::Read { at, len } | Request::Write { at, len } => (at, len, LONGEST),
+        Request::Discard { at, len } | Request::WriteZeroes { at, len, .. } => (at, len, u64::MAX),
     };
-    let is_data = matches!(request, Request::Read { .. } | Request::Write { .. });
+    let is_forbidden = !matches!(request, Request::Read { .. }) && export.is_read_only();
     let is_inside = at.checked_add(len).is_some_and(|end| end <= export.info.size);
-    let is_forbidden = is_write && export.is_read_only();
-    if len == 0 || !is_inside || is_forbidden || is_data && len > LONGEST {
-        return Err(Status::IoError);
+    if (1..=most).contains(&len) && is_inside && !is_forbidden {
+        Ok(())
+    } else {
+        Err(Status::IoError)
     }
-    Ok(())
 }
