@@ -11,6 +11,7 @@ mod devices;
 mod doc;
 mod dry_run;
 mod error;
+mod experiment;
 #[doc(hidden)]
 pub mod fuzzing;
 mod overlap;

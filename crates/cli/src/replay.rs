@@ -72,6 +72,20 @@ pub fn run(wanted: Wanted, width: usize) -> Result<(String, Result<(), Failure>)
     }
 }
 
+/// The plan of a replay with these words, which is of a trace and writes no page.
+///
+/// # Errors
+/// If they cannot be understood, or the trace cannot be read.
+pub fn plan_of(words: &[String]) -> Result<crate::plan::Plan, Failure> {
+    let words = ["replay"].into_iter().chain(words.iter().map(String::as_str));
+    let found = args::definition().no_binary_name(false).try_get_matches_from(words);
+    let found = found.map_err(|e| UsageError::new(e.render().to_string().trim_end()))?;
+    if found.contains_id("page") {
+        return Err(UsageError::new("--page: of a single replay").into());
+    }
+    recorded::planned(&found)
+}
+
 /// Is the policy that of `choice`, with the same options?
 fn is_of(instance: &Instance<'_>, choice: &SchedulerChoice) -> bool {
     let factory = choice.factory;

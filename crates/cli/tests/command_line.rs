@@ -403,7 +403,7 @@ fn scripts_for_shells_and_the_manual_are_made() {
         (path.file_name().map(ToOwned::to_owned), std::fs::read_to_string(&path))
     });
     let pages = Vec::from_iter(pages);
-    assert_eq!(pages.len(), 9);
+    assert_eq!(pages.len(), 10);
     for (name, text) in pages {
         assert!(text.expect("text").contains("\n.SH DESCRIPTION\n"), "{name:?}");
     }

@@ -15,11 +15,13 @@ const SECONDS: usize = 30;
 /// A command that has not ended after this many seconds hangs, however busy the machine is.
 const HANGS: &str = "600";
 /// Commands of `blkmq` with pages of help.
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 10] = [
     "--help",
     "bench --help",
     "sim --help",
     "replay --help",
+    "trace --help",
+    "experiment --help",
     "repro --help",
     "doc --help",
     "completions --help",
@@ -151,6 +153,34 @@ fn output_of(line: &str, folder: &Path, seconds: usize) -> Result<String, String
     }
 }
 
+/// Makes the files that commands name.
+fn provide(folder: &Path) {
+    let put = |name: &str, text: String| std::fs::write(folder.join(name), text).expect("room");
+    let row =
+        |at: u64| (at * 10, if at.is_multiple_of(3) { "write" } else { "read" }, at % 97 * 8192);
+    let rows = || (0..2_000).map(row);
+    let head = String::from("time_ns,op,offset,size,tenant,volume,class,latency_ns\n");
+    let trace = rows().map(|(us, op, offset)| {
+        format!(
+            "{us}000,{op},{offset},4096,{},v,none,\n",
+            if us.is_multiple_of(20) { "a" } else { "b" }
+        )
+    });
+    put("trace.csv", trace.fold(head, |text, row| text + &row));
+    put("own.csv", rows().map(|(us, op, offset)| format!("{us},{op},{offset},4096\n")).collect());
+    let study = "options = { device = 'flash', rw = 'randread', size = '4m' }\n\
+                 [grid]\nscheduler = ['none', 'bfq']\nseed = '1..6'\n";
+    put("study.toml", study.into());
+    // A log is that of the example above its replay, and shards are put together when all of them are there.
+    let log = "blkmq sim --scheduler=mq-deadline --rw=randrw --size=64m --elevator-log=run.log";
+    let shards =
+        [1, 2, 3].map(|i| format!("blkmq experiment study.toml --shard={i}/3 --out=results"));
+    let zipped = "gzip --keep trace.csv".to_owned();
+    for line in shards.into_iter().chain([log.into(), zipped]) {
+        carry_out(&line, folder).expect("a file that commands name");
+    }
+}
+
 /// Carries out a line in `folder`; an error says what went wrong.
 fn carry_out(line: &str, folder: &Path) -> Result<(), String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -193,9 +223,7 @@ fn commands_are_found_as_they_are_written() {
 #[ignore = "long; cargo xtask soak runs it"]
 fn every_command_that_is_shown_ends_well_within_half_a_minute() {
     let folder = tempfile::tempdir().expect("a folder");
-    // The log that is replayed is that of the example above it.
-    let log = "blkmq sim --scheduler=mq-deadline --rw=randrw --size=64m --elevator-log=run.log";
-    carry_out(log, folder.path()).expect("a log");
+    provide(folder.path());
     let all = shown();
     let mut wrong = Vec::new();
     for line in all.iter().filter(|line| !is_elsewhere(line)) {

@@ -6,6 +6,7 @@ mod command_line;
 #[cfg(target_os = "linux")]
 mod documented;
 mod effects;
+mod experiment;
 #[cfg(target_os = "linux")]
 mod files;
 mod measured;

@@ -171,6 +171,7 @@ impl RunDraft {
             }
         }
         let notes = self.all_notes(&schedulers);
+        let events = self.trace_events.unwrap_or(TRACE_EVENTS);
         let groups = groups::tree(std::mem::take(&mut self.groups), &jobs)?;
         let mut plan = Plan {
             time: self.time,
@@ -178,6 +179,7 @@ impl RunDraft {
             written: self.written,
             disk_util: self.disk_util,
             eta: self.eta,
+            quiet: false,
             status_interval: self.status_interval,
             groups,
             group_stats: self.group_stats,
@@ -198,10 +200,7 @@ impl RunDraft {
             output: self.output,
             report: self.report,
             elevator_log: self.elevator_log,
-            trace: self.trace.map(|prefix| TracePlan {
-                prefix,
-                events: self.trace_events.unwrap_or(TRACE_EVENTS),
-            }),
+            trace: self.trace.map(|prefix| TracePlan { prefix, events }),
             annotations: self.annotations,
             notes,
             command: quote(self.time.command(), args),

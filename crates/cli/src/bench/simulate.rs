@@ -17,6 +17,7 @@ use blkmq_core::{Buffer, Instant};
 use blkmq_engine::Queue;
 use blkmq_lab::simulation::{Done, Program, Reports, Settings, Simulation};
 use blkmq_terminal::output::complain;
+use std::cell::RefCell;
 
 /// Runs `spec` to its end, or until the stop of `beside`. All randomness comes from `seed`.
 ///
@@ -49,11 +50,15 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
 ) -> Result<Outcome, Failure> {
     let Beside { observation, stop, mut status } = beside;
     let config = setup::config::<P>(plan, spec, device)?;
-    let notes = setup::notes(plan, spec, &config);
+    let mut notes = setup::notes(plan, spec, &config);
+    let stalls = RefCell::new(Vec::new());
     let settings = Settings::new(spec.seed_of(seed));
     let simulation = Simulation::observed(config, settings, observation);
     let mut simulation = simulation.map_err(setup::impossible)?;
-    simulation.observe_stalls(|stall| complain(format_args!("{}: {stall}", spec.scheduler.text)));
+    simulation.observe_stalls(|stall| match plan.quiet {
+        true => stalls.borrow_mut().push(stall.to_string()),
+        false => complain(format_args!("{}: {stall}", spec.scheduler.text)),
+    });
     simulation.stop_when(|| stop.is_set());
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let mut logs = RunLogs::default();
@@ -100,7 +105,14 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     }
     let counted = counted(&parts, simulation.queue(), simulation.now());
     let incomplete = logs.incomplete();
+    notes.extend(stalled(&stalls.borrow()));
     Ok(outcome(plan, spec, device, notes, (&parts, Counted { incomplete, ..counted })))
+}
+
+/// A note about the stalls of a run, if there were any.
+fn stalled(stalls: &[String]) -> Option<String> {
+    let first = stalls.first()?.lines().next().unwrap_or_default();
+    Some(format!("{} stalls, the first of them: {first}", stalls.len()))
 }
 
 fn part(done: Done) -> Part {

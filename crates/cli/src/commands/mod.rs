@@ -7,7 +7,7 @@
 use crate::args::{self, Request, quote};
 use crate::error::Failure;
 use crate::plan::Time;
-use crate::{bench, doc, dry_run, replay, repro, tour, trace};
+use crate::{bench, doc, dry_run, experiment, replay, repro, tour, trace};
 use blkmq_terminal::output::{print, print_results};
 use blkmq_terminal::page::Page;
 use blkmq_terminal::screen::{shown, width};
@@ -41,6 +41,7 @@ struct Fixed {
 const FIXED: &[Fixed] = &[
     Fixed { definition: replay::args::definition, run: replay },
     Fixed { definition: trace::args::definition, run: |found, _| trace::run(found) },
+    Fixed { definition: experiment::args::definition, run: |found, _| experiment::run(found) },
     Fixed { definition: repro::args::definition, run: repro },
     Fixed { definition: doc::definition, run: |found, _| Ok(print(&shown(&doc::run(found)))?) },
     Fixed {

@@ -78,8 +78,18 @@ fn no_name_of_a_value_has_a_colon_in_a_script() {
 fn the_manual_has_a_page_for_each_command_with_every_option_of_the_table() {
     let pages = man::pages(definition());
     let files = Vec::from_iter(pages.iter().map(|page| page.file.as_str()));
-    let expected =
-        ["", "-bench", "-sim", "-replay", "-trace", "-repro", "-doc", "-completions", "-man"];
+    let expected = [
+        "",
+        "-bench",
+        "-sim",
+        "-replay",
+        "-trace",
+        "-experiment",
+        "-repro",
+        "-doc",
+        "-completions",
+        "-man",
+    ];
     assert_eq!(files, expected.map(|name| format!("blkmq{name}.1")));
     for page in &pages {
         let text = page.text.replace(r"\-", "-");

@@ -42,6 +42,8 @@ pub struct Plan {
     pub disk_util: bool,
     /// `eta`: the progress is shown on a terminal.
     pub eta: bool,
+    /// Events of a simulation are notes of its report, and are not printed.
+    pub quiet: bool,
     /// `status_interval`: the results so far are printed after each such time of a run.
     pub status_interval: Option<Nanos>,
     /// The groups that jobs are in.

@@ -65,6 +65,7 @@ pub fn options() -> Vec<Arg> {
             "places and lengths become multiples of this power of two (default: 512)",
         ),
         option("runtime", "TIME").help("the end of a replay, such as 10s, if the trace is longer"),
+        option("seed", "NUMBER").value_parser(value_parser!(u64)).help("the source of all chance in virtual time (default: 0)"),
         option("page", "FILE.html").value_hint(ValueHint::FilePath).help(
             "a page with the latencies of each tenant under each scheduler as well",
         ),
@@ -90,16 +91,12 @@ fn weight(text: &str) -> Result<(String, u32), UsageError> {
 /// # Errors
 /// If it cannot be read, a run cannot be made, or a result cannot be written.
 pub fn run(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
-    let source = Source::of(found);
-    let scaling = scaling(found)?;
-    let loaded = Loaded::read(&source, &scaling)?;
-    let mut plan = plan(found, &loaded, &scaling)?;
+    let mut plan = planned(found)?;
     plan.command = quote("replay", words);
-    plan.notes.extend(loaded.notes.iter().cloned());
     let stop = Stop::on_signals();
     let report = bench::report(&plan, &stop)?;
     if let Some(path) = found.get_one::<String>("page").map(PathBuf::from) {
-        let written = std::fs::write(&path, tenants::page(&source.file, &report));
+        let written = std::fs::write(&path, tenants::page(&Source::of(found).file, &report));
         written.map_err(|e| Failure::Results(format!("{}: {e}", path.display())))?;
     }
     print_results(&shown(&tenants::text(&report, width())))?;
@@ -110,6 +107,18 @@ pub fn run(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// The plan of the arguments that clap has read.
+///
+/// # Errors
+/// If they cannot be understood, or the trace cannot be read.
+pub fn planned(found: &ArgMatches) -> Result<Plan, Failure> {
+    let scaling = scaling(found)?;
+    let loaded = Loaded::read(&Source::of(found), &scaling)?;
+    let mut plan = plan(found, &loaded, &scaling)?;
+    plan.notes.extend(loaded.notes.iter().cloned());
+    Ok(plan)
 }
 
 fn scaling(found: &ArgMatches) -> Result<Scaling, UsageError> {
@@ -131,7 +140,15 @@ fn scaling(found: &ArgMatches) -> Result<Scaling, UsageError> {
 /// The plan of the runs: the one of `bench` or `sim` with a job for each tenant, which has the tenant's tape.
 fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, Failure> {
     let real = found.get_flag("real");
-    let time = if real { Time::Real } else { Time::Virtual { seed: 0 } };
+    let seed = found.get_one::<u64>("seed").copied();
+    let time = match (real, seed) {
+        (true, Some(_)) => {
+            let text = "--seed: chance in real time has no seed; accepted without --real";
+            return Err(UsageError::new(text).into());
+        }
+        (true, None) => Time::Real,
+        (false, seed) => Time::Virtual { seed: seed.unwrap_or(0) },
+    };
     let devices: Vec<String> = match found.get_many::<String>("device") {
         Some(devices) => devices.map(|text| sized(text, loaded.reach(scaling))).collect(),
         None => vec![sized("disk", loaded.reach(scaling))],

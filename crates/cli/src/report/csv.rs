@@ -49,7 +49,9 @@ fn push<'a>(out: &mut String, cells: impl Iterator<Item = &'a str>) {
     out.push('\n');
 }
 
-fn quoted(cell: &str) -> String {
+/// The cell of a line, in quotes if it needs them.
+#[must_use]
+pub fn quoted(cell: &str) -> String {
     if cell.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {

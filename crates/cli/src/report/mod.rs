@@ -39,6 +39,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use blkmq_terminal::screen;
+pub use csv::quoted;
 use model::Report;
 pub use output::{Output, OutputError, open, open_as};
 

@@ -1,0 +1,352 @@
+//! The answer of an experiment: for each figure, the difference of each alternative from the baseline, over pairs of
+//! points that differ in nothing else, with an interval.
+//!
+//! Differences are relative: the mean of the logarithms of ratios. The interval is a percentile bootstrap of that mean
+//! at 95 %, widened as Hesterberg proposes for few pairs (What Teachers Should Know about the Bootstrap, 2015): by the
+//! quantile of Student's distribution over that of the normal one, and by `sqrt(n / (n - 1))`. An interval that holds
+//! zero, or that lies within the differences that do not matter, is no difference.
+
+use super::row::{JobRow, KindRow, Row};
+use super::study::{Axis, Study, Value};
+use blkmq_terminal::UsageError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Samples of the bootstrap.
+const SAMPLES: usize = 4_000;
+/// Pairs below which there is no interval.
+pub const LEAST_PAIRS: usize = 5;
+/// Student's 97.5 % quantiles from one degree of freedom on.
+const STUDENT: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+const NORMAL: f64 = 1.960;
+
+/// A figure of a job.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Metric {
+    /// The job.
+    pub job: String,
+    /// `iops`, `bytes_per_s`, or `KIND_FIGURE`.
+    pub name: String,
+}
+
+/// The result of a comparison.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Verdict {
+    /// Too few pairs for one.
+    TooFew,
+    /// None that matters.
+    NoDifference,
+    /// Larger than the baseline.
+    Higher,
+    /// Smaller than the baseline.
+    Lower,
+}
+
+/// An alternative beside the baseline.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Answer {
+    /// The value of the compared axis.
+    pub value: Value,
+    /// The median of the figure over repetitions; `None` if there is none.
+    pub median: Option<f64>,
+    /// The difference from the baseline; `None` for the baseline, and without pairs.
+    pub difference: Option<Difference>,
+}
+
+/// A relative difference, 0.1 for 10 % more.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Difference {
+    /// The mean over pairs.
+    pub mean: f64,
+    /// The interval; `None` with fewer than [`LEAST_PAIRS`] pairs.
+    pub interval: Option<(f64, f64)>,
+    /// Pairs.
+    pub pairs: usize,
+    /// Its meaning.
+    pub verdict: Verdict,
+}
+
+/// The answers for one figure at one place of the other axes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Question {
+    /// The values of the axes that are neither compared nor paired.
+    pub place: BTreeMap<String, Value>,
+    /// The figure.
+    pub metric: Metric,
+    /// The baseline first.
+    pub answers: Vec<Answer>,
+}
+
+/// All questions that `rows` of `study` answer; none without an axis to compare.
+///
+/// # Errors
+/// If a metric or the baseline is not known.
+pub fn questions(study: &Study, axes: &[Axis], rows: &[&Row]) -> Result<Vec<Question>, UsageError> {
+    let Some(compared) = study.compared() else { return Ok(Vec::new()) };
+    let axis = axes.iter().find(|axis| axis.name == compared).expect("it is one of the axes");
+    let mut values = axis.values.clone();
+    if let Some(with) = &study.compare.with {
+        let at = values.iter().position(|value| value == with).ok_or_else(|| {
+            let known = Vec::from_iter(values.iter().map(Value::to_string)).join(", ");
+            UsageError::new(format!("compare.with: no {with} on the axis; accepted: {known}"))
+        })?;
+        values[..=at].rotate_right(1);
+    }
+    let metrics = metrics(study, rows)?;
+    let mut places: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+    let of_place = |row: &Row| {
+        let mut place = row.values.clone();
+        place.retain(|name, _| name != compared && Some(name.as_str()) != study.pair());
+        place
+    };
+    for row in rows {
+        let key = serde_json::to_string(&of_place(row)).expect("keys are texts");
+        places.entry(key).or_default().push(row);
+    }
+    let mut questions = Vec::new();
+    for rows in places.values() {
+        for metric in &metrics {
+            let figures = Vec::from_iter(values.iter().map(|value| {
+                let mine = rows.iter().filter(|row| row.values.get(compared) == Some(value));
+                figures(study, mine, metric)
+            }));
+            if figures.iter().all(Vec::is_empty) {
+                continue;
+            }
+            let baseline = &figures[0];
+            let answers = values.iter().zip(&figures).enumerate().map(|(at, (value, figures))| {
+                let difference =
+                    (at > 0).then(|| difference(baseline, figures, study.least())).flatten();
+                Answer { value: value.clone(), median: median(figures), difference }
+            });
+            let (answers, metric) = (answers.collect(), metric.clone());
+            questions.push(Question { place: of_place(rows[0]), metric, answers });
+        }
+    }
+    Ok(questions)
+}
+
+/// The figures of `metric` by the value on the axis of repetitions.
+fn figures<'a>(
+    study: &Study,
+    rows: impl Iterator<Item = &'a &'a Row>,
+    metric: &Metric,
+) -> Vec<(String, f64)> {
+    let of = |row: &&Row| {
+        let pair = study.pair().and_then(|pair| row.values.get(pair));
+        Some((pair.map(Value::to_string).unwrap_or_default(), metric.of(row)?))
+    };
+    rows.filter_map(of).collect()
+}
+
+/// The figures that are compared: those that the study names, or the rate and the 99th percentiles of each job.
+fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
+    let mut jobs: Vec<&str> = Vec::new();
+    let mut has: BTreeSet<Metric> = BTreeSet::new();
+    for job in rows.iter().flat_map(|row| &row.jobs) {
+        if !jobs.contains(&job.name.as_str()) {
+            jobs.push(&job.name);
+        }
+        has.extend(known(job));
+    }
+    let mut all = Vec::new();
+    let usual = ["iops", "read_p99", "write_p99", "sync_p99"].map(String::from);
+    let asked = match study.compare.metrics.as_slice() {
+        [] => usual.as_slice(),
+        metrics => metrics,
+    };
+    for metric in asked {
+        let of_job = jobs
+            .iter()
+            .find_map(|job| Some((*job, metric.strip_prefix(job)?.strip_prefix('.')?.to_owned())));
+        let found: Vec<Metric> = match of_job {
+            Some((job, name)) => vec![Metric { job: job.into(), name }],
+            None => {
+                jobs.iter().map(|job| Metric { job: (*job).into(), name: metric.clone() }).collect()
+            }
+        };
+        let found = Vec::from_iter(found.into_iter().filter(|metric| has.contains(metric)));
+        if found.is_empty() && !study.compare.metrics.is_empty() && !rows.is_empty() {
+            let names: BTreeSet<&str> = has.iter().map(|metric| metric.name.as_str()).collect();
+            let names = Vec::from_iter(names).join(", ");
+            let text =
+                format!("compare.metrics: no run has {metric}; accepted: [JOB.]NAME of {names}");
+            return Err(UsageError::new(text));
+        }
+        all.extend(found);
+    }
+    all.sort_by_key(|metric| jobs.iter().position(|job| *job == metric.job));
+    Ok(all)
+}
+
+/// The metrics that a job has.
+fn known(job: &JobRow) -> Vec<Metric> {
+    let metric = |name: String| Metric { job: job.name.clone(), name };
+    let mut all = vec![metric("iops".into()), metric("bytes_per_s".into())];
+    for (kind, row) in &job.kinds {
+        all.push(metric(format!("{kind}_iops")));
+        if row.mean_ns.is_some() {
+            all.extend(["mean", "max"].map(|name| metric(format!("{kind}_{name}"))));
+            all.extend(row.percentiles_ns.keys().map(|name| metric(format!("{kind}_p{name}"))));
+        }
+    }
+    all
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.job, self.name)
+    }
+}
+
+impl Metric {
+    /// The figure in `row`; latencies are in nanoseconds.
+    pub fn of(&self, row: &Row) -> Option<f64> {
+        let job = row.jobs.iter().find(|job| job.name == self.job)?;
+        match self.name.as_str() {
+            "iops" => Some(job.iops),
+            "bytes_per_s" => Some(job.bytes_per_s),
+            name => {
+                let (kind, name) = name.split_once('_')?;
+                of_kind(job.kinds.get(kind)?, name)
+            }
+        }
+    }
+
+    /// Returns whether less of it is better.
+    pub fn less_is_better(&self) -> bool {
+        !self.name.ends_with("iops") && self.name != "bytes_per_s"
+    }
+}
+
+fn of_kind(row: &KindRow, name: &str) -> Option<f64> {
+    match name {
+        "iops" => Some(row.iops),
+        "mean" => row.mean_ns,
+        "max" => row.max_ns.map(|ns| ns as f64),
+        _ => row.percentiles_ns.get(name.strip_prefix('p')?).map(|ns| *ns as f64),
+    }
+}
+
+/// The middle figure.
+fn median(figures: &[(String, f64)]) -> Option<f64> {
+    let mut values = Vec::from_iter(figures.iter().map(|it| it.1));
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
+/// The difference of `figures` from `baseline`, over the pairs in which both are above zero.
+fn difference(
+    baseline: &[(String, f64)],
+    figures: &[(String, f64)],
+    least: f64,
+) -> Option<Difference> {
+    let of = |(pair, figure): &(String, f64)| {
+        let before = baseline.iter().find(|it| it.0 == *pair)?.1;
+        (before > 0.0 && *figure > 0.0).then(|| (figure / before).ln())
+    };
+    let ratios = Vec::from_iter(figures.iter().filter_map(of));
+    if ratios.is_empty() {
+        return None;
+    }
+    let middle = mean(&ratios);
+    let relative = |log: f64| log.exp_m1();
+    let interval = (ratios.len() >= LEAST_PAIRS).then(|| {
+        let (low, high) = bootstrap(&ratios);
+        (relative(low), relative(high))
+    });
+    let least = least / 100.0;
+    let verdict = match interval {
+        None => Verdict::TooFew,
+        Some((low, high)) if low <= 0.0 && high >= 0.0 => Verdict::NoDifference,
+        Some((low, high)) if low.abs() < least && high.abs() < least => Verdict::NoDifference,
+        Some((low, _)) if low > 0.0 => Verdict::Higher,
+        Some(_) => Verdict::Lower,
+    };
+    Some(Difference { mean: relative(middle), interval, pairs: ratios.len(), verdict })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// A source of numbers, the same ones for the same seed.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// The interval of the mean of `values`. The same values always have the same one.
+fn bootstrap(values: &[f64]) -> (f64, f64) {
+    let count = values.len();
+    let mut random = SplitMix(0);
+    // The product takes the upper bits.
+    let mut draw = || ((u128::from(random.next()) * count as u128) >> 64) as usize;
+    let mut means = Vec::from_iter(
+        (0..SAMPLES).map(|_| (0..count).map(|_| values[draw()]).sum::<f64>() / count as f64),
+    );
+    means.sort_by(f64::total_cmp);
+    let middle = mean(values);
+    let student = STUDENT.get(count - 2).copied().unwrap_or(NORMAL);
+    let wider = student / NORMAL * (count as f64 / (count as f64 - 1.0)).sqrt();
+    let at = |part: f64| middle + wider * (means[(part * (SAMPLES - 1) as f64) as usize] - middle);
+    (at(0.025), at(0.975))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures of `count` repetitions around `middle`, with noise of up to `noise` times of it.
+    fn noisy(seed: u64, count: u64, middle: f64, noise: f64) -> Vec<(String, f64)> {
+        let mut random = SplitMix(seed);
+        let mut figure = || {
+            let part = random.next() as f64 / u64::MAX as f64;
+            middle * (1.0 + noise * (part - 0.5) * 2.0)
+        };
+        (0..count).map(|at| (at.to_string(), figure())).collect()
+    }
+
+    #[test]
+    fn a_difference_is_found_and_its_direction() {
+        let (slow, fast) = (noisy(1, 10, 100.0, 0.05), noisy(2, 10, 120.0, 0.05));
+        let up = difference(&slow, &fast, 1.0).expect("pairs");
+        let (low, high) = up.interval.expect("ten pairs");
+        assert_eq!(up.verdict, Verdict::Higher);
+        assert!(low > 0.14 && low < 0.2 && high > 0.2 && high < 0.26, "{up:?}");
+        assert_eq!(difference(&fast, &slow, 1.0).expect("pairs").verdict, Verdict::Lower);
+        assert_eq!(difference(&slow, &slow, 1.0).expect("pairs").verdict, Verdict::NoDifference);
+    }
+
+    /// Of 400 comparisons without a difference, 20 are expected to find one; without the widening 42 do.
+    #[test]
+    fn where_there_is_no_difference_few_are_found() {
+        let found = (0..400).filter(|at| {
+            let (a, b) = (noisy(2 * at, 8, 100.0, 0.1), noisy(2 * at + 1, 8, 100.0, 0.1));
+            difference(&a, &b, 0.0).expect("pairs").verdict != Verdict::NoDifference
+        });
+        let found = found.count();
+        assert!((6..=30).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn small_differences_few_pairs_and_zeroes_have_their_words() {
+        let (a, b) = (noisy(1, 10, 100.0, 0.0), noisy(2, 10, 100.5, 0.0));
+        assert_eq!(difference(&a, &b, 1.0).expect("pairs").verdict, Verdict::NoDifference);
+        assert_eq!(difference(&a, &b, 0.1).expect("pairs").verdict, Verdict::Higher);
+        let few = difference(&a[..4], &b, 1.0).expect("pairs");
+        assert_eq!((few.verdict, few.interval, few.pairs), (Verdict::TooFew, None, 4));
+        assert_eq!(difference(&noisy(1, 9, 0.0, 0.0), &b, 1.0), None);
+    }
+}

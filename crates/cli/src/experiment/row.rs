@@ -1,0 +1,190 @@
+//! The result of a point: the figures of its run, as a line of JSON.
+
+use super::study::{Point, Program, Study, Value};
+use crate::report::job::{Direction, JobResult, Latency};
+use crate::report::model::{Report, Run};
+use blkmq_core::Histogram;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// The percentiles of a row, in parts of 10,000.
+pub const PERCENTILES: [(&str, u64); 13] = [
+    ("1", 100),
+    ("5", 500),
+    ("10", 1_000),
+    ("25", 2_500),
+    ("50", 5_000),
+    ("75", 7_500),
+    ("90", 9_000),
+    ("95", 9_500),
+    ("99", 9_900),
+    ("99.5", 9_950),
+    ("99.9", 9_990),
+    ("99.95", 9_995),
+    ("99.99", 9_999),
+];
+
+/// The result of a point.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// The identity of the point; see [`id`].
+    pub id: String,
+    /// The value of the point on each axis.
+    pub values: BTreeMap<String, Value>,
+    /// The jobs of the run.
+    pub jobs: Vec<JobRow>,
+    /// The groups of the run.
+    pub groups: Vec<GroupRow>,
+    /// Notes about the run.
+    pub notes: Vec<String>,
+}
+
+/// The figures of a job.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobRow {
+    /// Its name.
+    pub name: String,
+    /// The time that was measured, in nanoseconds.
+    pub runtime_ns: u64,
+    /// I/Os of all kinds per second, flushes left out.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// `read`, `write`, `trim` and `sync`, those with any I/O.
+    pub kinds: BTreeMap<String, KindRow>,
+}
+
+/// The figures of one kind of I/O.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KindRow {
+    /// I/Os completed.
+    pub ios: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// I/Os per second.
+    pub iops: f64,
+    /// The mean latency in nanoseconds, from the decision to issue on, if it was measured.
+    pub mean_ns: Option<f64>,
+    /// The longest latency in nanoseconds.
+    pub max_ns: Option<u64>,
+    /// Latencies in nanoseconds by percentile; see [`PERCENTILES`].
+    pub percentiles_ns: BTreeMap<String, u64>,
+}
+
+/// The figures of a group.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupRow {
+    /// Its name; `/` is the root.
+    pub name: String,
+    /// I/Os in it and below.
+    pub ios: u64,
+    /// Bytes in it and below.
+    pub bytes: u64,
+    /// Its share of all bytes, 0 to 1.
+    pub share: f64,
+}
+
+impl Row {
+    /// The result of `point` with that `id`, whose run is the only one of `report`.
+    pub fn of(id: String, point: &Point, report: &Report) -> Self {
+        let run = report.runs.first();
+        let all = run.map_or(0, |run| run.groups.all.len());
+        let group = |at: usize| {
+            let groups = &run.expect("groups are of a run").groups;
+            let (ios, bytes, share) = (groups.ios(at), groups.bytes(at), groups.share(at));
+            GroupRow { name: groups.all[at].name.clone(), ios, bytes, share }
+        };
+        Self {
+            id,
+            values: point.values.clone(),
+            jobs: run.map_or_else(Vec::new, |run| {
+                run.jobs.iter().map(|job| job_row(run, job)).collect()
+            }),
+            groups: (0..all).map(group).collect(),
+            notes: report.notes.clone(),
+        }
+    }
+
+    /// The line of a file, with its end.
+    pub fn line(&self) -> String {
+        let text = serde_json::to_string(self).expect("keys are texts");
+        format!("{text}\n")
+    }
+}
+
+fn job_row(run: &Run, job: &JobResult) -> JobRow {
+    let mut kinds = BTreeMap::new();
+    for (name, direction) in job.directions() {
+        if direction.total_ios > 0 {
+            kinds.insert(name.to_owned(), kind_row(direction));
+        }
+    }
+    if job.sync.total_ios > 0 {
+        let seconds = job.runtime_ns as f64 / 1e9;
+        let iops = if seconds > 0.0 { job.sync.total_ios as f64 / seconds } else { 0.0 };
+        let row =
+            KindRow { ios: job.sync.total_ios, bytes: 0, iops, ..timed(job.sync.lat.as_ref()) };
+        kinds.insert("sync".into(), row);
+    }
+    let runtime_ns = if job.runtime_ns > 0 { job.runtime_ns } else { run.elapsed_ns };
+    let (iops, bytes_per_s) = (job.iops(), job.bytes_per_second());
+    JobRow { name: job.name.clone(), runtime_ns, iops, bytes_per_s, kinds }
+}
+
+fn kind_row(direction: &Direction) -> KindRow {
+    let times = direction.lat.as_ref().or(direction.clat.as_ref());
+    KindRow {
+        ios: direction.total_ios,
+        bytes: direction.io_bytes,
+        iops: direction.iops(),
+        ..timed(times)
+    }
+}
+
+fn timed(times: Option<&Latency>) -> KindRow {
+    let times = times.map(|times| &times.0).filter(|times| times.count() > 0);
+    let percentiles = times.into_iter().flat_map(|times| {
+        PERCENTILES.map(|(name, part)| (name.to_owned(), times.quantile(part, 10_000)))
+    });
+    KindRow {
+        ios: 0,
+        bytes: 0,
+        iops: 0.0,
+        mean_ns: times.map(Histogram::mean),
+        max_ns: times.map(Histogram::max),
+        percentiles_ns: percentiles.collect(),
+    }
+}
+
+/// The identity of a point: a digest of the command, its words, the version of blkmq, and `trace`, the digest of the
+/// trace. Points of other studies with the same command line have the same one.
+pub fn id(study: &Study, point: &Point, trace: Option<&str>) -> String {
+    let program = match study.program {
+        Program::Sim => "sim",
+        Program::Bench => "bench",
+        Program::Replay => "replay",
+    };
+    let mut words = study.words(point);
+    // The contents of the trace count, wherever it lies.
+    if let (Some(trace), Some(first)) = (trace, words.first_mut()) {
+        trace.clone_into(first);
+    }
+    let parts =
+        [program, env!("CARGO_PKG_VERSION")].into_iter().chain(words.iter().map(String::as_str));
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    hex(&digest.finalize()[..12])
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

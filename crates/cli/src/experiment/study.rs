@@ -1,0 +1,475 @@
+//! The file of an experiment: a command with its options, a grid of values for some of them, and the comparison that is
+//! asked for.
+//!
+//! A point of the grid is a command line. The same study always has the same points in the same order, whoever runs
+//! which of them.
+
+use blkmq_terminal::UsageError;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The most points of a grid.
+pub const MOST_POINTS: usize = 1_000_000;
+/// Axes that are repetitions, unless the study says otherwise.
+const REPETITIONS: [&str; 2] = ["seed", "randseed"];
+/// The axis that is compared, unless the study says otherwise.
+const COMPARED: &str = "scheduler";
+
+/// The command that carries out a point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// A simulation.
+    #[default]
+    Sim,
+    /// A benchmark in real time.
+    Bench,
+    /// The replay of a trace, in virtual time unless `real` is an option.
+    Replay,
+}
+
+/// The value of an option.
+#[derive(Clone, PartialEq, PartialOrd, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A switch.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A fraction.
+    Float(f64),
+    /// A word.
+    Text(String),
+}
+
+/// One value, or several of an option that may be repeated.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Values {
+    /// One.
+    One(Value),
+    /// Several. A range `1..10` is all whole numbers from its first to its last.
+    Many(Vec<Value>),
+}
+
+/// Options by name.
+pub type Options = BTreeMap<String, Values>;
+
+/// An experiment.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    /// The command.
+    #[serde(default)]
+    pub program: Program,
+    /// The file of a replay, if it is the same at all points.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// Options in front of the first job.
+    #[serde(default)]
+    pub options: Options,
+    /// The jobs; their `name` is one of the options.
+    #[serde(default)]
+    pub job: Vec<Options>,
+    /// The axes: the values of an option, or of `JOB.OPTION`.
+    pub grid: Options,
+    /// The comparison.
+    #[serde(default)]
+    pub compare: Compare,
+}
+
+/// The comparison of an experiment.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compare {
+    /// The axis whose values are compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis: Option<String>,
+    /// The value that the others are compared with; the first one otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<Value>,
+    /// The axis of repetitions: points that differ in nothing else are pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
+    /// The figures, each `NAME` or `JOB.NAME`; some of each job otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<String>,
+    /// Differences below so many percent are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least: Option<f64>,
+}
+
+/// An option that varies, with its values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Axis {
+    /// The option, or `JOB.OPTION`.
+    pub name: String,
+    /// At least one.
+    pub values: Vec<Value>,
+}
+
+/// A point of the grid.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Point {
+    /// Its number, from 0.
+    pub index: usize,
+    /// Its value on each axis.
+    pub values: BTreeMap<String, Value>,
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // As fio spells switches.
+            Self::Bool(on) => write!(f, "{}", u8::from(*on)),
+            Self::Integer(number) => number.fmt(f),
+            Self::Float(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Values {
+    /// Each value; a range has all of its numbers.
+    ///
+    /// # Errors
+    /// If a range has more than [`MOST_POINTS`] numbers, or none.
+    fn each(&self) -> Result<Vec<Value>, UsageError> {
+        let written = match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        };
+        let mut all = Vec::new();
+        for value in written {
+            match range(value)? {
+                Some(range) => all.extend(range.map(Value::Integer)),
+                None => all.push(value.clone()),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The numbers of a range; `None` if the value is none.
+fn range(value: &Value) -> Result<Option<std::ops::RangeInclusive<i64>>, UsageError> {
+    let Value::Text(text) = value else { return Ok(None) };
+    let Some((first, last)) = text.split_once("..") else { return Ok(None) };
+    let (Ok(first), Ok(last)) = (first.parse::<i64>(), last.parse::<i64>()) else {
+        return Ok(None);
+    };
+    if first > last || last.abs_diff(first) >= MOST_POINTS as u64 {
+        let text = format!("{text}; accepted: a range of 1 to {MOST_POINTS} numbers, as 1..10");
+        return Err(UsageError::new(text));
+    }
+    Ok(Some(first..=last))
+}
+
+impl Study {
+    /// Parses the text of a file, and checks all but the options, which are those of the command.
+    ///
+    /// # Errors
+    /// If it is no study.
+    pub fn parse(text: &str) -> Result<Self, UsageError> {
+        let study: Self = toml::from_str(text).map_err(|e| {
+            let line = e.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            UsageError::new(format!("line {line}: {}", e.message()))
+        })?;
+        study.check()?;
+        Ok(study)
+    }
+
+    /// Parses the form that is written beside results.
+    ///
+    /// # Errors
+    /// If it is no study.
+    pub fn of_json(text: &str) -> Result<Self, UsageError> {
+        let study: Self = serde_json::from_str(text).map_err(|e| UsageError::new(e.to_string()))?;
+        study.check()?;
+        Ok(study)
+    }
+
+    /// The form that is written beside results.
+    pub fn json(&self) -> String {
+        let text = serde_json::to_string_pretty(self).expect("keys are texts");
+        format!("{text}\n")
+    }
+
+    fn check(&self) -> Result<(), UsageError> {
+        let names = self.job_names()?;
+        let is_replay = self.program == Program::Replay;
+        if is_replay && !self.job.is_empty() {
+            return Err(UsageError::new("job: a replay has the tenants of its trace as jobs"));
+        }
+        if is_replay != (self.trace.is_some() || self.grid.contains_key("trace")) {
+            let text =
+                "trace: of a replay, and only of that; accepted: program = \"replay\" with a trace";
+            return Err(UsageError::new(text));
+        }
+        if self.grid.is_empty() {
+            return Err(UsageError::new(
+                "grid: no axis; accepted: at least one option with values",
+            ));
+        }
+        for name in self.grid.keys() {
+            self.check_axis(name, &names).map_err(|e| e.at(format!("grid.{name}")))?;
+        }
+        let axes = self.axes()?;
+        let points = axes.iter().try_fold(1usize, |all, axis| all.checked_mul(axis.values.len()));
+        if points.is_none_or(|points| points > MOST_POINTS) {
+            let text = format!("grid: too many points; accepted: up to {MOST_POINTS}");
+            return Err(UsageError::new(text));
+        }
+        let least = self.least();
+        if !(0.0..=100.0).contains(&least) {
+            let text = format!("compare.least: {least}; accepted: 0 to 100, in percent");
+            return Err(UsageError::new(text));
+        }
+        Ok(())
+    }
+
+    /// The names of the jobs.
+    fn job_names(&self) -> Result<Vec<String>, UsageError> {
+        let mut names: Vec<String> = Vec::new();
+        for (at, job) in self.job.iter().enumerate() {
+            let name = match job.get("name") {
+                Some(Values::One(Value::Text(name))) if !name.is_empty() => name.clone(),
+                _ => {
+                    let text = format!("job {}: no name; accepted: name = \"WORD\"", at + 1);
+                    return Err(UsageError::new(text));
+                }
+            };
+            if names.contains(&name) {
+                return Err(UsageError::new(format!("job {name}: a second one of that name")));
+            }
+            names.push(name);
+        }
+        Ok(names)
+    }
+
+    /// Refuses an axis that has no effect, or two.
+    fn check_axis(&self, name: &str, jobs: &[String]) -> Result<(), UsageError> {
+        let refuse = |text: String| Err(UsageError::new(text));
+        let values = self.grid[name].each()?;
+        if values.is_empty() {
+            return refuse("no value; accepted: at least one".into());
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = values.iter().find(|value| !seen.insert(value.to_string())) {
+            return refuse(format!("{twice} stands there twice"));
+        }
+        match self.of_job(name) {
+            Some((job, option)) => {
+                let at = jobs.iter().position(|known| known == job).expect("it is a job's name");
+                if option == "name" || self.job[at].contains_key(option) {
+                    return refuse(format!(
+                        "job {job} has {option} as well; accepted: one of both"
+                    ));
+                }
+            }
+            None if name == "trace" && self.trace.is_some() => {
+                return refuse("the study has a trace as well; accepted: one of both".into());
+            }
+            None if self.options.contains_key(name) => {
+                return refuse(format!("options has {name} as well; accepted: one of both"));
+            }
+            None => {
+                if let Some(at) = self.job.iter().position(|job| job.contains_key(name)) {
+                    let job = &jobs[at];
+                    return refuse(format!(
+                        "job {job} has a {name} of its own, which counts there; accepted: {job}.{name}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The job and the option in `JOB.OPTION`.
+    fn of_job<'a>(&self, name: &'a str) -> Option<(&'a str, &'a str)> {
+        let is_job = |name: &str| {
+            self.job.iter().any(|job| {
+                matches!(job.get("name"), Some(Values::One(Value::Text(known))) if known == name)
+            })
+        };
+        name.rsplit_once('.').filter(|(job, _)| is_job(job))
+    }
+
+    /// The axis of repetitions, if there is one.
+    pub fn pair(&self) -> Option<&str> {
+        let usual = REPETITIONS.into_iter().find(|name| self.grid.contains_key(*name));
+        self.compare.pair.as_deref().or(usual).filter(|name| self.grid.contains_key(*name))
+    }
+
+    /// The axis that is compared, if there is one.
+    pub fn compared(&self) -> Option<&str> {
+        let usual = self.grid.contains_key(COMPARED).then_some(COMPARED);
+        let first = self.grid.keys().map(String::as_str).find(|name| Some(*name) != self.pair());
+        self.compare.axis.as_deref().or(usual).or(first)
+    }
+
+    /// Percent below which a difference is none.
+    pub fn least(&self) -> f64 {
+        self.compare.least.unwrap_or(1.0)
+    }
+
+    /// The axes, that of repetitions first and the compared one last: in real time, runs that are compared follow one
+    /// another.
+    ///
+    /// # Errors
+    /// If a range is none, or an axis of the comparison is not in the grid.
+    pub fn axes(&self) -> Result<Vec<Axis>, UsageError> {
+        for named in [&self.compare.pair, &self.compare.axis].into_iter().flatten() {
+            if !self.grid.contains_key(named) {
+                let names = Vec::from_iter(self.grid.keys().map(String::as_str)).join(", ");
+                let text = format!("compare: {named} is no axis; accepted: {names}");
+                return Err(UsageError::new(text));
+            }
+        }
+        if self.pair().is_some() && self.pair() == self.compared() {
+            return Err(UsageError::new("compare: one axis is both compared and paired"));
+        }
+        let place = |name: &str| match name {
+            _ if Some(name) == self.pair() => 0,
+            _ if Some(name) == self.compared() => 2,
+            _ => 1,
+        };
+        let axis = |(name, values): (&String, &Values)| {
+            Ok(Axis { name: name.clone(), values: values.each()? })
+        };
+        let mut axes = self.grid.iter().map(axis).collect::<Result<Vec<_>, UsageError>>()?;
+        axes.sort_by_key(|axis| place(&axis.name));
+        Ok(axes)
+    }
+
+    /// The point `index` of `axes`.
+    pub fn point(axes: &[Axis], index: usize) -> Point {
+        let mut rest = index;
+        let mut values = BTreeMap::new();
+        for axis in axes.iter().rev() {
+            let value = axis.values[rest % axis.values.len()].clone();
+            rest /= axis.values.len();
+            values.insert(axis.name.clone(), value);
+        }
+        Point { index, values }
+    }
+
+    /// The trace of `point`.
+    pub fn trace_of(&self, point: &Point) -> Option<String> {
+        self.trace.clone().or_else(|| Some(point.values.get("trace")?.to_string()))
+    }
+
+    /// The words behind the command of `point`.
+    pub fn words(&self, point: &Point) -> Vec<String> {
+        let mut words = Vec::from_iter(self.trace_of(point));
+        for (name, values) in &self.options {
+            self.push(&mut words, name, values);
+        }
+        for (name, value) in &point.values {
+            if self.of_job(name).is_none() && name != "trace" {
+                self.push(&mut words, name, &Values::One(value.clone()));
+            }
+        }
+        for job in &self.job {
+            let name = job.get("name").expect("a job without a name was refused");
+            self.push(&mut words, "name", name);
+            for (option, values) in job.iter().filter(|(option, _)| *option != "name") {
+                self.push(&mut words, option, values);
+            }
+            let Values::One(name) = name else { continue };
+            for (axis, value) in &point.values {
+                if let Some((_, option)) =
+                    self.of_job(axis).filter(|(job, _)| *job == name.to_string())
+                {
+                    self.push(&mut words, option, &Values::One(value.clone()));
+                }
+            }
+        }
+        words
+    }
+
+    /// Adds the words of an option. Those of a replay are clap's, whose switches have no value.
+    fn push(&self, words: &mut Vec<String>, name: &str, values: &Values) {
+        let many = match values {
+            Values::One(one) => std::slice::from_ref(one),
+            Values::Many(many) => many,
+        };
+        for value in many {
+            match (self.program, value) {
+                (Program::Replay, Value::Bool(true)) => words.push(format!("--{name}")),
+                (Program::Replay, Value::Bool(false)) => {}
+                _ => words.push(format!("--{name}={value}")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        options = { direct = true, runtime = "1s" }
+        job = [
+            { name = "readers", rw = "randread", iodepth = 1 },
+            { name = "writers", rw = "write", bs = "128k" },
+        ]
+        [grid]
+        scheduler = ["none", "bfq:low_latency=0"]
+        seed = "1..3"
+        "writers.iodepth" = [4, 32]
+    "#;
+
+    #[test]
+    fn a_point_is_a_command_line() {
+        let study = Study::parse(TEXT).expect("a study");
+        let axes = study.axes().expect("axes");
+        assert_eq!(
+            Vec::from_iter(axes.iter().map(|axis| (axis.name.as_str(), axis.values.len()))),
+            [("seed", 3), ("writers.iodepth", 2), ("scheduler", 2)]
+        );
+        let words = |index| study.words(&Study::point(&axes, index)).join(" ");
+        assert_eq!(
+            words(0),
+            "--direct=1 --runtime=1s --scheduler=none --seed=1 --name=readers --iodepth=1 --rw=randread --name=writers \
+             --bs=128k --rw=write --iodepth=4"
+        );
+        assert!(words(11).contains("bfq:low_latency=0 --seed=3") && words(11).ends_with("=32"));
+        let again = Study::of_json(&study.json()).expect("the same");
+        assert_eq!(again, study);
+    }
+
+    #[test]
+    fn switches_of_a_replay_have_no_value() {
+        let text = "program='replay'\ntrace='t.csv'\n[options]\nthink=true\nreal=false\nweight=['a=3','b=1']\n\
+                    [grid]\nscheduler=['bfq']";
+        let study = Study::parse(text).expect("a study");
+        let words = study.words(&Study::point(&study.axes().expect("axes"), 0));
+        assert_eq!(words, ["t.csv", "--think", "--weight=a=3", "--weight=b=1", "--scheduler=bfq"]);
+    }
+
+    #[test]
+    fn what_has_no_effect_is_refused_by_name() {
+        let refused = |text: &str, says: &str| {
+            let error = Study::parse(text).expect_err(text).to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        };
+        refused("", "missing field `grid`");
+        refused("[grid]", "no axis");
+        refused("[grid]\nseed=[]", "grid.seed: no value");
+        refused("[grid]\nseed=[1,1]", "1 stands there twice");
+        refused("[grid]\nseed='3..1'", "accepted: a range");
+        refused("[options]\nrw='read'\n[grid]\nrw=['read']", "options has rw as well");
+        refused("[[job]]\nname='a'\nbs=512\n[grid]\nbs=[4096]", "accepted: a.bs");
+        refused("[[job]]\nname='a'\nbs=512\n[grid]\n'a.bs'=[4096]", "job a has bs as well");
+        refused("[[job]]\nbs=512\n[grid]\nseed=[1]", "job 1: no name");
+        refused("[[job]]\nname='a'\n[[job]]\nname='a'\n[grid]\nseed=[1]", "a second one");
+        refused("trace='x'\n[grid]\nseed=[1]", "accepted: program");
+        refused("program='replay'\n[grid]\nseed=[1]", "accepted: program");
+        refused("[grid]\na='1..1000000'\nb='1..2'", "too many points");
+        refused("[grid]\nseed=[1]\n[compare]\naxis='x'", "x is no axis; accepted: seed");
+        refused("[grid]\nseed=[1]\n[compare]\nleast=101", "accepted: 0 to 100");
+        refused("[grid]\nseed=[1]\n[compare]\naxis='seed'", "both compared and paired");
+        refused("bogus=1\n[grid]\nseed=[1]", "unknown field `bogus`");
+    }
+}
