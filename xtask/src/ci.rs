@@ -6,7 +6,7 @@
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
     Result, aarch64, api, bench, deny, fuzz, interop, loom, mass, miri, nightly, orderings,
-    outside, publish, sanitize, shuttle, soak, tidy,
+    outside, publish, python, sanitize, shuttle, soak, tidy,
 };
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ struct Took {
 const AT_ONCE: usize = 2;
 
 /// Steps that need the program as it is measured.
-const NEED_PROGRAM: [&str; 5] = ["image", "soak", "bench", "instructions", "interop"];
+const NEED_PROGRAM: [&str; 6] = ["python", "image", "soak", "bench", "instructions", "interop"];
 /// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
 
@@ -110,6 +110,7 @@ const STEPS: &[Step] = &[
     Step::own("asan", sanitize::address),
     Step::own("aarch64", || aarch64::main(&[])),
     Step::own("fuzz", || fuzz::main(&[])),
+    Step::own("python", || python::main(&[])),
     Step::own("image", || interop::main(&[interop::IMAGE.to_owned()])),
     // The soak runs as many seeds as fit, so that a machine of two cores takes no longer.
     Step::shared("soak", || soak::for_minutes(SOAK_MINUTES)),

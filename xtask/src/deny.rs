@@ -1,7 +1,7 @@
 //! `deny`: licences, sources and versions of the crates from outside, and advisories about them, by cargo-deny.
 //!
-//! The rules are in `deny.toml`. The fuzz targets and the lister of public items have lock files of their own; no user
-//! gets what these lock, so that only its sources and the advisories about it are checked.
+//! The rules are in `deny.toml`. The package of Python, the fuzz targets and the lister of public items have lock files of their own; no user
+//! gets what the last two lock, so that only its sources and the advisories about it are checked.
 
 use crate::Result;
 use crate::shell::{Cmd, target_dir};
@@ -29,6 +29,7 @@ impl Lock {
 const LOCKS: &[Lock] = &[
     Lock { manifest: "Cargo.toml", checks: &["licenses", "sources", "bans"] },
     Lock { manifest: "fuzz/Cargo.toml", checks: &["sources"] },
+    Lock { manifest: "python/Cargo.toml", checks: &["licenses", "sources"] },
     Lock { manifest: "xtask/api/Cargo.toml", checks: &["sources"] },
 ];
 

@@ -29,6 +29,7 @@ mod orderings;
 mod outside;
 mod planted;
 mod publish;
+mod python;
 mod random;
 mod rbd;
 mod rounds;
@@ -104,6 +105,12 @@ const VERBS: &[Verb] = &[
         usage: "",
         summary: "everything compiles with the oldest compiler that is promised",
         run: publish::msrv,
+    },
+    Verb {
+        name: "python",
+        usage: "",
+        summary: "the wheel and the source distribution of the package of Python, its types and tests",
+        run: python::main,
     },
     Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },
     Verb {

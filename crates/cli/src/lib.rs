@@ -1,6 +1,7 @@
 //! The command `blkmq`: compare I/O schedulers on real, multi-threaded I/O.
 //!
-//! A library only so that fuzz targets reach its parsers: the program calls [`main`] and nothing else.
+//! A library only so that fuzz targets reach its parsers, and the package of Python its commands: the program calls
+//! [`main`] and nothing else.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +11,8 @@ mod commands;
 mod devices;
 mod doc;
 mod dry_run;
+#[doc(hidden)]
+pub mod embedding;
 mod error;
 mod experiment;
 #[doc(hidden)]

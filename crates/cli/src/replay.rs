@@ -5,9 +5,10 @@ pub mod recorded;
 mod tapes;
 mod tenants;
 
+use crate::args::quote;
 use crate::devices;
 use crate::error::Failure;
-use crate::plan::Time;
+use crate::plan::{Plan, Time};
 use crate::report::number::nanos;
 use args::Wanted;
 use blkmq_core::{Histogram, Nanos, SECTOR_SIZE};
@@ -21,6 +22,7 @@ use blkmq_terminal::SchedulerChoice;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::bounded;
 use blkmq_terminal::paper::{Paper, push_command, push_line};
+use blkmq_terminal::program;
 use blkmq_terminal::text_table::{Align, TextTable};
 
 /// The longest log that is read; it is held as a whole.
@@ -76,14 +78,15 @@ pub fn run(wanted: Wanted, width: usize) -> Result<(String, Result<(), Failure>)
 ///
 /// # Errors
 /// If they cannot be understood, or the trace cannot be read.
-pub fn plan_of(words: &[String]) -> Result<crate::plan::Plan, Failure> {
-    let words = ["replay"].into_iter().chain(words.iter().map(String::as_str));
-    let found = args::definition().no_binary_name(false).try_get_matches_from(words);
-    let found = found.map_err(|e| UsageError::new(e.render().to_string().trim_end()))?;
+pub fn plan_of(words: &[String]) -> Result<Plan, Failure> {
+    let Some(found) = program::understood::<Failure>(&args::definition, words)? else {
+        return Err(UsageError::new("--help: prints something; accepted: options of a run").into());
+    };
     if found.contains_id("page") {
         return Err(UsageError::new("--page: of a single replay").into());
     }
-    recorded::planned(&found)
+    let plan = recorded::planned(&found)?;
+    Ok(Plan { command: quote("replay", words), ..plan })
 }
 
 /// Is the policy that of `choice`, with the same options?

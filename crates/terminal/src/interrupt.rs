@@ -77,6 +77,12 @@ impl Stop {
         self.signal().is_some()
     }
 
+    /// Ends the runs, as Ctrl-C does.
+    pub fn set(&self) {
+        // Nothing else is published with it.
+        self.signal.store(SIGINT as usize, Ordering::Relaxed);
+    }
+
     /// A stop as after Ctrl-C.
     #[must_use]
     pub fn after_ctrl_c() -> Self {

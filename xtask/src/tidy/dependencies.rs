@@ -7,7 +7,8 @@ use super::tree::{File, Finding, Tree};
 
 /// The manifests of workspaces. The fuzz targets and the lister of public items are workspaces of their own, so that
 /// their dependencies are not the product's.
-const ROOTS: [&str; 3] = ["Cargo.toml", "fuzz/Cargo.toml", "xtask/api/Cargo.toml"];
+const ROOTS: [&str; 4] =
+    ["Cargo.toml", "fuzz/Cargo.toml", "python/Cargo.toml", "xtask/api/Cargo.toml"];
 
 /// Finds dependencies without a reason.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use store::{Shard, Store};
+pub use store::{Shard, Store};
 use study::Study;
 
 /// The longest file of a study.
@@ -149,31 +149,49 @@ fn side_by_side(
 }
 
 /// Writes the results of all points, and prints the answers.
-fn finish(points: &Points, out: &Path, mut rows: BTreeMap<String, Row>) -> Result<(), Failure> {
-    let ids = Vec::from_iter((0..points.len()).map(|index| points.id(index)));
-    let found: Vec<Row> = ids.iter().filter_map(|id| rows.remove(id)).collect();
-    let found = Vec::from_iter(&found);
-    let others = rows.len();
-    let (study, axes) = (points.study(), points.axes());
-    let questions = compare::questions(study, axes, &found)?;
-    let result =
-        answer::Result { study, axes, rows: &found, points: points.len(), questions: &questions };
-    store::write(out, "runs.jsonl", &found.iter().map(|row| row.line()).collect::<String>())?;
-    store::write(out, "runs.csv", &answer::csv(axes, &found))?;
-    let name = out.file_name().map_or_else(|| "results".into(), |name| name.to_string_lossy());
-    store::write(out, "page.html", &result.page(&name))?;
-    print_results(&shown(&result.text(width())))?;
+fn finish(points: &Points, out: &Path, rows: BTreeMap<String, Row>) -> Result<(), Failure> {
+    let known = rows.len();
+    let found = in_order(points, rows);
+    let (others, missing) = (known - found.len(), points.len() - found.len());
+    let text = answers(points, found, Some(out))?;
     let place = out.display();
+    print_results(&shown(&text))?;
     print_results(&format!(
         "\nThe results: {place}/runs.jsonl, runs.csv; with plots: {place}/page.html\n"
     ))?;
     if others > 0 {
         complain(format_args!("{others} rows in {place} are of no point of the study"));
     }
-    match points.len() - found.len() {
+    match missing {
         0 => Ok(()),
         missing => {
             Err(Failure::Results(format!("{missing} of {} points are missing", points.len())))
         }
     }
+}
+
+/// The rows of `points`, in the order of the grid.
+fn in_order(points: &Points, mut rows: BTreeMap<String, Row>) -> Vec<Row> {
+    (0..points.len()).filter_map(|index| rows.remove(&points.id(index))).collect()
+}
+
+/// The answers of `rows` as text. The results are files in `folder`, if there is one.
+///
+/// # Errors
+/// If a figure of the comparison is not known, or a result cannot be written.
+pub fn answers(points: &Points, rows: Vec<Row>, folder: Option<&Path>) -> Result<String, Failure> {
+    let rows = in_order(points, rows.into_iter().map(|row| (row.id.clone(), row)).collect());
+    let rows = Vec::from_iter(&rows);
+    let (study, axes) = (points.study(), points.axes());
+    let questions = compare::questions(study, axes, &rows)?;
+    let result =
+        answer::Result { study, axes, rows: &rows, points: points.len(), questions: &questions };
+    if let Some(folder) = folder {
+        let lines: String = rows.iter().map(|row| row.line()).collect();
+        store::write(folder, "runs.jsonl", &lines)?;
+        store::write(folder, "runs.csv", &answer::csv(axes, &rows))?;
+        let name = folder.file_name().map_or_else(|| "results".into(), |it| it.to_string_lossy());
+        store::write(folder, "page.html", &result.page(&name))?;
+    }
+    Ok(result.text(width()))
 }

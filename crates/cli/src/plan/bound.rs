@@ -27,6 +27,7 @@ impl Plan {
         for job in &mut self.jobs {
             let is_sized = job.files.as_ref().is_some_and(|files| files.is_sized);
             let is_bounded = is_sized || job.runtime.is_some() || job.number_ios.is_some();
+            let is_bounded = is_bounded || job.tape.is_some();
             if !is_bounded && job.size.is_none() && job.io_size.is_none() {
                 (job.runtime, job.time_based) = (Some(runtime), true);
                 self.notes.push(format!("job '{}': neither runtime nor size: {says}", job.name));

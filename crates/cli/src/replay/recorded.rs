@@ -8,7 +8,7 @@ use crate::bench;
 use crate::error::Failure;
 use crate::plan::{Plan, Time};
 use crate::report::model::Partial;
-use crate::report::table;
+use crate::report::{Format, render, table};
 use crate::trace::source::{self, Source};
 use blkmq_recording::Layout;
 use blkmq_terminal::UsageError;
@@ -66,6 +66,9 @@ pub fn options() -> Vec<Arg> {
         ),
         option("runtime", "TIME").help("the end of a replay, such as 10s, if the trace is longer"),
         option("seed", "NUMBER").value_parser(value_parser!(u64)).help("the source of all chance in virtual time (default: 0)"),
+        option("output-format", "FORMAT")
+            .value_parser(|text: &str| text.parse::<Format>())
+            .help("normal, json, json+, csv, html or terse, as of blkmq bench (default: normal)"),
         option("page", "FILE.html").value_hint(ValueHint::FilePath).help(
             "a page with the latencies of each tenant under each scheduler as well",
         ),
@@ -99,8 +102,12 @@ pub fn run(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
         let written = std::fs::write(&path, tenants::page(&Source::of(found).file, &report));
         written.map_err(|e| Failure::Results(format!("{}: {e}", path.display())))?;
     }
-    print_results(&shown(&tenants::text(&report, width())))?;
-    print_results(&shown(&format!("\n{}", table::render(&report, width()))))?;
+    if plan.format == Format::Normal {
+        print_results(&shown(&tenants::text(&report, width())))?;
+        print_results(&shown(&format!("\n{}", table::render(&report, width()))))?;
+    } else {
+        print_results(&render(&report, plan.format))?;
+    }
     match report.partial {
         Some(Partial { done, planned, signal: Some(signal) }) => {
             Err(Failure::Interrupted(signal, format!("{done} of {planned} runs are whole")))
@@ -118,6 +125,7 @@ pub fn planned(found: &ArgMatches) -> Result<Plan, Failure> {
     let loaded = Loaded::read(&Source::of(found), &scaling)?;
     let mut plan = plan(found, &loaded, &scaling)?;
     plan.notes.extend(loaded.notes.iter().cloned());
+    plan.format = found.get_one("output-format").copied().unwrap_or(Format::Normal);
     Ok(plan)
 }
 
@@ -158,7 +166,10 @@ fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, 
     let common: Vec<String> =
         common.chain([format!("--scheduler={scheduler}"), "--direct=1".into()]).collect();
     let end = found.get_one::<String>("runtime").map(|end| format!("--runtime={end}"));
-    let common: Vec<String> = common.into_iter().chain(end).collect();
+    // In a form of fio, the percentiles are those of the times that count here, from the moment an I/O was due.
+    let is_fio = found.contains_id("output-format");
+    let total = is_fio.then(|| "--lat_percentiles=1".to_owned());
+    let common: Vec<String> = common.into_iter().chain(end).chain(total).collect();
     // The first plan is for the sizes of the devices.
     let probe = parsed(
         common.iter().cloned().chain(["--rw=randread", "--bs=512"].map(String::from)),

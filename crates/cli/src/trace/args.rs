@@ -5,7 +5,8 @@ use blkmq_recording::Form;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::page::Page;
 use clap::builder::ValueHint;
-use clap::{Arg, ArgMatches, Command};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
 
 const PAGE: Page = Page {
@@ -18,6 +19,7 @@ content. The memory that is needed does not depend on the length of a trace.",
     examples: &[
         "blkmq trace info trace.csv.gz",
         "blkmq trace info trace.csv --page=trace.html",
+        "blkmq trace info trace.csv --json",
         "blkmq trace info own.csv --format='time=us,1 offset=bytes,3 size=bytes,4 op=word,2'",
         "blkmq trace convert trace.csv --to=iolog3 --output=trace.log",
     ],
@@ -31,6 +33,8 @@ pub enum Wanted {
         source: Source,
         /// The file for a page with plots.
         page: Option<PathBuf>,
+        /// The facts are printed as JSON.
+        json: bool,
     },
     /// `convert`.
     Convert {
@@ -55,6 +59,7 @@ pub fn definition() -> Command {
         option("page", "FILE.html")
             .value_hint(ValueHint::FilePath)
             .help("info: a page with plots as well"),
+        Arg::new("json").long("json").action(ArgAction::SetTrue).help("info: as JSON"),
         option("to", "FORM").value_parser(form).help(
             "convert: the form, which is csv (every field), iolog2, iolog3 or mqsim (default: csv)",
         ),
@@ -82,10 +87,10 @@ impl Wanted {
         let text = |name| found.get_one::<String>(name).cloned();
         let task = text("task");
         let (task, others) = match task.as_deref() {
-            Some("convert") => ("convert", &["page"][..]),
+            Some("convert") => ("convert", &["page", "json"][..]),
             _ => ("info", &["to", "output"][..]),
         };
-        let is_given = |name: &&&str| found.value_source(name).is_some();
+        let is_given = |name: &&&str| found.value_source(name) == Some(ValueSource::CommandLine);
         if let Some(name) = others.iter().find(is_given) {
             let of = if task == "info" { "convert" } else { "info" };
             return Err(UsageError::new(format!("--{name} is an option of {of}, not of {task}")));
@@ -95,7 +100,10 @@ impl Wanted {
                 let form = found.get_one("to").copied().unwrap_or(Form::Csv);
                 Self::Convert { source, form, output: text("output") }
             }
-            _ => Self::Info { source, page: text("page").map(PathBuf::from) },
+            _ => {
+                let page = text("page").map(PathBuf::from);
+                Self::Info { source, page, json: found.get_flag("json") }
+            }
         })
     }
 }

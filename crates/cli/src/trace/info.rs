@@ -42,6 +42,45 @@ pub fn render(name: &str, summary: &Summary, reader: &Reader, width: usize) -> S
     out.finish()
 }
 
+/// The facts as a line of JSON: counts, bytes and nanoseconds, and all tenants, those with the most I/Os first.
+pub fn json(summary: &Summary, reader: &Reader) -> String {
+    const NAMES: [&str; 5] = ["read", "write", "flush", "discard", "write_zeroes"];
+    let by_kind = |of: &[u64; 5]| -> serde_json::Map<String, serde_json::Value> {
+        NAMES.iter().zip(of).map(|(name, count)| ((*name).to_owned(), (*count).into())).collect()
+    };
+    let percentiles = |histogram: &Histogram| -> serde_json::Map<String, serde_json::Value> {
+        let used = [1u64, 5, 25, 50, 75, 95, 99, 100];
+        let used = used.into_iter().filter(|_| histogram.count() > 0);
+        used.map(|p| (p.to_string(), histogram.quantile(p, 100).into())).collect()
+    };
+    let mut order: Vec<usize> = (0..summary.tenants.len()).collect();
+    order.sort_by_key(|tenant| std::cmp::Reverse(summary.tenants[*tenant].ios));
+    let tenant = |tenant: &usize| {
+        let counts = summary.tenants[*tenant];
+        let name = reader.tenants().name(*tenant as u32);
+        serde_json::json!({ "name": name, "ios": counts.ios, "reads": counts.reads, "bytes": counts.bytes })
+    };
+    let (course, bin_ns) = summary.course();
+    let facts = serde_json::json!({
+        "format": reader.format().name(),
+        "ios": by_kind(&summary.ios),
+        "bytes": by_kind(&summary.bytes),
+        "span_ns": summary.span(),
+        "peak_ios_per_s": summary.peak,
+        "sequential": summary.sequential,
+        "working_set_bytes": summary.working_set() * 4096,
+        "burstiness": summary.burstiness(),
+        "size_bytes": percentiles(&summary.sizes),
+        "latency_ns": percentiles(&summary.latencies),
+        "volume_bytes": summary.ends,
+        "tenants": order.iter().map(tenant).collect::<Vec<_>>(),
+        "course": { "bin_ns": bin_ns, "ios": course },
+        "skipped": reader.skipped().bad,
+        "cautions": cautions(reader),
+    });
+    format!("{facts}\n")
+}
+
 /// The facts, each with its name.
 pub fn facts(summary: &Summary) -> Vec<[String; 2]> {
     let total = summary.total();

@@ -10,6 +10,7 @@ use args::Wanted;
 use blkmq_recording::{Form, Reader, Summary, Writer};
 use blkmq_terminal::output::{OutputError, complain, print, quietly};
 use blkmq_terminal::screen::{shown, width};
+use blkmq_terminal::{UsageError, program};
 use clap::ArgMatches;
 pub use info::cautions;
 use std::fs::File;
@@ -22,23 +23,53 @@ use std::path::PathBuf;
 /// If the trace cannot be read, or a result cannot be written.
 pub fn run(found: &ArgMatches) -> Result<(), Failure> {
     match Wanted::of(found)? {
-        Wanted::Info { source, page } => info(&source, page),
+        Wanted::Info { source, page, json } => info(&source, page, json),
         Wanted::Convert { source, form, output } => convert(&source, form, output),
     }
 }
 
-fn info(source: &source::Source, page: Option<PathBuf>) -> Result<(), Failure> {
-    let mut reader = source.open()?;
-    let mut summary = Summary::default();
-    while let Some(record) = reader.next_record().map_err(|e| source.fault(&e))? {
-        summary.add(&record);
-    }
+fn info(source: &source::Source, page: Option<PathBuf>, json: bool) -> Result<(), Failure> {
+    let (summary, reader) = summed(source)?;
     if let Some(path) = page {
         let text = page::render(&source.file, &summary, &reader);
         let written = std::fs::write(&path, text);
         written.map_err(|e| Failure::Results(format!("{}: {e}", path.display())))?;
     }
-    Ok(print(&shown(&info::render(&source.file, &summary, &reader, width())))?)
+    let text = match json {
+        true => info::json(&summary, &reader),
+        false => shown(&info::render(&source.file, &summary, &reader, width())).into_owned(),
+    };
+    Ok(print(&text)?)
+}
+
+/// The facts about a trace in JSON; `words` are those behind `blkmq trace info`.
+///
+/// # Errors
+/// If they cannot be understood, or the trace cannot be read.
+pub fn info_of(words: &[String]) -> Result<String, Failure> {
+    let words: Vec<String> = ["info".to_owned()].iter().chain(words).cloned().collect();
+    let Some(found) = program::understood::<Failure>(&args::definition, &words)? else {
+        return Err(
+            UsageError::new("--help: prints something; accepted: options of a trace").into()
+        );
+    };
+    match Wanted::of(&found)? {
+        Wanted::Info { source, page: None, .. } => {
+            let (summary, reader) = summed(&source)?;
+            Ok(info::json(&summary, &reader))
+        }
+        _ => Err(UsageError::new("--page: of the command").into()),
+    }
+}
+
+/// The facts about a whole trace.
+fn summed(source: &source::Source) -> Result<(Summary, Reader), Failure> {
+    let mut reader = source.open()?;
+    let mut summary = Summary::default();
+    while let Some(record) = reader.next_record().map_err(|e| source.fault(&e))? {
+        summary.add(&record);
+    }
+    Ok((summary, reader))
 }
 
 fn convert(source: &source::Source, form: Form, output: Option<String>) -> Result<(), Failure> {

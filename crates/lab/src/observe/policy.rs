@@ -4,11 +4,10 @@
 //! policy is left in a thread-local while a queue is being built, and only then: [`build_with`] puts it there and
 //! takes it away again.
 
-use crate::policies;
 use blkmq_sched::{Factory, Options, Scheduler, Shape};
 pub(crate) use blkmq_trace::watched::{PolicyWatch, watched};
 use std::cell::RefCell;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 /// Makes the wrapper of a policy.
 type Wrap = Box<dyn Fn(Box<dyn Scheduler>, &Shape, &Options) -> Box<dyn Scheduler>>;
@@ -38,23 +37,24 @@ pub(crate) fn build_with<R>(
 }
 
 /// The factory of a wrapped policy of `inner`; it announces the same properties as `inner`. To be used within
-/// [`build_with`].
-///
-/// # Panics
-/// If `inner` is none of [`policies`].
+/// [`build_with`]. It is kept for good, once for each `inner`.
 pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
-    static WATCHED: OnceLock<Vec<Factory>> = OnceLock::new();
-    let watched = |f: &&Factory| Factory {
-        name: f.name,
-        summary: f.summary,
-        scope: f.scope,
-        doc: f.doc,
-        attributes: f.attributes,
-        common: f.common,
+    static WATCHED: Mutex<Vec<(&Factory, &Factory)>> = Mutex::new(Vec::new());
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, factory)) = watched.iter().find(|(known, _)| std::ptr::eq(*known, inner)) {
+        return factory;
+    }
+    let factory = Box::leak(Box::new(Factory {
+        name: inner.name,
+        summary: inner.summary,
+        scope: inner.scope,
+        doc: inner.doc,
+        attributes: inner.attributes,
+        common: inner.common,
         build,
-    };
-    let all = WATCHED.get_or_init(|| policies::all().iter().map(watched).collect());
-    all.iter().find(|f| f.name == inner.name).expect("it is one of the policies that are known")
+    }));
+    watched.push((inner, factory));
+    factory
 }
 
 fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
