@@ -4,8 +4,8 @@ use crate::bounds::Bounds;
 use crate::guest::Guests;
 use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
-use crate::rarely::Rarely;
 use crate::rate::Rates;
+use crate::refusals::{Reason, Refusals};
 use blkmq::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) struct Acceptor {
     workers: Vec<Arc<Inbox>>,
     bounds: Bounds,
     clock: Clock,
-    refused: Rarely,
+    refusals: Arc<Refusals>,
     rates: Rates,
 }
 
@@ -33,10 +33,11 @@ impl Acceptor {
         guests: Arc<Guests>,
         workers: Vec<Arc<Inbox>>,
         bounds: Bounds,
+        refusals: Arc<Refusals>,
     ) -> Self {
-        let (clock, refused) = (Clock::start(), Rarely::default());
+        let clock = Clock::start();
         let rates = Rates::new(bounds.connections_per_second);
-        Self { listeners, inbox, guests, workers, bounds, clock, refused, rates }
+        Self { listeners, inbox, guests, workers, bounds, clock, refusals, rates }
     }
 
     /// Accepts until it is sent any message.
@@ -84,8 +85,10 @@ impl Acceptor {
             self.workers[guest.worker()].send(Message::Connection(stream, guest));
         } else {
             let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-            self.refused
-                .log(now, |before| tracing::warn!(before, peer, "a connection too many is closed"));
+            let identity = stream.identity().to_string();
+            self.refusals.add(Reason::TooMany, |before| {
+                tracing::warn!(before, peer, identity, "a connection too many is closed");
+            });
         }
         true
     }

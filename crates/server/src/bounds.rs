@@ -10,6 +10,9 @@ pub struct Bounds {
     pub connections: usize,
     /// Connections to one export at a time.
     pub connections_per_export: usize,
+    /// Connections of one identity (a name of a certificate, a user of this machine, an address) to exports at a time, on a
+    /// server where rules say which clients may use it or an export. Without rules it is not in force.
+    pub connections_per_identity: usize,
     /// Connections from one IP address at a time. Sockets in the file system are not counted by it.
     pub connections_per_peer: usize,
     /// Handshakes under way at a time, of which each worker has its part. Beyond, the oldest of the peer with the most
@@ -51,6 +54,7 @@ impl Default for Bounds {
         Self {
             connections: 256,
             connections_per_export: 64,
+            connections_per_identity: 64,
             connections_per_peer: 32,
             handshakes: 64,
             connections_per_second: 200,

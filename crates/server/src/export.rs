@@ -1,6 +1,8 @@
 //! [`Export`]: a disk, or a region of it, as clients see it.
 
+use crate::allow::Allow;
 use crate::disk::{Disk, ReadOnly};
+use crate::gate::Gate;
 use crate::machine::VhostUser;
 use blkmq::core::{Class, IoPrio};
 use blkmq::engine::GroupSpec;
@@ -8,7 +10,7 @@ use blkmq::{
     AlignedBuf, ChangeError, EditError, GroupError, GroupGuard, GroupOptions, IoMax, Promise,
     SECTOR_SIZE, Zeroing,
 };
-use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, Limits, TransmissionFlags};
+use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Limits, TransmissionFlags};
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +40,8 @@ pub struct Export {
     pub cache: Cache,
     /// The socket on which it is a disk of a virtual machine; `None` for clients of NBD only.
     pub vhost_user: Option<VhostUser>,
+    /// The clients that may use it. To others it does not exist. `None` for all clients of the server.
+    pub allow: Option<Allow>,
 }
 
 /// When a write is answered, by the words of QEMU.
@@ -113,6 +117,7 @@ impl Export {
             class: Class::None,
             cache: Cache::default(),
             vhost_user: None,
+            allow: None,
         }
     }
 
@@ -158,6 +163,8 @@ pub(crate) struct Served {
     pub(crate) cache: Cache,
     /// It is no export of the server any more. Its connections are told so at their next request.
     withdrawn: AtomicBool,
+    /// The clients that may use it.
+    pub(crate) allow: Gate,
 }
 
 /// The exports of a running server. They are looked up once for a connection, under a mutex.
@@ -280,11 +287,23 @@ impl Table {
 
     /// The export of this name. The empty name is also that of an only export.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Served>> {
-        let named = self.exports.iter().find(|export| export.info.name == name);
-        match (&self.exports[..], name) {
-            ([only], "") => Some(only),
-            _ => named,
+        self.get_of(name, |_| true)
+    }
+
+    /// As [`get`](Self::get) for a client to which only the exports exist that `may` names.
+    pub(crate) fn get_of(&self, name: &str, may: impl Fn(&Served) -> bool) -> Option<&Arc<Served>> {
+        let mut visible = self.exports.iter().filter(|export| may(export));
+        if name.is_empty()
+            && let (Some(only), None) = (visible.next(), visible.next())
+        {
+            return Some(only);
         }
+        self.exports.iter().find(|export| export.info.name == name && may(export))
+    }
+
+    /// Returns whether any export is for some clients only.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.exports.iter().any(|export| !export.allow.is_open())
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Served> {
@@ -293,16 +312,6 @@ impl Table {
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.exports.iter().map(|export| &export.info.name[..])
-    }
-}
-
-impl Exports for Table {
-    fn find(&self, name: &str) -> Option<ExportInfo> {
-        self.get(name).map(|export| export.info())
-    }
-
-    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
-        self.exports.iter().for_each(|export| each(&export.info.name, &export.info.description));
     }
 }
 
@@ -318,7 +327,7 @@ impl Served {
     }
 
     /// The description that a client gets now.
-    fn info(&self) -> ExportInfo {
+    pub(crate) fn info(&self) -> ExportInfo {
         let mut info = self.info.clone();
         if self.is_read_only() {
             info.flags = read_only(info.flags);
@@ -377,6 +386,7 @@ impl Served {
             ioprio: ioprio(export.class),
             cache: export.cache,
             withdrawn: AtomicBool::new(false),
+            allow: Gate::new(export.allow.clone()),
         })
     }
 }

@@ -2,17 +2,21 @@
 
 use crate::acceptor::Acceptor;
 use crate::address::Address;
+use crate::allow::Allow;
 use crate::bounds::Bounds;
 use crate::control::{self, Answer, Control, GoesOn, Program, Request};
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::{Catalog, Export, ExportError};
+use crate::gate::Gate;
 use crate::guest::Guests;
 use crate::http::Http;
 use crate::inbox::{Inbox, Message};
 use crate::listener::Listener;
 use crate::metrics::{self, Format};
+use crate::refusals::Refusals;
 use crate::rights::Rights;
+use crate::tenants::Tenants;
 use crate::tls::Tls;
 use crate::vhost::Backend;
 use crate::watch::Watch;
@@ -34,6 +38,8 @@ pub struct Settings {
     pub handshake: Config,
     /// TLS, which all clients must use then; `None` for none at all.
     pub tls: Option<Tls>,
+    /// The clients that may use it over its listeners; `None` for all that reach them.
+    pub allow: Option<Allow>,
     /// When requests are counted.
     pub counting: Counting,
     /// I/Os that take longer are logged, with the stages that took the time; zero for none. They are counted from the
@@ -112,6 +118,20 @@ impl Handle {
     #[must_use]
     pub fn remove_export(&self, name: &str) -> bool {
         self.0.exports.remove(name)
+    }
+
+    /// Changes the clients that may use the server over its listeners. Connections of others are closed within a second.
+    pub fn allow(&self, allow: Option<Allow>) {
+        self.0.allow.set(allow);
+    }
+
+    /// Changes the clients that may use the export of this name; returns false if there is none. Connections of others are
+    /// closed within a second.
+    #[must_use]
+    pub fn allow_export(&self, name: &str, allow: Option<Allow>) -> bool {
+        let exports = self.0.exports.now();
+        let export = exports.all().find(|export| export.info.name == name);
+        export.inspect(|export| export.allow.set(allow)).is_some()
     }
 
     /// The TLS of the server, to [renew](Tls::renew) its certificates; `None` if there is none.
@@ -202,6 +222,9 @@ impl Server {
             handshakes: settings.bounds.handshakes.div_ceil(workers.max(1).into()),
             handshake: Config { tls, ..settings.handshake },
             tls: settings.tls.clone(),
+            allow: Gate::new(settings.allow.clone()),
+            tenants: Arc::new(Tenants::default()),
+            refusals: Arc::new(Refusals::new()),
             counting: settings.counting,
             beats: (0..workers).map(|_| AtomicU32::new(0)).collect(),
         });
@@ -240,7 +263,8 @@ impl Server {
         let inbox = Arc::new(Inbox::new()?);
         let workers = self.workers.iter().map(|worker| Arc::clone(&worker.inbox)).collect();
         let (guests, bounds) = (Arc::clone(&self.guests), self.shared.bounds);
-        let acceptor = Acceptor::new(listeners, Arc::clone(&inbox), guests, workers, bounds);
+        let (mail, refusals) = (Arc::clone(&inbox), Arc::clone(&self.shared.refusals));
+        let acceptor = Acceptor::new(listeners, mail, guests, workers, bounds, refusals);
         let thread = Builder::new().name("accept".to_owned()).spawn(move || acceptor.run())?;
         self.acceptor = Some(Running { inbox, thread });
         Ok(())

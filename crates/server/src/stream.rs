@@ -1,6 +1,7 @@
 //! A client's connection, of any family, with TLS or without, which never blocks.
 
 use crate::guest::Peer;
+use crate::identity::Identity;
 use crate::tls::{Session, Tls};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -89,6 +90,20 @@ impl Stream {
         }
     }
 
+    /// Everything that is known of the client by now: its certificate is among it once TLS has begun.
+    pub(crate) fn identity(&self) -> Identity {
+        let mut identity = match &self.socket {
+            Socket::Unix(socket) => local_identity(socket),
+            Socket::Tcp(socket) => socket
+                .peer_addr()
+                .map_or_else(|_| Identity::default(), |at| Identity::of_address(at.ip())),
+        };
+        if let Some(names) = self.tls.as_ref().and_then(|tls| tls.names()) {
+            identity.certify(names);
+        }
+        identity
+    }
+
     /// All bytes from now on are inside TLS.
     ///
     /// # Errors
@@ -140,6 +155,12 @@ impl Stream {
     pub(crate) fn send_rest(&mut self) -> io::Result<()> {
         self.tls.as_mut().map_or(Ok(()), |tls| tls.send(&mut self.socket))
     }
+}
+
+/// The client behind a local socket. Its credentials are those of the moment at which it connected.
+pub(crate) fn local_identity(socket: &UnixStream) -> Identity {
+    let found = getsockopt(socket, PeerCredentials);
+    found.map_or_else(|_| Identity::default(), |of| Identity::of_process(of.uid(), of.gid()))
 }
 
 impl Drop for Stream {

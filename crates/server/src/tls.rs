@@ -3,14 +3,19 @@
 //! The files have the names that QEMU and libnbd give them. Sockets are `stream.rs`'s. There are no pre-shared keys:
 //! rustls has none.
 
+use crate::certificate;
+use crate::identity::Names;
+use blkmq::runtime::wall_clock_millis;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, crypto};
 use std::fmt;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +24,11 @@ const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
 /// The certificate that clients' certificates are signed with.
 const AUTHORITY: &str = "ca-cert.pem";
+/// The certificates of clients that are revoked.
+const REVOKED: &str = "crl.pem";
+/// The rights that a key must not have: a group may read it, as that of other services with the same key does, and as the
+/// credentials of systemd show theirs. Nothing else may.
+const TOO_OPEN: u32 = 0o037;
 
 /// Bytes that TLS keeps for a socket that is full. Further ones stay where they are counted.
 const BUFFER: usize = 256 << 10;
@@ -34,7 +44,10 @@ struct Files {
     config: Arc<ServerConfig>,
     /// The certificates of the server, and those that clients' are signed with, if clients need any.
     certificates: (Vec<CertificateDer<'static>>, Option<Vec<CertificateDer<'static>>>),
+    revoked: Vec<CertificateRevocationListDer<'static>>,
     key: PrivateKeyDer<'static>,
+    /// The last second of the server's certificate, since 1970.
+    end: u64,
 }
 
 impl fmt::Debug for Tls {
@@ -57,6 +70,15 @@ pub enum TlsError {
     /// The file has no certificate.
     #[error("{path}: no certificate in PEM", path = .0.display())]
     Empty(PathBuf),
+    /// The key can be read by users whom it does not concern.
+    #[error("{path}: other users may use the key (mode {1:04o}); accepted after: chmod 0600 {path}, or 0640 for a group", path = .0.display())]
+    Open(PathBuf, u32),
+    /// The certificate of the server has expired.
+    #[error("{path}: it has expired, {1} s ago; accepted: a certificate that is valid", path = .0.display())]
+    Expired(PathBuf, u64),
+    /// There are revoked certificates, and no authority that clients need.
+    #[error("{path}: clients need no certificate that could be revoked; accepted: together with {AUTHORITY}", path = .0.display())]
+    Revoked(PathBuf),
     /// Certificate, key and authority do not fit together.
     #[error("{path}: {1}", path = .0.display())]
     Unfit(PathBuf, Box<dyn std::error::Error + Send + Sync>),
@@ -64,10 +86,11 @@ pub enum TlsError {
 
 impl Tls {
     /// Reads `server-cert.pem` and `server-key.pem` in `folder`. If there is a `ca-cert.pem`, clients must have a
-    /// certificate that it signed. TLS 1.2 and 1.3.
+    /// certificate that it signed, and that none of the lists in `crl.pem` revokes, if that is there. TLS 1.2 and 1.3.
     ///
     /// # Errors
-    /// If a file is missing or of no use.
+    /// If a file is missing or of no use, the certificate of the server has expired, or users other than the owner and the
+    /// group of the key may read it, or others than the owner may change it.
     pub fn load(folder: &Path) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(Mutex::new(Files::read(folder)?))))
     }
@@ -80,11 +103,24 @@ impl Tls {
     pub fn renew(&self, folder: &Path) -> Result<bool, TlsError> {
         let new = Files::read(folder)?;
         let mut files = self.files();
-        let differ = (&files.certificates, &files.key) != (&new.certificates, &new.key);
+        let parts = |of: &Files| (of.certificates.clone(), of.revoked.clone(), of.key.clone_key());
+        let differ = parts(&files) != parts(&new);
         if differ {
             *files = new;
         }
         Ok(differ)
+    }
+
+    /// Returns whether clients need a certificate now.
+    #[must_use]
+    pub fn needs_certificates(&self) -> bool {
+        self.files().certificates.1.is_some()
+    }
+
+    /// The last second at which the server's certificate is valid, since 1970.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.files().end
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
@@ -102,16 +138,16 @@ impl Tls {
 
 impl Files {
     fn read(folder: &Path) -> Result<Self, TlsError> {
-        let [certificate, key, authority] = [CERTIFICATE, KEY, AUTHORITY].map(|it| folder.join(it));
+        let [certificate, key, authority, list] =
+            [CERTIFICATE, KEY, AUTHORITY, REVOKED].map(|it| folder.join(it));
         let chain = certificates(&certificate)?;
-        let secret = PrivateKeyDer::from_pem_file(&key);
-        let key = secret.map_err(|error| TlsError::File(key, error))?;
-        // Any other error than its absence must not let all clients in, and a link that leads nowhere neither.
-        let is_absent = matches!(
-            authority.symlink_metadata(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound
-        );
-        let roots = if is_absent { None } else { Some(certificates(&authority)?) };
+        let end = valid_until(&certificate, &chain)?;
+        let key = private_key(key)?;
+        let roots = if is_absent(&authority) { None } else { Some(certificates(&authority)?) };
+        let revoked = if is_absent(&list) { Vec::new() } else { revocations(&list)? };
+        if roots.is_none() && !revoked.is_empty() {
+            return Err(TlsError::Revoked(list));
+        }
         let provider = Arc::new(crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions();
@@ -119,27 +155,71 @@ impl Files {
         let builder = match &roots {
             None => builder.with_no_client_auth(),
             Some(roots) => {
-                let verifier = verifier(roots, provider);
+                let verifier = verifier(roots, &revoked, provider);
                 let verifier = verifier.map_err(|error| TlsError::Unfit(authority, error))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
         let config = builder.with_single_cert(chain.clone(), key.clone_key());
         let config = config.map_err(|error| TlsError::Unfit(certificate, error.into()))?;
-        Ok(Self { config: Arc::new(config), certificates: (chain, roots), key })
+        Ok(Self { config: Arc::new(config), certificates: (chain, roots), revoked, key, end })
     }
 }
 
-/// Accepts the clients whose certificates one of `roots` has signed.
+/// Returns whether an optional file is not there. Any other error than its absence must not let all clients in, and a link
+/// that leads nowhere neither.
+fn is_absent(path: &Path) -> bool {
+    let found = path.symlink_metadata();
+    matches!(found, Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// The last second of the server's own certificate, which must not have passed.
+fn valid_until(path: &Path, chain: &[CertificateDer<'_>]) -> Result<u64, TlsError> {
+    let unread = || TlsError::Unfit(path.to_owned(), "its dates cannot be read".into());
+    let end = chain.first().and_then(certificate::end).ok_or_else(unread)?;
+    match (wall_clock_millis() / 1000).checked_sub(end) {
+        Some(since) if since > 0 => Err(TlsError::Expired(path.to_owned(), since)),
+        _ => Ok(end),
+    }
+}
+
+/// The key, of the file whose rights were looked at.
+fn private_key(path: PathBuf) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let read = || {
+        let file = File::open(&path).map_err(pem::Error::Io)?;
+        let mode = file.metadata().map_err(pem::Error::Io)?.permissions().mode() & 0o777;
+        Ok((mode, PrivateKeyDer::from_pem_reader(file)?))
+    };
+    match read() {
+        Ok((mode, _)) if mode & TOO_OPEN != 0 => Err(TlsError::Open(path, mode)),
+        Ok((_, key)) => Ok(key),
+        Err(error) => Err(TlsError::File(path, error)),
+    }
+}
+
+/// The lists of revoked certificates.
+fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let file = |error| TlsError::File(path.to_owned(), error);
+    let all = CertificateRevocationListDer::pem_file_iter(path).map_err(file)?;
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(file)?;
+    let none = || TlsError::Unfit(path.to_owned(), "no list of revoked certificates in PEM".into());
+    if all.is_empty() { Err(none()) } else { Ok(all) }
+}
+
+/// Accepts the clients whose certificates one of `roots` has signed and none of `revoked` names. With lists, a certificate
+/// of an authority without one is refused: a list that was forgotten must not be the same as an empty one.
 fn verifier(
     roots: &[CertificateDer<'static>],
+    revoked: &[CertificateRevocationListDer<'static>],
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn std::error::Error + Send + Sync>> {
     let mut store = RootCertStore::empty();
     for root in roots {
         store.add(root.clone())?;
     }
-    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).build()?)
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
+    let builder = builder.with_crls(revoked.iter().cloned()).only_check_end_entity_revocation();
+    Ok(builder.build()?)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -163,6 +243,14 @@ impl Session {
     /// Decrypted bytes wait, without an event of the socket.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
+    }
+
+    /// The names in the certificate of the client, once it is verified; `None` before, and if it has shown none.
+    pub(crate) fn names(&self) -> Option<Names> {
+        if self.session.is_handshaking() {
+            return None;
+        }
+        Some(certificate::names(self.session.peer_certificates()?.first()?))
     }
 
     /// Encrypted bytes that the socket has taken so far.

@@ -6,7 +6,8 @@
 use crate::export::Table;
 use crate::standing::Standing;
 use crate::worker::Shared;
-use blkmq::{Instant, Nanos, SlowIo};
+use blkmq::runtime::wall_clock_millis;
+use blkmq::{Clock, Instant, Nanos, SlowIo};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,9 @@ const LINES: usize = 10;
 pub(crate) const OLD: Nanos = Nanos::from_secs(10);
 /// The most requests that such a report names.
 const NAMED: usize = 4;
+/// A certificate is reported when it ends within so many seconds: two weeks.
+const SOON: u64 = 14 * DAY;
+const DAY: u64 = 24 * 60 * 60;
 
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
@@ -37,6 +41,7 @@ impl Watch {
         let is_stopped = Arc::clone(&stopped);
         let mut reported = vec![OLD; shared.disks.len()];
         let mut standings = Vec::from_iter(shared.disks.iter().map(Standing::new));
+        let mut certificate = Ends { clock: Clock::start(), next: Instant::ZERO };
         let run = move || {
             while !is_stopped.load(Ordering::Relaxed) {
                 std::thread::park_timeout(PERIOD);
@@ -45,6 +50,9 @@ impl Watch {
                     log_old(&shared, disk, next);
                 }
                 shared.exports.sweep(&|| false);
+                if let Some(tls) = &shared.tls {
+                    certificate.look(tls.end(), wall_clock_millis() / 1000);
+                }
                 for (disk, standing) in shared.disks.iter().zip(&mut standings) {
                     standing.look(disk);
                 }
@@ -63,6 +71,34 @@ impl Drop for Watch {
             // A panic there has been reported.
             let _ = thread.join();
         }
+    }
+}
+
+/// The end of the server's certificate, which is reported once a day when it is near.
+struct Ends {
+    clock: Clock,
+    next: Instant,
+}
+
+impl Ends {
+    fn look(&mut self, end: u64, today: u64) {
+        let now = self.clock.now();
+        let Some(text) = ending(end, today).filter(|_| now >= self.next) else { return };
+        self.next = now + Nanos::from_secs(DAY);
+        tracing::warn!("{text}");
+    }
+}
+
+/// The line about a certificate whose last second is `end`; both are seconds since 1970.
+fn ending(end: u64, today: u64) -> Option<String> {
+    let renew = "renew it, and reload";
+    match end.checked_sub(today) {
+        None => Some(format!("the certificate of the server has expired; {renew}")),
+        Some(left) if left < SOON => {
+            let days = left / DAY;
+            Some(format!("the certificate of the server ends within {} days; {renew}", days + 1))
+        }
+        Some(_) => None,
     }
 }
 
@@ -160,5 +196,13 @@ mod tests {
             "slow I/O of export 'gold': Read of 8 sectors at 64 took 124.5 ms: 0.5 for a slot, 20.0 in the scheduler, \
              4.0 for a tag, 100.0 at the device"
         );
+    }
+
+    #[test]
+    fn a_certificate_is_reported_two_weeks_before_its_end() {
+        assert_eq!(ending(20 * DAY, 6 * DAY), None);
+        assert!(ending(20 * DAY, 6 * DAY + 1).is_some_and(|text| text.contains("within 14 days")));
+        assert!(ending(DAY, DAY).is_some_and(|text| text.contains("within 1 days")));
+        assert!(ending(DAY, DAY + 1).is_some_and(|text| text.contains("has expired")));
     }
 }

@@ -1,5 +1,6 @@
 //! A server and its clients in one process.
 
+mod allow;
 mod bounds;
 mod client;
 mod control;

@@ -3,11 +3,12 @@
 use crate::rig::Rig;
 use crate::talk::{self, Header, Talk};
 use blkmq_server::{Bounds, Export, Settings, Tls};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,29 +21,58 @@ const INVALID: u32 = (1 << 31) + 3;
 type Secure = StreamOwned<ClientConnection, UnixStream>;
 
 /// An authority, with which certificates are signed.
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
+pub struct Authority {
+    pub pem: String,
+    pub issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate and its key, in PEM.
-struct Identity {
-    certificate: String,
-    key: String,
+pub struct Identity {
+    pub certificate: String,
+    pub key: String,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let key = KeyPair::generate().expect("random numbers");
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let pem = params.self_signed(&key).expect("it can sign").pem();
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    fn sign(&self, name: &str) -> Identity {
+    /// The TLS of a client, which has this certificate or none.
+    pub fn client(&self, identity: Option<&Identity>) -> ClientConnection {
+        let mut roots = RootCertStore::empty();
+        roots.add(der(&self.pem)).expect("an authority");
+        let provider = Arc::new(crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ciphers")
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some(Identity { certificate, key }) => {
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+                config.with_client_auth_cert(vec![der(certificate)], key).expect("they fit")
+            }
+        };
+        let name = "localhost".try_into().expect("a name");
+        ClientConnection::new(Arc::new(config), name).expect("random numbers")
+    }
+
+    /// A certificate with this common name, which is its alternative name, too.
+    pub fn sign(&self, name: &str) -> Identity {
+        self.sign_with(name, |_| {})
+    }
+
+    /// As [`sign`](Self::sign), with changes.
+    pub fn sign_with(&self, name: &str, change: impl Fn(&mut CertificateParams)) -> Identity {
         let key = KeyPair::generate().expect("random numbers");
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.distinguished_name.push(DnType::CommonName, name);
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).expect("it can sign").pem();
         Identity { certificate, key: key.serialize_pem() }
     }
@@ -56,16 +86,27 @@ struct Scene {
 }
 
 /// A folder as the server reads it. With `needs_clients` the authority is in it, too.
-fn folder(authority: &Authority, needs_clients: bool) -> TempDir {
+pub fn folder(authority: &Authority, needs_clients: bool) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
-    let server = authority.sign("localhost");
-    write("server-cert.pem", &server.certificate).expect("it can be written");
-    write("server-key.pem", &server.key).expect("it can be written");
+    put(&folder, &authority.sign("localhost"));
     if needs_clients {
-        write("ca-cert.pem", &authority.pem).expect("it can be written");
+        std::fs::write(folder.path().join("ca-cert.pem"), &authority.pem)
+            .expect("it can be written");
     }
     folder
+}
+
+/// The identity becomes that of the server.
+fn put(folder: &TempDir, server: &Identity) {
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("server-cert.pem"), &server.certificate).expect("it can be written");
+    std::fs::write(at("server-key.pem"), &server.key).expect("it can be written");
+    mode(&at("server-key.pem"), 0o600);
+}
+
+fn mode(path: &Path, mode: u32) {
+    let mode = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, mode).expect("the file is this user's");
 }
 
 fn scene(needs_clients: bool, bounds: Bounds) -> Scene {
@@ -81,24 +122,8 @@ impl Scene {
         Self { rig, authority, tls }
     }
 
-    /// The TLS of a client, which has this certificate or none.
     fn client(&self, identity: Option<&Identity>) -> ClientConnection {
-        let mut roots = RootCertStore::empty();
-        roots.add(der(&self.authority.pem)).expect("an authority");
-        let provider = Arc::new(crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ciphers")
-            .with_root_certificates(roots);
-        let config = match identity {
-            None => config.with_no_client_auth(),
-            Some(Identity { certificate, key }) => {
-                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
-                config.with_client_auth_cert(vec![der(certificate)], key).expect("they fit")
-            }
-        };
-        let name = "localhost".try_into().expect("a name");
-        ClientConnection::new(Arc::new(config), name).expect("random numbers")
+        self.authority.client(identity)
     }
 
     fn socket(&self) -> &Path {
@@ -422,4 +447,88 @@ fn a_folder_without_the_files_is_refused_with_what_is_accepted() {
     assert!(refused(files.path()).contains("server-cert.pem"), "the key of another certificate");
     write("server-cert.pem", "nothing");
     assert!(refused(files.path()).contains("no certificate"));
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_refused_and_the_old_one_stays() {
+    let scene = scene(false, Bounds::default());
+    let files = folder(&scene.authority, false);
+    put(
+        &files,
+        &scene.authority.sign_with("localhost", |params| {
+            params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        }),
+    );
+    let error = Tls::load(files.path()).expect_err("it has expired").to_string();
+    assert!(error.contains("server-cert.pem: it has expired"), "{error}");
+    assert!(scene.tls.renew(files.path()).is_err());
+    scene.serves();
+    put(
+        &files,
+        &scene.authority.sign_with("localhost", |params| {
+            params.not_after = rcgen::date_time_ymd(2099, 1, 1);
+        }),
+    );
+    assert!(scene.tls.renew(files.path()).expect("the files fit"));
+    assert_eq!(scene.tls.end(), 4_070_908_800);
+}
+
+#[test]
+fn a_key_that_others_may_read_is_refused_with_the_command_that_mends_it() {
+    let files = folder(&Authority::new(), false);
+    let key = files.path().join("server-key.pem");
+    for open in [0o644, 0o604, 0o660, 0o601, 0o610] {
+        mode(&key, open);
+        let error = Tls::load(files.path()).expect_err("it is open").to_string();
+        assert!(error.contains(&format!("chmod 0600 {}", key.display())), "{error}");
+        assert!(error.contains(&format!("mode {open:04o}")), "{error}");
+    }
+    for closed in [0o400, 0o440, 0o600, 0o640] {
+        mode(&key, closed);
+        Tls::load(files.path()).expect("only the owner and a group may read it");
+    }
+}
+
+/// A certificate that is revoked, one that is not, and a list that goes without the authority.
+#[test]
+fn a_revoked_certificate_is_refused() {
+    let authority = Authority::new();
+    let files = folder(&authority, true);
+    let number = |n: u8| rcgen::SerialNumber::from(vec![n]);
+    let [kept, taken] = [8, 7]
+        .map(|n| authority.sign_with("client", |params| params.serial_number = Some(number(n))));
+    let revoked = rcgen::RevokedCertParams {
+        serial_number: number(7),
+        revocation_time: rcgen::date_time_ymd(2024, 1, 1),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2024, 1, 1),
+        next_update: rcgen::date_time_ymd(2099, 1, 1),
+        crl_number: number(1),
+        issuing_distribution_point: None,
+        revoked_certs: vec![revoked],
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&authority.issuer).expect("it can sign").pem().expect("a form");
+    let path = files.path().join("crl.pem");
+    let tls = Tls::load(files.path()).expect("the files fit");
+    std::fs::write(&path, &list).expect("it can be written");
+    assert!(tls.renew(files.path()).expect("the files fit"), "the list is new");
+    let settings = Settings { tls: Some(tls.clone()), ..Settings::default() };
+    let rig = Rig::start("memory,size=16", &[Export::new("disk", 0)], &settings);
+    let scene = Scene { rig, authority, tls };
+    let mut good = scene.secure(Some(&kept));
+    good.option(talk::EXPORT_NAME, b"disk");
+    good.take(10);
+    let mut bad = scene.secure(Some(&taken));
+    let _ = bad.0.write_all(&[0; 16]);
+    assert!(bad.0.read_exact(&mut [0]).is_err(), "it differs in its number only");
+    std::fs::remove_file(files.path().join("ca-cert.pem")).expect("it is there");
+    let error = Tls::load(files.path()).expect_err("no client has a certificate").to_string();
+    assert!(error.contains("crl.pem: clients need no certificate"), "{error}");
+    std::fs::write(&path, "nothing").expect("it can be written");
+    let error = Tls::load(files.path()).expect_err("it has no list").to_string();
+    assert!(error.contains("no list of revoked certificates"), "{error}");
 }

@@ -1,8 +1,9 @@
 //! The metrics of a server for Prometheus: names, units and labels, from the counts of one reading.
 //!
 //! The names of a device are those of node_exporter behind `blkmq_disk_`. Labels are names of devices and exports,
-//! operations and stages, and nothing that clients choose.
+//! operations and stages, and the identities of clients, as certificates and the kernel name them: nothing that clients choose.
 
+mod access;
 mod process;
 mod writer;
 
@@ -10,6 +11,7 @@ pub use writer::Format;
 
 use crate::control::{DeviceStat, ExportStat, Stat, Times, begin, counts};
 use crate::worker::Shared;
+use access::Access;
 use blkmq::{FloorCause, QueueStats};
 use writer::{Kind, Value, Writer, seconds};
 
@@ -29,7 +31,7 @@ pub(crate) fn text(shared: &Shared, format: Format) -> Result<String, String> {
     let queues: Vec<QueueStats> =
         shared.disks.iter().map(|disk| disk.service().queue().stats()).collect();
     let tags: Vec<u64> = shared.disks.iter().map(|disk| tags_in_use(disk.service())).collect();
-    Ok(written(&stat, &queues, &tags, format))
+    Ok(written(&stat, &queues, &tags, &Access::of(shared), format))
 }
 
 /// Driver tags in use by all hardware queues.
@@ -41,7 +43,13 @@ fn tags_in_use(service: &blkmq::Service<blkmq::AlignedBuf>) -> u64 {
     (0..queues).map(|hw| u64::from(queue.tags_in_use(blkmq::core::HwQueue(hw)))).sum()
 }
 
-fn written(stat: &Stat, queues: &[QueueStats], tags: &[u64], format: Format) -> String {
+fn written(
+    stat: &Stat,
+    queues: &[QueueStats],
+    tags: &[u64],
+    access: &Access,
+    format: Format,
+) -> String {
     let mut out = Writer::new(format);
     let names = names(&stat.devices);
     let devices: Vec<(&str, &DeviceStat)> =
@@ -55,6 +63,7 @@ fn written(stat: &Stat, queues: &[QueueStats], tags: &[u64], format: Format) -> 
     for (device, tags) in names.iter().zip(tags) {
         out.sample(&[("device", device)], Value::Count(*tags));
     }
+    access.write(&mut out);
     out.family("blkmq_info", Kind::Gauge, "The version of the server.");
     out.sample(&[("version", env!("CARGO_PKG_VERSION"))], Value::Count(1));
     process::write(&mut out);
@@ -311,12 +320,24 @@ mod tests {
     #[test]
     fn a_missed_floor_is_counted_by_its_cause_where_there_is_a_floor() {
         let mut stat = stat();
-        let none = written(&stat, &[QueueStats::default(); 2], &[0, 0], Format::OpenMetrics);
+        let none = written(
+            &stat,
+            &[QueueStats::default(); 2],
+            &[0, 0],
+            &Access::default(),
+            Format::OpenMetrics,
+        );
         assert!(!none.contains("blkmq_export_floor_missed_total{"), "{none}");
         let floor = &mut stat.exports[0].floor;
         (floor.promised, floor.seconds) = ("200 IOPS".into(), 30);
         floor.missed.insert("device".into(), 12);
-        let text = written(&stat, &[QueueStats::default(); 2], &[0, 0], Format::OpenMetrics);
+        let text = written(
+            &stat,
+            &[QueueStats::default(); 2],
+            &[0, 0],
+            &Access::default(),
+            Format::OpenMetrics,
+        );
         for line in [
             "blkmq_export_floor_judged_total{export=\"a\\\"b\"} 30",
             "blkmq_export_floor_missed_total{export=\"a\\\"b\",cause=\"device\"} 12",
@@ -328,7 +349,13 @@ mod tests {
 
     #[test]
     fn a_histogram_is_cumulative_and_its_parts_are_one_family() {
-        let text = written(&stat(), &[QueueStats::default(); 2], &[0, 0], Format::OpenMetrics);
+        let text = written(
+            &stat(),
+            &[QueueStats::default(); 2],
+            &[0, 0],
+            &Access::default(),
+            Format::OpenMetrics,
+        );
         let line = |of: &str| {
             let found = text.lines().find(|line| line.starts_with(of)).expect(of);
             found.rsplit(' ').next().expect("a value").to_owned()
@@ -345,7 +372,13 @@ mod tests {
 
     #[test]
     fn no_family_and_no_series_is_there_twice() {
-        let text = written(&stat(), &[QueueStats::default(); 2], &[0, 0], Format::Prometheus);
+        let text = written(
+            &stat(),
+            &[QueueStats::default(); 2],
+            &[0, 0],
+            &Access::default(),
+            Format::Prometheus,
+        );
         let mut seen = std::collections::BTreeSet::new();
         for line in text.lines() {
             let series = line.rsplit_once(' ').expect("a value").0;

@@ -1,6 +1,7 @@
 //! [`Front`]: a connection of a front end.
 
 use crate::export::{Cache, Seat};
+use crate::identity::Identity;
 use crate::machine::VhostUser;
 use crate::rarely::Rarely;
 use crate::waiting::Sleeper;
@@ -40,6 +41,10 @@ pub(super) struct Front {
     receiver: Receiver,
     pub(super) session: Session,
     pub(super) seat: Seat,
+    /// The process that has connected.
+    pub(super) identity: Identity,
+    /// The rules of the export by which it was let in.
+    rules: u32,
     /// The message that waits. The next one is not received before.
     pub(super) drain: Option<Drain>,
     /// The connection ends when its requests have finished. Their answers are dropped.
@@ -54,7 +59,12 @@ pub(super) struct Front {
 }
 
 impl Front {
-    pub(super) fn new(socket: UnixStream, seat: Seat, settings: &VhostUser) -> Self {
+    pub(super) fn new(
+        socket: UnixStream,
+        seat: Seat,
+        identity: Identity,
+        settings: &VhostUser,
+    ) -> Self {
         let announced = |most: u64| if most > 0 { LONGEST_RANGE } else { 0 };
         let disk = DiskConfig {
             bytes: seat.info.size,
@@ -72,7 +82,10 @@ impl Front {
             socket,
             receiver: Receiver::default(),
             session,
+            // Looked at again in the first turn: they may have changed since the front end was let in.
+            rules: seat.allow.version().wrapping_sub(1),
             seat,
+            identity,
             drain: None,
             is_over: false,
             in_flight: vec![0; queues],
@@ -220,6 +233,16 @@ impl Front {
         }
     }
 
+    /// Returns whether the rules of its export, which a reload may have changed, let it in.
+    pub(super) fn is_allowed(&mut self) -> bool {
+        let rules = self.seat.allow.version();
+        if rules == self.rules {
+            return true;
+        }
+        self.rules = rules;
+        self.seat.allow.allows(&self.identity)
+    }
+
     /// Returns whether its export is removed.
     pub(super) fn is_withdrawn(&self) -> bool {
         self.seat.is_withdrawn()
@@ -232,7 +255,8 @@ impl Front {
             let _ = sleeper.forget(&**kick);
         }
         let Totals { requests, read, written } = self.totals;
-        tracing::info!(export, requests, read, written, "a front end disconnects");
+        let identity = self.identity.to_string();
+        tracing::info!(identity, export, requests, read, written, "a front end disconnects");
     }
 }
 

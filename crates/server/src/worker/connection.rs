@@ -5,9 +5,11 @@ use crate::bounds::Bounds;
 use crate::export::Seat;
 use crate::flight::{Cookie, Flight, Work};
 use crate::guest::Guest;
+use crate::identity::Identity;
 use crate::input::CAPACITY;
 use crate::output::Output;
 use crate::stream::Stream;
+use crate::tenants::Tenancy;
 use blkmq::{AlignedBuf, Instant, Io, IoResult};
 use blkmq_nbd::server::{Handshake, Replies, Requests};
 use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};
@@ -64,6 +66,12 @@ pub(crate) struct Connection {
     pub(crate) writes_much: bool,
     /// Its requests that were carried out.
     pub(crate) totals: Totals,
+    /// Everything that is known of the client. Its certificate is among it once TLS has begun.
+    pub(crate) identity: Identity,
+    /// The rules of the server have let the client in.
+    pub(crate) is_admitted: bool,
+    /// Its place among the connections of its identity, once it has agreed on an export.
+    pub(crate) tenancy: Option<Tenancy>,
     /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
     pub(crate) guest: Guest,
 }
@@ -139,7 +147,11 @@ pub(crate) struct Writing {
 
 impl Connection {
     pub(crate) fn new(stream: Stream, guest: Guest, handshake: Handshake, now: Instant) -> Self {
+        let identity = stream.identity();
         Self {
+            identity,
+            is_admitted: false,
+            tenancy: None,
             stream,
             phase: Phase::Handshake { handshake: Box::new(handshake), began: now },
             rest: Vec::new(),

@@ -1,8 +1,9 @@
 //! A worker looks at the clock: connections that keep it waiting for too long are closed, and idle ones during a drain.
 
-use super::connection::Phase;
+use super::connection::{Connection, Phase};
 use super::{GRACE, Worker};
 use crate::flight::Key;
+use crate::refusals::Reason;
 use blkmq::Instant;
 use std::sync::atomic::Ordering;
 
@@ -21,20 +22,49 @@ impl Worker {
         self.clients.iter_mut().for_each(|disk| disk.is_called = true);
         // A sign of life, not an order of anything.
         self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
+        self.close_revoked();
         let bounds = self.shared.bounds;
         for at in 0..self.connections.len() {
             let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
             if connection.deadline(&bounds).is_some_and(|at| at <= now) {
                 let (peer, export) = (connection.guest.name(), connection.export());
+                let identity = connection.identity.to_string();
                 self.slow.log(now, |before| {
                     let what = "a client kept the server waiting for too long and is closed";
-                    tracing::info!(before, peer, export, "{what}");
+                    tracing::info!(before, peer, identity, export, "{what}");
                 });
                 connection.break_off();
                 let key = Key { place: at as u32, generation: self.connections[at].generation };
                 self.settle(key);
             }
         }
+    }
+
+    /// Closes connections of clients that the rules in force, which a reload may have changed, do not let in.
+    fn close_revoked(&mut self) {
+        let shared = &self.shared;
+        let reason = |connection: &Connection| {
+            let seat = connection.seat().filter(|_| !connection.is_over)?;
+            match (&connection.identity, &shared.allow, &seat.allow) {
+                (of, server, _) if !server.allows(of) => Some(Reason::Server),
+                (of, _, export) if !export.allows(of) => Some(Reason::Export),
+                _ => None,
+            }
+        };
+        let mut revoked = Vec::new();
+        for (at, place) in (0..).zip(&mut self.connections) {
+            let Some(connection) = &mut place.connection else { continue };
+            let Some(reason) = reason(connection) else { continue };
+            let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
+            let export = connection.export();
+            shared.refusals.add(reason, |before| {
+                let why = "a client may not use its export any more and is closed";
+                tracing::warn!(before, peer, identity, export, "{why}");
+            });
+            connection.break_off();
+            revoked.push(Key { place: at, generation: place.generation });
+        }
+        revoked.into_iter().for_each(|key| self.settle(key));
     }
 
     /// Returns whether a drain has taken so long that the worker ends, whatever is in flight.

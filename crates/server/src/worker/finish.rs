@@ -237,8 +237,8 @@ impl Worker {
         self.bytes -= connection.counted;
         if let Some(export) = connection.export() {
             let Totals { requests, read, written } = connection.totals;
-            let peer = connection.guest.name();
-            tracing::info!(peer, export, requests, read, written, "a connection ends");
+            let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
+            tracing::info!(peer, identity, export, requests, read, written, "a connection ends");
         }
         // Closing the descriptor ends its watch.
         drop(connection);

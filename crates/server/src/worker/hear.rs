@@ -1,20 +1,22 @@
 //! Bytes arrive: the handshake, then requests and payloads.
 
 use super::connection::{Connection, Payload, Phase, Transmission};
+use super::view::{Missed, View};
 use super::{LITTLE, TOGETHER, Worker};
-use crate::export::{Seat, Table};
+use crate::export::Seat;
 use crate::flight::Key;
-use blkmq_nbd::server::{Closing, Next, Replies, Requests};
-use blkmq_nbd::{ExportInfo, Exports, TransmissionFlags};
+use crate::refusals::Reason;
+use crate::tenants::Tenancy;
+use blkmq_nbd::TransmissionFlags;
+use blkmq_nbd::server::{Closing, Negotiated, Next, Replies, Requests};
 use rustix::event::epoll::EventFlags;
-use std::cell::RefCell;
 use std::io::{ErrorKind, IoSliceMut};
 
 /// Reads of one connection in a turn. With more, a client that never stops would keep the others waiting.
 const READS: u32 = 4;
 
-/// Characters of an unknown name that are logged.
-const SHOWN: usize = 64;
+/// The line about a client that the server has no rule for.
+pub(super) const REFUSED: &str = "a client that may not use the server is closed";
 
 /// Bytes of output that are much.
 const MUCH: usize = 64 << 10;
@@ -217,113 +219,149 @@ impl Worker {
         if connection.is_over { bytes.len() } else { at }
     }
 
-    /// A seat for `peer` at the export called `name`, unless the export has too many connections.
-    fn seat(&mut self, name: &str, peer: &str) -> Option<Seat> {
+    /// A seat at the export called `name`, and a place among those of the client's identity; `None` if there is none of
+    /// either, which is logged.
+    fn seat(&self, name: &str, connection: &Connection) -> Option<(Seat, Tenancy)> {
         let exports = self.shared.exports.now();
-        let seat = Seat::take(exports.get(name)?, self.shared.bounds.connections_per_export);
-        if seat.is_none() {
-            self.full.log(self.clock.now(), |before| {
-                tracing::warn!(before, peer, export = name, "a connection too many is closed");
-            });
-        }
-        seat
+        let bounds = &self.shared.bounds;
+        let identity = connection.identity.to_string();
+        let has_rules = !self.shared.allow.is_open() || exports.has_rules();
+        let most = if has_rules { bounds.connections_per_identity } else { usize::MAX };
+        // Gone, or closed to the client, since it was found.
+        let export = View::new(&exports, &connection.identity).get(name)?;
+        let seat = Seat::take(export, bounds.connections_per_export);
+        let tenancy = self.shared.tenants.take(identity.clone(), most);
+        let of = match (seat, tenancy) {
+            (Some(seat), Some(tenancy)) => return Some((seat, tenancy)),
+            (None, _) => "the export",
+            (_, None) => "the identity",
+        };
+        let peer = connection.guest.name();
+        self.shared.refusals.add(Reason::TooMany, |before| {
+            tracing::warn!(
+                before,
+                peer,
+                identity,
+                export = name,
+                "a connection too many of {of} is closed"
+            );
+        });
+        None
     }
 
     /// Logs that the client had no certificate, or no TLS that the server takes.
-    fn tell_of_tls(&mut self, connection: &Connection, error: &std::io::Error) {
+    fn tell_of_tls(&self, connection: &Connection, error: &std::io::Error) {
         let is_new = matches!(connection.phase, Phase::Handshake { .. });
         if is_new && connection.stream.has_tls() && error.kind() == ErrorKind::InvalidData {
-            let peer = connection.guest.name();
-            self.faults.log(self.clock.now(), |before| {
-                tracing::info!(before, peer, "a handshake ended in TLS: {error}");
-            });
+            self.refused(connection, Reason::Tls, &format!("a handshake ended in TLS: {error}"));
         }
     }
 
+    /// Counts and logs that the client is turned away.
+    pub(super) fn refused(&self, connection: &Connection, reason: Reason, why: &str) {
+        let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
+        self.shared.refusals.add(reason, |before| tracing::warn!(before, peer, identity, "{why}"));
+    }
+
+    /// Lets a client in, once everything is known of it that will be: a server with TLS waits for the certificate. Returns
+    /// false if the rules of the server do not.
+    fn admits(&self, connection: &mut Connection) -> bool {
+        if connection.is_admitted || self.shared.tls.is_some() && !connection.stream.has_tls() {
+            return true;
+        }
+        connection.identity = connection.stream.identity();
+        connection.is_admitted = self.shared.allow.allows(&connection.identity);
+        if !connection.is_admitted {
+            self.refused(connection, Reason::Server, REFUSED);
+        }
+        connection.is_admitted
+    }
+
     fn shake_hands(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
+        if !self.admits(connection) {
+            connection.is_over = true;
+            return bytes.len();
+        }
         let Phase::Handshake { handshake, began } = &mut connection.phase else { return 0 };
         let options = handshake.options_after_list();
         let mut answers = Vec::new();
-        let exports = Asked { exports: &self.shared.exports.now(), missing: RefCell::default() };
-        let progress = handshake.feed(bytes, &exports, &mut answers);
+        let exports = self.shared.exports.now();
+        let view = View::new(&exports, &connection.identity);
+        let progress = handshake.feed(bytes, &view, &mut answers);
         if handshake.options_after_list() > options {
             // A list may be long, and the way to the client, too; the number of options is bounded.
             *began = self.clock.now();
         }
+        let missed = view.missed();
         connection.output.bytes(answers);
-        if let Some(export) = exports.missing.into_inner() {
-            let peer = connection.guest.name();
-            self.faults.log(self.clock.now(), |before| {
-                tracing::info!(before, peer, export, "a client asked for an unknown export");
-            });
+        if let Some(missed) = missed {
+            self.tell_of_missed(connection, &missed);
         }
         match progress.next {
             Next::NeedMore => {}
-            Next::Go(agreed) => match self.seat(&agreed.export, &connection.guest.name()) {
-                Some(export) => {
-                    connection.guest.begin();
-                    // A new client is taken for one that wants much, until it has shown otherwise: its requests wait in
-                    // the line.
-                    connection.spend(self.turn, self.shared.bounds.bytes_per_turn);
-                    let (peer, tls) = (connection.guest.name(), connection.stream.has_tls());
-                    let name = &export.info.name;
-                    let read_only = agreed.terms.flags.contains(TransmissionFlags::READ_ONLY);
-                    tracing::info!(peer, export = name, tls, read_only, "a connection begins");
-                    let style = agreed.terms.style;
-                    connection.phase = Phase::Transmission(Box::new(Transmission {
-                        export,
-                        terms: agreed.terms,
-                        requests: Requests::new(style, &self.shared.handshake.limits),
-                        replies: Replies::new(style),
-                        contexts: agreed.contexts,
-                        payload: Payload::None,
-                    }));
-                }
-                None => connection.is_over = true,
-            },
+            Next::Go(agreed) => self.go(connection, agreed),
             // Bytes behind the option are dropped: an attacker on the way may have put them there.
             Next::StartTls => connection.begins_tls = true,
             Next::Close(Closing::Aborted) => {
                 if self.shared.tls.is_some() && !connection.stream.has_tls() {
-                    let peer = connection.guest.name();
-                    self.faults.log(self.clock.now(), |before| {
-                        tracing::info!(before, peer, "a handshake ended: the client began no TLS");
-                    });
+                    let why = "a handshake ended: the client began no TLS";
+                    self.refused(connection, Reason::Tls, why);
                 }
                 tracing::debug!("{}", Closing::Aborted);
                 connection.is_over = true;
             }
             Next::Close(why) => {
-                self.faults.log(self.clock.now(), |before| {
-                    let peer = connection.guest.name();
-                    tracing::info!(before, peer, "a handshake ended: {why}");
-                });
+                // The name was logged above.
+                if why != Closing::UnknownExport {
+                    let why = format!("a handshake ended: {why}");
+                    self.refused(connection, Reason::Protocol, &why);
+                }
                 connection.is_over = true;
             }
         }
         progress.consumed
     }
-}
 
-/// The exports of the server, and the last name that a client asked for and that none of them has.
-struct Asked<'a> {
-    exports: &'a Table,
-    missing: RefCell<Option<String>>,
-}
-
-impl Exports for Asked<'_> {
-    fn find(&self, name: &str) -> Option<ExportInfo> {
-        let found = self.exports.find(name);
-        if found.is_none() {
-            // A name may have 4096 bytes of any kind.
-            let shown = name.chars().take(SHOWN).collect::<String>();
-            self.missing.replace(Some(shown.escape_debug().to_string()));
+    /// Counts and logs that a client asked for an export that does not exist for it.
+    fn tell_of_missed(&self, connection: &Connection, missed: &Missed) {
+        let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
+        let export = &missed.shown;
+        if missed.exists {
+            self.shared.refusals.add(Reason::Export, |before| {
+                let why = "a client asked for an export that it may not use";
+                tracing::warn!(before, peer, identity, export, "{why}");
+            });
+        } else {
+            self.shared.refusals.add(Reason::Unknown, |before| {
+                let why = "a client asked for an unknown export";
+                tracing::warn!(before, peer, identity, export, "{why}");
+            });
         }
-        found
     }
 
-    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
-        self.exports.list(each);
+    /// The handshake has agreed on an export.
+    fn go(&mut self, connection: &mut Connection, agreed: Negotiated) {
+        let Some((export, tenancy)) = self.seat(&agreed.export, connection) else {
+            connection.is_over = true;
+            return;
+        };
+        connection.guest.begin();
+        connection.tenancy = Some(tenancy);
+        // A new client is taken for one that wants much, until it has shown otherwise: its requests wait in the line.
+        connection.spend(self.turn, self.shared.bounds.bytes_per_turn);
+        let (peer, tls) = (connection.guest.name(), connection.stream.has_tls());
+        let (identity, name) = (connection.identity.to_string(), &export.info.name);
+        let read_only = agreed.terms.flags.contains(TransmissionFlags::READ_ONLY);
+        tracing::info!(peer, identity, export = name, tls, read_only, "a connection begins");
+        let style = agreed.terms.style;
+        connection.phase = Phase::Transmission(Box::new(Transmission {
+            export,
+            terms: agreed.terms,
+            requests: Requests::new(style, &self.shared.handshake.limits),
+            replies: Replies::new(style),
+            contexts: agreed.contexts,
+            payload: Payload::None,
+        }));
     }
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `../waiting` | sleep until there is an event |
 //! | `hear.rs` | bytes arrive: handshake, or requests |
+//! | `view.rs` | the exports that exist for a client |
 //! | `arriving.rs` | payloads of writes come into their buffers |
 //! | `serve.rs` | requests become I/Os |
 //! | `portions.rs` | a portion of a long request, or a step, in each turn of its connection |
@@ -30,6 +31,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod view;
 mod welcome;
 
 use crate::bounds::Bounds;
@@ -38,9 +40,12 @@ use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::Catalog;
 use crate::flight::{Cookie, Flight, Flights, Key};
+use crate::gate::Gate;
 use crate::inbox::Inbox;
 use crate::input::Input;
 use crate::rarely::Rarely;
+use crate::refusals::Refusals;
+use crate::tenants::Tenants;
 use crate::tls::Tls;
 use crate::waiting::{DiskClient, Sleeper};
 use blkmq::{AlignedBuf, Clock, Instant, IoResult, Nanos};
@@ -79,6 +84,10 @@ pub(crate) struct Shared {
     pub(crate) handshakes: usize,
     pub(crate) handshake: Config,
     pub(crate) tls: Option<Tls>,
+    /// The clients that may use the server.
+    pub(crate) allow: Gate,
+    pub(crate) tenants: Arc<Tenants>,
+    pub(crate) refusals: Arc<Refusals>,
     pub(crate) counting: Counting,
     /// For each worker, the number of its looks at the clock. An idle worker looks every second.
     pub(crate) beats: Vec<AtomicU32>,
@@ -132,10 +141,6 @@ pub(crate) struct Worker {
     turn: u32,
     /// Lines of the log about handshakes too many.
     crowds: Rarely,
-    /// Lines about clients that break the protocol.
-    faults: Rarely,
-    /// Lines about exports that have too many connections.
-    full: Rarely,
     /// Lines about clients that keep the worker waiting.
     slow: Rarely,
 }
@@ -188,8 +193,6 @@ impl Worker {
             stopped: false,
             turn: 0,
             crowds: Rarely::default(),
-            faults: Rarely::default(),
-            full: Rarely::default(),
             slow: Rarely::default(),
         })
     }

@@ -8,6 +8,7 @@ use crate::buffers::Buffers;
 use crate::export::Cache;
 use crate::flight::{Cookie, Flight, Key, Work};
 use crate::long::Long;
+use crate::refusals::Reason;
 use crate::steps::{self, Steps, Zeroes};
 use blkmq::{AlignedBuf, Bytes, Io, Owner, Refusal, SECTOR_SIZE};
 use blkmq_nbd::server::Parsed;
@@ -69,10 +70,8 @@ impl Worker {
             match transmission.requests.next(&bytes[at..]) {
                 Parsed::NeedMore => return at,
                 Parsed::Malformed(why) => {
-                    self.faults.log(self.clock.now(), |before| {
-                        let peer = connection.guest.name();
-                        tracing::warn!(before, peer, "a connection lost its place: {why}");
-                    });
+                    let why = format!("a connection lost its place: {why}");
+                    self.refused(connection, Reason::Protocol, &why);
                     connection.is_over = true;
                 }
                 Parsed::Request { request, header_len, payload_len } => {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::counting::Counting;
 use crate::export::Export;
+use crate::gate::Gate;
 use crate::guest::Guests;
 use crate::inbox::Message;
 use crate::stream::Stream;
@@ -43,6 +44,9 @@ impl Scene {
             handshakes: 64,
             handshake: Config::default(),
             tls: None,
+            allow: Gate::default(),
+            tenants: Arc::new(Tenants::default()),
+            refusals: Arc::new(Refusals::new()),
             counting: Counting::default(),
             beats: vec![AtomicU32::new(0), AtomicU32::new(0)],
         };

@@ -1,10 +1,12 @@
 //! Connections come to a worker, and handshakes too many are closed.
 
 use super::connection::{Connection, Phase};
+use super::hear::REFUSED;
 use super::{CONNECTIONS, Place, Worker};
 use crate::flight::Key;
 use crate::guest::{Guest, UnderWay, one_too_many};
 use crate::inbox::Message;
+use crate::refusals::Reason;
 use crate::stream::Stream;
 use blkmq_nbd::server::Handshake;
 
@@ -34,7 +36,24 @@ impl Worker {
         }
     }
 
+    /// Returns whether the rules of the server let the client in, or may do so once it has shown a certificate.
+    fn may_begin(&self, stream: &Stream, guest: &Guest) -> bool {
+        let (allow, identity) = (&self.shared.allow, stream.identity());
+        let is_certified = self.shared.tls.is_some();
+        let may = if is_certified { allow.may_allow(&identity) } else { allow.allows(&identity) };
+        if !may {
+            let (peer, identity) = (guest.name(), identity.to_string());
+            self.shared.refusals.add(Reason::Server, |before| {
+                tracing::warn!(before, peer, identity, "{REFUSED}");
+            });
+        }
+        may
+    }
+
     fn accept(&mut self, stream: Stream, guest: Guest) {
+        if !self.may_begin(&stream, &guest) {
+            return;
+        }
         self.close_a_handshake();
         let free = self.connections.iter().position(|place| place.connection.is_none());
         let at = free.unwrap_or_else(|| {

@@ -6,10 +6,13 @@ use super::front::Front;
 use crate::buffers::Buffers;
 use crate::export::Seat;
 use crate::flight::{Cookie, Flights};
+use crate::identity::Identity;
 use crate::inbox::{Inbox, Message};
 use crate::machine::{MOST_QUEUES, VhostUser};
 use crate::rarely::Rarely;
+use crate::refusals::Reason;
 use crate::rights::{Rights, listen_on};
+use crate::stream::local_identity;
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
 use blkmq::{AlignedBuf, Clock, Instant, Io, IoResult, Nanos};
@@ -243,7 +246,12 @@ impl Backend {
                 return;
             }
         };
+        let identity = local_identity(&socket);
         let exports = self.shared.exports.now();
+        if exports.get(&self.export).is_some_and(|export| !export.allow.allows(&identity)) {
+            self.turn_away(&identity);
+            return;
+        }
         let most = self.shared.bounds.connections_per_export;
         let seat = exports.get(&self.export).and_then(|export| Seat::take(export, most));
         let Some(seat) = seat.filter(|seat| seat.disk == self.disk && self.draining.is_none())
@@ -259,8 +267,18 @@ impl Backend {
             self.refuse(&error.to_string());
             return;
         }
-        tracing::info!(export = self.export, "a front end connects");
-        self.front = Some(Front::new(socket, seat, &self.settings));
+        let of = identity.to_string();
+        tracing::info!(identity = of, export = self.export, "a front end connects");
+        self.front = Some(Front::new(socket, seat, identity, &self.settings));
+    }
+
+    /// Logs that the export is not for the user of a front end.
+    fn turn_away(&self, identity: &Identity) {
+        let (identity, export) = (identity.to_string(), &self.export);
+        self.shared.refusals.add(Reason::Export, |before| {
+            let why = "a front end that may not use the export is closed";
+            tracing::warn!(before, identity, export, "{why}");
+        });
     }
 
     fn refuse(&mut self, why: &str) {
@@ -305,6 +323,12 @@ impl Backend {
     /// Drops a connection that is over, once its requests have finished: their I/Os must not overtake those of the
     /// connection that follows.
     fn end_connection(&mut self) {
+        let Some(front) = &mut self.front else { return };
+        if !front.is_over && !front.is_allowed() {
+            front.is_over = true;
+            let identity = front.identity.clone();
+            self.turn_away(&identity);
+        }
         let Some(front) = &mut self.front else { return };
         front.is_over |= front.is_withdrawn();
         if !front.is_over && front.session.memory().is_broken() {

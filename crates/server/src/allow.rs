@@ -1,0 +1,378 @@
+//! [`Allow`]: the clients that may use a server or an export, as rules on their identities.
+//!
+//! This file has the grammar and the comparison. `identity.rs` finds out the identity of a client.
+
+use crate::identity::Identity;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The forms of a rule, for messages.
+const FORMS: &str = "cn:NAME, san:NAME, uid:NUMBER, gid:NUMBER, net:ADDRESS[/BITS]";
+
+/// A condition on the identity of a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// The common name of its certificate, byte by byte. A certificate with several has none.
+    CommonName(String),
+    /// A subject alternative name of its certificate: a DNS name, an address of mail, a URI or an IP address.
+    AlternativeName(String),
+    /// The effective user of its process, as the server's user namespace numbers it.
+    User(u32),
+    /// The effective group of its process. Supplementary groups do not count.
+    Group(u32),
+    /// Its IP address.
+    Network(Network),
+}
+
+/// A range of IP addresses: those whose first bits are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Network {
+    first: IpAddr,
+    bits: u8,
+}
+
+/// The reason why a text is no rule.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RuleError {
+    /// It begins with no known word.
+    #[error("'{}' is no rule; accepted: {FORMS}", shown(.0))]
+    Form(String),
+    /// The name is empty, long, or has control characters.
+    #[error("'{}' has no name; accepted: 1 to {MOST} bytes without control characters", shown(.0))]
+    Name(String),
+    /// The number of a user or group is none.
+    #[error("'{}' has no number; accepted: 0 to 4294967294", shown(.0))]
+    Number(String),
+    /// The address is none.
+    #[error("'{}' has no IP address; accepted: as net:10.0.0.0/8, net:192.0.2.7 or net:2001:db8::/32", shown(.0))]
+    Address(String),
+    /// More bits than the address has.
+    #[error("'{}' has no number of bits; accepted: 0 to {most}", shown(.0), most = .1)]
+    Bits(String, u8),
+    /// The address has bits beyond those that are compared.
+    #[error("'{}' has bits beyond its first {bits}; accepted: net:{net}", shown(.0), bits = .1.bits, net = .1)]
+    Beyond(String, Network),
+    /// An address of IPv4 in the form of IPv6. Clients over either socket are compared as IPv4.
+    #[error("'{}' is an address of IPv4 in the form of IPv6; accepted: its form of IPv4", shown(.0))]
+    Mapped(String),
+    /// The list has no rule.
+    #[error("no rule, so that no client could connect; accepted: {FORMS}, or no list at all")]
+    Empty,
+    /// The list has too many rules.
+    #[error("{0} rules; accepted: up to {MOST_RULES}")]
+    Many(usize),
+}
+
+/// The most bytes of a name.
+const MOST: usize = 256;
+/// The most rules of a list.
+const MOST_RULES: usize = 256;
+
+/// The beginning of a text that may be long, for a message.
+fn shown(text: &str) -> String {
+    let begin = text.chars().take(64).collect::<String>();
+    begin.escape_debug().to_string()
+}
+
+impl Rule {
+    /// Returns whether it is about the client's certificate.
+    #[must_use]
+    pub fn is_of_certificate(&self) -> bool {
+        matches!(self, Self::CommonName(_) | Self::AlternativeName(_))
+    }
+
+    /// Returns whether it is about the client's process, which only sockets in the file system know.
+    #[must_use]
+    pub fn is_of_process(&self) -> bool {
+        matches!(self, Self::User(_) | Self::Group(_))
+    }
+
+    fn allows(&self, identity: &Identity) -> bool {
+        match self {
+            Self::CommonName(name) => identity.common_name() == Some(name),
+            Self::AlternativeName(name) => identity.has_alternative_name(name),
+            Self::User(number) => identity.user() == Some(*number),
+            Self::Group(number) => identity.group() == Some(*number),
+            Self::Network(network) => identity.address().is_some_and(|it| network.contains(it)),
+        }
+    }
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let (kind, value) = text.split_once(':').ok_or_else(|| RuleError::Form(text.to_owned()))?;
+        match kind {
+            "cn" => name(text, value).map(Self::CommonName),
+            "san" => name(text, value).map(Self::AlternativeName),
+            "uid" => number(text, value).map(Self::User),
+            "gid" => number(text, value).map(Self::Group),
+            "net" => Network::read(text, value).map(Self::Network),
+            _ => Err(RuleError::Form(text.to_owned())),
+        }
+    }
+}
+
+fn name(text: &str, value: &str) -> Result<String, RuleError> {
+    let is_one = (1..=MOST).contains(&value.len()) && !value.contains(char::is_control);
+    if is_one { Ok(value.to_owned()) } else { Err(RuleError::Name(text.to_owned())) }
+}
+
+/// A number without a sign. The last one stands for "no user" in system calls.
+fn number(text: &str, value: &str) -> Result<u32, RuleError> {
+    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    let number = value.parse().ok().filter(|number| digits && *number != u32::MAX);
+    number.ok_or_else(|| RuleError::Number(text.to_owned()))
+}
+
+impl Network {
+    fn read(text: &str, value: &str) -> Result<Self, RuleError> {
+        let (address, bits) = match value.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (value, None),
+        };
+        let first: IpAddr = address.parse().map_err(|_| RuleError::Address(text.to_owned()))?;
+        if first.to_canonical() != first {
+            return Err(RuleError::Mapped(text.to_owned()));
+        }
+        let most = width(first);
+        let bits = match bits {
+            None => most,
+            Some(bits) => {
+                let digits = bits.bytes().all(|byte| byte.is_ascii_digit());
+                let bits = bits.parse().ok().filter(|bits| digits && *bits <= most);
+                bits.ok_or_else(|| RuleError::Bits(text.to_owned(), most))?
+            }
+        };
+        let network = Self { first: masked(first, bits), bits };
+        if network.first == first {
+            Ok(network)
+        } else {
+            Err(RuleError::Beyond(text.to_owned(), network))
+        }
+    }
+
+    /// Returns whether `address` is in it. An address of IPv4 that came over a socket of IPv6 is one of IPv4.
+    fn contains(&self, address: IpAddr) -> bool {
+        masked(address.to_canonical(), self.bits) == self.first
+    }
+}
+
+/// The bits of an address.
+fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// The address with its first `bits` bits, and zeroes behind them. More bits than it has are all of them.
+fn masked(address: IpAddr, bits: u8) -> IpAddr {
+    let bits = u32::from(bits.min(width(address)));
+    match address {
+        IpAddr::V4(at) => {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            IpAddr::V4((at.to_bits() & mask).into())
+        }
+        IpAddr::V6(at) => {
+            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            IpAddr::V6((at.to_bits() & mask).into())
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.bits)
+    }
+}
+
+impl fmt::Display for Rule {
+    /// As it is read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommonName(name) => write!(f, "cn:{name}"),
+            Self::AlternativeName(name) => write!(f, "san:{name}"),
+            Self::User(number) => write!(f, "uid:{number}"),
+            Self::Group(number) => write!(f, "gid:{number}"),
+            Self::Network(network) => write!(f, "net:{network}"),
+        }
+    }
+}
+
+/// Rules, one of which a client has to satisfy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Allow(Vec<Rule>);
+
+impl Allow {
+    /// A list of `rules`, 1 to 256.
+    ///
+    /// # Errors
+    /// If there is no rule, or there are too many.
+    pub fn new(rules: Vec<Rule>) -> Result<Self, RuleError> {
+        match rules.len() {
+            0 => Err(RuleError::Empty),
+            1..=MOST_RULES => Ok(Self(rules)),
+            many => Err(RuleError::Many(many)),
+        }
+    }
+
+    /// The rules, in the order given.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.0
+    }
+
+    pub(crate) fn allows(&self, identity: &Identity) -> bool {
+        self.0.iter().any(|rule| rule.allows(identity))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Names;
+    use blkmq::core::Rng;
+
+    fn rule(text: &str) -> Rule {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn rules_are_read_and_shown_alike() {
+        for text in [
+            "cn:gold.example",
+            "cn:a name: with, all",
+            "san:gold.example",
+            "san:spiffe://a.example/b",
+            "uid:0",
+            "gid:4294967294",
+            "net:10.0.0.0/8",
+            "net:0.0.0.0/0",
+            "net:192.0.2.7/32",
+            "net:2001:db8::/32",
+            "net:::/0",
+            "net:::1/128",
+        ] {
+            assert_eq!(rule(text).to_string(), text);
+        }
+        assert_eq!(rule("net:192.0.2.7"), rule("net:192.0.2.7/32"));
+        assert_eq!(rule("net:::1"), rule("net:::1/128"));
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_accepted() {
+        for (text, accepted) in [
+            ("", "cn:NAME, san:NAME"),
+            ("gold", "cn:NAME, san:NAME"),
+            ("CN:gold", "cn:NAME"),
+            ("cn:", "1 to 256 bytes"),
+            ("san:a\nb", "1 to 256 bytes"),
+            ("uid:", "0 to 4294967294"),
+            ("uid:+1", "0 to 4294967294"),
+            ("uid:-1", "0 to 4294967294"),
+            ("gid:4294967295", "0 to 4294967294"),
+            ("uid:root", "0 to 4294967294"),
+            ("net:", "net:10.0.0.0/8"),
+            ("net:10.0.0.0/", "0 to 32"),
+            ("net:10.0.0.0/33", "0 to 32"),
+            ("net:::/129", "0 to 128"),
+            ("net:::/+1", "0 to 128"),
+            ("net:10.1.2.3/8", "net:10.0.0.0/8"),
+            ("net:::ffff:10.0.0.1", "its form of IPv4"),
+        ] {
+            let error = text.parse::<Rule>().expect_err(text).to_string();
+            assert!(error.contains("accepted: ") && error.contains(accepted), "{text}: {error}");
+        }
+        let long = format!("cn:{}", "x".repeat(MOST + 1));
+        let error = long.parse::<Rule>().expect_err("too long").to_string();
+        assert!(error.len() < 200, "{error}");
+        assert_eq!(Allow::new(Vec::new()), Err(RuleError::Empty));
+        assert_eq!(Allow::new(vec![Rule::User(1); 257]), Err(RuleError::Many(257)));
+    }
+
+    #[test]
+    fn a_client_has_to_satisfy_one_rule() {
+        let allows = |rules: &[&str], identity: &Identity| {
+            let rules = rules.iter().map(|text| rule(text)).collect();
+            Allow::new(rules).expect("some rules").allows(identity)
+        };
+        let local = Identity::of_process(1001, 50);
+        assert!(allows(&["uid:1", "uid:1001"], &local) && allows(&["gid:50"], &local));
+        assert!(!allows(&["uid:50", "gid:1001", "net:0.0.0.0/0", "net:::/0"], &local));
+        let remote = Identity::of_address("10.200.1.2".parse().expect("an address"));
+        assert!(allows(&["net:10.0.0.0/8"], &remote) && allows(&["net:0.0.0.0/0"], &remote));
+        assert!(!allows(&["net:10.0.0.0/9", "net:::/0", "uid:0", "gid:0", "cn:a"], &remote));
+        let mapped = Identity::of_address("::ffff:10.0.0.1".parse().expect("an address"));
+        assert!(allows(&["net:10.0.0.0/8"], &mapped) && !allows(&["net:::/0"], &mapped));
+        let mut known = remote;
+        let alternative = vec!["Gold.Example".to_owned(), "spiffe://a/b".to_owned()];
+        known.certify(Names { common: Some("gold".to_owned()), alternative });
+        assert!(
+            allows(&["cn:gold"], &known) && !allows(&["cn:Gold", "san:gold", "cn:gol"], &known)
+        );
+        assert!(allows(&["san:gold.example"], &known) && allows(&["san:spiffe://a/b"], &known));
+        assert!(!allows(&["san:spiffe://a/B"], &known), "only names of hosts have no case");
+        assert!(allows(&["net:10.200.1.2"], &known), "it still has its address");
+    }
+
+    /// Texts near the grammar: each is refused with the accepted forms, or read as a rule that is shown as it is read.
+    #[test]
+    fn any_text_is_a_rule_or_a_refusal() {
+        const PIECES: [&str; 24] = [
+            "cn",
+            "san",
+            "uid",
+            "gid",
+            "net",
+            ":",
+            "::",
+            "/",
+            ".",
+            "0",
+            "1",
+            "8",
+            "32",
+            "128",
+            "255",
+            "4294967295",
+            "10",
+            "ffff",
+            "a",
+            "-",
+            "+",
+            " ",
+            "\0",
+            "\u{e4}",
+        ];
+        let (mut rng, mut read) = (Rng::new(7), 0);
+        for round in 0..200_000 {
+            let count = 1 + rng.below(9);
+            let pieces = (0..count).map(|_| PIECES[rng.below(PIECES.len() as u64) as usize]);
+            let text = pieces.collect::<String>();
+            match text.parse::<Rule>() {
+                Ok(rule) => {
+                    read += 1;
+                    assert_eq!(rule.to_string().parse(), Ok(rule), "round {round}: {text:?}");
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(error.contains("accepted: "), "round {round}: {text:?}: {error}");
+                }
+            }
+        }
+        assert!(read > 1000, "{read} rules");
+    }
+
+    /// The mask against a comparison bit by bit.
+    #[test]
+    fn networks_compare_their_first_bits() {
+        let mut rng = Rng::new(11);
+        for _ in 0..20_000 {
+            let (first, bits) = (rng.next_u64() as u32, rng.below(33) as u8);
+            let network = Network { first: masked(IpAddr::V4(first.into()), bits), bits };
+            let other = first ^ (1_u32 << rng.below(32));
+            let same = (0..bits).all(|at| (first ^ other) & (1 << (31 - at)) == 0);
+            assert_eq!(network.contains(IpAddr::V4(other.into())), same, "{network} {other:#x}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Clients that may use some exports and not others: each identity, on each export, with each operation.
+
+use crate::rig::Rig;
+use crate::talk::{self, Header, Talk};
+use crate::tls::{Authority, Identity, folder};
+use crate::until::until;
+use blkmq_server::{
+    Address, Allow, Bounds, Disk, Export, Format, Listener, Rights, Server, Settings, Tls,
+};
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// The refusal of an option because there is no such export.
+const NO_EXPORT: u32 = (1 << 31) + 6;
+
+/// A connection of any kind.
+trait Wire: Read + Write {}
+impl<S: Read + Write> Wire for S {}
+
+type Any = Talk<Box<dyn Wire>>;
+
+/// A server on a local socket and on a port of this machine.
+struct Site {
+    server: Server,
+    socket: PathBuf,
+    port: SocketAddr,
+    authority: Authority,
+    _folders: [TempDir; 2],
+}
+
+fn allow(rules: &[&str]) -> Option<Allow> {
+    let rules = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
+    Some(Allow::new(rules).expect("some rules"))
+}
+
+/// An export for the clients of `rules`, or for all.
+fn export(name: &str, rules: &[&str]) -> Export {
+    let allow = if rules.is_empty() { None } else { allow(rules) };
+    Export { allow, description: format!("of {name}"), ..Export::new(name, 0) }
+}
+
+impl Site {
+    fn start(exports: &[Export], has_tls: bool, settings: Settings) -> Self {
+        let authority = Authority::new();
+        let (folder, files) = (tempfile::tempdir().expect("a folder"), folder(&authority, true));
+        let tls = has_tls.then(|| Tls::load(files.path()).expect("the files fit"));
+        let socket = folder.path().join("server.sock");
+        let device = blkmq::open("memory,size=16").expect("a device");
+        let disk = Disk::start("disk", device, "none", 2).expect("a disk");
+        let at = [Address::Unix(socket.clone()), "tcp:127.0.0.1:0".parse().expect("an address")];
+        let bind = |at| Listener::bind(at, &Rights::default()).expect("it is free");
+        let listeners = Vec::from_iter(at.iter().map(bind));
+        let Address::Tcp(port) = listeners[1].address().clone() else { panic!("a port") };
+        let settings = Settings { tls, ..settings };
+        let server = Server::start(vec![disk], exports, listeners, 2, &settings);
+        let server = server.expect("a server");
+        Self { server, socket, port, authority, _folders: [folder, files] }
+    }
+
+    /// Connects as `client`, up to the options.
+    fn connect(&self, client: &Client) -> Any {
+        let wire: Box<dyn Wire> = match client {
+            Client::Local | Client::Certified(_) => {
+                Box::new(UnixStream::connect(&self.socket).expect("it listens"))
+            }
+            Client::Remote => Box::new(TcpStream::connect(self.port).expect("it listens")),
+        };
+        let mut talk = Talk(wire);
+        talk.take(18);
+        talk.send(&3_u32.to_be_bytes());
+        let Client::Certified(identity) = client else { return talk };
+        talk.option(talk::STARTTLS, &[]);
+        assert_eq!(talk.reply(), talk::ACK);
+        let tls: ClientConnection = self.authority.client(Some(identity));
+        Talk(Box::new(StreamOwned::new(tls, talk.0)))
+    }
+
+    /// The clients that were refused for this reason.
+    fn refused(&self, reason: &str) -> u64 {
+        let text = self.server.handle().metrics(Format::Prometheus).expect("it counts");
+        let of = format!("blkmq_refused_clients_total{{reason=\"{reason}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&of));
+        line.expect("it is there").parse().expect("a number")
+    }
+}
+
+enum Client {
+    /// By its certificate, over the local socket.
+    Certified(Identity),
+    /// By its user.
+    Local,
+    /// By its address.
+    Remote,
+}
+
+/// The reply to LIST: the names, in order.
+fn listed(talk: &mut Any) -> Vec<String> {
+    talk.option(talk::LIST, &[]);
+    let mut names = Vec::new();
+    loop {
+        let (code, data) = full_reply(talk);
+        if code == talk::ACK {
+            return names;
+        }
+        assert_eq!(code, talk::SERVER);
+        let length = u32::from_be_bytes(data[..4].try_into().expect("four")) as usize;
+        names.push(String::from_utf8(data[4..4 + length].to_vec()).expect("a name"));
+    }
+}
+
+/// The type and the data of the next reply to an option.
+fn full_reply(talk: &mut Any) -> (u32, Vec<u8>) {
+    let header = talk.take(20);
+    let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four"));
+    (number(12), talk.take(number(16) as usize))
+}
+
+/// The data of INFO and GO.
+fn asking(name: &str) -> Vec<u8> {
+    [&(name.len() as u32).to_be_bytes()[..], name.as_bytes(), &[0, 0]].concat()
+}
+
+/// The last reply to INFO or GO.
+fn ask(talk: &mut Any, option: u32, name: &str) -> (u32, Vec<u8>) {
+    talk.option(option, &asking(name));
+    loop {
+        let (code, data) = full_reply(talk);
+        if code != 3 {
+            return (code, data);
+        }
+    }
+}
+
+/// Writes and reads a sector.
+fn writes_and_reads(talk: &mut Any) -> bool {
+    talk.request(&Header { command: 1, cookie: 1, offset: 0, length: 512 });
+    talk.send(&[7; 512]);
+    let wrote = talk.simple() == (0, 1);
+    talk.request(&Header { command: 0, cookie: 2, offset: 0, length: 512 });
+    wrote && talk.simple() == (0, 2) && talk.take(512) == [7; 512]
+}
+
+/// Checks all operations of `client` on the export called `name`.
+fn check(site: &Site, client: &Client, name: &str, may: bool) {
+    let mut talk = site.connect(client);
+    assert_eq!(listed(&mut talk).contains(&name.to_owned()), may, "LIST {name}");
+    // A refusal has no trace of the export: it is that of a name that no export has.
+    let unknown = ask(&mut talk, talk::INFO, "no such export");
+    assert_eq!(unknown.0, NO_EXPORT);
+    for option in [talk::LIST_META_CONTEXT, talk::SET_META_CONTEXT] {
+        talk.option(talk::STRUCTURED_REPLY, &[]);
+        assert_eq!(talk.reply(), talk::ACK);
+        let data = [&(name.len() as u32).to_be_bytes()[..], name.as_bytes(), &[0; 4]].concat();
+        talk.option(option, &data);
+        let mut code = full_reply(&mut talk).0;
+        while code == 4 {
+            code = full_reply(&mut talk).0;
+        }
+        assert_eq!(code, if may { talk::ACK } else { NO_EXPORT }, "option {option} {name}");
+    }
+    for option in [talk::INFO, talk::GO] {
+        // Simple replies, which the requests below expect.
+        let mut talk = site.connect(client);
+        let reply = ask(&mut talk, option, name);
+        assert_eq!(reply.0 == talk::ACK, may, "option {option} {name}");
+        assert!(may || reply == unknown, "option {option} {name}: {reply:?}");
+        if may && option == talk::GO {
+            assert!(writes_and_reads(&mut talk), "GO {name}");
+        }
+    }
+    let mut talk = site.connect(client);
+    talk.option(talk::EXPORT_NAME, name.as_bytes());
+    if may {
+        talk.take(10);
+        assert!(writes_and_reads(&mut talk), "EXPORT_NAME {name}");
+    } else {
+        assert!(talk.is_closed(), "EXPORT_NAME {name}");
+    }
+}
+
+/// The user of this process.
+fn own_user() -> u32 {
+    tempfile::tempdir().and_then(|it| it.path().metadata()).expect("a folder").uid()
+}
+
+#[test]
+fn certificates_open_the_exports_of_their_names() {
+    let exports = [
+        export("gold", &["cn:gold.example"]),
+        export("silver", &["uid:4294967294", "san:silver.example"]),
+        export("both", &["cn:gold.example", "cn:silver.example"]),
+        export("open", &[]),
+    ];
+    let site = Site::start(&exports, true, Settings::default());
+    let client = |name: &str| Client::Certified(site.authority.sign(name));
+    let (gold, silver) = (client("gold.example"), client("silver.example"));
+    let other = client("other.example");
+    for (client, may) in [
+        (&gold, [true, false, true, true]),
+        (&silver, [false, true, true, true]),
+        (&other, [false, false, false, true]),
+    ] {
+        for (export, may) in exports.iter().zip(may) {
+            check(&site, client, &export.name, may);
+        }
+    }
+    // Five operations of each client on each export that is not its own.
+    assert_eq!(site.refused("export-allow"), 5 * 5);
+    assert_eq!(site.refused("unknown-export"), 3 * 4);
+}
+
+#[test]
+fn users_and_addresses_open_exports() {
+    let (own, other) = (own_user(), own_user() + 1);
+    let (own, other) = (format!("uid:{own}"), format!("uid:{other}"));
+    let exports = [
+        export("mine", &[&own]),
+        export("theirs", &[&other]),
+        export("near", &["net:127.0.0.0/8"]),
+        export("far", &["net:10.0.0.0/8", "net:::/0"]),
+        export("open", &[]),
+    ];
+    let site = Site::start(&exports, false, Settings::default());
+    for (client, may) in [
+        (Client::Local, [true, false, false, false, true]),
+        (Client::Remote, [false, false, true, false, true]),
+    ] {
+        for (export, may) in exports.iter().zip(may) {
+            check(&site, &client, &export.name, may);
+        }
+    }
+}
+
+/// To a client that may use one export only, the empty name is that one: so it would be if the others did not exist.
+#[test]
+fn the_empty_name_is_the_only_export_of_the_client() {
+    let own = format!("uid:{}", own_user());
+    let site = Site::start(
+        &[export("a", &["net:127.0.0.1"]), export("b", &[&own]), export("c", &["uid:4294967294"])],
+        false,
+        Settings::default(),
+    );
+    let mut local = site.connect(&Client::Local);
+    assert_eq!(listed(&mut local), ["b"]);
+    assert_eq!(ask(&mut local, talk::GO, "").0, talk::ACK);
+    assert!(writes_and_reads(&mut local));
+    assert!(site.server.handle().allow_export("b", allow(&["uid:4294967294"])));
+    let mut none = site.connect(&Client::Local);
+    assert_eq!(listed(&mut none), [""; 0]);
+    assert_eq!(ask(&mut none, talk::GO, "").0, NO_EXPORT);
+}
+
+#[test]
+fn a_server_with_rules_closes_other_clients_before_they_learn_anything() {
+    let settings = || Settings { allow: allow(&["cn:gold.example"]), ..Settings::default() };
+    let site = Site::start(&[export("disk", &[])], true, settings());
+    let gold = Client::Certified(site.authority.sign("gold.example"));
+    check(&site, &gold, "disk", true);
+    let other = Client::Certified(site.authority.sign("other.example"));
+    let mut other = site.connect(&other);
+    // The server may close it before all of the option is sent.
+    let _ = other.0.write_all(&talk::OPTION.to_be_bytes());
+    assert!(other.is_closed());
+    assert_eq!(site.refused("server-allow"), 1);
+    // An address that no rule names is not even greeted.
+    site.server.handle().allow(allow(&["net:10.0.0.0/8"]));
+    assert!(Talk(TcpStream::connect(site.port).expect("it listens")).is_closed());
+    assert!(Talk(UnixStream::connect(&site.socket).expect("it listens")).is_closed());
+    assert_eq!(site.refused("server-allow"), 3);
+    site.server.handle().allow(None);
+    check(&site, &gold, "disk", true);
+}
+
+/// The attack of a review: a tenant wrote into its neighbour's export, saw its name, and took all of its places.
+#[test]
+fn a_tenant_has_neither_the_data_nor_the_places_of_its_neighbour() {
+    let exports = [export("gold", &["cn:gold.example"]), export("silver", &["cn:silver.example"])];
+    let bounds = Bounds { connections: 16, connections_per_identity: 4, ..Bounds::default() };
+    let site = Site::start(&exports, true, Settings { bounds, ..Settings::default() });
+    let gold = Client::Certified(site.authority.sign("gold.example"));
+    let silver = Client::Certified(site.authority.sign("silver.example"));
+    for _ in 0..20 {
+        let mut attack = site.connect(&gold);
+        attack.option(talk::EXPORT_NAME, b"silver");
+        assert!(attack.is_closed());
+    }
+    let begin = |client: &Client, name: &str| {
+        let mut talk = site.connect(client);
+        talk.option(talk::EXPORT_NAME, name.as_bytes());
+        talk.take(10);
+        talk
+    };
+    let mut held = Vec::from_iter((0..4).map(|_| begin(&gold, "gold")));
+    assert!(begin(&gold, "gold").is_closed(), "one too many of its identity");
+    assert!(held.iter_mut().all(writes_and_reads));
+    assert!(writes_and_reads(&mut begin(&silver, "silver")), "the neighbour has its places");
+    assert_eq!((site.refused("export-allow"), site.refused("too-many")), (20, 1));
+    let text = site.server.handle().metrics(Format::Prometheus).expect("it counts");
+    assert!(text.contains("blkmq_identity_connections{identity=\"cn:gold.example\"} 4"), "{text}");
+    drop(held);
+    until(|| site.server.connections() == 0);
+    assert!(writes_and_reads(&mut begin(&gold, "gold")), "its places are free");
+}
+
+/// Without rules nothing is counted by identity: the bound would be one on all users of a machine with one user.
+#[test]
+fn without_rules_an_identity_has_all_places() {
+    let bounds = Bounds { connections_per_identity: 1, ..Bounds::default() };
+    let exports = [Export::new("disk", 0)];
+    let rig = Rig::start("memory,size=16", &exports, &Settings { bounds, ..Settings::default() });
+    let both = [rig.client("disk"), rig.client("disk")];
+    for mut client in both {
+        assert_eq!(client.read(0, 512), Ok(vec![0; 512]));
+    }
+}
+
+/// A reload takes a right away: the connection that was begun with it ends, and others stay.
+#[test]
+fn a_client_that_loses_its_right_is_closed() {
+    let own = format!("uid:{}", own_user());
+    let exports = [export("a", &[&own]), export("b", &[&own])];
+    let site = Site::start(&exports, false, Settings::default());
+    let mut clients = ["a", "b"].map(|name| {
+        let mut talk = site.connect(&Client::Local);
+        talk.option(talk::EXPORT_NAME, name.as_bytes());
+        talk.take(10);
+        talk
+    });
+    assert!(clients.iter_mut().all(writes_and_reads));
+    let handle = site.server.handle();
+    assert!(handle.allow_export("a", allow(&["uid:4294967294"])));
+    assert!(!handle.allow_export("c", None));
+    assert!(clients[0].is_closed());
+    assert!(writes_and_reads(&mut clients[1]));
+    assert!(handle.allow_export("a", allow(&[&own])));
+    check(&site, &Client::Local, "a", true);
+}
