@@ -3,6 +3,7 @@
 //! The server is `blkmq-server`'s. This module makes it from the command line, says where it listens, and ends it when
 //! a signal asks for that.
 
+mod access;
 pub mod args;
 mod bounds;
 mod config;
@@ -222,8 +223,11 @@ fn started(disk: &DiskChoice, device: Device, threads: u16) -> Result<Disk, Stri
 
 fn start(wanted: &Wanted, disks: Vec<Disk>, listeners: Vec<Listener>) -> Result<Server, String> {
     let tls = wanted.tls.as_ref().map(|folder| Tls::load(folder)).transpose();
+    let tls = tls.map_err(|e| e.to_string())?;
+    tls.iter().try_for_each(|tls| access::check_certificates(wanted, tls))?;
     let settings = Settings {
-        tls: tls.map_err(|e| e.to_string())?,
+        tls,
+        allow: wanted.allow.clone(),
         bounds: wanted.bounds,
         counting: wanted.counting,
         slow: wanted.slow,
@@ -278,7 +282,7 @@ fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Optio
             let _ = writeln!(text, "  vhost-user-blk: {}", machine.path.display());
         }
     }
-    let is_open = wanted.tls.is_none();
+    let is_open = wanted.tls.is_none() && wanted.allow.is_none();
     let open = server.listening().iter().filter(|address| is_open && address.is_remote());
     for address in open {
         let _ = writeln!(

@@ -3,6 +3,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod allow;
 #[path = "../../cli/tests/pty.rs"]
 #[allow(dead_code, reason = "the tests of the laboratory use it, too, and other parts of it")]
 mod pty;

@@ -447,6 +447,8 @@ fn a_reload_renews_certificates_without_a_file_too() {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("random");
         std::fs::write(at("server-cert.pem"), made.cert.pem()).expect("it can be written");
         std::fs::write(at("server-key.pem"), made.signing_key.serialize_pem()).expect("likewise");
+        let closed = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(at("server-key.pem"), closed).expect("likewise");
     };
     renew();
     let (listen, tls) = (

@@ -1,6 +1,6 @@
 //! [`Gate`]: the rules in force, of the server or of an export, which a reload may change.
 
-use crate::allow::Allow;
+use crate::allow::{Allow, Rule};
 use crate::identity::Identity;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,8 +46,7 @@ impl Gate {
 
     /// Returns whether a client of this identity may be let through once it has shown a certificate.
     pub(crate) fn may_allow(&self, identity: &Identity) -> bool {
-        let by_certificate =
-            |rules: Arc<Allow>| rules.rules().iter().any(|rule| rule.is_of_certificate());
+        let by_certificate = |rules: Arc<Allow>| rules.rules().iter().any(Rule::is_of_certificate);
         self.allows(identity) || self.rules().is_some_and(by_certificate)
     }
 }

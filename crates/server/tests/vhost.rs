@@ -4,9 +4,12 @@ use crate::guest::{
     Ask, DISCARD, FLUSH, GET_ID, Guest, IN, MOST_DATA, NEEDED, OUT, SIZE, WRITE_ZEROES,
 };
 use crate::until::until;
-use blkmq_server::{Disk, Export, GuestIoprio, Server, Settings, VhostUser};
+use blkmq_server::{Allow, Disk, Export, GuestIoprio, Server, Settings, VhostUser};
 use blkmq_vhost::features::virtio;
+use std::io::Read;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -444,4 +447,24 @@ fn a_drain_answers_what_was_taken() {
     site.server.drain().expect("no thread has failed");
     assert!(!guest.answers(0).is_empty());
     assert!(!path.exists(), "the socket is gone");
+}
+
+/// The socket of a machine knows the user of the monitor, and nothing else of it.
+#[test]
+fn a_front_end_of_another_user_is_closed() {
+    let user = tempfile::tempdir().and_then(|it| it.path().metadata()).expect("a folder").uid();
+    let only = |user: u32| {
+        let rule = format!("uid:{user}").parse().expect("a rule");
+        Some(Allow::new(vec![rule]).expect("one"))
+    };
+    let export = Export { allow: only(user + 1), ..Export::new("gold", 0) };
+    let site = site("memory,size=16", "none", &export, |_| {});
+    let is_closed = |socket: &mut UnixStream| matches!(socket.read(&mut [0]), Ok(0) | Err(_));
+    assert!(is_closed(&mut UnixStream::connect(&site.path).expect("it listens")));
+    let handle = site.server.handle();
+    assert!(handle.allow_export("gold", only(user)));
+    let mut guest = Guest::start(&site.path, 1, 0);
+    assert_eq!(guest.carry_out(0, ask(IN, 0, 512)), (513, 0));
+    assert!(handle.allow_export("gold", only(user + 1)));
+    assert!(guest.receive(1).is_none(), "the connection is closed");
 }

@@ -54,11 +54,21 @@ impl<'a> Table<'a> {
 
     /// The values of the array `key`, or its only value.
     pub fn texts(&mut self, key: &'static str, faults: &mut Faults) -> Vec<(String, Span)> {
-        let Some(value) = self.take(key) else { return Vec::new() };
-        match value.get_ref() {
+        self.list(key, faults).map_or_else(Vec::new, |(texts, _)| texts)
+    }
+
+    /// As [`texts`](Self::texts), with the place of all of them. `None` if the key is not there: a list without values is.
+    pub fn list(
+        &mut self,
+        key: &'static str,
+        faults: &mut Faults,
+    ) -> Option<(Vec<(String, Span)>, Span)> {
+        let value = self.take(key)?;
+        let texts = match value.get_ref() {
             DeValue::Array(all) => all.iter().filter_map(|it| text(it, faults)).collect(),
             _ => text(value, faults).into_iter().collect(),
-        }
+        };
+        Some((texts, value.span()))
     }
 
     /// The table `[key]`.

@@ -1,11 +1,12 @@
 //! The page of `blkmqd`, its options, and their meaning.
 
+use super::access::Ways;
 use super::http::Http;
 use super::log::LogFormat;
 use super::wanted::{self, Control, DiskChoice, Wanted};
-use super::{config, export, http, rights};
+use super::{access, config, export, http, rights};
 use blkmq_engine::DeviceDepth;
-use blkmq_server::{Address, Bounds, Export};
+use blkmq_server::{Address, Allow, Bounds, Export, Rule};
 use blkmq_terminal::SchedulerChoice;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::page::Page;
@@ -31,6 +32,8 @@ all.",
          --export=gold,size=100g,weight=300 --export=rest,offset=100g,wbps=50m",
         "blkmqd --device=disk --listen=tcp:127.0.0.1 --export=slow,read-only=1",
         "blkmqd --listen=tcp:0.0.0.0 --tls-certificates=/etc/pki/blkmq",
+        "blkmqd --listen=tcp:0.0.0.0 --tls-certificates=/etc/pki/blkmq \\\n      \
+         --export=gold,size=100g,allow=cn:gold.example --export=rest,offset=100g,allow=cn:rest.example",
         "blkmqd --check serve.toml --open && blkmqd serve.toml",
     ],
 };
@@ -61,6 +64,9 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
                   durable
   vhost-user=PATH a socket on which it is a disk of a virtual machine, with queues=N of them, 1 to 64 (4), and
                   guest-ioprio= the use of the guest's priorities: off (default), clamp (none above class=), or trust
+  allow=RULE      a client that may use it, and to which alone it exists: cn:NAME or san:NAME in its certificate, uid:N or
+                  gid:N of its process on a socket in the file system, or net:ADDRESS[/BITS]; several for several
+                  (all clients)
   description=T   a text for the lists of clients; nothing can follow it
 
 Without --export there is one called 'disk' of each device, or 'disk1' and so on of several. Without --listen it serves \
@@ -132,6 +138,9 @@ pub fn definition() -> Command {
         option("tls-certificates", "DIR").value_parser(clap::value_parser!(PathBuf)).help(
             "TLS for all clients, with server-cert.pem and server-key.pem, and ca-cert.pem if clients need certificates",
         ),
+        list(access::KEY, "RULE")
+            .value_parser(|text: &str| text.parse::<Rule>())
+            .help("a client that may use the server, by a rule as of exports; several for several (default: all)"),
         option("socket-mode", "OCTAL")
             .help("the mode of sockets in the file system (default: 0600)"),
         option("socket-owner", "USER").help("their owner (default: the user of the server)"),
@@ -152,7 +161,8 @@ pub fn definition() -> Command {
 }
 
 /// Options that a file has as settings. The level of the log can be given beside a file.
-const SETTINGS: [&str; 16] = [
+const SETTINGS: [&str; 17] = [
+    access::KEY,
     "stats",
     "slow-io",
     "device",
@@ -222,6 +232,12 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
             names.set(key, text).map_err(|e| e.at(format!("--{key}")))?;
         }
     }
+    let rules = Vec::from_iter(found.get_many::<Rule>(access::KEY).into_iter().flatten().cloned());
+    let allow = if rules.is_empty() { None } else { Some(Allow::new(rules)) };
+    let allow = allow.transpose().map_err(|e| UsageError::new(e.to_string()).at("--allow"))?;
+    let listen = Vec::from_iter(found.get_many("listen").into_iter().flatten().cloned()).into();
+    let tls: Option<PathBuf> = found.get_one("tls-certificates").cloned();
+    Ways::new(&listen, tls.is_some()).check_all(allow.as_ref(), &exports)?;
     let workers = found.get_one("workers").copied();
     let http = Http::new(
         found.get_one("http").cloned(),
@@ -232,13 +248,14 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
         disks,
         exports,
         control: Control::named(found.get_one::<String>("control").map(String::as_str)),
-        listen: Vec::from_iter(found.get_many("listen").into_iter().flatten().cloned()).into(),
+        listen,
+        allow,
         http: http.map_err(|e| e.at("--http".to_owned()))?,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
         log_format: found.get_one("log-format").copied().unwrap_or_default(),
         bounds: Bounds::default(),
-        tls: found.get_one("tls-certificates").cloned(),
+        tls,
         rights: names.rights(),
         counting: found.get_one("stats").copied().unwrap_or_default(),
         slow: found.get_one("slow-io").copied().unwrap_or_default(),

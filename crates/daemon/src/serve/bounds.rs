@@ -5,9 +5,10 @@ use blkmq_terminal::UsageError;
 use blkmq_terminal::units::{self, KbBase, TimeUnit};
 
 /// The settings, in the order of [`Bounds`].
-pub const KEYS: [&str; 13] = [
+pub const KEYS: [&str; 14] = [
     "connections",
     "connections-per-export",
+    "connections-per-identity",
     "connections-per-peer",
     "connections-per-second",
     "handshakes",
@@ -33,6 +34,7 @@ pub fn set(bounds: &mut Bounds, key: &str, text: &str) -> Result<(), UsageError>
     match key {
         "connections" => count().map(|n| bounds.connections = n),
         "connections-per-export" => count().map(|n| bounds.connections_per_export = n),
+        "connections-per-identity" => count().map(|n| bounds.connections_per_identity = n),
         "connections-per-peer" => count().map(|n| bounds.connections_per_peer = n),
         "connections-per-second" => units::count(text, 1..=1 << 20, KbBase::Binary)
             .map(|n| bounds.connections_per_second = n),

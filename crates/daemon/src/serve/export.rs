@@ -2,7 +2,9 @@
 
 use blkmq_core::Class;
 use blkmq_engine::{IoMax, MAX_GROUPS, Promise};
-use blkmq_server::{Cache, Export, GuestIoprio, MOST_QUEUES, Region, VhostUser};
+use blkmq_server::{
+    Allow, Cache, Export, GuestIoprio, MOST_QUEUES, Region, Rule, RuleError, VhostUser,
+};
 use blkmq_terminal::UsageError;
 use blkmq_terminal::limits;
 use blkmq_terminal::units::{self, KbBase};
@@ -11,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 29] = [
+pub const KEYS: [&str; 30] = [
     "device",
     "offset",
     "size",
@@ -40,6 +42,7 @@ pub const KEYS: [&str; 29] = [
     "vhost-user",
     "queues",
     "guest-ioprio",
+    "allow",
     "description",
 ];
 
@@ -60,6 +63,8 @@ pub struct Draft {
     socket: Option<PathBuf>,
     queues: Option<u16>,
     guest_ioprio: Option<GuestIoprio>,
+    /// Its rules on clients.
+    rules: Vec<Rule>,
 }
 
 impl Draft {
@@ -71,6 +76,7 @@ impl Draft {
             socket: None,
             queues: None,
             guest_ioprio: None,
+            rules: Vec::new(),
         }
     }
 
@@ -79,7 +85,7 @@ impl Draft {
     /// # Errors
     /// If there is no such setting, or the value is impossible.
     pub fn set(&mut self, key: &str, text: &str, disks: usize) -> Result<(), UsageError> {
-        let Self { export, offset, size, socket, queues, guest_ioprio } = self;
+        let Self { export, offset, size, socket, queues, guest_ioprio, rules } = self;
         let bytes = || units::bytes(text, KbBase::Binary);
         match key {
             "device" => number(text, 1..=disks as u64).map(|n| export.disk = n as usize - 1),
@@ -107,6 +113,10 @@ impl Draft {
                 .parse()
                 .map(|it| *guest_ioprio = Some(it))
                 .map_err(|error: String| UsageError::new(error)),
+            "allow" => text
+                .parse()
+                .map(|rule| rules.push(rule))
+                .map_err(|error: RuleError| UsageError::new(error.to_string())),
             "description" => {
                 text.clone_into(&mut export.description);
                 Ok(())
@@ -120,10 +130,19 @@ impl Draft {
         self.export.disk = at;
     }
 
+    /// Its clients are these.
+    pub fn set_allow(&mut self, allow: Allow) {
+        self.export.allow = Some(allow);
+    }
+
     /// # Errors
-    /// If settings of a disk for a virtual machine have no socket.
+    /// If settings of a disk for a virtual machine have no socket, or there are too many rules.
     pub fn finish(self) -> Result<Export, UsageError> {
-        let Self { mut export, offset, size, socket, queues, guest_ioprio } = self;
+        let Self { mut export, offset, size, socket, queues, guest_ioprio, rules } = self;
+        if !rules.is_empty() {
+            let allow = Allow::new(rules).map_err(|error| UsageError::new(error.to_string()));
+            export.allow = Some(allow.map_err(|error| error.at("allow"))?);
+        }
         if offset > 0 || size.is_some() {
             export.region = Some(Region { offset, size });
         }
@@ -265,6 +284,18 @@ mod tests {
         assert_eq!((machine.queues, machine.guest_ioprio), (2, GuestIoprio::Clamp));
         let machine = parse("a,vhost-user=/x", 1).expect("possible").vhost_user;
         assert_eq!(machine, Some(VhostUser::new("/x".into())));
+    }
+
+    #[test]
+    fn an_export_may_be_for_some_clients() {
+        let export = parse("a,allow=uid:7,allow=cn:gold.example,weight=5", 1).expect("possible");
+        let rules = export.allow.expect("it has some").rules().to_vec();
+        assert_eq!(rules, [Rule::User(7), Rule::CommonName("gold.example".to_owned())]);
+        let refused = parse("a,allow=gold", 1).expect_err("no rule").to_string();
+        assert!(refused.starts_with("export 'a': allow: 'gold' is no rule; accepted: cn:NAME"));
+        let many = format!("a{}", ",allow=uid:7".repeat(257));
+        let refused = parse(&many, 1).expect_err("too many").to_string();
+        assert!(refused.contains("allow: 257 rules; accepted: up to 256"), "{refused}");
     }
 
     #[test]

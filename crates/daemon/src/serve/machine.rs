@@ -113,6 +113,7 @@ impl Machine {
             log_format: super::log::LogFormat::default(),
             bounds: Bounds::default(),
             tls: None,
+            allow: None,
             rights: Rights::default(),
             counting: Counting::default(),
             slow: blkmq_core::Nanos::ZERO,

@@ -4,7 +4,7 @@
 //! is laid out. So a device that another program has claimed is a fault of the start only.
 
 use super::wanted::{DiskChoice, Wanted};
-use super::{sockets, started};
+use super::{access, sockets, started};
 use blkmq::{Device, uring};
 use blkmq_server::{Server, Tls};
 use listenfd::ListenFd;
@@ -19,7 +19,10 @@ pub fn faults(wanted: &Wanted) -> Vec<String> {
     let mut faults = Vec::new();
     faults.extend(sockets::check(wanted, &ListenFd::empty()).err());
     if let Some(folder) = &wanted.tls {
-        faults.extend(Tls::load(folder).err().map(|e| format!("tls-certificates: {e}")));
+        match Tls::load(folder) {
+            Ok(tls) => faults.extend(access::check_certificates(wanted, &tls).err()),
+            Err(error) => faults.push(format!("tls-certificates: {error}")),
+        }
     }
     // The places of the devices that opened: exports of the others cannot be checked.
     let (mut disks, mut places) = (Vec::new(), Vec::new());

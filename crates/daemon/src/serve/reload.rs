@@ -3,13 +3,14 @@
 //! The new file is compared with what is in force because of the old one, so a setting that `blkmqctl` has changed
 //! meanwhile stays, unless its line in the file has changed. A file with a fault changes nothing.
 
+use super::access;
 use super::config;
 use super::difference::{self, Attributes, Difference};
 use super::log::SetLevel;
 use super::wanted::Wanted;
 use blkmq_engine::{AUTO, AutoChoice, AutoReason, PolicyChoice};
 use blkmq_server::control::{Answer, ExportSettings, GoesOn, Request, Saved};
-use blkmq_server::{Export, Handle};
+use blkmq_server::{Allow, Export, Handle};
 use blkmq_terminal::SchedulerChoice;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -44,6 +45,13 @@ enum Change {
     Export {
         name: String,
         settings: ExportSettings,
+    },
+    /// The clients that may use the server.
+    Allow(Option<Allow>),
+    /// The clients that may use the export of this name.
+    AllowExport {
+        name: String,
+        allow: Option<Allow>,
     },
     Add(Box<Export>),
     /// The end of the export of this name.
@@ -188,6 +196,17 @@ impl Reloader {
                 Ok(()) => format!("log: {level}"),
                 Err(why) => format!("log: not changed: {why}"),
             },
+            Change::Allow(allow) => {
+                let what = format!("allow: {}", access::shown(allow.as_ref()));
+                self.server.allow(allow);
+                what
+            }
+            Change::AllowExport { name, allow } => {
+                let what = format!("export '{name}': allow: {}", access::shown(allow.as_ref()));
+                let was_there = self.server.allow_export(&name, allow);
+                debug_assert!(was_there, "only a reload removes exports");
+                what
+            }
             Change::Attribute { device, path, value } => {
                 let what = format!("device {device}: {path}={value}");
                 asked(what, Request::Set { device, path, value }).unwrap_or_else(|line| {
@@ -232,6 +251,9 @@ fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     let mut all = Vec::new();
     if old.log != new.log {
         all.push(Change::Level(new.log));
+    }
+    if old.allow != new.allow {
+        all.push(Change::Allow(new.allow.clone()));
     }
     let fixed = [
         ("listen", old.listen != new.listen),
@@ -301,6 +323,10 @@ fn scheduler(device: usize, old: &SchedulerChoice, new: &SchedulerChoice, all: &
 }
 
 fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
+    if old.allow != new.allow {
+        let (name, allow) = (new.name.clone(), new.allow.clone());
+        all.push(Change::AllowExport { name, allow });
+    }
     let settings = ExportSettings {
         weight: (old.weight != new.weight).then_some(new.weight),
         max: (old.max != new.max).then(|| new.max.changes_of(&old.max)),
@@ -309,7 +335,8 @@ fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
     if settings != ExportSettings::default() {
         all.push(Change::Export { name: new.name.clone(), settings });
     }
-    let live = Export { weight: new.weight, max: new.max, promise: new.promise, ..old.clone() };
+    let (max, promise, allow) = (new.max, new.promise, new.allow.clone());
+    let live = Export { weight: new.weight, max, promise, allow, ..old.clone() };
     if live != *new {
         let what = "device, offset, size, read-only, class, cache, vhost-user, queues, guest-ioprio, description";
         all.push(Change::Restart(format!("export '{}' ({what})", new.name)));
@@ -319,6 +346,7 @@ fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
 /// Takes over from `new` the settings that change while the server runs.
 fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
     current.log = new.log;
+    current.allow.clone_from(&new.allow);
     for (disk, new) in current.disks.iter_mut().zip(&new.disks) {
         if (&disk.name, &disk.device) == (&new.name, &new.device) {
             disk.scheduler.clone_from(&new.scheduler);
@@ -335,6 +363,7 @@ fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
     for export in &mut current.exports {
         if let Some(new) = new.exports.iter().find(|new| new.name == export.name) {
             (export.weight, export.max, export.promise) = (new.weight, new.max, new.promise);
+            export.allow.clone_from(&new.allow);
         }
     }
 }
@@ -393,6 +422,26 @@ mod tests {
         assert_eq!(between(&new, &new.replace(":fifo_batch=7", "")), [back]);
         let mut current = parsed(OLD);
         adopt(&mut current, &parsed(&new), &between(OLD, &new));
+        assert_eq!(changes(&current, &parsed(&new)), [], "it is in force");
+    }
+
+    #[test]
+    fn rules_on_clients_change() {
+        let new = format!("allow = ['uid:7']\n{OLD}allow = ['uid:8', 'gid:9']\n");
+        let allow = |rules: &[&str]| {
+            let rules = rules.iter().map(|rule| rule.parse().expect("a rule"));
+            Some(Allow::new(rules.collect()).expect("some rules"))
+        };
+        let name = "x".to_owned();
+        let expected = [
+            Change::Allow(allow(&["uid:7"])),
+            Change::AllowExport { name: name.clone(), allow: allow(&["uid:8", "gid:9"]) },
+        ];
+        assert_eq!(between(OLD, &new), expected);
+        let back = [Change::Allow(None), Change::AllowExport { name, allow: None }];
+        assert_eq!(between(&new, OLD), back);
+        let mut current = parsed(OLD);
+        adopt(&mut current, &parsed(&new), &expected);
         assert_eq!(changes(&current, &parsed(&new)), [], "it is in force");
     }
 

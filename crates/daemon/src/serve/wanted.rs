@@ -4,7 +4,7 @@ use super::http::Http;
 use super::log::LogFormat;
 use blkmq_core::Nanos;
 use blkmq_engine::{DeviceDepth, DeviceDepthError};
-use blkmq_server::{Address, Bounds, Counting, Export, Rights};
+use blkmq_server::{Address, Allow, Bounds, Counting, Export, Rights};
 use blkmq_terminal::SchedulerChoice;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::units::{self, KbBase};
@@ -34,6 +34,8 @@ pub struct Wanted {
     pub bounds: Bounds,
     /// The folder of the certificates; `None` for no TLS.
     pub tls: Option<PathBuf>,
+    /// The clients that may use the server; `None` for all that reach it.
+    pub allow: Option<Allow>,
     /// The rights of the sockets in the file system.
     pub rights: Rights,
     /// When requests are counted.

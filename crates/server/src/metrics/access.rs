@@ -2,6 +2,7 @@
 
 use super::writer::{Kind, Value, Writer};
 use crate::refusals::Reason;
+use crate::tls::Tls;
 use crate::worker::Shared;
 
 /// The counts.
@@ -22,7 +23,7 @@ impl Access {
         Self {
             refused: Reason::ALL.map(refused).to_vec(),
             identities: shared.tenants.all().into_iter().filter(is_proved).collect(),
-            end: shared.tls.as_ref().map(|tls| tls.end()),
+            end: shared.tls.as_ref().map(Tls::end),
         }
     }
 

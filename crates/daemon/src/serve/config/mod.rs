@@ -5,6 +5,7 @@
 
 mod edit;
 
+use super::access::{self, Ways};
 use super::export::{self, Draft};
 use super::http::{self, Http};
 use super::wanted::{self, Control, DiskChoice, Wanted};
@@ -113,6 +114,15 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
     let slow = file.value("slow-io", faults, wanted::slow);
     let log_format = file.value("log-format", faults, wanted::log_format);
     let tls = file.text("tls-certificates", faults).map(|(text, _)| text.into());
+    let listen = listen.into();
+    let ways = Ways::new(&listen, tls.is_some());
+    let allow = access::read(&mut file, faults).map(|(rules, allow)| {
+        for (rule, at) in &rules {
+            let checked = ways.check(rule).map_err(|error| error.at(access::KEY));
+            checked.unwrap_or_else(|error| faults.add(at, error));
+        }
+        allow
+    });
     let mut socket = rights::Names::default();
     for key in rights::KEYS {
         file.value(key, faults, |text| socket.set(key, text));
@@ -128,7 +138,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
     let mut exports: Vec<Export> = Vec::new();
     let mut others = export::Names::default();
     for export in file.tables("export", faults) {
-        let export = read_export(export, &names, &mut others, faults);
+        let export = read_export(export, &names, &mut others, (ways, faults));
         exports.extend(export);
     }
     if !has_devices {
@@ -142,13 +152,14 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         disks,
         exports,
         control: Control::named(control.as_deref()),
-        listen: listen.into(),
+        listen,
         http,
         workers: workers.unwrap_or_else(blkmq_runtime::available_cpus),
         log: log.unwrap_or(LevelFilter::INFO),
         log_format: log_format.unwrap_or_default(),
         bounds: bounds.unwrap_or_default(),
         tls,
+        allow,
         rights: socket.rights(),
         counting: counting.unwrap_or_default(),
         slow: slow.unwrap_or_default(),
@@ -209,7 +220,7 @@ fn read_export(
     mut table: Table<'_>,
     devices: &[String],
     others: &mut export::Names,
-    faults: &mut Faults,
+    (ways, faults): (Ways, &mut Faults),
 ) -> Option<Export> {
     let name = required(&mut table, "name", faults);
     let mut draft = Draft::new(name.as_ref().map_or("", |(name, _)| name));
@@ -223,12 +234,21 @@ fn read_export(
         }
         None => {}
     }
-    for key in export::KEYS.into_iter().filter(|key| *key != "device") {
+    for key in export::KEYS.into_iter().filter(|key| !["device", access::KEY].contains(key)) {
         table.value(key, faults, |text| draft.set(key, text, 0));
     }
+    let allow = access::read(&mut table, faults);
     table.end(faults);
     let (_, at) = name?;
+    let rules = allow.map_or_else(Vec::new, |(rules, allow)| {
+        draft.set_allow(allow);
+        rules
+    });
     let export = draft.finish().map_err(|error| faults.add(&at, error)).ok()?;
+    for (rule, at) in &rules {
+        let checked = ways.check_of(&export, rule).map_err(|error| error.at(access::KEY));
+        checked.unwrap_or_else(|error| faults.add(at, error));
+    }
     if let Err(error) = others.add(&export) {
         faults.add(&at, error);
     }

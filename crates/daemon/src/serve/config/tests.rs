@@ -95,6 +95,38 @@ fn an_export_has_a_name_that_the_start_accepts() {
 }
 
 #[test]
+fn rules_on_clients_are_read_and_those_that_cannot_match_have_their_place() {
+    let wanted = parsed(&format!(
+        "listen = ['unix:/x', 'tcp:127.0.0.1']\ntls-certificates = '/pki'\nallow = ['net:10.0.0.0/8', 'uid:0']\n\
+         {DEVICE}[[export]]\nname = 'x'\nallow = 'cn:gold'\n"
+    ));
+    assert_eq!(wanted.allow.expect("there are some").rules().len(), 2);
+    let allow = wanted.exports[0].allow.as_ref().expect("there is one");
+    assert_eq!(allow.rules(), [blkmq_server::Rule::CommonName("gold".to_owned())]);
+    assert_eq!(parsed(DEVICE).allow, None);
+    let text = format!(
+        "listen = 'tcp:127.0.0.1'\nallow = ['cn:a', 'uid:1', 'net:::/0']\n{DEVICE}\
+         [[export]]\nname = 'x'\nallow = ['gid:2', 'gold']\n\
+         [[export]]\nname = 'y'\nallow = []\n\
+         [[export]]\nname = 'z'\nvhost-user = '/z'\nallow = ['uid:3', 'net:10.0.0.0/8']\n\
+         [[export]]\nname = 'w'\nallow = [ 'gid:2' ]\n"
+    );
+    let found = faults(&text);
+    let expected = [
+        ("f:2:10: allow: 'cn:a' can never match", "ca-cert.pem"),
+        ("f:2:18: allow: 'uid:1' can never match", "unix:PATH"),
+        ("f:8:19: allow: 'gold' is no rule", "cn:NAME, san:NAME"),
+        ("f:11:9: allow: no rule, so that no client", "or no list at all"),
+        ("f:15:19: allow: 'net:10.0.0.0/8' can never match the monitor", "uid:NUMBER"),
+        ("f:18:11: allow: 'gid:2' can never match", "unix:PATH"),
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, (begin, accepted)) in found.iter().zip(expected) {
+        assert!(found.starts_with(begin) && found.contains(accepted), "{found}\n{begin}");
+    }
+}
+
+#[test]
 fn names_are_there_once_and_devices_are_named_where_there_are_several() {
     let two = format!("{DEVICE}{}", DEVICE.replace("'a'", "'b'"));
     assert!(faults(&two)[0].contains("two devices are called 'a'"));
@@ -120,8 +152,17 @@ fn the_example_has_every_key_and_no_fault() {
     let text = std::fs::read_to_string(path).expect("the example is there");
     let wanted = parsed(&text);
     assert!(wanted.disks.len() > 1 && wanted.exports.len() > 1);
-    let all =
-        ["listen", "workers", "control", "log", "tls-certificates", "name", "device", "scheduler"];
+    let all = [
+        "listen",
+        "workers",
+        "control",
+        "log",
+        "tls-certificates",
+        "allow",
+        "name",
+        "device",
+        "scheduler",
+    ];
     let all = all.into_iter().chain(rights::KEYS).chain(bounds::KEYS).chain(export::KEYS);
     for key in all {
         let is_set = |line: &str| {
