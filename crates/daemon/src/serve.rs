@@ -282,7 +282,7 @@ fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Optio
             let _ = writeln!(text, "  vhost-user-blk: {}", machine.path.display());
         }
     }
-    let is_open = wanted.tls.is_none() && wanted.allow.is_none();
+    let is_open = wanted.tls.is_none();
     let open = server.listening().iter().filter(|address| is_open && address.is_remote());
     for address in open {
         let _ = writeln!(

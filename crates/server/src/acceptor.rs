@@ -85,8 +85,8 @@ impl Acceptor {
             self.workers[guest.worker()].send(Message::Connection(stream, guest));
         } else {
             let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-            let identity = stream.identity().to_string();
             self.refusals.add(Reason::TooMany, |before| {
+                let identity = stream.identity().to_string();
                 tracing::warn!(before, peer, identity, "a connection too many is closed");
             });
         }
