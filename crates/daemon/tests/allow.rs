@@ -1,11 +1,12 @@
 //! `blkmqd` with rules on its clients: refusals in its log, faults of a file, and a reload.
 
+use crate::BLKMQD;
 use crate::serve::{ctl, end, ended, serve};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use tempfile::TempDir;
 
 /// A folder, and this user, to whom it belongs.
@@ -91,6 +92,18 @@ fn a_failed_handshake_of_tls_is_a_warning_with_the_peer() {
     mode(0o600).expect("it is this user's");
     let (code, errors) = ended(start(&["--allow=cn:gold"]));
     assert!(code == Some(1) && errors.contains("'cn:gold' can never match"), "{errors}");
+    let text = file(folder.path(), "cn:gold", "san:silver");
+    let text = format!("tls-certificates = '{}'\n{text}", folder.path().display());
+    std::fs::write(at("serve.toml"), text).expect("it can be written");
+    let path = at("serve.toml");
+    let check = |rest: &[&str]| {
+        let path = path.to_str().expect("text");
+        let checked = Command::new(BLKMQD).args(["--check", path]).args(rest).output();
+        String::from_utf8(checked.expect("it starts").stdout).expect("text")
+    };
+    assert!(check(&[]).contains("no faults"), "only the folder knows that there is no ca-cert.pem");
+    let faults = check(&["--open"]);
+    assert!(faults.contains("'cn:gold' can never match, since clients need no"), "{faults}");
     let child = start(&[]);
     let mut socket = UnixStream::connect(at("data")).expect("it listens");
     socket.read_exact(&mut [0; 18]).expect("a greeting");

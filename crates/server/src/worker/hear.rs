@@ -311,10 +311,14 @@ impl Worker {
                 connection.is_over = true;
             }
             Next::Close(why) => {
-                // The name was logged above.
-                if why != Closing::UnknownExport {
-                    let why = format!("a handshake ended: {why}");
-                    self.refused(connection, Reason::Protocol, &why);
+                let reason = match why {
+                    // The name was logged above.
+                    Closing::UnknownExport => None,
+                    Closing::ExportNameWithoutTls | Closing::NoRepliesForTls => Some(Reason::Tls),
+                    _ => Some(Reason::Protocol),
+                };
+                if let Some(reason) = reason {
+                    self.refused(connection, reason, &format!("a handshake ended: {why}"));
                 }
                 connection.is_over = true;
             }
