@@ -17,6 +17,8 @@ pub(crate) enum Reason {
     Server,
     /// No rule of the export lets the client in.
     Export,
+    /// A change of the rules has taken its right away.
+    Revoked,
     /// There is no export of this name.
     Unknown,
     /// A bound on connections is reached.
@@ -26,8 +28,15 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Tls, Self::Server, Self::Export, Self::Unknown, Self::TooMany, Self::Protocol];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Tls,
+        Self::Server,
+        Self::Export,
+        Self::Revoked,
+        Self::Unknown,
+        Self::TooMany,
+        Self::Protocol,
+    ];
 
     /// Its label in metrics.
     pub(crate) fn label(self) -> &'static str {
@@ -35,6 +44,7 @@ impl Reason {
             Self::Tls => "tls",
             Self::Server => "server-allow",
             Self::Export => "export-allow",
+            Self::Revoked => "revoked",
             Self::Unknown => "unknown-export",
             Self::TooMany => "too-many",
             Self::Protocol => "protocol",
@@ -82,6 +92,6 @@ mod tests {
         }
         assert_eq!(lines, [(Reason::Export, 0), (Reason::Protocol, 0)]);
         let counts = Reason::ALL.map(|reason| refusals.count(reason));
-        assert_eq!(counts, [0, 0, 3, 0, 0, 1]);
+        assert_eq!(counts, [0, 0, 3, 0, 0, 0, 1]);
     }
 }

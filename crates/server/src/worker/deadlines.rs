@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Phase};
 use super::{GRACE, Worker};
+use crate::export::Seat;
 use crate::flight::Key;
 use crate::refusals::Reason;
 use blkmq::Instant;
@@ -43,21 +44,19 @@ impl Worker {
     /// Closes connections of clients that the rules in force, which a reload may have changed, do not let in.
     fn close_revoked(&mut self) {
         let shared = &self.shared;
-        let reason = |connection: &Connection| {
-            let seat = connection.seat().filter(|_| !connection.is_over)?;
-            match (&connection.identity, &shared.allow, &seat.allow) {
-                (of, server, _) if !server.allows(of) => Some(Reason::Server),
-                (of, _, export) if !export.allows(of) => Some(Reason::Export),
-                _ => None,
-            }
+        let is_revoked = |connection: &Connection| {
+            let (identity, seat) = (&connection.identity, connection.seat());
+            let is_closed =
+                |seat: &Seat| !shared.allow.allows(identity) || !seat.allow.allows(identity);
+            !connection.is_over && seat.is_some_and(is_closed)
         };
         let mut revoked = Vec::new();
         for (at, place) in (0..).zip(&mut self.connections) {
-            let Some(connection) = &mut place.connection else { continue };
-            let Some(reason) = reason(connection) else { continue };
+            let connection = place.connection.as_mut().filter(|connection| is_revoked(connection));
+            let Some(connection) = connection else { continue };
             let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
             let export = connection.export();
-            shared.refusals.add(reason, |before| {
+            shared.refusals.add(Reason::Revoked, |before| {
                 let why = "a client may not use its export any more and is closed";
                 tracing::warn!(before, peer, identity, export, "{why}");
             });

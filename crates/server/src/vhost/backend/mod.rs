@@ -249,7 +249,7 @@ impl Backend {
         let identity = local_identity(&socket);
         let exports = self.shared.exports.now();
         if exports.get(&self.export).is_some_and(|export| !export.allow.allows(&identity)) {
-            self.turn_away(&identity);
+            self.turn_away(&identity, Reason::Export);
             return;
         }
         let most = self.shared.bounds.connections_per_export;
@@ -273,9 +273,9 @@ impl Backend {
     }
 
     /// Logs that the export is not for the user of a front end.
-    fn turn_away(&self, identity: &Identity) {
+    fn turn_away(&self, identity: &Identity, reason: Reason) {
         let (identity, export) = (identity.to_string(), &self.export);
-        self.shared.refusals.add(Reason::Export, |before| {
+        self.shared.refusals.add(reason, |before| {
             let why = "a front end that may not use the export is closed";
             tracing::warn!(before, identity, export, "{why}");
         });
@@ -327,7 +327,7 @@ impl Backend {
         if !front.is_over && !front.is_allowed() {
             front.is_over = true;
             let identity = front.identity.clone();
-            self.turn_away(&identity);
+            self.turn_away(&identity, Reason::Revoked);
         }
         let Some(front) = &mut self.front else { return };
         front.is_over |= front.is_withdrawn();
