@@ -104,6 +104,13 @@ fn a_failed_handshake_of_tls_is_a_warning_with_the_peer() {
     assert!(check(&[]).contains("no faults"), "only the folder knows that there is no ca-cert.pem");
     let faults = check(&["--open"]);
     assert!(faults.contains("'cn:gold' can never match, since clients need no"), "{faults}");
+    // Clients need certificates, and then no more: a reload would close the server to all.
+    std::fs::write(at("ca-cert.pem"), made.cert.pem()).expect("it can be written");
+    let child = start(&["--allow=cn:gold"]);
+    std::fs::remove_file(at("ca-cert.pem")).expect("it is there");
+    let (code, _, errors) = ctl(&at("data.control"), &["reload"]);
+    assert!(code == Some(1) && errors.contains("'cn:gold' can never match"), "{errors}");
+    assert_eq!(end(child, "-TERM").0, Some(0));
     let child = start(&[]);
     let mut socket = UnixStream::connect(at("data")).expect("it listens");
     socket.read_exact(&mut [0; 18]).expect("a greeting");

@@ -130,6 +130,18 @@ pub fn check_certificates(wanted: &Wanted, tls: &Tls) -> Result<(), String> {
     }
 }
 
+/// Checks the rules against the certificates that a reload would read. Those that cannot be read leave the former ones in
+/// force.
+///
+/// # Errors
+/// As [`check_certificates`].
+pub fn check_files(wanted: &Wanted) -> Result<(), String> {
+    match wanted.tls.as_ref().map(|folder| Tls::load(folder)) {
+        Some(Ok(tls)) => check_certificates(wanted, &tls),
+        Some(Err(_)) | None => Ok(()),
+    }
+}
+
 /// The rules for a line of the log.
 pub fn shown(allow: Option<&Allow>) -> String {
     let Some(allow) = allow else { return "all clients".to_owned() };

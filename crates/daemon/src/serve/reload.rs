@@ -115,16 +115,19 @@ impl Reloader {
     /// each change.
     ///
     /// # Errors
-    /// If there is neither a file nor certificates, or the file has a fault: a line for each.
+    /// If there is neither a file nor certificates, the file has a fault (a line for each), or rules are about certificates that
+    /// clients would not need any more.
     pub fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
         let mut current = self.current(goes_on)?;
         let Some(path) = &self.path else {
             let Some(folder) = current.tls.clone() else {
                 return Err("the server was started without a configuration file".to_owned());
             };
+            access::check_files(&current)?;
             return Ok(self.renew(&mut current, folder).into_iter().collect());
         };
         let new = config::read(path).map_err(|faults| faults.join("\n"))?;
+        access::check_files(&new)?;
         let before = self.chosen();
         let changes = changes(&current, &new);
         let old = current.clone();
