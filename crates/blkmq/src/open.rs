@@ -123,6 +123,7 @@ impl std::error::Error for OpenError {
 /// | | |
 /// |---|---|
 /// | `"uring:/dev/nvme0n1"`, `"uring:disk.img,size=64"` | a block device; a file, made 64 MiB long if it is shorter |
+/// | `"threads:disk.img"` | the same without io_uring, which `uring` falls back to where that is forbidden; a note says so |
 /// | `"memory,size=1024"` | memory, 1 GiB |
 /// | `"nbd://host/export"`, `"nbd+unix:///export?socket=/run/nbd.sock"` | an export of an NBD server |
 /// | `"rbd:pool/image"` | an image of a Ceph cluster, if this machine has librbd |
@@ -160,7 +161,7 @@ pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> 
 pub fn device_names() -> impl Iterator<Item = &'static str> {
     let names = registry::ALL.iter().map(|factory| factory.name);
     #[cfg(target_os = "linux")]
-    let names = names.chain([blkmq_uring::URING.name]);
+    let names = names.chain([blkmq_uring::URING.name, blkmq_uring::THREADS.name]);
     #[cfg(all(target_os = "linux", feature = "nbd"))]
     let names = names.chain([blkmq_remote::NBD.name]);
     #[cfg(all(target_os = "linux", feature = "rbd"))]
@@ -185,8 +186,7 @@ pub fn accepted_devices(text: &str) -> String {
 fn open_real(text: &str) -> Result<Option<Device>, OpenError> {
     let wrapped = Wrapped::parse(text).map_err(OpenError::Description)?;
     let inside = wrapped.inside;
-    if let Some(file) = blkmq_uring::URING.description(inside) {
-        let file = UringDevice::parse(file);
+    if let Some(file) = UringDevice::described(inside) {
         return Ok(Some(Device::File(wrapped.around(file.map_err(OpenError::File)?))));
     }
     #[cfg(feature = "nbd")]
@@ -487,7 +487,8 @@ mod tests {
 
     #[test]
     fn every_device_is_a_name_away() {
-        for name in device_names().filter(|name| !["uring", "nbd", "rbd", "faults"].contains(name))
+        for name in device_names()
+            .filter(|name| !["uring", "threads", "nbd", "rbd", "faults"].contains(name))
         {
             let device = open(name).expect(name);
             let config = BlockDevice::<AlignedBuf>::config(&device).expect(name);

@@ -40,13 +40,19 @@ pub fn offers() -> Vec<Offer> {
     let mut offers = Vec::from_iter(registry::ALL.iter().map(offer));
     #[cfg(target_os = "linux")]
     {
-        let real = [blkmq_uring::URING, blkmq::remote::NBD, blkmq::rbd::RBD];
+        let real = [blkmq_uring::URING, blkmq_uring::THREADS, blkmq::remote::NBD, blkmq::rbd::RBD];
         offers.extend(real.iter().map(|kind| {
             let RealDevice { name, summary, doc, .. } = *kind;
             Offer { name, summary, form: kind.form(), doc, real: true }
         }));
     }
     offers
+}
+
+/// The path of the file or block device that `text` describes, if it is one without other devices around it.
+pub fn path_of(text: &str) -> Option<&str> {
+    let file = ["uring:", "threads:"].into_iter().find_map(|name| text.strip_prefix(name))?;
+    file.split(',').next()
 }
 
 /// The devices for which `shown` holds, for pages of help: the form of a description, and what it describes.
@@ -106,8 +112,8 @@ pub fn open_choice(choice: &DeviceChoice, time: Time) -> Result<Device, UsageErr
 #[cfg(target_os = "linux")]
 fn joined(choice: &DeviceChoice) -> Result<Device, UsageError> {
     let open = |file: &PlacedFile| {
-        let text = file.text.strip_prefix("uring:").unwrap_or(&file.text);
-        let device = UringDevice::parse(text);
+        let device = UringDevice::described(&file.text);
+        let device = device.unwrap_or_else(|| UringDevice::parse(&file.text));
         let device = device.map_err(|e| UsageError::new(e.to_string()).at(&*file.text))?;
         Ok((file.start, device))
     };

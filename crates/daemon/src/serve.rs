@@ -180,15 +180,12 @@ impl Program for Running {
 /// Opens a device, with patience if it is in use. A file that has to be laid out is made first, so that a signal can end
 /// that.
 fn open(description: &str, heard: &Heard) -> Result<Device, OpenError> {
-    if let Some(file) = description.strip_prefix("uring:")
-        && let Ok((path, options)) = blkmq::uring::Options::parse(file)
+    if let Some(Ok((path, options))) = blkmq::uring::Options::described(description)
         && let Some(bytes) = options.size_bytes.filter(|_| !options.readonly)
         && std::fs::metadata(&path).map_or(0, |found| found.len()) < bytes
     {
         let name = path.display();
         tracing::info!(path = %name, bytes, "a file is laid out first: some seconds for each GiB");
-        // Without io_uring there is no use for the file.
-        UringDevice::check().map_err(OpenError::File)?;
         let lay_out = || {
             let laid_out = heard.laying_out(|stop| UringDevice::lay_out(&path, &options, stop));
             laid_out.map_err(OpenError::File)

@@ -6,6 +6,7 @@ use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
 use crate::ring::Ring;
 use crate::target::{self, Target};
+use crate::threads::{DEFAULT_THREADS, Pool, ThreadQueue};
 use crate::{OpenError, Options, image};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, SECTOR_SIZE};
@@ -36,7 +37,8 @@ pub struct UringDevice {
 }
 
 impl UringDevice {
-    /// Opens a file or block device. If `options.size` is given, creates or extends the file first.
+    /// Opens a file or block device. Where io_uring is forbidden, not there or too old, threads do the I/O, and a note says
+    /// why. If `options.size` is given, creates or extends the file first.
     ///
     /// A block device that is opened for writing is claimed: that fails while it is mounted or another program has
     /// claimed it, and it cannot be mounted meanwhile. A regular file is locked as QEMU locks images, unless
@@ -44,11 +46,22 @@ impl UringDevice {
     ///
     /// # Errors
     /// If there is no such file, it is neither file nor block device, is empty, is in use ([`OpenError::InUse`]),
-    /// cannot be opened or extended, or io_uring is not available or too old ([`OpenError::is_unavailable`]).
+    /// cannot be opened or extended, or io_uring is there and fails.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
-        // This comes first, and again for each hardware queue: without io_uring nothing else matters.
-        Self::check()?;
-        let target = Target::open(path.as_ref(), options)?;
+        let mut options = options.clone();
+        let mut notes = Vec::new();
+        if options.threads.is_none()
+            && let Err(why) = Self::check()
+        {
+            if !why.leaves_threads() {
+                return Err(why);
+            }
+            options.threads = Some(DEFAULT_THREADS);
+            notes.push(format!(
+                "{DEFAULT_THREADS} threads do the I/O (threads:PATH), which takes more CPU: {why}"
+            ));
+        }
+        let target = Target::open(path.as_ref(), &options)?;
         let shape = DeviceShape {
             hw_queues: options.hw_queues.unwrap_or(1),
             hw_queue_depth: options.hw_queue_depth,
@@ -58,8 +71,8 @@ impl UringDevice {
             cache: target.cache,
             timeout: DEFAULT_TIMEOUT,
         };
-        let notes = target.notes.clone();
-        let (options, pools) = (options.clone(), Vec::new());
+        notes.extend(target.notes.iter().cloned());
+        let pools = Vec::new();
         Ok(Self { shape, notes, parts: vec![Part { start: 0, target }], options, pools })
     }
 
@@ -121,6 +134,12 @@ impl UringDevice {
         joined
     }
 
+    /// Does it do without io_uring, by threads?
+    #[must_use]
+    pub fn has_threads(&self) -> bool {
+        self.options.threads.is_some()
+    }
+
     /// Opens the device that `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`URING`].
     ///
     /// # Errors
@@ -132,7 +151,21 @@ impl UringDevice {
         Self::open(path, &options)
     }
 
-    /// The options that it was opened with.
+    /// Opens the device that `text` describes, `uring:PATH[,KEY=VALUE]...` or `threads:PATH[,KEY=VALUE]...`; `None` if it is
+    /// another kind of device.
+    ///
+    /// # Errors
+    /// If `text` is not understood, then as [`open`](Self::open).
+    #[must_use]
+    pub fn described(text: &str) -> Option<Result<Self, OpenError>> {
+        let (path, options) = match Options::described(text)? {
+            Ok(described) => described,
+            Err(refused) => return Some(Err(refused.into())),
+        };
+        Some(Self::open(path, &options))
+    }
+
+    /// The options that it has: those that it was opened with, and `threads` where io_uring is of no use.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
@@ -224,18 +257,36 @@ impl UringDevice {
         Ok(found)
     }
 
-    /// Makes the hardware queues, `shape.hw_queues` of them, each with a ring of its own.
+    /// Makes the hardware queues, `shape.hw_queues` of them, each with a ring of its own, or with a pool of threads that they
+    /// share.
     ///
     /// # Errors
-    /// If there is no memory for the rings, or if the rings and the registered buffers exceed the limit of locked
-    /// memory.
+    /// If there is no memory for the rings, if the rings and the registered buffers exceed the limit of locked memory, or
+    /// if the system refuses a thread or a descriptor.
     pub fn queues<P: IoBuf>(&self) -> Result<DeviceQueues<P>, OpenError> {
+        if let Some(threads) = self.options.threads {
+            return self.thread_queues(threads).map_err(OpenError::ring("start threads"));
+        }
         let origin = Arc::new(Origin {
             parts: self.parts.clone(),
             options: self.options.clone(),
             pools: self.pools.clone(),
         });
         let queue = |_| Ok(Box::new(UringQueue::new(Arc::clone(&origin))?) as _);
+        (0..self.shape.hw_queues).map(queue).collect()
+    }
+}
+
+impl UringDevice {
+    fn thread_queues<P: IoBuf>(&self, threads: u16) -> io::Result<DeviceQueues<P>> {
+        let files = self.parts.iter().map(|part| Arc::clone(&part.target.file));
+        let block = parts::alignment(&self.parts).block;
+        let pool = Pool::new(threads, files, block)?;
+        let depth = self.options.hw_queue_depth;
+        let queue = |_| {
+            let queue = ThreadQueue::new(Arc::clone(&pool), &self.parts, depth)?;
+            Ok(Box::new(queue) as _)
+        };
         (0..self.shape.hw_queues).map(queue).collect()
     }
 }

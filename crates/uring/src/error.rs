@@ -68,7 +68,7 @@ pub enum OpenError {
         /// The missing operations.
         operations: Vec<&'static str>,
     },
-    /// A ring could not be made or set up.
+    /// A ring could not be made or set up, or threads not started.
     Ring {
         /// The operation.
         what: &'static str,
@@ -103,6 +103,15 @@ impl OpenError {
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::NoIoUring { .. } | Self::Missing { .. })
+    }
+
+    /// Returns whether io_uring is of no use here, and threads do without it: it is unavailable, or there is no memory for
+    /// the smallest ring.
+    pub(crate) fn leaves_threads(&self) -> bool {
+        match self {
+            Self::Ring { why, .. } => why.raw_os_error() == Some(libc::ENOMEM),
+            _ => self.is_unavailable(),
+        }
     }
 
     /// Is the file in use elsewhere, so that it may open later?

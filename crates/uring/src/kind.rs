@@ -1,6 +1,6 @@
-//! The device as programs offer it by name.
+//! The devices as programs offer them by name.
 
-use crate::options::PARAMETERS;
+use crate::options::{OF_RINGS, OF_THREADS};
 use blkmq_core::RealDevice;
 
 /// For programs that offer devices by name.
@@ -9,7 +9,16 @@ pub const URING: RealDevice = RealDevice {
     target: "PATH",
     summary: "a file or block device through io_uring, past the page cache",
     doc: include_str!("../doc/uring.md"),
-    parameters: PARAMETERS,
+    parameters: OF_RINGS,
+};
+
+/// The same without io_uring.
+pub const THREADS: RealDevice = RealDevice {
+    name: "threads",
+    target: "PATH",
+    summary: "a file or block device by threads that read and write, where io_uring is forbidden",
+    doc: include_str!("../doc/threads.md"),
+    parameters: OF_THREADS,
 };
 
 #[cfg(test)]
@@ -17,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_names_every_parameter() {
-        assert_eq!(URING.undocumented(), None);
+    fn the_pages_name_every_parameter() {
+        assert_eq!((URING.undocumented(), THREADS.undocumented()), (None, None));
     }
 }

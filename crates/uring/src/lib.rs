@@ -1,7 +1,8 @@
-//! Files and block devices behind a queue, through io_uring. Linux only; elsewhere this crate is empty.
+//! Files and block devices behind a queue, through io_uring, or by threads where that is forbidden. Linux only; elsewhere
+//! this crate is empty.
 //!
 //! [`UringDevice::open`] finds out the type and the limits of a file, and [`UringDevice::queues`] makes a ring for
-//! each hardware queue. Payloads give the address of their bytes ([`IoBuf`]); [`AlignedBuf`] is one that direct I/O
+//! each hardware queue, or threads for all of them. Payloads give the address of their bytes ([`IoBuf`]); [`AlignedBuf`] is one that direct I/O
 //! accepts, and a [`BufferPool`] has many of them in memory that the kernel maps only once. The device's page
 //! (`doc/uring.md`) has its costs, its parameters and its limitations.
 //!
@@ -45,6 +46,9 @@
 //!    requests that are still held ([`abandon`]), and looks for the token of every payload that remains. A payload
 //!    without its token is leaked and counted ([`blkmq_engine::leaked_bios`]).
 //!
+//! With threads instead of a ring, a request has its token inside while the pool has it, and comes back whole; the same
+//! conclusions hold.
+//!
 //! So a device may wrap one of these, keep tokens for itself, do nothing in `abandon`, or forget the queue
 //! (`std::mem::forget`, `ManuallyDrop`): the ring, its places and the payloads then stay for the life of the process.
 //! That costs memory, not soundness. A registered pool outlives the ring that it is registered with, because the ring
@@ -81,10 +85,11 @@ mod request;
 mod ring;
 mod sysfs;
 mod target;
+mod threads;
 
 pub use device::UringDevice;
 pub use error::OpenError;
-pub use kind::URING;
+pub use kind::{THREADS, URING};
 pub use lock::{Conflict, Permission};
 pub use options::Options;
 pub use param::ParamError;

@@ -1,12 +1,16 @@
 //! Options for opening a file, typed, and their parsing from text.
 
 use crate::param::ParamError;
+use crate::threads::DEFAULT_THREADS;
+use crate::{THREADS, URING};
 use blkmq_core::{Given, Parameter, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 use std::path::PathBuf;
 
 /// More hardware queues than this would only waste rings; machines have fewer CPUs.
 const MAX_HW_QUEUES: u16 = 1024;
+/// As many threads as a busy disk has use for, and less than most systems allow a program.
+const MAX_THREADS: u16 = 1024;
 /// The largest file: 2^63 bytes, the limit of offsets, in whole MiB.
 const MAX_BYTES: u64 = ((1 << 43) - 1) << 20;
 
@@ -14,35 +18,69 @@ const fn parameter(name: &'static str, default: &'static str, help: &'static str
     Parameter { name, default, help }
 }
 
-/// All parameters, for help and for the parser below.
-pub(crate) const PARAMETERS: &[Parameter] = &[
-    parameter("path", "", "file or block device; in PATH[,KEY=VALUE]... the first word"),
+const PATH: Parameter =
+    parameter("path", "", "file or block device; in PATH[,KEY=VALUE]... the first word");
+const DEPTH: Parameter =
+    parameter("hw_queue_depth", "128", "requests in flight per hardware queue, 1 to 10240");
+const DIRECT: Parameter =
+    parameter("direct", "1", "1: past the page cache (O_DIRECT); 0: through it");
+const SIZE: Parameter = parameter(
+    "size",
+    "",
+    "create or extend the file to at least so many MiB (or 16m, 1g) of random bytes",
+);
+const CREATE_SIZE: Parameter = parameter("create_size", "", "another name of size");
+const READONLY: Parameter =
+    parameter("readonly", "0", "open for reading; everything else is answered with EROFS");
+const FORMAT: Parameter = parameter(
+    "format",
+    "",
+    "raw: the file is a disk though it begins like an image of another format, which is refused otherwise",
+);
+const LOCKING: Parameter =
+    parameter("locking", "1", "keep other programs from writing to a file meanwhile, as QEMU does");
+
+/// All parameters of `uring`, for help and for the parser below.
+pub(crate) const OF_RINGS: &[Parameter] = &[
+    PATH,
     parameter(
         "hw_queues",
         "",
         "hardware queues, each with a ring of its own, 1 to 1024; by default one, with a ring for each client",
     ),
-    parameter("hw_queue_depth", "128", "requests in flight per hardware queue, 1 to 10240"),
-    parameter("direct", "1", "1: past the page cache (O_DIRECT); 0: through it"),
+    DEPTH,
+    DIRECT,
     parameter("fixed", "1", "register the file, and the buffers of pools, with the kernel"),
+    SIZE,
+    CREATE_SIZE,
+    READONLY,
+    FORMAT,
+    LOCKING,
+];
+
+/// All parameters of `threads`.
+pub(crate) const OF_THREADS: &[Parameter] = &[
+    PATH,
+    parameter("threads", "16", "requests that are done at a time, each by a thread, 1 to 1024"),
     parameter(
-        "size",
+        "hw_queues",
         "",
-        "create or extend the file to at least so many MiB (or 16m, 1g) of random bytes",
+        "hardware queues, which share the threads, 1 to 1024; by default one",
     ),
-    parameter("create_size", "", "another name of size"),
-    parameter("readonly", "0", "open for reading; everything else is answered with EROFS"),
-    parameter(
-        "format",
-        "",
-        "raw: the file is a disk though it begins like an image of another format, which is refused otherwise",
-    ),
-    parameter("locking", "1", "keep other programs from writing to a file meanwhile, as QEMU does"),
+    DEPTH,
+    DIRECT,
+    SIZE,
+    CREATE_SIZE,
+    READONLY,
+    FORMAT,
+    LOCKING,
 ];
 
 /// The options for opening a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
+    /// Do requests on so many threads, 1 to 1024, and without io_uring; `None`: through io_uring.
+    pub threads: Option<u16>,
     /// Hardware queues, at least 1; `None`: one, with a ring for each submitter where there is a
     /// [service](blkmq_engine::Config::own_lanes) that can.
     pub hw_queues: Option<u16>,
@@ -66,6 +104,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            threads: None,
             hw_queues: None,
             hw_queue_depth: 128,
             direct: true,
@@ -79,23 +118,27 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Parses `PATH[,KEY=VALUE]...`. A path that contains a comma must be given to [`UringDevice::open`] directly, or
-    /// as the pair `path` to [`from_pairs`](Self::from_pairs).
+    /// Parses `uring:PATH[,KEY=VALUE]...` or `threads:PATH[,KEY=VALUE]...`; `None` if `text` describes another kind of
+    /// device.
+    #[must_use]
+    pub fn described(text: &str) -> Option<Result<(PathBuf, Self), ParamError>> {
+        if let Some(rest) = URING.description(text) {
+            return Some(Self::parse(rest));
+        }
+        let rest = THREADS.description(text)?;
+        let threads = Self { threads: Some(DEFAULT_THREADS), ..Self::default() };
+        Some(pairs(rest).and_then(|pairs| threads.read(OF_THREADS, &pairs)))
+    }
+
+    /// Parses `PATH[,KEY=VALUE]...` with the parameters of [`URING`](crate::URING). A path that contains a comma must be
+    /// given to [`UringDevice::open`] directly, or as the pair `path` to [`from_pairs`](Self::from_pairs).
     ///
     /// # Errors
     /// For the first word that is not a pair, or that has an unknown name or an invalid value.
     ///
     /// [`UringDevice::open`]: crate::UringDevice::open
     pub fn parse(text: &str) -> Result<(PathBuf, Self), ParamError> {
-        let (path, rest) = text.split_once(',').unwrap_or((text, ""));
-        let mut pairs = vec![("path".to_owned(), path.trim().to_owned())];
-        for word in rest.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            let Some((key, value)) = word.split_once('=') else {
-                return Err(ParamError::Syntax { word: word.to_owned() });
-            };
-            pairs.push((key.trim().to_owned(), value.trim().to_owned()));
-        }
-        Self::from_pairs(&pairs)
+        Self::from_pairs(&pairs(text)?)
     }
 
     /// Reads pairs of names and values; of two pairs with one name the later counts.
@@ -103,12 +146,22 @@ impl Options {
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if none of them is `path`.
     pub fn from_pairs(pairs: &[(String, String)]) -> Result<(PathBuf, Self), ParamError> {
-        let mut options = Self::default();
+        Self::default().read(OF_RINGS, pairs)
+    }
+
+    /// Reads pairs of the names in `table` over these options.
+    fn read(
+        self,
+        table: &'static [Parameter],
+        pairs: &[(String, String)],
+    ) -> Result<(PathBuf, Self), ParamError> {
+        let mut options = self;
         let mut path = PathBuf::new();
         for (name, value) in pairs {
-            let given = Given::find(PARAMETERS, name, value)?;
+            let given = Given::find(table, name, value)?;
             match given.name {
                 "path" => path = PathBuf::from(given.value),
+                "threads" => options.threads = Some(given.number(1..=MAX_THREADS)?),
                 "hw_queues" => options.hw_queues = Some(given.number(1..=MAX_HW_QUEUES)?),
                 "hw_queue_depth" => {
                     options.hw_queue_depth = given.number(1..=MAX_HW_QUEUE_DEPTH)?;
@@ -132,6 +185,19 @@ impl Options {
     }
 }
 
+/// The pairs of `PATH[,KEY=VALUE]...`.
+fn pairs(text: &str) -> Result<Vec<(String, String)>, ParamError> {
+    let (path, rest) = text.split_once(',').unwrap_or((text, ""));
+    let mut pairs = vec![("path".to_owned(), path.trim().to_owned())];
+    for word in rest.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(ParamError::Syntax { word: word.to_owned() });
+        };
+        pairs.push((key.trim().to_owned(), value.trim().to_owned()));
+    }
+    Ok(pairs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +211,7 @@ mod tests {
         let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,size=7,readonly=y,format=raw,locking=off";
         let (path, options) = Options::parse(text).expect("valid");
         let expected = Options {
+            threads: None,
             hw_queues: Some(4),
             hw_queue_depth: 32,
             direct: false,
@@ -164,8 +231,33 @@ mod tests {
     }
 
     #[test]
+    fn threads_have_the_parameters_of_a_ring_but_registration() {
+        let (path, options) =
+            Options::described("threads:/a,threads=3,direct=0").expect("threads").expect("valid");
+        let expected = Options { threads: Some(3), direct: false, ..Options::default() };
+        assert_eq!((path, options), (PathBuf::from("/a"), expected));
+        let words =
+            OF_THREADS.iter().filter(|p| !p.default.is_empty()).map(|p| (p.name, p.default));
+        let words = Vec::from_iter(words.map(|(name, value)| format!("{name}={value}")));
+        let described = |text: &str| Options::described(text).expect("threads");
+        let (_, options) = described(&format!("threads:x,{}", words.join(","))).expect("valid");
+        assert_eq!(options, described("threads:x").expect("valid").1);
+        let refused = |text| described(text).expect_err("refused").to_string();
+        assert_eq!(
+            refused("threads:a,fixed=1"),
+            "no parameter 'fixed'; accepted: path, threads, hw_queues, hw_queue_depth, direct, size, create_size, \
+             readonly, format, locking"
+        );
+        for text in ["threads:a,threads=0", "threads:a,threads=1025"] {
+            assert!(refused(text).ends_with("a whole number from 1 to 1024"), "{}", refused(text));
+        }
+        assert!(refusal("a,threads=2").starts_with("no parameter 'threads'"));
+        assert!(Options::described("uring:a").is_some() && Options::described("rbd:a").is_none());
+    }
+
+    #[test]
     fn defaults_are_those_of_the_table() {
-        let given = PARAMETERS.iter().filter(|p| !p.default.is_empty());
+        let given = OF_RINGS.iter().filter(|p| !p.default.is_empty());
         let words = Vec::from_iter(given.map(|p| format!("{}={}", p.name, p.default)));
         let (_, options) = Options::parse(&format!("x,{}", words.join(","))).expect("valid");
         assert_eq!(options, Options::default());

@@ -1,13 +1,17 @@
 //! The files of a device, and the sectors of the device that each of them holds. Usually one file holds all of them.
 
 use crate::present::Present;
-use crate::request::{File, ZeroBy};
+use crate::request::{File, Kind, ZeroBy};
 use crate::target::{Alignment, Target};
-use blkmq_core::{Limits, SECTOR_SIZE};
-use blkmq_engine::WriteCache;
+use blkmq_core::{IoError, Limits, SECTOR_SIZE};
+use blkmq_engine::{Inflight, WriteCache};
 use io_uring::squeue;
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+
+/// The answer of a read-only device to every operation that would change it.
+const READ_ONLY: IoError = IoError(libc::EROFS as u16);
 
 /// A file, and the sector of the device at which it begins.
 #[derive(Clone, Debug)]
@@ -141,6 +145,37 @@ impl Files {
     #[inline]
     pub(crate) fn at(&self, at: usize) -> &OpenFile {
         &self.all[at]
+    }
+
+    /// The files that `rq` goes to, and the sector of the device that the first of them begins at.
+    ///
+    /// # Errors
+    /// The answer to a request that goes to no file: it lies between two files or behind the end of one, or would change a
+    /// file that is open for reading.
+    #[inline]
+    pub(crate) fn admit(
+        &self,
+        rq: &Inflight,
+        kind: Kind,
+    ) -> Result<(RangeInclusive<u32>, u64), IoError> {
+        if kind == Kind::Flush {
+            return Ok((0..=self.last(), 0));
+        }
+        let at = self.holding(rq.sector(), rq.sectors()).ok_or(IoError::IO)?;
+        let file = self.at(at as usize);
+        if kind != Kind::Read {
+            if file.readonly {
+                return Err(READ_ONLY);
+            }
+            if !matches!(kind, Kind::Write { .. }) {
+                // For the kernel, a hole behind the end is no error.
+                file.present.find_end();
+            }
+            if !file.has(rq.sector(), rq.sectors()) {
+                return Err(IoError::IO);
+            }
+        }
+        Ok((at..=at, file.start))
     }
 
     /// The number of the file that holds `sectors` sectors from `sector` on; `None` if no file holds all of them.

@@ -16,7 +16,7 @@ use crate::target;
 use crate::{OpenError, Options};
 use blkmq_buf::BufferPool;
 use blkmq_buf::IoBuf;
-use blkmq_core::{Instant, IoError, IoResult, Nanos, SECTOR_SIZE, Tag};
+use blkmq_core::{Instant, IoError, IoResult, Nanos, Tag};
 use blkmq_engine::{
     Another, Berth, BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
@@ -26,9 +26,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// After `EAGAIN`, which means a lack of memory, no event announces the end of the shortage: try again after this.
-const RETRY_DELAY: Nanos = Nanos::from_millis(1);
-/// The answer of a read-only device to every operation that would change it.
-const READ_ONLY: IoError = IoError(libc::EROFS as u16);
+pub(crate) const RETRY_DELAY: Nanos = Nanos::from_millis(1);
 
 /// One hardware queue of an open file.
 pub struct UringQueue {
@@ -130,30 +128,6 @@ impl UringQueue {
         }
     }
 
-    /// Fills the place `at` with a read or write.
-    #[inline]
-    fn gather<P: IoBuf>(&mut self, at: u32, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
-        let request = &mut self.places[at];
-        let mask = self.alignment.memory as usize - 1;
-        for bio in rq.bios(bios) {
-            let (mut bytes, mut places) = (0, 0);
-            for range in bio.payload.ranges() {
-                let (start, len) = (range.cast::<u8>(), range.len());
-                bytes += len as u64;
-                places |= start as usize | len;
-                request.add(start, len);
-            }
-            let is_whole = bytes == u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
-            // Some file systems would silently use the page cache for an unaligned I/O.
-            let is_aligned = places & mask == 0;
-            if !is_whole || !is_aligned {
-                return Err(IoError::INVALID);
-            }
-        }
-        request.find_fixed(&self.ring);
-        Ok(())
-    }
-
     /// Takes all available answers. `over` gets the places of finished requests, with their results; unfinished
     /// requests are pushed again. Returns whether any were pushed.
     #[inline]
@@ -224,37 +198,21 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     #[inline]
     fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         let kind = Kind::of(&rq, self.zero);
-        let (files, start) = if kind == Kind::Flush {
-            (0..=self.files.last(), 0)
-        } else {
-            let Some(at) = self.files.holding(rq.sector(), rq.sectors()) else {
-                // Between two files.
-                return Enqueued::Done(rq, Err(IoError::IO));
-            };
-            let file = self.files.at(at as usize);
-            if kind != Kind::Read {
-                if file.readonly {
-                    return Enqueued::Done(rq, Err(READ_ONLY));
-                }
-                if !matches!(kind, Kind::Write { .. }) {
-                    // For the kernel, a hole behind the end is no error.
-                    file.present.find_end();
-                }
-                if !file.has(rq.sector(), rq.sectors()) {
-                    return Enqueued::Done(rq, Err(IoError::IO));
-                }
-            }
-            (at..=at, file.start)
+        let (files, start) = match self.files.admit(&rq, kind) {
+            Ok(admitted) => admitted,
+            Err(refused) => return Enqueued::Done(rq, Err(refused)),
         };
         let Some(at) = self.places.next() else {
             // Every place is taken, so a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         };
-        self.places[at].begin(&rq, kind, files, start);
-        if kind.moves_data()
-            && let Err(e) = self.gather(at, bios, &rq)
-        {
-            return Enqueued::Done(rq, Err(e));
+        let place = &mut self.places[at];
+        place.begin(&rq, kind, files, start);
+        if kind.moves_data() {
+            if let Err(e) = place.gather(bios, &rq, self.alignment.memory) {
+                return Enqueued::Done(rq, Err(e));
+            }
+            place.find_fixed(&self.ring);
         }
         let at = self.places.take();
         self.places[at].rq = Some(rq);

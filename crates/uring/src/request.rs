@@ -1,10 +1,14 @@
 //! One request at the kernel: the operation, its progress, and the meaning of an answer.
 //!
-//! Pure: it makes entries and judges answers, and touches no ring.
+//! Pure: it makes entries and judges answers, and touches no ring. `request/call.rs` has the system calls that do the same
+//! without one.
+
+mod call;
 
 use crate::ring::Ring;
+use blkmq_buf::IoBuf;
 use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
-use blkmq_engine::Inflight;
+use blkmq_engine::{BioTable, Inflight};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 use std::ops::RangeInclusive;
@@ -184,6 +188,36 @@ impl Request {
         } else {
             self.pieces.push(libc::iovec { iov_base: start.cast(), iov_len: len });
         }
+    }
+
+    /// Adds the memory of a read or write, each piece of which has to begin and end at multiples of `alignment` bytes.
+    ///
+    /// # Errors
+    /// [`IoError::INVALID`] if it does not, or is not as long as the I/O.
+    #[inline]
+    pub(crate) fn gather<P: IoBuf>(
+        &mut self,
+        bios: &BioTable<P>,
+        rq: &Inflight,
+        alignment: u32,
+    ) -> IoResult {
+        let mask = alignment as usize - 1;
+        for bio in rq.bios(bios) {
+            let (mut bytes, mut places) = (0, 0);
+            for range in bio.payload.ranges() {
+                let (start, len) = (range.cast::<u8>(), range.len());
+                bytes += len as u64;
+                places |= start as usize | len;
+                self.add(start, len);
+            }
+            let is_whole = bytes == u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
+            // Some file systems would silently use the page cache for an unaligned I/O.
+            let is_aligned = places & mask == 0;
+            if !is_whole || !is_aligned {
+                return Err(IoError::INVALID);
+            }
+        }
+        Ok(())
     }
 
     /// After the last [`add`](Self::add): finds the registered piece, if the kernel has this memory mapped already.

@@ -73,22 +73,22 @@ fn round_trip(test: &str, options: &str, registers: bool) {
 }
 
 #[test]
-fn contents_survive_merging() {
+pub fn contents_survive_merging() {
     round_trip("contents_survive_merging", "", true);
 }
 
 #[test]
-fn contents_survive_several_rings() {
+pub fn contents_survive_several_rings() {
     round_trip("contents_survive_several_rings", ",hw_queues=3,hw_queue_depth=8", true);
 }
 
 #[test]
-fn contents_survive_without_registration() {
+pub fn contents_survive_without_registration() {
     round_trip("contents_survive_without_registration", ",fixed=0", true);
 }
 
 #[test]
-fn contents_survive_the_page_cache() {
+pub fn contents_survive_the_page_cache() {
     round_trip("contents_survive_the_page_cache", ",direct=0", false);
 }
 
@@ -119,12 +119,12 @@ fn merged(test: &str, pool: Option<&BufferPool>, order: [usize; 8]) {
 }
 
 #[test]
-fn merged_memory_in_many_pieces_is_one_vectored_call() {
+pub fn merged_memory_in_many_pieces_is_one_vectored_call() {
     merged("merged_memory_in_many_pieces", None, [0, 2, 1, 4, 3, 6, 5, 7]);
 }
 
 #[test]
-fn merged_memory_of_a_pool_is_one_call_in_one_piece_or_in_many() {
+pub fn merged_memory_of_a_pool_is_one_call_in_one_piece_or_in_many() {
     let pool = BufferPool::new(8, BLOCK);
     merged("merged_memory_of_a_pool_in_one_piece", Some(&pool), [0, 1, 2, 3, 4, 5, 6, 7]);
     merged("merged_memory_of_a_pool_in_many_pieces", Some(&pool), [7, 0, 6, 1, 5, 2, 4, 3]);
@@ -132,7 +132,7 @@ fn merged_memory_of_a_pool_is_one_call_in_one_piece_or_in_many() {
 }
 
 #[test]
-fn a_divided_buffer_is_written_in_parts_and_is_whole_again() {
+pub fn a_divided_buffer_is_written_in_parts_and_is_whole_again() {
     let test = "a_divided_buffer_is_written_in_parts";
     let file = TempFile::new(test, 4 * BLOCK as u64);
     let Some(device) = file.open(test, "") else { return };
@@ -154,7 +154,7 @@ fn a_divided_buffer_is_written_in_parts_and_is_whole_again() {
 }
 
 #[test]
-fn flushes_and_fua_are_done() {
+pub fn flushes_and_fua_are_done() {
     let test = "flushes_and_fua_are_done";
     let file = TempFile::new(test, 4 * BLOCK as u64);
     let Some(device) = file.open(test, "") else { return };
@@ -173,7 +173,7 @@ fn flushes_and_fua_are_done() {
 }
 
 #[test]
-fn discards_and_zeroes_read_as_zeroes_and_leave_their_neighbours() {
+pub fn discards_and_zeroes_read_as_zeroes_and_leave_their_neighbours() {
     let test = "discards_and_zeroes";
     let file = TempFile::new(test, 64 * BLOCK as u64);
     let Some(device) = file.open(test, "") else { return };

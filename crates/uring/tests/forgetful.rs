@@ -36,7 +36,7 @@ impl DeviceQueue<AlignedBuf> for Forgetful {
 }
 
 #[test]
-fn what_a_device_forgets_is_leaked_and_not_freed() {
+pub fn what_a_device_forgets_is_leaked_and_not_freed() {
     let test = "what_a_device_forgets_is_leaked_and_not_freed";
     let rounds = std::env::var("BLKMQ_ROUNDS").map_or(3, |n| n.parse().expect("a number"));
     let file = common::TempFile::new("forgetful", 16 << 20);

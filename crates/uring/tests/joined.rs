@@ -53,17 +53,17 @@ fn arrives(test: &str, options: &str) {
 }
 
 #[test]
-fn data_arrives_in_its_file() {
+pub fn data_arrives_in_its_file() {
     arrives("data_arrives_in_its_file", "");
 }
 
 #[test]
-fn data_arrives_in_files_that_are_not_registered() {
+pub fn data_arrives_in_files_that_are_not_registered() {
     arrives("data_arrives_in_files_that_are_not_registered", ",fixed=0");
 }
 
 #[test]
-fn what_lies_between_files_is_a_hole() {
+pub fn what_lies_between_files_is_a_hole() {
     let test = "what_lies_between_files_is_a_hole";
     let Some((files, device)) = joined(test, "") else { return };
     std::fs::write(files[1].path(), vec![1; BLOCKS as usize * BLOCK]).expect("a small file");
@@ -77,7 +77,7 @@ fn what_lies_between_files_is_a_hole() {
 }
 
 #[test]
-fn a_file_that_is_only_read_stands_beside_one_that_is_written() {
+pub fn a_file_that_is_only_read_stands_beside_one_that_is_written() {
     let test = "a_file_that_is_only_read_stands_beside_one_that_is_written";
     let file = |n: u32| TempFile::new(&format!("{test}-{n}"), BLOCKS * BLOCK as u64);
     let files = [file(0), file(1)];

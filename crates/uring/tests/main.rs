@@ -3,6 +3,7 @@
 
 mod common;
 mod contents;
+mod forbidden;
 mod forgetful;
 mod joined;
 mod locking;
@@ -10,3 +11,4 @@ mod loop_device;
 mod on_runtime;
 mod owners;
 mod refusals;
+mod threads;

@@ -14,7 +14,7 @@ use common::{BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, s
 const EROFS: IoError = IoError(30);
 
 #[test]
-fn what_is_no_storage_is_refused_with_a_reason() {
+pub fn what_is_no_storage_is_refused_with_a_reason() {
     let test = "what_is_no_storage_is_refused";
     let refused = |text: &str| open(test, text).map(|opened| opened.expect_err("refused"));
     let Some(folder) = refused("/") else { return };
@@ -33,7 +33,7 @@ fn what_is_no_storage_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_file_is_made_as_large_as_it_is_wanted_and_never_smaller() {
+pub fn a_file_is_made_as_large_as_it_is_wanted_and_never_smaller() {
     let test = "a_file_is_made_as_large_as_it_is_wanted";
     let file = TempFile::new(test, 5);
     let Some(device) = file.open(test, ",size=2") else { return };
@@ -45,7 +45,7 @@ fn a_file_is_made_as_large_as_it_is_wanted_and_never_smaller() {
 }
 
 #[test]
-fn the_capacity_is_in_whole_blocks() {
+pub fn the_capacity_is_in_whole_blocks() {
     let test = "the_capacity_is_in_whole_blocks";
     let file = TempFile::new(test, 3 * BLOCK as u64 + 100);
     let Some(device) = file.open(test, "") else { return };
@@ -60,7 +60,7 @@ fn the_capacity_is_in_whole_blocks() {
 }
 
 #[test]
-fn memory_that_does_not_fit_is_refused() {
+pub fn memory_that_does_not_fit_is_refused() {
     let test = "memory_that_does_not_fit_is_refused";
     let file = TempFile::new(test, 4 * BLOCK as u64);
     let Some(device) = file.open(test, "") else { return };
@@ -88,7 +88,7 @@ fn memory_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_read_only_device_is_not_changed() {
+pub fn a_read_only_device_is_not_changed() {
     let test = "a_read_only_device_is_not_changed";
     let file = TempFile::new(test, 4 * BLOCK as u64);
     let Some(device) = file.open(test, ",readonly=1") else { return };
@@ -108,7 +108,7 @@ fn a_read_only_device_is_not_changed() {
 
 /// Another program shortens the file: reads of the missing part fail, and no data is made up.
 #[test]
-fn the_end_of_the_file_is_an_error() {
+pub fn the_end_of_the_file_is_an_error() {
     let test = "the_end_of_the_file_is_an_error";
     let file = TempFile::new(test, 4 * BLOCK as u64);
     let Some(device) = file.open(test, "") else { return };
@@ -124,7 +124,7 @@ fn the_end_of_the_file_is_an_error() {
 
 /// A queue with more driver tags than its ring has places.
 #[test]
-fn a_full_ring_makes_the_rest_wait() {
+pub fn a_full_ring_makes_the_rest_wait() {
     let test = "a_full_ring_makes_the_rest_wait";
     let file = TempFile::new(test, 256 * BLOCK as u64);
     let Some(device) = file.open(test, ",hw_queue_depth=4") else { return };
@@ -150,7 +150,7 @@ fn a_full_ring_makes_the_rest_wait() {
 /// The queue ends while the disk still writes into buffers; they come back only when the disk is done. If they came
 /// back earlier, the data read would appear in them after they have got other contents.
 #[test]
-fn a_queue_that_goes_away_waits_for_the_kernel() {
+pub fn a_queue_that_goes_away_waits_for_the_kernel() {
     const LEN: usize = 256 << 10;
     let test = "a_queue_that_goes_away_waits_for_the_kernel";
     let file = TempFile::new(test, 0);
@@ -195,7 +195,7 @@ fn a_queue_that_goes_away_waits_for_the_kernel() {
 
 /// The thread that submitted ends before the kernel has begun; another thread takes over the submitter.
 #[test]
-fn a_thread_may_submit_and_go() {
+pub fn a_thread_may_submit_and_go() {
     let test = "a_thread_may_submit_and_go";
     let file = TempFile::new(test, 64 * BLOCK as u64);
     // Through the page cache writes are left to the kernel's own workers, which belong to the submitting thread.
@@ -231,7 +231,7 @@ fn a_thread_may_submit_and_go() {
 
 /// Regression test: the bytes of an image were served as those of a disk, and `size` made it longer.
 #[test]
-fn an_image_of_another_format_is_refused_by_its_name_unless_it_is_to_be_raw() {
+pub fn an_image_of_another_format_is_refused_by_its_name_unless_it_is_to_be_raw() {
     let test = "an_image_of_another_format_is_refused";
     let file = TempFile::new(test, 0);
     std::fs::write(file.path(), [&b"QFI\xfb\0\0\0\x03"[..], &[0; 8184]].concat()).expect("ours");
@@ -251,7 +251,7 @@ fn an_image_of_another_format_is_refused_by_its_name_unless_it_is_to_be_raw() {
 
 /// Regression test: a file that another program had removed was served until the server ended, without a word.
 #[test]
-fn a_file_is_known_to_be_cut_grown_or_removed() {
+pub fn a_file_is_known_to_be_cut_grown_or_removed() {
     let test = "a_file_is_known_to_be_cut_grown_or_removed";
     let file = TempFile::new(test, 4 * BLOCK as u64);
     let Some(device) = file.open(test, "") else { return };

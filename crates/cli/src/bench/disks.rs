@@ -2,6 +2,7 @@
 //!
 //! The counts are those of the whole disk, of other programs too, as in fio's `disk_util`.
 
+use crate::devices::path_of;
 use crate::plan::{Plan, Time};
 use crate::report::disk::Disk;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,7 @@ impl Disks {
             files.chain(choice.files.is_empty().then_some(&choice.text))
         });
         for text in texts {
-            let Some(path) = text.strip_prefix("uring:") else { continue };
-            let path = Path::new(path.split(',').next().unwrap_or_default());
+            let Some(path) = path_of(text).map(Path::new) else { continue };
             if let Some(folder) =
                 disk_of(path).filter(|folder| all.iter().all(|(it, _)| it != folder))
             {

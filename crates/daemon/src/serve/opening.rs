@@ -57,8 +57,9 @@ fn named(disk: &DiskChoice, error: &str) -> String {
 /// Opens a device to look at it. In the place of a file that the server would lay out there is an empty device of its size.
 fn open(description: &str) -> Result<Device, String> {
     let opened = |text: &str| blkmq::open(text).map_err(|e| e.to_string());
-    let Some((around, file)) = file(description) else { return opened(description) };
-    let (path, options) = uring::Options::parse(file).map_err(|e| e.to_string())?;
+    let (around, inside) = inside(description);
+    let Some(file) = uring::Options::described(inside) else { return opened(description) };
+    let (path, options) = file.map_err(|e| e.to_string())?;
     let found = std::fs::metadata(&path).ok();
     let refused = |what: &str| Err(format!("{}: {what}", path.display()));
     if let Some(bytes) = options.size_bytes.filter(|_| !options.readonly)
@@ -79,14 +80,14 @@ fn open(description: &str) -> Result<Device, String> {
     opened(&format!("{description},readonly=1,locking=0"))
 }
 
-/// The devices around a file, and the description of the file behind its `uring:`.
-fn file(description: &str) -> Option<(&str, &str)> {
-    let at = match description.find(":uring:") {
-        Some(at) if !description.starts_with("uring:") => at + 1,
-        _ => 0,
-    };
-    let (around, inside) = description.split_at(at);
-    Some((around, inside.strip_prefix("uring:")?))
+/// The devices around a file, and the description of the file; of another device the whole description.
+fn inside(description: &str) -> (&str, &str) {
+    let names = ["uring:", "threads:"];
+    if names.iter().any(|name| description.starts_with(name)) {
+        return ("", description);
+    }
+    let at = names.iter().filter_map(|name| description.find(&format!(":{name}"))).min();
+    description.split_at(at.map_or(0, |at| at + 1))
 }
 
 #[cfg(test)]
@@ -95,9 +96,11 @@ mod tests {
 
     #[test]
     fn files_are_found_behind_other_devices() {
-        assert_eq!(file("uring:a,size=4"), Some(("", "a,size=4")));
-        assert_eq!(file("faults,error=0.1:uring:a"), Some(("faults,error=0.1:", "a")));
-        assert_eq!(file("memory,size=4"), None);
-        assert_eq!(file("uring:b:uring:c"), Some(("", "b:uring:c")));
+        assert_eq!(inside("uring:a,size=4"), ("", "uring:a,size=4"));
+        assert_eq!(inside("faults,error=0.1:uring:a"), ("faults,error=0.1:", "uring:a"));
+        assert_eq!(inside("faults:threads:a,size=4"), ("faults:", "threads:a,size=4"));
+        assert_eq!(inside("memory,size=4"), ("", "memory,size=4"));
+        assert_eq!(inside("uring:b:uring:c"), ("", "uring:b:uring:c"));
+        assert_eq!(inside("threads:b:uring:c"), ("", "threads:b:uring:c"));
     }
 }

@@ -1,7 +1,9 @@
 //! Test files, and a message where there is no io_uring. For both programs of tests.
 
 use blkmq_uring::{OpenError, UringDevice};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes in the blocks that tests move.
 pub const BLOCK: usize = 4096;
@@ -13,7 +15,10 @@ impl TempFile {
     /// Creates the file with `bytes` zeroes; `name` is the test's.
     pub fn new(name: &str, bytes: u64) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let path = folder.join(format!("{name}-{}", std::process::id()));
+        // A test may run a second time beside itself, without io_uring.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("{name}-{}-{number}", std::process::id()));
         let file = std::fs::File::create(&path).expect("the build folder can be written to");
         file.set_len(bytes).expect("a small file");
         Self(path)
@@ -44,11 +49,16 @@ impl Drop for TempFile {
     }
 }
 
+thread_local! {
+    /// The tests of this thread are to run without io_uring.
+    pub static WITHOUT_RINGS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// `None`, and a line that names the test, if there is no io_uring here.
 pub fn open(test: &str, text: &str) -> Option<Result<UringDevice, OpenError>> {
     match UringDevice::parse(text) {
-        Err(e) if e.is_unavailable() => {
-            eprintln!("skipped {test}: {e}");
+        Ok(device) if device.has_threads() != WITHOUT_RINGS.get() => {
+            eprintln!("skipped {test}: {}", device.notes.join(", "));
             None
         }
         Ok(device) => {

@@ -4,6 +4,7 @@
 //! `read`, `write`, `trim`, `sync` with the offset in the file and the length.
 
 use super::file::Sink;
+use crate::devices::path_of;
 use crate::plan::DeviceChoice;
 use blkmq_core::{Nanos, Op, SECTOR_SIZE};
 use blkmq_lab::workload::NextIo;
@@ -28,10 +29,7 @@ pub(super) struct IoLog {
 /// # Errors
 /// If a name does not fit into a log.
 pub(super) fn files(device: &DeviceChoice) -> Result<Vec<(u64, String)>, UsageError> {
-    let path = |text: &str| {
-        let path = text.strip_prefix("uring:").and_then(|text| text.split(',').next());
-        path.unwrap_or(&device.name).to_owned()
-    };
+    let path = |text: &str| path_of(text).unwrap_or(&device.name).to_owned();
     let files = match device.files.as_slice() {
         [] => vec![(0, path(&device.text))],
         files => files.iter().map(|file| (file.start, path(&file.text))).collect(),
@@ -133,6 +131,7 @@ mod tests {
     #[test]
     fn a_device_has_its_name_and_a_name_no_space() {
         let names = |text: &str| files(&device(text, &[]));
+        assert_eq!(names("threads:/dev/sdb,threads=2"), Ok(vec![(0, "/dev/sdb".into())]));
         assert_eq!(names("uring:/dev/sdb,direct=0"), Ok(vec![(0, "/dev/sdb".into())]));
         assert_eq!(names("memory,size=1g"), Ok(vec![(0, "memory".into())]));
         assert!(names("uring:a b").is_err_and(|e| e.to_string().contains("without a space")));

@@ -1,0 +1,13 @@
+//! The other way to a file: a pool of threads that read and write, for places where io_uring is forbidden.
+//!
+//! `pool.rs` has the threads, `inbox.rs` the way back from them, `queue.rs` a hardware queue.
+
+mod inbox;
+mod pool;
+mod queue;
+
+pub(crate) use pool::Pool;
+pub(crate) use queue::ThreadQueue;
+
+/// Threads of a device unless it is told otherwise: disks reach most of their rate with so many reads at once.
+pub(crate) const DEFAULT_THREADS: u16 = 16;

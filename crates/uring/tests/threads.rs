@@ -1,0 +1,118 @@
+//! Threads under a witness that checks what a device owes to the engine, and against a model of the file.
+
+#![cfg(target_os = "linux")]
+
+use crate::common::{BLOCK, SECTORS, TempFile, block, is_filled, start};
+use blkmq_buf::AlignedBuf;
+use blkmq_core::{IoFlags, Op, Rng};
+use blkmq_device::contract::Checked;
+use blkmq_engine::{Config, Io};
+use blkmq_runtime::Client;
+use blkmq_uring::UringDevice;
+
+/// Blocks of the file.
+const BLOCKS: u64 = 64;
+const IOS: u64 = 4000;
+
+fn open(file: &TempFile, options: &str) -> UringDevice {
+    let text = format!("threads:{}{options}", file.path().display());
+    UringDevice::described(&text).expect("a file").expect("it opens")
+}
+
+/// An I/O of one block, and what the block holds when it is done: its word, 0 for zeroes.
+fn draw(rng: &mut Rng, n: u64, word: u64) -> (Io<AlignedBuf>, Option<u64>) {
+    let (op, after) = match rng.below(16) {
+        0 => (Op::Flush, None),
+        1 => (Op::Discard, Some(0)),
+        2 => (Op::WriteZeroes, Some(0)),
+        3..9 => (Op::Read, None),
+        _ => (Op::Write, Some(word)),
+    };
+    let (sector, sectors) =
+        if op == Op::Flush { (0, 0) } else { (n * u64::from(SECTORS), SECTORS) };
+    // The witness knows an I/O by its cookie.
+    let cookie = word * BLOCKS + n;
+    let mut io =
+        Io::new(op, sector, sectors, cookie, block(if op == Op::Write { word } else { u64::MAX }));
+    let durable = matches!(op, Op::Write | Op::WriteZeroes) && rng.chance(1, 8);
+    if durable {
+        io.flags = io.flags | IoFlags::FUA;
+    }
+    (io, after)
+}
+
+/// Does I/Os to random blocks, at most one to a block at a time, and compares each read with the model.
+fn load(client: &mut Client<AlignedBuf>, seed: u64) -> Vec<u64> {
+    let mut rng = Rng::new(seed);
+    let mut model = vec![0; BLOCKS as usize];
+    // What a block holds when the I/O to it is done.
+    let mut busy = vec![None; BLOCKS as usize];
+    let (mut pushed, mut ended) = (0, 0);
+    while ended < IOS {
+        let burst = rng.below(24).min(IOS - pushed);
+        for _ in 0..burst {
+            let n = rng.below(BLOCKS);
+            if busy[n as usize].is_some() {
+                continue;
+            }
+            pushed += 1;
+            let (io, after) = draw(&mut rng, n, pushed);
+            busy[n as usize] = Some((io.op, after.unwrap_or(model[n as usize])));
+            client.push(io).expect("there is credit");
+        }
+        client.flush();
+        let least = u32::from(client.in_flight() > 0);
+        ended += u64::from(client.wait(least, u32::MAX, |mut done| {
+            assert_eq!(done.result, Ok(()));
+            let at = (done.cookie % BLOCKS) as usize;
+            let (op, after) = busy[at].take().expect("an I/O to this block");
+            if op == Op::Read {
+                assert!(is_filled(done.payload.as_mut_slice(), model[at]), "block {at}");
+            }
+            model[at] = after;
+        }));
+    }
+    model
+}
+
+#[test]
+fn a_device_of_threads_owes_nothing_to_the_engine() {
+    for (seed, options) in [
+        (1, ""),
+        (2, ",threads=1,hw_queue_depth=4"),
+        (3, ",threads=3,hw_queues=2,hw_queue_depth=16"),
+        (4, ",direct=0,threads=64"),
+    ] {
+        let file = TempFile::new("a_device_of_threads", BLOCKS * BLOCK as u64);
+        let device = open(&file, options);
+        let (queues, watch) = Checked::wrap(&device.shape, device.queues().expect("threads start"));
+        let service = start(Config::new(device.shape, queues), 1);
+        let mut client = service.client().expect("one submitter");
+        let model = load(&mut client, seed);
+        drop((client, service));
+        let watch = watch.lock().expect("no violation");
+        assert!(watch.taken.len() > IOS as usize / 2 && watch.abandoned == 0, "{watch:?}");
+        let bytes = file.bytes();
+        let is_as_modelled =
+            bytes.chunks_exact(BLOCK).zip(model).all(|(b, word)| is_filled(b, word));
+        assert!(is_as_modelled && bytes.len() as u64 == BLOCKS * BLOCK as u64, "{options}");
+    }
+}
+
+#[test]
+fn two_ways_to_a_file_exclude_each_other_and_leave_it_when_they_go() {
+    let file = TempFile::new("two_ways_to_a_file", BLOCKS * BLOCK as u64);
+    for _ in 0..20 {
+        let device = open(&file, "");
+        assert!(file.try_open("").expect_err("locked").is_busy());
+        let service = start(Config::new(device.shape, device.queues().expect("threads start")), 1);
+        let mut client = service.client().expect("one submitter");
+        for n in 0..BLOCKS {
+            client.push(Io::new(Op::Read, n * 8, SECTORS, n, block(0))).expect("there is credit");
+        }
+        client.flush();
+        // With requests at the threads.
+        drop((client, service, device));
+    }
+    open(&file, "");
+}
