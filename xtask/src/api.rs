@@ -24,6 +24,7 @@ const CRATES: &[&str] = &[
     "blkmq-device",
     "blkmq-uring",
     "blkmq-rbd",
+    "blkmq-layer",
     "blkmq-remote",
     "blkmq-runtime",
     "blkmq-nbd",

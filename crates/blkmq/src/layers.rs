@@ -1,4 +1,4 @@
-//! [`Layers`]: a real device, and the fault layers around it. It knows no parameter of either.
+//! [`Layers`]: a real device or one made of others, and the fault layers around it. It knows no parameter of either.
 
 use blkmq_buf::{AlignedBuf, IoBuf};
 use blkmq_device::DeviceError;
@@ -7,7 +7,7 @@ use blkmq_device::registry::Around;
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
 use std::io;
 
-/// A device that exists outside of this program, and the fault layers around it.
+/// A device that is not in the registry of virtual devices, and the fault layers around it.
 #[derive(Clone, Debug)]
 pub struct Layers<D> {
     pub(crate) device: D,

@@ -101,13 +101,14 @@
 //! | reconfigure a running queue | [`Service::edit`] and [`Plan`]; by sysfs names, [`Service::attribute`] and [`Service::set_attribute`]; stop it for a while, [`Queue::freeze`] and [`Queue::quiesce`] |
 //! | observe a queue | [`Service::stats`] and [`QueueStats`]; I/Os that do not complete, [`Service::set_observer`], [`Stall`] and [`Queue::outstanding`] |
 //! | write a device | [`DeviceQueue`], [`DeviceShape`], [`Inflight`], [`BioTable`]; instructions, [`device`](mod@device) |
+//! | write a layer, a device in front of others | [`layer::Layer`]; instructions, [`layer`] |
 //! | write a scheduler | [`Scheduler`], [`Factory`]; instructions, [`sched`] |
 //! | test a device or a scheduler | `testkit`, with the feature of that name |
 //! | run a queue without threads or clocks | [`Queue::submitter`] and [`Submitter`], in [`engine`] |
 //!
 //! The lower layers are separate crates, re-exported here as modules: [`core`](mod@core) has the basic types, [`sched`]
 //! the schedulers, [`engine`] the queue and the device interface, [`device`](mod@device) the virtual devices,
-//! [`runtime`] the clocks, threads and clients, [`buf`] the buffers, and, on Linux, `uring` files and block devices and
+//! [`runtime`] the clocks, threads and clients, [`buf`] the buffers, [`layer`] the devices made of others, and, on Linux, `uring` files and block devices and
 //! `remote` the exports of NBD servers, `rbd` the images of Ceph clusters.
 //!
 //! # Features
@@ -126,7 +127,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(target_os = "linux")]
 mod layers;
 mod open;
 #[cfg(feature = "testkit")]
@@ -140,6 +140,8 @@ pub use blkmq_core as core;
 pub use blkmq_device as device;
 #[doc(inline)]
 pub use blkmq_engine as engine;
+#[doc(inline)]
+pub use blkmq_layer as layer;
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 #[doc(inline)]
 pub use blkmq_rbd as rbd;
@@ -154,7 +156,6 @@ pub use blkmq_sched as sched;
 #[doc(inline)]
 pub use blkmq_uring as uring;
 
-#[cfg(target_os = "linux")]
 pub use layers::Layers;
 #[cfg(target_os = "linux")]
 pub use open::FileDevice;

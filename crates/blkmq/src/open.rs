@@ -4,12 +4,12 @@
 //! `blkmq-remote` those of exports of NBD servers, and `blkmq-rbd` those of images of Ceph; fault layers wrap any of
 //! them. This module chooses between them and knows no parameter of any device.
 
-#[cfg(target_os = "linux")]
 use crate::layers::{Layers, Wrapped};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, Payload, SECTOR_SIZE};
 use blkmq_device::{DeviceError, MachineShape, registry};
 use blkmq_engine::{AUTO, BlockDevice, DeviceQueues, DeviceShape, WriteCache};
+use blkmq_layer::{Kind, KindError, Stack, StackError};
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 use blkmq_rbd::RbdDevice;
 #[cfg(all(target_os = "linux", feature = "nbd"))]
@@ -37,6 +37,8 @@ pub enum Device {
     /// An image of a Ceph cluster.
     #[cfg(all(target_os = "linux", feature = "rbd"))]
     Rbd(Layers<RbdDevice>),
+    /// A device made of others.
+    Stack(Layers<Stack<Device>>),
 }
 
 /// A file or block device, and the fault layers around it.
@@ -58,6 +60,10 @@ pub enum OpenError {
     /// The image of a Ceph cluster cannot be opened.
     #[cfg(all(target_os = "linux", feature = "rbd"))]
     Rbd(blkmq_rbd::OpenError),
+    /// The description of a layer is wrong.
+    Layer(KindError),
+    /// The devices of a layer do not suit it.
+    Stack(StackError),
 }
 
 impl fmt::Display for OpenError {
@@ -70,6 +76,8 @@ impl fmt::Display for OpenError {
             Self::Nbd(e) => e.fmt(f),
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(e) => e.fmt(f),
+            Self::Layer(e) => e.fmt(f),
+            Self::Stack(e) => e.fmt(f),
         }
     }
 }
@@ -79,7 +87,7 @@ impl OpenError {
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match self {
-            Self::Description(_) => false,
+            Self::Description(_) | Self::Layer(_) | Self::Stack(_) => false,
             #[cfg(target_os = "linux")]
             Self::File(e) => e.is_unavailable(),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
@@ -93,7 +101,7 @@ impl OpenError {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         match self {
-            Self::Description(_) => false,
+            Self::Description(_) | Self::Layer(_) | Self::Stack(_) => false,
             #[cfg(target_os = "linux")]
             Self::File(e) => e.is_busy(),
             #[cfg(all(target_os = "linux", feature = "nbd"))]
@@ -114,6 +122,8 @@ impl std::error::Error for OpenError {
             Self::Nbd(e) => Some(e),
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(e) => Some(e),
+            Self::Layer(e) => Some(e),
+            Self::Stack(e) => Some(e),
         }
     }
 }
@@ -128,6 +138,7 @@ impl std::error::Error for OpenError {
 /// | `"nbd://host/export"`, `"nbd+unix:///export?socket=/run/nbd.sock"` | an export of an NBD server |
 /// | `"rbd:pool/image"` | an image of a Ceph cluster, if this machine has librbd |
 /// | `"null"`, `"disk"`, `"flash"`, `"cloud"` | a counterpart of null_blk; models of a rotating disk, an SSD and a network disk |
+/// | `"stripe,chunk=128k:[uring:a.img][uring:b.img]"`, `"concat:[..][..]"` | one device of others: chunks in turn, or one behind the other |
 /// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
 /// `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
@@ -143,8 +154,15 @@ pub fn open(text: &str) -> Result<Device, OpenError> {
 /// # Errors
 /// As for [`open`].
 pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> {
+    let wrapped = Wrapped::parse(text).map_err(OpenError::Description)?;
+    if let Some(described) = Kind::parse(wrapped.inside) {
+        let (kind, legs) = described.map_err(OpenError::Layer)?;
+        let legs = legs.into_iter().map(|leg| open_on(leg, machine)).collect::<Result<_, _>>()?;
+        let stack = Stack::new(kind, legs).map_err(OpenError::Stack)?;
+        return Ok(Device::Stack(wrapped.around(stack)));
+    }
     #[cfg(target_os = "linux")]
-    if let Some(device) = open_real(text)? {
+    if let Some(device) = open_real(wrapped)? {
         return Ok(device);
     }
     registry::parse(text, machine).map(Device::Virtual).map_err(|e| {
@@ -160,6 +178,7 @@ pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> 
 /// Returns the names with which a description may begin.
 pub fn device_names() -> impl Iterator<Item = &'static str> {
     let names = registry::ALL.iter().map(|factory| factory.name);
+    let names = names.chain(Kind::ALL.iter().map(|layer| layer.name));
     #[cfg(target_os = "linux")]
     let names = names.chain([blkmq_uring::URING.name, blkmq_uring::THREADS.name]);
     #[cfg(all(target_os = "linux", feature = "nbd"))]
@@ -181,10 +200,9 @@ pub fn accepted_devices(text: &str) -> String {
     format!("uring:{text} for the file, or a device: {names}")
 }
 
-/// Opens the device that `text` describes, if it is one outside of this program.
+/// Opens the device that a description means, if it is one outside of this program.
 #[cfg(target_os = "linux")]
-fn open_real(text: &str) -> Result<Option<Device>, OpenError> {
-    let wrapped = Wrapped::parse(text).map_err(OpenError::Description)?;
+fn open_real(wrapped: Wrapped<'_>) -> Result<Option<Device>, OpenError> {
     let inside = wrapped.inside;
     if let Some(file) = UringDevice::described(inside) {
         return Ok(Some(Device::File(wrapped.around(file.map_err(OpenError::File)?))));
@@ -237,6 +255,7 @@ impl Device {
             Self::Nbd(export) => &export.shape,
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(image) => &image.shape,
+            Self::Stack(stack) => &stack.shape,
         }
     }
 
@@ -279,6 +298,16 @@ impl Device {
                 is_read_only: image.device.is_read_only(),
                 ..as_opened
             },
+            Self::Stack(stack) => {
+                let legs = stack.device.legs();
+                let any = |one: fn(&DeviceState) -> bool| legs.iter().any(|leg| one(&leg.state()));
+                DeviceState {
+                    bytes: stack.device.bytes_left(|leg| leg.state().bytes),
+                    is_read_only: any(|leg| leg.is_read_only),
+                    is_removed: any(|leg| leg.is_removed),
+                    ..as_opened
+                }
+            }
         }
     }
 
@@ -293,6 +322,12 @@ impl Device {
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(export) => {
                 Zeroing { is_fast: export.device.has_fast_zeroes(), keeps_room: false }
+            }
+            Self::Stack(stack) => {
+                let all = |one: fn(&Zeroing) -> bool| {
+                    stack.device.legs().iter().all(|leg| one(&leg.zeroing()))
+                };
+                Zeroing { is_fast: all(|leg| leg.is_fast), keeps_room: all(|leg| leg.keeps_room) }
             }
             _ => Zeroing { is_fast: true, keeps_room: false },
         }
@@ -325,6 +360,7 @@ impl Device {
             Self::Nbd(export) => Ok(export.device.extents(range, most)),
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(_) => Ok(vec![Extent { end: range.end, is_hole: false }]),
+            Self::Stack(_) => Ok(vec![Extent { end: range.end, is_hole: false }]),
         }
     }
 
@@ -349,6 +385,7 @@ impl Device {
             Self::Nbd(_) => true,
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(_) => true,
+            Self::Stack(stack) => stack.device.legs().iter().all(Self::moves_data),
         }
     }
 
@@ -363,6 +400,7 @@ impl Device {
             Self::Nbd(export) => &export.notes,
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(image) => &image.notes,
+            Self::Stack(stack) => &stack.notes,
         }
     }
 
@@ -377,6 +415,7 @@ impl Device {
             Self::Nbd(export) => export.shape.default_scheduler(),
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(image) => image.shape.default_scheduler(),
+            Self::Stack(stack) => stack.shape.default_scheduler(),
         }
     }
 
@@ -391,6 +430,9 @@ impl Device {
             Self::Nbd(_) => {}
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(_) => {}
+            Self::Stack(stack) => {
+                stack.device.legs_mut().iter_mut().for_each(|leg| leg.register(pool));
+            }
         }
     }
 
@@ -429,6 +471,7 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
             Self::Nbd(export) => export.queues(),
             #[cfg(all(target_os = "linux", feature = "rbd"))]
             Self::Rbd(image) => image.queues(),
+            Self::Stack(stack) => stack.queues(),
         }
     }
 
@@ -477,90 +520,4 @@ impl std::error::Error for StartError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use blkmq_buf::AlignedBuf;
-
-    fn refusal(text: &str) -> String {
-        open(text).expect_err(text).to_string()
-    }
-
-    #[test]
-    fn every_device_is_a_name_away() {
-        for name in device_names()
-            .filter(|name| !["uring", "threads", "nbd", "rbd", "faults"].contains(name))
-        {
-            let device = open(name).expect(name);
-            let config = BlockDevice::<AlignedBuf>::config(&device).expect(name);
-            assert_eq!(config.queues.len(), usize::from(device.shape().hw_queues));
-        }
-        assert_eq!(open("memory,size=2").expect("memory").bytes(), 2 << 20);
-        assert!(refusal("zram").contains("accepted: null, memory, disk, flash, cloud, faults"));
-        assert!(refusal("null,fast=1").contains("no parameter 'fast'"));
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn faults_stand_around_files_as_around_others() {
-        #[cfg(feature = "nbd")]
-        {
-            assert!(refusal("nbd").contains("accepted: nbd://HOST[:PORT]/EXPORT"));
-            assert!(
-                refusal("faults,late=0.1:nbd+unix:///?socket=/no").contains("cannot be reached")
-            );
-            assert!(refusal("nbd:nbd://a,color=1").contains("no parameter 'color'"));
-        }
-        #[cfg(feature = "rbd")]
-        for (text, part) in [
-            ("rbd", "accepted: rbd:POOL/[NAMESPACE/]IMAGE[@SNAP]"),
-            ("rbd:image", "'image' names no image; accepted: POOL/"),
-            ("faults,late=0.1:rbd:p/i,cache=fast", "accepted: none, writethrough"),
-            ("rbd:p/i,color=1", "no parameter 'color'; accepted: image, conf, id"),
-        ] {
-            assert!(refusal(text).contains(part), "{}", refusal(text));
-        }
-        let missing = refusal("faults,late=0.1:faults,error=0.5:uring:/nowhere/at/all");
-        assert!(missing.contains("/nowhere/at/all"), "{missing}");
-        assert!(refusal("faults,error=2:uring:/x").contains("error=2 is not possible"));
-        assert!(refusal("faults:uring").contains("no path"), "{}", refusal("faults:uring"));
-    }
-
-    #[test]
-    fn a_scheduler_that_is_not_there_is_named_with_those_that_are() {
-        let error = open("null").expect("null").start::<AlignedBuf>("cfq").expect_err("gone");
-        let text = error.to_string();
-        assert!(text.starts_with("no scheduler 'cfq'; accepted: none, mq-deadline"), "{text}");
-        assert!(text.ends_with(", auto"), "{text}");
-    }
-
-    #[test]
-    fn groups_that_compete_have_the_scheduler_that_keeps_their_shares() {
-        let device = open("memory,size=1").expect("memory");
-        let service = device.start::<AlignedBuf>(AUTO).expect("it starts");
-        let said = || service.attribute("blkmq/auto").expect("an attribute");
-        let alone = format!(
-            "{}, since no groups compete and it is Linux's choice for such a device",
-            device.default_scheduler()
-        );
-        assert_eq!(said(), alone);
-        let options = blkmq_runtime::GroupOptions::default();
-        let first = service.add_group("a", &options).expect("a new name");
-        assert_eq!(said(), alone);
-        let second = service.add_group("b", &options).expect("a new name");
-        assert_eq!(said(), "mclock, since 2 groups compete");
-        drop((first, second));
-        assert_eq!(
-            said(),
-            "mclock, since groups competed or had floors; queue/scheduler=auto chooses again"
-        );
-        service.set_attribute("queue/scheduler", AUTO).expect("a word");
-        assert_eq!(said(), alone);
-        service.set_attribute("queue/scheduler", "kyber").expect("a word");
-        let named = [("a", "kyber"), ("b", "kyber")].map(|(name, scheduler)| {
-            let group = service.add_group(name, &options).expect("a new name");
-            assert_eq!(service.queue().plan().scheduler.name, scheduler);
-            group
-        });
-        assert_eq!((said(), named.len()), ("off".into(), 2));
-    }
-}
+mod tests;

@@ -4,8 +4,8 @@
 use crate::plan::PlacedFile;
 use crate::plan::{DeviceChoice, Kept, Time};
 use crate::report::model::DeviceKind;
-#[cfg(target_os = "linux")]
 use blkmq::core::RealDevice;
+use blkmq::layer::Kind;
 use blkmq::{Device, open_on};
 use blkmq_device::{DeviceError, OccupancyLog, descriptions, registry};
 use blkmq_terminal::UsageError;
@@ -38,13 +38,15 @@ pub fn offers() -> Vec<Offer> {
         Offer { name, summary, form: factory.form(), doc, real: false }
     };
     let mut offers = Vec::from_iter(registry::ALL.iter().map(offer));
+    let outside = |kind: &RealDevice| {
+        let RealDevice { name, summary, doc, .. } = *kind;
+        Offer { name, summary, form: kind.form(), doc, real: true }
+    };
+    offers.extend(Kind::ALL.iter().map(outside));
     #[cfg(target_os = "linux")]
     {
         let real = [blkmq_uring::URING, blkmq_uring::THREADS, blkmq::remote::NBD, blkmq::rbd::RBD];
-        offers.extend(real.iter().map(|kind| {
-            let RealDevice { name, summary, doc, .. } = *kind;
-            Offer { name, summary, form: kind.form(), doc, real: true }
-        }));
+        offers.extend(real.iter().map(outside));
     }
     offers
 }
@@ -69,7 +71,15 @@ pub fn kind(device: &Device) -> DeviceKind {
         Device::Virtual(_) => DeviceKind::Null,
         #[cfg(target_os = "linux")]
         Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => DeviceKind::File,
+        Device::Stack(stack) => kind_of_stack(stack.device().legs()),
     }
+}
+
+/// The kind of a device made of others: a file if it has files and keeps what is written.
+fn kind_of_stack(legs: &[Device]) -> DeviceKind {
+    let has = |wanted| legs.iter().any(|leg| kind(leg) == wanted);
+    let kinds = [DeviceKind::Null, DeviceKind::Model, DeviceKind::File];
+    kinds.into_iter().find(|wanted| has(*wanted)).unwrap_or(DeviceKind::Memory)
 }
 
 /// The log of the device's busy parts, if it keeps one.
@@ -78,6 +88,7 @@ pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
         Device::Virtual(device) => device.occupancy.as_ref(),
         #[cfg(target_os = "linux")]
         Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => None,
+        Device::Stack(_) => None,
     }
 }
 
@@ -151,12 +162,32 @@ fn is_real(name: &str) -> bool {
 /// If a device is not possible; the message says what is accepted.
 pub fn choose_all(list: &str, time: Time, readonly: bool) -> Result<Vec<DeviceChoice>, UsageError> {
     let one = |text: &str| {
-        let is = |name: &str| text.starts_with(name) || text.contains(&format!(":{name}"));
-        let is_real = offers().iter().any(|offer| offer.real && is(offer.name));
-        let readonly = if readonly && is_real { ",readonly=1" } else { "" };
-        choose(&format!("{text}{readonly}"), time)
+        let text = if readonly { reading(text) } else { text.to_owned() };
+        choose(&text, time)
     };
     descriptions(list).into_iter().map(one).collect()
+}
+
+/// The same description, with real devices for reading only. Of a device made of others these are its devices.
+fn reading(text: &str) -> String {
+    let is_layer = |name: &str| Kind::ALL.iter().any(|layer| layer.name == name);
+    let name = text.split([',', ':']).next().unwrap_or_default().trim();
+    if let Some((head, inside)) = text.split_once(':')
+        && name == "faults"
+    {
+        return format!("{head}:{}", reading(inside.trim()));
+    }
+    if is_layer(name)
+        && let Some((head, _)) = text.split_once(':')
+        && let Some(Ok((_, legs))) = Kind::parse(text)
+    {
+        let legs = legs.into_iter().map(|leg| format!("[{}]", reading(leg)));
+        return format!("{head}:{}", legs.collect::<String>());
+    }
+    let is = |name: &str| text.starts_with(name) || text.contains(&format!(":{name}"));
+    let is_real = |offer: &Offer| offer.real && !is_layer(offer.name) && is(offer.name);
+    let readonly = if offers().iter().any(is_real) { ",readonly=1" } else { "" };
+    format!("{text}{readonly}")
 }
 
 /// The device of this description.
@@ -205,6 +236,32 @@ mod tests {
         for text in ["disk", "faults,late=0.1:disk,preset=sas15k"] {
             let device = open(text, Time::Real).expect("a device of the registry");
             assert_eq!((kind(&device), keeps(&device)), (DeviceKind::Model, false), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_read_is_opened_so_under_layers_too() {
+        for (text, expected) in [
+            ("memory,size=1", "memory,size=1"),
+            ("uring:/a", "uring:/a,readonly=1"),
+            ("faults,late=0.1:threads:/a", "faults,late=0.1:threads:/a,readonly=1"),
+            (
+                "faults:stripe,chunk=4k:[uring:/a][concat:[memory][uring:/b,direct=0]]",
+                "faults:stripe,chunk=4k:[uring:/a,readonly=1][concat:[memory][uring:/b,direct=0,readonly=1]]",
+            ),
+        ] {
+            assert_eq!(reading(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_device_made_of_others_is_as_they_are() {
+        for (text, expected) in [
+            ("stripe:[memory,size=1][memory,size=1]", DeviceKind::Memory),
+            ("concat:[memory,size=1][null]", DeviceKind::Null),
+            ("concat:[memory,size=1][disk]", DeviceKind::Model),
+        ] {
+            assert_eq!(kind(&open(text, Time::Real).expect("devices that suit")), expected);
         }
     }
 

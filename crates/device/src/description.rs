@@ -81,7 +81,8 @@ impl About {
 }
 
 /// Splits a list of descriptions, separated by commas as pairs are: a word that holds `=` before any `:` belongs to
-/// the description before it, any other begins one. Never empty.
+/// the description before it, any other begins one. What stands in brackets, as the devices of a layer do, stays together, if
+/// each bracket has its other one. Never empty.
 ///
 /// ```
 /// let list = "null,submit_queues=2,faults,error=0.01:memory,size=64";
@@ -91,8 +92,19 @@ impl About {
 #[must_use]
 pub fn descriptions(list: &str) -> Vec<&str> {
     let (mut texts, mut from, mut at) = (Vec::new(), 0, 0);
+    let deepened = |depth: i64, text: &str| {
+        text.bytes().fold(depth, |depth, byte| match byte {
+            b'[' => depth + 1,
+            b']' => depth - 1,
+            _ => depth,
+        })
+    };
+    let has_brackets = deepened(0, list) == 0;
+    let mut depth = 0;
     for word in list.split(',') {
-        let goes_on = word.split(':').next().is_some_and(|head| head.contains('='));
+        let is_inside = has_brackets && depth > 0;
+        depth = deepened(depth, word);
+        let goes_on = is_inside || word.split(':').next().is_some_and(|head| head.contains('='));
         if at > 0 && !goes_on {
             texts.push(list[from..at - 1].trim());
             from = at;
@@ -155,6 +167,12 @@ mod tests {
             "faults:memory,size=1 | null:a=1,b=2"
         );
         assert_eq!(split("faults,error=1:uring:/a=b,null"), "faults,error=1:uring:/a=b | null");
+        assert_eq!(
+            split("stripe,chunk=4k:[null,size=1][memory],null"),
+            "stripe,chunk=4k:[null,size=1][memory] | null"
+        );
+        assert_eq!(split("concat:[stripe:[a,b][c]][d,e],f"), "concat:[stripe:[a,b][c]][d,e] | f");
+        assert_eq!(split("uring:/a[,null,memory"), "uring:/a[ | null | memory");
         assert_eq!(split("null,,null"), "null |  | null");
         assert_eq!(split("a=1,null"), "a=1 | null");
     }

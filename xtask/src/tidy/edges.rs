@@ -25,7 +25,11 @@ const TABLE: &[(&str, &[&str])] = &[
     ("vhost", &[]),
     ("remote", &["core", "buf", "engine", "nbd"]),
     ("rbd", &["core", "buf", "engine"]),
-    ("blkmq", &["core", "buf", "sched", "engine", "device", "uring", "remote", "rbd", "runtime"]),
+    ("layer", &["core", "buf", "engine"]),
+    (
+        "blkmq",
+        &["core", "buf", "sched", "engine", "device", "uring", "remote", "rbd", "layer", "runtime"],
+    ),
     ("server", &["nbd", "vhost", "blkmq", "trace"]),
     ("daemon", &["terminal", "core", "sched", "engine", "runtime", "trace", "blkmq", "server"]),
     ("terminal", &["core", "sched", "engine", "runtime"]),

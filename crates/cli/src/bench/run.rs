@@ -37,6 +37,7 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>, beside: Beside<'_>) -> Result<Outcom
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // If no worker checks contents and the device does not store them, runs without payloads measure the queue alone.
     match device {
+        Device::Stack(_) => run_with::<AlignedBuf>(plan, spec, device, beside),
         #[cfg(target_os = "linux")]
         Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => {
             run_with::<AlignedBuf>(plan, spec, device, beside)

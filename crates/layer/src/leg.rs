@@ -1,0 +1,126 @@
+//! [`Leg`]: a device that a layer stands on, behind a queue of the engine, driven by the thread that has the layer.
+
+#![forbid(unsafe_code)]
+
+use crate::lent::Part;
+use blkmq_core::{Instant, IoError};
+use blkmq_engine::{BlockDevice, Completion, Io, Queue, Refusal, Submitter};
+use std::collections::VecDeque;
+use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
+
+/// I/Os of a layer that the engine holds for one leg; more wait here.
+const CREDIT: u32 = 1024;
+
+pub(crate) struct Leg {
+    /// Before the queue, which ends with the last of both.
+    submitter: Submitter<Part>,
+    _queue: Queue<Part>,
+    /// In the order in which the layer sent them.
+    waiting: VecDeque<Io<Part>>,
+    /// Its completions are neither at a named time nor signalled.
+    is_polled: bool,
+}
+
+/// Descriptors that say when any leg has completions.
+#[cfg(target_os = "linux")]
+pub(crate) struct Bells {
+    epoll: Option<OwnedFd>,
+}
+
+#[cfg(target_os = "linux")]
+impl Bells {
+    pub(crate) fn new() -> Self {
+        Self { epoll: None }
+    }
+
+    fn add(&mut self, bell: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+        use rustix::event::epoll;
+        let all = match &mut self.epoll {
+            Some(all) => all,
+            none => none.insert(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+        };
+        epoll::add(all, bell, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(())
+    }
+
+    /// Readable while any of them is; `None` if no leg has one.
+    pub(crate) fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        self.epoll.as_ref().map(AsFd::as_fd)
+    }
+}
+
+impl Leg {
+    /// # Errors
+    /// If the system refuses resources for the queues of the device.
+    pub(crate) fn new(
+        device: &dyn BlockDevice<Part>,
+        #[cfg(target_os = "linux")] bells: &mut Bells,
+    ) -> io::Result<Self> {
+        let mut config = device.config()?;
+        let mut is_polled = false;
+        for queue in &config.queues {
+            let has_time = queue.next_event().is_some();
+            #[cfg(target_os = "linux")]
+            let has_time = match queue.event_fd() {
+                Some(bell) => {
+                    bells.add(bell)?;
+                    true
+                }
+                None => has_time,
+            };
+            is_polled |= !has_time;
+        }
+        (config.submitters, config.depth) = (1, CREDIT);
+        let queue = Queue::new(config).map_err(io::Error::other)?;
+        let submitter = queue.submitter().map_err(io::Error::other)?;
+        Ok(Self { submitter, _queue: queue, waiting: VecDeque::new(), is_polled })
+    }
+
+    /// Sends an I/O, behind those that wait.
+    pub(crate) fn send(&mut self, io: Io<Part>) {
+        self.waiting.push_back(io);
+    }
+
+    /// Hands over what waits and has credit. Gives `over` the cookies of I/Os that the queue refuses, with errors.
+    pub(crate) fn submit(&mut self, now: Instant, mut over: impl FnMut(u64, IoError)) {
+        while let Some(io) = self.waiting.pop_front() {
+            let cookie = io.cookie;
+            match self.submitter.push(now, io) {
+                Ok(()) => {}
+                Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
+                    self.waiting.push_front(refused.into_io());
+                    break;
+                }
+                Err(refused) => {
+                    let unsupported = matches!(refused.why, Refusal::Unsupported { .. });
+                    over(
+                        cookie,
+                        if unsupported { IoError::NOT_SUPPORTED } else { IoError::INVALID },
+                    );
+                }
+            }
+        }
+        self.submitter.flush(now);
+    }
+
+    /// Does the work that is due, and gives `over` the completions. Returns whether more may be due at the same time.
+    pub(crate) fn poll(&mut self, now: Instant, over: impl FnMut(Completion<Part>)) -> bool {
+        self.submitter.poll(now);
+        let ended = self.submitter.reap(u32::MAX, over);
+        let rests = self.submitter.prepare_park(now);
+        self.submitter.unpark();
+        let is_dead = self.submitter.is_poisoned() && self.submitter.in_flight() == 0;
+        ended > 0 || !(rests || is_dead)
+    }
+
+    /// When there is something to do without a signal; `None` if it has to be polled.
+    pub(crate) fn next_event(&self) -> Option<Instant> {
+        if self.is_polled && self.submitter.in_flight() > 0 {
+            return None;
+        }
+        Some(self.submitter.next_deadline().unwrap_or(Instant::MAX))
+    }
+}

@@ -1,0 +1,239 @@
+//! [`Lent`] and [`Part`]: the bytes of a request, lent to requests of legs. All `unsafe` code of the crate.
+//!
+//! # Why this is sound
+//!
+//! *Invariant: the token of a request stays in its [`Lent`] as long as there is a [`Part`] of it.* While the token is away from the
+//! engine, the bytes exist, stay where they are, and are reached by nothing else ([`IoBuf`], [`Inflight`]). A part counts itself
+//! by a share, its own parts included; so a leg that forgets a part, or the queue of a leg that leaks one, keeps the token,
+//! and with it the bytes, for ever.
+//!
+//! The parts of a read are disjoint, so that each byte has one writer. Those of a write may overlap, since they are only read:
+//! a device reads the payloads of writes, and [`Payload::read_from`] refuses.
+
+#![allow(unsafe_code)]
+
+use blkmq_buf::IoBuf;
+use blkmq_core::{IoError, IoResult, Op, Payload, SECTOR_SIZE};
+use blkmq_engine::{BioTable, Inflight};
+use std::mem;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+/// A request whose bytes are lent to requests of legs.
+pub(crate) struct Lent {
+    /// `None` only in `drop`.
+    rq: Option<Inflight>,
+    /// In the order of the bytes; none is empty. Without any the request moves no data.
+    ranges: Vec<*mut [u8]>,
+    is_read: bool,
+    /// The bytes of each part that was lent, and its share, which is the only one again when the part is gone.
+    lent: Vec<(Range<usize>, Arc<()>)>,
+}
+
+// SAFETY: the addresses lead to payloads behind the token, which is `Send` as they are; nothing is reached through them here.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// Takes a request, and finds its bytes.
+    ///
+    /// # Errors
+    /// Gives the request back if its payloads carry neither as many bytes as it has, nor none.
+    pub(crate) fn new<P: IoBuf>(
+        bios: &BioTable<P>,
+        rq: Inflight,
+    ) -> Result<Self, (Inflight, IoError)> {
+        let mut ranges = Vec::new();
+        let mut bytes = 0;
+        if matches!(rq.op(), Op::Read | Op::Write) {
+            for bio in rq.bios(bios) {
+                for range in bio.payload.ranges().filter(|range| !range.is_empty()) {
+                    bytes += range.len() as u64;
+                    ranges.push(range);
+                }
+            }
+        }
+        if bytes > 0 && bytes != u64::from(rq.sectors()) * u64::from(SECTOR_SIZE) {
+            return Err((rq, IoError::INVALID));
+        }
+        let is_read = rq.op() == Op::Read;
+        Ok(Self { rq: Some(rq), ranges, is_read, lent: Vec::new() })
+    }
+
+    /// Lends `len` bytes from byte `at` on; an empty part if the request moves no data.
+    ///
+    /// # Panics
+    /// If the request has fewer bytes, or, of a read, there is a part with one of these.
+    pub(crate) fn part(&mut self, at: usize, len: usize) -> Part {
+        if self.ranges.is_empty() {
+            return Part::default();
+        }
+        let end = at.checked_add(len).expect("a part of a request");
+        let all: usize = self.ranges.iter().map(|range| range.len()).sum();
+        assert!(end <= all, "bytes {at} to {end} of {all}");
+        self.lent.retain_mut(|(_, share)| Arc::get_mut(share).is_none());
+        let is_free = self.lent.iter().all(|(other, _)| end <= other.start || other.end <= at);
+        assert!(!self.is_read || is_free, "bytes {at} to {end} of a read are lent twice");
+        let share = Arc::new(());
+        self.lent.push((at..end, Arc::clone(&share)));
+        let ranges = cut(&self.ranges, at, len);
+        Part { ranges, is_read: self.is_read, share: Some(share) }
+    }
+
+    /// The token, if no part is left. Otherwise it is kept for ever, and the engine counts its payloads as leaked.
+    pub(crate) fn release(mut self) -> Option<Inflight> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Option<Inflight> {
+        let rq = self.rq.take()?;
+        // Acquires what the drops of the parts released.
+        if self.lent.iter_mut().all(|(_, share)| Arc::get_mut(share).is_some()) {
+            return Some(rq);
+        }
+        mem::forget(rq);
+        None
+    }
+}
+
+impl Drop for Lent {
+    /// A token that is dropped says that its bytes may go.
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// `len` bytes from byte `at` of `ranges` on, which have them.
+fn cut(ranges: &[*mut [u8]], mut at: usize, mut len: usize) -> Vec<*mut [u8]> {
+    let mut found = Vec::new();
+    for range in ranges {
+        if len == 0 {
+            break;
+        }
+        let skipped = at.min(range.len());
+        at -= skipped;
+        let taken = (range.len() - skipped).min(len);
+        if taken > 0 {
+            let start = range.cast::<u8>().wrapping_add(skipped);
+            found.push(ptr::slice_from_raw_parts_mut(start, taken));
+            len -= taken;
+        }
+    }
+    found
+}
+
+/// The payload of a request to a leg: bytes of the request to the layer, in one range of memory or in several. Without bytes
+/// if that moves none. Only the crate makes parts with bytes.
+#[derive(Debug, Default)]
+pub struct Part {
+    ranges: Vec<*mut [u8]>,
+    /// It may be read into.
+    is_read: bool,
+    /// `None` without bytes.
+    share: Option<Arc<()>>,
+}
+
+// SAFETY: the bytes of a part are reached through it only, or only read; see the head of this file.
+unsafe impl Send for Part {}
+
+impl Payload for Part {
+    fn data_len(&self) -> Option<usize> {
+        let bytes: usize = self.ranges.iter().map(|range| range.len()).sum();
+        (bytes > 0).then_some(bytes)
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = *mut [u8]> + Clone {
+        self.ranges.iter().copied()
+    }
+
+    fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
+        let mut rest = memory;
+        for range in cut(&self.ranges, at, rest.len()) {
+            let (now, behind) = rest.split_at_mut(range.len());
+            // SAFETY: the token is away from the engine while this part exists, so the bytes are valid. Nothing writes to them
+            // meanwhile: those of a write are only read, those of a read belong to this part, and this call has it.
+            unsafe { ptr::copy_nonoverlapping(range.cast(), now.as_mut_ptr(), now.len()) };
+            rest = behind;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(IoError::INVALID) }
+    }
+
+    fn read_from(&self, at: usize, memory: &[u8]) -> IoResult {
+        if !self.is_read {
+            return Err(IoError::INVALID);
+        }
+        let mut rest = memory;
+        for range in cut(&self.ranges, at, rest.len()) {
+            let (now, behind) = rest.split_at(range.len());
+            // SAFETY: the bytes are valid as above. They are of a read, so no other part has them, and a part is not `Sync`:
+            // no other thread reaches them.
+            unsafe { ptr::copy_nonoverlapping(now.as_ptr(), range.cast(), now.len()) };
+            rest = behind;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(IoError::INVALID) }
+    }
+
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let all = self.data_len().unwrap_or(0);
+        let at = at.min(all);
+        let rest = cut(&self.ranges, at, all - at);
+        self.ranges = cut(&self.ranges, 0, at);
+        Some(Self { ranges: rest, is_read: self.is_read, share: self.share.clone() })
+    }
+
+    fn join(&mut self, mut rest: Self) {
+        let is_one = match (&self.share, &rest.share) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (own, other) => own.is_none() && other.is_none(),
+        };
+        assert!(is_one, "parts of one payload");
+        self.ranges.append(&mut rest.ranges);
+    }
+}
+
+// SAFETY: the ranges lie in payloads that promise the same, and stay where they are while their token is away from the engine,
+// which it is as long as this part exists. Moving a part moves no bytes. They are as long as `data_len` says. Ranges of one part do
+// not overlap, as those of the payloads do not; parts that it is divided into are disjoint.
+unsafe impl IoBuf for Part {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of bytes that live as long as the test.
+    fn part(bytes: &mut [&mut [u8]], is_read: bool) -> Part {
+        let ranges = bytes.iter_mut().map(|range| ptr::from_mut::<[u8]>(range)).collect();
+        Part { ranges, is_read, share: Some(Arc::new(())) }
+    }
+
+    #[test]
+    fn a_part_is_its_bytes_however_it_is_divided() {
+        let (mut one, mut two) = ([1, 2, 3], [4, 5]);
+        let mut whole = part(&mut [&mut one, &mut two], true);
+        let mut rest = whole.split_off(2).expect("any part can be divided");
+        let last = rest.split_off(1).expect("again");
+        assert_eq!(
+            [whole.data_len(), rest.data_len(), last.data_len()],
+            [Some(2), Some(1), Some(2)]
+        );
+        let mut copy = [0; 1];
+        assert_eq!((rest.write_to(0, &mut copy), copy), (Ok(()), [3]));
+        assert_eq!(last.read_from(1, &[9]), Ok(()));
+        rest.join(last);
+        whole.join(rest);
+        let mut all = [0; 5];
+        assert_eq!((whole.write_to(0, &mut all), all), (Ok(()), [1, 2, 3, 4, 9]));
+        assert_eq!(whole.write_to(1, &mut all), Err(IoError::INVALID), "beyond the end");
+        drop(whole);
+        assert_eq!(two, [4, 9]);
+    }
+
+    #[test]
+    fn what_is_written_is_not_read_into() {
+        let mut bytes = [1, 2];
+        let part = part(&mut [&mut bytes], false);
+        assert_eq!(part.read_from(0, &[9]), Err(IoError::INVALID));
+        drop(part);
+        assert_eq!(bytes, [1, 2]);
+    }
+}

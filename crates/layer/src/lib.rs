@@ -1,0 +1,48 @@
+//! Devices that are layers: each cuts a request into requests to other devices, its legs.
+//!
+//! A [`Layer`] says where the pieces of a request go, and what their answers mean; it sees no bytes and no token. A [`Stack`] puts
+//! one in front of its legs, which are devices of any kind, layers included. [`Kind`] has the layers that there are: their
+//! pages are `doc/stripe.md` and `doc/concat.md`.
+//!
+//! Each leg has a queue of the engine in front of it, with the scheduler `none`, one submitter, and the limits of that leg. So a
+//! piece is divided, merged, and flushed around as the leg needs, by the same code as any other I/O.
+//!
+//! # Writing a layer
+//!
+//! A layer that moves sectors is a file: [`Layer::begin`] sends a piece ([`Plan::send`]) for each part of the request. One that
+//! tolerates errors implements [`Layer::answered`], too. Another `Stack` than that of [`Kind`] is a [`BlockDevice`] whose `queues`
+//! is [`queue`].
+//!
+//! ```
+//! use blkmq_core::{IoFlags, Op};
+//! use blkmq_layer::{Layer, Piece, Plan, Request};
+//!
+//! /// A device that begins at sector 2048 of its only leg.
+//! struct Offset;
+//!
+//! impl Layer for Offset {
+//!     fn begin(&mut self, request: &Request, plan: &mut Plan) {
+//!         plan.send(Piece { sector: request.sector + 2048, ..Piece::whole(request, 0) });
+//!     }
+//! }
+//! ```
+//!
+//! [`BlockDevice`]: blkmq_engine::BlockDevice
+
+#![deny(unsafe_code)]
+
+mod concat;
+mod kind;
+mod layer;
+mod leg;
+mod lent;
+mod queue;
+mod shape;
+mod stack;
+mod stripe;
+
+pub use kind::{Kind, KindError};
+pub use layer::{Layer, Piece, Plan, Request};
+pub use lent::Part;
+pub use queue::{LayerQueue, queue};
+pub use stack::{Stack, StackError};

@@ -1,0 +1,200 @@
+//! [`Stack`]: a layer in front of its legs, ready for a queue.
+
+#![forbid(unsafe_code)]
+
+use crate::concat::Concat;
+use crate::kind::Kind;
+use crate::layer::Layer;
+use crate::lent::Part;
+use crate::queue::queue;
+use crate::shape;
+use crate::stripe::Stripe;
+use blkmq_buf::IoBuf;
+use blkmq_core::{Limits, SECTOR_SIZE};
+use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+use std::{fmt, io};
+
+/// A device made of others.
+#[derive(Clone, Debug)]
+pub struct Stack<D> {
+    kind: Kind,
+    legs: Vec<D>,
+    shape: DeviceShape,
+    notes: Vec<String>,
+}
+
+/// Why devices make no stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StackError {
+    /// There are none.
+    NoLegs,
+    /// A chunk of a stripe is not in whole blocks of a leg.
+    Chunk {
+        /// Bytes in a chunk.
+        chunk: u64,
+        /// The block of the leg in bytes.
+        block: u32,
+    },
+    /// A leg has not room for a chunk, or for a block.
+    Small {
+        /// The number of the leg, from 0 on.
+        leg: usize,
+        /// The bytes that it has to have.
+        least: u64,
+    },
+    /// Together they are longer than a device can be.
+    Large,
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLegs => f.write_str("a layer without devices; accepted: one or more"),
+            Self::Chunk { chunk, block } => write!(
+                f,
+                "a chunk of {chunk} bytes is not in whole blocks of {block}, as one of the devices has; accepted: a multiple \
+                 of them"
+            ),
+            Self::Small { leg, least } => {
+                write!(f, "device {leg} of the layer has less than {least} bytes; accepted: more")
+            }
+            Self::Large => f.write_str("the devices of the layer have 2^64 bytes or more in all"),
+        }
+    }
+}
+
+impl std::error::Error for StackError {}
+
+impl<D: BlockDevice<Part>> Stack<D> {
+    /// A layer of this kind in front of `legs`.
+    ///
+    /// # Errors
+    /// If the legs do not suit the layer.
+    pub fn new(kind: Kind, legs: Vec<D>) -> Result<Self, StackError> {
+        if legs.is_empty() {
+            return Err(StackError::NoLegs);
+        }
+        let shapes = Vec::from_iter(legs.iter().map(BlockDevice::shape));
+        let mut shape = shape::of(&shapes);
+        let mut notes = Vec::new();
+        let block = shape.limits.logical_block_size / SECTOR_SIZE;
+        let unit = match kind {
+            Kind::Stripe { chunk } if !chunk.is_multiple_of(block) => {
+                let chunk = u64::from(chunk) * u64::from(SECTOR_SIZE);
+                return Err(StackError::Chunk { chunk, block: shape.limits.logical_block_size });
+            }
+            Kind::Stripe { chunk } => chunk,
+            Kind::Concat => block,
+        };
+        let used = used(kind, unit.into(), &shapes)?;
+        for (leg, (used, shape)) in used.iter().zip(&shapes).enumerate() {
+            let rest = shape.limits.capacity - used;
+            if rest > 0 {
+                notes.push(format!("the last {rest} sectors of device {leg} are left alone"));
+            }
+        }
+        let all = used.iter().try_fold(0_u64, |all, sectors| all.checked_add(*sectors));
+        let all = all.filter(|all| *all <= Limits::MAX_CAPACITY).ok_or(StackError::Large)?;
+        shape.limits.capacity = all;
+        for note in legs.iter().flat_map(BlockDevice::notes) {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        if let Kind::Stripe { .. } = kind {
+            // A long request goes to all legs.
+            let most = shape.limits.max_sectors.saturating_mul(legs.len() as u32);
+            shape.limits.max_sectors = most.min(u32::MAX >> 9) / block * block;
+        }
+        Ok(Self { kind, legs, shape, notes })
+    }
+
+    fn layer(&self) -> Box<dyn Layer> {
+        match self.kind {
+            Kind::Stripe { chunk } => Box::new(Stripe::new(chunk, self.legs.len())),
+            Kind::Concat => {
+                let block = self.shape.limits.logical_block_size / SECTOR_SIZE;
+                let capacity =
+                    |leg: &D| leg.shape().limits.capacity / u64::from(block) * u64::from(block);
+                Box::new(Concat::new(self.legs.iter().map(capacity)))
+            }
+        }
+    }
+}
+
+impl<D> Stack<D> {
+    /// The devices that it stands on, in order.
+    #[must_use]
+    pub fn legs(&self) -> &[D] {
+        &self.legs
+    }
+
+    /// The same, to be changed. Queues that are made later have the changes; shape and notes stay.
+    pub fn legs_mut(&mut self) -> &mut [D] {
+        &mut self.legs
+    }
+
+    /// The bytes before the first one that is lost, if each leg has as many bytes by now as `bytes` says.
+    pub fn bytes_left(&self, bytes: impl Fn(&D) -> u64) -> u64
+    where
+        D: BlockDevice<Part>,
+    {
+        let sector = u64::from(SECTOR_SIZE);
+        let all = self.shape.limits.capacity * sector;
+        match self.kind {
+            Kind::Stripe { chunk } => {
+                let chunk = u64::from(chunk) * sector;
+                let least = self.legs.iter().map(|leg| bytes(leg) / chunk * chunk).min();
+                least.unwrap_or(0).saturating_mul(self.legs.len() as u64).min(all)
+            }
+            Kind::Concat => {
+                let block = u64::from(self.shape.limits.logical_block_size);
+                let mut left = 0;
+                for leg in &self.legs {
+                    let whole = leg.shape().limits.capacity * sector / block * block;
+                    let has = bytes(leg).min(whole);
+                    left += has;
+                    if has < whole {
+                        break;
+                    }
+                }
+                left.min(all)
+            }
+        }
+    }
+
+    /// The properties that the engine must know.
+    #[must_use]
+    pub fn shape(&self) -> &DeviceShape {
+        &self.shape
+    }
+}
+
+/// The sectors of each leg that are used, in whole `unit`s of sectors.
+fn used(kind: Kind, unit: u64, shapes: &[DeviceShape]) -> Result<Vec<u64>, StackError> {
+    let whole = |shape: &DeviceShape| shape.limits.capacity / unit * unit;
+    let mut used = Vec::from_iter(shapes.iter().map(whole));
+    if let Some(leg) = used.iter().position(|sectors| *sectors == 0) {
+        return Err(StackError::Small { leg, least: unit * u64::from(SECTOR_SIZE) });
+    }
+    if let Kind::Stripe { .. } = kind {
+        let least = used.iter().copied().min().unwrap_or(0);
+        used.fill(least);
+    }
+    Ok(used)
+}
+
+impl<P: IoBuf, D: BlockDevice<Part>> BlockDevice<P> for Stack<D> {
+    fn shape(&self) -> DeviceShape {
+        self.shape
+    }
+
+    fn queues(&self) -> io::Result<DeviceQueues<P>> {
+        let legs = Vec::from_iter(self.legs.iter().map(|leg| leg as &dyn BlockDevice<Part>));
+        Ok(vec![queue(&self.shape, self.layer(), &legs)?])
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
