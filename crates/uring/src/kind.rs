@@ -1,6 +1,6 @@
 //! The devices as programs offer them by name.
 
-use crate::options::{OF_RINGS, OF_THREADS};
+use crate::tables::{OF_RINGS, OF_THREADS};
 use blkmq_core::RealDevice;
 
 /// For programs that offer devices by name.

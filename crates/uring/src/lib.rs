@@ -84,6 +84,7 @@ mod queue;
 mod request;
 mod ring;
 mod sysfs;
+mod tables;
 mod target;
 mod threads;
 

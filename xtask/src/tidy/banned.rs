@@ -57,6 +57,8 @@ const BANS: &[Ban] = &[
             place.is_test
                 || place.is_in(&["runtime", "server", "terminal", "cli", "daemon"])
                 || programs.iter().any(|part| place.path.contains(part))
+                // A device that is threads.
+                || place.path == "crates/uring/src/threads/pool.rs"
                 // A timer beside a run.
                 || place.path == "xtask/src/beside_linux/lateness.rs"
         },
