@@ -178,14 +178,13 @@ pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> 
 /// Returns the names with which a description may begin.
 pub fn device_names() -> impl Iterator<Item = &'static str> {
     let names = registry::ALL.iter().map(|factory| factory.name);
-    let names = names.chain(Kind::ALL.iter().map(|layer| layer.name));
     #[cfg(target_os = "linux")]
     let names = names.chain([blkmq_uring::URING.name, blkmq_uring::THREADS.name]);
     #[cfg(all(target_os = "linux", feature = "nbd"))]
     let names = names.chain([blkmq_remote::NBD.name]);
     #[cfg(all(target_os = "linux", feature = "rbd"))]
     let names = names.chain([blkmq_rbd::RBD.name]);
-    names
+    names.chain(Kind::ALL.iter().map(|layer| layer.name))
 }
 
 /// Returns what is accepted instead of `text`, a description that begins with no name of a device: the names, and before them

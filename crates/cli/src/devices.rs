@@ -42,12 +42,12 @@ pub fn offers() -> Vec<Offer> {
         let RealDevice { name, summary, doc, .. } = *kind;
         Offer { name, summary, form: kind.form(), doc, real: true }
     };
-    offers.extend(Kind::ALL.iter().map(outside));
     #[cfg(target_os = "linux")]
     {
         let real = [blkmq_uring::URING, blkmq_uring::THREADS, blkmq::remote::NBD, blkmq::rbd::RBD];
         offers.extend(real.iter().map(outside));
     }
+    offers.extend(Kind::ALL.iter().map(outside));
     offers
 }
 

@@ -44,5 +44,5 @@ mod stripe;
 pub use kind::{Kind, KindError};
 pub use layer::{Layer, Piece, Plan, Request};
 pub use lent::Part;
-pub use queue::{LayerQueue, queue};
+pub use queue::queue;
 pub use stack::{Stack, StackError};

@@ -20,7 +20,7 @@ const ROUNDS: u32 = 64;
 const PASSED: [IoFlags; 3] = [IoFlags::SYNC, IoFlags::FUA, IoFlags::NOUNMAP];
 
 /// The hardware queue of a layer.
-pub struct LayerQueue {
+struct LayerQueue {
     layer: Box<dyn Layer>,
     legs: Box<[Leg]>,
     #[cfg(target_os = "linux")]
