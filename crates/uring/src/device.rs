@@ -1,12 +1,13 @@
 //! [`UringDevice`]: an open file with its limits, from which hardware queues are made.
 
 use crate::extents;
+use crate::options::DEFAULT_THREADS;
 use crate::parts::{self, Part};
 use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
 use crate::ring::Ring;
 use crate::target::{self, Target};
-use crate::threads::{DEFAULT_THREADS, Pool, ThreadQueue};
+use crate::threads::{Pool, ThreadQueue};
 use crate::{OpenError, Options, image};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, SECTOR_SIZE};

@@ -2,12 +2,13 @@
 
 use crate::param::ParamError;
 use crate::tables::{OF_RINGS, OF_THREADS};
-use crate::threads::DEFAULT_THREADS;
 use crate::{THREADS, URING};
 use blkmq_core::{Given, Parameter, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 use std::path::PathBuf;
 
+/// Threads of a device unless it is told otherwise: disks reach most of their rate with so many reads at once.
+pub(crate) const DEFAULT_THREADS: u16 = 16;
 /// More hardware queues than this would only waste rings; machines have fewer CPUs.
 const MAX_HW_QUEUES: u16 = 1024;
 /// As many threads as a busy disk has use for, and less than most systems allow a program.

@@ -8,6 +8,3 @@ mod queue;
 
 pub(crate) use pool::Pool;
 pub(crate) use queue::ThreadQueue;
-
-/// Threads of a device unless it is told otherwise: disks reach most of their rate with so many reads at once.
-pub(crate) const DEFAULT_THREADS: u16 = 16;
