@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 
 /// The tools, and the libraries that read results.
 const PINNED: &str = include_str!("../../python/requirements.txt");
-/// Points of the comparison of rates, which is of 10,000 by hand: `BLKMQ_POINTS=10000 cargo xtask python`.
-const POINTS: &str = "1000";
 /// What an empty environment does with the wheel.
 const FIRST: &str = "import blkmq; print(blkmq.simulate(rw='randread', size='1m', device='flash', scheduler='bfq'))";
 
@@ -59,13 +57,11 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     within(&empty, "python3 -m pip check").run()?;
     let mypy = within(&tools, "python3 -m mypy --strict --cache-dir");
     mypy.arg(place.join("mypy").to_string_lossy()).arg("-p").arg("blkmq").run()?;
-    let points = std::env::var("BLKMQ_POINTS").unwrap_or_else(|_| POINTS.into());
     build_program()?;
     let program = target_dir().join("dist/blkmq");
     within(&tools, "python3 -m pytest -q -p no:cacheprovider -rP --durations=5")
         .arg(package.join("tests").to_string_lossy())
         .env("BLKMQ_PROGRAM", program.to_string_lossy())
-        .env("BLKMQ_POINTS", points)
         .run()
 }
 
