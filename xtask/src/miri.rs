@@ -49,6 +49,7 @@ const ONCE: &[&Suite] = &[
                  a_request_of_lists",
         left_out: &[],
     },
+    &Suite { name: "layer", package: "-p blkmq-layer --lib", filter: "lent::", left_out: &[] },
     &Suite {
         name: "buf",
         package: "-p blkmq-buf --lib",

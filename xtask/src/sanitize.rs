@@ -67,7 +67,17 @@ const BLKMQ: Suite = Suite {
     filter: "client:: integrity:: lists:: splitting::",
     left_out: &[],
 };
-const SUITES: &[&Suite] = &[&ENGINE, &QUEUES, &RUNTIME, &DEVICE, &BUF, &URING, &RBD, &BLKMQ];
+const LAYER: Suite = Suite {
+    name: "layer",
+    package: "-p blkmq-layer --lib --test contents",
+    filter: "",
+    left_out: &[
+        ("errors_and_delays_of_legs", "takes minutes"),
+        ("what_is_read_is_what_was_written", "takes minutes"),
+    ],
+};
+const SUITES: &[&Suite] =
+    &[&ENGINE, &QUEUES, &RUNTIME, &DEVICE, &BUF, &LAYER, &URING, &RBD, &BLKMQ];
 
 const THREAD: Sanitizer = Sanitizer {
     name: "thread",
