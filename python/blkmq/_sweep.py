@@ -18,8 +18,6 @@ from typing import Any, Protocol
 
 from . import _blkmq
 
-#: Seconds of a batch.
-BATCH = 1.0
 #: The most points of a batch, so that little is lost with a worker.
 MOST = 1_000
 #: Batches in flight for each worker: one that runs, and one that waits.
@@ -190,8 +188,10 @@ class Processes:
 class _Sweep:
     """The state of a sweep: rows by point, batches in flight, and the next points."""
 
-    def __init__(self, study: Study, executor: Executor, workers: int, keep: Callable[[list[str]], None]) -> None:
-        self.study, self.executor, self.keep = study, executor, keep
+    def __init__(
+        self, study: Study, executor: Executor, workers: int, batch: float, keep: Callable[[list[str]], None]
+    ) -> None:
+        self.executor, self.batch, self.keep = executor, batch, keep
         self.places = workers * AHEAD
         self.ids = study.ids()
         self.text = study.json()
@@ -236,7 +236,7 @@ class _Sweep:
                 continue
             self.take(batch, rows)
             each = max(seconds / len(batch), 1e-6)
-            self.size = max(1, min(int(BATCH / each), MOST, 2 * self.size, 1 + len(left) // self.places))
+            self.size = max(1, min(int(self.batch / each), MOST, 2 * self.size, 1 + len(left) // self.places))
 
 
 def _workers(executor: Any) -> int:
@@ -251,12 +251,16 @@ def _workers(executor: Any) -> int:
 
 
 def sweep(
-    study: Study, executor: Executor | None = None, *, out: str | os.PathLike[str] | None = None
+    study: Study,
+    executor: Executor | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    batch: float = 1.0,
 ) -> Rows:
     """Makes all runs of a study, and returns their rows in the order of the grid.
 
     Without an executor, threads of this process: a run does not hold the interpreter's lock, so they use all CPUs. With
-    ``Processes()``, a Dask ``Client`` or anything else that has ``submit``, batches of about a second go there. A batch
+    ``Processes()``, a Dask ``Client`` or anything else that has ``submit``, batches of about ``batch`` seconds go there. A batch
     whose worker is lost is made again, up to four times.
 
     ``out`` is a folder as ``blkmq experiment`` has it. Rows are in it as soon as they are made, and the same call
@@ -270,7 +274,7 @@ def sweep(
         own = executor = ThreadPoolExecutor(thread_name_prefix="blkmq", max_workers=os.cpu_count() or 1)
     keep: Callable[[list[str]], None] = (lambda rows: None) if folder is None else folder.add
     try:
-        state = _Sweep(study, executor, _workers(executor), keep)
+        state = _Sweep(study, executor, _workers(executor), batch, keep)
         state.rows = {point: by_id[id] for point, id in enumerate(state.ids) if id in by_id}
         state.run([point for point in range(len(study)) if point not in state.rows])
     finally:
