@@ -3,11 +3,12 @@
 
 use crate::rig::{NoProgram, Rig, serve, serve_on};
 use crate::until::until;
+use blkmq_recording::{Options, Reader, Summary, Tenant};
 use blkmq_server::control::{Answer, Ended, RecordError, Request, Why, call, record};
 use blkmq_server::{Bounds, Export};
 use blkmq_trace::elevator_log::{Call, Entry, Log};
 use blkmq_trace::record::{Act, category, records};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -108,7 +109,23 @@ fn a_trace_has_every_request_that_the_counts_have_over_a_live_switch() {
     let names: Vec<&[u8]> = named.map(|it| &it.payload[..4]).collect();
     assert!(names.len() == 2 && names.contains(&&b"gold"[..]) && names.contains(&&b"rest"[..]));
     assert_eq!(ended.recorded as usize, all.len() - names.len());
+    assert_eq!(tenants(bytes), [("gold".into(), 50, 0), ("rest".into(), 50, 40)]);
     rig.check_at_rest();
+}
+
+/// The tenants that `blkmq replay` finds in a trace, with their I/Os and the reads among them.
+fn tenants(trace: Vec<u8>) -> Vec<(String, u64, u64)> {
+    let mut reader = Reader::new(Cursor::new(trace), &Options::default()).expect("a trace");
+    let mut summary = Summary::default();
+    while let Some(record) = reader.next_record().expect("whole records") {
+        summary.add(&record);
+    }
+    let of = |(id, tenant): (u32, &Tenant)| {
+        (reader.tenants().name(id).to_owned(), tenant.ios, tenant.reads)
+    };
+    let mut tenants = Vec::from_iter((0..).zip(&summary.tenants).map(of));
+    tenants.sort();
+    tenants
 }
 
 #[test]
