@@ -33,7 +33,7 @@ fn study(name: &str) -> PathBuf {
 
 /// A grid of 5 schedulers, 4 settings and 10 seeds.
 const GRID: &str = r#"
-    options = { device = "flash", size = "2m" }
+    options = { device = "cloud", size = "2m" }
     job = [{ name = "r", rw = "randread" }, { name = "w", rw = "randwrite", bs = "32k" }]
     [grid]
     scheduler = ["none", "mq-deadline", "kyber", "bfq", "mclock"]

@@ -179,10 +179,10 @@ impl Result<'_> {
         let high = marks.iter().map(|it| it.2).fold(0.0, f64::max);
         let span = (high - low).max(0.02);
         let at = |value: f64| LEFT + (RIGHT - LEFT) * (value - low) / span;
-        let ticks = [low, 0.0, high].map(|value| (at(value), percent(value)));
-        // Two ticks that are one.
-        let mut ticks = Vec::from(ticks);
-        ticks.dedup_by(|a, b| (a.0 - b.0).abs() < 60.0);
+        // Zero, and the ends where their figures have room.
+        let mut ticks = vec![(at(0.0), "0 %".to_owned())];
+        let ends = [low, high].map(|end| (at(end), percent(end)));
+        ticks.extend(ends.into_iter().filter(|(x, _)| (x - at(0.0)).abs() > 60.0));
         let axis = rows::Axis { ticks, figures: "difference" };
         rows::rows(m, "Differences with their intervals", &axis, &named, |m, row, y| {
             let (low, mean, high) = marks[row];
@@ -228,10 +228,9 @@ fn sentence(question: &Question) -> String {
         Some((value, it)) => {
             let (low, high) = it.interval.expect("a verdict has an interval");
             format!(
-                "{head}: {value} is best, {} against {baseline} ({} to {})",
+                "{head}: {value} is best, {} against {baseline} ({})",
                 percent(it.mean),
-                percent(low),
-                percent(high)
+                between(low, high)
             )
         }
         None => {
