@@ -39,7 +39,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         .env("CARGO_TARGET_DIR", place.join("build").to_string_lossy())
         .env("VIRTUAL_ENV", place.join("tools").to_string_lossy())
         .run()?;
-    let sdist = within(&tools, "maturin sdist --quiet --manifest-path");
+    let sdist = within(&tools, "maturin sdist --manifest-path");
     let sdist = sdist.arg(package.join("Cargo.toml").to_string_lossy()).arg("--out");
     sdist.arg(dist.to_string_lossy()).run()?;
     let wheel = wheel_in(&dist)?;
