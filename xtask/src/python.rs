@@ -59,7 +59,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     mypy.arg(place.join("mypy").to_string_lossy()).arg("-p").arg("blkmq").run()?;
     build_program()?;
     let program = target_dir().join("dist/blkmq");
-    within(&tools, "python3 -m pytest -q -p no:cacheprovider -rP --durations=5")
+    within(&tools, "python3 -m pytest -q -p no:cacheprovider -p no:logging -rP --durations=5")
         .arg(package.join("tests").to_string_lossy())
         .env("BLKMQ_PROGRAM", program.to_string_lossy())
         .run()
