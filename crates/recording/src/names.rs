@@ -10,25 +10,26 @@ pub const MOST_NAMES: usize = 1 << 17;
 pub struct Names {
     ids: BTreeMap<Box<[u8]>, u32>,
     names: Vec<String>,
-    /// The last answers, by a few bits of the name. Traces have few names in turns, and a tree takes several comparisons.
-    recent: Vec<Option<(Box<[u8]>, u32)>>,
+    /// The last answers, by a few bits of the name: traces have few names in turns, and a tree takes several comparisons.
+    /// [`NONE`] is a free place. A name that is no text is not kept here.
+    recent: Vec<u32>,
     /// I/Os whose name found no place and got that of another one.
     shared: u64,
 }
 
-const RECENT: usize = 1 << 10;
+const RECENT: usize = 1 << 12;
+const NONE: u32 = u32::MAX;
 
 impl Names {
     /// The number of `name`; `None` if it is new and the table is full. O(1) for recent names, else O(log n).
     pub(crate) fn id(&mut self, name: &[u8]) -> Option<u32> {
         if self.recent.is_empty() {
-            self.recent = vec![None; RECENT];
+            self.recent = vec![NONE; RECENT];
         }
-        let slot = slot(name);
-        if let Some((known, id)) = &self.recent[slot]
-            && **known == *name
-        {
-            return Some(*id);
+        let slot = hash(name) as usize % RECENT;
+        let recent = self.recent[slot];
+        if self.names.get(recent as usize).is_some_and(|known| known.as_bytes() == name) {
+            return Some(recent);
         }
         let id = match self.ids.get(name) {
             Some(id) => *id,
@@ -40,7 +41,9 @@ impl Names {
                 id
             }
         };
-        self.recent[slot] = Some((name.into(), id));
+        if self.name(id).as_bytes() == name {
+            self.recent[slot] = id;
+        }
         Some(id)
     }
 
@@ -77,15 +80,14 @@ impl Names {
     }
 }
 
-fn slot(name: &[u8]) -> usize {
-    let hash = hash(name);
-    (hash ^ hash >> 16) as usize % RECENT
-}
-
-/// FNV's hash; a bad one costs a comparison more.
+/// A hash, eight bytes at a time. A bad one costs a comparison more.
 fn hash(name: &[u8]) -> u32 {
-    let step = |h: u32, byte: &u8| (h ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    name.iter().fold(0x811c_9dc5, step)
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let (eights, rest) = name.as_chunks::<8>();
+    let last = rest.iter().fold(name.len() as u64, |value, byte| value << 8 | u64::from(*byte));
+    let step = |hash: u64, value: u64| (hash.rotate_left(5) ^ value).wrapping_mul(ODD);
+    let hash = eights.iter().fold(0, |hash, eight| step(hash, u64::from_le_bytes(*eight)));
+    (step(hash, last) >> 32) as u32
 }
 
 #[cfg(test)]
@@ -103,5 +105,22 @@ mod tests {
         let shared = names.id_or_shared(b"another");
         assert!((shared as usize) < MOST_NAMES);
         assert_eq!((names.id_or_shared(b"another"), names.shared()), (shared, 2));
+    }
+
+    /// Names that are no text may look alike.
+    #[test]
+    fn names_differ_by_their_bytes() {
+        let mut names = Names::default();
+        let all =
+            [&b"\xff"[..], b"\xfe", "\u{fffd}".as_bytes(), b"", b"a", b"a long name of 24 bytes."];
+        for _ in 0..2 {
+            for (number, name) in all.iter().enumerate() {
+                assert_eq!(names.id(name), Some(number as u32));
+            }
+        }
+        assert_eq!(
+            (names.name(0), names.name(2), names.name(5)),
+            ("\u{fffd}", "\u{fffd}", "a long name of 24 bytes.")
+        );
     }
 }

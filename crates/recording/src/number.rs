@@ -2,8 +2,14 @@
 
 use crate::fault::{Fault, shown};
 
+/// The most digits of which every number fits.
+const MOST_DIGITS: usize = 19;
+
 /// The whole number in `text`.
 pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
+    if let Some(value) = digits(text) {
+        return Ok(value);
+    }
     let mut value: u64 = 0;
     if text.is_empty() {
         return Err(bad(field, text));
@@ -19,8 +25,45 @@ pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
     Ok(value)
 }
 
+/// The number in `text` if it is digits only, and few enough to fit. Takes eight at a time: most of a row is digits.
+fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > MOST_DIGITS {
+        return None;
+    }
+    let (eights, rest) = text.as_chunks::<8>();
+    let mut value: u64 = 0;
+    for eight in eights {
+        value = value * 100_000_000 + eight_digits(u64::from_le_bytes(*eight))?;
+    }
+    for byte in rest {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    Some(value)
+}
+
+/// The number in eight digits, the first one in the lowest byte.
+fn eight_digits(text: u64) -> Option<u64> {
+    const ZEROES: u64 = 0x3030_3030_3030_3030;
+    // The high half of a digit is 3, and stays so with six more: the low half is at most 9.
+    let has_threes = |bytes: u64| bytes & 0xF0F0_F0F0_F0F0_F0F0 == ZEROES;
+    if !has_threes(text) || !has_threes(text.wrapping_add(0x0606_0606_0606_0606)) {
+        return None;
+    }
+    let ones = text - ZEROES;
+    let pairs = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_FFFF_0000_FFFF;
+    Some((fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF)
+}
+
 /// The number in `text`, which may have a fraction, times `unit`. A fraction of the product is cut.
 pub(crate) fn scaled(field: &'static str, text: &[u8], unit: u64) -> Result<u64, Fault> {
+    if let Some(times) = digits(text).and_then(|value| value.checked_mul(unit)) {
+        return Ok(times);
+    }
     let Some(dot) = text.iter().position(|byte| *byte == b'.') else {
         let times = whole(field, text)?.checked_mul(unit);
         return times.ok_or_else(|| range(field, text));
@@ -94,6 +137,23 @@ mod tests {
         assert!(matches!(ns("18446744074"), Err(Fault::Range { .. })));
         for text in ["", ".", "1e3", "-", "1.2.3", "0x1", "1.0000000000000000000x"] {
             assert!(matches!(ns(text), Err(Fault::Number { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn eight_digits_are_as_one_at_a_time() {
+        for value in [0, 7, 12_345_678, 99_999_999, 123_456_789_012_345_678, u64::MAX] {
+            assert_eq!(whole("size", value.to_string().as_bytes()), Ok(value));
+            assert_eq!(whole("size", format!("{value:019}").as_bytes()), Ok(value));
+        }
+        assert!(matches!(whole("size", b"18446744073709551616"), Err(Fault::Range { .. })));
+        // Each byte that is no digit, at each place of eight.
+        for place in 0..8 {
+            for byte in (0..=u8::MAX).filter(|byte| !byte.is_ascii_digit()) {
+                let mut text = *b"12345678";
+                text[place] = byte;
+                assert!(whole("size", &text).is_err(), "{text:?}");
+            }
         }
     }
 

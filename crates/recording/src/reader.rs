@@ -210,7 +210,10 @@ impl Reader {
     /// The names of volumes so far.
     #[must_use]
     pub fn volumes(&self) -> &Names {
-        &self.volumes
+        match &self.kind {
+            Kind::Rows(rows) if rows.has_volumes_as_tenants => &self.tenants,
+            _ => &self.volumes,
+        }
     }
 
     /// Facts about the stamps so far.

@@ -6,6 +6,8 @@ use blkmq_core::{Histogram, Op};
 
 /// Bins of the course of a trace over time.
 const BINS: usize = 512;
+/// The shortest bin, in nanoseconds.
+const FINEST: i64 = 1_000_000;
 /// The block of a working set.
 const BLOCK: u64 = 4096;
 const SECOND: i64 = 1_000_000_000;
@@ -47,7 +49,8 @@ pub struct Summary {
     second: (i64, u64),
     gaps: Gaps,
     course: Vec<u64>,
-    width: i64,
+    /// A bin is [`FINEST`] times two to this power long.
+    doublings: u32,
 }
 
 /// Moments of the times between arrivals.
@@ -77,7 +80,7 @@ impl Default for Summary {
             second: (0, 0),
             gaps: Gaps::default(),
             course: vec![0; BINS],
-            width: 1_000_000,
+            doublings: 0,
         }
     }
 }
@@ -141,13 +144,20 @@ impl Summary {
         self.second = (second, same + 1);
         self.peak = self.peak.max(same + 1);
         let arrival = arrival.max(0);
-        while arrival / self.width >= BINS as i64 {
-            self.width *= 2;
+        let mut bin = self.bin(arrival);
+        while bin >= BINS as i64 {
+            self.doublings += 1;
             let half: Vec<u64> = self.course.chunks(2).map(|two| two.iter().sum()).collect();
             self.course[..half.len()].copy_from_slice(&half);
             self.course[half.len()..].fill(0);
+            bin = self.bin(arrival);
         }
-        self.course[(arrival / self.width) as usize] += 1;
+        self.course[bin as usize] += 1;
+    }
+
+    /// The bin of an arrival. A width is a constant and a power of two: dividing by it takes no division.
+    fn bin(&self, arrival: i64) -> i64 {
+        (arrival / FINEST) >> self.doublings
     }
 
     /// I/Os.
@@ -184,6 +194,6 @@ impl Summary {
     #[must_use]
     pub fn course(&self) -> (&[u64], u64) {
         let used = self.course.iter().rposition(|count| *count > 0).map_or(0, |at| at + 1);
-        (&self.course[..used], self.width.unsigned_abs())
+        (&self.course[..used], FINEST.unsigned_abs() << self.doublings)
     }
 }

@@ -236,6 +236,14 @@ impl Description {
         self.columns[field as usize].as_ref()
     }
 
+    /// Returns whether the same columns name the tenant and the volume.
+    pub(super) fn has_volumes_as_groups(&self) -> bool {
+        let both = |field: Field, other: Field| self.field(field) == self.field(other);
+        self.field(Field::Group).is_some()
+            && both(Field::Group, Field::Volume)
+            && both(Field::Group2, Field::Volume2)
+    }
+
     pub(super) fn ops(&self) -> Ops {
         self.ops
     }

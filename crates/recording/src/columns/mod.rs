@@ -23,6 +23,10 @@ pub(crate) struct Rows {
     description: Description,
     /// Column and field, by column.
     slots: Vec<(usize, Field)>,
+    /// Fields that are the same in each row.
+    constants: Vec<(Field, Box<[u8]>)>,
+    /// The same columns name the tenant and the volume: names are kept once.
+    pub has_volumes_as_tenants: bool,
     /// The column that takes the surplus of a row, and the number of columns.
     wide: Option<(usize, usize)>,
     joined: Vec<u8>,
@@ -51,11 +55,14 @@ impl Rows {
         header: Option<&[u8]>,
     ) -> Result<Self, DescriptionError> {
         let names = header.map(|line| cut(&description, line)).unwrap_or_default();
-        let mut slots = Vec::new();
+        let (mut slots, mut constants) = (Vec::new(), Vec::new());
         for (field, column) in description.fields() {
             let number = match &column.place {
                 Place::Number(number) => Some(*number),
-                Place::Constant(_) => None,
+                Place::Constant(text) => {
+                    constants.push((field, text.as_bytes().into()));
+                    None
+                }
                 Place::Name { name, optional } => {
                     let at = names.iter().position(|known| *known == name.as_bytes());
                     if at.is_none() && !optional {
@@ -72,7 +79,9 @@ impl Rows {
             at.map(|at| (at, names.len())).ok_or_else(|| description.no_column(name, &names))
         });
         let wide = wide.transpose()?;
-        Ok(Self { description, slots, wide, joined: Vec::new() })
+        let has_volumes_as_tenants = description.has_volumes_as_groups();
+        let joined = Vec::new();
+        Ok(Self { description, slots, constants, has_volumes_as_tenants, wide, joined })
     }
 
     /// The I/O of a row; `None` for an empty line or a comment.
@@ -86,46 +95,70 @@ impl Rows {
         }
         let mut cells: Cells<'_> = [None; FIELDS];
         match self.wide {
-            None => self.cells(line, &mut cells),
-            Some((wide, columns)) => self.wide_cells(line, wide, columns, &mut cells),
+            None => self.cells(line, &mut cells)?,
+            Some((wide, columns)) => self.wide_cells(line, wide, columns, &mut cells)?,
         }
-        if let Some((_, field)) = self.slots.iter().find(|(_, it)| cells[*it as usize].is_none()) {
-            return Err(Fault::Missing { field: field.name() });
+        for (field, text) in &self.constants {
+            cells[*field as usize] = Some(text);
         }
-        for (field, column) in self.description.fields() {
-            if let Place::Constant(text) = &column.place {
-                cells[field as usize] = Some(text.as_bytes());
-            }
-        }
-        Ok(Some(raw(&self.description, &cells, &mut self.joined, tables)?))
+        let (description, joined) = (&self.description, &mut self.joined);
+        Ok(Some(raw(description, &cells, joined, self.has_volumes_as_tenants, tables)?))
     }
 
     /// Fills the cells in one walk along the line.
-    fn cells<'a>(&self, line: &'a [u8], cells: &mut Cells<'a>) {
-        let mut slots = self.slots.iter().peekable();
-        for (number, cell) in split(&self.description, line).enumerate() {
-            while let Some((_, field)) = slots.next_if(|(column, _)| *column == number) {
-                cells[*field as usize] = Some(cell);
-            }
-            if slots.peek().is_none() {
-                return;
+    fn cells<'a>(&self, line: &'a [u8], cells: &mut Cells<'a>) -> Result<(), Fault> {
+        match self.description.delimiter() {
+            b' ' => self.fill(split(&self.description, line), cells),
+            // The ends of all cells, many bytes at a time.
+            delimiter => {
+                let mut from = 0;
+                let ends = memchr::memchr_iter(delimiter, line).chain([line.len()]);
+                let all = ends.map(|end| &line[std::mem::replace(&mut from, end + 1)..end]);
+                self.fill(all.map(trimmed), cells)
             }
         }
     }
 
+    fn fill<'a>(
+        &self,
+        all: impl Iterator<Item = &'a [u8]>,
+        cells: &mut Cells<'a>,
+    ) -> Result<(), Fault> {
+        let mut slots = self.slots.iter();
+        let Some(mut slot) = slots.next() else { return Ok(()) };
+        for (number, cell) in all.enumerate() {
+            while slot.0 == number {
+                cells[slot.1 as usize] = Some(cell);
+                match slots.next() {
+                    Some(next) => slot = next,
+                    None => return Ok(()),
+                }
+            }
+        }
+        Err(Fault::Missing { field: slot.1.name() })
+    }
+
     /// As [`cells`](Self::cells), where a column may hold the delimiter.
-    fn wide_cells<'a>(&self, line: &'a [u8], wide: usize, columns: usize, cells: &mut Cells<'a>) {
+    fn wide_cells<'a>(
+        &self,
+        line: &'a [u8],
+        wide: usize,
+        columns: usize,
+        cells: &mut Cells<'a>,
+    ) -> Result<(), Fault> {
         let parts = cut(&self.description, line);
         let surplus = parts.len().saturating_sub(columns);
         for (column, field) in &self.slots {
             let first = if *column > wide { column + surplus } else { *column };
             let last = if *column == wide { first + surplus } else { first };
-            if let (Some(first), Some(last)) = (parts.get(first), parts.get(last)) {
-                let start = first.as_ptr() as usize - line.as_ptr() as usize;
-                let end = last.as_ptr() as usize - line.as_ptr() as usize + last.len();
-                cells[*field as usize] = Some(&line[start..end]);
-            }
+            let (Some(first), Some(last)) = (parts.get(first), parts.get(last)) else {
+                return Err(Fault::Missing { field: field.name() });
+            };
+            let start = first.as_ptr() as usize - line.as_ptr() as usize;
+            let end = last.as_ptr() as usize - line.as_ptr() as usize + last.len();
+            cells[*field as usize] = Some(&line[start..end]);
         }
+        Ok(())
     }
 }
 
@@ -172,15 +205,18 @@ fn raw(
     description: &Description,
     cells: &Cells<'_>,
     joined: &mut Vec<u8>,
+    has_volumes_as_tenants: bool,
     tables: &mut Tables<'_>,
 ) -> Result<Raw, Fault> {
+    // Cells of columns are there: only fields without a column, or with one that may be absent, have none.
     let number = |field: Field| -> Result<Option<u64>, Fault> {
-        let Some(column) = description.field(field) else { return Ok(None) };
-        match (cells[field as usize], &column.place) {
-            (None | Some(b""), Place::Name { optional: true, .. }) => Ok(None),
-            (Some(text), _) => measured(field.name(), text, column).map(Some),
-            (None, _) => Err(Fault::Missing { field: field.name() }),
+        let (Some(text), Some(column)) = (cells[field as usize], description.field(field)) else {
+            return Ok(None);
+        };
+        if text.is_empty() && matches!(column.place, Place::Name { optional: true, .. }) {
+            return Ok(None);
         }
+        measured(field.name(), text, column).map(Some)
     };
     let needed = |field: Field| number(field)?.ok_or(Fault::Missing { field: field.name() });
     let word = cells[Field::Op as usize].ok_or(Fault::Missing { field: "op" })?;
@@ -198,8 +234,11 @@ fn raw(
     let prio = cells[Field::Class as usize].map_or(Ok(IoPrio::default()), prio)?;
     let tenant = tables.tenants.id(name([Field::Group, Field::Group2], cells, joined));
     let tenant = tenant.ok_or(Fault::Names { what: "tenants" })?;
-    let volume = name([Field::Volume, Field::Volume2], cells, joined);
-    let volume = tables.volumes.id_or_shared(volume);
+    let volume = if has_volumes_as_tenants {
+        tenant
+    } else {
+        tables.volumes.id_or_shared(name([Field::Volume, Field::Volume2], cells, joined))
+    };
     Ok(Raw { stamp, op, offset, length, tenant, volume, prio, latency })
 }
 
