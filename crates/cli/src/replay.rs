@@ -2,7 +2,6 @@
 
 pub mod args;
 pub mod recorded;
-mod tapes;
 mod tenants;
 
 use crate::args::quote;

@@ -232,6 +232,12 @@ const IN_A_TEST: &[(&str, &str, &str)] = &[
     ("write_lat_log", MEASURED, "a_log_has_a_line_for_each_io"),
     ("write_hist_log", MEASURED, "a_log_has_a_line_for_each_io"),
     ("write_iolog", AS_FIO, "a_log_of_ios_has_its_name_unless_threads_share_it"),
+    ("read_iolog", TRACES, "a_job_replays_a_log_of_ios_as_fio_does"),
+    ("replay_no_stall", TRACES, "a_job_replays_a_log_of_ios_as_fio_does"),
+    ("replay_time_scale", TRACES, "a_job_replays_a_log_of_ios_as_fio_does"),
+    ("replay_scale", TRACES, "a_job_replays_a_log_of_ios_as_fio_does"),
+    ("replay_align", TRACES, "a_job_replays_a_log_of_ios_as_fio_does"),
+    ("replay_skip", TRACES, "a_job_replays_a_log_of_ios_as_fio_does"),
     ("log_avg_msec", MEASURED, "a_log_takes_its_options"),
     ("log_offset", MEASURED, "a_log_takes_its_options"),
     ("log_prio", MEASURED, "a_log_takes_its_options"),
@@ -256,6 +262,7 @@ const CONTENTS: &str = "what_is_written_does_not_compress_unless_it_is_asked_for
 const CPUS: &str = "cpus_are_kept_for_each_job_and_refused_in_virtual_time";
 const MEASURED: &str = "tests/measured.rs";
 const STEERING: &str = "tests/steering.rs";
+const TRACES: &str = "tests/traces.rs";
 const VERIFY: &str = "tests/verify.rs";
 
 /// The output of a command, which must succeed.

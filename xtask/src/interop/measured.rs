@@ -80,7 +80,7 @@ pub(super) fn verify_phase() -> Result<Outcome> {
     same("verify-phase", &all, figures)
 }
 
-/// What a run has written with `write_iolog` is what fio's `read_iolog` does again.
+/// A log of a run's I/Os, read by fio and read here, gives as many I/Os and bytes: one that was written here, and fio's.
 fn replayed() -> Result<()> {
     let folder = Folder::new("iolog")?;
     let counts = |command: &str| -> Result<Vec<u64>> {
@@ -91,14 +91,23 @@ fn replayed() -> Result<()> {
         };
         Ok(["read", "write"].map(of).concat())
     };
-    let ours = counts(&format!(
-        "{BLKMQ} bench --scheduler=bfq --name=a --filename=x:y --direct=1 --rw=randrw --bsrange=4k-16k --size=1m \
-         --fsync=4 --write_iolog=log --output-format=json"
-    ))?;
-    let fio = counts(
-        "fio --name=a --ioengine=psync --read_iolog=log --replay_no_stall=1 --output-format=json",
-    )?;
-    if ours == fio { Ok(()) } else { Err(format!("blkmq did {ours:?}, fio again {fio:?}").into()) }
+    let replay = "--name=a --read_iolog=log --replay_no_stall=1 --output-format=json";
+    let options = "--name=a --filename=x:y --direct=1 --rw=randrw --bsrange=4k-16k --size=1m --fsync=4 --write_iolog=log \
+                   --output-format=json";
+    for (who, line) in [
+        ("blkmq", format!("{BLKMQ} bench --scheduler=bfq {options}")),
+        ("fio", format!("fio --ioengine=psync {options}")),
+    ] {
+        let _ = std::fs::remove_file(folder.path().join("log"));
+        let first = counts(&line)?;
+        let fio = counts(&format!("fio --ioengine=psync {replay}"))?;
+        let ours = counts(&format!("{BLKMQ} sim --scheduler=none --device=null {replay}"))?;
+        if [&fio, &ours] != [&first; 2] {
+            let text = format!("{who} did {first:?}, fio again {fio:?}, blkmq again {ours:?}");
+            return Err(text.into());
+        }
+    }
+    Ok(())
 }
 
 /// Logs of both, in a folder each: the same files, with lines of the same form.

@@ -2,6 +2,7 @@
 
 use super::cmdprio_draft::CmdPrioDraft;
 use super::file_draft::FileDraft;
+use super::iolog_draft::IologDraft;
 use super::options::logs;
 pub use super::places::block_size;
 use super::places::{in_sectors, to_sectors};
@@ -65,6 +66,8 @@ pub struct JobDraft {
     pub cpus: CpusDraft,
     /// `verify` and its companions.
     pub verify: VerifyDraft,
+    /// `read_iolog` and its companions.
+    pub iolog: IologDraft,
     /// `random_generator=lfsr`.
     pub lfsr: bool,
     /// A block size was written in KiB, MiB or GiB.
@@ -119,6 +122,7 @@ impl Default for JobDraft {
             files: FileDraft::default(),
             cpus: CpusDraft::default(),
             verify: VerifyDraft::default(),
+            iolog: IologDraft::default(),
             lfsr: false,
             says_kib: false,
             touched: false,
@@ -174,6 +178,7 @@ impl JobDraft {
             job.latencies = Latencies::NONE;
         }
         job.verify = self.verify.finish(name, job.rw, notes);
+        self.iolog.finish(&mut job, notes).map_err(|e| e.at(format!("job '{name}'")))?;
         whole_blocks(&mut job, notes);
         if self.lfsr && job.norandommap && has_one_size(&job) {
             // Its register goes through all blocks.

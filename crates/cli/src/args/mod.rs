@@ -11,6 +11,7 @@ mod definition;
 mod drafts;
 mod engine;
 mod file_draft;
+mod iolog_draft;
 mod job_draft;
 mod job_file;
 pub mod options;

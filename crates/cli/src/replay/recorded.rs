@@ -1,7 +1,6 @@
 //! `blkmq replay` of a trace that another program has made: each of its tenants is a job of a bench or a simulation, under
 //! every scheduler and on every device that is asked for.
 
-use super::tapes::{Loaded, Scaling};
 use super::tenants;
 use crate::args::{self, Request, quote};
 use crate::bench;
@@ -10,6 +9,7 @@ use crate::plan::{Plan, Time};
 use crate::report::model::Partial;
 use crate::report::{Format, render, table};
 use crate::trace::source::{self, Source};
+use crate::trace::tapes::{Loaded, Scaling};
 use blkmq_recording::Layout;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::interrupt::Stop;

@@ -4,6 +4,7 @@ pub mod args;
 mod info;
 mod page;
 pub mod source;
+pub mod tapes;
 
 use crate::error::Failure;
 use args::Wanted;

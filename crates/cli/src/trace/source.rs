@@ -58,6 +58,11 @@ impl Source {
         Self { file: text("file").expect("clap refuses a line without it"), options }
     }
 
+    /// The trace in a file, of a format that is known by content.
+    pub fn in_file(file: &str) -> Self {
+        Self { file: file.into(), options: Options::default() }
+    }
+
     /// Opens the trace.
     ///
     /// # Errors

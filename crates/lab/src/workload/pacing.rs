@@ -91,7 +91,8 @@ impl Pacer {
         let think = job.thinktime.filter(|time| time.pause > Nanos::ZERO);
         let think = think.map(|time| Think { time, since_pause: 0, until: None });
         let rated = rates.as_flattened().iter().any(|rate| rate.per_second > 0);
-        let playing = job.tape.as_ref().map(|tape| Playing::new(tape, start));
+        let timed = job.tape.as_ref().filter(|tape| tape.is_timed());
+        let playing = timed.map(|tape| Playing::new(tape, start));
         let paced = rated || think.is_some() || playing.is_some();
         Self { paced, start, rates, think, poisson: None, flow: None, playing }
     }

@@ -22,11 +22,14 @@ pub struct Taped {
 
 /// The I/Os of a thread, in the order of issue.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Tape(Vec<Taped>);
+pub struct Tape {
+    ios: Vec<Taped>,
+    is_timed: bool,
+}
 
 impl fmt::Debug for Tape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a tape of {} I/Os", self.0.len())
+        write!(f, "a tape of {} I/Os", self.ios.len())
     }
 }
 
@@ -34,32 +37,43 @@ impl Tape {
     /// A tape of `ios`.
     #[must_use]
     pub fn new(ios: Vec<Taped>) -> Self {
-        Self(ios)
+        Self { ios, is_timed: true }
+    }
+
+    /// The same I/Os as fast as their thread issues them: their times have no effect, nor has it that one drains.
+    #[must_use]
+    pub fn without_times(self) -> Self {
+        Self { is_timed: false, ..self }
+    }
+
+    /// Returns whether the times of the I/Os have an effect.
+    pub(super) fn is_timed(&self) -> bool {
+        self.is_timed
     }
 
     /// The I/Os.
     #[must_use]
     pub fn ios(&self) -> &[Taped] {
-        &self.0
+        &self.ios
     }
 
     /// The sector behind the last one that an I/O touches.
     #[must_use]
     pub fn end(&self) -> u64 {
         let ends =
-            self.0.iter().map(|taped| taped.io.sector.saturating_add(taped.io.sectors.into()));
+            self.ios.iter().map(|taped| taped.io.sector.saturating_add(taped.io.sectors.into()));
         ends.max().unwrap_or(0)
     }
 
     /// Returns whether there is a flush among them.
     pub(super) fn flushes(&self) -> bool {
-        self.0.iter().any(|taped| taped.io.op == Op::Flush)
+        self.ios.iter().any(|taped| taped.io.op == Op::Flush)
     }
 
     /// The priorities of the I/Os of `direction`.
     pub(super) fn prios(&self, direction: Direction) -> Vec<IoPrio> {
         let mut prios = Vec::new();
-        for taped in self.0.iter().filter(|taped| Direction::of(taped.io.op) == Some(direction)) {
+        for taped in self.ios.iter().filter(|taped| Direction::of(taped.io.op) == Some(direction)) {
             if !prios.contains(&taped.io.prio) {
                 prios.push(taped.io.prio);
             }
@@ -99,7 +113,7 @@ impl Playing {
     }
 
     pub(super) fn poll(&mut self, now: Instant, in_flight: u32) -> Play {
-        let Some(taped) = self.tape.0.get(self.next) else { return Play::Go };
+        let Some(taped) = self.tape.ios.get(self.next) else { return Play::Go };
         if taped.drains && self.drained.is_none() {
             if in_flight > 0 {
                 return Play::Drain;

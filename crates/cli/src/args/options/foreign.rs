@@ -21,7 +21,8 @@ const NO_DUMP: &str = "a wrong block is named with what is wrong with it, and no
 const NO_LOGS: &str = "this variant of a log is not built; see write_bw_log";
 const STREAMED: &str = "logs are written as the run goes on";
 const NO_ZONES: &str = "zones are not built";
-const NO_REPLAY: &str = "traces are not replayed by bench";
+const REDIRECTED: &str = "the I/Os of a trace go to the job's device";
+const WHOLE: &str = "a trace is read before the run begins";
 const NO_PLACEMENT: &str = "threads are bound to CPUs only: cpus_allowed";
 const NO_CONTROL: &str = "jobs do not steer each other or themselves";
 const NO_VARIANT: &str = "this variant of the workload is not built";
@@ -95,9 +96,8 @@ pub const OPTIONS: &[Opt] = &[
     not_built("trim_backlog_batch", NO_VERIFY),
     not_built("bandwidth_log", NO_LOGS),
     not_built("max_open_zones", NO_ZONES),
-    not_built("read_iolog", NO_REPLAY),
-    not_built("replay_no_stall", NO_REPLAY),
-    not_built("merge_blktrace_file", NO_REPLAY),
+    bare("read_iolog_chunked", WHOLE),
+    valued("replay_redirect", REDIRECTED),
     valued("nice", NICE),
     not_built("gtod_cpu", NO_PLACEMENT),
     not_built("steadystate", NO_CONTROL).or(&["ss"]),

@@ -1,7 +1,7 @@
-//! fio's options for logs of completed I/Os.
+//! fio's options for logs of I/Os, written and replayed.
 
 use super::{Group, Kind, Opt};
-use blkmq_core::Nanos;
+use blkmq_core::{Nanos, Op, SECTOR_SIZE};
 use blkmq_lab::workload::Logs;
 use blkmq_terminal::UsageError;
 
@@ -21,6 +21,17 @@ const fn log(name: &'static str, help: &'static str, apply: super::ApplyJob) -> 
 
 /// The longest time of a line: a day.
 const MAX_MSEC: u64 = 86_400_000;
+
+/// A kind of I/O that a replay leaves out.
+fn skipped(kind: &str) -> Result<Op, UsageError> {
+    match kind.trim() {
+        "read" => Ok(Op::Read),
+        "write" => Ok(Op::Write),
+        "trim" => Ok(Op::Discard),
+        "sync" => Ok(Op::Flush),
+        _ => Err(UsageError::new("accepted: read, write, trim, sync, with commas between them")),
+    }
+}
 
 /// The table.
 pub const OPTIONS: &[Opt] = &[
@@ -50,6 +61,56 @@ pub const OPTIONS: &[Opt] = &[
         "log of the I/Os as they are issued, for fio's read_iolog; FILE.1 and so on if there are several threads",
         |d, v| {
             d.job.logs.io = Some(v.non_empty("the name of a file")?.into());
+            Ok(())
+        },
+    ),
+    job(
+        "read_iolog",
+        "FILE",
+        "replay the I/Os of a trace, as it is, instead of a pattern: fio's iolog, blktrace, or any form of blkmq trace",
+        |d, v| {
+            d.iolog.file = Some(v.non_empty("the name of a file")?.into());
+            Ok(())
+        },
+    ),
+    job("replay_no_stall", "", "with read_iolog: without the times of the trace", |d, v| {
+        d.iolog.no_stall = v.flag()?;
+        Ok(())
+    })
+    .flag(),
+    job(
+        "replay_time_scale",
+        "PERCENT",
+        "with read_iolog: the rate of the trace; 200 is twice as fast (default 100)",
+        |d, v| {
+            d.iolog.time_scale = v.count(1..=1_000_000)?;
+            Ok(())
+        },
+    ),
+    job("replay_scale", "NUMBER", "with read_iolog: divide offsets by this (default 1)", |d, v| {
+        d.iolog.scale = v.count(1..=1 << 20)?;
+        Ok(())
+    }),
+    job(
+        "replay_align",
+        "BYTES",
+        "with read_iolog: round offsets down to multiples of this power of two (default 512)",
+        |d, v| {
+            let align: u32 = v.count(0..=1 << 30)?;
+            match align {
+                0 => d.iolog.align = SECTOR_SIZE,
+                _ if align.is_power_of_two() => d.iolog.align = align.max(SECTOR_SIZE),
+                _ => return Err(UsageError::new("accepted: a power of two")),
+            }
+            Ok(())
+        },
+    ),
+    job(
+        "replay_skip",
+        "read, write, trim, sync",
+        "with read_iolog: leave out the I/Os of these kinds",
+        |d, v| {
+            d.iolog.skip = v.text.split(',').map(skipped).collect::<Result<_, _>>()?;
             Ok(())
         },
     ),

@@ -8,7 +8,7 @@ const FILES: &str = "files are opened for the whole run, and nothing else is don
 const ALIGNMENT: &str = "places and lengths are whole sectors";
 const ERRORS: &str = "a job ends with its first failed I/O";
 const BARRIERS: &str = "only whole flushes are built: fsync, fdatasync, sync";
-const IOLOGS: &str = "traces are not replayed by bench; blkmq replay replays them";
+const MERGED: &str = "traces are not merged; see blkmq trace convert and blkmq replay";
 const PROGRAMS: &str = "no other program is run";
 const ZONES: &str = "zones are not built";
 const CONTROL: &str = "jobs do not steer each other or themselves";
@@ -39,14 +39,9 @@ pub const OPTIONS: &[Opt] = &[
     not_built("sync_file_range", BARRIERS),
     not_built("write_barrier", BARRIERS),
     not_built("atomic", BARRIERS).flag(),
-    not_built("read_iolog_chunked", IOLOGS),
-    not_built("replay_redirect", IOLOGS),
-    not_built("replay_scale", IOLOGS),
-    not_built("replay_align", IOLOGS),
-    not_built("replay_time_scale", IOLOGS),
-    not_built("replay_skip", IOLOGS),
-    not_built("merge_blktrace_scalars", IOLOGS),
-    not_built("merge_blktrace_iters", IOLOGS),
+    not_built("merge_blktrace_file", MERGED),
+    not_built("merge_blktrace_scalars", MERGED),
+    not_built("merge_blktrace_iters", MERGED),
     not_built("exec_prerun", PROGRAMS),
     not_built("exec_postrun", PROGRAMS),
     not_built("zonecapacity", ZONES),

@@ -1,6 +1,6 @@
 //! From the records of a trace to the tapes of its tenants: laid out on one device, scaled, and in order.
 
-use crate::trace::source::Source;
+use super::source::Source;
 use blkmq_core::{IoFlags, Nanos, Op, SECTOR_SIZE};
 use blkmq_lab::workload::{NextIo, Tape, Taped};
 use blkmq_recording::{Layout, Placed, Record, Summary};
@@ -105,6 +105,16 @@ impl Loaded {
         }
         let text = "the places of I/Os within one stamp are made up: they are spread evenly";
         self.notes.push(text.into());
+    }
+
+    /// Leaves out the I/Os of these operations. The others keep their times.
+    pub fn leave_out(&mut self, ops: &[Op]) {
+        self.records.retain(|record| !ops.contains(&record.op));
+    }
+
+    /// Returns whether all I/Os have the same time, as in a log without times.
+    pub fn is_untimed(&self) -> bool {
+        self.records.windows(2).all(|two| two[0].arrival == two[1].arrival)
     }
 
     /// Bytes that a device needs for all volumes.
