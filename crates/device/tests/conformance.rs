@@ -128,6 +128,7 @@ const FLASH: Choices = &[
     ("buffer_mbps", &["0", "3", "2000"]),
     ("suspend", &["0", "1"]),
     ("suspend_ns", &["0", "30000"]),
+    ("flush_ns", &["0", "2000000"]),
     ("reads_first", &["1", "2", "100"]),
     ("gc_start", &["1", "3"]),
     ("gc_stop", &["2", "9"]),

@@ -3,7 +3,7 @@
 
 use crate::common::{self, closed_loop};
 
-use blkmq_core::Nanos;
+use blkmq_core::{Instant, Nanos, Op, Rng};
 use blkmq_device::registry;
 use closed_loop::{Job, Measured, run_beside};
 use common::device;
@@ -147,6 +147,62 @@ fn check(preset: &str, points: &[Point]) {
     let lines = section.lines().filter(|line| line.starts_with("| ") && line.contains(" depth "));
     let others = points.iter().filter(|point| point.what.contains(" depth ")).count();
     assert_eq!(lines.count(), others, "the page of {preset} has lines that nobody checks");
+}
+
+/// The commits and the reads in a second of a process that writes 4 KiB and flushes again and again, beside one that reads
+/// at depth 1 if `reads`. 2 s of virtual time.
+fn commits(text: &str, reads: bool) -> (u64, u64) {
+    let mut rig = common::rig(&device("flash", &format!("submit_queues=1,{text}")));
+    let (mut rng, end) = (Rng::new(1), Instant::from_nanos(2_000_000_000));
+    let mut place = || rng.below(1 << 18) * 8;
+    let (mut counts, mut under_way) = ([0, 0], [None; 2]);
+    let mut is_flush = true;
+    while rig.now < end {
+        for (of, cookie) in under_way.iter_mut().enumerate() {
+            let is_over = cookie.is_none_or(|it| rig.ended.iter().any(|done| done.cookie == it));
+            if !is_over || of == 1 && !reads {
+                continue;
+            }
+            if of == 0 {
+                is_flush = !is_flush;
+            }
+            let (op, sector, sectors) = match (of, is_flush) {
+                (0, true) => (Op::Flush, 0, 0),
+                (0, false) => (Op::Write, place(), 8),
+                _ => (Op::Read, place(), 8),
+            };
+            counts[of] += u64::from(cookie.is_some() && (of == 1 || !is_flush));
+            *cookie = Some(rig.push(0, op, sector, sectors).expect("there is credit"));
+        }
+        rig.ended.clear();
+        rig.settle();
+        if rig.ended.is_empty() {
+            rig.now = rig.now.max(rig.next_deadline().expect("something will end"));
+            rig.poll();
+        }
+    }
+    (counts[0] / 2, counts[1] / 2)
+}
+
+/// A row of the page about drives that others have measured, which need not be the modelled ones.
+fn beside(what: &str, measured: &str, about: u64, model: u64) {
+    let row = format!("| {what} | {measured} | {}", compared(Some(about), model, "per second"));
+    println!("{row}");
+    let page = registry::find("flash").expect("it is registered").doc;
+    assert!(page.contains(&row), "the page should say: {row}");
+}
+
+#[test]
+fn flushes_are_compared_with_measured_drives() {
+    let tables = "preset=sata,flush_ns=3200000";
+    for (name, text) in [("`sata`", "preset=sata"), ("`sata`, `flush_ns=3200000`", tables)] {
+        let commits_alone = commits(text, false).0;
+        let (_, reads) = commits(text, true);
+        beside(&format!("{name}: commits; 870 EVO"), "248 to 311", 280, commits_alone);
+        beside(&format!("{name}: reads beside commits; 850 EVO"), "612", 612, reads);
+    }
+    beside("`sata-dc`: commits; PM883", "15500", 15_500, commits("preset=sata-dc", false).0);
+    beside("`nvme-tlc`: commits; 7300 PRO", "29400", 29_400, commits("preset=nvme-tlc", false).0);
 }
 
 #[test]

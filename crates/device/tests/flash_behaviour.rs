@@ -147,6 +147,25 @@ fn a_flush_waits_for_what_was_written_before_it() {
 }
 
 #[test]
+fn a_flush_that_writes_tables_is_served_alone() {
+    for (flush_ns, read_ends) in [(0, 1051), (3_000_000, 4055)] {
+        let mut rig = rig(&one_die(&format!("flush_ns={flush_ns},read_ns=50000")));
+        alone(&mut rig, Op::Write, 0, 8, IoFlags::NONE);
+        let began = rig.now;
+        // The program of the unit takes 1 ms and 1 us on the channel, the tables 3 ms.
+        let flush = rig.push_with(0, Op::Flush, 0, 0, IoFlags::NONE).expect("there is credit");
+        rig.settle();
+        let read = rig.push_with(0, Op::Read, 64, 8, IoFlags::NONE).expect("there is credit");
+        rig.finish();
+        assert_eq!((rig.ended(flush).at - began).0, 1_001_000 + flush_ns);
+        let waited = (rig.ended(read).at - began).0 / 1000;
+        assert!(waited.abs_diff(read_ends) <= 5, "{flush_ns}: the read took {waited} us");
+        // Nothing was written since: there is nothing to do.
+        assert!(alone(&mut rig, Op::Flush, 0, 0, IoFlags::NONE) < us(2));
+    }
+}
+
+#[test]
 fn a_flush_programs_rows_that_are_not_full() {
     let device = one_die("preconditioned=0,planes=4,buffer_kib=256");
     let mut rig = rig(&device);

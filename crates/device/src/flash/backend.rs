@@ -56,6 +56,12 @@ pub(super) struct Backend {
     pub(super) stalled: Line,
     /// Requests that wait until the buffer has been programmed up to a position; in order of positions.
     pub(super) draining: VecDeque<(u64, u32)>,
+    /// A flush that is served alone is under way.
+    pub(super) is_flushing: bool,
+    /// The position in the buffer at the last flush: one behind it has nothing to do.
+    pub(super) flushed: u64,
+    /// Commands that wait until it has ended.
+    pub(super) held: Line,
     controller: Server,
     /// The host link, to the host and from it. A half-duplex link uses the first for both directions.
     pub(super) link: [Server; 2],
@@ -96,6 +102,9 @@ impl Backend {
             unplanned: Line::with_capacity(all),
             stalled: Line::with_capacity(all),
             draining: VecDeque::with_capacity(all),
+            is_flushing: false,
+            flushed: 0,
+            held: Line::with_capacity(all),
             controller: Server::default(),
             link: [Server::default(); 2],
             filling: Server::default(),
@@ -114,6 +123,15 @@ impl Backend {
         let decoded = self.controller.serve(self.now, span);
         let which = self.requests.add(command);
         self.decoding.push_back((decoded, which));
+    }
+
+    /// Begins no command before `at`: neither one that waits for the end of a flush, nor one that comes later.
+    pub(super) fn hold_until(&mut self, at: Instant) {
+        self.controller.serve(at, Nanos::ZERO);
+        self.decoding.iter_mut().for_each(|(decoded, _)| *decoded = (*decoded).max(at));
+        while let Some(which) = self.held.pop_back() {
+            self.decoding.push_front((at, which));
+        }
     }
 
     /// Handles every event that is due by `now`. Each hardware queue passes its own clock, so `now` may be a little
@@ -181,8 +199,10 @@ impl Backend {
     /// forgets the host's requests. Time begins anew.
     pub(super) fn restart(&mut self) {
         [&mut self.decoding, &mut self.landing].into_iter().for_each(VecDeque::clear);
-        [&mut self.unplanned, &mut self.stalled].into_iter().for_each(VecDeque::clear);
+        let lines = [&mut self.unplanned, &mut self.stalled, &mut self.held];
+        lines.into_iter().for_each(VecDeque::clear);
         self.draining.clear();
+        self.is_flushing = false;
         let position = self.buffer.drain();
         self.offer();
         while self.durable() < position {

@@ -5,11 +5,16 @@ use super::backend::Backend;
 use super::geometry::UNIT;
 use super::mapping::Place;
 use super::requests::PageRead;
-use blkmq_core::Op;
+use super::timing::Timing;
+use blkmq_core::{Nanos, Op};
 
 impl Backend {
     /// The controller has decoded a command.
     pub(super) fn decoded(&mut self, which: u32) {
+        if self.is_flushing {
+            self.held.push_back(which);
+            return;
+        }
         match self.requests.get(which).op {
             Op::Read => {
                 self.unplanned.push_back(which);
@@ -19,6 +24,8 @@ impl Backend {
             Op::Flush => {
                 let position = self.buffer.drain();
                 self.draining.push_back((position, which));
+                let is_due = position > std::mem::replace(&mut self.flushed, position);
+                self.is_flushing = is_due && self.params.timing.flush > Nanos::ZERO;
                 self.offer();
                 self.drained();
             }
@@ -198,7 +205,13 @@ impl Backend {
                 return;
             }
             self.draining.pop_front();
-            let ends = self.now + self.params.timing.write_latency;
+            let Timing { write_latency, flush, .. } = self.params.timing;
+            let mut ends = self.now + write_latency;
+            if self.is_flushing && self.requests.get(which).op == Op::Flush {
+                self.is_flushing = false;
+                ends += flush;
+                self.hold_until(ends);
+            }
             self.finish(which, ends);
         }
     }

@@ -66,6 +66,7 @@ fn read(
     for (name, needed, missing) in [
         ("fua", "write_cache=1", raw.write_cache == Some(false)),
         ("suspend_ns", "suspend=1", !raw.done.suspend),
+        ("flush_ns", "write_cache=1", raw.write_cache == Some(false)),
         ("retry_steps", "retry_ppm", raw.done.retry_ppm == 0),
     ] {
         if given(name) && missing {
@@ -103,6 +104,7 @@ impl Raw {
             program: Nanos::ZERO,
             erase: Nanos::ZERO,
             suspend: Nanos::ZERO,
+            flush: Nanos::ZERO,
             channel: none,
             link: none,
             buffer: none,
@@ -189,6 +191,7 @@ impl Raw {
             "program_ns" => timing.program = span()?,
             "erase_ns" => timing.erase = span()?,
             "suspend_ns" => timing.suspend = span()?,
+            "flush_ns" => timing.flush = span()?,
             "channel_mbps" => timing.channel = rate(1)?,
             "link_mbps" => timing.link = rate(1)?,
             "buffer_mbps" => timing.buffer = rate(0)?,

@@ -41,6 +41,11 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("buffer_mbps", "", "bandwidth into the write buffer in MB/s; 0: no limit"),
     parameter("suspend", "", "interrupt programs and erases for reads"),
     parameter("suspend_ns", "", "what an interruption costs; only with suspend=1"),
+    parameter(
+        "flush_ns",
+        "0",
+        "what a flush takes once the buffer is programmed; with any, a flush is served alone",
+    ),
     parameter("reads_first", "16", "reads that pass a program or an erase, at most"),
     parameter("gc_start", "2", "free blocks of a die at which garbage collection begins"),
     parameter("gc_stop", "4", "and at which it ends"),

@@ -15,6 +15,8 @@ pub struct Timing {
     pub erase: Nanos,
     /// Suspending and resuming a program or an erase, together.
     pub suspend: Nanos,
+    /// What a flush takes once the buffer is programmed. With any, no command is begun during a flush.
+    pub flush: Nanos,
     /// Bandwidth of a channel.
     pub channel: Rate,
     /// Bandwidth of the host link, in each direction.
