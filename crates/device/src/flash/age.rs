@@ -4,9 +4,12 @@
 //! Uses the translation layer and the garbage collection of the run, without time.
 
 use super::ftl::{Ftl, Stream};
+use super::geometry::Geometry;
 use super::mapping::Place;
 use super::reclaim::{Reclaim, Step, Watermarks};
 use blkmq_core::Rng;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a device was written before the first request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,8 +26,44 @@ pub enum Preconditioned {
 /// Random overwrites that bring a device to its steady state, in multiples of its size.
 const OVERWRITES: u64 = 3;
 
-/// A device with the preconditioning `before`.
-pub(super) fn aged(mut ftl: Ftl, before: Preconditioned, marks: Watermarks, seed: u64) -> Ftl {
+/// A layer that is decided by the parameters of a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    geometry: Geometry,
+    logical: u32,
+    before: Preconditioned,
+    marks: Watermarks,
+    seed: u64,
+}
+
+/// Layers that are kept: runs that are compared begin with equal ones, and writing one takes longer than many a run.
+const KEPT: usize = 2;
+/// The largest layer that is kept, in units: some 50 MiB.
+const MOST_UNITS: u32 = 1 << 22;
+
+static LAST: Mutex<VecDeque<(Key, Arc<Ftl>)>> = Mutex::new(VecDeque::new());
+
+/// `fresh` with the preconditioning `before`. O(size of the device).
+pub(super) fn aged(fresh: Ftl, before: Preconditioned, marks: Watermarks, seed: u64) -> Ftl {
+    let (geometry, logical) = (fresh.geometry, fresh.logical());
+    if before == Preconditioned::No || logical > MOST_UNITS {
+        return written(fresh, before, marks, seed);
+    }
+    let seed = if before == Preconditioned::Random { seed } else { 0 };
+    let key = Key { geometry, logical, before, marks, seed };
+    let last = || LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = last().iter().find(|(known, _)| *known == key).map(|(_, ftl)| Arc::clone(ftl));
+    if let Some(known) = found {
+        return Ftl::clone(&known);
+    }
+    let ftl = written(fresh, before, marks, seed);
+    let mut last = last();
+    last.truncate(KEPT - 1);
+    last.push_front((key, Arc::new(ftl.clone())));
+    ftl
+}
+
+fn written(mut ftl: Ftl, before: Preconditioned, marks: Watermarks, seed: u64) -> Ftl {
     let logical = ftl.logical();
     let mut writer = Writer::new(&ftl, marks);
     if before != Preconditioned::No {
@@ -128,4 +167,33 @@ fn step(reclaim: &mut Reclaim, ftl: &mut Ftl, die: u32, marks: Watermarks) -> bo
         None => return false,
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_layer_is_the_one_that_is_written() {
+        let geometry = Geometry {
+            channels: 1,
+            dies_per_channel: 2,
+            planes: 1,
+            page_size: 4096,
+            pages_per_block: 8,
+            blocks_per_die: 20,
+        };
+        let marks = Watermarks { start: 2, stop: 4 };
+        let places = |ftl: &Ftl| Vec::from_iter((0..200).map(|unit| ftl.find(unit)));
+        let kinds = [Preconditioned::No, Preconditioned::Sequential, Preconditioned::Random];
+        for (before, seed) in kinds.into_iter().cycle().zip([1, 1, 1, 2, 2, 2, 1, 1, 1, 1]) {
+            let expected = written(Ftl::new(geometry, 200), before, marks, seed);
+            for _ in 0..2 {
+                let found = aged(Ftl::new(geometry, 200), before, marks, seed);
+                found.check();
+                assert_eq!(places(&found), places(&expected), "{before:?} {seed}");
+            }
+        }
+        assert!(LAST.lock().expect("nobody panics").len() <= KEPT);
+    }
 }

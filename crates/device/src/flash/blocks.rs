@@ -28,7 +28,7 @@ struct List {
 
 const EMPTY: List = List { head: NONE, tail: NONE };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Blocks {
     per_die: u32,
     /// Units of a block.

@@ -62,7 +62,7 @@ impl FlashStats {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ftl {
     pub(super) geometry: Geometry,
     mapping: Mapping,

@@ -18,7 +18,7 @@ pub(super) enum Place {
     Buffer(u32),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Mapping {
     /// By logical unit: a unit of flash; above those numbers, a slot of the buffer; or `NONE`.
     places: Vec<u32>,
