@@ -30,6 +30,8 @@ const STRESS_IOS: &str = "20000";
 const PROMISE_SEEDS: &str = "3";
 /// Seeds of lists against single ranges, for each device: a minute.
 const LIST_SEEDS: &str = "300";
+/// Kills of a server with a virtual disk: half a minute.
+const KILLS: &str = "200";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
 const RACES: u64 = 300_000;
 
@@ -78,6 +80,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;
             let lists = Cmd::new("cargo test -p blkmq --test all -- lists::");
             lists.env("BLKMQ_LIST_SEEDS", LIST_SEEDS).run_tests()?;
+            let kills = Cmd::new("cargo test -p blkmq-daemon --test all -- killed::");
+            kills.env("BLKMQ_KILLS", KILLS).run_tests()?;
             long(PROMISE_SEEDS)
         }
     }

@@ -4,6 +4,10 @@
 #![cfg(target_os = "linux")]
 
 mod allow;
+#[path = "../../server/tests/guest.rs"]
+#[allow(dead_code, reason = "the tests of the server use it, too, and other parts of it")]
+mod guest;
+mod killed;
 #[path = "../../cli/tests/pty.rs"]
 #[allow(dead_code, reason = "the tests of the laboratory use it, too, and other parts of it")]
 mod pty;
