@@ -539,6 +539,8 @@ fn control_answers_beside_a_stuck_device() {
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("not Set") && !log.contains("control: Set"), "{log}");
     assert!(log.contains("weight: Some(50)"), "{log}");
+    let audited = |line: &&str| line.contains("control: Drain") && line.contains("by=\"uid:");
+    assert_eq!(log.lines().filter(audited).count(), 1, "{log}");
 }
 
 /// Regression test: a tenant whose requests are stuck at the device looked idle, since only requests that had ended were shown.

@@ -16,6 +16,7 @@ mod allow;
 mod bounds;
 mod buffers;
 mod certificate;
+mod clients;
 pub mod control;
 mod counting;
 mod disk;

@@ -4,6 +4,7 @@ use crate::acceptor::Acceptor;
 use crate::address::Address;
 use crate::allow::Allow;
 use crate::bounds::Bounds;
+use crate::clients::Clients;
 use crate::control::{self, Answer, Control, GoesOn, Program, Request};
 use crate::counting::Counting;
 use crate::disk::Disk;
@@ -225,6 +226,7 @@ impl Server {
             allow: Gate::new(settings.allow.clone()),
             tenants: Arc::new(Tenants::default()),
             refusals: Arc::new(Refusals::new()),
+            clients: Clients::new(),
             counting: settings.counting,
             beats: (0..workers).map(|_| AtomicU32::new(0)).collect(),
         });

@@ -3,6 +3,7 @@
 mod allow;
 mod bounds;
 mod client;
+mod clients;
 mod control;
 mod durability;
 mod guest;

@@ -19,6 +19,8 @@ Talks to a server, blkmqd, over its socket for control. Changes take effect unde
 no connection notices more than a pause.",
     examples: &[
         "blkmqctl list",
+        "blkmqctl clients",
+        "blkmqctl disconnect --identity=cn:gold",
         "blkmqctl switch bfq",
         "blkmqctl set queue/nr_requests 64",
         "blkmqctl export gold --weight=300 --max='wbps=52428800 riops=max'",
@@ -199,6 +201,18 @@ pub fn definition() -> Command {
         .subcommand_required(true)
         .subcommands([
             command("list", "devices and exports"),
+            command("clients", "the connections that have agreed on an export"),
+            command("disconnect", "end connections once their requests are answered").args([
+                Arg::new("NUMBER")
+                    .value_parser(value_parser!(u64).range(1..))
+                    .help("of a client, as blkmqctl clients shows it"),
+                Arg::new("export").long("export").value_name("NAME").help("all of an export"),
+                Arg::new("identity")
+                    .long("identity")
+                    .value_name("RULE")
+                    .help("all of an identity, as blkmqctl clients shows it: cn:gold, uid:1001"),
+            ])
+            .group(ArgGroup::new("which").args(["NUMBER", "export", "identity"]).required(true)),
             command("get", "an attribute of a device, or all of them").args([
                 device(),
                 Arg::new("PATH").help("as queue/scheduler; blkmq doc lists them"),
@@ -272,6 +286,12 @@ impl Wanted {
                     ExportSettings { weight, max: text("max"), promise: text("promise") };
                 Request::Export { name: given("NAME"), settings }
             }
+            "clients" => Request::Clients,
+            "disconnect" => Request::Disconnect {
+                number: of.get_one::<u64>("NUMBER").copied(),
+                export: text("export"),
+                identity: text("identity"),
+            },
             "reload" => Request::Reload,
             "diff" => Request::Diff,
             "save" => {
@@ -349,6 +369,11 @@ mod tests {
     #[test]
     fn words_are_requests() {
         assert_eq!(asked("list"), Request::List);
+        assert_eq!(asked("clients"), Request::Clients);
+        let (number, identity) = (Some(7), Some("cn:gold".to_owned()));
+        let end = |number, identity| Request::Disconnect { number, export: None, identity };
+        assert_eq!(asked("disconnect 7"), end(number, None));
+        assert_eq!(asked("disconnect --identity=cn:gold"), end(None, identity));
         let (path, value) = ("queue/scheduler".to_owned(), "bfq".to_owned());
         assert_eq!(asked("switch bfq --device=2"), Request::Set { device: 2, path, value });
         assert_eq!(asked("get"), Request::Get { device: 1, path: None });

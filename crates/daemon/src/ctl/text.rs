@@ -54,6 +54,38 @@ pub fn of(answer: &Answer, width: usize) -> String {
             }
             format!("{}\n{}", disks.render_within(width), list.render_within(width))
         }
+        Answer::Clients(all) => {
+            let mut list = table(&[
+                ("client", true),
+                ("export", false),
+                ("identity", false),
+                ("peer", false),
+                ("age s", true),
+                ("in flight", true),
+                ("requests", true),
+                ("bytes read", true),
+                ("bytes written", true),
+            ]);
+            for client in all {
+                list.row(&[
+                    client.number.to_string(),
+                    client.export.clone(),
+                    client.identity.clone(),
+                    client.peer.clone(),
+                    client.seconds.to_string(),
+                    client.in_flight.to_string(),
+                    client.requests.to_string(),
+                    client.read_bytes.to_string(),
+                    client.written_bytes.to_string(),
+                ]);
+            }
+            list.render_within(width)
+        }
+        Answer::Disconnecting(numbers) if numbers.is_empty() => "no client ends\n".to_owned(),
+        Answer::Disconnecting(numbers) => {
+            let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
+            format!("ending once their requests are answered: {}\n", numbers.join(", "))
+        }
         Answer::Attributes(all) => match &all[..] {
             [(_, value)] => format!("{value}\n"),
             all => all.iter().map(|(path, value)| format!("{path}={value}\n")).collect(),

@@ -4,6 +4,7 @@ use super::counts::{begin, counts};
 use super::message::{Answer, DeviceState, ExportSettings, ExportState, Request};
 use super::waits::waits;
 use super::{GoesOn, Program};
+use crate::clients::Which;
 use crate::disk::Disk;
 use crate::export::{Cache, Served};
 use crate::worker::Shared;
@@ -27,6 +28,10 @@ pub(crate) fn to(
     let is_wanted = patient(goes_on);
     let done = match request {
         Request::List => Ok(list(shared)),
+        Request::Clients => Ok(Answer::Clients(shared.clients.states())),
+        Request::Disconnect { number, export, identity } => {
+            disconnect(shared, number, export.as_deref(), identity.as_deref())
+        }
         Request::Get { device, path } => get(shared, device, path.as_deref()),
         Request::Set { device, path, value } => {
             disk(shared, device).and_then(|disk| set(disk, &path, &value, &is_wanted))
@@ -90,6 +95,32 @@ fn list(shared: &Shared) -> Answer {
     Answer::List {
         devices: shared.disks.iter().map(device).collect(),
         exports: shared.exports.now().all().map(export).collect(),
+    }
+}
+
+fn disconnect(
+    shared: &Shared,
+    number: Option<u64>,
+    export: Option<&str>,
+    identity: Option<&str>,
+) -> Result<Answer, String> {
+    let which = match (number, export, identity) {
+        (Some(number), None, None) => Which::Number(number),
+        (None, Some(export), None) => Which::Export(export),
+        (None, None, Some(identity)) => Which::Identity(identity),
+        _ => return Err("accepted: a number, an export or an identity".to_owned()),
+    };
+    let numbers = shared.clients.end(which);
+    match (which, &numbers[..]) {
+        (Which::Number(number), []) => {
+            Err(format!("there is no client {number}; accepted: a number of blkmqctl clients"))
+        }
+        (Which::Export(name), []) if shared.exports.now().get(name).is_none() => {
+            let exports = shared.exports.now();
+            let names: Vec<&str> = exports.names().collect();
+            Err(format!("there is no export '{name}'; accepted: {}", names.join(", ")))
+        }
+        _ => Ok(Answer::Disconnecting(numbers)),
     }
 }
 

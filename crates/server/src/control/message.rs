@@ -14,6 +14,21 @@ use std::path::Path;
 pub enum Request {
     /// The devices and exports.
     List,
+    /// The connections that have agreed on an export.
+    Clients,
+    /// Ends connections: their requests are answered, within [`Bounds::drain`](crate::Bounds::drain), and their sockets
+    /// closed. One of the three is given.
+    Disconnect {
+        /// The number in [`ClientState::number`].
+        #[serde(default)]
+        number: Option<u64>,
+        /// Those of an export.
+        #[serde(default)]
+        export: Option<String>,
+        /// Those of an identity, as [`ClientState::identity`] spells it.
+        #[serde(default)]
+        identity: Option<String>,
+    },
     /// The value of an attribute of a device, or, without a path, all of them.
     Get {
         /// The number of the device, from 1.
@@ -99,6 +114,10 @@ pub enum Answer {
         /// In the order given.
         exports: Vec<ExportState>,
     },
+    /// To [`Request::Clients`], in the order of their beginnings.
+    Clients(Vec<ClientState>),
+    /// To [`Request::Disconnect`]: the numbers of the connections that end.
+    Disconnecting(Vec<u64>),
     /// To [`Request::Get`]: paths and values.
     Attributes(Vec<(String, String)>),
     /// To [`Request::Set`] and [`Request::Export`]: it is in force, after this many nanoseconds.
@@ -165,6 +184,29 @@ pub struct ExportState {
     pub cache: String,
     /// Connections that have agreed on it.
     pub connections: usize,
+}
+
+/// A connection that has agreed on an export. Figures are up to a second old.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClientState {
+    /// Its number, which no other connection of the server has had.
+    pub number: u64,
+    /// The name of its export.
+    pub export: String,
+    /// The rule of `allow` that names its client best: `cn:gold`, `uid:1001`, `net:10.0.0.7`.
+    pub identity: String,
+    /// The address or the process on its other side.
+    pub peer: String,
+    /// Seconds since it has agreed on the export.
+    pub seconds: u64,
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Requests that were carried out.
+    pub requests: u64,
+    /// Bytes that it has read.
+    pub read_bytes: u64,
+    /// Bytes that it has written.
+    pub written_bytes: u64,
 }
 
 /// The reason why a call had no answer.

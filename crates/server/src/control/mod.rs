@@ -21,8 +21,10 @@ mod waits;
 pub(crate) use answer::{patient, to as respond};
 pub(crate) use counts::{begin, counts};
 pub use figures::{DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times};
-pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
+pub use message::{
+    Answer, CallError, ClientState, DeviceState, ExportSettings, ExportState, Request, call,
+};
 pub use program::{GoesOn, Program, Saved};
 pub use recording::{Ended, RecordError, Why, record};
-pub(crate) use socket::Control;
+pub(crate) use socket::{Control, audit};
 pub use waits::{ExportWait, Waits};

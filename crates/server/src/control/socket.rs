@@ -10,6 +10,7 @@ use crate::rarely::Rarely;
 use crate::rights::{Rights, listen_on};
 use crate::worker::Shared;
 use blkmq::Clock;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -169,7 +170,7 @@ fn serve(mut client: &UnixStream, site: &Site, has_asked: &AtomicBool) -> io::Re
                     Ok(recorded) => return recorded,
                     Err(why) => Answer::Refused(why),
                 },
-                None => carried_out(request, site, &|| {
+                None => carried_out(request, site, &by(client), &|| {
                     is_there(client) && !site.stopped.load(Ordering::Relaxed)
                 }),
             }
@@ -179,15 +180,29 @@ fn serve(mut client: &UnixStream, site: &Site, has_asked: &AtomicBool) -> io::Re
     client.write_all(answer.line().as_bytes())
 }
 
-fn carried_out(request: Request, site: &Site, goes_on: GoesOn<'_>) -> Answer {
+fn carried_out(request: Request, site: &Site, by: &str, goes_on: GoesOn<'_>) -> Answer {
     let change = is_change(&request).then(|| format!("{request:?}"));
     let answer = answer::to(request, &site.shared, Some(&*site.program), goes_on);
-    match (change, &answer) {
-        (Some(change), Answer::Done(_)) => tracing::info!("control: {change}"),
-        (Some(change), Answer::Refused(why)) => tracing::info!("control: not {change}: {why}"),
-        _ => {}
+    if let Some(change) = change {
+        audit("control", by, &change, &answer);
     }
     answer
+}
+
+/// The user and the process of a client.
+fn by(client: &UnixStream) -> String {
+    getsockopt(client, PeerCredentials).map_or_else(
+        |_| "unknown".to_owned(),
+        |it| format!("uid:{} process {}", it.uid(), it.pid()),
+    )
+}
+
+/// A line of the log about a change: the way it came, its client, and the outcome.
+pub(crate) fn audit(way: &str, by: &str, change: &str, answer: &Answer) {
+    match answer {
+        Answer::Refused(why) => tracing::info!(by, "{way}: not {change}: {why}"),
+        _ => tracing::info!(by, "{way}: {change}"),
+    }
 }
 
 /// Records for the client until that is over. An error of the outer kind is the answer to give instead.
@@ -205,7 +220,8 @@ fn record(client: &UnixStream, site: &Site, wanted: Wanted) -> Result<io::Result
 
 /// Returns whether the request changes the server.
 fn is_change(request: &Request) -> bool {
-    matches!(request, Request::Set { .. } | Request::Export { .. })
+    let is_end = matches!(request, Request::Disconnect { .. } | Request::Drain);
+    is_end || matches!(request, Request::Set { .. } | Request::Export { .. } | Request::Reload)
 }
 
 /// The recording that a client asks for.

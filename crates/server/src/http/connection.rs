@@ -68,6 +68,11 @@ impl Connection {
         })
     }
 
+    /// The client, as the log names it.
+    pub(super) fn client(&self) -> String {
+        self.stream.identity().to_string()
+    }
+
     /// A reference that cannot be upgraded once the connection has ended.
     pub(super) fn watch(&self) -> Weak<()> {
         Arc::downgrade(&self.is_open)

@@ -2,6 +2,7 @@
 
 use super::arriving::Arriving;
 use crate::bounds::Bounds;
+use crate::clients::{Figures, Listed};
 use crate::export::Seat;
 use crate::flight::{Cookie, Flight, Work};
 use crate::guest::Guest;
@@ -72,6 +73,8 @@ pub(crate) struct Connection {
     pub(crate) is_admitted: bool,
     /// Its place among the connections of its identity, once it has agreed on an export.
     pub(crate) tenancy: Option<Tenancy>,
+    /// Its place in the list of clients, once it has agreed on an export.
+    pub(crate) listed: Option<Listed>,
     /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
     pub(crate) guest: Guest,
 }
@@ -152,6 +155,7 @@ impl Connection {
             identity,
             is_admitted: false,
             tenancy: None,
+            listed: None,
             stream,
             phase: Phase::Handshake { handshake: Box::new(handshake), began: now },
             rest: Vec::new(),
@@ -191,6 +195,12 @@ impl Connection {
             && self.requests < bounds.requests
             && self.output.waiting() < bounds.replies
             && bytes < most
+    }
+
+    /// Its figures for the list of clients.
+    pub(crate) fn figures(&self) -> Figures {
+        let Totals { requests, read, written } = self.totals;
+        Figures { requests, read, written, in_flight: self.requests as u64 }
     }
 
     /// Bytes that it may have in flight: [`FIRST`], and as many more as have gone to and come from the client.
@@ -289,6 +299,15 @@ impl Connection {
         debug_assert!(bytes.len() <= CAPACITY, "no more than the buffer holds");
         self.rest.clear();
         self.rest.extend_from_slice(bytes);
+    }
+
+    /// Reads no more. Requests that have come as a whole are carried out and answered.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+        self.rest = Vec::new();
+        if let Phase::Transmission(transmission) = &mut self.phase {
+            transmission.payload = Payload::None;
+        }
     }
 
     /// Drops the output and the rest: the socket is broken.

@@ -6,6 +6,7 @@ use crate::export::Seat;
 use crate::flight::Key;
 use crate::refusals::Reason;
 use blkmq::Instant;
+use rustix::net::{Shutdown, shutdown};
 use std::sync::atomic::Ordering;
 
 impl Worker {
@@ -24,6 +25,7 @@ impl Worker {
         // A sign of life, not an order of anything.
         self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
         self.close_revoked();
+        self.look_at_the_list(now);
         let bounds = self.shared.bounds;
         for at in 0..self.connections.len() {
             let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
@@ -39,6 +41,39 @@ impl Worker {
                 self.settle(key);
             }
         }
+    }
+
+    /// Writes the figures of connections down, and ends those that shall end: nothing more is read of them, and the requests
+    /// that they have are answered. One whose requests take longer than a drain is broken off.
+    fn look_at_the_list(&mut self, now: Instant) {
+        let patience = self.shared.bounds.drain;
+        let mut ending = Vec::new();
+        for (at, place) in (0..).zip(&mut self.connections) {
+            let Some(connection) = place.connection.as_deref_mut() else { continue };
+            let figures = connection.figures();
+            let Some(listed) = &mut connection.listed else { continue };
+            if !listed.look(figures) {
+                continue;
+            }
+            let is_late = listed.asked.is_some_and(|asked| now - asked >= patience);
+            let number = listed.number();
+            let is_first = listed.asked.replace(listed.asked.unwrap_or(now)).is_none();
+            let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
+            let (export, requests) = (connection.export(), connection.requests);
+            if is_late && !matches!(connection.phase, Phase::Broken { .. }) {
+                let text = "a connection that was to end is broken off";
+                tracing::warn!(number, peer, identity, export, requests, "{text}");
+                // Its client need not wait for the device.
+                let _ = shutdown(&connection.stream, Shutdown::Both);
+                connection.break_off();
+            } else if is_first {
+                let text = "a connection ends as an operator wants";
+                tracing::info!(number, peer, identity, export, requests, "{text}");
+                connection.end();
+            }
+            ending.push(Key { place: at, generation: place.generation });
+        }
+        ending.into_iter().for_each(|key| self.settle(key));
     }
 
     /// Closes connections of clients that the rules in force, which a reload may have changed, do not let in.

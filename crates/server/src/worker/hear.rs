@@ -351,6 +351,9 @@ impl Worker {
         };
         connection.guest.begin();
         connection.tenancy = Some(tenancy);
+        let identity = connection.identity.to_string();
+        let (clients, peer) = (&self.shared.clients, connection.guest.name());
+        connection.listed = Some(clients.list(peer.to_string(), identity, &export.info.name));
         // A new client is taken for one that wants much, until it has shown otherwise: its requests wait in the line.
         connection.spend(self.turn, self.shared.bounds.bytes_per_turn);
         let (peer, tls) = (connection.guest.name(), connection.stream.has_tls());

@@ -36,6 +36,7 @@ mod welcome;
 
 use crate::bounds::Bounds;
 use crate::buffers::Buffers;
+use crate::clients::Clients;
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::Catalog;
@@ -88,6 +89,7 @@ pub(crate) struct Shared {
     pub(crate) allow: Gate,
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) refusals: Arc<Refusals>,
+    pub(crate) clients: Arc<Clients>,
     pub(crate) counting: Counting,
     /// For each worker, the number of its looks at the clock. An idle worker looks every second.
     pub(crate) beats: Vec<AtomicU32>,

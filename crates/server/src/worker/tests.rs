@@ -47,6 +47,7 @@ impl Scene {
             allow: Gate::default(),
             tenants: Arc::new(Tenants::default()),
             refusals: Arc::new(Refusals::new()),
+            clients: Clients::new(),
             counting: Counting::default(),
             beats: vec![AtomicU32::new(0), AtomicU32::new(0)],
         };

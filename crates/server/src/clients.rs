@@ -1,0 +1,154 @@
+//! [`Clients`]: the connections that have agreed on an export, for whoever looks after a server: their identities, their
+//! figures, and a way to end them.
+//!
+//! A worker writes the figures of its connections here once a second, when it looks at the clock. So they cost a request
+//! nothing, and are up to a second old; a connection that is asked to end hears of it within a second.
+
+use crate::control::ClientState;
+use blkmq::{Clock, Instant};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The connections of a server. A mutex, used when a connection begins and ends, and by control.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    clock: Clock,
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    /// The number of the next one.
+    next: u64,
+    by_number: BTreeMap<u64, Arc<Client>>,
+}
+
+/// A connection. Figures are statistics, and so is the wish to end it: each word stands alone and orders nothing.
+#[derive(Debug)]
+struct Client {
+    peer: String,
+    identity: String,
+    export: String,
+    began: Instant,
+    requests: AtomicU64,
+    read: AtomicU64,
+    written: AtomicU64,
+    in_flight: AtomicU64,
+    shall_end: AtomicBool,
+}
+
+/// The figures of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    pub(crate) requests: u64,
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+    pub(crate) in_flight: u64,
+}
+
+/// A connection's place in the list; dropping it takes the connection out.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    clients: Arc<Clients>,
+    number: u64,
+    client: Arc<Client>,
+    /// The time at which it was asked to end.
+    pub(crate) asked: Option<Instant>,
+}
+
+/// The connections to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which<'a> {
+    Number(u64),
+    Export(&'a str),
+    Identity(&'a str),
+}
+
+impl Clients {
+    pub(crate) fn new() -> Arc<Self> {
+        let all = Mutex::new(All { next: 1, ..All::default() });
+        Arc::new(Self { clock: Clock::start(), all })
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists a connection that has agreed on `export`.
+    pub(crate) fn list(self: &Arc<Self>, peer: String, identity: String, export: &str) -> Listed {
+        let client = Arc::new(Client {
+            peer,
+            identity,
+            export: export.to_owned(),
+            began: self.clock.now(),
+            requests: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            shall_end: AtomicBool::new(false),
+        });
+        let mut all = self.all();
+        let number = all.next;
+        all.next += 1;
+        all.by_number.insert(number, Arc::clone(&client));
+        drop(all);
+        Listed { clients: Arc::clone(self), number, client, asked: None }
+    }
+
+    /// All connections, in the order of their beginnings. O(connections).
+    pub(crate) fn states(&self) -> Vec<ClientState> {
+        let now = self.clock.now();
+        let state = |(number, client): (&u64, &Arc<Client>)| ClientState {
+            number: *number,
+            export: client.export.clone(),
+            identity: client.identity.clone(),
+            peer: client.peer.clone(),
+            seconds: (now - client.began).0 / 1_000_000_000,
+            in_flight: client.in_flight.load(Ordering::Relaxed),
+            requests: client.requests.load(Ordering::Relaxed),
+            read_bytes: client.read.load(Ordering::Relaxed),
+            written_bytes: client.written.load(Ordering::Relaxed),
+        };
+        self.all().by_number.iter().map(state).collect()
+    }
+
+    /// Asks connections to end; returns their numbers. O(connections).
+    pub(crate) fn end(&self, which: Which<'_>) -> Vec<u64> {
+        let is_meant = |number: u64, client: &Client| match which {
+            Which::Number(wanted) => number == wanted,
+            Which::Export(name) => client.export == name,
+            Which::Identity(name) => client.identity == name,
+        };
+        let all = self.all();
+        let meant = all.by_number.iter().filter(|(number, client)| is_meant(**number, client));
+        let ask = |(number, client): (&u64, &Arc<Client>)| {
+            client.shall_end.store(true, Ordering::Relaxed);
+            *number
+        };
+        meant.map(ask).collect()
+    }
+}
+
+impl Listed {
+    /// The number by which the connection is known.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Writes the figures down. Returns whether the connection is to end.
+    pub(crate) fn look(&self, figures: Figures) -> bool {
+        let client = &self.client;
+        client.requests.store(figures.requests, Ordering::Relaxed);
+        client.read.store(figures.read, Ordering::Relaxed);
+        client.written.store(figures.written, Ordering::Relaxed);
+        client.in_flight.store(figures.in_flight, Ordering::Relaxed);
+        client.shall_end.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.clients.all().by_number.remove(&self.number);
+    }
+}

@@ -1,0 +1,126 @@
+//! The list of clients, and the end of those that an operator disconnects.
+
+use crate::rig::{Rig, serve, serve_on};
+use crate::until::until;
+use blkmq::Nanos;
+use blkmq_nbd::{Command, CommandFlags};
+use blkmq_server::control::{Answer, ClientState, Request};
+use blkmq_server::{Bounds, Export};
+use std::os::unix::fs::MetadataExt;
+
+fn listed(rig: &Rig) -> Vec<ClientState> {
+    let Answer::Clients(all) = rig.server.handle().ask(Request::Clients) else { panic!("no list") };
+    all
+}
+
+fn end(rig: &Rig, number: Option<u64>, export: Option<&str>, identity: Option<&str>) -> Answer {
+    let [export, identity] = [export, identity].map(|text| text.map(str::to_owned));
+    rig.server.handle().ask(Request::Disconnect { number, export, identity })
+}
+
+#[test]
+fn clients_are_listed_with_their_figures_while_they_are_connected() {
+    let rig = serve(&[Export::new("gold", 0), Export::new("rest", 0)]);
+    let (mut gold, mut rest) = (rig.client("gold"), rig.client("rest"));
+    for at in 0..10 {
+        gold.write(at << 12, &[1; 4096]).expect("it is there");
+        rest.read(at << 12, 512).expect("it is there");
+    }
+    // Figures are written down once a second.
+    let figures = |client: &ClientState| {
+        let ClientState { requests, read_bytes, written_bytes, in_flight, .. } = *client;
+        (client.export.clone(), requests, read_bytes, written_bytes, in_flight)
+    };
+    let expected = [("gold".to_owned(), 10, 0, 40_960, 0), ("rest".to_owned(), 10, 5120, 0, 0)];
+    let same = || Vec::from_iter(listed(&rig).iter().map(figures)) == expected;
+    until(same);
+    let all = listed(&rig);
+    let user = std::fs::metadata("/proc/self").expect("it is this process").uid();
+    let user = format!("uid:{user}");
+    let process = format!("process {}", std::process::id());
+    assert!(all.iter().all(|it| it.identity == user && it.peer == process), "{all:?}");
+    assert!(all[0].number < all[1].number);
+    drop(gold);
+    until(|| listed(&rig).len() == 1);
+    let number = all[1].number;
+    assert_eq!(listed(&rig)[0].number, number, "it keeps its number");
+    // A number is never used again.
+    let _other = rig.client("gold");
+    assert!(listed(&rig).iter().all(|it| it.number >= number));
+    assert!(listed(&rig)[1].number > number);
+}
+
+#[test]
+fn a_disconnected_client_gets_its_answers_and_another_one_stays() {
+    let device = "memory,size=16,irqmode=2,completion_nsec=20000000,hw_queue_depth=1";
+    let exports = [Export::new("gold", 0), Export::new("rest", 0)];
+    let rig = serve_on(device, &exports, Bounds::default());
+    let (mut gold, mut rest) = (rig.client("gold"), rig.client("rest"));
+    const WRITES: u8 = 100;
+    for at in 0..WRITES {
+        let place = u64::from(at) << 14;
+        gold.send(Command::Write, CommandFlags::NONE, place, 4096, &[at; 4096]);
+    }
+    let in_flight = |export: &str| {
+        let all = listed(&rig);
+        all.iter().find(|it| it.export == export).map(|it| (it.number, it.in_flight))
+    };
+    // The server has read them all, and its device has ended few.
+    until(|| in_flight("gold").is_some_and(|(_, requests)| requests > 10));
+    let (number, _) = in_flight("gold").expect("it is listed");
+    assert_eq!(end(&rig, Some(number), None, None), Answer::Disconnecting(vec![number]));
+    for _ in 0..WRITES {
+        gold.answer().1.expect("it is carried out");
+    }
+    assert!(gold.is_closed());
+    until(|| in_flight("gold").is_none());
+    for at in 0..WRITES {
+        let found = rest.read(u64::from(at) << 14, 4096).expect("it is there");
+        assert!(found.iter().all(|byte| *byte == at), "write {at}");
+    }
+    // It may come again.
+    rig.client("gold").read(0, 512).expect("it is there");
+}
+
+#[test]
+fn clients_are_disconnected_by_export_and_by_identity() {
+    let rig = serve(&[Export::new("gold", 0), Export::new("rest", 0)]);
+    let mut clients = ["gold", "gold", "rest"].map(|name| rig.client(name));
+    let Answer::Disconnecting(numbers) = end(&rig, None, Some("gold"), None) else { panic!() };
+    assert_eq!(numbers.len(), 2);
+    assert!(clients[0].is_closed() && clients[1].is_closed());
+    clients[2].read(0, 512).expect("it stays");
+    until(|| listed(&rig).len() == 1);
+    let identity = listed(&rig)[0].identity.clone();
+    let Answer::Disconnecting(numbers) = end(&rig, None, None, Some(&identity)) else { panic!() };
+    assert_eq!(numbers.len(), 1);
+    assert!(clients[2].is_closed());
+    until(|| listed(&rig).is_empty());
+    rig.check_at_rest();
+    let none = Answer::Disconnecting(Vec::new());
+    assert_eq!(end(&rig, None, Some("gold"), None), none, "it has no clients");
+    assert_eq!(end(&rig, None, None, Some("cn:nobody")), none);
+    for (number, export, why) in [
+        (Some(77), None, "there is no client 77; accepted: a number of blkmqctl clients"),
+        (None, Some("silver"), "there is no export 'silver'; accepted: gold, rest"),
+        (None, None, "accepted: a number, an export or an identity"),
+        (Some(1), Some("gold"), "accepted: a number, an export or an identity"),
+    ] {
+        assert_eq!(end(&rig, number, export, None), Answer::Refused(why.to_owned()));
+    }
+}
+
+#[test]
+fn a_client_of_a_stuck_device_is_disconnected_all_the_same() {
+    let bounds = Bounds { drain: Nanos::from_millis(500), ..Bounds::default() };
+    let device = "null,size=16,irqmode=2,completion_nsec=6000000000";
+    let rig = serve_on(device, &[Export::new("gold", 0)], bounds);
+    let mut client = rig.client("gold");
+    let clock = rig.server.disks()[0].service().clock();
+    client.send(Command::Read, CommandFlags::NONE, 0, 512, &[]);
+    until(|| listed(&rig).iter().any(|it| it.in_flight == 1));
+    let begun = clock.now();
+    assert!(matches!(end(&rig, None, Some("gold"), None), Answer::Disconnecting(_)));
+    assert!(client.is_closed());
+    assert!(clock.now() - begun < Nanos::from_millis(4000), "it did not wait for the device");
+}
