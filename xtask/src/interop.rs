@@ -27,6 +27,7 @@ mod service;
 
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, timed};
+use guest::Kernel;
 use serde_json::Value;
 
 /// One check.
@@ -97,9 +98,11 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },
     Check { name: "serve-crash", requires: None, run: serve::crash },
     Check { name: "serve-reconnect", requires: Some("qemu-io"), run: serve::reconnects },
-    Check { name: "guest-vhost", requires: None, run: guest::vhost },
-    Check { name: "guest-nbd", requires: None, run: guest::nbd },
+    Check { name: "guest-vhost", requires: None, run: || guest::vhost(Kernel::Uml) },
+    Check { name: "guest-nbd", requires: None, run: || guest::nbd(Kernel::Uml) },
     Check { name: "guest-priorities", requires: None, run: guest::priorities },
+    Check { name: "cloud-guest-vhost", requires: None, run: || guest::vhost(Kernel::Cloud) },
+    Check { name: "cloud-guest-nbd", requires: None, run: || guest::nbd(Kernel::Cloud) },
     Check { name: "service-units", requires: Some("systemd-analyze"), run: service::units },
     Check { name: "service-tells", requires: Some("nbdinfo"), run: service::tells },
     Check { name: "service-restarts", requires: Some("qemu-io"), run: service::restarts },

@@ -1,5 +1,5 @@
-//! A Linux kernel as a client: user-mode Linux mounts a virtual disk of `blkmqd`, and an export by its own driver of NBD.
-//! The scripts are in `tests/guest`.
+//! A Linux kernel as a client: it mounts a virtual disk of `blkmqd`, and an export by its own driver of NBD. The scripts are
+//! in `tests/guest`.
 
 use super::Outcome;
 use crate::Result;
@@ -12,34 +12,60 @@ const DEVICE: &str = "memory,size=64,discard=1";
 const SLOW: &str =
     "memory,size=64,irqmode=2,completion_nsec=1000000,submit_queues=1,hw_queue_depth=1";
 
+/// A kernel that scripts run in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// User-mode Linux, a process.
+    Uml,
+    /// Debian's kernel for virtual machines, in an emulated one.
+    Cloud,
+}
+
+impl Kernel {
+    /// Its name in `tests/guest`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Uml => "uml",
+            Self::Cloud => "cloud",
+        }
+    }
+
+    /// The command that runs a script in it.
+    fn script(self, name: &str) -> Cmd {
+        Cmd::new(&format!("tests/guest/run.sh tests/guest/{name}.sh")).env("KERNEL", self.name())
+    }
+}
+
 /// A file system on a virtual disk.
-pub(super) fn vhost() -> Result<Outcome> {
-    if let Some(lack) = lack()? {
+pub(super) fn vhost(kernel: Kernel) -> Result<Outcome> {
+    if let Some(lack) = lack(kernel)? {
         return Ok(Outcome::Skipped(lack));
     }
     let server = machine("guest-vhost", DEVICE, "mq-deadline", "off")?;
-    run("vhost", &server)?;
+    run(kernel, "vhost", &server)?;
     Ok(Outcome::Passed)
 }
 
 /// A file system on an export of a server in the guest, by the kernel's client.
-pub(super) fn nbd() -> Result<Outcome> {
-    if let Some(lack) = lack()? {
+pub(super) fn nbd(kernel: Kernel) -> Result<Outcome> {
+    if let Some(lack) = lack(kernel)? {
         return Ok(Outcome::Skipped(lack));
     }
-    Cmd::new("tests/guest/run.sh tests/guest/nbd.sh").env("PROGRAMS", BLKMQD).run()?;
+    kernel.script("nbd").env("PROGRAMS", BLKMQD).run()?;
     Ok(Outcome::Passed)
 }
 
 /// The priorities of the guest's processes, which the scheduler of the server sees if it is told to: then, and only then,
 /// a reader of class idle waits for those of class realtime.
+///
+/// Not in an emulated machine: its readers are too slow to keep the others waiting.
 pub(super) fn priorities() -> Result<Outcome> {
-    if let Some(lack) = lack()? {
+    if let Some(lack) = lack(Kernel::Uml)? {
         return Ok(Outcome::Skipped(lack));
     }
     for (of_guest, is_seen) in [("off", false), ("clamp", true), ("trust", true)] {
         let server = machine("guest-priorities", SLOW, "mq-deadline", of_guest)?;
-        let output = run("priorities", &server)?;
+        let output = run(Kernel::Uml, "priorities", &server)?;
         let time = |class: &str| -> Result<f64> {
             let line = output.lines().find_map(|line| line.strip_prefix(class));
             let number = line.and_then(|rest| rest.trim().strip_suffix(" ms")?.parse().ok());
@@ -65,29 +91,34 @@ fn machine(name: &str, device: &str, scheduler: &str, ioprio: &str) -> Result<Se
 }
 
 /// Runs a script in a guest with the disk of the server. Returns the lines of the guest.
-fn run(script: &str, server: &Server) -> Result<String> {
-    let socket = server.path("socket");
-    let line = format!("tests/guest/run.sh tests/guest/{script}.sh {}", socket.display());
-    let (passed, output) = Cmd::new(&line).attempt()?;
+fn run(kernel: Kernel, script: &str, server: &Server) -> Result<String> {
+    let socket = server.path("socket").display().to_string();
+    let (passed, output) = kernel.script(script).arg(socket).attempt()?;
     println!("{}", output.trim());
     if passed { Ok(output) } else { Err(format!("{script} failed in the guest").into()) }
 }
 
-/// The reason why no guest can run here, if there is one. Fetches the kernel if it is missing.
-fn lack() -> Result<Option<String>> {
-    if let Some(missing) = ["cpio", "nbd-client", "busybox"].into_iter().find(|it| !has(it)) {
+/// The reason why no guest with this kernel can run here, if there is one. Fetches the kernel if it is missing.
+fn lack(kernel: Kernel) -> Result<Option<String>> {
+    let of_modules = ["/sbin/modprobe", "xz"].into_iter().filter(|_| kernel == Kernel::Cloud);
+    let mut programs = ["cpio", "nbd-client", "busybox"].into_iter().chain(of_modules);
+    if let Some(missing) = programs.find(|it| !has(it)) {
         return Ok(Some(format!("{missing} is not installed")));
     }
-    if !root().join("target/guest/uml/usr/bin/linux.uml").exists() {
-        let (fetched, said) = Cmd::new("tests/guest/fetch.sh").attempt()?;
+    if !root().join("target/guest").join(kernel.name()).exists() {
+        let (fetched, said) = Cmd::new("tests/guest/fetch.sh").arg(kernel.name()).attempt()?;
         if !fetched {
             return Ok(Some(format!("the kernel cannot be fetched: {}", said.trim())));
         }
     }
+    if kernel == Kernel::Cloud {
+        return Ok(None);
+    }
     // An empty script: a machine may forbid what a kernel as a process needs.
     let (starts, said) = Cmd::new("tests/guest/run.sh /dev/null").attempt()?;
-    let last = said.lines().last().unwrap_or("no output").to_owned();
-    Ok((!starts).then(|| format!("user-mode Linux does not start here: {last}")))
+    let why = said.lines().find(|line| line.contains("Kernel panic")).or(said.lines().last());
+    let why = why.unwrap_or("no output");
+    Ok((!starts).then(|| format!("user-mode Linux does not start here: {why}")))
 }
 
 /// Returns whether a program is there; busybox has no --version.
