@@ -50,26 +50,28 @@ pub(crate) fn row(
     }
     let Some(op) = op_of_rwbs(letters) else { return Ok(None) };
     let stamp = scaled("time", time, 1_000_000_000)?;
-    let (mut offset, mut length, mut name) = (0, 0, process);
-    let first = cells.next();
-    if let Some(sector) = first.filter(|cell| cell[0] != b'[') {
+    let (mut offset, mut length) = (0, 0);
+    if let Some(sector) = cells.next().filter(|cell| !matches!(cell[0], b'[' | b'(')) {
         offset = scaled("offset", whole_cell(sector)?, 512)?;
         if cells.next() != Some(b"+") {
             return Err(Fault::Shape { format: FORMAT, text: shown(line) });
         }
         length = scaled("size", whole_cell(cells.next().ok_or(missing("size"))?)?, 512)?;
-        name = cells.next().unwrap_or(process);
-    } else if let Some(named) = first {
-        name = named;
     }
-    let name = name.strip_prefix(b"[").unwrap_or(name);
-    let name = name.strip_suffix(b"]").unwrap_or(name);
+    let name = name(line).or(cells.next()).unwrap_or(process);
     let (tenant, volume) = tables.ids(name, device)?;
     // A bare flush is queued as one without a length, and a write with a flush ahead may be.
     let op = if length == 0 && op == Op::Write { Op::Flush } else { op };
     let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
     let (prio, latency) = (IoPrio::default(), None);
     Ok(Some(Raw { stamp, op, offset, length, tenant, volume, prio, latency }))
+}
+
+/// The name of the process, which may have blanks and brackets in it, and has times in front of it with `blkparse -t`.
+fn name(line: &[u8]) -> Option<&[u8]> {
+    let from = memchr::memchr(b'[', line)? + 1;
+    let to = memchr::memrchr(b']', line)?;
+    line.get(from..to)
 }
 
 /// A cell that is a whole number.

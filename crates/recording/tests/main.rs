@@ -1,0 +1,3 @@
+//! Readers against recordings of other programs.
+
+mod kernel;
