@@ -103,6 +103,7 @@ const CHECKS: &[Check] = &[
     Check { name: "guest-priorities", requires: None, run: guest::priorities },
     Check { name: "cloud-guest-vhost", requires: None, run: || guest::vhost(Kernel::Cloud) },
     Check { name: "cloud-guest-nbd", requires: None, run: || guest::nbd(Kernel::Cloud) },
+    Check { name: "cloud-guest-blktrace", requires: Some("blkparse"), run: guest::blktrace::check },
     Check { name: "service-units", requires: Some("systemd-analyze"), run: service::units },
     Check { name: "service-tells", requires: Some("nbdinfo"), run: service::tells },
     Check { name: "service-restarts", requires: Some("qemu-io"), run: service::restarts },

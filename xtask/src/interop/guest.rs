@@ -1,6 +1,8 @@
 //! A Linux kernel as a client: it mounts a virtual disk of `blkmqd`, and an export by its own driver of NBD. The scripts are
 //! in `tests/guest`.
 
+pub(super) mod blktrace;
+
 use super::Outcome;
 use crate::Result;
 use crate::nbd::Server;
