@@ -88,11 +88,13 @@ impl NullParams {
     /// The limits of a request.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        Limits {
-            virt_boundary_mask: if self.virt_boundary { PAGE - 1 } else { 0 },
-            rotational: self.rotational,
-            ..basics::limits(self.blocksize, self.max_sectors, self.discard, self.size)
-        }
+        let limits = basics::limits(self.blocksize, self.max_sectors, self.discard, self.size);
+        // Where a boundary ends segments, their length is no limit: so it is in Linux.
+        let (virt_boundary_mask, max_segment_size) = match self.virt_boundary {
+            true => (PAGE - 1, u32::MAX),
+            false => (0, limits.max_segment_size),
+        };
+        Limits { virt_boundary_mask, max_segment_size, rotational: self.rotational, ..limits }
     }
 
     /// The shape of the device for the engine.

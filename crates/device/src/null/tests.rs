@@ -95,6 +95,8 @@ fn size_wins_over_gb_whatever_the_order() {
 fn limits_follow_from_parameters() {
     let limits = parse("max_sectors=64,virt_boundary=1,discard=1,bs=4096").0.limits();
     assert_eq!((limits.max_sectors, limits.virt_boundary_mask), (64, 4095));
+    assert_eq!(limits.max_segment_size, u32::MAX);
+    assert_eq!(parse("").0.limits().max_segment_size, 65536);
     assert_eq!(limits.max_discard_sectors, 8_388_600);
     assert_eq!(limits.max_write_zeroes_sectors, 64, "as long as a write");
     assert_eq!((limits.physical_block_size, limits.discard_granularity), (4096, 4096));
