@@ -6,7 +6,7 @@ pub(super) mod blktrace;
 use super::Outcome;
 use crate::Result;
 use crate::nbd::Server;
-use crate::shell::{BLKMQD, Cmd, is_installed, root};
+use crate::shell::{BLKMQCTL, BLKMQD, Cmd, is_installed, root};
 
 /// The device that the guest's file systems are on.
 const DEVICE: &str = "memory,size=64,discard=1";
@@ -54,6 +54,15 @@ pub(super) fn nbd(kernel: Kernel) -> Result<Outcome> {
         return Ok(Outcome::Skipped(lack));
     }
     kernel.script("nbd").env("PROGRAMS", BLKMQD).run()?;
+    Ok(Outcome::Passed)
+}
+
+/// Our devices beside the kernel's null_blk with the same parameters: equal attributes.
+pub(super) fn null_blk() -> Result<Outcome> {
+    if let Some(lack) = lack(Kernel::Cloud)? {
+        return Ok(Outcome::Skipped(lack));
+    }
+    Kernel::Cloud.script("null_blk").env("PROGRAMS", format!("{BLKMQD} {BLKMQCTL}")).run()?;
     Ok(Outcome::Passed)
 }
 
