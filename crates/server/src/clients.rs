@@ -4,11 +4,34 @@
 //! A worker writes the figures of its connections here once a second, when it looks at the clock. So they cost a request
 //! nothing, and are up to a second old; a connection that is asked to end hears of it within a second.
 
-use crate::control::ClientState;
 use blkmq::{Clock, Instant};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A connection that has agreed on an export. Figures are up to a second old.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClientState {
+    /// Its number, which no other connection of the server has had.
+    pub number: u64,
+    /// The name of its export.
+    pub export: String,
+    /// The rule of `allow` that names its client best: `cn:gold`, `uid:1001`, `net:10.0.0.7`.
+    pub identity: String,
+    /// The address or the process on its other side.
+    pub peer: String,
+    /// Seconds since it has agreed on the export.
+    pub seconds: u64,
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Requests that were carried out.
+    pub requests: u64,
+    /// Bytes that it has read.
+    pub read_bytes: u64,
+    /// Bytes that it has written.
+    pub written_bytes: u64,
+}
 
 /// The connections of a server. A mutex, used when a connection begins and ends, and by control.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use super::Outcome;
 use crate::Result;
 use crate::nbd::Server;
 use crate::shell::{BLKMQCTL, BLKMQD, Cmd, is_installed, root};
+use std::sync::OnceLock;
 
 /// The device that the guest's file systems are on.
 const DEVICE: &str = "memory,size=64,discard=1";
@@ -29,6 +30,14 @@ impl Kernel {
         match self {
             Self::Uml => "uml",
             Self::Cloud => "cloud",
+        }
+    }
+
+    /// Its name for people.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Uml => "user-mode Linux",
+            Self::Cloud => "Debian's kernel under QEMU",
         }
     }
 
@@ -122,14 +131,17 @@ fn lack(kernel: Kernel) -> Result<Option<String>> {
             return Ok(Some(format!("the kernel cannot be fetched: {}", said.trim())));
         }
     }
-    if kernel == Kernel::Cloud {
-        return Ok(None);
+    // Each kernel is started once with an empty script: a machine may forbid what it needs.
+    static STARTS: [OnceLock<Option<String>>; 2] = [const { OnceLock::new() }; 2];
+    let starts = &STARTS[kernel as usize];
+    if starts.get().is_none() {
+        let run = Cmd::new("tests/guest/run.sh /dev/null").env("KERNEL", kernel.name());
+        let (started, said) = run.attempt()?;
+        let why = said.lines().find(|line| line.contains("Kernel panic")).or(said.lines().last());
+        let (name, why) = (kernel.title(), why.unwrap_or("no output"));
+        let _ = starts.set((!started).then(|| format!("{name} does not start here: {why}")));
     }
-    // An empty script: a machine may forbid what a kernel as a process needs.
-    let (starts, said) = Cmd::new("tests/guest/run.sh /dev/null").attempt()?;
-    let why = said.lines().find(|line| line.contains("Kernel panic")).or(said.lines().last());
-    let why = why.unwrap_or("no output");
-    Ok((!starts).then(|| format!("user-mode Linux does not start here: {why}")))
+    Ok(starts.get().cloned().flatten())
 }
 
 /// Returns whether a program is there; busybox has no --version.

@@ -157,6 +157,26 @@ fn recordings() -> [Command; 2] {
     ]
 }
 
+/// The commands about connections.
+fn of_clients() -> [Command; 2] {
+    [
+        Command::new("clients").about("the connections that have agreed on an export"),
+        Command::new("disconnect")
+            .about("end connections once their requests are answered")
+            .args([
+                Arg::new("NUMBER")
+                    .value_parser(value_parser!(u64).range(1..))
+                    .help("of a client, as blkmqctl clients shows it"),
+                Arg::new("export").long("export").value_name("NAME").help("all of an export"),
+                Arg::new("identity")
+                    .long("identity")
+                    .value_name("RULE")
+                    .help("all of an identity, as blkmqctl clients shows it: cn:gold, uid:1001"),
+            ])
+            .group(ArgGroup::new("which").args(["NUMBER", "export", "identity"]).required(true)),
+    ]
+}
+
 /// The command that keeps the settings in force.
 fn save() -> Command {
     let output = Arg::new("output").short('o').long("output").value_name("FILE");
@@ -199,20 +219,9 @@ pub fn definition() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .args(everywhere())
         .subcommand_required(true)
+        .subcommands(of_clients())
         .subcommands([
             command("list", "devices and exports"),
-            command("clients", "the connections that have agreed on an export"),
-            command("disconnect", "end connections once their requests are answered").args([
-                Arg::new("NUMBER")
-                    .value_parser(value_parser!(u64).range(1..))
-                    .help("of a client, as blkmqctl clients shows it"),
-                Arg::new("export").long("export").value_name("NAME").help("all of an export"),
-                Arg::new("identity")
-                    .long("identity")
-                    .value_name("RULE")
-                    .help("all of an identity, as blkmqctl clients shows it: cn:gold, uid:1001"),
-            ])
-            .group(ArgGroup::new("which").args(["NUMBER", "export", "identity"]).required(true)),
             command("get", "an attribute of a device, or all of them").args([
                 device(),
                 Arg::new("PATH").help("as queue/scheduler; blkmq doc lists them"),

@@ -1,6 +1,6 @@
 //! Answers as text.
 
-use blkmq_server::control::Answer;
+use blkmq_server::control::{Answer, ClientState, DeviceState, ExportState};
 use blkmq_terminal::text_table::{Align, TextTable};
 use serde::Serialize;
 
@@ -12,75 +12,8 @@ pub fn json(answer: &impl Serialize) -> String {
 /// For people, no line of a table wider than `width`.
 pub fn of(answer: &Answer, width: usize) -> String {
     match answer {
-        Answer::List { devices, exports } => {
-            let mut disks = table(&[
-                ("device", false),
-                ("bytes", true),
-                ("scheduler", false),
-                ("description", false),
-            ]);
-            for (number, disk) in (1..).zip(devices) {
-                let cells = [format!("{number}"), disk.bytes.to_string()];
-                disks.row(&[&cells[..], &[disk.scheduler.clone(), disk.name.clone()]].concat());
-            }
-            let mut list = table(&[
-                ("export", false),
-                ("device", true),
-                ("offset", true),
-                ("bytes", true),
-                ("access", false),
-                ("weight", true),
-                ("class", false),
-                ("cache", false),
-                ("connections", true),
-                ("limits", false),
-                ("promise", false),
-            ]);
-            for export in exports {
-                let access = if export.read_only { "read-only" } else { "read-write" };
-                list.row(&[
-                    export.name.clone(),
-                    export.device.to_string(),
-                    export.offset.to_string(),
-                    export.bytes.to_string(),
-                    access.to_owned(),
-                    export.weight.to_string(),
-                    export.class.clone(),
-                    export.cache.clone(),
-                    export.connections.to_string(),
-                    set(&export.max),
-                    set(&export.promise),
-                ]);
-            }
-            format!("{}\n{}", disks.render_within(width), list.render_within(width))
-        }
-        Answer::Clients(all) => {
-            let mut list = table(&[
-                ("client", true),
-                ("export", false),
-                ("identity", false),
-                ("peer", false),
-                ("age s", true),
-                ("in flight", true),
-                ("requests", true),
-                ("bytes read", true),
-                ("bytes written", true),
-            ]);
-            for client in all {
-                list.row(&[
-                    client.number.to_string(),
-                    client.export.clone(),
-                    client.identity.clone(),
-                    client.peer.clone(),
-                    client.seconds.to_string(),
-                    client.in_flight.to_string(),
-                    client.requests.to_string(),
-                    client.read_bytes.to_string(),
-                    client.written_bytes.to_string(),
-                ]);
-            }
-            list.render_within(width)
-        }
+        Answer::List { devices, exports } => list(devices, exports, width),
+        Answer::Clients(all) => clients(all, width),
         Answer::Disconnecting(numbers) if numbers.is_empty() => "no client ends\n".to_owned(),
         Answer::Disconnecting(numbers) => {
             let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
@@ -103,6 +36,74 @@ pub fn of(answer: &Answer, width: usize) -> String {
     }
 }
 
+/// Devices, and exports below them.
+fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> String {
+    let mut disks =
+        table(&[("device", false), ("bytes", true), ("scheduler", false), ("description", false)]);
+    for (number, disk) in (1..).zip(devices) {
+        let cells = [format!("{number}"), disk.bytes.to_string()];
+        disks.row(&[&cells[..], &[disk.scheduler.clone(), disk.name.clone()]].concat());
+    }
+    let mut list = table(&[
+        ("export", false),
+        ("device", true),
+        ("offset", true),
+        ("bytes", true),
+        ("access", false),
+        ("weight", true),
+        ("class", false),
+        ("cache", false),
+        ("connections", true),
+        ("limits", false),
+        ("promise", false),
+    ]);
+    for export in exports {
+        let access = if export.read_only { "read-only" } else { "read-write" };
+        list.row(&[
+            export.name.clone(),
+            export.device.to_string(),
+            export.offset.to_string(),
+            export.bytes.to_string(),
+            access.to_owned(),
+            export.weight.to_string(),
+            export.class.clone(),
+            export.cache.clone(),
+            export.connections.to_string(),
+            set(&export.max),
+            set(&export.promise),
+        ]);
+    }
+    format!("{}\n{}", disks.render_within(width), list.render_within(width))
+}
+
+fn clients(all: &[ClientState], width: usize) -> String {
+    let mut list = table(&[
+        ("client", true),
+        ("export", false),
+        ("identity", false),
+        ("peer", false),
+        ("age s", true),
+        ("in flight", true),
+        ("requests", true),
+        ("bytes read", true),
+        ("bytes written", true),
+    ]);
+    for client in all {
+        list.row(&[
+            client.number.to_string(),
+            client.export.clone(),
+            client.identity.clone(),
+            client.peer.clone(),
+            client.seconds.to_string(),
+            client.in_flight.to_string(),
+            client.requests.to_string(),
+            client.read_bytes.to_string(),
+            client.written_bytes.to_string(),
+        ]);
+    }
+    list.render_within(width)
+}
+
 /// Of words like `rbps=max reserve_iops=200`, those that limit or promise something; a dash without any.
 fn set(words: &str) -> String {
     let is_set =
@@ -120,7 +121,6 @@ pub fn table(columns: &[(&str, bool)]) -> TextTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blkmq_server::control::ExportState;
 
     /// Limits that are not set take no room, so that those that are set can be read at 80 columns.
     #[test]

@@ -3,6 +3,7 @@
 use super::figures::Stat;
 use super::program::Saved;
 use super::waits::Waits;
+use crate::clients::ClientState;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -184,29 +185,6 @@ pub struct ExportState {
     pub cache: String,
     /// Connections that have agreed on it.
     pub connections: usize,
-}
-
-/// A connection that has agreed on an export. Figures are up to a second old.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ClientState {
-    /// Its number, which no other connection of the server has had.
-    pub number: u64,
-    /// The name of its export.
-    pub export: String,
-    /// The rule of `allow` that names its client best: `cn:gold`, `uid:1001`, `net:10.0.0.7`.
-    pub identity: String,
-    /// The address or the process on its other side.
-    pub peer: String,
-    /// Seconds since it has agreed on the export.
-    pub seconds: u64,
-    /// Requests in flight.
-    pub in_flight: u64,
-    /// Requests that were carried out.
-    pub requests: u64,
-    /// Bytes that it has read.
-    pub read_bytes: u64,
-    /// Bytes that it has written.
-    pub written_bytes: u64,
 }
 
 /// The reason why a call had no answer.

@@ -18,12 +18,11 @@ mod recording;
 mod socket;
 mod waits;
 
+pub use crate::clients::ClientState;
 pub(crate) use answer::{patient, to as respond};
 pub(crate) use counts::{begin, counts};
 pub use figures::{DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times};
-pub use message::{
-    Answer, CallError, ClientState, DeviceState, ExportSettings, ExportState, Request, call,
-};
+pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::{GoesOn, Program, Saved};
 pub use recording::{Ended, RecordError, Why, record};
 pub(crate) use socket::{Control, audit};
