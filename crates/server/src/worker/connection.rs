@@ -301,7 +301,7 @@ impl Connection {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// Reads no more. Requests that have come as a whole are carried out and answered.
+    /// Reads no more. Requests that have begun are carried out and answered; later ones were never taken.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
         self.rest = Vec::new();
