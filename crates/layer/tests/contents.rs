@@ -1,4 +1,4 @@
-//! What is read from a stack is what was written to it: random stacks, payloads in random ranges, faults, against a model in memory.
+//! A stack returns what was written to it: random stacks, payloads in random ranges, faults, against a model in memory.
 
 use blkmq_buf::{AlignedBuf, BufList};
 use blkmq_core::{Instant, IoError, IoFlags, IoResult, Nanos, Op, Payload, Rng};

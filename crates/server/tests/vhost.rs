@@ -180,7 +180,7 @@ fn a_guest_sees_its_region_of_the_disk() {
     assert_eq!(guest.carry_out(0, ask(IN, 2048, 512)).1, 1);
 }
 
-/// The queue is stopped while its requests are at a slow device, and goes on where it was.
+/// The queue is stopped while its requests are at a slow device, and continues where it was.
 #[test]
 fn a_queue_that_is_stopped_has_drained_and_goes_on() {
     let slow = "memory,size=16,irqmode=2,completion_nsec=20000000";

@@ -135,7 +135,7 @@ impl UringDevice {
         joined
     }
 
-    /// Does it do without io_uring, by threads?
+    /// It works without io_uring, by threads.
     #[must_use]
     pub fn has_threads(&self) -> bool {
         self.options.threads.is_some()

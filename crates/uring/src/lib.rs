@@ -46,7 +46,7 @@
 //!    requests that are still held ([`abandon`]), and looks for the token of every payload that remains. A payload
 //!    without its token is leaked and counted ([`blkmq_engine::leaked_bios`]).
 //!
-//! With threads instead of a ring, a request has its token inside while the pool has it, and comes back whole; the same
+//! With threads instead of a ring, a request has its token inside while the pool has it, and returns whole; the same
 //! conclusions hold.
 //!
 //! So a device may wrap one of these, keep tokens for itself, do nothing in `abandon`, or forget the queue

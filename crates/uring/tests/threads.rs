@@ -45,7 +45,7 @@ fn draw(rng: &mut Rng, n: u64, word: u64) -> (Io<AlignedBuf>, Option<u64>) {
 fn load(client: &mut Client<AlignedBuf>, seed: u64) -> Vec<u64> {
     let mut rng = Rng::new(seed);
     let mut model = vec![0; BLOCKS as usize];
-    // What a block holds when the I/O to it is done.
+    // The contents of a block when the I/O to it is done.
     let mut busy = vec![None; BLOCKS as usize];
     let (mut pushed, mut ended) = (0, 0);
     while ended < IOS {

@@ -27,7 +27,7 @@ pub struct Result<'a> {
 }
 
 impl Result<'_> {
-    /// What the comparison says, a sentence for each question.
+    /// The result of the comparison, a sentence for each question.
     fn sentences(&self) -> Vec<String> {
         self.questions.iter().map(sentence).collect()
     }

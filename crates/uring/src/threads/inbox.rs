@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 /// A request that a thread is done with, and how far it came: never [`Step::Again`].
 pub(super) type Done = (Request, Step);
 
-/// What is done, and a descriptor that is readable while there is anything.
+/// The requests that are done, and a descriptor that is readable while there are any.
 pub(super) struct Inbox {
     /// The bell is rung and emptied under the lock: it is rung while there is something, and at no other time.
     done: Mutex<Vec<Done>>,

@@ -46,7 +46,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a thread of the pool does.
+    /// The loop of a thread of the pool.
     fn work(&self) {
         let mut state = self.lock();
         loop {
