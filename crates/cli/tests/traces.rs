@@ -147,6 +147,9 @@ fn a_job_replays_a_log_of_ios_as_fio_does() {
     let (_, found): (_, Ios) = again(&["--replay_scale=2"]);
     assert_eq!(found, ios(&|_| true, &|place| place / 2 / 512 * 512));
     assert_eq!(again(&["--replay_redirect=/dev/x"]).1, all);
+    // Without a log there is nothing to replay, which is said.
+    let alone = ["--device=null", "--scheduler=none", "--size=64k", "--replay_scale=2"];
+    assert!(shown("sim", &alone).contains("no effect without read_iolog"));
 }
 
 #[test]

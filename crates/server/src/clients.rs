@@ -1,5 +1,5 @@
-//! [`Clients`]: the connections that have agreed on an export, for whoever looks after a server: their identities, their
-//! figures, and a way to end them.
+//! [`Clients`]: a list of the connections that have agreed on an export, with their identities and figures, and the means to
+//! end them.
 //!
 //! A worker writes the figures of its connections here once a second, when it looks at the clock. So they cost a request
 //! nothing, and are up to a second old; a connection that is asked to end hears of it within a second.

@@ -9,7 +9,7 @@ use blkmq_terminal::UsageError;
 use std::sync::Arc;
 
 /// `read_iolog` and its companions.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct IologDraft {
     /// `read_iolog`.
     pub file: Option<String>,
@@ -38,7 +38,13 @@ impl IologDraft {
     /// # Errors
     /// If the trace cannot be read, or the job checks contents.
     pub fn finish(self, job: &mut Job, notes: &mut Vec<String>) -> Result<(), UsageError> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = &self.file else {
+            if self != Self::default() {
+                let name = &job.name;
+                notes.push(format!("job '{name}': replay options: no effect without read_iolog"));
+            }
+            return Ok(());
+        };
         if job.verify.is_some() {
             let text = "verify: a trace has no contents; accepted: read_iolog without it";
             return Err(UsageError::new(text));

@@ -194,6 +194,6 @@ mod tests {
                 assert_eq!(places(&found), places(&expected), "{before:?} {seed}");
             }
         }
-        assert!(LAST.lock().expect("nobody panics").len() <= KEPT);
+        assert!(LAST.lock().expect("it is not poisoned").len() <= KEPT);
     }
 }

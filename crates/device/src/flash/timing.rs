@@ -15,7 +15,7 @@ pub struct Timing {
     pub erase: Nanos,
     /// Suspending and resuming a program or an erase, together.
     pub suspend: Nanos,
-    /// What a flush takes once the buffer is programmed. With any, no command is begun during a flush.
+    /// The time of a flush behind the programming of the buffer. If it is not zero, a flush is served alone.
     pub flush: Nanos,
     /// Bandwidth of a channel.
     pub channel: Rate,

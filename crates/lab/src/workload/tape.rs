@@ -40,7 +40,7 @@ impl Tape {
         Self { ios, is_timed: true }
     }
 
-    /// The same I/Os as fast as their thread issues them: their times have no effect, nor has it that one drains.
+    /// The same I/Os, issued as fast as their thread can: times and drains have no effect.
     #[must_use]
     pub fn without_times(self) -> Self {
         Self { is_timed: false, ..self }

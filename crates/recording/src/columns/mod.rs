@@ -25,7 +25,7 @@ pub(crate) struct Rows {
     slots: Vec<(usize, Field)>,
     /// Fields that are the same in each row.
     constants: Vec<(Field, Box<[u8]>)>,
-    /// The same columns name the tenant and the volume: names are kept once.
+    /// Tenants and volumes have the same columns, and one table of names.
     pub has_volumes_as_tenants: bool,
     /// The column that takes the surplus of a row, and the number of columns.
     wide: Option<(usize, usize)>,

@@ -23,10 +23,10 @@ pub enum Request {
         /// The number in [`ClientState::number`].
         #[serde(default)]
         number: Option<u64>,
-        /// Those of an export.
+        /// The name of an export: all of its connections.
         #[serde(default)]
         export: Option<String>,
-        /// Those of an identity, as [`ClientState::identity`] spells it.
+        /// An identity, as [`ClientState::identity`] spells it: all of its connections.
         #[serde(default)]
         identity: Option<String>,
     },
