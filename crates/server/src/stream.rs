@@ -5,7 +5,7 @@ use crate::identity::Identity;
 use crate::tls::{Session, Tls};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
-use rustix::net::sockopt;
+use rustix::net::{Shutdown, shutdown, sockopt};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,6 +23,9 @@ const KEEP_BETWEEN: Duration = Duration::from_secs(15);
 const KEEP_TRIES: u32 = 6;
 /// Milliseconds for which bytes may stay unacknowledged: keepalive has no say while there are some.
 const UNANSWERED: u32 = 150_000;
+
+/// Reads of 16 KiB in a turn, of a connection whose input is dropped.
+const DROPPED: u32 = 16;
 
 /// A connection. Dropping it ends its TLS, if the socket takes the last bytes at once.
 #[derive(Debug)]
@@ -146,6 +149,41 @@ impl Stream {
             Some(tls) => tls.write(&mut self.socket, from),
             None => self.socket.write_vectored(from),
         }
+    }
+
+    /// Returns whether closing the socket over bytes that were not read takes away replies that the client has not got. A
+    /// local socket has given them to it already.
+    pub(crate) fn is_reset_when_closed(&self) -> bool {
+        matches!(self.socket, Socket::Tcp(_))
+    }
+
+    /// Tells the client that nothing more comes.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub(crate) fn close_half(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&mut self.socket);
+        }
+        Ok(shutdown(&*self, Shutdown::Write)?)
+    }
+
+    /// Reads and drops what has arrived, as much as a worker reads in a turn.
+    ///
+    /// # Errors
+    /// If the client has closed its half, or the connection is gone.
+    pub(crate) fn drop_input(&mut self) -> io::Result<()> {
+        let mut chunk = [0; 16 << 10];
+        for _ in 0..DROPPED {
+            match self.socket.read(&mut chunk) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Sends what TLS keeps.

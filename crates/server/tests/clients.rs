@@ -1,12 +1,17 @@
 //! The list of clients, and the end of those that an operator disconnects.
 
 use crate::rig::{Rig, serve, serve_on};
+use crate::talk::{self, Header, Talk};
 use crate::until::until;
 use blkmq::Nanos;
 use blkmq_nbd::{Command, CommandFlags};
 use blkmq_server::control::{Answer, ClientState, Request};
-use blkmq_server::{Bounds, Export};
+use blkmq_server::{Address, Bounds, Disk, Export, Listener, Rights, Server, Settings};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 fn listed(rig: &Rig) -> Vec<ClientState> {
     let Answer::Clients(all) = rig.server.handle().ask(Request::Clients) else { panic!("no list") };
@@ -123,4 +128,100 @@ fn a_client_of_a_stuck_device_is_disconnected_all_the_same() {
     assert!(matches!(end(&rig, None, Some("gold"), None), Answer::Disconnecting(_)));
     assert!(client.is_closed());
     assert!(clock.now() - begun < Nanos::from_millis(4000), "it did not wait for the device");
+}
+
+/// A client over TCP that keeps sending, and takes its replies slowly.
+struct Busy {
+    reader: JoinHandle<u64>,
+}
+
+impl Busy {
+    const LENGTH: u32 = 64 << 10;
+
+    fn begin(port: SocketAddr) -> Self {
+        let mut talk = Talk(TcpStream::connect(port).expect("it listens"));
+        talk.take(18);
+        talk.send(&3_u32.to_be_bytes());
+        talk.option(talk::EXPORT_NAME, b"gold");
+        talk.take(10);
+        let mut writer = talk.0.try_clone().expect("a descriptor");
+        std::thread::spawn(move || {
+            for cookie in 0.. {
+                let offset = cookie % 100 * 2 * u64::from(Self::LENGTH);
+                let header = Header { command: 0, cookie, offset, length: Self::LENGTH };
+                if writer.write_all(&header.bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut stream = talk.0;
+        let reader = std::thread::spawn(move || {
+            let mut reply = vec![0; 16 + Self::LENGTH as usize];
+            let mut replies = 0;
+            while stream.read_exact(&mut reply).is_ok() {
+                replies += 1;
+                std::thread::park_timeout(Duration::from_millis(2));
+            }
+            replies
+        });
+        Self { reader }
+    }
+
+    /// The replies that it got, after the server has closed the connection.
+    fn replies(self) -> u64 {
+        self.reader.join().expect("it reads")
+    }
+}
+
+/// A server of one export on a port.
+fn serve_on_a_port() -> (Server, SocketAddr) {
+    let device = blkmq::open("memory,size=16").expect("a device");
+    let disk = Disk::start("disk", device, "none", 2).expect("a disk");
+    let local = "tcp:127.0.0.1:0".parse().expect("an address");
+    let listener = Listener::bind(&local, &Rights::default()).expect("a port");
+    let &Address::Tcp(port) = listener.address() else { panic!("it is a port") };
+    let exports = [Export::new("gold", 0)];
+    let server = Server::start(vec![disk], &exports, vec![listener], 1, &Settings::default());
+    (server.expect("a server"), port)
+}
+
+/// Regression test: the socket was closed over requests that nobody had read, which resets a connection over TCP, and
+/// replies on their way were lost.
+#[test]
+fn a_client_over_tcp_that_keeps_sending_loses_no_reply_when_it_is_disconnected() {
+    let (server, port) = serve_on_a_port();
+    let client = Busy::begin(port);
+    let completed = || server.disks()[0].service().queue().stats().completed;
+    until(|| completed() > 200);
+    let (number, export, identity) = (None, Some("gold".to_owned()), None);
+    let answer = server.handle().ask(Request::Disconnect { number, export, identity });
+    assert!(matches!(answer, Answer::Disconnecting(_)));
+    assert_eq!(client.replies(), completed());
+    until(|| server.connections() == 0);
+}
+
+#[test]
+fn a_client_over_tcp_that_keeps_sending_loses_no_reply_in_a_drain() {
+    let (server, port) = serve_on_a_port();
+    let client = Busy::begin(port);
+    let queue = server.disks()[0].service().queue().clone();
+    until(|| queue.stats().completed > 200);
+    server.hand_over().expect("it ends");
+    assert_eq!(client.replies(), queue.stats().completed);
+}
+
+#[test]
+fn a_client_over_tcp_that_hears_nothing_delays_a_drain_by_seconds_only() {
+    let (server, port) = serve_on_a_port();
+    let _idle = TcpStream::connect(port).expect("it listens");
+    let mut talk = Talk(TcpStream::connect(port).expect("it listens"));
+    talk.take(18);
+    talk.send(&3_u32.to_be_bytes());
+    talk.option(talk::EXPORT_NAME, b"gold");
+    talk.take(10);
+    let clock = server.disks()[0].service().clock();
+    let begun = clock.now();
+    server.drain().expect("it ends");
+    assert!(clock.now() - begun < Nanos::from_secs(5));
+    assert!(talk.is_closed());
 }

@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     /// The client has closed both directions: no reply reaches it. Requests in front of its DISC are carried out, but
     /// for reads.
     pub(crate) is_cut: bool,
+    /// How far the server has come in ending it.
+    pub(crate) farewell: Farewell,
     /// The last time that a byte came or went.
     pub(crate) moved: Instant,
     /// The time since which the client has taken none of the replies that wait for it.
@@ -77,6 +79,19 @@ pub(crate) struct Connection {
     pub(crate) listed: Option<Listed>,
     /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
     pub(crate) guest: Guest,
+}
+
+/// The end of a connection by the server, which may come while its client sends. A TCP socket that is closed over unread
+/// bytes is reset, and replies on their way would be lost. So the server closes its half, and reads and drops what still
+/// comes until the client has closed the other one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Farewell {
+    /// The server does not end it, or does not wait for the client.
+    None,
+    /// Due when the last reply is with the kernel.
+    Due,
+    /// The server's half is closed. The rest is closed when the client's is, or then at the latest.
+    Said(Instant),
 }
 
 /// Requests that were carried out, and bytes of those that read and wrote.
@@ -170,6 +185,7 @@ impl Connection {
             earned: 0,
             is_over: false,
             is_cut: false,
+            farewell: Farewell::None,
             moved: now,
             deaf: None,
             is_crowded: false,
@@ -301,8 +317,11 @@ impl Connection {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// Reads no more. Requests that have begun are carried out and answered; later ones were never taken.
+    /// Takes no more requests. Those that have begun are carried out and answered; later ones were never taken.
     pub(crate) fn end(&mut self) {
+        if !self.is_over {
+            self.farewell = Farewell::Due;
+        }
         self.is_over = true;
         self.rest = Vec::new();
         if let Phase::Transmission(transmission) = &mut self.phase {
@@ -313,6 +332,7 @@ impl Connection {
     /// Drops the output and the rest: the socket is broken.
     pub(crate) fn break_off(&mut self) {
         self.is_over = true;
+        self.farewell = Farewell::None;
         self.output = Output::default();
         self.rest = Vec::new();
         self.phase = match std::mem::replace(&mut self.phase, Phase::Broken { export: None }) {

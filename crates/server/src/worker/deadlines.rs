@@ -1,6 +1,6 @@
 //! A worker looks at the clock: connections that keep it waiting for too long are closed, and idle ones during a drain.
 
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, Farewell, Phase};
 use super::{GRACE, Worker};
 use crate::export::Seat;
 use crate::flight::Key;
@@ -28,8 +28,12 @@ impl Worker {
         self.look_at_the_list(now);
         let bounds = self.shared.bounds;
         for at in 0..self.connections.len() {
-            let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
-            if connection.deadline(&bounds).is_some_and(|at| at <= now) {
+            let place = &mut self.connections[at];
+            let key = Key { place: at as u32, generation: place.generation };
+            let Some(connection) = place.connection.as_deref_mut() else { continue };
+            if matches!(connection.farewell, Farewell::Said(until) if until <= now) {
+                self.settle(key);
+            } else if connection.deadline(&bounds).is_some_and(|at| at <= now) {
                 let (peer, export) = (connection.guest.name(), connection.export());
                 let identity = connection.identity.to_string();
                 self.slow.log(now, |before| {
@@ -37,7 +41,6 @@ impl Worker {
                     tracing::info!(before, peer, identity, export, "{what}");
                 });
                 connection.break_off();
-                let key = Key { place: at as u32, generation: self.connections[at].generation };
                 self.settle(key);
             }
         }
@@ -118,14 +121,21 @@ impl Worker {
     fn close_idle(&mut self, now: Instant, since: Instant) {
         self.tick = self.tick.min(now + GRACE);
         for at in 0..self.connections.len() {
-            let Some(connection) = self.connections[at].connection.as_deref_mut() else { continue };
+            let place = &mut self.connections[at];
+            let key = Key { place: at as u32, generation: place.generation };
+            let Some(connection) = place.connection.as_deref_mut() else { continue };
             let is_idle = connection.requests == 0 && !connection.has_output();
             let asks = matches!(connection.phase, Phase::Transmission(_));
-            if is_idle && (!asks || self.hands_over || now >= since + GRACE) {
-                connection.break_off();
-                let key = Key { place: at as u32, generation: self.connections[at].generation };
-                self.settle(key);
+            let is_due = !asks || self.hands_over || now >= since + GRACE;
+            if connection.is_over || !is_idle || !is_due {
+                continue;
             }
+            if asks {
+                connection.end();
+            } else {
+                connection.break_off();
+            }
+            self.settle(key);
         }
     }
 }

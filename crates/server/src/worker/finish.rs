@@ -1,14 +1,17 @@
 //! Completions become replies, and replies are sent.
 
-use super::connection::{Connection, Phase, Totals};
+use super::connection::{Connection, Farewell, Phase, Totals};
 use super::{CONNECTIONS, Ended, Worker};
 use crate::disk::CREDIT;
 use crate::flight::{Cookie, Flight, Key, Work};
 use crate::output::Sent;
-use blkmq::{AlignedBuf, IoError, IoResult};
+use blkmq::{AlignedBuf, IoError, IoResult, Nanos};
 use blkmq_nbd::ErrorCode;
 use rustix::event::epoll::{self, EventFlags};
 use std::io::{self, ErrorKind};
+
+/// The time that a client over TCP has to take the last replies and to close its half of a connection that the server ends.
+const FAREWELL: Nanos = Nanos::from_millis(2000);
 
 /// Requests of a connection that breaks run to their end, and have no reply.
 impl Worker {
@@ -163,7 +166,7 @@ impl Worker {
         }
         self.begin_tls(&mut connection);
         self.give_up(&mut connection);
-        if connection.is_finished() {
+        if connection.is_finished() && !self.waits_for_client(&mut connection) {
             return self.close(key, connection);
         }
         self.watch_for(&mut connection, key);
@@ -176,6 +179,21 @@ impl Worker {
             // No event will come for requests that have arrived and had to wait for this room.
             self.list(key);
         }
+    }
+
+    /// Tells the client of a finished connection that nothing more comes, if the server ends it. Returns whether the
+    /// client has still to close its half.
+    fn waits_for_client(&self, connection: &mut Connection) -> bool {
+        let now = self.clock.now();
+        if connection.farewell == Farewell::Due {
+            let is_needed = connection.stream.is_reset_when_closed();
+            if !is_needed || connection.stream.close_half().is_err() {
+                return false;
+            }
+            connection.farewell = Farewell::Said(now + FAREWELL);
+        }
+        let Farewell::Said(until) = connection.farewell else { return false };
+        now < until && connection.stream.drop_input().is_ok()
     }
 
     /// Begins TLS, if it is wanted and the answer to that is sent.
@@ -194,7 +212,8 @@ impl Worker {
     /// Has epoll watch for what the connection can use.
     fn watch_for(&mut self, connection: &mut Connection, key: Key) {
         let mut wanted = EventFlags::empty();
-        if !connection.is_over && self.may_read(connection) {
+        let is_parting = matches!(connection.farewell, Farewell::Said(_));
+        if is_parting || !connection.is_over && self.may_read(connection) {
             wanted |= EventFlags::IN;
         } else if !connection.is_over && connection.is_crowded {
             self.crowded.push(key);
