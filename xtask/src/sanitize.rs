@@ -102,8 +102,10 @@ const ROUNDS: &str = "100";
 /// Most of the time of a suite is spent on building it.
 const TEST: &str = "test --profile quick";
 
-/// I/Os of each stressed combination: a sixth of those without a sanitizer.
-const STRESS_IOS: &str = "1000";
+/// I/Os of each stressed combination: a twelfth of those without a sanitizer.
+const STRESS_IOS: &str = "500";
+/// Seeds of lists against single ranges, for each device: a third of those without a sanitizer.
+const LIST_SEEDS: &str = "2";
 
 /// `cargo xtask sanitize [thread|address]`
 ///
@@ -182,6 +184,7 @@ fn sanitized(sanitizer: &Sanitizer, line: &str) -> Cmd {
     let cmd = nightly::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))
         .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
         .env("BLKMQ_STRESS_IOS", STRESS_IOS)
+        .env("BLKMQ_LIST_SEEDS", LIST_SEEDS)
         .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", target.to_string_lossy());
     match suppressions {
