@@ -12,7 +12,6 @@ const GATE: &str = "#[cfg(feature = \"compare\")]";
 const GATED: &[(&str, &[&str])] = &[
     ("crates/engine/src/lib.rs", &["compare"]),
     ("crates/engine/src/attributes/mod.rs", &["compare"]),
-    ("crates/engine/src/submission/submitter.rs", &["interrupted", "locked"]),
     (
         "crates/engine/src/sync/mod.rs",
         &["delayed_work", "dispatch_gate", "insert_lists", "lock_cell", "queued_lock"],

@@ -3,42 +3,31 @@
 //! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing that
 //! other threads write. Contention begins, if at all, at [`flush`](Submitter::flush).
 
-use self::park::Rest;
 use super::parts::Parts;
 use super::plug::{PLUG_REQUESTS, Plug};
 use super::split::Splits;
 use super::throttle::Throttle;
-use crate::DeviceQueue;
+use crate::dispatch::drive::Caller;
 use crate::dispatch::engine::Engine;
+use crate::planted::Planted;
 use crate::reconfiguration::root::Root;
 use crate::shared::shard::Shard;
 use crate::shared::stats::SubmitterCounters;
 use crate::submission::follow::Follow;
 use crate::submission::holdup::Holdup;
+#[cfg(feature = "compare")]
+use crate::submission::staging::stage;
+use crate::submission::staging::{Ask, Own};
+use crate::submission::submitter::wait::{Health, Rest};
 use crate::sync::{Arc, yield_now};
-use blkmq_core::{HwQueue, Instant, SubmitterId};
+use crate::{DeviceQueue, planted};
+use blkmq_core::{HwQueue, Instant, IoError, IoResult, SubmitterId};
 use crossbeam_utils::CachePadded;
+use push::plain_sizes;
 use std::fmt;
 
-mod cancel;
-mod deadline;
-mod departure;
-mod distress;
-mod flush;
-#[cfg(feature = "compare")]
-mod interrupted;
-mod limited;
-#[cfg(feature = "compare")]
-mod locked;
-mod park;
 mod push;
-mod reap;
-mod reaped;
-mod throttled;
-
-use distress::Health;
-pub use flush::Awaited;
-use push::plain_sizes;
+mod wait;
 
 /// One thread's handle to a queue.
 ///
@@ -183,5 +172,292 @@ impl<P: Send> Submitter<P> {
     #[must_use]
     pub fn plugged(&self) -> (u32, u64) {
         (self.plug.len() as u32, self.tally.plug_merges.get())
+    }
+}
+
+/// Where a submitter's next completion comes from: [`Submitter::awaits`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// The device, by a lane that all submitters look after.
+    Shared,
+    /// The device, by the submitter's own lane ([`PumpMode::Owner`](crate::PumpMode)), which has a request.
+    OwnLane,
+    /// Other threads, which have its I/Os: its own lane has none at the device.
+    Others,
+}
+
+impl<P: Send> Submitter<P> {
+    /// Sends the plug: straight into the elevator if that is free, else into staging, where the runner finds it. Runs
+    /// elevator and pumps inline as far as work is due.
+    pub fn flush(&mut self, now: Instant) {
+        if self.plug.is_empty() {
+            return;
+        }
+        self.flush_plug(now);
+    }
+
+    fn flush_plug(&mut self, now: Instant) {
+        self.catch_up();
+        self.follow_length();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
+        let q = &*self.q;
+        let shard = &q.hub.shards[self.shard];
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
+        let by = Caller { id: Some(own.id), now, home: parts.lane, tally: &self.tally };
+        q.submit(shard, by, own, &mut self.follow);
+        // After the staged bios, if any, were marked, which is a full fence (`sync/control.rs`).
+        if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
+            self.show_staged(now);
+        }
+    }
+
+    /// Does the work that is due by `now`: an owed pass over the elevator, turns of pumps that have requests to
+    /// finish.
+    pub fn poll(&mut self, now: Instant) {
+        if self.throttle.is_due(now, &self.q.hub.lasting.meters) {
+            self.let_go(now);
+            self.flush(now);
+        }
+        self.catch_up();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
+        let (id, lane) = (self.id(), self.lane());
+        let q = &*self.q;
+        let shard = &q.hub.shards[self.shard];
+        let by = Caller { id: Some(id), now, home: lane, tally: &self.tally };
+        if q.poll(shard, by, &mut self.follow) && self.in_flight() == 0 {
+            // As in `reap`: this thread may leave behind work that it ran for others.
+            q.wake_successor(shard, lane);
+        }
+    }
+
+    /// Looks after the lanes of all submitters of its elevator, if each has its own
+    /// ([`PumpMode::Owner`](crate::PumpMode)): for one that waits for slots, tags or turns that others have, whose threads
+    /// may be busy with anything else. O(submitters).
+    pub fn look_at_all(&mut self, now: Instant) {
+        if self.is_poisoned() || !self.q.hub.has_owners() {
+            return;
+        }
+        let (id, lane) = (self.id(), self.lane());
+        let by = Caller { id: Some(id), now, home: lane, tally: &self.tally };
+        self.q.poll_all(self.shard(), by);
+    }
+
+    /// Where the completion comes from that this submitter waits for, as far as it can tell. O(1).
+    #[must_use]
+    pub fn awaits(&self) -> Awaited {
+        if !self.q.hub.has_owners() {
+            Awaited::Shared
+        } else if self.q.hub.hctx(self.lane()).signals() {
+            Awaited::OwnLane
+        } else {
+            Awaited::Others
+        }
+    }
+
+    /// Has a thread that runs the elevator or a pump of this submitter got no further for so long that it has no CPU?
+    /// Then the caller, which has just [polled](Self::poll) in vain, should sleep for a moment: that thread may be waiting
+    /// for this very CPU. True once for each 50 us of a hold-up, and never with nothing in flight.
+    #[must_use]
+    pub fn is_held_up(&mut self, now: Instant) -> bool {
+        if self.in_flight() == 0 {
+            return false;
+        }
+        let progress = self.q.progress(self.shard(), self.lane());
+        self.holdup.look(progress, now)
+    }
+
+    /// Is the queue that this submitter knows the current one?
+    #[inline]
+    fn is_current(&self) -> bool {
+        self.q.hub.version == self.q.hub.lasting.control.version()
+    }
+
+    /// Takes up the current queue.
+    #[inline]
+    fn catch_up(&mut self) {
+        if !self.is_current() {
+            self.take_up();
+        }
+    }
+
+    /// Follows the length to which the requests of some groups are shortened for latency goals.
+    #[inline]
+    fn follow_length(&mut self) {
+        if let Some(board) = &self.q.hub.board {
+            let longest = board.longest();
+            if longest != self.longest {
+                self.longest = longest;
+                self.plain = plain_sizes(&self.q.hub.limits, longest);
+            }
+        } else if self.longest != u32::MAX {
+            self.longest = u32::MAX;
+            self.plain = plain_sizes(&self.q.hub.limits, u32::MAX);
+        }
+    }
+
+    #[cold]
+    fn take_up(&mut self) {
+        self.q = self.root.current();
+        self.shard = self.q.hub.shard_of(self.hw());
+        self.follow = Follow::new(self.id(), self.q.hub.shards[self.shard].lead());
+        self.plain = plain_sizes(&self.q.hub.limits, self.longest);
+        if self.q.hub.lasting.control.is_poisoned() {
+            self.notice_poison();
+        }
+    }
+
+    /// The queue was rebuilt while this submitter used it: its staged bios and asks may not have been seen.
+    #[cold]
+    fn show_staged(&mut self, now: Instant) {
+        self.take_up();
+        if self.is_poisoned() {
+            self.end_all(now);
+            return;
+        }
+        let id = self.id();
+        let shard = self.shard();
+        shard.pending.set(id.0);
+        shard.asked.set(id.0);
+        let _ = self.q.gate(shard).kick();
+        self.poll(now);
+    }
+}
+
+#[cfg(feature = "compare")]
+impl<P: Send> Submitter<P> {
+    /// The first half of a [`flush`](Self::flush) that finds the elevator taken: leaves the plug in staging and kicks
+    /// no runner. [`finish_flush`](Self::finish_flush) must be the next call, however much later. False, without
+    /// effect, if the plug is empty or the queue is not accessed by combining.
+    ///
+    /// For drivers in virtual time, where no thread is interrupted by itself; other programs do not need it.
+    #[must_use]
+    pub fn begin_flush(&mut self) -> bool {
+        if self.plug.is_empty() {
+            return false;
+        }
+        self.catch_up();
+        let q = &*self.q;
+        if q.is_locked() {
+            return false;
+        }
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
+        self.tally.staged.add(1);
+        stage(&q.hub.shards[self.shard], own);
+        true
+    }
+
+    /// The second half: runs the elevator, or leaves a kick to its runner, in the queue as this thread knew it in the
+    /// first half.
+    pub fn finish_flush(&mut self, now: Instant) {
+        let (id, home) = (self.id(), self.lane());
+        let by = Caller { id: Some(id), now, home, tally: &self.tally };
+        self.q.kick_and_drive(self.shard(), by);
+        // As in `flush`, after the staged bios were marked.
+        if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
+            self.show_staged(now);
+        }
+    }
+}
+
+impl<P: Send> Submitter<P> {
+    /// Asks for the I/O with this cookie to be given up. If it still waits, in the plug, in staging or in an
+    /// elevator, and is a request of its own, it ends with [`IoError::CANCELLED`] without reaching the device.
+    /// Otherwise it continues and ends with its own result. That is the case when it has been merged with another
+    /// I/O, when its flush sequence has begun, when it has been issued to a device, and always when it was divided:
+    /// its parts are sent one by one, and some would be done. Either way it has one completion, which says how it
+    /// ended. If no I/O in flight has the cookie, nothing happens.
+    ///
+    /// Cookies of I/Os that may be cancelled should differ. If several waiting I/Os have this cookie, the oldest in
+    /// the plug is cancelled, and if there is none, the oldest beyond the plug, by the times that they were pushed
+    /// with.
+    ///
+    /// O(everything that waits for the same elevator): not for every I/O. Runs elevator and pumps inline, as
+    /// [`flush`](Self::flush) does, but leaves the plug alone.
+    pub fn cancel(&mut self, now: Instant, cookie: u64) {
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let (id, home) = (parts.id, parts.lane);
+        let table = &self.q.hub.lasting.table;
+        let meters = &self.q.hub.lasting.meters;
+        let mut private = self.plug.remove(table, cookie);
+        if private.is_none() && !self.throttle.is_empty() {
+            private = self.throttle.remove(now, meters, table, cookie);
+        }
+        if let Some(bio) = private {
+            self.tally.cancelled.add(1);
+            if self.q.hub.lasting.senders[usize::from(id.0)].send_one(bio, Err(IoError::CANCELLED))
+            {
+                self.q.wake(&[id]);
+            }
+            return;
+        }
+        let ask = Ask { cookie, before: parts.staging.mark() };
+        // The ring of asks is as large as the credit. If it is full, one of the asks is for this I/O, or the I/O
+        // cannot be cancelled.
+        if self.in_flight() == 0 || self.parts().asks.push(ask).is_err() {
+            return;
+        }
+        self.catch_up();
+        let q = &*self.q;
+        let shard = &q.hub.shards[self.shard];
+        shard.asked.set(id.0);
+        q.ask(shard, Caller { id: Some(id), now, home, tally: &self.tally });
+        // After the mark, which is a full fence (`sync/control.rs`).
+        if !self.is_current() {
+            self.show_staged(now);
+        }
+    }
+}
+
+impl<P> Submitter<P> {
+    /// Ends the I/Os in the plug and those that the limits of groups hold back, with `result`. Their completions are
+    /// this submitter's own, so no thread has to be woken. Returns how many requests they were.
+    fn end_private(&mut self, result: IoResult) -> u64 {
+        let lasting = &self.q.hub.lasting;
+        let Some(parts) = &self.parts else { return 0 };
+        let mut requests = 0;
+        let sender = &lasting.senders[usize::from(parts.id.0)];
+        for proto in self.plug.drain().chain(self.throttle.drain()) {
+            requests += 1;
+            let mut rest = Some(proto.bio);
+            while let Some(head) = rest {
+                let (bio, behind) = lasting.table.split_first(head);
+                let _ = sender.send_one(bio, result);
+                rest = behind;
+            }
+        }
+        requests
+    }
+}
+
+impl<P> Drop for Submitter<P> {
+    fn drop(&mut self) {
+        let cancelled = self.end_private(Err(IoError::CANCELLED));
+        let Some(mut parts) = self.parts.take() else { return };
+        self.tally.cancelled.add(cancelled);
+        self.tally.dropped.add((self.depth - parts.credit.left()).into());
+        // A pass over its plug that was cut short has staged bios that runners do not see yet.
+        parts.staging.publish();
+        // A thread that unwinds may have been waiting, or about to sleep.
+        self.q.hub.lasting.attendance[usize::from(parts.id.0)].end();
+        parts.receiver.cancel_park();
+        self.rise();
+        let lasting = &self.q.hub.lasting;
+        while let Some(payload) = parts.pop(&lasting.table) {
+            drop(payload);
+        }
+        let (leaves_some, lane) = (!parts.is_whole(), parts.lane);
+        lasting.seats.put(parts);
+        if leaves_some {
+            // A sleeping thread may count on this one.
+            self.q.wake_successor(&self.q.hub.shards[self.shard], lane);
+        }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! A change of the limits wakes the threads that sleep (`reconfiguration/change.rs`). They find that the limit for which
 //! an I/O waits has another price than the one that its time was made by, and give it the time that it has now. A thread
-//! that is about to sleep looks once more after it has said so (`submitter/park.rs`): either it sees the new price, or the
+//! that is about to sleep looks once more after it has said so (`submitter/wait.rs`): either it sees the new price, or the
 //! thread that has made the change sees that it sleeps. Both have a full fence in between.
 
 use crate::BioTable;

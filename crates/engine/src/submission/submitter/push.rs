@@ -7,8 +7,8 @@ use crate::submission::io::{Io, Refusal, Refused};
 use crate::submission::plugged::PluggedRequest;
 use crate::submission::split::is_data_list;
 use blkmq_core::{
-    Deadline, GroupId, GroupIndex, Instant, IoFlags, IoMeta, IoPrio, Limits, Op, Owner, Payload,
-    SECTOR_SIZE,
+    Deadline, GroupId, GroupIndex, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Limits, Nanos, Op,
+    Owner, Payload, SECTOR_SIZE,
 };
 
 /// The most sectors of each operation that need no further check, wherever they are, if reads and writes of some groups
@@ -349,4 +349,68 @@ fn is_whole<P: Payload>(limits: &Limits, io: &Io<P>) -> bool {
         return first == Some(Ok((sector, sectors)));
     }
     limits.first_part(op, sector, sectors) == sectors
+}
+
+impl<P: Send> Submitter<P> {
+    /// How long `io` takes if it is pushed now, from its arrival to its end, as far as the queue can say: the work at the
+    /// device, the work that the scheduler holds and serves before it, this submitter's plug, and the I/O itself. Zero
+    /// while nothing is known; `None` without a forecast ([`Plan::forecast`](crate::Plan::forecast)). O(tags).
+    #[must_use]
+    pub fn expects(&self, now: Instant, io: &Io<P>) -> Option<Nanos> {
+        let prospect = self.shard().prospect.as_ref()?;
+        let hub = &self.q.hub;
+        // Lanes of owners share their tags.
+        let apart = if hub.has_owners() { 1 } else { usize::MAX };
+        let hws = self.shard().hws().take(apart);
+        let tags = hws.map(|hw| hub.hctx(HwQueue(hw)).tags.in_use()).sum();
+        let (expected, own) = prospect.expects((now, tags), io.group.index(), io.op, io.sectors);
+        Some(Nanos(expected.0.saturating_add(own.0.saturating_mul(self.plug.len() as u64))))
+    }
+
+    /// Is `io` to be taken, as far as its deadline goes?
+    pub(super) fn check_deadline(&mut self, now: Instant, io: &Io<P>) -> Result<(), Refusal> {
+        self.catch_up();
+        let Some(expected) = self.expects(now, io) else { return Err(Refusal::NoForecast) };
+        if io.deadline.rejects() && expected > io.deadline.within() {
+            self.tally.refused_late.add(1);
+            return Err(Refusal::Late { expected });
+        }
+        Ok(())
+    }
+
+    /// Plugs or holds back a bio while a group has limits, or while an I/O waits because a group had.
+    #[cold]
+    pub(super) fn enqueue_metered(&mut self, now: Instant, proto: PluggedRequest) {
+        let meters = &self.q.hub.lasting.meters;
+        let io = &proto.meta;
+        let waits = self.throttle.waits(io.group, io.op) || meters.limit(io);
+        let free = if waits { self.throttle.hold(now, meters, proto) } else { Some(proto) };
+        match free {
+            Some(PluggedRequest { meta, bio, .. }) => self.plug(now, meta, bio),
+            None => self.tally.throttled.add(1),
+        }
+    }
+
+    /// Plugs the I/Os that the limits of their groups, as they are by now, allow.
+    #[cold]
+    pub(super) fn let_go(&mut self, now: Instant) {
+        self.throttle.revise(now, &self.q.hub.lasting.meters);
+        while let Some(PluggedRequest { meta, bio, .. }) =
+            self.throttle.next_due(now, &self.q.hub.lasting.meters)
+        {
+            self.plug(now, meta, bio);
+        }
+    }
+}
+
+#[cfg(feature = "compare")]
+impl<P: Send> Submitter<P> {
+    /// As in the kernel, the lock is taken for the merge attempt of each bio.
+    pub(super) fn push_locked(&mut self, now: Instant, proto: PluggedRequest) {
+        let who = self.id();
+        if let Err(proto) = self.q.locked_merge(self.shard(), who, now, proto) {
+            self.make_room(now);
+            self.plug.append(proto);
+        }
+    }
 }

@@ -1,0 +1,286 @@
+//! Parking: an idle thread may sleep once it has announced that and looked for work again.
+//!
+//! The host decides how a thread sleeps and how it is woken; `dispatch/drive/wake.rs` decides which thread to wake.
+
+use super::Submitter;
+use crate::planted;
+use crate::planted::Planted;
+use crate::shared::slots::Popped;
+use crate::shared::stats::SubmitterCounters;
+use crate::submission::io::Completion;
+use crate::sync::{Ordering, fence};
+use blkmq_core::{GroupId, Instant, IoError, IoResult, Op, Payload};
+
+/// A submitter's standing among its shard's sleepers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Rest {
+    /// It is not among them.
+    #[default]
+    Awake,
+    /// It is counted.
+    Counted,
+    /// It is counted, and has set an alarm.
+    Until(Instant),
+}
+
+impl<P> Submitter<P> {
+    /// Leaves the shard's sleepers, if it is among them.
+    pub(super) fn rise(&mut self) {
+        let alarm = match std::mem::take(&mut self.rest) {
+            Rest::Awake => return,
+            Rest::Counted => None,
+            Rest::Until(at) => (!planted::is(Planted::KeepsAlarm)).then_some(at),
+        };
+        self.q.hub.shards[self.shard].sleepers.get_up(alarm);
+    }
+}
+
+impl<P: Send> Submitter<P> {
+    /// The thread waits for completions from now on, and [polls](Self::poll) until [`end_wait`](Self::end_wait), except
+    /// while it parks. So other threads leave its lane to it, if it has one of its own.
+    #[inline]
+    pub fn begin_wait(&mut self) {
+        self.q.hub.lasting.attendance[usize::from(self.id().0)].begin();
+    }
+
+    /// The thread turns to something else. Does the work that other threads have left to it.
+    #[inline]
+    pub fn end_wait(&mut self, now: Instant) {
+        if self.q.hub.has_owners() {
+            self.end_wait_of_owner(now);
+        }
+    }
+
+    fn end_wait_of_owner(&mut self, now: Instant) {
+        let id = self.id();
+        self.q.hub.lasting.attendance[usize::from(id.0)].end();
+        if self.q.has_been_left(self.lane(), now) {
+            self.poll(now);
+        }
+    }
+
+    /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names it or
+    /// [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not allowed while there
+    /// is anything to reap, to do, or to flush.
+    #[must_use]
+    pub fn prepare_park(&mut self, now: Instant) -> bool {
+        self.rise();
+        self.catch_up();
+        if self.is_poisoned() {
+            return false;
+        }
+        let meters = &self.q.hub.lasting.meters;
+        let to_do = !self.plug.is_empty() || self.throttle.is_due(now, meters);
+        if to_do || self.parts().receiver.reaches(1) {
+            return false;
+        }
+        self.shard().sleepers.lie_down();
+        self.rest = Rest::Counted;
+        let mut parks = self.parts().receiver.prepare_park();
+        if parks {
+            // Pairs with `find_parked`. This thread sets the marks and then looks for due work; the other thread does
+            // it the other way round, so one of them sees the other. The same holds for a thread that rebuilds the
+            // queue, or changes a limit.
+            fence(Ordering::SeqCst);
+            let lane = self.lane();
+            self.q.delegate_expired(self.shard(), lane, now);
+            parks = self.is_current()
+                && !self.q.is_due(self.shard(), lane, now)
+                && (planted::is(Planted::ForgetsLimits)
+                    || !self.throttle.has_changed(&self.q.hub.lasting.meters));
+        }
+        if !parks {
+            self.unpark();
+        }
+        parks
+    }
+
+    /// For a thread that [may park](Self::prepare_park): it will poll at `at` at the latest, even if nothing wakes it. So a
+    /// thread that leaves work for a later time behind need not wake this one for it. Optional; O(1).
+    ///
+    /// To be called once at most between [`prepare_park`](Self::prepare_park), which has allowed it, and
+    /// [`unpark`](Self::unpark).
+    pub fn set_alarm(&mut self, at: Instant) {
+        debug_assert_eq!(
+            self.rest,
+            Rest::Counted,
+            "an alarm is set once, by a thread that may park"
+        );
+        if at < Instant::MAX {
+            self.shard().sleepers.set_alarm(at);
+            self.rest = Rest::Until(at);
+        }
+    }
+
+    /// To be called after parking, however it ended.
+    pub fn unpark(&mut self) {
+        self.parts().receiver.cancel_park();
+        self.rise();
+    }
+
+    /// The next time at which this submitter has work due without a wake-up, and should poll.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        [self.q.deadline(self.shard(), self.lane()), self.throttle.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+impl<P: Payload> Submitter<P> {
+    /// Hands up to `most` completions to `take`, oldest first. Returns how many. A part of a divided I/O is not a
+    /// completion, unless it is the last missing one: then the I/O completes, with the first error in ascending order
+    /// of sectors if there was one.
+    pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
+        let q = &*self.q;
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        let mut reaped = 0;
+        let mut counted = Reaped { bios: 0, tally: &self.tally };
+        let mut finished = parts.receiver.finished(&q.hub.lasting.table, &mut parts.credit);
+        while reaped < most
+            && let Some(popped) = finished.next()
+        {
+            counted.bios += 1;
+            let Popped { cookie, mut result, mut payload, cell, part } = popped;
+            if part {
+                match self.splits.part_done(q.hub.lasting.table.place(cell), result, payload) {
+                    Some(whole) => (result, payload) = whole,
+                    None => continue,
+                }
+            }
+            take(Completion { cookie, result, payload });
+            reaped += 1;
+        }
+        let bios = counted.bios;
+        drop(counted);
+        if bios > 0 && parts.credit.left() == self.depth {
+            // With no I/O in flight this thread may never come back, and a parked submitter may count on it.
+            self.catch_up();
+            self.q.wake_successor(self.shard(), self.lane());
+        }
+        reaped
+    }
+
+    /// Are there probably `n` completions to reap? Looks at one entry of the ring only, so that a thread that spins
+    /// on this does not take a line that is being filled. With `n` of 1 the answer is exact.
+    ///
+    /// Takes in finished parts of divided I/Os, if they are the oldest entries and do not complete their I/O.
+    #[must_use]
+    pub fn has_completions(&mut self, n: u32) -> bool {
+        if self.splits.extra() > 0 {
+            self.take_parts_in();
+        }
+        self.parts().receiver.reaches(n)
+    }
+
+    /// Takes in parts until the front of the ring is a completion, or the ring is empty.
+    #[cold]
+    fn take_parts_in(&mut self) {
+        let q = &*self.q;
+        let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        while let Some(place) = parts.receiver.peek_part(&q.hub.lasting.table)
+            && !self.splits.completes(place)
+        {
+            let mut finished = parts.receiver.finished(&q.hub.lasting.table, &mut parts.credit);
+            let part = finished.next().expect("it was seen just now");
+            let whole = self.splits.part_done(place, part.result, part.payload);
+            assert!(whole.is_none(), "others are missing");
+            self.tally.completed.add(1);
+        }
+    }
+}
+
+/// Bios being reaped. They are counted when the call ends, also if the closure that takes them panics.
+pub(super) struct Reaped<'a> {
+    pub(super) bios: u64,
+    pub(super) tally: &'a SubmitterCounters,
+}
+
+impl Drop for Reaped<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.tally.completed.add(self.bios);
+    }
+}
+
+impl<P> Submitter<P> {
+    /// I/Os that wait for the limits of their groups, and the earliest time at which one may go. O(groups that wait).
+    #[must_use]
+    pub fn throttled(&self) -> (u32, Option<Instant>) {
+        (self.throttle.len(), self.throttle.deadline())
+    }
+
+    /// Returns whether I/Os of `group`, in the direction of `op`, wait for a limit here, behind which another one would wait.
+    /// Reads are one direction, all else is the other. O(groups that wait).
+    #[must_use]
+    #[inline]
+    pub fn is_throttled(&self, group: GroupId, op: Op) -> bool {
+        !self.throttle.is_empty() && self.throttle.waits(group.index(), op)
+    }
+
+    /// I/Os, and parts of divided ones, that submitters of this number have reaped so far.
+    #[must_use]
+    pub fn taken_back(&self) -> u64 {
+        self.tally.completed.get()
+    }
+}
+
+const POISONED: IoResult = Err(IoError::POISONED);
+
+/// What a submitter knows about its queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Health {
+    Sound,
+    /// A policy or a device has panicked. The I/Os that can be reached come back.
+    Poisoned,
+    /// Likewise, and every I/O that comes back has done so, or is ready to be reaped.
+    Over,
+}
+
+impl<P> Submitter<P> {
+    /// Has this submitter found the queue [poisoned](crate::Queue::is_poisoned)? Then it takes no more I/Os, and its
+    /// earlier ones come back with [`IoError::POISONED`], or with the device's result.
+    #[inline]
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.health != Health::Sound
+    }
+
+    /// The queue has failed: from now on every push takes the rare path, which refuses it.
+    pub(super) fn notice_poison(&mut self) {
+        if self.health == Health::Sound {
+            self.health = Health::Poisoned;
+        }
+        self.plain = [0; 5];
+    }
+}
+
+impl<P: Send> Submitter<P> {
+    /// The number of I/Os that will not come back, with their payloads: the device that panicked has not returned
+    /// them, and may still write to them. Known when every other I/O of this submitter has been reaped; `None` before
+    /// that, and until the submitter has found the queue [poisoned](Self::is_poisoned).
+    #[must_use]
+    pub fn lost(&self) -> Option<u32> {
+        let parts = self.parts.as_ref().expect("parts are there until the submitter is dropped");
+        let outstanding = self.outstanding();
+        let all_reaped = match self.health {
+            Health::Sound => false,
+            // Requests of other submitters may still be on their way.
+            Health::Poisoned => outstanding == 0,
+            Health::Over => !parts.receiver.reaches(1),
+        };
+        all_reaped.then_some(outstanding)
+    }
+
+    /// Ends the I/Os in the plug, those that the limits of groups hold back, and every other I/O that can be reached.
+    #[cold]
+    pub(super) fn end_all(&mut self, now: Instant) {
+        self.end_private(POISONED);
+        // A pass over this submitter's plug that was cut short has staged bios that runners do not see yet.
+        self.parts().staging.publish();
+        if self.health == Health::Poisoned && self.q.salvage(now) {
+            self.health = Health::Over;
+        }
+    }
+}
