@@ -67,16 +67,11 @@
 )]
 
 pub mod attributes;
-mod block_device;
-#[cfg(feature = "compare")]
-mod compare;
-mod completion;
 mod dispatch;
 mod elevator;
-mod group_stats;
 mod groups;
 mod host;
-mod outstanding;
+mod plan;
 mod planted;
 mod queue;
 mod reconfiguration;
@@ -85,62 +80,54 @@ mod shared;
 mod shuttle_tests;
 mod submission;
 mod sync;
-mod times;
 mod trace;
 
-pub use block_device::{BlockDevice, DeviceQueues};
-#[cfg(feature = "compare")]
-pub use compare::{
-    calls,
-    modes::{Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes},
-    run::Run,
-};
 #[cfg(target_os = "linux")]
 pub use dispatch::device::Berth;
+#[cfg(feature = "compare")]
+pub use dispatch::{compare::calls, compare::run::Run};
 pub use dispatch::{
     device::{
         Another, Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished,
     },
-    inflight::Inflight,
-    pump_mode::PumpMode,
-    verdict::Verdict,
+    engine::leaked_bios,
+    visit::{Outstanding, Place, QueueTimes},
 };
-pub use elevator::goals::GoalsStatus;
-pub use elevator::merge::NoMerges;
+pub use elevator::plug::{PLUG_REQUESTS, PLUG_SECTORS};
 pub use groups::{
     Burst, FloorsError, Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS,
     Latencies, MAX_GROUPS, MAX_WEIGHT, Promise, PromiseError, SlowIo, StatsMode, Wait,
     weight_of_io_weight,
 };
 pub use host::{Host, NoHost};
-pub use outstanding::{Outstanding, Place};
+pub use plan::{
+    AUTO, AutoChoice, AutoReason, DeviceDepth, DeviceDepthError, Plan, PolicyChoice,
+    config::{BlockDevice, Config, DeviceQueues, PolicyObserver},
+    error::ConfigError,
+    notes::ConfigNote,
+};
 pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{
-    auto::{AUTO, AutoChoice, AutoReason, PolicyChoice},
-    bounds::{
-        DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
-        MIN_NR_REQUESTS,
-    },
     change::{Change, ChangeError, EditError, Freeze, Quiesce},
-    config::Config,
-    config_error::ConfigError,
-    device_depth::{DeviceDepth, DeviceDepthError},
-    notes::ConfigNote,
-    plan::Plan,
-    teardown::leaked_bios,
-    watchers::PolicyObserver,
-    watching::TraceError,
+    queue::TraceError,
+};
+#[cfg(feature = "compare")]
+pub use shared::modes::{
+    Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes,
 };
 pub use shared::{
+    board::GoalsStatus,
+    inflight::{Inflight, Verdict},
+    settings::{
+        DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
+        MIN_NR_REQUESTS, NoMerges, PumpMode, WriteCache,
+    },
     slots::{BioRef, BioTable},
     stats::{CancelStats, DeadlineStats, FlushStats, LockStats, MergeStats, QueueStats},
     tags::{MAX_TAG_USERS, SharedTags},
-    write_cache::WriteCache,
 };
 pub use submission::{
     io::{Completion, Io, Refusal, Refused, Unsubmitted},
-    plug::{PLUG_REQUESTS, PLUG_SECTORS},
     submitter::{Awaited, Submitter},
 };
-pub use times::QueueTimes;
 pub use trace::{MAX_TRACE_NOTES, Trace, TraceEvent, TraceWhat};

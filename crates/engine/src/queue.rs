@@ -1,17 +1,21 @@
 //! The handle to a block queue.
 //!
 //! A queue is passive: it starts no thread, reads no clock and never blocks. The folders show the life of an I/O:
-//! `submission`, `elevator`, `dispatch`, `completion`. `shared` has the words that the threads of a queue share, and
-//! `reconfiguration` builds, changes and ends a queue.
+//! `submission`, `elevator`, `dispatch`. `shared` has the words that the threads of a queue share, and `reconfiguration`
+//! builds and changes a queue.
 
 use crate::GoalsStatus;
-use crate::elevator::goals::Board;
-use crate::reconfiguration::root::Root;
-use crate::reconfiguration::salvage::SALVAGE_AGAIN;
+#[cfg(feature = "compare")]
+use crate::dispatch::compare::run::Run;
+use crate::dispatch::visit::{Outstanding, QueueTimes, SALVAGE_AGAIN};
+use crate::groups::{SlowIo, Wait};
+use crate::shared::board::Board;
 use crate::shared::stats::QueueStats;
+use crate::submission::root::Root;
 use crate::submission::submitter::Submitter;
 use crate::sync::Arc;
-use blkmq_core::{HwQueue, Instant};
+use blkmq_core::{GroupId, GroupIndex, HwQueue, Instant};
+use blkmq_sched::{GroupIo, Reading};
 use std::fmt;
 
 /// A block queue around a device. Cheap to clone; all clones are the same queue.
@@ -178,5 +182,155 @@ impl<P: Send + 'static> Queue<P> {
     #[must_use]
     pub fn dispatch_busy(&self, hw: HwQueue) -> u8 {
         self.root.current().hub.hctx(hw).busy().get()
+    }
+
+    /// The I/O of a group and of all groups below it: requests, bytes, merges and times, as iostat has them for a
+    /// device, under every scheduler. `None` if there is no such group.
+    ///
+    /// Counted only while [`Plan::stats`](crate::Plan::stats) wants it, and only requests that went through an
+    /// elevator: bare flushes are not in it. Notes that a running elevator has not handed over yet are missing; it
+    /// hands them over every few passes, and at rest none is missing. O(groups).
+    #[must_use]
+    pub fn group_io(&self, group: GroupId) -> Option<GroupIo> {
+        self.count_notes();
+        self.root.lasting.ledger.io(self.index_of(group)?)
+    }
+
+    /// A statistic of a group, by its name in `blkio.bfq`, as [`GroupStats::read`](blkmq_sched::GroupStats::read) has
+    /// them: `io_serviced`, `time`, `io_wait_time_recursive` and so on. `None` if there is no such name or group.
+    ///
+    /// Counted as for [`group_io`](Self::group_io). Only schedulers that share by group know turns and queue lengths;
+    /// under other schedulers these stay at 0.
+    #[must_use]
+    pub fn group_stat(&self, group: GroupId, name: &str) -> Option<Reading> {
+        self.count_notes();
+        self.root.lasting.ledger.read(self.index_of(group)?, name)
+    }
+
+    /// The index of a group, unless another has it by now.
+    fn index_of(&self, group: GroupId) -> Option<GroupIndex> {
+        let is_current = group == GroupId::ROOT || self.root.lasting.meters.knows(group);
+        is_current.then(|| group.index())
+    }
+
+    /// Counts the notes of all elevators that can be entered.
+    fn count_notes(&self) {
+        // Held because elevators are entered here under the number of the thread that changes the queue.
+        let _state = self.root.change_state();
+        let q = self.root.current();
+        // Elevators are entered before the ledger is opened: a thread that runs an elevator may be waiting for the
+        // ledger.
+        for shard in &q.hub.shards {
+            if let Some(mut runner) = q.enter_elevator(shard) {
+                // The policy has not been told of the last completions if the elevator waited for none.
+                if runner.take_returns(&q.hub, shard) {
+                    let _ = q.gate(shard).kick();
+                }
+                let mut wakes = Vec::new();
+                q.carry_out(q.gate(shard), &mut runner.duties, &mut wakes);
+                let mut notes = runner.elevator.env.leftover_notes();
+                #[cfg(feature = "compare")]
+                runner.publish(shard);
+                drop(runner);
+                q.wake(&wakes);
+                q.hub.lasting.ledger.count(&mut notes);
+            }
+        }
+    }
+}
+
+impl<P: Send + 'static> Queue<P> {
+    /// Where the time of the requests went that were completed while [`StatsMode::times`](crate::StatsMode::times) was
+    /// on, under every scheduler. The numbers never decrease; they stay when the queue is changed. O(groups + slots).
+    #[must_use]
+    pub fn times(&self) -> QueueTimes {
+        let mut now = self.gather();
+        let q = self.root.current();
+        let book = q.hub.lasting.ledger.book();
+        (now.flushes, now.flush_time) = book.account.flushes();
+        now.busy = book.account.busy();
+        let id = |index| q.hub.lasting.meters.id(index);
+        now.groups = book.account.all().into_iter().map(|(at, times)| (id(at), times)).collect();
+        now.floors = book.account.floors().map(|report| (id(report.group), report)).collect();
+        now
+    }
+
+    /// Moves the counts of elevators to the ledger. The result has what they hold.
+    fn gather(&self) -> QueueTimes {
+        // Held because elevators are entered here under the number of the thread that changes the queue.
+        let _state = self.root.change_state();
+        let q = self.root.current();
+        let mut now = QueueTimes::default();
+        for shard in &q.hub.shards {
+            if !q.read_times(shard, &mut now) {
+                now.busy_elevators += 1;
+            }
+        }
+        now
+    }
+
+    /// Which group waited behind which, and for how long, while [`StatsMode::times`](crate::StatsMode::times) was on,
+    /// under every scheduler: the evidence of a tenant that is slowed down, and of the cause.
+    ///
+    /// A group waits while an I/O of it has come to the queue and is not at the device: it waits for a slot, or in the
+    /// scheduler. Time in a submitter is not counted: that is where ceilings hold I/Os back. However many of its I/Os wait,
+    /// a second is a second; where there is an elevator for each hardware queue, each counts its own. The time is divided
+    /// between the groups with requests at the device, in proportion to their requests there, and the waiting group may be
+    /// one of them. [`Wait::behind`] is `None` while no request is there, so that the scheduler idles or keeps to a limit.
+    ///
+    /// The sum for a waiting group is exact if stretches from one pass of a runner to the next are at least a millisecond
+    /// long, as on a disk. Shorter ones are sampled, each as likely as it is long: about one in four times as many as
+    /// there are requests with slots, and a hundred in a second of waiting at least. Of I/Os that wait for a slot outside of
+    /// the elevator, under a scheduler that does not share by group, the first of each submitter is seen.
+    ///
+    /// Pairs are in the order of their groups, without those that have no time. No number ever decreases, but a removed
+    /// group leaves its own to the one above it. O(pairs + slots).
+    #[must_use]
+    pub fn waits(&self) -> Vec<Wait> {
+        self.gather();
+        self.root.current().hub.lasting.ledger.book().account.waits()
+    }
+
+    /// Takes the slow requests that [`times`](Self::times) has found by now, oldest first, and the number of those for
+    /// which there was no room: 64 are kept.
+    #[must_use]
+    pub fn take_slow(&self) -> (Vec<SlowIo>, u64) {
+        self.root.current().hub.lasting.ledger.book().account.take_slow()
+    }
+}
+
+impl<P: Send + 'static> Queue<P> {
+    /// Up to `most` requests that have not ended, the oldest first. Requests of an elevator that is busy at
+    /// each of 200 tries are left out. Such a pump is not asked, so the place and hardware queue of its requests are a
+    /// guess.
+    ///
+    /// For reports and not for the hot path: O(slots). Also does the work that is due at `now`, as
+    /// [`Submitter::poll`](crate::Submitter::poll) does.
+    #[must_use]
+    pub fn outstanding(&self, now: Instant, most: usize) -> Vec<Outstanding> {
+        // Held as for a change, because elevators are entered here under the changer's number.
+        let _state = self.root.change_state();
+        let q = self.root.current();
+        let mut found = Vec::new();
+        q.hub.shards.iter().for_each(|shard| q.find_in(shard, &mut found));
+        // Entering put off work that other threads had to do meanwhile.
+        q.help(now);
+        found.sort_by_key(|it| (it.since, it.sector));
+        found.truncate(most);
+        found
+    }
+}
+
+#[cfg(feature = "compare")]
+impl<P: Send> Queue<P> {
+    /// Takes the run of the elevator that serves `hw`. `None` if another thread has it, or if other threads would
+    /// wait for it while it is kept: that is so under locks, unless dispatch is serialised, inserts are parked and
+    /// merging is skipped.
+    ///
+    /// # Panics
+    /// If the device has no such hardware queue.
+    #[must_use]
+    pub fn begin_run(&self, hw: HwQueue) -> Option<Run<P>> {
+        Run::begin(self.root.current(), hw)
     }
 }

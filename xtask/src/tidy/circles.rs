@@ -11,9 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 type Modules<'a> = BTreeMap<Vec<&'a str>, (&'a str, &'a Rust)>;
 type Edges<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// The crate whose folders are in a circle.
-const KNOWN: &str = "crates/engine/";
-
 /// Finds files and folders in circles.
 pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     let before = out.len();
@@ -32,9 +29,8 @@ pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
         return;
     }
     for circle in of_folders(tree) {
-        let is_known = circle[0].starts_with(KNOWN);
         let file = tree.files.iter().find(|file| file.path.starts_with(&circle[0]));
-        out.extend(file.filter(|_| !is_known).map(|file| {
+        out.extend(file.map(|file| {
             let what = format!("a circle of folders: {}", circle.join(", "));
             file.finding(1, what, "move what both sides need into a folder below them")
         }));

@@ -1,9 +1,10 @@
 //! The attributes of the comparison modes.
 
-use super::form::{Shown, Words};
-use super::row::{Row, words};
-use crate::compare::modes::accepted;
-use crate::reconfiguration::plan::Plan;
+use crate::attributes::table::words;
+use crate::attributes::value::Row;
+use crate::attributes::value::{Shown, Words};
+use crate::plan::Plan;
+use crate::shared::modes::accepted;
 use crate::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes};
 
 pub(super) const MODES: &[Row] = &[

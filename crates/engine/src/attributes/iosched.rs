@@ -4,8 +4,8 @@
 //! as in sysfs.
 
 use super::Unit;
-use super::error::{Accepted, AttributeError};
-use crate::reconfiguration::plan::Plan;
+use super::value::{Accepted, AttributeError};
+use crate::plan::Plan;
 use blkmq_sched::{Attribute, OptionError, Shape};
 
 pub(super) fn path(attribute: &Attribute) -> String {

@@ -15,28 +15,26 @@
 
 #[cfg(feature = "compare")]
 mod compare;
-mod error;
-mod form;
 mod iosched;
-mod page;
-mod queue;
-mod row;
 mod table;
-mod unknown;
 mod value;
 
-pub use error::{Accepted, AttributeError, SetAttributeError};
-pub use page::table;
+pub use table::table;
+pub use value::{Accepted, AttributeError, SetAttributeError};
 
 use crate::GoalsStatus;
-use crate::dispatch::pump_mode::PumpMode;
-use crate::reconfiguration::plan::Plan;
+use crate::dispatch::engine::Engine;
+use crate::plan::Plan;
+use crate::queue::Queue;
+use crate::reconfiguration::change::Change;
+use crate::shared::board::Board;
+use crate::shared::settings::PumpMode;
 use blkmq_core::HwQueue;
-use blkmq_sched::Unit as Count;
-use row::Row;
+use blkmq_sched::{Factory, Unit as Count};
 use std::borrow::Cow;
 use std::fmt;
 use table::HwRow;
+use value::Row;
 
 /// An attribute of a queue: its name and description.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -217,4 +215,82 @@ impl Snapshot {
         let hctxs = vec![HctxSnapshot::default(); plan.device.hw_queues.into()];
         Self { plan, pump: PumpMode::default(), goals: None, learned: Some(String::new()), hctxs }
     }
+}
+
+impl<P: Send + 'static> Queue<P> {
+    /// The state of the queue that attributes show. All parts of it belong to one plan, but may be from slightly
+    /// different moments.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        // Held throughout, so that the queue is the one that was built from this plan.
+        let state = self.root.change_state();
+        let q = self.root.current();
+        let hctxs = q.hub.hctxs.iter().map(|hctx| HctxSnapshot {
+            active: hctx.tags.in_use(),
+            dispatch_busy: hctx.busy().get(),
+        });
+        Snapshot {
+            plan: state.plan.clone(),
+            pump: q.hub.lasting.pump_mode,
+            goals: q.hub.board.as_ref().map(Board::read),
+            learned: learned(&q, state.plan.scheduler),
+            hctxs: hctxs.collect(),
+        }
+    }
+
+    /// The attribute at `path`, as text.
+    ///
+    /// # Errors
+    /// If there is no such attribute.
+    pub fn attribute(&self, path: &str) -> Result<String, AttributeError> {
+        read(&self.snapshot(), path)
+    }
+
+    /// Begins to set the attribute at `path` to the value in `text`. No concurrent change is lost.
+    ///
+    /// # Errors
+    /// If there is no such attribute, it cannot be set to this value, or another change is under way.
+    pub fn set_attribute(&self, path: &str, text: &str) -> Result<Change<P>, SetAttributeError> {
+        self.change_by(|plan| write(plan, path, text).map_err(SetAttributeError::from))
+    }
+}
+
+/// The figures of the policy in the first elevator that have the names of its options; `None` if that elevator is busy.
+fn learned<P: Send>(q: &Engine<P>, policy: &Factory) -> Option<String> {
+    let mut told = Vec::new();
+    let mut take = |name: &'static str, value: u64| {
+        if policy.attributes.iter().any(|option| option.name == name) {
+            told.push(format!("{name}={value}"));
+        }
+    };
+    q.visit(q.hub.shards.first()?, |runner| runner.elevator.inspect(&mut take))?;
+    Some(told.join(","))
+}
+
+impl AttributeError {
+    /// For a path that a queue with the plan `plan` does not have. Lists the paths with a similar last part. If there
+    /// are none, lists all, with N for the number of a hardware queue.
+    pub(super) fn unknown(plan: &Plan, path: &str) -> Self {
+        let hws = table::HW_QUEUE.iter().map(|row| Cow::Borrowed(row.pattern));
+        let single = nodes(plan).map(Node::path).filter(|path| !is_of_hw_queue(path));
+        let all: Vec<_> = single.chain(hws).collect();
+        let like: Vec<_> = all.iter().filter(|known| is_like(name(known), name(path))).collect();
+        let accepted = if like.is_empty() { all } else { like.into_iter().cloned().collect() };
+        Self::Unknown { path: path.to_string(), accepted }
+    }
+}
+
+fn is_of_hw_queue(path: &str) -> bool {
+    path.starts_with("mq/") || path.starts_with("hctx")
+}
+
+/// The last part of a path.
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Is the first two thirds of `asked` the beginning of `known`, or is all of `asked` in it?
+fn is_like(known: &str, asked: &str) -> bool {
+    let same = known.bytes().zip(asked.bytes()).take_while(|(a, b)| a == b).count();
+    3 * same >= 2 * asked.len() || known.contains(asked)
 }

@@ -1,16 +1,16 @@
 //! The list of attributes. One line each: path, unit, description, source of the value, and, if the attribute can be
 //! written, the accepted range and its effect on the plan.
 
-use super::form::{Edges, Form, Shown, Words};
-use super::row::{Range, Row, number, words};
 use super::{Snapshot, Unit};
-use crate::dispatch::pump_mode::PumpMode;
-use crate::reconfiguration::auto::{AUTO, PolicyChoice};
-use crate::reconfiguration::bounds::{MAX_DEVICE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
-use crate::reconfiguration::plan::Plan;
+use crate::attributes::value::{Edges, Form, Row, SetNumber, Shown, Words};
+use crate::attributes::{Permission, rows};
+use crate::plan::{AUTO, Plan, PolicyChoice};
+use crate::shared::settings::{MAX_DEVICE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode};
 use crate::{DeviceDepth, NoMerges, WriteCache};
 use blkmq_core::{HwQueue, Nanos, SECTOR_SIZE};
 use blkmq_sched::{Factory, Scope, StatsLevel, registry};
+use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 /// An attribute of which every hardware queue has one. It can only be read.
 pub(super) struct HwRow {
@@ -407,4 +407,75 @@ fn set_io_timeout(mut plan: Plan, n: u64) -> Plan {
 fn set_discard_max_bytes(mut plan: Plan, n: u64) -> Plan {
     plan.device.limits.max_discard_sectors = (n / u64::from(SECTOR_SIZE)) as u32;
     plan
+}
+
+/// All attributes as a table in Markdown. The attributes of schedulers are one line of it: each scheduler's page
+/// lists its own.
+#[must_use]
+pub fn table() -> String {
+    let mut text = String::from("| attribute | | unit | what it is |\n|---|---|---|---|\n");
+    let mut line = |path: &str, permission, unit: &dyn std::fmt::Display, help: &str| {
+        let permission = match permission {
+            Permission::ReadOnly => "r",
+            Permission::ReadWrite => "rw",
+        };
+        writeln!(text, "| `{path}` | {permission} | {unit} | {help} |")
+            .expect("a String takes everything");
+    };
+    for row in rows() {
+        line(row.path, row.permission(), &row.unit, row.help);
+    }
+    line(
+        "iosched/*",
+        Permission::ReadWrite,
+        &"",
+        "what the present scheduler lets you set; `blkmq doc NAME` lists it",
+    );
+    for row in HW_QUEUE {
+        line(row.pattern, Permission::ReadOnly, &row.unit as &Unit, row.help);
+    }
+    text
+}
+
+/// The accepted range of a number, or the reason why it cannot be written.
+pub(super) type Range = Result<RangeInclusive<u64>, &'static str>;
+
+/// A number that can be read.
+pub(super) const fn number(
+    path: &'static str,
+    unit: Unit,
+    help: &'static str,
+    get: fn(&Plan) -> u64,
+) -> Row {
+    Row { path, unit, help, form: Form::Number { get, set: None } }
+}
+
+/// A choice among words that can be read and written.
+pub(super) const fn words(path: &'static str, help: &'static str, words: Words) -> Row {
+    Row { path, unit: Unit::Word, help, form: Form::Words(words) }
+}
+
+impl Row {
+    /// It can be written, too.
+    pub(super) const fn set(
+        self,
+        range: fn(&Plan) -> Range,
+        edges: Edges,
+        set: fn(Plan, u64) -> Plan,
+    ) -> Self {
+        self.set_in_steps(range, edges, |_| 1, set)
+    }
+
+    /// It can be written, too, in multiples of `step`.
+    pub(super) const fn set_in_steps(
+        self,
+        range: fn(&Plan) -> Range,
+        edges: Edges,
+        step: fn(&Plan) -> u64,
+        set: fn(Plan, u64) -> Plan,
+    ) -> Self {
+        let Form::Number { get, .. } = self.form else { panic!("only numbers have a range") };
+        let set = SetNumber { range, edges, step, set };
+        Self { form: Form::Number { get, set: Some(set) }, ..self }
+    }
 }

@@ -1,11 +1,12 @@
 //! How an attribute's value is shown, and which texts it accepts. Numbers are decimal, as in sysfs.
 
-use super::error::{Accepted, AttributeError};
-use super::form::{Edges, Form, SetNumber, Shown};
-use super::row::Row;
 use super::{Permission, Snapshot, Unit};
-use crate::reconfiguration::plan::Plan;
+use crate::plan::Plan;
+use crate::reconfiguration::change::ChangeError;
+use std::borrow::Cow;
+use std::fmt;
 use std::num::IntErrorKind;
+use std::ops::RangeInclusive;
 
 impl Row {
     pub(super) fn permission(&self) -> Permission {
@@ -115,6 +116,15 @@ fn parse(text: &str) -> Result<i128, Garbled> {
     })
 }
 
+/// An attribute of which a queue has one.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub(super) path: &'static str,
+    pub(super) unit: Unit,
+    pub(super) help: &'static str,
+    pub(super) form: Form,
+}
+
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
@@ -136,4 +146,189 @@ mod tests {
         assert_eq!(among(&["none", "mq-deadline"], "mq-deadline"), "none [mq-deadline]");
         assert_eq!(among(&["none"], "none"), "[none]");
     }
+}
+
+/// The numbers that an attribute accepts at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// The smallest.
+    pub min: i64,
+    /// The largest.
+    pub max: i64,
+    /// All accepted numbers are multiples of this; 1 or more.
+    pub step: i64,
+    /// The unit.
+    pub unit: Unit,
+}
+
+impl fmt::Display for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { min, max, step, unit } = self;
+        match min == max {
+            true => write!(f, "only {min}")?,
+            false => write!(f, "a whole number from {min} to {max}")?,
+        }
+        if *step > 1 {
+            write!(f, " that is a multiple of {step}")?;
+        }
+        write!(f, " ({unit})")
+    }
+}
+
+/// Why an attribute cannot be read or written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AttributeError {
+    /// There is no attribute of that name.
+    Unknown {
+        /// The path asked for.
+        path: String,
+        /// Similar paths, or all paths.
+        accepted: Vec<Cow<'static, str>>,
+    },
+    /// It cannot be written.
+    ReadOnly {
+        /// The attribute.
+        path: String,
+    },
+    /// The text is no number.
+    NotANumber {
+        /// The attribute.
+        path: String,
+        /// The text written.
+        text: String,
+        /// The accepted numbers.
+        accepted: Accepted,
+    },
+    /// The number is too large or too small, or not an accepted multiple.
+    OutOfRange {
+        /// The attribute.
+        path: String,
+        /// The text written.
+        text: String,
+        /// The accepted numbers.
+        accepted: Accepted,
+    },
+    /// The text is not an accepted word.
+    NotAWord {
+        /// The attribute.
+        path: String,
+        /// The text written.
+        text: String,
+        /// The accepted words.
+        accepted: Vec<&'static str>,
+    },
+    /// With the current settings there is nothing to set.
+    NotNow {
+        /// The attribute.
+        path: String,
+        /// The reason, and the remedy.
+        why: &'static str,
+    },
+}
+
+impl fmt::Display for AttributeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { path, accepted } => {
+                write!(f, "{path}: no such attribute; accepted: {}", accepted.join(", "))
+            }
+            Self::ReadOnly { path } => write!(f, "{path} can only be read"),
+            Self::NotANumber { path, text, accepted }
+            | Self::OutOfRange { path, text, accepted } => {
+                write!(f, "{path}={text}: accepted: {accepted}")
+            }
+            Self::NotAWord { path, text, accepted } => {
+                write!(f, "{path}={text}: accepted: {}", accepted.join(", "))
+            }
+            Self::NotNow { path, why } => write!(f, "{path} cannot be set: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for AttributeError {}
+
+/// Why an attribute of a queue was not set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SetAttributeError {
+    /// The attribute cannot be set, or not to this value.
+    Attribute(AttributeError),
+    /// The queue cannot be changed.
+    Change(ChangeError),
+}
+
+impl fmt::Display for SetAttributeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attribute(e) => e.fmt(f),
+            Self::Change(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SetAttributeError {}
+
+impl From<AttributeError> for SetAttributeError {
+    fn from(e: AttributeError) -> Self {
+        Self::Attribute(e)
+    }
+}
+
+impl From<ChangeError> for SetAttributeError {
+    fn from(e: ChangeError) -> Self {
+        Self::Change(e)
+    }
+}
+
+/// The kind of an attribute's value, and its source.
+#[derive(Clone, Copy)]
+pub(super) enum Form {
+    /// A text that cannot be set.
+    Said(fn(&Snapshot) -> String),
+    /// A number of the plan, which can be set if `set` is there.
+    Number { get: fn(&Plan) -> u64, set: Option<SetNumber> },
+    /// One of a few words.
+    Words(Words),
+}
+
+/// How a number is set.
+#[derive(Clone, Copy)]
+pub(super) struct SetNumber {
+    /// The accepted range, or the reason why the number cannot be set at present.
+    pub(super) range: fn(&Plan) -> Result<RangeInclusive<u64>, &'static str>,
+    pub(super) edges: Edges,
+    /// The number must be a multiple of this.
+    pub(super) step: fn(&Plan) -> u64,
+    /// Makes the plan with this number, which is accepted and differs from the current one.
+    pub(super) set: fn(Plan, u64) -> Plan,
+}
+
+/// What happens to a number outside of its range.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edges {
+    /// It is refused.
+    Strict,
+    /// A number below the range is raised into it; one above is refused.
+    Raise,
+    /// A number above the range is lowered into it; one below is refused.
+    Lower,
+}
+
+/// How a word is shown and set.
+#[derive(Clone, Copy)]
+pub(super) struct Words {
+    /// The word for the current value.
+    pub(super) get: fn(&Plan) -> &'static str,
+    pub(super) accepted: fn(&Plan) -> Vec<&'static str>,
+    pub(super) shown: Shown,
+    /// Makes the plan with this word, which is accepted, and may be the current one.
+    pub(super) set: fn(Plan, &str) -> Plan,
+}
+
+/// How a choice among words is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// The current word.
+    Alone,
+    /// All accepted words, with the current one in brackets: `none [mq-deadline]`.
+    AmongAll,
 }

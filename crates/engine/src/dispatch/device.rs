@@ -3,8 +3,8 @@
 //! A device sees requests in the order in which the elevator chose them, one hardware queue at a time, and is told
 //! the time. It never blocks, never calls back into the queue, and answers every request once.
 
-use crate::dispatch::verdict::Verdict;
-use crate::shared::write_cache::WriteCache;
+use crate::shared::inflight::Verdict;
+use crate::shared::settings::WriteCache;
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Limits, Nanos, Tag};
 use std::io;

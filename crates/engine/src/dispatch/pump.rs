@@ -6,28 +6,24 @@
 //! *Invariant: requests reach the device in the order in which the elevator chose them* (decision 0003): the runner
 //! fills the outbox in that order, and the pump empties it in that order.
 
-use crate::completion::apart::Apart;
-use crate::completion::completions::Completions;
-use crate::completion::expiry::Deadlines;
 use crate::dispatch::device::{Busy, DeviceQueue, Enqueued, Finished};
-use crate::dispatch::duties::Duties;
-use crate::dispatch::inflight::Handback;
-use crate::planted::{self, Planted};
-use crate::shared::few::{BATCH, Few};
+use crate::dispatch::expiry::Deadlines;
+use crate::planted::Planted;
+use crate::shared::completions::Completions;
+use crate::shared::duties::Duties;
 use crate::shared::hctx::Hctx;
-use crate::shared::hub::Hub;
+use crate::shared::hub::{Hub, Lasting};
+use crate::shared::inflight::Handback;
+use crate::shared::slots::{BATCH, Bio, Few};
 use crate::sync::{Consumer, Producer};
-use crate::{BioTable, Inflight};
-use blkmq_core::{Instant, Nanos, Tag};
+use crate::{BioTable, Inflight, planted};
+use blkmq_core::{Instant, IoResult, Nanos, RequestId, Tag};
 use blkmq_sched::Done;
+use give_back::Apart;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-mod end;
 mod give_back;
-mod held;
-mod vacant;
-
-pub(crate) use vacant::Vacant;
 
 /// RESOURCE promises no event when there is room, so the pump tries again after this time (`spec/framework.md`
 /// section 1).
@@ -441,5 +437,113 @@ fn has_event_fd<P>(device: &dyn DeviceQueue<P>) -> bool {
     {
         let _ = device;
         false
+    }
+}
+
+impl<P> Pump<P> {
+    /// Requests that the device refused, or wants again later.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (RequestId, Tag)> {
+        self.stuck.iter().chain(&self.later).map(|rq| (rq.id, rq.tag))
+    }
+
+    /// How many requests are at the device.
+    pub(crate) fn inside(&self) -> u32 {
+        self.at_device
+    }
+}
+
+/// Stands in for a device that is yet to come, or that has gone to a later queue; likewise for the lane of a submitter that
+/// has never been registered.
+pub(crate) struct Vacant;
+
+impl<P> DeviceQueue<P> for Vacant {
+    fn enqueue(&mut self, _: Instant, _: &BioTable<P>, _: Inflight) -> Enqueued {
+        unreachable!("nothing is issued by a queue without its device")
+    }
+
+    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+
+    fn next_event(&self) -> Option<Instant> {
+        Some(Instant::MAX)
+    }
+
+    fn abandon(&mut self, _: &mut Vec<Inflight>) {}
+}
+
+impl<P: Send> Pump<P> {
+    /// Ends the requests that wait to be offered to the device, in a queue that has failed, and sends their
+    /// completions.
+    pub(crate) fn end_waiting(&mut self, hub: &Hub<P>, hctx: &Hctx, result: IoResult) {
+        while let Some(rq) = self.take_waiting() {
+            self.give_back(hub, &rq);
+            self.completions.push_chain(&hub.lasting, rq.into_head(), result);
+        }
+        for rest in self.apart.drain() {
+            self.completions.push_chain(&hub.lasting, rest, result);
+        }
+        self.ends.handbacks.publish();
+        self.free_tags(hub, hctx);
+        self.completions.flush(&hub.lasting);
+        self.duties.wake(&mut self.completions.wake);
+    }
+
+    /// Makes every error final from now on.
+    pub(crate) fn stop_retrying(&mut self) {
+        self.retries = 0;
+    }
+}
+
+impl<P> Pump<P> {
+    /// True if no request is on its way to the device, at it, or on its way back.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.at_device == 0
+            && self.stuck.is_empty()
+            && self.later.is_empty()
+            && self.ends.outbox.is_empty()
+    }
+
+    /// Takes the device away, for a later queue.
+    pub(crate) fn take_device(&mut self) -> Installed<P> {
+        (std::mem::replace(&mut self.device, Box::new(Vacant)), self.now)
+    }
+
+    /// Takes a request that waits to be offered to the device.
+    fn take_waiting(&mut self) -> Option<Inflight> {
+        self.stuck
+            .pop_front()
+            .or_else(|| self.later.pop_front())
+            .or_else(|| self.ends.outbox.pop())
+            // Requests that were finished when the device panicked.
+            .or_else(|| self.finished.pop().map(|finished| finished.rq))
+    }
+
+    /// Asks a device that panicked for the requests that it has, and drops the device. The requests that it gives
+    /// back wait from then on; the others are lost.
+    pub(crate) fn give_up_device(&mut self) {
+        let (mut device, _) = self.take_device();
+        self.at_device = 0;
+        let mut held = Vec::new();
+        let given_back = catch_unwind(AssertUnwindSafe(|| device.abandon(&mut held)));
+        self.later.extend(held);
+        if given_back.is_err() {
+            // The device has panicked again: no more calls, not even its destructor.
+            std::mem::forget(device);
+        }
+    }
+
+    /// Takes every request that is still on its way into `held`, for the end of a queue.
+    ///
+    /// # Panics
+    /// If the device does; `held` then has the requests that it gave back before, and all others.
+    pub(crate) fn abandon(&mut self, held: &mut Vec<Inflight>) {
+        held.extend(std::iter::from_fn(|| self.take_waiting()));
+        // The tag of each goes back with the run that is under way.
+        self.apart.drain().for_each(Bio::orphan);
+        self.device.abandon(held);
+    }
+
+    /// Sends the completions that were not sent, at the end of a queue.
+    pub(crate) fn send_rest(&mut self, lasting: &Lasting<P>) {
+        self.completions.send_rest(lasting);
     }
 }

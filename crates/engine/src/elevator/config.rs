@@ -1,6 +1,6 @@
 //! The configuration of an elevator, and the part of it that may change while requests are held.
 
-use crate::elevator::merge::NoMerges;
+use crate::shared::settings::NoMerges;
 use crate::trace::Tap;
 use crate::{StatsMode, WriteCache};
 use blkmq_core::Limits;
@@ -26,7 +26,7 @@ pub(crate) struct Config {
     pub(crate) hw_queue_depth: u32,
     /// The most scheduler tags that I/Os other than sync reads may have, if the policy does not allow fewer.
     pub(crate) async_depth: u32,
-    /// An I/O that finds no slot does not merge either: merging was tried before it came here (`compare/parking.rs`).
+    /// An I/O that finds no slot does not merge either: merging was tried before it came here (`shared/parking.rs`).
     pub(crate) slots_first: bool,
     /// Requests may pass a policy by that allows it.
     pub(crate) bypass: bool,

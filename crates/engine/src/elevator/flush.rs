@@ -22,8 +22,9 @@
 //! *Invariant: a flush serves no request that became pending after the flush began.* The flush may have missed data
 //! that was still on its way to the cache.
 
-use crate::WriteCache;
-use crate::planted::{self, Planted};
+use crate::planted::Planted;
+use crate::shared::inflight::Way;
+use crate::{WriteCache, planted};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Nanos, Op, RequestId};
 
 /// The longest that a flush is delayed for data steps in flight (`spec/framework.md` section 1).
@@ -76,18 +77,6 @@ impl Sequence {
         let post = flags.contains(IoFlags::FUA) && !fua;
         (pre || post).then_some(Self { pre, data: true, post })
     }
-}
-
-/// The purpose of an issued request, which decides how its completion is handled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Way {
-    /// An ordinary request: its bios end with it.
-    Plain = 0,
-    /// The data step of a sequence.
-    Data = 1,
-    /// A flush, in the name of the first request that it serves.
-    Flush = 2,
 }
 
 /// The step of a sequence that a request is in.

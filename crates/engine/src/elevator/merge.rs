@@ -8,18 +8,6 @@ use blkmq_sched::PLUG;
 /// Sectors that are compared at once.
 const LANES: usize = 4;
 
-/// Which kinds of merging are allowed; sysfs `nomerges`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum NoMerges {
-    /// 0: every kind of merge.
-    #[default]
-    All = 0,
-    /// 1: only the one-hit cache is tried.
-    Simple = 1,
-    /// 2: none at all.
-    None = 2,
-}
-
 /// Where an I/O joins a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {

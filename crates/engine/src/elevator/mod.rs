@@ -8,23 +8,23 @@
 //! still merge into a request that waits inside. The kernel series that parked requests holding tags lost 72.9 % on
 //! one disk for want of this (`spec/history.md` section 2).
 
-use crate::dispatch::inflight::Chain;
-use crate::elevator::flush::{FlushQueues, Way};
-use crate::elevator::lobby::Lobby;
-use crate::elevator::merge::{Kind, NoMerges};
-use crate::elevator::merge_index::MergeIndex;
-use crate::planted::{self, Planted};
+use crate::planted::Planted;
 use crate::shared::common::ElevatorEnv;
+use crate::shared::inflight::{Chain, PluggedRequest, Way};
+use crate::shared::settings::NoMerges;
 use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
-use crate::submission::plugged::PluggedRequest;
 use crate::sync::{Arc, Consumer};
-use crate::{BioTable, Inflight, WriteCache};
+use crate::{BioTable, Inflight, WriteCache, planted};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, RequestId, SubmitterId, Tag};
 use blkmq_sched::{
     At, Bypass, Cx, Done, Facts, GroupChange, Grown, Pick, Requests, Scheduler, Used,
 };
 use crossbeam_utils::CachePadded;
+use flush::FlushQueues;
+use lobby::Lobby;
+use merge::Kind;
+use merge_index::MergeIndex;
 use std::collections::VecDeque;
 
 mod bypass;
@@ -39,6 +39,7 @@ pub(crate) mod lobby;
 pub(crate) mod merge;
 pub(crate) mod merge_index;
 mod merging;
+pub(crate) mod plug;
 pub(crate) mod runner;
 mod sequence;
 pub(crate) mod timing;

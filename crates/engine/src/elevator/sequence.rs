@@ -10,9 +10,8 @@ use super::{
     At, Chain, Cx, Done, Elevator, HwQueue, Inflight, Instant, Op, PluggedRequest, RequestId, Tag,
 };
 use crate::BioTable;
-use crate::dispatch::inflight::Handback;
-use crate::dispatch::verdict::Verdict;
-use crate::elevator::flush::{Next, Sequence, Way};
+use crate::elevator::flush::{Next, Sequence};
+use crate::shared::inflight::{Handback, Verdict, Way};
 use crate::shared::slots::Bio;
 use blkmq_core::{IoFlags, IoMeta, IoResult};
 

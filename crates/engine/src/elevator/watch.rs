@@ -3,13 +3,12 @@
 //! branch; the work behind it is out of line, where it costs the path of an I/O nothing. The runner alone touches them.
 
 use super::config::{Budgets, Tapping};
-use super::floors;
 use super::forecaster::Forecaster;
 use super::goals::Keeper;
 use super::timing::Timing;
-use super::{Done, Elevator, PluggedRequest};
-use crate::elevator::flush::Way;
+use super::{Done, Elevator, PluggedRequest, floors};
 use crate::elevator::merge;
+use crate::shared::inflight::Way;
 use crate::shared::slots::Bio;
 use crate::trace::{Kind, Tap};
 use crate::{BioTable, StatsMode};

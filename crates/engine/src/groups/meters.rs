@@ -7,10 +7,10 @@
 //! A group that is removed leaves its ceilings and its place in the tree to the I/Os that carry its id, until its index is
 //! given to another group. From then on the id is stale, and I/Os with it are refused.
 
-use super::bounds::MAX_GROUPS;
-use super::burst::Burst;
 use super::limits::IoMax;
 use super::tree::GroupTree;
+use crate::groups::limits::Burst;
+use crate::groups::tree::MAX_GROUPS;
 use crate::sync::meter::{Booking, Meter, SLACK};
 use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};

@@ -4,12 +4,7 @@
 //! weight are told of it ([`GroupChange`](blkmq_sched::GroupChange)); the submitters enforce limits above every
 //! scheduler (`throttle.rs`). This module does not know which owners are in which group: every I/O names its group.
 
-mod bounds;
-mod burst;
-mod error;
 mod floors;
-mod kept;
-mod latency;
 mod limits;
 mod meters;
 mod promise;
@@ -18,20 +13,18 @@ mod times;
 mod tree;
 mod waits;
 
-pub use bounds::{MAX_GROUPS, MAX_WEIGHT};
-pub use burst::Burst;
-pub use error::GroupError;
 pub use floors::FloorsError;
-pub use latency::Latencies;
-pub use limits::{IoMax, IoMaxError};
+pub use limits::{Burst, IoMax, IoMaxError};
 pub(crate) use meters::{Meters, Stand};
 pub(crate) use promise::micros;
 pub use promise::{Promise, PromiseError};
 pub use stats::StatsMode;
 pub(crate) use stats::{Book, Ledger};
 pub(crate) use times::{Counted, Spent};
-pub use times::{IoTimes, KINDS, SlowIo};
+pub use times::{IoTimes, KINDS, Latencies, SlowIo};
 pub(crate) use tree::DEFAULT_WEIGHT;
-pub use tree::{Group, GroupSpec, GroupTree, weight_of_io_weight};
+pub use tree::{
+    Group, GroupError, GroupSpec, GroupTree, MAX_GROUPS, MAX_WEIGHT, weight_of_io_weight,
+};
 pub use waits::Wait;
 pub(crate) use waits::WaitSums;

@@ -3,11 +3,14 @@
 //! A runner counts on its own, in [`Counted`]. A thread that reads moves the counts of every elevator to the
 //! [`Account`] of the queue, so the path of an I/O has no line that threads share, and all figures of one reading are
 //! of the same moment.
+//!
+//! 32 linear buckets for each power of two, so the end of a bucket is at most 1/32 (3.1 %) above every time in it.
 
-use super::latency::Latencies;
-use super::waits::{Wait, WaitSums};
-use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op};
-use blkmq_sched::{FloorReport, GroupChange};
+use crate::groups::promise::Promise;
+use crate::groups::tree::{Group, GroupTree};
+use crate::groups::waits::{Wait, WaitSums};
+use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op};
+use blkmq_sched::{FloorReport, FloorState, GroupChange, Rate};
 
 /// The kinds of I/O that are counted apart: reads, writes (of zeroes, too), discards and bare flushes.
 pub const KINDS: usize = 4;
@@ -332,9 +335,128 @@ impl Account {
     }
 }
 
+/// The whole of a floor.
+const WHOLE: u64 = 1_000_000;
+
+/// A part of a floor, in millionths, in the unit in which the floor was promised; in percent of the floor if there are
+/// several.
+fn amount(reserve: &Rate, part: u64) -> String {
+    let of = |whole: f64| whole * part as f64 / WHOLE as f64;
+    let number = |value: f64| {
+        let tenths = (value * 10.0).round() / 10.0;
+        let decimals = usize::from(tenths < 100.0 && tenths.fract() != 0.0);
+        format!("{value:.decimals$}")
+    };
+    match *reserve {
+        Rate { iops, bps: 0, percent: 0 } => format!("{} IOPS", number(of(iops as f64))),
+        Rate { iops: 0, bps, percent: 0 } => format!("{} MB/s", number(of(bps as f64) / 1e6)),
+        Rate { iops: 0, bps: 0, percent } => {
+            format!("{} % of the device", number(of(f64::from(percent))))
+        }
+        _ => format!("{} % of it", number(of(100.0))),
+    }
+}
+
+impl Promise {
+    /// The floor in its own units, such as `200 IOPS`; `None` without one.
+    #[must_use]
+    pub fn floor(&self) -> Option<String> {
+        let reserve = &self.guarantee.reserve;
+        (!reserve.is_none()).then(|| amount(reserve, WHOLE))
+    }
+}
+
+impl GroupTree {
+    /// A line for each group whose floor was missed, with the cause of most of the missed seconds, from reports such as
+    /// [`QueueTimes::floors`](crate::QueueTimes::floors).
+    #[must_use]
+    pub fn missed_floors(&self, reports: &[(GroupId, FloorReport)]) -> Vec<String> {
+        let lines = reports.iter().filter_map(|(id, report)| {
+            let group = self.get(*id)?;
+            line(group, &group.promise.floor()?, report)
+        });
+        lines.collect()
+    }
+}
+
+fn line(group: &Group, floor: &str, report: &FloorReport) -> Option<String> {
+    let cause = report.cause()?;
+    let FloorReport { seconds, missed, least, best, .. } = report;
+    let mut line = format!(
+        "{}: floor {floor} missed in {missed} of {seconds} seconds, least {}; cause: {}",
+        group.name,
+        amount(&group.promise.guarantee.reserve, *least),
+        cause.text(),
+    );
+    if report.state == FloorState::Infeasible {
+        line +=
+            &format!("; infeasible at present: the device does {} % of the floors", best / 10_000);
+    }
+    Some(line)
+}
+
+const SUB_BITS: u32 = 5;
+const SUB: usize = 1 << SUB_BITS;
+/// Times of 2^40 ns (18 minutes) and more share the last bucket.
+const BUCKETS: usize = (40 - SUB_BITS as usize + 1) * SUB;
+
+/// How many I/Os took how long.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Latencies(Box<[u64]>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(vec![0; BUCKETS].into_boxed_slice())
+    }
+}
+
+impl Latencies {
+    #[inline]
+    fn index(ns: u64) -> usize {
+        let group = ((ns | (SUB as u64 - 1)).ilog2() + 1 - SUB_BITS) as usize;
+        if group == 0 {
+            return ns as usize;
+        }
+        let linear = (ns >> (group - 1)) as usize & (SUB - 1);
+        (group * SUB + linear).min(BUCKETS - 1)
+    }
+
+    /// The longest time in bucket `index`.
+    fn end(index: usize) -> u64 {
+        let (group, linear) = (index / SUB, (index % SUB) as u64);
+        if group == 0 { linear } else { ((SUB as u64 + linear + 1) << (group - 1)) - 1 }
+    }
+
+    /// Counts an I/O that took this many nanoseconds.
+    #[inline]
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.0[Self::index(ns)] += 1;
+    }
+
+    /// Moves the counts of `other` here.
+    pub(crate) fn take(&mut self, other: &mut Self) {
+        for (into, from) in self.0.iter_mut().zip(&mut other.0) {
+            *into += std::mem::take(from);
+        }
+    }
+
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(into, from)| *into += from);
+    }
+
+    /// The buckets that are not empty, in ascending order: the longest time of the bucket in nanoseconds, and how many
+    /// I/Os it has.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let all = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        all.map(|(index, count)| (Self::end(index), *count))
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use blkmq_sched::FloorCause;
 
     fn added(group: u16, parent: u16) -> GroupChange {
         GroupChange::Added { group: GroupIndex(group), parent: GroupIndex(parent), weight: 100 }
@@ -412,5 +534,60 @@ mod tests {
         let (kept, lost) = account.take_slow();
         assert_eq!((kept.len(), lost, kept[1].sector), (64, 36, 1));
         assert_eq!(account.take_slow(), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_missed_floor_is_told_in_its_own_unit_with_the_cause() {
+        let mut tree = GroupTree::default();
+        let tell = |tree: &mut GroupTree, words: &str, counts: &dyn Fn(&mut FloorReport)| {
+            let _ = tree.add("b", "/");
+            let none = Promise::default();
+            tree.set_promise("b", none.set(words).expect("right")).expect("there");
+            let id = tree.find("b").expect("there");
+            let mut report = FloorReport::new(id.index());
+            (report.seconds, report.missed, report.least) = (30, 12, 6_500);
+            counts(&mut report);
+            tree.missed_floors(&[(id, report)])
+        };
+        let by = |cause: FloorCause| move |it: &mut FloorReport| it.causes[cause as usize] = 12;
+        let lines = tell(&mut tree, "reserve_iops=200", &by(FloorCause::Device));
+        let expected = "b: floor 200 IOPS missed in 12 of 30 seconds, least 1.3 IOPS; cause: the device holds too much";
+        assert_eq!(lines, [expected]);
+        let lines = tell(&mut tree, "reserve_bps=50000000", &by(FloorCause::Slots));
+        assert!(lines[0].contains("floor 50 MB/s missed") && lines[0].contains("0.3 MB/s"));
+        let lines = tell(&mut tree, "reserve_percent=40", &by(FloorCause::Slots));
+        assert!(lines[0].contains("floor 40 % of the device"), "{lines:?}");
+        let lines = tell(&mut tree, "reserve_percent=40 reserve_iops=1", &by(FloorCause::Slots));
+        assert!(lines[0].contains("floor 100 % of it missed"), "{lines:?}");
+        let lines = tell(&mut tree, "reserve_iops=200", &|it| {
+            by(FloorCause::Infeasible)(it);
+            (it.state, it.best) = (FloorState::Infeasible, 570_000);
+        });
+        assert!(lines[0].ends_with("the device does 57 % of the floors"), "{lines:?}");
+        assert_eq!(tell(&mut tree, "reserve_iops=200", &|it| it.missed = 0), [""; 0]);
+        assert_eq!(tell(&mut tree, "reserve_iops=0", &by(FloorCause::Slots)), [""; 0]);
+    }
+
+    #[test]
+    fn a_time_is_in_a_bucket_that_is_at_most_a_32nd_wide() {
+        let powers = (12..40).flat_map(|e| [(1u64 << e) - 1, 1 << e, (1 << e) + 1]);
+        for ns in (0..1 << 12).chain(powers) {
+            let end = Latencies::end(Latencies::index(ns));
+            assert!(end >= ns && end - ns <= ns / 32, "{ns} in the bucket up to {end}");
+        }
+        assert_eq!(Latencies::index(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn what_is_moved_is_in_one_place() {
+        let (mut all, mut part) = (Latencies::default(), Latencies::default());
+        all.record(7);
+        part.record(7);
+        part.record(1_000_000);
+        all.take(&mut part);
+        assert_eq!(part.buckets().count(), 0);
+        assert_eq!(all.buckets().map(|(_, count)| count).collect::<Vec<_>>(), [2, 1]);
+        all.add(&all.clone());
+        assert_eq!(all.buckets().map(|(_, count)| count).sum::<u64>(), 6);
     }
 }

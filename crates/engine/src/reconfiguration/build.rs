@@ -1,34 +1,32 @@
 //! Building a queue from its plan: elevators, hardware queues and the rings between them.
 //!
 //! A built queue is complete except for its devices and the staging of its submitters. It gets these last
-//! ([`Engine::install`]), because a queue that is rebuilt takes them from its predecessor.
+//! ([`install`]), because a queue that is rebuilt takes them from its predecessor.
 
-use super::plan::Plan;
-use super::watchers::Watchers;
-#[cfg(feature = "compare")]
-use crate::compare::{parking::Parked, words::ShardModes};
-use crate::completion::completions::Completions;
 use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::{Gate, GateShape};
 use crate::dispatch::pump::{Ends, Installed, Pump, PumpLimits, Vacant};
-use crate::elevator::Budgets;
 use crate::elevator::forecaster::Forecaster;
-use crate::elevator::goals::{Board, Keeper};
+use crate::elevator::goals::Keeper;
+use crate::elevator::plug::Staging;
 use crate::elevator::runner::{Lane, Runner};
 use crate::elevator::watch::Watches;
-use crate::elevator::{self, Elevator};
+use crate::elevator::{Budgets, Elevator};
+use crate::plan::Plan;
+use crate::plan::config::Watchers;
+use crate::shared::board::Board;
 use crate::shared::common::{Common, ElevatorEnv};
+use crate::shared::completions::Completions;
 use crate::shared::hctx::Hctx;
-use crate::shared::hub::Hub;
-use crate::shared::lasting::Lasting;
+use crate::shared::hub::{Hub, Lasting, Shard};
+use crate::shared::inflight::PluggedRequest;
+#[cfg(feature = "compare")]
+use crate::shared::parking::{Parked, ShardModes};
 use crate::shared::prospect::Prospect;
-use crate::shared::shard::Shard;
 use crate::shared::stats::ElevatorCounters;
 use crate::shared::tags::{Membership, Tags};
-use crate::submission::plugged::PluggedRequest;
-use crate::submission::staging::Staging;
 use crate::sync::{AlarmRef, Arc, Budget, Level, Pending, Restart, Sleepers, ring};
-use crate::{DeviceShape, GroupTree, Inflight, MAX_GROUPS, PumpMode, WriteCache};
+use crate::{DeviceShape, GroupTree, Inflight, MAX_GROUPS, PumpMode, WriteCache, elevator};
 use blkmq_core::SubmitterId;
 use blkmq_sched::Shape;
 use crossbeam_utils::CachePadded;
@@ -44,89 +42,87 @@ pub(crate) struct Handover<P> {
     pub(crate) waiting: Vec<(SubmitterId, PluggedRequest)>,
 }
 
-impl<P: Send + 'static> Engine<P> {
-    /// Builds the queue of a valid `plan`, without devices and staging.
-    pub(crate) fn build(
-        (plan, watchers): (&Plan, &Watchers),
-        lasting: Arc<Lasting<P>>,
-        version: u32,
-    ) -> Self {
-        let table = &lasting.table;
-        let gate = GateShape {
+/// Builds the queue of a valid `plan`, without devices and staging.
+pub(crate) fn build<P: Send + 'static>(
+    (plan, watchers): (&Plan, &Watchers),
+    lasting: Arc<Lasting<P>>,
+    version: u32,
+) -> Engine<P> {
+    let table = &lasting.table;
+    let gate = GateShape {
+        #[cfg(feature = "compare")]
+        modes: modes(plan),
+        // Every submitter, every pump thread, a thread that changes the queue, and a thread that keeps a run.
+        #[cfg(feature = "compare")]
+        threads: lasting.senders.len() + usize::from(lanes(plan, &lasting)) + 2,
+        alarm: alarm(&lasting),
+    };
+    let common = build_common(plan);
+    let budget = Budget::new(plan.budget());
+    let board = plan.groups.has_goals().then(Board::new);
+    let keeper = board.as_ref().and_then(|board| keeper(plan, &budget, board));
+    let Built { shards, runners, ends, levels } =
+        build_shards((plan, watchers), &lasting, (common.as_ref(), keeper));
+    let limits = |lane| PumpLimits {
+        lane,
+        is_owned: lasting.pump_mode == PumpMode::Owner,
+        tags: plan.device.hw_queue_depth,
+        timeout: plan.device.timeout,
+        retries: plan.retries,
+    };
+    let pump = |(lane, ends)| {
+        let pump = Pump::new(Box::new(Vacant), ends, table, limits(lane));
+        Gate::new(&gate, pump)
+    };
+    let elevator = |runner| Gate::new(&gate, runner);
+    Engine {
+        pumps: (0..).zip(ends).map(pump).collect(),
+        elevators: runners.into_iter().map(elevator).collect(),
+        hub: Hub {
+            limits: plan.device.limits,
+            needs_no_flush: plan.device.cache == WriteCache::Through,
+            meaningless: plan.device.cache.meaningless(),
             #[cfg(feature = "compare")]
             modes: modes(plan),
-            // Every submitter, every pump thread, a thread that changes the queue, and a thread that keeps a run.
             #[cfg(feature = "compare")]
-            threads: lasting.senders.len() + usize::from(lanes(plan, &lasting)) + 2,
-            alarm: alarm(&lasting),
-        };
-        let common = build_common(plan);
-        let budget = Budget::new(plan.budget());
-        let board = plan.groups.has_goals().then(Board::new);
-        let keeper = board.as_ref().and_then(|board| keeper(plan, &budget, board));
-        let Built { shards, runners, ends, levels } =
-            build_shards((plan, watchers), &lasting, (common.as_ref(), keeper));
-        let limits = |lane| PumpLimits {
-            lane,
-            is_owned: lasting.pump_mode == PumpMode::Owner,
-            tags: plan.device.hw_queue_depth,
-            timeout: plan.device.timeout,
-            retries: plan.retries,
-        };
-        let pump = |(lane, ends)| {
-            let pump = Pump::new(Box::new(Vacant), ends, table, limits(lane));
-            Gate::new(&gate, pump)
-        };
-        let elevator = |runner| Gate::new(&gate, runner);
-        Self {
-            pumps: (0..).zip(ends).map(pump).collect(),
-            elevators: runners.into_iter().map(elevator).collect(),
-            hub: Hub {
-                limits: plan.device.limits,
-                needs_no_flush: plan.device.cache == WriteCache::Through,
-                meaningless: plan.device.cache.meaningless(),
-                #[cfg(feature = "compare")]
-                modes: modes(plan),
-                #[cfg(feature = "compare")]
-                nr_requests: plan.effective_nr_requests(),
-                nomerges: plan.nomerges,
-                budget,
-                board,
-                budget_wait: Pending::new(shards.len() as u16),
-                tag_wait: Pending::new(shards.len() as u16),
-                hctxs: build_hctxs(plan, levels, shards.len(), &lasting),
-                common,
-                shards: shards.into_boxed_slice(),
-                version,
-                lasting,
-            },
-        }
+            nr_requests: plan.effective_nr_requests(),
+            nomerges: plan.nomerges,
+            budget,
+            board,
+            budget_wait: Pending::new(shards.len() as u16),
+            tag_wait: Pending::new(shards.len() as u16),
+            hctxs: build_hctxs(plan, levels, shards.len(), &lasting),
+            common,
+            shards: shards.into_boxed_slice(),
+            version,
+            lasting,
+        },
     }
+}
 
-    /// Installs the parts that are not built from the plan.
-    pub(crate) fn install(&mut self, from: Handover<P>) {
-        let Handover { devices, staging, waiting } = from;
-        let submitters = self.hub.lasting.senders.len();
-        assert!(devices.len() == self.pumps.len() && staging.len() == submitters);
-        for (pump, device) in self.pumps.iter_mut().zip(devices) {
-            pump.get_mut().install(device);
-        }
-        for (id, staging) in staging {
-            let at = self.shard_of_submitter(id);
-            self.elevators[at].get_mut().install(id, staging);
-            // Asks to cancel that the previous queue did not answer are answered before anything is admitted here.
-            self.hub.shards[at].asked.set(id.0);
-        }
-        for (id, proto) in waiting {
-            let at = self.shard_of_submitter(id);
-            self.elevators[at].get_mut().adopt(id, proto);
-        }
+/// Installs the parts that are not built from the plan.
+pub(crate) fn install<P: Send + 'static>(engine: &mut Engine<P>, from: Handover<P>) {
+    let Handover { devices, staging, waiting } = from;
+    let submitters = engine.hub.lasting.senders.len();
+    assert!(devices.len() == engine.pumps.len() && staging.len() == submitters);
+    for (pump, device) in engine.pumps.iter_mut().zip(devices) {
+        pump.get_mut().install(device);
     }
+    for (id, staging) in staging {
+        let at = shard_of_submitter(engine, id);
+        engine.elevators[at].get_mut().install(id, staging);
+        // Asks to cancel that the previous queue did not answer are answered before anything is admitted here.
+        engine.hub.shards[at].asked.set(id.0);
+    }
+    for (id, proto) in waiting {
+        let at = shard_of_submitter(engine, id);
+        engine.elevators[at].get_mut().adopt(id, proto);
+    }
+}
 
-    fn shard_of_submitter(&self, id: SubmitterId) -> usize {
-        let shard = self.hub.shards.iter().position(|shard| shard.submitters.contains(&id));
-        shard.expect("every submitter has an elevator")
-    }
+fn shard_of_submitter<P>(engine: &Engine<P>, id: SubmitterId) -> usize {
+    let shard = engine.hub.shards.iter().position(|shard| shard.submitters.contains(&id));
+    shard.expect("every submitter has an elevator")
 }
 
 /// The elevators of a queue, and their ends of the rings to the pumps.

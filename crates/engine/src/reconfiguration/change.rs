@@ -10,23 +10,18 @@
 //! Like everything in the engine this never blocks. The caller repeats `step` until it returns true; each step does a
 //! share of the I/O that is in the way.
 
-use super::root::Root;
-use crate::DeviceShape;
-use crate::Queue;
 use crate::dispatch::engine::Engine;
-use crate::dispatch::gate::Entered;
-use crate::dispatch::pump::Pump;
-use crate::dispatch::pump_mode::PumpMode;
+use crate::dispatch::visit::Held;
 use crate::elevator::Tuning;
-use crate::elevator::runner::Runner;
-use crate::planted::{self, Planted};
-use crate::reconfiguration::build::Handover;
-use crate::reconfiguration::config_error::ConfigError;
-use crate::reconfiguration::plan::Plan;
-use crate::reconfiguration::watchers::Watchers;
-use crate::shared::shard::Shard;
-use crate::sync::{Arc, Control, Ordering, fence};
-use blkmq_core::{HwQueue, Instant, SubmitterId};
+use crate::plan::Plan;
+use crate::plan::config::Watchers;
+use crate::plan::error::ConfigError;
+use crate::planted::Planted;
+use crate::reconfiguration::build::{Handover, install};
+use crate::submission::root::Root;
+use crate::sync::{Arc, Ordering, fence};
+use crate::{DeviceShape, planted};
+use blkmq_core::Instant;
 use std::fmt;
 
 /// Why a queue cannot be changed as asked.
@@ -93,14 +88,14 @@ impl<E: std::error::Error + 'static> std::error::Error for EditError<E> {
 /// A queue on its way to another plan. Dropping it before it is done leaves the queue as it was.
 #[must_use = "a change takes place in its steps"]
 pub struct Change<P> {
-    root: Arc<Root<P>>,
-    to: Box<Plan>,
-    watchers: Watchers,
-    way: Way<P>,
+    pub(super) root: Arc<Root<P>>,
+    pub(super) to: Box<Plan>,
+    pub(super) watchers: Watchers,
+    pub(super) way: Way<P>,
 }
 
 /// The steps that a change takes.
-enum Way<P> {
+pub(super) enum Way<P> {
     /// Only settings of running elevators change: `next` is the first elevator still to be told.
     Tune {
         tuning: Tuning,
@@ -116,15 +111,15 @@ enum Way<P> {
 /// Holds a queue frozen: no submitted I/O is admitted. Dropping it lets go.
 #[must_use = "a queue thaws when this is dropped"]
 pub struct Freeze<P> {
-    root: Arc<Root<P>>,
+    pub(super) root: Arc<Root<P>>,
 }
 
 /// Holds a queue quiesced: no request is issued to its devices. Dropping it lets go.
 #[must_use = "a queue goes on when this is dropped"]
 pub struct Quiesce<P> {
-    root: Arc<Root<P>>,
+    pub(super) root: Arc<Root<P>>,
     /// Number of leading hardware queues with a pump that has been found at rest.
-    seen: usize,
+    pub(super) seen: usize,
 }
 
 macro_rules! opaque {
@@ -139,106 +134,13 @@ macro_rules! opaque {
 
 opaque!(Change, Freeze, Quiesce);
 
-impl<P: Send + 'static> Queue<P> {
-    /// A copy of the current settings.
-    #[must_use]
-    pub fn plan(&self) -> Plan {
-        self.root.change_state().plan.clone()
-    }
-
-    /// Begins to change the settings to those that `edit` makes of the current ones. The settings stay the same while
-    /// `edit` runs: threads edit one after the other, and no thread undoes the edit of another. Changes of options,
-    /// `async_depth`, groups and statistics are made in the running elevators; every other change freezes the queue,
-    /// and is done when all I/O in flight has ended. While the queue is quiesced, that does not happen.
-    ///
-    /// If the policy is chosen by groups ([`Plan::auto`]) and `edit` has groups compete that did not, the policy changes.
-    ///
-    /// `edit` must not call the queue.
-    ///
-    /// # Errors
-    /// If `edit` refuses, if its plan is impossible or for another device, if another change is under way, or if the
-    /// queue is poisoned.
-    pub fn edit<E>(
-        &self,
-        edit: impl FnOnce(&mut Plan) -> Result<(), E>,
-    ) -> Result<Change<P>, EditError<E>> {
-        self.change_by(|plan| {
-            let mut to = plan.clone();
-            edit(&mut to).map_err(EditError::Edit)?;
-            Ok(to)
-        })
-    }
-
-    /// As [`edit`](Self::edit), for a caller with errors of its own.
-    pub(crate) fn change_by<E: From<ChangeError>>(
-        &self,
-        edit: impl FnOnce(&Plan) -> Result<Plan, E>,
-    ) -> Result<Change<P>, E> {
-        self.change_watched(|plan, watchers| Ok((edit(plan)?, watchers.clone())))
-    }
-
-    /// As [`edit`](Self::edit), also of what watches the queue.
-    pub(crate) fn change_watched<E: From<ChangeError>>(
-        &self,
-        edit: impl FnOnce(&Plan, &Watchers) -> Result<(Plan, Watchers), E>,
-    ) -> Result<Change<P>, E> {
-        if self.is_poisoned() {
-            return Err(ChangeError::Poisoned.into());
-        }
-        let mut state = self.root.change_state();
-        if state.taken {
-            return Err(ChangeError::Busy.into());
-        }
-        let (to, watchers) = edit(&state.plan, &state.watchers)?;
-        let to = to.following_groups();
-        to.validate().map_err(ChangeError::Config)?;
-        if !same_device(&state.plan, &to) {
-            return Err(ChangeError::Device.into());
-        }
-        let tuning = tuning(&state.plan, &to);
-        let way = match tuning.filter(|_| !watchers.need_new_policies(&state.watchers)) {
-            Some(tuning) => {
-                let tapping = watchers.tapping(&state.watchers, to.shards());
-                let unobserved = watchers.observer.is_none() && state.watchers.observer.is_some();
-                Way::Tune { tuning: Tuning { tapping, unobserved, ..tuning }, next: 0 }
-            }
-            None => {
-                let q = self.root.current();
-                // Built before the queue is frozen, because allocating takes a while.
-                let next = Engine::build(
-                    (&to, &watchers),
-                    Arc::clone(&q.hub.lasting),
-                    Control::next_version(q.hub.version),
-                );
-                self.root.lasting.control.freeze();
-                Way::Rebuild(Box::new(next))
-            }
-        };
-        state.taken = true;
-        drop(state);
-        Ok(Change { root: Arc::clone(&self.root), to: Box::new(to), watchers, way })
-    }
-
-    /// Freezes the queue: I/Os submitted from now on wait in staging.
-    pub fn freeze(&self) -> Freeze<P> {
-        self.root.lasting.control.freeze();
-        Freeze { root: Arc::clone(&self.root) }
-    }
-
-    /// Quiesces the queue: devices are given no requests once [`Quiesce::step`] has returned true.
-    pub fn quiesce(&self) -> Quiesce<P> {
-        self.root.lasting.control.quiesce();
-        Quiesce { root: Arc::clone(&self.root), seen: 0 }
-    }
-}
-
-fn same_device(one: &Plan, other: &Plan) -> bool {
+pub(super) fn same_device(one: &Plan, other: &Plan) -> bool {
     let counts = |d: &DeviceShape| (d.hw_queues, d.hw_queue_depth, d.shared_tags, d.budget);
     one.hardware == other.hardware && counts(&one.device) == counts(&other.device)
 }
 
 /// The settings to make in running elevators, if the plans differ in nothing else.
-fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
+pub(super) fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
     let alike = from.scheduler.name == to.scheduler.name
         && from.effective_scope() == to.effective_scope()
         && from.effective_nr_requests() == to.effective_nr_requests()
@@ -304,7 +206,7 @@ impl<P: Send + 'static> Change<P> {
                 let Way::Rebuild(mut next) = std::mem::replace(&mut self.way, Way::Done) else {
                     unreachable!("it was to be rebuilt a moment ago")
                 };
-                next.install(held.take());
+                install(&mut next, held.take());
                 q.count_into(&mut state.past);
                 let next = root.replace(*next);
                 if root.lasting.control.thaw() {
@@ -422,12 +324,6 @@ impl<P> Drop for Quiesce<P> {
     }
 }
 
-/// Every elevator and every pump of a queue that has nothing in flight.
-struct Held<'a, P> {
-    runners: Vec<Entered<'a, Runner>>,
-    pumps: Vec<Entered<'a, Pump<P>>>,
-}
-
 impl<P> Held<'_, P> {
     /// Takes the devices, the staging and the waiting I/Os for the next queue. This queue is not used again, except
     /// by threads that have not seen the change yet, and they find no work in it.
@@ -441,123 +337,6 @@ impl<P> Held<'_, P> {
             devices: self.pumps.iter_mut().map(|pump| pump.take_device()).collect(),
             waiting: self.runners.iter_mut().flat_map(|r| r.elevator.take_waiting()).collect(),
             staging: self.runners.iter_mut().flat_map(|runner| runner.retire()).collect(),
-        }
-    }
-}
-
-impl<P: Send> Engine<P> {
-    /// Enters every elevator and every pump, if nothing is in flight and no other thread is inside.
-    fn enter_idle(&self) -> Option<Held<'_, P>> {
-        let mut wakes = Vec::new();
-        let held = self.enter_all(&mut wakes);
-        self.wake(&wakes);
-        held
-    }
-
-    fn enter_all(&self, wakes: &mut Vec<SubmitterId>) -> Option<Held<'_, P>> {
-        let who = self.hub.changer();
-        let mut held = Held { runners: Vec::new(), pumps: Vec::new() };
-        for shard in &self.hub.shards {
-            let mut runner = self.enter_elevator(shard)?;
-            // The last completions have kicked no runner if the elevator waited for none.
-            runner.take_returns(&self.hub, shard);
-            self.carry_out(self.gate(shard), &mut runner.duties, wakes);
-            if runner.elevator.held() > 0 {
-                // In the next pass a policy that idles learns that no more I/O comes, and goes on.
-                let _ = self.gate(shard).kick();
-            }
-            #[cfg(feature = "compare")]
-            if shard.has_parked() {
-                return None;
-            }
-            held.runners.push(runner.is_idle().then_some(runner)?);
-        }
-        for gate in &self.pumps {
-            let mut pump = gate.enter(who)?;
-            held.pumps.push(pump.is_idle().then_some(pump)?);
-        }
-        Some(held)
-    }
-
-    /// Enters the elevator. `None` if another thread runs it or, where dispatch is serialised, holds its lock. A
-    /// spinlock or a mutex is waited for.
-    pub(crate) fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
-        #[cfg(feature = "compare")]
-        if self.hub.modes.access == crate::Access::Serialised {
-            return self.gate(shard).try_lock(self.hub.changer()).map(Entered::Lock);
-        }
-        self.gate(shard).enter(self.hub.changer())
-    }
-
-    /// Tunes the elevators from number `first` on, up to the first that cannot be entered. Returns how many it tuned.
-    fn tune(&self, first: usize, tuning: &mut Tuning) -> usize {
-        let mut tuned = 0;
-        if first == 0
-            && let Some(common) = &self.hub.common
-        {
-            let mut wakes = Vec::new();
-            for (name, value) in &tuning.options {
-                let mut tell = |shard| wakes.extend(self.kick_shard(shard));
-                common.set_attribute(name, *value, &mut tell);
-            }
-            self.wake(&wakes);
-        }
-        for shard in &self.hub.shards[first..] {
-            let Some(mut runner) = self.enter_elevator(shard) else { break };
-            runner.tune(tuning);
-            let _ = self.gate(shard).kick();
-            tuned += 1;
-        }
-        tuned
-    }
-
-    /// Does the work that is due anywhere in the queue, for the thread that changes it. That includes the work that
-    /// entering and leaving put off: a pass, and a turn of each pump.
-    pub(crate) fn help(&self, now: Instant) {
-        if self.hub.lasting.pump_mode == PumpMode::Thread {
-            let due = |hw: &HwQueue| self.pump_gate(*hw).due(now);
-            let hws = (0..self.hub.hctxs.len() as u16).map(HwQueue);
-            hws.filter(due).for_each(|hw| self.hub.lasting.host.wake_pump(hw));
-        }
-        for shard in &self.hub.shards {
-            let home = HwQueue(shard.first_hw);
-            if self.help_shard(shard, home, now) {
-                // The thread that changes the queue may come back late, or never.
-                self.wake_successor(shard, home);
-            }
-        }
-    }
-}
-
-impl<P> Engine<P> {
-    /// Makes every runner, pump and parked submitter look again: at staged I/Os, at work that was put off, and at
-    /// whether this is still the current queue.
-    fn reopen(&self) {
-        for shard in &self.hub.shards {
-            for id in &shard.submitters {
-                if !planted::is(Planted::ForgetsStaged) {
-                    shard.pending.set(id.0);
-                }
-                shard.asked.set(id.0);
-            }
-            let _ = self.gate(shard).kick();
-        }
-        for pump in &self.pumps {
-            let _ = pump.kick();
-        }
-        self.wake_all();
-        if self.hub.lasting.pump_mode == PumpMode::Thread {
-            (0..self.hub.hctxs.len() as u16)
-                .for_each(|hw| self.hub.lasting.host.wake_pump(HwQueue(hw)));
-        }
-    }
-
-    /// Wakes every parked submitter.
-    fn wake_all(&self) {
-        for (id, sender) in (0..).map(SubmitterId).zip(self.hub.lasting.senders.iter()) {
-            if sender.take_parked() {
-                self.hub.lasting.host.wake_submitter(id);
-            }
         }
     }
 }

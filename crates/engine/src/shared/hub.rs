@@ -1,19 +1,29 @@
 //! The words that all threads of a queue share: everything but the elevators and the pumps themselves.
 //!
 //! A runner and a pump are given the [`Hub`], so they can read and write words, and they can start nothing: kicks,
-//! timers and wake-ups go back to their caller as duties (`dispatch/duties.rs`). A change to a queue in use builds a
+//! timers and wake-ups go back to their caller as duties (`duties.rs`). A change to a queue in use builds a
 //! new hub (`reconfiguration/change.rs`); [`Lasting`] stays.
 
-use crate::dispatch::duties::Duties;
-use crate::elevator::goals::Board;
-use crate::planted::{self, Planted};
+use crate::groups::{Ledger, Meters};
+use crate::planted::Planted;
+use crate::shared::board::Board;
 use crate::shared::common::Common;
+use crate::shared::duties::Duties;
+use crate::shared::follow::Lead;
 use crate::shared::hctx::Hctx;
-use crate::shared::lasting::Lasting;
-use crate::shared::shard::Shard;
-use crate::sync::{Arc, Budget, Ordering, Pending, fence};
-use crate::{NoMerges, PumpMode};
-use blkmq_core::{HwQueue, IoFlags, Limits};
+#[cfg(feature = "compare")]
+use crate::shared::parking::ShardModes;
+use crate::shared::prospect::Prospect;
+use crate::shared::seats::Seats;
+use crate::shared::slots::BioSender;
+use crate::shared::stats::{ElevatorCounters, SubmitterCounters};
+use crate::shared::tags::Membership;
+use crate::sync::{
+    Alarm, Arc, Attendance, Budget, Control, Mutex, Ordering, Pending, Sleepers, fence,
+};
+use crate::{BioTable, Host, NoMerges, PumpMode, planted};
+use blkmq_core::{HwQueue, IoFlags, Limits, SubmitterId};
+use crossbeam_utils::CachePadded;
 
 /// The current words of a queue, replaced when the queue is changed.
 pub(crate) struct Hub<P> {
@@ -107,5 +117,84 @@ impl<P> Hub<P> {
                 duties.kick(shard);
             }
         });
+    }
+}
+
+/// Counters behind those of the pump threads: for a thread that changes the queue, and for a thread that keeps a run.
+pub(crate) const OTHER_TALLIES: u16 = 2;
+
+pub(crate) struct Lasting<P> {
+    pub(crate) table: BioTable<P>,
+    pub(crate) senders: Box<[BioSender]>,
+    /// By submitter.
+    pub(crate) attendance: Box<[CachePadded<Attendance>]>,
+    pub(crate) host: Box<dyn Host>,
+    pub(crate) tallies: Box<[Arc<CachePadded<SubmitterCounters>>]>,
+    /// Counters of pump threads, by hardware queue; behind them those of a thread that changes the queue, and of a
+    /// [`Run`](crate::Run).
+    pub(crate) pump_tallies: Box<[CachePadded<SubmitterCounters>]>,
+    pub(crate) control: Control,
+    /// The limits of groups.
+    pub(crate) meters: Meters,
+    /// The statistics of groups.
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) pump_mode: PumpMode,
+    /// The private state of submitters that are not registered.
+    pub(crate) seats: Seats,
+    /// Held by a thread that ends the remaining I/Os of a poisoned queue (`dispatch/visit.rs`).
+    pub(crate) salvage: Mutex<()>,
+    /// Its place among the queues with which it shares its tags, if it shares them.
+    pub(crate) membership: Option<Membership>,
+}
+
+/// The words of one elevator.
+pub(crate) struct Shard {
+    /// Submitters that staged bios since their rings were last drained, and the leader: the submitter that has been
+    /// running the elevator lately.
+    pub(crate) pending: Pending<Lead>,
+    /// Submitters that asked for an I/O to be cancelled. Apart from `pending`, so that a pass which finds no ask has
+    /// only read a line that is not written.
+    pub(crate) asked: Pending,
+    /// Lanes with finished or requeued requests that no pass has taken back. Not kept for a single lane, which every pass
+    /// looks at.
+    pub(crate) returned: Pending,
+    /// How many of the submitters sleep.
+    pub(crate) sleepers: Sleepers,
+    /// The words of the comparison modes.
+    #[cfg(feature = "compare")]
+    pub(crate) modes: ShardModes,
+    pub(crate) submitters: Box<[SubmitterId]>,
+    pub(crate) index: u16,
+    pub(crate) first_hw: u16,
+    /// Lanes: as many as hardware queues, or as submitters where each has its own.
+    pub(crate) lanes: u16,
+    pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
+    /// The forecast for new I/Os, if there is one.
+    pub(crate) prospect: Option<Arc<Prospect>>,
+}
+
+impl Shard {
+    /// The leader: the submitter that has been running the elevator lately.
+    #[inline]
+    pub(crate) fn lead(&self) -> &Lead {
+        self.pending.beside()
+    }
+
+    /// The lanes that this elevator serves: those of its hardware queues, by their numbers, or those of its submitters.
+    pub(crate) fn hws(&self) -> std::ops::Range<u16> {
+        self.first_hw..self.first_hw + self.lanes
+    }
+}
+
+impl<P: Send> Alarm for Lasting<P> {
+    fn raise(&self) {
+        self.control.poison();
+        for id in 0..self.senders.len() as u16 {
+            self.host.wake_submitter(SubmitterId(id));
+        }
+        if self.pump_mode == PumpMode::Thread {
+            let hw_queues = self.pump_tallies.len() as u16 - OTHER_TALLIES;
+            (0..hw_queues).for_each(|hw| self.host.wake_pump(HwQueue(hw)));
+        }
     }
 }

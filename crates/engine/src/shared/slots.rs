@@ -32,7 +32,7 @@
 //! its cell. If its token came back, or is among the orphans, the payload is dropped. Otherwise the token is
 //! unaccounted for, and the payload is leaked and counted.
 
-use crate::shared::lines::Lines;
+use crate::sync::lines::Lines;
 use crate::sync::{
     CompletionReceiver, CompletionSender, GlobalCount, Orphans, UnsafeCell, completion_ring,
 };
@@ -40,7 +40,7 @@ use blkmq_core::{IoError, IoResult, Limits, Op, Owner, Payload, SubmitterId};
 use std::num::NonZeroU32;
 
 mod finish;
-pub(crate) use finish::{Aside, Finish};
+pub(crate) use finish::{Aside, BATCH, Few, Finish};
 
 /// No cell; the value below the bit [`PART`].
 const NIL: u32 = PART - 1;

@@ -5,7 +5,7 @@
 //! queue registers with the set, and its elevators register with the queue. A queue that returns tags may have to
 //! call another one; like every call out of the engine, it does so when it holds no run and no lock.
 
-use crate::dispatch::duties::Duties;
+use crate::shared::duties::Duties;
 use crate::sync::{
     Arc, FairShare, Mutex, MutexGuard, Pending, PoisonError, TagBatch, TagSet, TagSetShape, Weak,
 };

@@ -1,13 +1,8 @@
-//! From a program to an elevator: the plug, and the rings behind it.
+//! From a program to an elevator, and back: submitters, and what they hold back or divide.
 
-pub(crate) mod follow;
 pub(crate) mod holdup;
 pub(crate) mod io;
-pub(crate) mod parts;
-pub(crate) mod plug;
-pub(crate) mod plugged;
-pub(crate) mod seats;
+pub(crate) mod root;
 pub(crate) mod split;
-pub(crate) mod staging;
 pub(crate) mod submitter;
 pub(crate) mod throttle;

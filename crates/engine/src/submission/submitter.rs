@@ -3,28 +3,26 @@
 //! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing that
 //! other threads write. Contention begins, if at all, at [`flush`](Submitter::flush).
 
-use super::parts::Parts;
-use super::plug::{PLUG_REQUESTS, Plug};
 use super::split::Splits;
 use super::throttle::Throttle;
-use crate::dispatch::drive::Caller;
-use crate::dispatch::engine::Engine;
-use crate::planted::Planted;
-use crate::reconfiguration::root::Root;
-use crate::shared::shard::Shard;
-use crate::shared::stats::SubmitterCounters;
-use crate::submission::follow::Follow;
-use crate::submission::holdup::Holdup;
+use crate::dispatch::engine::{Caller, Engine};
 #[cfg(feature = "compare")]
-use crate::submission::staging::stage;
-use crate::submission::staging::{Ask, Own};
-use crate::submission::submitter::wait::{Health, Rest};
+use crate::elevator::plug::stage;
+use crate::elevator::plug::{Own, PLUG_REQUESTS, Plug};
+use crate::planted::Planted;
+use crate::shared::follow::Follow;
+use crate::shared::hub::Shard;
+use crate::shared::seats::{Ask, Parts};
+use crate::shared::stats::SubmitterCounters;
+use crate::submission::holdup::Holdup;
+use crate::submission::root::Root;
 use crate::sync::{Arc, yield_now};
 use crate::{DeviceQueue, planted};
 use blkmq_core::{HwQueue, Instant, IoError, IoResult, SubmitterId};
 use crossbeam_utils::CachePadded;
 use push::plain_sizes;
 use std::fmt;
+use wait::{Health, Rest};
 
 mod push;
 mod wait;

@@ -11,8 +11,8 @@
 
 use crate::BioTable;
 use crate::groups::{Meters, Stand};
+use crate::shared::inflight::PluggedRequest;
 use crate::shared::slots::Bio;
-use crate::submission::plugged::PluggedRequest;
 use blkmq_core::{GroupIndex, Instant, IoMeta, Op};
 use std::collections::VecDeque;
 

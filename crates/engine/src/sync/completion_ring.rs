@@ -36,8 +36,8 @@
 //!
 //! Read-modify-writes: one per batch pushed, one more to wake; none to pop.
 
+use super::lines::Lines;
 use super::{Arc, AtomicU64, Ordering, looks_again};
-use crate::shared::lines::Lines;
 use crossbeam_utils::CachePadded;
 
 /// Bits of payload.

@@ -57,6 +57,7 @@ pub(crate) mod dispatch_gate;
 pub(crate) mod fair_share;
 #[cfg(feature = "compare")]
 pub(crate) mod insert_lists;
+pub(crate) mod lines;
 #[cfg(feature = "compare")]
 pub(crate) mod lock_cell;
 pub(crate) mod meter;

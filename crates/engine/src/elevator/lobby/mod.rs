@@ -18,7 +18,7 @@ mod tree;
 mod tests;
 
 use crate::groups::MAX_GROUPS;
-use crate::submission::plugged::PluggedRequest;
+use crate::shared::inflight::PluggedRequest;
 use blkmq_core::{GroupIndex, Instant, IoMeta, Op, RequestId, SubmitterId};
 use blkmq_sched::GroupChange;
 use std::collections::VecDeque;

@@ -1,18 +1,48 @@
-//! The first half of a pass: staged I/Os, and the caller's plug, enter the elevator.
+//! The first half of a pass: staged I/Os, and the caller's plug, enter the elevator, and others are cancelled.
 //!
 //! Each is offered to merging first and takes a slot only if it did not merge. An I/O without a slot waits where it
 //! is: in staging, or in the lobby where slots go by group.
+//!
+//! The submitter leaves an [`Ask`] in a ring of its own, adds itself to its shard's set of submitters that asked, and
+//! kicks: as it stages I/Os, with the same guarantees. The runner looks at the set once a pass and answers the asks
+//! before it admits anything.
+//!
+//! | where the I/O is | effect of an ask |
+//! |---|---|
+//! | staged | it is taken out of the ring, from between others if need be, frozen queue or not |
+//! | waiting for a slot by group | it is taken out of its line |
+//! | held by the policy | it is withdrawn and its slot is free |
+//! | in a request with others | none: it goes on |
+//! | in parts, divided | none, wherever they are: the parts bear its cookie, but are not the I/O |
+//! | in a flush sequence, which begins with its slot | none |
+//! | issued, or on its way back | none |
+//!
+//! A cancelled I/O ends with [`IoError::CANCELLED`] and is counted where it was. No pass keeps an ask for later, so
+//! none can be lost when a queue is rebuilt: unanswered asks go to the new queue with the staging.
+//!
+//! *Invariant: an ask is for an I/O that was pushed before it.* A cookie may be used again as soon as it has come
+//! back, and the ask may still be on its way then. So the ask carries the place in the staging ring at which it was
+//! made. If anything behind that place has been admitted, the old I/O and a new one with its cookie could not be told
+//! apart any more, and the ask is too late. Only the submitter's own plug does not come through that ring, and the
+//! plug is staged as long as one of the submitter's asks is unanswered.
 
 use super::Runner;
-use crate::BioTable;
-use crate::dispatch::ready::Ready;
 use crate::elevator::Place;
-use crate::shared::hub::Hub;
-use crate::shared::shard::Shard;
-use crate::submission::plugged::PluggedRequest;
-use crate::submission::staging::{Own, Staging, stage};
+use crate::elevator::plug::{Own, Staging, stage};
+use crate::planted::Planted;
+use crate::shared::duties::Ready;
+use crate::shared::hub::{Hub, Shard};
+use crate::shared::inflight::PluggedRequest;
+#[cfg(feature = "compare")]
+use crate::shared::parking::Parked;
+use crate::shared::seats::Ask;
 use crate::sync::Consumer;
-use blkmq_core::SubmitterId;
+#[cfg(feature = "compare")]
+use crate::sync::Ordering;
+use crate::{BioTable, planted};
+#[cfg(feature = "compare")]
+use blkmq_core::HwQueue;
+use blkmq_core::{IoError, SubmitterId};
 
 /// The most staged requests that one pass takes from one submitter. A policy's structures cost more the fuller they
 /// are, so while the device takes requests it is better to keep them moving: portions of 8 gave 6.4 M IOPS, taking
@@ -283,4 +313,136 @@ pub(super) fn ring_of(
     id: SubmitterId,
 ) -> &mut Consumer<PluggedRequest> {
     &mut staging[usize::from(id.0)].as_mut().expect("a submitter of this shard").protos
+}
+
+#[cfg(feature = "compare")]
+impl Runner {
+    /// Takes over parked requests. Each is inserted if it has a slot, or merged with a held request.
+    pub(crate) fn take_over<P>(&mut self, hub: &Hub<P>, shard: &Shard) {
+        let Some(parking) = &shard.modes.parking else { return };
+        if parking.lists.any() && !planted::is(Planted::ForgetsParkedRequests) {
+            let Parked { line, lanes } = &mut self.parked;
+            parking.lists.take(|proto| {
+                let lane = &mut lanes[usize::from(proto.meta.hw.0 - shard.first_hw)];
+                lane.promised = lane.promised.wrapping_sub(1);
+                line.push_back(proto);
+            });
+        }
+        self.let_line_in(hub, shard);
+    }
+
+    /// Admits requests from the line, as far as there are slots.
+    fn let_line_in<P>(&mut self, hub: &Hub<P>, shard: &Shard) {
+        let before = self.parked.line.len();
+        while let Some(first) = self.parked.line.front() {
+            let Some(place) = self.elevator.place(&first.meta) else {
+                self.wait_for_slot(hub, shard);
+                break;
+            };
+            let proto = self.parked.line.pop_front().expect("it was seen just now");
+            self.elevator.admit(&hub.lasting.table, place, proto);
+        }
+        if self.parked.line.len() < before {
+            self.begin_flushes();
+        }
+    }
+
+    /// Takes in all that a holder of the lock must take in: finished requests, parked ones, then staged I/Os and the
+    /// caller's own plug.
+    pub(crate) fn take_in<P>(
+        &mut self,
+        hub: &Hub<P>,
+        shard: &Shard,
+        freed: bool,
+        own: Option<Own<'_>>,
+    ) {
+        let mut freed = freed | self.take_returns(hub, shard);
+        self.take_over(hub, shard);
+        if self.answer_asks(hub, shard) {
+            // The slot of a cancelled I/O may be the one for which the line waits. No completion follows it.
+            self.let_line_in(hub, shard);
+            freed = true;
+        }
+        // Under a lock no request passes the policy by.
+        self.admit_all(hub, shard, (freed, own), &mut Ready::default());
+    }
+
+    /// Publishes the hints that are read without the lock: the number of held requests, and the slots that may be
+    /// promised.
+    pub(crate) fn publish(&mut self, shard: &Shard) {
+        shard.modes.held.store(self.elevator.held(), Ordering::Release);
+        let Some(parking) = &shard.modes.parking else { return };
+        let Parked { line, lanes } = &mut self.parked;
+        for ((lane, promises), hw) in lanes.iter_mut().zip(&parking.promises).zip(shard.hws()) {
+            let free = self.elevator.free_slots(HwQueue(hw)).saturating_sub(line.len() as u32);
+            promises.renew(free, lane);
+        }
+    }
+}
+
+/// The most asks of one submitter that a pass answers, since each is a look at everything that waits.
+const PASS_ASKS: u32 = if cfg!(shuttle) { 2 } else { 32 };
+
+impl Runner {
+    /// Answers asks to cancel, before anything is admitted. True if an I/O was cancelled, so that others may have its
+    /// slot.
+    #[inline]
+    pub(crate) fn answer_asks<P>(&mut self, hub: &Hub<P>, shard: &Shard) -> bool {
+        shard.asked.any() && self.answer_all(hub, shard)
+    }
+
+    /// Answers the asks of all submitters in the set.
+    #[cold]
+    fn answer_all<P>(&mut self, hub: &Hub<P>, shard: &Shard) -> bool {
+        let mut any = false;
+        shard.asked.take(|id| any |= self.answer(hub, shard, SubmitterId(id)));
+        self.completions.flush(&hub.lasting);
+        if planted::is(Planted::CancelsInSilence) {
+            self.completions.wake.clear();
+        }
+        self.duties.wake(&mut self.completions.wake);
+        any
+    }
+
+    /// Answers some of the asks of `id`. True if an I/O was cancelled.
+    fn answer<P>(&mut self, hub: &Hub<P>, shard: &Shard, id: SubmitterId) -> bool {
+        let Self { elevator, staging, completions, duties, .. } = self;
+        // A later queue has taken over the rings, and answers there.
+        let Some(Staging { protos, asks }) = &mut staging[usize::from(id.0)] else { return false };
+        let mut any = false;
+        for _ in 0..PASS_ASKS {
+            let Some(Ask { cookie, before }) = asks.pop() else { return any };
+            if protos.has_passed(before) && !planted::is(Planted::ForgetsMarks) {
+                continue;
+            }
+            // A held I/O was pushed before a staged one.
+            let table = &hub.lasting.table;
+            let bio = elevator.give_up(table, id, cookie).or_else(|| {
+                let is =
+                    |proto: &PluggedRequest| proto.bios == 1 && table.is_io(&proto.bio, cookie);
+                #[cfg(feature = "compare")]
+                let mine = |proto: &PluggedRequest| is(proto) && table.submitter(&proto.bio) == id;
+                #[cfg(feature = "compare")]
+                let parked = self.parked.remove(mine);
+                #[cfg(not(feature = "compare"))]
+                let parked = None;
+                let proto = parked
+                    .or_else(|| elevator.withdraw_waiting(id, is))
+                    .or_else(|| protos.remove_before(before, is))?;
+                elevator.counters.cancelled_staged.add(1);
+                Some(proto.bio)
+            });
+            if let Some(bio) = bio {
+                any = true;
+                completions.push(&hub.lasting, bio, Err(IoError::CANCELLED));
+            }
+        }
+        if !asks.is_empty() {
+            // With combining, this runner then owes another pass; in the locked modes, the next thread that polls
+            // makes it.
+            shard.asked.set(id.0);
+            duties.again();
+        }
+        any
+    }
 }

@@ -1,10 +1,12 @@
 //! The first step of an I/O: it is checked against the limits of the device, gets a cell, and goes into the plug.
 
 use super::Submitter;
-use crate::elevator::merge::NoMerges;
+#[cfg(feature = "compare")]
+use crate::dispatch::compare::locked::Locked;
+use crate::shared::inflight::PluggedRequest;
+use crate::shared::settings::NoMerges;
 use crate::shared::slots::{Bio, Claim};
 use crate::submission::io::{Io, Refusal, Refused};
-use crate::submission::plugged::PluggedRequest;
 use crate::submission::split::is_data_list;
 use blkmq_core::{
     Deadline, GroupId, GroupIndex, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Limits, Nanos, Op,
@@ -408,7 +410,7 @@ impl<P: Send> Submitter<P> {
     /// As in the kernel, the lock is taken for the merge attempt of each bio.
     pub(super) fn push_locked(&mut self, now: Instant, proto: PluggedRequest) {
         let who = self.id();
-        if let Err(proto) = self.q.locked_merge(self.shard(), who, now, proto) {
+        if let Err(proto) = Locked(&self.q).locked_merge(self.shard(), who, now, proto) {
             self.make_room(now);
             self.plug.append(proto);
         }

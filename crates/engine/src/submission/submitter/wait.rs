@@ -1,10 +1,10 @@
-//! Parking: an idle thread may sleep once it has announced that and looked for work again.
+//! The end of a wait: completions are reaped, also of a queue that has failed, and an idle thread may sleep once it has
+//! announced that and looked for work again.
 //!
-//! The host decides how a thread sleeps and how it is woken; `dispatch/drive/wake.rs` decides which thread to wake.
+//! The host decides how a thread sleeps and how it is woken; `dispatch/engine.rs` decides which thread to wake.
 
 use super::Submitter;
-use crate::planted;
-use crate::planted::Planted;
+use crate::planted::{self, Planted};
 use crate::shared::slots::Popped;
 use crate::shared::stats::SubmitterCounters;
 use crate::submission::io::Completion;

@@ -1,0 +1,326 @@
+//! The configuration from which a queue is built, and the watchers of its policies.
+
+use crate::dispatch::device::{DeviceQueue, DeviceShape};
+use crate::elevator::Tapping;
+use crate::plan::error::ConfigError;
+use crate::plan::{AutoChoice, Plan, PolicyChoice, add_own};
+use crate::shared::settings::{DEFAULT_SUBMITTERS, MAX_OWN_LANES, PumpMode};
+use crate::sync::{Arc, ArcDyn};
+use crate::trace::Tap;
+#[cfg(feature = "compare")]
+use crate::{Access, Modes};
+use crate::{DeviceDepth, GroupTree, Host, NoMerges, SharedTags, StatsMode, trace};
+use blkmq_core::RequestId;
+use blkmq_sched::{Factory, Options, Scheduler, Scope, Shape, none, registry};
+use std::{fmt, io};
+
+/// The configuration of a queue. Every field has a default, except `device` and `queues`.
+pub struct Config<P> {
+    /// The shape of the device, as it reports it.
+    pub device: DeviceShape,
+    /// Its hardware queues, as many as `device.hw_queues`; or the first lanes of its submitters
+    /// ([`own_lanes`](Self::own_lanes)), at least one.
+    pub queues: Vec<Box<dyn DeviceQueue<P>>>,
+    /// The policy.
+    pub scheduler: &'static Factory,
+    /// Its options.
+    pub options: Options,
+    /// How the policy was chosen.
+    pub choice: PolicyChoice,
+    /// The policy of [`PolicyChoice::Auto`] where no groups compete: the device's default.
+    pub default_scheduler: &'static Factory,
+    /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
+    pub scope: Option<Scope>,
+    /// Scheduler tags per hardware queue; `None`: twice the hardware depth, at most 256, and exactly the
+    /// hardware depth for `none`.
+    pub nr_requests: Option<u32>,
+    /// The scheduler tags that everything but sync reads may hold; `None`: all, unless the policy allows them less.
+    pub async_depth: Option<u32>,
+    /// How many requests the device may hold.
+    pub device_depth: DeviceDepth,
+    /// Policies of the program's own that can be chosen by name, besides the registered ones and `scheduler`.
+    pub schedulers: Vec<&'static Factory>,
+    /// The number of retries for a request that ends with [`EIO`](blkmq_core::IoError::IO) or
+    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are told. A retry goes ahead of the
+    /// requests that its scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
+    pub retries: u8,
+    /// Access to the elevator.
+    #[cfg(feature = "compare")]
+    pub access: Access,
+    /// How requests are inserted, merged, dispatched and kicked: choices for comparison.
+    #[cfg(feature = "compare")]
+    pub modes: Modes,
+    /// Groups of owners, with limits, and with weights for schedulers that share by group.
+    pub groups: GroupTree,
+    /// How much is counted about groups, and when.
+    pub stats: StatsMode,
+    /// Forecast how long each I/O takes, for those with a [`Deadline`](blkmq_core::Deadline).
+    pub forecast: bool,
+    /// How much to merge.
+    pub nomerges: NoMerges,
+    /// Which threads pump.
+    pub pump: PumpMode,
+    /// The most submitters that may be registered at once; [`DEFAULT_SUBMITTERS`] unless it is set. Each takes memory for
+    /// its `depth` from the beginning, and all else when it is registered.
+    pub submitters: u16,
+    /// I/Os that each submitter may have in flight: its credit. Rounded up to a power of two.
+    pub depth: u32,
+    /// A set of tags that the queue shares with other queues; `None` for tags of its own. The set must have as many
+    /// tags as the device's `hw_queue_depth`, and the device shares them among its hardware queues or has only one.
+    pub tags: Option<SharedTags>,
+    /// The receiver of wake-ups.
+    pub host: Box<dyn Host>,
+}
+
+impl<P> Config<P> {
+    /// A queue around a device, with `none`, submitters of depth 256, and no host to wake.
+    #[must_use]
+    pub fn new(device: DeviceShape, queues: Vec<Box<dyn DeviceQueue<P>>>) -> Self {
+        let default_scheduler = registry::find(device.default_scheduler());
+        Self {
+            device,
+            queues,
+            scheduler: &none::FACTORY,
+            options: Options::defaults(none::FACTORY.attributes),
+            choice: PolicyChoice::Named,
+            default_scheduler: default_scheduler.unwrap_or(&none::FACTORY),
+            scope: None,
+            nr_requests: None,
+            async_depth: None,
+            device_depth: DeviceDepth::default(),
+            schedulers: Vec::new(),
+            retries: 0,
+            groups: GroupTree::default(),
+            stats: StatsMode::default(),
+            forecast: false,
+            #[cfg(feature = "compare")]
+            access: Access::default(),
+            #[cfg(feature = "compare")]
+            modes: Modes::default(),
+            nomerges: NoMerges::default(),
+            pump: PumpMode::default(),
+            submitters: DEFAULT_SUBMITTERS,
+            depth: 256,
+            tags: None,
+            host: Box::new(crate::NoHost),
+        }
+    }
+
+    /// With a lane to the device for each submitter, pumped by it ([`PumpMode::Owner`]), where that is possible: the
+    /// device has one hardware queue and can make [another](DeviceQueue::another), there are at most
+    /// [`MAX_OWN_LANES`] submitters, and the pumps run inline. Elsewhere it changes nothing. To be called when
+    /// everything else is set. The lanes of later submitters are made when they are
+    /// [installed](crate::Submitter::install_lane).
+    #[must_use]
+    pub fn own_lanes(mut self) -> Self {
+        #[cfg(feature = "compare")]
+        if self.access != Access::Combining {
+            return self;
+        }
+        #[cfg(target_os = "linux")]
+        if let [queue] = &*self.queues
+            && self.pump == PumpMode::Inline
+            && self.submitters <= MAX_OWN_LANES
+            && queue.another().is_some()
+        {
+            self.pump = PumpMode::Owner;
+        }
+        self
+    }
+
+    /// With this policy and its default options.
+    #[must_use]
+    pub fn scheduler(mut self, factory: &'static Factory) -> Self {
+        self.scheduler = factory;
+        self.options = Options::defaults(factory.attributes);
+        self.choice = PolicyChoice::Named;
+        self
+    }
+
+    /// With the policy called `name` where [`auto`](Self::auto) finds no groups that compete. Without a registered one of
+    /// this name, it stays that of the device's shape.
+    #[must_use]
+    pub fn default_scheduler(mut self, name: &str) -> Self {
+        self.default_scheduler = registry::find(name).unwrap_or(self.default_scheduler);
+        self
+    }
+
+    /// With the policy that goes with the groups of the queue ([`AutoChoice`]), now and whenever they change
+    /// ([`Plan::auto`]).
+    #[must_use]
+    pub fn auto(self) -> Self {
+        let chosen = AutoChoice::of(&self.groups, self.default_scheduler);
+        Self { choice: PolicyChoice::Auto, ..self.scheduler(chosen.scheduler) }
+    }
+
+    /// The part that can be changed later.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        let mut schedulers = Vec::new();
+        for factory in self.schedulers.iter().chain([&self.scheduler]) {
+            add_own(&mut schedulers, factory);
+        }
+        let plan = Plan {
+            scheduler: self.scheduler,
+            schedulers,
+            options: self.options.clone(),
+            choice: self.choice,
+            default_scheduler: self.default_scheduler,
+            scope: self.scope,
+            nr_requests: self.nr_requests,
+            async_depth: self.async_depth,
+            device_depth: self.device_depth,
+            #[cfg(feature = "compare")]
+            access: self.access,
+            #[cfg(feature = "compare")]
+            modes: self.modes,
+            groups: self.groups.clone(),
+            stats: self.stats,
+            forecast: self.forecast,
+            nomerges: self.nomerges,
+            retries: self.retries,
+            device: self.device,
+            hardware: self.device,
+        };
+        plan.following_groups()
+    }
+
+    /// The effective scheduler depth (`spec/framework.md` section 3).
+    #[must_use]
+    pub fn effective_nr_requests(&self) -> u32 {
+        self.plan().effective_nr_requests()
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        let given = self.queues.len();
+        let hw_queues = self.device.hw_queues;
+        let (wanted, fits) = match self.pump {
+            PumpMode::Inline | PumpMode::Thread => (hw_queues, given == usize::from(hw_queues)),
+            PumpMode::Owner => {
+                (self.submitters, hw_queues == 1 && given <= usize::from(self.submitters))
+            }
+        };
+        if given == 0 || !fits {
+            return Err(ConfigError::Queues { wanted, given });
+        }
+        if let Some(tags) = &self.tags {
+            let fits = tags.depth() == self.device.hw_queue_depth
+                && (self.device.shared_tags || self.device.hw_queues == 1);
+            if !fits {
+                return Err(ConfigError::Tags { depth: tags.depth() });
+            }
+        }
+        let (submitters, depth) = (self.submitters, self.depth);
+        let bios = u64::from(submitters) * u64::from(depth).next_power_of_two();
+        if submitters == 0 || depth == 0 || bios >= RequestId::MAX_SLOTS.into() {
+            return Err(ConfigError::Submitters { submitters, depth });
+        }
+        self.plan().validate()
+    }
+}
+
+/// The hardware queues of a device, in order.
+pub type DeviceQueues<P> = Vec<Box<dyn DeviceQueue<P>>>;
+
+/// A device, described and ready to be given to a queue, for payloads of type `P`.
+///
+/// A device of your own implements [`shape`](Self::shape) and [`queues`](Self::queues); the hardware queues do the
+/// I/O ([`DeviceQueue`]).
+pub trait BlockDevice<P> {
+    /// The properties that the engine must know.
+    fn shape(&self) -> DeviceShape;
+
+    /// Its hardware queues, `shape().hw_queues` of them, for one more queue around it.
+    ///
+    /// # Errors
+    /// If the system refuses resources for them, such as rings and memory.
+    fn queues(&self) -> io::Result<DeviceQueues<P>>;
+
+    /// Deviations from the description of the device: one sentence each, for the user.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+
+    /// The name of the scheduler that Linux gives such a device: `mq-deadline` for one hardware queue or shared
+    /// tags, `none` for several hardware queues (`spec/framework.md` section 11).
+    fn default_scheduler(&self) -> &'static str {
+        self.shape().default_scheduler()
+    }
+
+    /// The configuration of a queue around it, everything but the device at its default.
+    ///
+    /// # Errors
+    /// As [`queues`](Self::queues).
+    fn config(&self) -> io::Result<Config<P>> {
+        let config = Config::new(self.shape(), self.queues()?);
+        Ok(config.default_scheduler(self.default_scheduler()))
+    }
+}
+
+/// An observer of a queue's policies: it may put a policy of its own around each, which sees every call and passes it
+/// on.
+pub trait PolicyObserver: Send + Sync {
+    /// The policy to use in place of `policy`, which `factory` has made for `shape` with `options`. It must answer as
+    /// `policy` does, and give it back when it is [released](Scheduler::release).
+    fn around(
+        &self,
+        policy: Box<dyn Scheduler>,
+        factory: &'static Factory,
+        shape: &Shape,
+        options: &Options,
+    ) -> Box<dyn Scheduler>;
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Watchers {
+    pub(crate) trace: Option<Arc<trace::Shared>>,
+    pub(crate) observer: Option<ArcDyn<dyn PolicyObserver>>,
+}
+
+impl fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchers").finish_non_exhaustive()
+    }
+}
+
+impl Watchers {
+    /// Can it not be changed from `before` in running elevators, because an observer must see its policies from their
+    /// beginning?
+    pub(crate) fn need_new_policies(&self, before: &Self) -> bool {
+        match (&before.observer, &self.observer) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(old), Some(new)) => !ArcDyn::ptr_eq(old, new),
+        }
+    }
+
+    /// What becomes of the watches of `shards` elevators that had those of `before`, the last elevator first.
+    pub(crate) fn tapping(&self, before: &Self, shards: u16) -> Vec<Tapping> {
+        let one = |shard| match (&before.trace, &self.trace) {
+            (_, None) => Tapping::End,
+            (Some(old), Some(new)) if Arc::ptr_eq(old, new) => Tapping::Keep,
+            // Its ring is allocated here, where no elevator waits for that.
+            (_, Some(new)) => Tapping::Begin(new.tap(shard)),
+        };
+        (0..shards).rev().map(one).collect()
+    }
+
+    /// The end of the trace for elevator `shard`, if one is taken.
+    pub(crate) fn tap(&self, shard: u16) -> Option<Tap> {
+        self.trace.as_ref().map(|trace| trace.tap(shard))
+    }
+
+    /// A policy of `factory`, with the observer around it if there is one.
+    pub(crate) fn policy(
+        &self,
+        factory: &'static Factory,
+        shape: &Shape,
+        options: &Options,
+    ) -> Box<dyn Scheduler> {
+        let policy = (factory.build)(shape, options);
+        match &self.observer {
+            Some(observer) => observer.around(policy, factory, shape, options),
+            None => policy,
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! [`Plan`]: the current settings of a queue, which can be changed while I/O runs (`reconfiguration`).
+//!
+//! [`DeviceDepth`]: a drive that takes many requests chooses among them by itself, whatever a scheduler decided before. A
+//! bound keeps them in the elevator, where they are ordered by the policy and can still merge (decision 0020).
+//!
+//! [`AutoChoice`]: the scheduler that is chosen for a queue is a function of the tree of groups and of the device's
+//! default, so that it can be said before a queue is built.
+
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod notes;
+
+use crate::shared::settings::{
+    MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS,
+};
+#[cfg(feature = "compare")]
+use crate::{Access, EffectiveModes, Modes};
+use crate::{DeviceShape, GroupTree, NoMerges, StatsMode, WriteCache};
+use blkmq_core::{HwQueue, Nanos};
+use blkmq_sched::{Factory, Options, Scope, mclock, none, registry};
+use error::ConfigError;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// Half of the default `nr_requests`, unless the hardware queue is shallower.
+const DEFAULT_DEPTH: u32 = 128;
+
+/// All settings of a queue that can be changed while it is in use. The fields are those of [`Config`](crate::Config).
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The policy.
+    pub scheduler: &'static Factory,
+    /// Its options.
+    pub options: Options,
+    /// Policies of the program's own that can be chosen by name, besides the registered ones.
+    pub schedulers: Vec<&'static Factory>,
+    /// How the policy was chosen. Under [`PolicyChoice::Auto`], another one takes its place when groups come to compete.
+    pub choice: PolicyChoice,
+    /// The policy of [`PolicyChoice::Auto`] where no groups compete.
+    pub default_scheduler: &'static Factory,
+    /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
+    pub scope: Option<Scope>,
+    /// Scheduler tags per hardware queue; `None`: the default for the policy.
+    pub nr_requests: Option<u32>,
+    /// The scheduler tags that everything but sync reads may hold; `None`: all. The policy may have a limit of its
+    /// own; the smaller of both counts.
+    pub async_depth: Option<u32>,
+    /// How many requests the device may hold.
+    pub device_depth: DeviceDepth,
+    /// Access to the elevator.
+    #[cfg(feature = "compare")]
+    pub access: Access,
+    /// How requests are inserted, merged, dispatched and kicked: choices for comparison.
+    #[cfg(feature = "compare")]
+    pub modes: Modes,
+    /// Groups of owners. The weights and limits of this tree apply as soon as the plan does.
+    pub groups: GroupTree,
+    /// How much is counted about groups, and when.
+    pub stats: StatsMode,
+    /// Forecast how long each I/O takes, for those with a [`Deadline`](blkmq_core::Deadline).
+    pub forecast: bool,
+    /// How much to merge.
+    pub nomerges: NoMerges,
+    /// The number of retries for a request that failed in a way that may pass.
+    pub retries: u8,
+    /// The shape of the device that the queue keeps to. Its limits and write cache can be changed within those of
+    /// [`hardware`](Self::hardware), and so can its timeout; the numbers of hardware queues, tags and budgets cannot.
+    pub device: DeviceShape,
+    /// The shape that the device reported when the queue was built. It never changes: a plan with another value is
+    /// for another device.
+    pub hardware: DeviceShape,
+}
+
+/// Adds `factory` to the policies of the program's own, unless its name is known.
+pub(crate) fn add_own(own: &mut Vec<&'static Factory>, factory: &'static Factory) {
+    let is_known = registry::find(factory.name).is_some();
+    if !is_known && own.iter().all(|known| known.name != factory.name) {
+        own.push(factory);
+    }
+}
+
+impl Plan {
+    /// With this policy, its default options, and the scheduler depth that goes with it
+    /// (`spec/framework.md` section 11).
+    #[must_use]
+    pub fn scheduler(mut self, factory: &'static Factory) -> Self {
+        add_own(&mut self.schedulers, factory);
+        self.scheduler = factory;
+        self.options = Options::defaults(factory.attributes);
+        (self.nr_requests, self.async_depth) = (None, None);
+        self.choice = PolicyChoice::Named;
+        self
+    }
+
+    /// With the policy that goes with its groups, as [`scheduler`](Self::scheduler) sets it if it is another one, now and
+    /// whenever groups come to compete.
+    #[must_use]
+    pub fn choose_by_groups(mut self) -> Self {
+        let chosen = AutoChoice::of(&self.groups, self.default_scheduler).scheduler;
+        if chosen.name != self.scheduler.name {
+            self = self.scheduler(chosen);
+        }
+        Self { choice: PolicyChoice::Auto, ..self }
+    }
+
+    /// Returns the policy that was chosen by groups, and the reason; `None` if it was named.
+    #[must_use]
+    pub fn auto(&self) -> Option<AutoChoice> {
+        if self.choice == PolicyChoice::Named {
+            return None;
+        }
+        let chosen = AutoChoice::of(&self.groups, self.default_scheduler);
+        let is_present = chosen.scheduler.name == self.scheduler.name;
+        let before = AutoChoice { scheduler: self.scheduler, reason: AutoReason::Before };
+        Some(if is_present { chosen } else { before })
+    }
+
+    /// The plan after a change of its groups. Groups that have come to compete get their policy. When groups go, it
+    /// stays: a switch waits for all I/O in flight, and groups may go in threads that must not wait for a device.
+    pub(crate) fn following_groups(self) -> Self {
+        if self.choice == PolicyChoice::Named {
+            return self;
+        }
+        let chosen = AutoChoice::of(&self.groups, self.default_scheduler);
+        if chosen.reason == AutoReason::Alone { self } else { self.choose_by_groups() }
+    }
+
+    /// With this access, and the modes that go with it. The choice for kicks stays as it is.
+    #[cfg(feature = "compare")]
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self.modes = Modes { kick: self.modes.kick, ..Modes::default() };
+        self
+    }
+
+    /// With this scheduler depth, and `async_depth` in proportion: rounded down, and at least 1
+    /// (`spec/framework.md` section 3).
+    #[must_use]
+    pub fn nr_requests(mut self, nr_requests: u32) -> Self {
+        let (before, limited) = (self.effective_nr_requests(), self.effective_async_depth());
+        self.nr_requests = Some(nr_requests);
+        let scaled = u64::from(limited) * u64::from(self.effective_nr_requests());
+        let scaled = scaled / u64::from(before);
+        // At most the new depth, because `limited` is at most the old one.
+        self.async_depth = self.async_depth.map(|_| scaled.max(1) as u32);
+        self
+    }
+
+    /// The effective scheduler depth (`spec/framework.md` section 3).
+    #[must_use]
+    pub fn effective_nr_requests(&self) -> u32 {
+        let depth = self.device.hw_queue_depth;
+        let default = if self.has_scheduler() { 2 * depth.min(DEFAULT_DEPTH) } else { depth };
+        self.nr_requests.map_or(default, |n| n.max(MIN_NR_REQUESTS))
+    }
+
+    /// The scheduler tags that everything but sync reads may hold, as far as the queue limits them.
+    #[must_use]
+    pub fn effective_async_depth(&self) -> u32 {
+        let nr_requests = self.effective_nr_requests();
+        self.async_depth.map_or(nr_requests, |depth| depth.min(nr_requests))
+    }
+
+    /// The effective scope: one elevator for the queue or one per hardware queue. Where groups have latency goals there is
+    /// one, since their controller has to see all I/O.
+    #[must_use]
+    pub fn effective_scope(&self) -> Scope {
+        let preferred = if self.groups.has_goals() { Scope::Queue } else { self.scheduler.scope };
+        self.scope.unwrap_or(preferred)
+    }
+
+    /// The most requests that may have left the elevators; `None`: any number. Where groups have latency goals there is
+    /// always a number, which their controller lowers.
+    #[must_use]
+    pub fn budget(&self) -> Option<u32> {
+        let budget = self.device_depth.budget(&self.device);
+        budget.or_else(|| self.groups.has_goals().then(|| self.device_tags()))
+    }
+
+    /// The driver tags of all hardware queues.
+    pub(crate) fn device_tags(&self) -> u32 {
+        let sets = if self.device.shared_tags { 1 } else { u32::from(self.device.hw_queues) };
+        self.device.hw_queue_depth * sets
+    }
+
+    /// The effective modes: how elevators are reached.
+    ///
+    /// # Errors
+    /// If a choice does not go with the access.
+    #[cfg(feature = "compare")]
+    pub fn effective_modes(&self) -> Result<EffectiveModes, ConfigError> {
+        self.modes.settle(self.access)
+    }
+
+    /// The effective number of elevators.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        match self.effective_scope() {
+            Scope::Queue => 1,
+            Scope::HwQueue => self.device.hw_queues,
+        }
+    }
+
+    /// The hardware queue that submitter `index` maps to.
+    pub(crate) fn home(&self, index: u16) -> HwQueue {
+        HwQueue(index % self.device.hw_queues)
+    }
+
+    /// The cache for which flushes are sequenced. If the device has one, sequencing does not end with a change to
+    /// [`WriteCache::Through`]: I/Os submitted before still have their flushes to come.
+    pub(crate) fn flushed_cache(&self) -> WriteCache {
+        match self.device.cache {
+            WriteCache::Through => self.hardware.cache,
+            back @ WriteCache::Back { .. } => back,
+        }
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        self.device.limits.validate()?;
+        self.within_hardware()?;
+        #[cfg(feature = "compare")]
+        self.effective_modes()?;
+        if !(1..=MAX_HW_QUEUE_DEPTH).contains(&self.device.hw_queue_depth) {
+            return Err(ConfigError::HwQueueDepth(self.device.hw_queue_depth));
+        }
+        let nr_requests = self.effective_nr_requests();
+        if self.nr_requests.is_some() && nr_requests > MAX_NR_REQUESTS {
+            return Err(ConfigError::NrRequests(nr_requests));
+        }
+        if let Some(depth) = self.async_depth
+            && (depth == 0 || !self.has_scheduler())
+        {
+            return Err(ConfigError::AsyncDepth(depth));
+        }
+        if self.device.budget == Some(0) {
+            return Err(ConfigError::Budget);
+        }
+        if !self.device_depth.is_valid() {
+            return Err(ConfigError::DeviceDepth(self.device_depth.number()));
+        }
+        if self.groups.has_goals()
+            && self.effective_scope() == Scope::HwQueue
+            && self.device.hw_queues > 1
+        {
+            return Err(ConfigError::GoalsScope);
+        }
+        if self.device.timeout == Nanos::ZERO {
+            return Err(ConfigError::Timeout);
+        }
+        self.check_floors()
+    }
+
+    /// Is the policy other than `none`?
+    pub(crate) fn has_scheduler(&self) -> bool {
+        self.scheduler.name != none::FACTORY.name
+    }
+
+    fn within_hardware(&self) -> Result<(), ConfigError> {
+        let (asked, most) = (&self.device.limits, &self.hardware.limits);
+        for (name, asked, most) in [
+            ("max_sectors", asked.max_sectors, most.max_sectors),
+            ("max_discard_sectors", asked.max_discard_sectors, most.max_discard_sectors),
+            (
+                "max_write_zeroes_sectors",
+                asked.max_write_zeroes_sectors,
+                most.max_write_zeroes_sectors,
+            ),
+            (
+                "max_discard_segments",
+                asked.max_discard_segments.into(),
+                most.max_discard_segments.into(),
+            ),
+            ("max_segments", asked.max_segments.into(), most.max_segments.into()),
+            ("max_segment_size", asked.max_segment_size, most.max_segment_size),
+        ] {
+            if asked > most {
+                return Err(ConfigError::BeyondDevice { name, asked, most });
+            }
+        }
+        match (self.device.cache, self.hardware.cache) {
+            (WriteCache::Back { .. }, WriteCache::Through) => Err(ConfigError::NoWriteCache),
+            (WriteCache::Back { fua: true }, WriteCache::Back { fua: false }) => {
+                Err(ConfigError::NoFua)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How many requests a device may hold, over all its hardware queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeviceDepth {
+    /// As many as it takes.
+    #[default]
+    Device,
+    /// At most so many: 1 to [`MAX_DEVICE_DEPTH`]. A bound above what the device takes changes nothing but costs a
+    /// shared counter.
+    AtMost(u32),
+}
+
+impl DeviceDepth {
+    /// The most requests that may have left the elevators of a queue for such a device; `None`: any number.
+    #[must_use]
+    pub fn budget(self, device: &DeviceShape) -> Option<u32> {
+        match (self, device.budget) {
+            (Self::Device, budget) => budget,
+            (Self::AtMost(depth), budget) => Some(budget.map_or(depth, |budget| budget.min(depth))),
+        }
+    }
+
+    /// Is it a possible number?
+    pub(crate) fn is_valid(self) -> bool {
+        match self {
+            Self::Device => true,
+            Self::AtMost(depth) => (1..=MAX_DEVICE_DEPTH).contains(&depth),
+        }
+    }
+
+    /// The setting that this number stands for; 0 is the device's own.
+    #[must_use]
+    pub fn of_number(number: u32) -> Self {
+        if number == 0 { Self::Device } else { Self::AtMost(number) }
+    }
+
+    /// The number that stands for the setting.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Device => 0,
+            Self::AtMost(depth) => depth,
+        }
+    }
+}
+
+/// A text is no device depth.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceDepthError(String);
+
+impl fmt::Display for DeviceDepthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text) = self;
+        write!(
+            f,
+            "device_depth: '{text}' is not valid; accepted: 0, for as many as the device takes, or 1 to {MAX_DEVICE_DEPTH}"
+        )
+    }
+}
+
+impl std::error::Error for DeviceDepthError {}
+
+impl fmt::Display for DeviceDepth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number().fmt(f)
+    }
+}
+
+impl FromStr for DeviceDepth {
+    type Err = DeviceDepthError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceDepthError> {
+        let depth = text.parse().ok().map(Self::of_number).filter(|depth| depth.is_valid());
+        depth.ok_or_else(|| DeviceDepthError(text.into()))
+    }
+}
+
+/// The word that stands for the choice wherever a scheduler is named.
+pub const AUTO: &str = "auto";
+
+/// How the policy of a queue was chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PolicyChoice {
+    /// By its name.
+    #[default]
+    Named,
+    /// By [`AutoChoice`], again with each change of the groups.
+    Auto,
+}
+
+/// The policy for a tree of groups, and the reason.
+#[derive(Clone, Copy, Debug)]
+pub struct AutoChoice {
+    /// The policy.
+    pub scheduler: &'static Factory,
+    /// The reason.
+    pub reason: AutoReason,
+}
+
+/// Why a policy was chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AutoReason {
+    /// So many groups compete: all that have no groups below them, if these are two or more.
+    Groups(usize),
+    /// A group has a floor or a ceiling in device time, which only mclock keeps.
+    Guarantee,
+    /// No groups compete, and this is the device's default scheduler.
+    Alone,
+    /// Groups competed or had floors when the policy was chosen. It stays when they go.
+    Before,
+}
+
+impl AutoChoice {
+    /// Chooses mclock where two groups or more compete or a group has a floor or a ceiling in device time, and `default`, the
+    /// default scheduler of the device, elsewhere. O(n log n) for n groups.
+    #[must_use]
+    pub fn of(groups: &GroupTree, default: &'static Factory) -> Self {
+        let parents = BTreeSet::from_iter(groups.iter().map(|group| group.parent));
+        let competing = groups.iter().filter(|group| !parents.contains(&group.id)).count();
+        let mut guarantees = groups.iter().map(|group| group.promise.guarantee);
+        let reason = if competing > 1 {
+            AutoReason::Groups(competing)
+        } else if guarantees.any(|it| !it.reserve.is_none() || !it.limit.is_none()) {
+            AutoReason::Guarantee
+        } else {
+            return Self { scheduler: default, reason: AutoReason::Alone };
+        };
+        Self { scheduler: &mclock::FACTORY, reason }
+    }
+}
+
+impl fmt::Display for AutoChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, since ", self.scheduler.name)?;
+        match self.reason {
+            AutoReason::Groups(groups) => write!(f, "{groups} groups compete"),
+            AutoReason::Guarantee => {
+                f.write_str("a group has a floor (reserve_*) or a ceiling (limit_*) in device time")
+            }
+            AutoReason::Alone => {
+                f.write_str("no groups compete and it is Linux's choice for such a device")
+            }
+            AutoReason::Before => {
+                f.write_str("groups competed or had floors; queue/scheduler=auto chooses again")
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::WriteCache;
+    use crate::{GroupSpec, Promise};
+    use blkmq_core::{Limits, Nanos};
+    use blkmq_sched::none;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for text in ["0", "1", "32", "10240"] {
+            assert_eq!(text.parse::<DeviceDepth>().expect("right").to_string(), text);
+        }
+        for bad in ["", "-1", "10241", "deep"] {
+            let error = bad.parse::<DeviceDepth>().expect_err(bad).to_string();
+            assert!(error.contains(&format!("'{bad}'")) && error.contains("1 to 10240"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_lesser_of_the_two_bounds_counts() {
+        let device = |budget| DeviceShape {
+            hw_queues: 1,
+            hw_queue_depth: 32,
+            shared_tags: false,
+            budget,
+            limits: Limits::default(),
+            cache: WriteCache::Through,
+            timeout: Nanos::from_secs(1),
+        };
+        assert_eq!(DeviceDepth::Device.budget(&device(None)), None);
+        assert_eq!(DeviceDepth::Device.budget(&device(Some(3))), Some(3));
+        assert_eq!(DeviceDepth::AtMost(8).budget(&device(None)), Some(8));
+        assert_eq!(DeviceDepth::AtMost(8).budget(&device(Some(3))), Some(3));
+        assert_eq!(DeviceDepth::AtMost(2).budget(&device(Some(3))), Some(2));
+    }
+
+    fn chosen(groups: &[(&str, &str, &str)]) -> String {
+        let spec = |&(name, parent, promise): &(&str, &str, &str)| GroupSpec {
+            name: name.into(),
+            parent: parent.into(),
+            promise: Promise::default().set(promise).expect("right"),
+            ..GroupSpec::default()
+        };
+        let tree = GroupTree::of(groups.iter().map(spec).collect()).expect("a tree");
+        AutoChoice::of(&tree, &none::FACTORY).to_string()
+    }
+
+    #[test]
+    fn groups_that_compete_have_mclock() {
+        let alone = "none, since no groups compete and it is Linux's choice for such a device";
+        assert_eq!(chosen(&[]), alone);
+        assert_eq!(chosen(&[("a", "/", "")]), alone);
+        assert_eq!(chosen(&[("a", "/", "p99_read=2ms")]), alone, "every scheduler keeps goals");
+        assert_eq!(chosen(&[("a", "/", ""), ("b", "a", "")]), alone, "one has no group below it");
+        let two = "mclock, since 2 groups compete";
+        assert_eq!(chosen(&[("a", "/", ""), ("b", "/", "")]), two);
+        assert_eq!(chosen(&[("a", "/", ""), ("b", "a", ""), ("c", "a", "")]), two);
+    }
+
+    #[test]
+    fn a_floor_or_a_ceiling_in_device_time_needs_mclock() {
+        for word in ["reserve_iops=100", "limit_percent=50", "reserve_iops=100 overcommit=1"] {
+            let text = chosen(&[("a", "/", word)]);
+            assert!(text.starts_with("mclock, since a group has a floor"), "{text}");
+        }
+    }
+}

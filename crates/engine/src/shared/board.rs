@@ -1,0 +1,132 @@
+//! The board of latency goals: the runner publishes there, and readers never make it wait.
+
+use crate::GroupTree;
+use crate::groups::{MAX_GROUPS, micros};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, PoisonError};
+use blkmq_core::{GroupIndex, Instant, SECTOR_SIZE};
+use blkmq_sched::{GoalReport, Goals, Taken};
+
+/// The latency goals of a queue, their states, and the bounds on groups without goals.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GoalsStatus {
+    /// The goals, in the order of their groups, reads first.
+    pub goals: Vec<GoalReport>,
+    /// The bounds on the groups without goals.
+    pub taken: Taken,
+    /// When the controller looked last.
+    pub at: Instant,
+}
+
+impl GoalsStatus {
+    /// A line for each goal, and one for the bounds, with the names of `groups`.
+    #[must_use]
+    pub fn lines(&self, groups: &GroupTree) -> Vec<String> {
+        let name = |index: GroupIndex| groups.at(index).map_or("/", |group| &group.name);
+        let line = |it: &GoalReport| {
+            format!(
+                "{} {}={} state={} p99={} windows={} missed={} best={}",
+                name(it.group),
+                it.kind.word(),
+                micros(it.goal),
+                it.state.name(),
+                micros(it.p99),
+                it.windows,
+                it.missed,
+                micros(it.best),
+            )
+        };
+        let mut lines = Vec::from_iter(self.goals.iter().map(line));
+        let shown = |rate: Option<u64>| rate.map_or("max".into(), |rate| rate.to_string());
+        let [lighter, equal, heavier] = self.taken.rates.map(shown);
+        let depth = shown(self.taken.device_depth.map(u64::from));
+        let bytes = |sectors: u32| u64::from(sectors) * u64::from(SECTOR_SIZE);
+        let length = shown(self.taken.sectors.map(bytes));
+        lines.push(format!(
+            "taken length={length} device_depth={depth} lighter={lighter} equal={equal} heavier={heavier}"
+        ));
+        lines
+    }
+}
+
+/// Where the state of a queue's goals is published, and the time of the next look.
+#[derive(Clone)]
+pub(crate) struct Board(Arc<Published>);
+
+struct Published {
+    status: Mutex<GoalsStatus>,
+    /// When a pass has to be made for a look, if none is made before; nanoseconds, `u64::MAX` for never. A timer of the
+    /// gate would have to be set in every pass, since each pass serves it.
+    next_look: AtomicU64,
+    /// The most sectors of a read or a write of a group whose requests are shortened; `u32::MAX` for any number. A
+    /// submitter looks at it when it sends its plug, and cuts I/Os from then on.
+    ///
+    /// This word and the next ones are hints: they guard nothing, and an I/O that is cut although that is over, or not cut
+    /// although it should be, is as right as any other. So they are relaxed.
+    longest: AtomicU32,
+    /// A bit for each group whose requests are shortened. Set with the groups.
+    shortened: [AtomicU64; SHORTENED],
+}
+
+/// Words with a bit for each group.
+const SHORTENED: usize = MAX_GROUPS as usize / 64 + 1;
+
+impl Board {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Published {
+            status: Mutex::new(GoalsStatus::default()),
+            next_look: AtomicU64::new(u64::MAX),
+            longest: AtomicU32::new(u32::MAX),
+            shortened: std::array::from_fn(|_| AtomicU64::new(0)),
+        }))
+    }
+
+    /// The most sectors of a read or a write of a group whose requests are shortened; `u32::MAX` for any number.
+    #[inline]
+    pub(crate) fn longest(&self) -> u32 {
+        self.0.longest.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the requests of `group` are shortened.
+    pub(crate) fn shortens(&self, group: GroupIndex) -> bool {
+        let word = self.0.shortened.get(usize::from(group.0) / 64);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (group.0 % 64) & 1 == 1)
+    }
+
+    pub(crate) fn set_longest(&self, sectors: Option<u32>) {
+        self.0.longest.store(sectors.unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_shortened(&self, goals: &Goals) {
+        for (word, of) in self.0.shortened.iter().enumerate() {
+            let bit = |at: u16| goals.shortens(GroupIndex(word as u16 * 64 + at));
+            let bits = (0..64).fold(0, |bits, at| bits | u64::from(bit(at)) << at);
+            of.store(bits, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> GoalsStatus {
+        self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When a pass has to be made for a look. A hint, as the deadline of a gate.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        match self.0.next_look.load(Ordering::Acquire) {
+            u64::MAX => None,
+            ns => Some(Instant::from_nanos(ns)),
+        }
+    }
+
+    pub(crate) fn set_next_look(&self, at: Option<Instant>) {
+        self.0.next_look.store(at.map_or(u64::MAX, Instant::as_nanos), Ordering::Release);
+    }
+
+    /// Publishes, unless a reader is at it just now: the next look is soon.
+    pub(crate) fn publish(&self, now: Instant, goals: &Goals) {
+        if let Ok(mut status) = self.0.status.try_lock() {
+            status.goals.clear();
+            status.goals.extend(goals.reports());
+            status.taken = goals.taken();
+            status.at = now;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What a pass over an elevator, or a turn of a pump, leaves to its caller.
+//!
+//! A pass and a turn decide and write words; they kick no elevator, arm no gate and wake no thread. They note that
+//! here, and the code that called them carries it out (`dispatch/engine.rs`): one place knows how a kick becomes
+//! a wake-up, and no call leaves the engine under a run.
+
+use blkmq_core::{HwQueue, Instant, SubmitterId};
+
+/// Kicks, timers and wake-ups that are still to be carried out.
+#[derive(Default)]
+pub(crate) struct Duties {
+    /// One of the fields below is set.
+    any: bool,
+    /// Another pass, or another turn.
+    again: bool,
+    /// Another pass or turn no later than this.
+    at: Option<Instant>,
+    /// Another turn at this time, as the kernel asks for a delayed run.
+    later: Option<Instant>,
+    /// Elevators for which something came back.
+    kicks: Vec<u16>,
+    /// Parked submitters to be woken once the run is released: for a completion of theirs.
+    wakes: Vec<SubmitterId>,
+}
+
+impl Duties {
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any
+    }
+
+    /// Asks for another pass, or another turn.
+    pub(crate) fn again(&mut self) {
+        self.any = true;
+        self.again = true;
+    }
+
+    /// Asks for another pass or turn no later than `at`.
+    pub(crate) fn arm(&mut self, at: Instant) {
+        self.any = true;
+        self.at = Some(self.at.map_or(at, |other| other.min(at)));
+    }
+
+    /// Asks for another turn at `at`.
+    pub(crate) fn run_later(&mut self, at: Instant) {
+        self.any = true;
+        self.later = Some(at);
+    }
+
+    /// Asks for a pass over the elevator `shard`.
+    pub(crate) fn kick(&mut self, shard: u16) {
+        self.any = true;
+        self.kicks.push(shard);
+    }
+
+    /// Asks for parked submitters to be woken. Takes them out of `ids`.
+    #[inline]
+    pub(crate) fn wake(&mut self, ids: &mut Vec<SubmitterId>) {
+        if !ids.is_empty() {
+            self.any = true;
+            self.wakes.append(ids);
+        }
+    }
+
+    /// What concerns the same elevator or pump: another pass or turn, no later than, and at a time.
+    pub(crate) fn take_own(&mut self) -> (bool, Option<Instant>, Option<Instant>) {
+        self.any = false;
+        (std::mem::take(&mut self.again), self.at.take(), self.later.take())
+    }
+
+    /// The elevators to be kicked.
+    pub(crate) fn take_kicks(&mut self, kick: impl FnMut(u16)) {
+        self.kicks.drain(..).for_each(kick);
+    }
+
+    /// The submitters to be woken.
+    pub(crate) fn take_wakes(&mut self, into: &mut Vec<SubmitterId>) {
+        into.append(&mut self.wakes);
+    }
+}
+
+/// A small set of hardware queues; it seldom holds more than a few.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ready {
+    few: [u16; 4],
+    len: u8,
+    /// More than fit in `few`: all hardware queues of the shard must be looked at.
+    many: bool,
+}
+
+impl Ready {
+    /// Adds the hardware queues in `other`.
+    #[inline]
+    pub(crate) fn merge(&mut self, other: Self) {
+        if self.len == 0 {
+            *self = Self { many: self.many | other.many, ..other };
+            return;
+        }
+        self.many |= other.many;
+        for hw in &other.few[..other.len.into()] {
+            self.add(HwQueue(*hw));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, hw: HwQueue) {
+        if self.few[..self.len.into()].contains(&hw.0) {
+            return;
+        }
+        match self.few.get_mut(usize::from(self.len)) {
+            Some(place) => {
+                *place = hw.0;
+                self.len += 1;
+            }
+            None => self.many = true,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The hardware queues to pump; `all` are those of the shard.
+    #[inline]
+    pub(crate) fn iter(self, all: std::ops::Range<u16>) -> impl Iterator<Item = HwQueue> {
+        let Self { few, len, many } = self;
+        let mut left = if many { all } else { 0..u16::from(len) };
+        std::iter::from_fn(move || {
+            let next = left.next()?;
+            let hw = if many { next } else { few[usize::from(next) % few.len()] };
+            Some(HwQueue(hw))
+        })
+    }
+}

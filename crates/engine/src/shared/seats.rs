@@ -1,0 +1,102 @@
+//! The parts of submitters: the ends of their rings, and their credit. A queue keeps those that are not
+//! registered: idle, or left behind with I/Os in flight.
+//!
+//! A submitter that is dropped with I/Os in flight leaves its parts here. Its completions still arrive in its ring;
+//! the parts become idle when their credit is complete, at the latest when the next submitter is registered.
+
+use crate::BioTable;
+use crate::shared::inflight::PluggedRequest;
+use crate::shared::slots::{BioReceiver, Credit};
+use crate::sync::{Mark, Mutex, MutexGuard, PoisonError, Producer};
+use blkmq_core::{HwQueue, SubmitterId};
+
+/// The parts of all submitters that are not registered.
+pub(crate) struct Seats(Mutex<Lists>);
+
+struct Lists {
+    idle: Vec<Parts>,
+    /// Parts with I/Os in flight that no submitter waits for.
+    departed: Vec<Parts>,
+}
+
+impl Seats {
+    /// The last of `idle` is used first.
+    pub(crate) fn new(idle: Vec<Parts>) -> Self {
+        Self(Mutex::new(Lists { idle, departed: Vec::new() }))
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        // Payloads are dropped elsewhere, so that no user code runs while the lock is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a submitter's parts back.
+    pub(crate) fn put(&self, parts: Parts) {
+        let mut lists = self.lists();
+        let list = if parts.is_whole() { &mut lists.idle } else { &mut lists.departed };
+        list.push(parts);
+    }
+
+    /// Parts for a new submitter: idle ones, or those of a dropped submitter after its I/Os are done. O(dropped
+    /// submitters, and the completions they get back).
+    pub(crate) fn take<P>(&self, table: &BioTable<P>) -> Option<Parts> {
+        let mut payloads = Vec::new();
+        let mut lists = self.lists();
+        let parts = lists.idle.pop().or_else(|| {
+            let whole = lists.departed.iter_mut().position(|parts| {
+                payloads.extend(std::iter::from_fn(|| parts.pop(table)));
+                parts.is_whole()
+            });
+            whole.map(|at| lists.departed.swap_remove(at))
+        });
+        drop(lists);
+        drop(payloads);
+        parts
+    }
+
+    /// Are there parts with I/Os in flight that no submitter waits for?
+    pub(crate) fn has_departed(&self) -> bool {
+        !self.lists().departed.is_empty()
+    }
+
+    /// All parts, when the queue ends.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Parts> {
+        let Lists { idle, departed } = &mut *self.lists();
+        std::mem::take(idle).into_iter().chain(std::mem::take(departed))
+    }
+}
+
+/// A submitter's ends of its rings, and its credit.
+pub(crate) struct Parts {
+    pub(crate) id: SubmitterId,
+    /// The hardware queue to which the submitter maps.
+    pub(crate) hw: HwQueue,
+    /// The lane that it pumps first: that of this hardware queue, or its own.
+    pub(crate) lane: HwQueue,
+    /// The lane leads to the device.
+    pub(crate) has_lane: bool,
+    pub(crate) staging: Producer<PluggedRequest>,
+    pub(crate) asks: Producer<Ask>,
+    pub(crate) receiver: BioReceiver,
+    pub(crate) credit: Credit,
+}
+
+impl Parts {
+    /// Is all the credit back?
+    pub(crate) fn is_whole(&self) -> bool {
+        self.credit.left() == self.credit.depth()
+    }
+
+    /// Takes the payload of an I/O that is done.
+    pub(crate) fn pop<P>(&mut self, table: &BioTable<P>) -> Option<P> {
+        self.receiver.finished(table, &mut self.credit).next().map(|popped| popped.payload)
+    }
+}
+
+/// "Cancel my I/O with this cookie" (`elevator/runner/admission.rs`).
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) cookie: u64,
+    /// The I/O is ahead of this place in its submitter's staging ring, or was there.
+    pub(crate) before: Mark,
+}

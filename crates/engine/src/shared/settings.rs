@@ -1,0 +1,67 @@
+//! The settings that every room knows, and the bounds of numbers that users set.
+
+/// Which kinds of merging are allowed; sysfs `nomerges`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NoMerges {
+    /// 0: every kind of merge.
+    #[default]
+    All = 0,
+    /// 1: only the one-hit cache is tried.
+    Simple = 1,
+    /// 2: none at all.
+    None = 2,
+}
+
+/// Which threads pump requests from outboxes to the device and back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PumpMode {
+    /// The threads that submit, poll or wait: no hand-over to another thread.
+    #[default]
+    Inline,
+    /// A thread per hardware queue, woken through [`Host::wake_pump`](crate::Host::wake_pump), that calls
+    /// [`Queue::pump`](crate::Queue::pump).
+    Thread,
+    /// Each submitter has a lane of its own to the only hardware queue of the device, and pumps it: a request leaves by the
+    /// lane of the submitter of its first I/O, and its completion wakes that submitter
+    /// ([`Config::own_lanes`](crate::Config::own_lanes)). All lanes share the driver tags.
+    Owner,
+}
+
+impl PumpMode {
+    /// Do the threads that submit, poll or wait run pumps?
+    #[cfg(feature = "compare")]
+    pub(crate) fn is_inline(self) -> bool {
+        self != Self::Thread
+    }
+}
+
+/// The device's write cache, which decides what flushes and [`FUA`](blkmq_core::IoFlags::FUA) require
+/// (`spec/framework.md` section 12). The two values of sysfs `queue/write_cache`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteCache {
+    /// No cache, or a non-volatile one: a write is durable when it is done. The device gets no flushes;
+    /// bare flushes are answered at once, and flags on data that ask for one mean nothing.
+    #[default]
+    Through,
+    /// A volatile cache: a write is durable once a flush is done that began after the write was done. Any hardware
+    /// queue may be given the flush, and the flush has to cover the writes through all of them.
+    Back {
+        /// The device itself makes a write with `FUA` durable, and any other operation that carries the flag. If
+        /// false, a flush follows instead.
+        fua: bool,
+    },
+}
+
+/// A smaller `nr_requests` is raised to this (`spec/framework.md` section 3).
+pub const MIN_NR_REQUESTS: u32 = 4;
+/// The largest `nr_requests` with a scheduler.
+pub const MAX_NR_REQUESTS: u32 = 2048;
+/// The deepest hardware queue.
+pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
+/// The submitters that a queue is built for unless their number is set: a client for each thread of most programs, in half
+/// a megabyte.
+pub const DEFAULT_SUBMITTERS: u16 = 16;
+/// The most submitters that have a lane of their own to a device.
+pub const MAX_OWN_LANES: u16 = 256;
+/// The largest bound of what a device holds.
+pub const MAX_DEVICE_DEPTH: u32 = 10240;
