@@ -1,8 +1,7 @@
 //! The attributes of the comparison modes.
 
 use crate::attributes::table::words;
-use crate::attributes::value::Row;
-use crate::attributes::value::{Shown, Words};
+use crate::attributes::value::{Row, Shown, Words};
 use crate::plan::Plan;
 use crate::shared::modes::accepted;
 use crate::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes};

@@ -6,7 +6,8 @@
 use super::gate::Gate;
 use super::pump::Pump;
 use crate::elevator::runner::Runner;
-use crate::planted::{self, Planted};
+use crate::planted;
+use crate::planted::Planted;
 use crate::shared::board::Board;
 use crate::shared::duties::Duties;
 use crate::shared::hub::{Hub, Lasting, Shard};

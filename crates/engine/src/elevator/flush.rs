@@ -3,7 +3,7 @@
 //! An I/O that needs it goes through the steps PRE, DATA and POST, as far as it needs each. PRE and POST are flushes
 //! of the device, and one flush serves every request that was waiting for one when it began. This file decides which
 //! request waits for which step: a plain state machine for each hardware queue, which is told events and the time. It
-//! knows requests by id only; `elevator/sequence.rs` has their bios, tags and slots, and carries out the decisions.
+//! knows requests by id only; `elevator/merging.rs` has their bios, tags and slots, and carries out the decisions.
 //!
 //! | event | request in PRE | in DATA | in POST |
 //! |---|---|---|---|

@@ -3,34 +3,33 @@
 //! Decisions of the controller take effect in two places: the limit of the queue's budget, and the slots of groups, which
 //! may be held back. The state of the goals is published for readers, who never make the runner wait.
 
-use super::Elevator;
 use crate::shared::board::Board;
 use crate::sync::Lever;
-use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, RequestId};
+use blkmq_core::{Instant, IoMeta, Nanos, RequestId};
 use blkmq_sched::goals::{Member, STEP, Sight};
 use blkmq_sched::{Capacity, Goals, Requests, Taken};
 
 /// The controller of an elevator, and where its decisions go.
 pub(crate) struct Keeper {
-    goals: Goals,
+    pub(super) goals: Goals,
     /// The limit of the queue's budget, and its value without the controller.
     lever: (Lever, u32),
-    board: Board,
+    pub(super) board: Board,
     /// Looks in a row before which no request had ended.
     unanswered: u32,
     /// Something is taken from groups without a goal.
     takes: bool,
     /// The board has the time of the next look.
-    is_told: bool,
+    pub(super) is_told: bool,
 }
 
 /// The longest time from one look to the next where nothing ends is 2^20 of the shortest, more than a day.
 const MOST_DOUBLINGS: u32 = 20;
 
 /// The requests that have slots.
-struct InElevator<'a> {
-    requests: &'a Requests,
-    at_device: u32,
+pub(super) struct InElevator<'a> {
+    pub(super) requests: &'a Requests,
+    pub(super) at_device: u32,
 }
 
 impl Sight for InElevator<'_> {
@@ -103,12 +102,12 @@ impl Keeper {
 
     /// When to look although no pass is made: as soon as the controller wants to, and where nothing ends after twice the
     /// time each, so that a device that is stuck is no work.
-    fn next_look(&self) -> Instant {
+    pub(super) fn next_look(&self) -> Instant {
         let steps = (1 << self.unanswered.min(MOST_DOUBLINGS)) - 1;
         self.goals.due() + Nanos(STEP.0 * steps)
     }
 
-    fn look(&mut self, now: Instant, sight: &InElevator<'_>, some_ended: bool) {
+    pub(super) fn look(&mut self, now: Instant, sight: &InElevator<'_>, some_ended: bool) {
         self.goals.look(now, sight);
         self.unanswered = if some_ended { 0 } else { self.unanswered.saturating_add(1) };
         let (taken, (lever, most)) = (self.goals.taken(), &self.lever);
@@ -120,85 +119,8 @@ impl Keeper {
     }
 
     /// Tells the threads that wait when the next look is, or that none has to be made.
-    fn tell(&mut self, is_busy: bool) {
+    pub(super) fn tell(&mut self, is_busy: bool) {
         self.is_told = is_busy;
         self.board.set_next_look(is_busy.then(|| self.next_look()));
-    }
-}
-
-impl Elevator {
-    fn keeper(&self) -> Option<&Keeper> {
-        self.watch.as_ref().and_then(|watch| watch.goals.as_ref())
-    }
-
-    /// Returns whether a length, depth or rate is bounded for a latency goal.
-    pub(super) fn takes_for_goals(&self) -> bool {
-        self.keeper().is_some_and(Keeper::takes)
-    }
-
-    /// Does a group have a latency goal?
-    pub(super) fn has_goals(&self) -> bool {
-        self.keeper().is_some()
-    }
-
-    /// May the group of `io` have a slot, as far as latency goals go?
-    pub(super) fn paces(&self, io: &IoMeta) -> bool {
-        self.keeper().is_none_or(|keeper| keeper.goals.admits(io.group, self.now))
-    }
-
-    /// When a group that has to wait may have a slot.
-    pub(crate) fn next_admission(&self) -> Option<Instant> {
-        self.keeper().and_then(|keeper| keeper.goals.next_admission(self.now))
-    }
-
-    /// Lets the controller look, if that is due. True if there is one.
-    pub(super) fn look_at_goals(&mut self) -> bool {
-        let at_device = (self.requests.in_use() as u32).saturating_sub(self.held);
-        let (now, requests) = (self.now, &self.requests);
-        let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
-        let Some(keeper) = keeper else { return false };
-        if keeper.goals.due() <= now {
-            let some_ended = std::mem::take(&mut self.some_ended);
-            keeper.look(now, &InElevator { requests, at_device }, some_ended);
-            self.until_sample = self.until_sample.min(keeper.goals.stride());
-            self.settle_watch();
-        }
-        true
-    }
-
-    /// Tells the threads that wait when the controller has to look although no pass is made: a device that ends nothing
-    /// calls for none, and would be taken for a good one.
-    pub(super) fn tell_look(&mut self) {
-        let is_busy = self.requests.in_use() > 0;
-        let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
-        if let Some(keeper) = keeper.filter(|keeper| is_busy && !keeper.is_told) {
-            keeper.tell(true);
-            self.settle_watch();
-        }
-    }
-
-    /// When the controller has to look although no pass is made; `None` without one, or while no request has a slot.
-    #[cfg(feature = "compare")]
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        self.keeper().filter(|_| self.requests.in_use() > 0).map(Keeper::next_look)
-    }
-
-    /// Tells the controller of the groups as they are from now on.
-    pub(super) fn tune_goals(&mut self, members: &[Member]) {
-        let capacity = self.facts.capacity;
-        if let Some(keeper) = self.watch.as_mut().and_then(|watch| watch.goals.as_mut()) {
-            keeper.goals.set(members, capacity);
-            keeper.board.set_shortened(&keeper.goals);
-        }
-    }
-
-    /// The most sectors of a request of a group whose requests are shortened; `u32::MAX` for any number.
-    pub(super) fn longest_request(&self) -> u32 {
-        self.keeper().and_then(|keeper| keeper.goals.taken().sectors).unwrap_or(u32::MAX)
-    }
-
-    /// Returns whether the requests of `group` are shortened.
-    pub(super) fn shortens(&self, group: GroupIndex) -> bool {
-        self.keeper().is_some_and(|keeper| keeper.goals.shortens(group))
     }
 }

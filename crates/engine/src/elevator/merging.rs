@@ -1,9 +1,24 @@
-//! Merging: which held request an I/O joins, and how two held requests that meet are fused (`merge.rs` has the
-//! rules).
+//! The way of an I/O in an elevator: it merges, waits for a slot, or goes through a flush sequence.
+//!
+//! Merging decides which held request an I/O joins, and how two held requests that meet are fused (`merge.rs` has the
+//! rules). I/Os wait for a slot by group as the [`Lobby`](crate::elevator::lobby::Lobby) decides.
+//!
+//! Flush sequences follow the decisions of [`FlushQueues`](crate::elevator::flush::FlushQueues) (`spec/framework.md`
+//! section 12). Such a request keeps its slot from the first step to the last. A flush has no slot and no bio of its own: it
+//! is issued in the name of the first request that it serves, takes a driver tag as every request does, and leaves ahead of
+//! the requests that the policy holds. Data goes to the policy like any other request: to the tail, or to the head if it has
+//! waited for a flush already. A request in a sequence merges with nothing.
 
-use super::{Cx, Elevator, Grown, IoMeta, Kind, NoMerges, Op, PluggedRequest, RequestId};
+use super::{Cx, Elevator, Grown, Kind, NoMerges, PluggedRequest};
 use crate::BioTable;
-use crate::elevator::merge::{self, Fit};
+use crate::elevator::flush::{Next, Sequence};
+use crate::elevator::lobby::{Slots, Turn};
+use crate::elevator::merge::Fit;
+use crate::elevator::{At, Chain, Done, HwQueue, Inflight, Instant, Place, Tag, merge};
+use crate::shared::inflight::{Handback, Verdict, Way};
+use crate::shared::slots::Bio;
+use blkmq_core::{IoFlags, IoMeta, IoResult, Op, RequestId, SubmitterId};
+use blkmq_sched::GroupChange;
 
 impl Elevator {
     /// Merges a bio into a held request if it can, and takes it out of `bio` then. O(1) look-ups.
@@ -200,5 +215,268 @@ impl Elevator {
         if self.last_merge == Some(id) {
             self.last_merge = None;
         }
+    }
+
+    /// True if I/Os that find no slot wait in the lobby, by group, and not in staging.
+    #[inline]
+    pub(crate) fn has_lobby(&self) -> bool {
+        self.lobby.is_open()
+    }
+
+    /// True if I/Os wait in the lobby.
+    #[inline]
+    pub(crate) fn some_wait(&self) -> bool {
+        !self.lobby.is_empty()
+    }
+
+    /// I/Os that wait in the lobby.
+    pub(crate) fn in_lobby(&self) -> usize {
+        self.lobby.waiting()
+    }
+
+    /// Tells the lobby of a change to a group, if the policy shares by group or groups have latency goals.
+    pub(super) fn regroup_lobby(&mut self, change: GroupChange) {
+        if self.facts.shares_by_group || self.has_goals() {
+            let Self { lobby, requests, chains, flushes, config, .. } = self;
+            let is_held = |id: &RequestId| chains[id.index()].is_some() && !flushes.has(*id);
+            let held = requests.live().filter(is_held).map(|id| (id, requests.get(id)));
+            lobby.regroup(change, (requests.capacity(), held), config.credit);
+        }
+    }
+
+    /// Takes in an I/O of a submitter: into a held request, into a slot, or into the lobby. O(1) look-ups, or O(log
+    /// groups).
+    pub(crate) fn take_in<P>(
+        &mut self,
+        table: &BioTable<P>,
+        by: SubmitterId,
+        proto: PluggedRequest,
+    ) {
+        match self.place(&proto.meta) {
+            Some(Place::Slot) if !self.may_pass(&proto.meta) => {
+                self.lobby.push(self.now, by, proto);
+            }
+            Some(place) => self.admit(table, place, proto),
+            None => self.lobby.push(self.now, by, proto),
+        }
+    }
+
+    /// May an I/O have a slot although others wait for one? A bare flush may: it has slots of its own.
+    fn may_pass(&self, io: &IoMeta) -> bool {
+        self.lobby.is_empty() || io.op == Op::Flush
+    }
+
+    /// Puts an I/O that waited in an earlier queue into the lobby.
+    pub(crate) fn adopt(&mut self, by: SubmitterId, proto: PluggedRequest) {
+        self.lobby.push(self.now, by, proto);
+    }
+
+    /// Takes all I/Os out of the lobby, in the order of arrival.
+    pub(crate) fn take_waiting(&mut self) -> Vec<(SubmitterId, PluggedRequest)> {
+        self.lobby.take_all()
+    }
+
+    /// Takes the oldest I/O of `by` that waits in the lobby and that `is` accepts.
+    #[cold]
+    pub(crate) fn withdraw_waiting(
+        &mut self,
+        by: SubmitterId,
+        is: impl Fn(&PluggedRequest) -> bool,
+    ) -> Option<PluggedRequest> {
+        self.lobby.remove(by, is)
+    }
+
+    /// True if an I/O has come into the lobby since slots were last given out.
+    #[inline]
+    pub(crate) fn has_newcomers(&self) -> bool {
+        self.lobby.is_fresh()
+    }
+
+    /// Gives out the free slots, in the order that the lobby decides: to groups that have less than their part, those
+    /// whose floors are due first, then to any group. O(log groups) for each slot; where no waiting I/O may have the free
+    /// slots, O(waiting groups).
+    pub(crate) fn fill<P>(&mut self, table: &BioTable<P>) {
+        self.lobby.advance(self.now);
+        let queues = u32::from(self.config.hw_queues);
+        let all = self.config.nr_requests * queues;
+        let enough = self.config.hw_queue_depth * queues;
+        self.give_out(table, Slots { all, enough });
+        if self.has_any_slot() && !self.lobby.is_empty() {
+            self.give_out(table, Slots::EVERYTHING);
+        }
+    }
+
+    /// One round over the waiting groups, in which no group gets more than its part of the slots.
+    fn give_out<P>(&mut self, table: &BioTable<P>, slots: Slots) {
+        while self.has_any_slot() {
+            let Some(turn) = self.lobby.next() else { break };
+            let Some(meta) = self.lobby.first(turn).copied() else { break };
+            if self.lobby.has_its_part(turn, slots) {
+                self.lobby.pass_over_group(turn);
+                continue;
+            }
+            match self.place(&meta) {
+                None => self.lobby.pass_over(turn),
+                Some(place @ Place::Join(..)) => {
+                    let proto = self.lobby.pop(turn);
+                    self.admit(table, place, proto);
+                }
+                Some(Place::Slot) => {
+                    let proto = self.lobby.take(turn);
+                    self.admit(table, Place::Slot, proto);
+                    // The next I/Os in its line may continue it.
+                    self.join_line(table, turn);
+                }
+            }
+        }
+        self.lobby.end_round();
+    }
+
+    /// Merges I/Os from the front of a line until one needs a slot.
+    fn join_line<P>(&mut self, table: &BioTable<P>, turn: Turn) {
+        while let Some(meta) = self.lobby.first(turn).copied()
+            && let Some(place @ Place::Join(..)) = self.place(&meta)
+        {
+            let proto = self.lobby.pop(turn);
+            self.admit(table, place, proto);
+        }
+    }
+
+    /// Is there a slot that some I/O may have? If only slots for bare flushes are free, one such flush must wait.
+    pub(super) fn has_any_slot(&self) -> bool {
+        let of_queues = self.used.iter().any(|used| used.all < self.config.nr_requests);
+        (of_queues || self.lobby.has_flush()) && self.requests.in_use() < self.requests.capacity()
+    }
+}
+
+/// A sequence has one bio: an I/O that asks for a flush merges with nothing.
+const BIOS: u32 = 1;
+
+impl Elevator {
+    /// Begins the flush sequence of `proto`, which asks for a flush. The caller has seen that a slot is free.
+    #[cold]
+    pub(super) fn insert_sequence<P>(&mut self, table: &BioTable<P>, proto: PluggedRequest) {
+        let PluggedRequest { meta, bio, bios } = proto;
+        let steps = Sequence::of(self.config.cache, meta.op, meta.flags)
+            .expect("bare flushes for a device without a cache are answered at once");
+        assert!(bios == BIOS, "what asks for a flush merges with nothing");
+        // The device does not see the flags of the sequence, and a thread always waits for such an I/O.
+        let flags = meta.flags.without(self.sequenced) | IoFlags::SYNC;
+        let meta = IoMeta { flags, ..meta };
+        let id = self.requests.alloc(meta).expect("a free slot was seen");
+        self.put_chain(id, Chain { head: bio, bios, retries: 0 });
+        self.counters.inserted.add(1);
+        self.watch_inserted(table, id);
+        if meta.op != Op::Flush {
+            let used = self.used(meta.hw);
+            used.all += 1;
+            used.limited += u32::from(!meta.is_sync_read());
+        }
+        if self.flushes.enter(self.now, meta.hw, id, steps) {
+            self.insert_data(id, At::Tail);
+        } else {
+            self.counters.flushes_asked.add(1);
+        }
+    }
+
+    fn insert_data(&mut self, id: RequestId, at: At) {
+        self.hold(id);
+        let cx = Cx::new(self.now, &self.requests, &self.env);
+        self.policy.insert(&cx, id, at);
+    }
+
+    /// Turns a picked request, which may be in a sequence, into a token for the device.
+    #[inline(never)]
+    pub(super) fn issue_step(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
+        let rq = self.issue_plain(id, hw, tag);
+        match self.flushes.way(id) {
+            Way::Plain => rq,
+            Way::Data => rq.into_data_step(),
+            Way::Flush => rq.into_flush(),
+        }
+    }
+
+    /// Takes back a request that its pump did not end: requeues it, or makes the next step of its sequence. `end` is
+    /// given the bios of requests that end by that. True if slots became free.
+    #[cold]
+    pub(crate) fn take_back(&mut self, back: Handback, mut end: impl FnMut(Bio, IoResult)) -> bool {
+        let Handback { rq, verdict, at } = back;
+        let Verdict::Done(result) = verdict else {
+            self.requeue(rq);
+            return false;
+        };
+        let (id, way, issued) = (rq.id, rq.way(), rq.issued);
+        // Each step has the full number of retries.
+        self.put_chain(id, Chain { head: rq.into_head(), bios: BIOS, retries: 0 });
+        match way {
+            Way::Plain => unreachable!("a plain request that is done goes to its submitters"),
+            Way::Data => self.data_done(&Done { rq: id, result, issued, completed: at }, &mut end),
+            Way::Flush => self.flushed(&Done { rq: id, result, issued, completed: at }, &mut end),
+        }
+    }
+
+    fn data_done(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
+        let id = done.rq;
+        let cx = Cx::new(self.now, &self.requests, &self.env);
+        self.policy.completed(&cx, done);
+        self.count_done(done);
+        self.watch_completed(done);
+        let hw = self.requests.get(id).hw;
+        if let Some(result) = self.flushes.data_done(self.now, hw, id, done.result) {
+            self.end(id, result, end);
+            return true;
+        }
+        self.counters.flushes_asked.add(1);
+        false
+    }
+
+    fn flushed(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
+        let hw = self.requests.get(done.rq).hw;
+        self.watch_flushed(done);
+        self.flushes.flushed(hw, done.rq, done.result);
+        let mut freed = false;
+        while let Some((id, next)) = self.flushes.next_served(hw) {
+            match next {
+                Next::Data => self.released.push(id),
+                Next::End { result, data } => {
+                    self.counters.dataless.add((!data).into());
+                    self.watch_served(id, done);
+                    self.end(id, result, end);
+                    freed = true;
+                }
+            }
+        }
+        // Each goes to the head, so the last one goes first: they leave in the order in which they came.
+        while let Some(id) = self.released.pop() {
+            self.insert_data(id, At::Head);
+        }
+        freed
+    }
+
+    fn end(&mut self, id: RequestId, result: IoResult, end: &mut impl FnMut(Bio, IoResult)) {
+        let chain = self.chains[id.index()].take().expect("between two steps it has its bios");
+        end(chain.head, result);
+        self.free_slot(id);
+    }
+
+    /// Are there requests in flush sequences?
+    #[inline]
+    pub(crate) fn has_flushes(&self) -> bool {
+        !self.flushes.is_empty()
+    }
+
+    /// Begins the flushes that may begin. Returns the time of the next look if requests wait for a flush and nothing
+    /// happens before.
+    pub(crate) fn begin_flushes(&mut self) -> Option<Instant> {
+        let mut next: Option<Instant> = None;
+        for hw in self.flushes.hws() {
+            if let Some(carrier) = self.flushes.begin(self.now, hw) {
+                self.counters.flushes_issued.add(1);
+                self.held += 1;
+                self.carriers.push_back(carrier);
+            }
+            next = next.into_iter().chain(self.flushes.deadline(hw)).min();
+        }
+        next
     }
 }

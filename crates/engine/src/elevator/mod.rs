@@ -29,23 +29,18 @@ use std::collections::VecDeque;
 
 mod bypass;
 mod config;
-mod counting;
-mod floors;
 pub(crate) mod flush;
-pub(crate) mod forecaster;
 pub(crate) mod goals;
-mod live;
 pub(crate) mod lobby;
 pub(crate) mod merge;
 pub(crate) mod merge_index;
 mod merging;
 pub(crate) mod plug;
 pub(crate) mod runner;
-mod sequence;
 pub(crate) mod timing;
-mod waiting;
 pub(crate) mod waits;
 pub(crate) mod watch;
+pub(crate) mod watches;
 
 pub(crate) use config::{Budgets, Config, Tapping, Tuning};
 
@@ -88,7 +83,7 @@ pub(crate) struct Elevator {
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
     /// The watches over its requests.
-    watch: Option<Box<watch::Watch>>,
+    watch: Option<Box<watches::Watch>>,
     /// May a plug take one, as far as settings, watches and groups go?
     is_short: bool,
     /// Requests need a budget to leave.
@@ -134,15 +129,15 @@ impl Elevator {
         policy: Box<dyn Scheduler>,
         env: ElevatorEnv,
         counters: Arc<CachePadded<ElevatorCounters>>,
-        watches: watch::Watches,
+        watches: watches::Watches,
     ) -> Self {
         let slots = config.slots();
         let facts = facts(&*policy, &config);
-        let watch = watch::wanted(env.stats_mode(), slots, watches);
+        let watch = watches::wanted(env.stats_mode(), slots, watches);
         let mut elevator = Self {
             facts,
             limits_slots: facts.limits_slots,
-            counts_groups: counting::counts(&facts, env.level()),
+            counts_groups: bypass::counts(&facts, env.level()),
             notes_passing: false,
             notes_requests: false,
             is_sampled: false,
@@ -239,7 +234,7 @@ impl Elevator {
         }
         self.facts = facts(&*self.policy, &self.config);
         self.env.set_stats(tuning.stats);
-        self.counts_groups = counting::counts(&self.facts, tuning.stats.level);
+        self.counts_groups = bypass::counts(&self.facts, tuning.stats.level);
         self.regroup(&tuning.regroup);
         self.tune_goals(&tuning.members);
         self.tune_floors(&tuning.members);
@@ -557,5 +552,11 @@ impl Elevator {
         self.hold(id);
         let cx = Cx::new(self.now, &self.requests, &self.env);
         self.policy.insert(&cx, id, At::Head);
+    }
+
+    /// The requests that have a slot, and whether each still waits here; the others have been issued. O(slots).
+    pub(crate) fn live(&self) -> impl Iterator<Item = (RequestId, &IoMeta, bool)> {
+        let one = |id: RequestId| (id, self.requests.get(id), self.chains[id.index()].is_some());
+        self.requests.live().map(one)
     }
 }

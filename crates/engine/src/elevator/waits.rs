@@ -13,9 +13,8 @@
 //!
 //! There is one account for each elevator, a part of its times (`timing.rs`).
 
-use super::Elevator;
 use crate::groups::WaitSums;
-use blkmq_core::{GroupIndex, Instant, Nanos, Rng};
+use blkmq_core::{GroupIndex, Nanos, Rng};
 
 /// A stretch as long as this is looked at in any case.
 const LONG: Nanos = Nanos::from_millis(1);
@@ -37,7 +36,7 @@ struct Present {
 
 /// The groups that wait or have requests at the device in a stretch.
 #[derive(Default)]
-struct Crowd {
+pub(super) struct Crowd {
     /// By group.
     by_group: Vec<Present>,
     /// The groups that are there.
@@ -72,7 +71,7 @@ impl Crowd {
 
     /// An I/O of the group waits.
     #[inline]
-    fn waits(&mut self, group: GroupIndex) {
+    pub(super) fn waits(&mut self, group: GroupIndex) {
         let present = self.of(group);
         let is_first = !std::mem::replace(&mut present.waits, true);
         self.waiting += u64::from(is_first);
@@ -80,7 +79,7 @@ impl Crowd {
 
     /// A request of the group is at the device.
     #[inline]
-    fn is_at_device(&mut self, group: GroupIndex) {
+    pub(super) fn is_at_device(&mut self, group: GroupIndex) {
         self.of(group).at_device += 1;
         self.at_device += 1;
     }
@@ -99,7 +98,7 @@ impl Crowd {
     }
 
     /// Adds the time to the sums, and forgets the groups. Returns how much there was to do.
-    fn charge(&mut self, time: u64, sums: &mut WaitSums) -> u64 {
+    pub(super) fn charge(&mut self, time: u64, sums: &mut WaitSums) -> u64 {
         if self.at_device > 0 {
             self.divide(time);
         }
@@ -131,7 +130,7 @@ pub(crate) struct Waits {
     bound: u64,
     /// Keeps the looks out of step with I/Os that come at regular times. Evenly spread numbers do not.
     rng: Rng,
-    crowd: Crowd,
+    pub(super) crowd: Crowd,
 }
 
 impl Default for Waits {
@@ -144,7 +143,7 @@ impl Default for Waits {
 impl Waits {
     /// A stretch has passed in which an I/O waited. The nanoseconds that go to its groups, if it is to be looked at.
     #[inline]
-    fn passed(&mut self, stretch: u64) -> Option<u64> {
+    pub(super) fn passed(&mut self, stretch: u64) -> Option<u64> {
         if stretch >= self.bound.min(LONG.0) {
             // A long stretch has its own time, and the sum stays for a short one.
             self.aim(stretch);
@@ -167,55 +166,10 @@ impl Waits {
 
     /// A look took work for so many requests and pairs of groups. Four times as many passes are made before the next one:
     /// a pass with an I/O costs a hundred times what a request costs here, and many passes have none.
-    fn worked(&mut self, work: u64) {
+    pub(super) fn worked(&mut self, work: u64) {
         let mean = self.bound.saturating_mul((4 * work).max(FEWEST)).min(MOST.0);
         // Half of the mean to one and a half.
         self.bound = mean / 2 + self.rng.below(mean.max(1));
-    }
-}
-
-impl Elevator {
-    /// Time has passed from the last pass to `now`, and nothing has changed yet. The nanoseconds to account for, if the
-    /// stretch is to be looked at. I/Os wait for a slot outside, or not. O(1).
-    #[inline]
-    pub(super) fn stretch(&mut self, now: Instant, some_staged: bool) -> Option<u64> {
-        let stretch = now.since(self.now).0;
-        // Of the passes of a run, the first one has a new time.
-        if stretch == 0 {
-            return None;
-        }
-        if self.held == 0 && !some_staged && self.lobby.is_empty() && self.flushes.is_empty() {
-            return None;
-        }
-        let times = self.watch.as_mut().and_then(|watch| watch.times.as_mut())?;
-        times.waits().0.passed(stretch)
-    }
-
-    /// Accounts for so many nanoseconds, by the groups that are here. `staged` shows the groups of I/Os that wait for a slot
-    /// outside. O(slots + groups + pairs of groups that are here).
-    #[cold]
-    pub(super) fn account_waits(
-        &mut self,
-        time: u64,
-        staged: impl FnOnce(&mut dyn FnMut(GroupIndex)),
-    ) {
-        let Self { watch, requests, chains, lobby, .. } = self;
-        let Some(times) = watch.as_mut().and_then(|watch| watch.times.as_mut()) else { return };
-        let (waits, sums) = times.waits();
-        let crowd = &mut waits.crowd;
-        // As a rule those in use are the first ones.
-        for id in requests.live().take(requests.in_use()) {
-            let group = requests.get(id).group;
-            if chains[id.index()].is_some() {
-                crowd.waits(group);
-            } else {
-                crowd.is_at_device(group);
-            }
-        }
-        lobby.show_waiting(|io| crowd.waits(io.group));
-        staged(&mut |group| crowd.waits(group));
-        let work = crowd.charge(time, sums);
-        waits.worked(work);
     }
 }
 

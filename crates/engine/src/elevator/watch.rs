@@ -1,89 +1,24 @@
 //! The watches over the requests of an elevator: the counts of their times, a trace, the controller of latency goals
-//! (`goals.rs`), a forecast (`forecaster.rs`), and the account of floors (`floors.rs`). Without any, each call here is a
+//! (`goals.rs`), a forecast (`watches.rs`), and the account of floors (`blkmq_sched::floors`). Without any, each call here is a
 //! branch; the work behind it is out of line, where it costs the path of an I/O nothing. The runner alone touches them.
+//!
+//! The runner tells the account of floors of every request that ends under a policy that charges device time. Every tenth of a
+//! second the account looks at the requests that have not ended. The lobby learns from it how often a group needs a
+//! slot, so that slots go to floors first.
 
 use super::config::{Budgets, Tapping};
-use super::forecaster::Forecaster;
-use super::goals::Keeper;
+use super::goals::{InElevator, Keeper};
 use super::timing::Timing;
-use super::{Done, Elevator, PluggedRequest, floors};
+use super::{Done, Elevator, PluggedRequest};
 use crate::elevator::merge;
+use crate::elevator::watches::Watch;
 use crate::shared::inflight::Way;
-use crate::shared::slots::Bio;
-use crate::trace::{Kind, Tap};
+use crate::trace::Kind;
 use crate::{BioTable, StatsMode};
-use blkmq_core::{Instant, IoFlags, IoMeta, Op, RequestId};
-use blkmq_sched::{Bypass, Floors};
-
-/// The watches of an elevator that has at least one.
-#[derive(Default)]
-pub(crate) struct Watch {
-    pub(super) times: Option<Timing>,
-    trace: Option<Tap>,
-    pub(super) goals: Option<Keeper>,
-    pub(super) forecaster: Option<Forecaster>,
-    pub(super) floors: Option<Floors>,
-}
-
-/// The watches that an elevator is built with, besides the times.
-#[derive(Default)]
-pub(crate) struct Watches {
-    pub(crate) trace: Option<Tap>,
-    pub(crate) goals: Option<Keeper>,
-    pub(crate) forecaster: Option<Forecaster>,
-}
-
-/// For an elevator with this many slots; `None` if nothing watches.
-pub(super) fn wanted(mode: StatsMode, slots: u32, watches: Watches) -> Option<Box<Watch>> {
-    Watch::of(mode.times.then(|| Timing::new(slots, mode.slow)), watches)
-}
-
-impl Watch {
-    fn of(times: Option<Timing>, watches: Watches) -> Option<Box<Self>> {
-        let Watches { trace, goals, forecaster } = watches;
-        Self { times, trace, goals, forecaster, floors: None }.if_any()
-    }
-
-    fn if_any(self) -> Option<Box<Self>> {
-        let Self { times, trace, goals, forecaster, floors } = &self;
-        let kept = times.is_some() || goals.is_some() || forecaster.is_some() || floors.is_some();
-        (kept || trace.is_some()).then(|| Box::new(self))
-    }
-
-    /// The I/Os that became a request: the first has it, the others joined it in their plug.
-    fn began<P>(&mut self, now: Instant, table: &BioTable<P>, io: &IoMeta, bios: &Bio) {
-        let Some(tap) = &mut self.trace else { return };
-        let mut kind = Kind::First;
-        let mut count = 0;
-        for bio in table.iter(bios) {
-            let one = IoMeta { sector: bio.sector, sectors: bio.sectors, ..*io };
-            // Most requests are of one I/O, and one note does for that.
-            if count == 0 && one.sectors == io.sectors {
-                tap.note(now, Kind::Alone, io, Ok(()));
-                return;
-            }
-            tap.note(now, kind, &one, Ok(()));
-            (kind, count) = (Kind::Behind, count + 1);
-        }
-        tap.note(now, Kind::Inserted, io, Ok(()));
-    }
-
-    /// The I/Os that joined a request.
-    fn joined<P>(
-        &mut self,
-        now: Instant,
-        table: &BioTable<P>,
-        (io, kind): (&IoMeta, merge::Kind),
-        bios: &Bio,
-    ) {
-        let Some(tap) = &mut self.trace else { return };
-        let kind = if kind == merge::Kind::Front { Kind::Ahead } else { Kind::Behind };
-        for bio in table.iter(bios) {
-            let one = IoMeta { sector: bio.sector, sectors: bio.sectors, ..*io };
-            tap.note(now, kind, &one, Ok(()));
-        }
-    }
-}
+use blkmq_core::{GroupIndex, Instant, IoFlags, IoMeta, Op, RequestId};
+use blkmq_sched::floors::FloorPlace;
+use blkmq_sched::goals::Member;
+use blkmq_sched::{Bypass, Floors, Scheduler};
 
 /// A flush of the device, in the name of the request `io`.
 fn flush(io: &IoMeta) -> IoMeta {
@@ -329,7 +264,7 @@ impl Elevator {
             self.some_ended = true;
         }
         if let Some(floors) = &mut watch.floors {
-            floors::completed(floors, &*self.policy, io, done);
+            completed(floors, &*self.policy, io, done);
         }
         if let Some(forecaster) = &mut watch.forecaster {
             forecaster.completed(io, done, &self.counters);
@@ -427,5 +362,224 @@ impl Elevator {
         }
         self.look_at_floors();
         self.look_at_goals()
+    }
+}
+
+/// Tells the account of a request that has ended.
+#[inline]
+pub(super) fn completed(floors: &mut Floors, policy: &dyn Scheduler, io: &IoMeta, done: &Done) {
+    if io.op == Op::Flush {
+        return;
+    }
+    if let Some(cost) = policy.charged(done.rq) {
+        floors.completed(io.group, io.arrived, done.completed, cost);
+    }
+}
+
+impl Elevator {
+    /// Follows a change of the groups: an account is kept while one of them has a floor and the policy keeps floors.
+    pub(crate) fn tune_floors(&mut self, members: &[Member]) {
+        let some = members.iter().any(|member| !member.reserve.is_none());
+        let capacity = self.facts.capacity.filter(|_| some);
+        self.with_floors(|floors| {
+            let capacity = capacity?;
+            let mut floors = floors.unwrap_or_else(|| Floors::new(capacity));
+            floors.set(members, capacity);
+            Some(floors)
+        });
+        for member in members {
+            self.lobby.set_gap(member.group, 0);
+        }
+        self.set_gaps();
+    }
+
+    fn set_gaps(&mut self) {
+        let floors = self.watch.as_deref().and_then(|watch| watch.floors.as_ref());
+        for (group, gap) in floors.into_iter().flat_map(Floors::gaps) {
+            self.lobby.set_gap(group, gap);
+        }
+    }
+
+    /// Lets the account look, if that is due.
+    pub(super) fn look_at_floors(&mut self) {
+        let now = self.now;
+        let floors = self.watch.as_mut().and_then(|watch| watch.floors.as_mut());
+        if floors.is_some_and(|floors| floors.due() <= now) {
+            self.look_at_them();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_them(&mut self) {
+        let Some(capacity) = self.facts.capacity else { return };
+        // Groups that latency goals hold back wait in the lobby as well.
+        let is_held = self.takes_for_goals() && self.has_any_slot();
+        let outside = if is_held { FloorPlace::Goal } else { FloorPlace::Slot };
+        let Some(mut floors) = self.watch.as_mut().and_then(|watch| watch.floors.take()) else {
+            return;
+        };
+        floors.look(self.now, capacity, |show| {
+            for id in self.requests.live().take(self.requests.in_use()) {
+                let io = self.requests.get(id);
+                let is_held = self.chains[id.index()].is_some();
+                let place = if is_held { FloorPlace::Policy } else { FloorPlace::Device };
+                if io.op != Op::Flush {
+                    show(io.group, io.arrived, place);
+                }
+            }
+            self.lobby.show_waiting(|io| show(io.group, io.arrived, outside));
+        });
+        if let Some(watch) = &mut self.watch {
+            watch.floors = Some(floors);
+        }
+        self.set_gaps();
+        self.settle_watch();
+    }
+
+    /// Moves the counts of the account to the ledger, after waiting for another thread that counts.
+    pub(super) fn count_floors(&mut self) {
+        self.look_at_floors();
+        if let Some(floors) = self.watch.as_mut().and_then(|watch| watch.floors.as_mut()) {
+            self.env.count_floors(floors);
+        }
+    }
+}
+
+impl Elevator {
+    fn keeper(&self) -> Option<&Keeper> {
+        self.watch.as_ref().and_then(|watch| watch.goals.as_ref())
+    }
+
+    /// Returns whether a length, depth or rate is bounded for a latency goal.
+    pub(super) fn takes_for_goals(&self) -> bool {
+        self.keeper().is_some_and(Keeper::takes)
+    }
+
+    /// Does a group have a latency goal?
+    pub(super) fn has_goals(&self) -> bool {
+        self.keeper().is_some()
+    }
+
+    /// May the group of `io` have a slot, as far as latency goals go?
+    pub(super) fn paces(&self, io: &IoMeta) -> bool {
+        self.keeper().is_none_or(|keeper| keeper.goals.admits(io.group, self.now))
+    }
+
+    /// When a group that has to wait may have a slot.
+    pub(crate) fn next_admission(&self) -> Option<Instant> {
+        self.keeper().and_then(|keeper| keeper.goals.next_admission(self.now))
+    }
+
+    /// Lets the controller look, if that is due. True if there is one.
+    pub(super) fn look_at_goals(&mut self) -> bool {
+        let at_device = (self.requests.in_use() as u32).saturating_sub(self.held);
+        let (now, requests) = (self.now, &self.requests);
+        let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
+        let Some(keeper) = keeper else { return false };
+        if keeper.goals.due() <= now {
+            let some_ended = std::mem::take(&mut self.some_ended);
+            keeper.look(now, &InElevator { requests, at_device }, some_ended);
+            self.until_sample = self.until_sample.min(keeper.goals.stride());
+            self.settle_watch();
+        }
+        true
+    }
+
+    /// Tells the threads that wait when the controller has to look although no pass is made: a device that ends nothing
+    /// calls for none, and would be taken for a good one.
+    pub(super) fn tell_look(&mut self) {
+        let is_busy = self.requests.in_use() > 0;
+        let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
+        if let Some(keeper) = keeper.filter(|keeper| is_busy && !keeper.is_told) {
+            keeper.tell(true);
+            self.settle_watch();
+        }
+    }
+
+    /// When the controller has to look although no pass is made; `None` without one, or while no request has a slot.
+    #[cfg(feature = "compare")]
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.keeper().filter(|_| self.requests.in_use() > 0).map(Keeper::next_look)
+    }
+
+    /// Tells the controller of the groups as they are from now on.
+    pub(super) fn tune_goals(&mut self, members: &[Member]) {
+        let capacity = self.facts.capacity;
+        if let Some(keeper) = self.watch.as_mut().and_then(|watch| watch.goals.as_mut()) {
+            keeper.goals.set(members, capacity);
+            keeper.board.set_shortened(&keeper.goals);
+        }
+    }
+
+    /// The most sectors of a request of a group whose requests are shortened; `u32::MAX` for any number.
+    pub(super) fn longest_request(&self) -> u32 {
+        self.keeper().and_then(|keeper| keeper.goals.taken().sectors).unwrap_or(u32::MAX)
+    }
+
+    /// Returns whether the requests of `group` are shortened.
+    pub(super) fn shortens(&self, group: GroupIndex) -> bool {
+        self.keeper().is_some_and(|keeper| keeper.goals.shortens(group))
+    }
+}
+
+impl Elevator {
+    /// Time has passed from the last pass to `now`, and nothing has changed yet. The nanoseconds to account for, if the
+    /// stretch is to be looked at. I/Os wait for a slot outside, or not. O(1).
+    #[inline]
+    pub(super) fn stretch(&mut self, now: Instant, some_staged: bool) -> Option<u64> {
+        let stretch = now.since(self.now).0;
+        // Of the passes of a run, the first one has a new time.
+        if stretch == 0 {
+            return None;
+        }
+        if self.held == 0 && !some_staged && self.lobby.is_empty() && self.flushes.is_empty() {
+            return None;
+        }
+        let times = self.watch.as_mut().and_then(|watch| watch.times.as_mut())?;
+        times.waits().0.passed(stretch)
+    }
+
+    /// Accounts for so many nanoseconds, by the groups that are here. `staged` shows the groups of I/Os that wait for a slot
+    /// outside. O(slots + groups + pairs of groups that are here).
+    #[cold]
+    pub(super) fn account_waits(
+        &mut self,
+        time: u64,
+        staged: impl FnOnce(&mut dyn FnMut(GroupIndex)),
+    ) {
+        let Self { watch, requests, chains, lobby, .. } = self;
+        let Some(times) = watch.as_mut().and_then(|watch| watch.times.as_mut()) else { return };
+        let (waits, sums) = times.waits();
+        let crowd = &mut waits.crowd;
+        // As a rule those in use are the first ones.
+        for id in requests.live().take(requests.in_use()) {
+            let group = requests.get(id).group;
+            if chains[id.index()].is_some() {
+                crowd.waits(group);
+            } else {
+                crowd.is_at_device(group);
+            }
+        }
+        lobby.show_waiting(|io| crowd.waits(io.group));
+        staged(&mut |group| crowd.waits(group));
+        let work = crowd.charge(time, sums);
+        waits.worked(work);
+    }
+}
+
+impl Elevator {
+    /// Is there a forecast?
+    #[inline]
+    pub(super) fn forecasts(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.forecaster.is_some())
+    }
+
+    /// Publishes the forecast, where `staged` I/Os wait for a slot outside the elevator.
+    pub(super) fn publish_forecast(&mut self, staged: u32) {
+        let outside = staged + self.lobby.waiting() as u32;
+        if let Some(forecaster) = self.watch.as_ref().and_then(|watch| watch.forecaster.as_ref()) {
+            forecaster.prospect.publish(&forecaster.forecast.outlook(outside));
+        }
     }
 }

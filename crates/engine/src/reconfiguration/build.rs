@@ -6,11 +6,10 @@
 use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::{Gate, GateShape};
 use crate::dispatch::pump::{Ends, Installed, Pump, PumpLimits, Vacant};
-use crate::elevator::forecaster::Forecaster;
 use crate::elevator::goals::Keeper;
 use crate::elevator::plug::Staging;
 use crate::elevator::runner::{Lane, Runner};
-use crate::elevator::watch::Watches;
+use crate::elevator::watches::{Forecaster, Watches};
 use crate::elevator::{Budgets, Elevator};
 use crate::plan::Plan;
 use crate::plan::config::Watchers;

@@ -4,7 +4,8 @@
 //! The host decides how a thread sleeps and how it is woken; `dispatch/engine.rs` decides which thread to wake.
 
 use super::Submitter;
-use crate::planted::{self, Planted};
+use crate::planted;
+use crate::planted::Planted;
 use crate::shared::slots::Popped;
 use crate::shared::stats::SubmitterCounters;
 use crate::submission::io::Completion;
