@@ -1,6 +1,6 @@
 //! The permitted dependencies between crates.
 //!
-//! The table is the architecture: every crate but the codecs of NBD and vhost-user uses `core`, which uses none; policies know nothing of
+//! The table is the architecture: every crate but the codecs of NBD, vhost-user and ublk uses `core`, which uses none; policies know nothing of
 //! the engine, the laboratory knows nothing of threads and clocks, and nothing uses the command line. Dependencies of
 //! tests and build scripts are not edges.
 
@@ -23,6 +23,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("lab", &["core", "sched", "engine", "device", "trace"]),
     ("nbd", &[]),
     ("vhost", &[]),
+    ("ublk", &[]),
     ("remote", &["core", "buf", "engine", "nbd"]),
     ("rbd", &["core", "buf", "engine"]),
     ("layer", &["core", "buf", "engine"]),

@@ -1,0 +1,239 @@
+//! The memory that this process shares with the driver, and the rings that carry its commands.
+//!
+//! # Why the memory is safe
+//!
+//! This file is the only one with `unsafe`. The argument has three parts.
+//!
+//! - A [`Mapping`] owns its pages, and every access to them is checked against its length.
+//! - Descriptors are written by the kernel at any time. No reference to them is made: each is copied once, out of a mapping
+//!   that cannot be written, and looked at in the copy.
+//! - The address of a buffer is with the kernel from the command that passes it until the completion of that command. The
+//!   buffer of a tag is lent as a slice in between only, which [`Rings`] knows by the state of the tag. Buffers of tags that
+//!   the kernel has not given up are leaked, and so is the buffer of a control command whose completion was not seen.
+#![allow(unsafe_code)]
+
+use crate::wire::{self, Control, Descriptor};
+use io_uring::types::Fd;
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::fs::File;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+/// Sends a control command, and waits until the kernel has carried it out. Returns its result, a negative errno included.
+///
+/// # Errors
+/// If there is no ring, or the kernel refuses to wait.
+pub(crate) fn control(
+    file: &File,
+    command: Control,
+    device: u32,
+    buffer: &mut [u8],
+    data: u64,
+) -> io::Result<i32> {
+    let length = u16::try_from(buffer.len()).map_err(io::Error::other)?;
+    let mut ring = IoUring::<squeue::Entry128, cqueue::Entry>::builder().build(1)?;
+    let mut copy = ManuallyDrop::new(Box::<[u8]>::from(&*buffer));
+    let bytes = wire::control_bytes(device, copy.as_mut_ptr() as u64, length, data);
+    let entry = opcode::UringCmd80::new(Fd(file.as_raw_fd()), command.opcode()).cmd(bytes).build();
+    // SAFETY: the file is open until the command has completed, and the buffer is leaked unless it has.
+    unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
+    let completion = loop {
+        match ring.submit_and_wait(1) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
+        if let Some(completion) = ring.completion().next() {
+            break completion;
+        }
+    };
+    let copy = ManuallyDrop::into_inner(copy);
+    buffer.copy_from_slice(&copy);
+    Ok(completion.result())
+}
+
+/// Pages of this process.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    /// The descriptors of a queue.
+    fn descriptors(file: &File, queue: u16, depth: u16) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let len = (usize::from(depth) * Descriptor::LEN).next_multiple_of(page);
+        let (protection, at) = (ProtFlags::READ, wire::descriptors_at(queue, page));
+        // SAFETY: a new mapping takes no place of others.
+        let start = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, at) }?;
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
+    }
+
+    /// Memory that holds zeroes; the system gives it when it is first used.
+    fn memory(len: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping takes no place of others.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
+    }
+
+    /// The address of `len` bytes from `at` on.
+    fn at(&self, at: usize, len: usize) -> NonNull<u8> {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "{at} and {len} bytes");
+        // SAFETY: the sum is inside of the mapping.
+        unsafe { self.start.add(at) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the pages are this mapping's, and no pointer into them is kept.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// The holder of a tag, and of its buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holder {
+    /// No command was sent for it yet, or its request waits for an answer.
+    Us,
+    /// A command of it has no completion yet.
+    Kernel,
+    /// The kernel has ended it.
+    Nobody,
+}
+
+/// The ring of a thread, with the descriptors and the buffers of the queues that it serves. A tag has a number: that of its
+/// queue, times the depth, and its own.
+pub(crate) struct Rings {
+    ring: IoUring,
+    /// The ring's commands refer to it.
+    file: File,
+    depth: u16,
+    max_bytes: u32,
+    descriptors: Vec<Mapping>,
+    buffers: ManuallyDrop<Mapping>,
+    holders: Vec<Holder>,
+}
+
+impl Rings {
+    pub(crate) fn new(file: File, queues: u16, depth: u16, max_bytes: u32) -> io::Result<Self> {
+        let tags = usize::from(queues) * usize::from(depth);
+        let descriptors = (0..queues).map(|queue| Mapping::descriptors(&file, queue, depth));
+        Ok(Self {
+            // Each tag has a command at a time, so that no entry is ever missing.
+            ring: IoUring::new(u32::from(queues) * u32::from(depth))?,
+            descriptors: descriptors.collect::<io::Result<_>>()?,
+            file,
+            depth,
+            max_bytes,
+            buffers: ManuallyDrop::new(Mapping::memory(tags * max_bytes as usize)?),
+            holders: vec![Holder::Us; tags],
+        })
+    }
+
+    pub(crate) fn tags(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// The descriptor that becomes readable when the kernel has a request.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        AsFd::as_fd(&self.ring)
+    }
+
+    pub(crate) fn has_completion(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    fn buffer(&self, number: usize, len: usize) -> NonNull<u8> {
+        self.buffers.at(number * self.max_bytes as usize, len)
+    }
+
+    /// The first bytes of the buffer of a tag; `None` if it has fewer.
+    ///
+    /// # Panics
+    /// If the kernel has the tag.
+    pub(crate) fn data(&mut self, number: usize, len: usize) -> Option<&mut [u8]> {
+        assert_eq!(self.holders[number], Holder::Us, "the buffer of tag {number}");
+        if len > self.max_bytes as usize {
+            return None;
+        }
+        let start = self.buffer(number, len);
+        // SAFETY: the bytes are mapped, hold zeroes at first, are of this tag alone, and the kernel does not have them.
+        Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) })
+    }
+
+    /// The descriptor of a tag, by value.
+    ///
+    /// # Panics
+    /// If the kernel has the tag.
+    pub(crate) fn descriptor(&self, number: usize) -> Descriptor {
+        assert_eq!(self.holders[number], Holder::Us, "the descriptor of tag {number}");
+        let (queue, tag) = self.place(number);
+        let mapping = &self.descriptors[usize::from(queue)];
+        let start = mapping.at(usize::from(tag) * Descriptor::LEN, Descriptor::LEN);
+        let mut bytes = [0; Descriptor::LEN];
+        // SAFETY: the bytes are mapped, and every value of them is one of `u8`.
+        unsafe { ptr::copy_nonoverlapping(start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
+        Descriptor::from_bytes(&bytes)
+    }
+
+    fn place(&self, number: usize) -> (u16, u16) {
+        let depth = usize::from(self.depth);
+        ((number / depth) as u16, (number % depth) as u16)
+    }
+
+    /// Queues a command of a tag, which has the kernel hold it.
+    ///
+    /// # Panics
+    /// If the kernel has the tag already.
+    pub(crate) fn push(&mut self, number: usize, command: u32, result: i32) {
+        assert_eq!(self.holders[number], Holder::Us, "a command of tag {number}");
+        let (queue, tag) = self.place(number);
+        let address = self.buffer(number, self.max_bytes as usize).as_ptr() as u64;
+        let bytes = wire::io_bytes(queue, tag, result, address);
+        let entry = opcode::UringCmd16::new(Fd(self.file.as_raw_fd()), command).cmd(bytes).build();
+        let entry = entry.user_data(number as u64);
+        // SAFETY: the file and the buffer live as long as the ring, and longer while the kernel has the tag.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("the ring has an entry for each tag");
+        self.holders[number] = Holder::Kernel;
+    }
+
+    /// Sends the commands that are queued.
+    ///
+    /// # Errors
+    /// If the kernel refuses; the commands stay queued.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The next completion: the number of a tag, and a result. A tag with a request is this process's from now on, another
+    /// one is nobody's.
+    pub(crate) fn next(&mut self) -> Option<(usize, i32)> {
+        let completion = self.ring.completion().next()?;
+        let (number, result) = (completion.user_data() as usize, completion.result());
+        self.holders[number] = if result == 0 { Holder::Us } else { Holder::Nobody };
+        Some((number, result))
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        if !self.holders.contains(&Holder::Kernel) {
+            // SAFETY: the buffers are not used again, and the kernel has none of them.
+            unsafe { ManuallyDrop::drop(&mut self.buffers) };
+        }
+    }
+}

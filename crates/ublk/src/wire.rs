@@ -1,0 +1,416 @@
+//! The bytes of commands, parameters and descriptors. All numbers have the byte order of the machine.
+//!
+//! Nothing here is I/O: `control.rs` and `queues` send these bytes.
+
+/// Bytes of a sector, the unit of all places and lengths of requests.
+pub const SECTOR: u32 = 512;
+/// The most tags of a queue.
+pub const MOST_DEPTH: u16 = 4096;
+
+/// The direction bits of an ioctl, its size, the letter `u` and its number.
+const fn command(direction: u32, size: u32, number: u32) -> u32 {
+    direction << 30 | size << 16 | (b'u' as u32) << 8 | number
+}
+const READ: u32 = 2;
+const READ_WRITE: u32 = 3;
+
+/// A command to `/dev/ublk-control`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// The [`Info`] of a device.
+    GetInfo,
+    /// Makes a device.
+    Add,
+    /// Deletes a device, and waits until nothing refers to it.
+    Delete,
+    /// Starts it, once every tag was fetched.
+    Start,
+    /// Stops it.
+    Stop,
+    /// Sets its [`Params`].
+    SetParams,
+    /// Gets its [`Params`].
+    GetParams,
+    /// The features of the kernel: 8 bytes.
+    GetFeatures,
+}
+
+impl Control {
+    /// Its number for the kernel.
+    #[must_use]
+    pub const fn opcode(self) -> u32 {
+        match self {
+            Self::GetInfo => command(READ, 32, 0x02),
+            Self::Add => command(READ_WRITE, 32, 0x04),
+            Self::Delete => command(READ_WRITE, 32, 0x05),
+            Self::Start => command(READ_WRITE, 32, 0x06),
+            Self::Stop => command(READ_WRITE, 32, 0x07),
+            Self::SetParams => command(READ_WRITE, 32, 0x08),
+            Self::GetParams => command(READ, 32, 0x09),
+            Self::GetFeatures => command(READ, 32, 0x13),
+        }
+    }
+
+    /// Its name in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::GetInfo => "GET_DEV_INFO",
+            Self::Add => "ADD_DEV",
+            Self::Delete => "DEL_DEV",
+            Self::Start => "START_DEV",
+            Self::Stop => "STOP_DEV",
+            Self::SetParams => "SET_PARAMS",
+            Self::GetParams => "GET_PARAMS",
+            Self::GetFeatures => "GET_FEATURES",
+        }
+    }
+}
+
+/// Takes a free tag of a queue, to get a request with it.
+pub const FETCH: u32 = command(READ_WRITE, 16, 0x20);
+/// Answers the request of a tag, to get the next one with it.
+pub const COMMIT_AND_FETCH: u32 = command(READ_WRITE, 16, 0x21);
+
+/// The bytes of a control command behind the head of its entry: of a device, with a buffer at an address of this process,
+/// and a number.
+#[must_use]
+pub fn control_bytes(device: u32, address: u64, length: u16, data: u64) -> [u8; 80] {
+    let mut bytes = [0; 80];
+    put(&mut bytes, 0, &device.to_ne_bytes());
+    // No queue.
+    put(&mut bytes, 4, &u16::MAX.to_ne_bytes());
+    put(&mut bytes, 6, &length.to_ne_bytes());
+    put(&mut bytes, 8, &address.to_ne_bytes());
+    put(&mut bytes, 16, &data.to_ne_bytes());
+    bytes
+}
+
+/// The bytes of [`FETCH`] and [`COMMIT_AND_FETCH`]: of a tag, with the result of its last request, and the address of its
+/// buffer.
+#[must_use]
+pub fn io_bytes(queue: u16, tag: u16, result: i32, address: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    put(&mut bytes, 0, &queue.to_ne_bytes());
+    put(&mut bytes, 2, &tag.to_ne_bytes());
+    put(&mut bytes, 4, &result.to_ne_bytes());
+    put(&mut bytes, 8, &address.to_ne_bytes());
+    bytes
+}
+
+fn put(bytes: &mut [u8], at: usize, number: &[u8]) {
+    bytes[at..at + number.len()].copy_from_slice(number);
+}
+
+fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("the range has N bytes")
+}
+
+/// The opcodes are those that the kernel decodes as an ioctl's. All kernels from 6.3 on have them.
+pub const CMD_IOCTL_ENCODE: u64 = 1 << 6;
+
+/// A device that nobody serves.
+pub const STATE_DEAD: u16 = 0;
+
+/// The description of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Info {
+    /// Its queues.
+    pub queues: u16,
+    /// The tags of each queue.
+    pub depth: u16,
+    /// Its state.
+    pub state: u16,
+    /// The most bytes of a request's data.
+    pub max_bytes: u32,
+    /// Its number, as in `/dev/ublkbN`.
+    pub device: u32,
+    /// The process that serves it, or -1.
+    pub pid: i32,
+    /// Features that it has.
+    pub flags: u64,
+}
+
+impl Info {
+    /// Bytes of a description.
+    pub const LEN: usize = 64;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        put(&mut bytes, 0, &self.queues.to_ne_bytes());
+        put(&mut bytes, 2, &self.depth.to_ne_bytes());
+        put(&mut bytes, 4, &self.state.to_ne_bytes());
+        put(&mut bytes, 8, &self.max_bytes.to_ne_bytes());
+        put(&mut bytes, 12, &self.device.to_ne_bytes());
+        put(&mut bytes, 16, &self.pid.to_ne_bytes());
+        put(&mut bytes, 24, &self.flags.to_ne_bytes());
+        bytes
+    }
+
+    /// The description that has these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        Self {
+            queues: u16::from_ne_bytes(get(bytes, 0)),
+            depth: u16::from_ne_bytes(get(bytes, 2)),
+            state: u16::from_ne_bytes(get(bytes, 4)),
+            max_bytes: u32::from_ne_bytes(get(bytes, 8)),
+            device: u32::from_ne_bytes(get(bytes, 12)),
+            pid: i32::from_ne_bytes(get(bytes, 16)),
+            flags: u64::from_ne_bytes(get(bytes, 24)),
+        }
+    }
+}
+
+/// Parameters of a device are there: its size and its blocks.
+const BASIC: u32 = 1;
+/// Parameters of a device are there: its discards and zeroes.
+const DISCARD: u32 = 2;
+
+/// Nothing can be written.
+pub const READ_ONLY: u32 = 1;
+/// The disk rotates.
+pub const ROTATIONAL: u32 = 2;
+/// A write is durable after a flush only.
+pub const VOLATILE_CACHE: u32 = 4;
+/// A write can ask to be durable.
+pub const FUA: u32 = 8;
+
+/// The parameters of a device. Sizes of blocks are powers of two, as exponents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Params {
+    /// [`READ_ONLY`], [`ROTATIONAL`], [`VOLATILE_CACHE`] and [`FUA`].
+    pub attributes: u32,
+    /// The logical block.
+    pub logical: u8,
+    /// The physical block.
+    pub physical: u8,
+    /// The best length of a request.
+    pub io_opt: u8,
+    /// The least length that does not cost more.
+    pub io_min: u8,
+    /// Sectors of a read or write.
+    pub max_sectors: u32,
+    /// A request crosses no multiple of so many sectors; 0 for no such rule.
+    pub chunk_sectors: u32,
+    /// Sectors of the device.
+    pub sectors: u64,
+    /// The unit of discards in bytes; 0 if there are none.
+    pub discard_granularity: u32,
+    /// Sectors of a discard; 0 if there are none.
+    pub max_discard_sectors: u32,
+    /// Sectors of a write of zeroes; 0 if there are none.
+    pub max_zeroes_sectors: u32,
+}
+
+impl Params {
+    /// Bytes of the two groups of parameters with their head.
+    pub const LEN: usize = 60;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        // The kernel refuses a group of discards without a unit.
+        let has_ranges = self.max_discard_sectors > 0 || self.max_zeroes_sectors > 0;
+        let types = if has_ranges { BASIC | DISCARD } else { BASIC };
+        put(&mut bytes, 0, &(Self::LEN as u32).to_ne_bytes());
+        put(&mut bytes, 4, &types.to_ne_bytes());
+        put(&mut bytes, 8, &self.attributes.to_ne_bytes());
+        put(&mut bytes, 12, &[self.logical, self.physical, self.io_opt, self.io_min]);
+        put(&mut bytes, 16, &self.max_sectors.to_ne_bytes());
+        put(&mut bytes, 20, &self.chunk_sectors.to_ne_bytes());
+        put(&mut bytes, 24, &self.sectors.to_ne_bytes());
+        if has_ranges {
+            put(&mut bytes, 44, &self.discard_granularity.to_ne_bytes());
+            put(&mut bytes, 48, &self.max_discard_sectors.to_ne_bytes());
+            put(&mut bytes, 52, &self.max_zeroes_sectors.to_ne_bytes());
+            // Ranges of a discard: the driver takes one.
+            put(&mut bytes, 56, &1_u16.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// The parameters that have these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        Self {
+            attributes: u32::from_ne_bytes(get(bytes, 8)),
+            logical: bytes[12],
+            physical: bytes[13],
+            io_opt: bytes[14],
+            io_min: bytes[15],
+            max_sectors: u32::from_ne_bytes(get(bytes, 16)),
+            chunk_sectors: u32::from_ne_bytes(get(bytes, 20)),
+            sectors: u64::from_ne_bytes(get(bytes, 24)),
+            discard_granularity: u32::from_ne_bytes(get(bytes, 44)),
+            max_discard_sectors: u32::from_ne_bytes(get(bytes, 48)),
+            max_zeroes_sectors: u32::from_ne_bytes(get(bytes, 52)),
+        }
+    }
+}
+
+/// The kind of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// The buffer is filled from the disk.
+    Read,
+    /// The buffer goes to the disk.
+    Write,
+    /// Writes that have ended become durable.
+    Flush,
+    /// The data is not needed.
+    Discard,
+    /// The data becomes zero. With `no_hole` its room is kept.
+    WriteZeroes {
+        /// The room is kept.
+        no_hole: bool,
+    },
+    /// A kind that is not announced.
+    Other(u8),
+}
+
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Descriptor {
+    /// Its kind.
+    pub op: Op,
+    /// It is durable when it is answered.
+    pub fua: bool,
+    /// Its first sector.
+    pub sector: u64,
+    /// Its sectors.
+    pub sectors: u32,
+}
+
+impl Descriptor {
+    /// Bytes of a descriptor.
+    pub const LEN: usize = 24;
+
+    /// The request that has these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let word = u32::from_ne_bytes(get(bytes, 0));
+        let op = match word as u8 {
+            0 => Op::Read,
+            1 => Op::Write,
+            2 => Op::Flush,
+            3 => Op::Discard,
+            5 => Op::WriteZeroes { no_hole: word & 1 << 15 != 0 },
+            other => Op::Other(other),
+        };
+        Self {
+            op,
+            fua: word & 1 << 13 != 0,
+            sectors: u32::from_ne_bytes(get(bytes, 4)),
+            sector: u64::from_ne_bytes(get(bytes, 8)),
+        }
+    }
+}
+
+/// The place in the character device of a queue's descriptors. Queues have a fixed distance, whatever their depth.
+#[must_use]
+pub fn descriptors_at(queue: u16, page: usize) -> u64 {
+    let most = usize::from(MOST_DEPTH) * Descriptor::LEN;
+    u64::from(queue) * most.next_multiple_of(page) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_have_the_numbers_of_the_kernel() {
+        use Control as C;
+        let table = [
+            (C::GetInfo, 0x8020_7502),
+            (C::Add, 0xc020_7504),
+            (C::Delete, 0xc020_7505),
+            (C::Start, 0xc020_7506),
+            (C::Stop, 0xc020_7507),
+            (C::SetParams, 0xc020_7508),
+            (C::GetParams, 0x8020_7509),
+            (C::GetFeatures, 0x8020_7513),
+        ];
+        table.iter().for_each(|(command, number)| assert_eq!(command.opcode(), *number));
+        assert_eq!((FETCH, COMMIT_AND_FETCH), (0xc010_7520, 0xc010_7521));
+    }
+
+    #[test]
+    fn a_control_command_has_its_fields_in_their_places() {
+        let bytes = control_bytes(0x0403_0201, 0x1122_3344_5566_7788, 64, 99);
+        assert_eq!(bytes[..8], [1, 2, 3, 4, 0xff, 0xff, 64, 0]);
+        assert_eq!(bytes[8..16], 0x1122_3344_5566_7788_u64.to_ne_bytes());
+        assert_eq!((bytes[16], &bytes[17..]), (99, &[0; 63][..]));
+    }
+
+    #[test]
+    fn a_command_of_a_tag_has_its_fields_in_their_places() {
+        let bytes = io_bytes(0x0201, 0x0403, -19, 0x1122_3344_5566_7788);
+        assert_eq!(bytes[..4], [1, 2, 3, 4]);
+        assert_eq!(bytes[4..8], (-19_i32).to_ne_bytes());
+        assert_eq!(bytes[8..], 0x1122_3344_5566_7788_u64.to_ne_bytes());
+    }
+
+    #[test]
+    fn a_description_has_its_fields_in_their_places() {
+        let info =
+            Info { queues: 1, depth: 2, state: 3, max_bytes: 4, device: 5, pid: -1, flags: 6 };
+        let bytes = info.to_bytes();
+        assert_eq!([0, 2, 4, 6, 8, 12, 24].map(|at| bytes[at]), [1, 2, 3, 0, 4, 5, 6]);
+        assert_eq!(bytes[16..24], [255, 255, 255, 255, 0, 0, 0, 0]);
+        assert_eq!(Info::from_bytes(&bytes), info);
+    }
+
+    #[test]
+    fn parameters_have_their_fields_in_their_places() {
+        let all = Params {
+            attributes: 1,
+            logical: 9,
+            physical: 12,
+            io_opt: 18,
+            io_min: 13,
+            max_sectors: 2,
+            chunk_sectors: 3,
+            sectors: 4,
+            discard_granularity: 5,
+            max_discard_sectors: 6,
+            max_zeroes_sectors: 7,
+        };
+        let bytes = all.to_bytes();
+        assert_eq!([0, 4, 8, 16, 20, 24].map(|at| bytes[at]), [60, 3, 1, 2, 3, 4]);
+        assert_eq!(bytes[12..16], [9, 12, 18, 13]);
+        assert_eq!([40, 44, 48, 52, 56].map(|at| bytes[at]), [0, 5, 6, 7, 1]);
+        assert_eq!(Params::from_bytes(&bytes), all);
+        let plain = Params { max_discard_sectors: 0, max_zeroes_sectors: 0, ..all }.to_bytes();
+        assert_eq!((plain[4], &plain[40..]), (1, &[0; 20][..]));
+    }
+
+    #[test]
+    fn a_descriptor_is_read_from_its_places() {
+        let read = |word: u32| {
+            let mut bytes = [0; Descriptor::LEN];
+            put(&mut bytes, 0, &word.to_ne_bytes());
+            put(&mut bytes, 4, &8_u32.to_ne_bytes());
+            put(&mut bytes, 8, &(1_u64 << 33).to_ne_bytes());
+            Descriptor::from_bytes(&bytes)
+        };
+        let it = read(1 | 1 << 13);
+        let expected = Descriptor { op: Op::Write, fua: true, sector: 1 << 33, sectors: 8 };
+        assert_eq!(it, expected);
+        assert!(!read(1).fua);
+        let ops = [0, 2, 3, 5, 5 | 1 << 15, 13].map(|word| read(word).op);
+        let (keeps, frees) =
+            (Op::WriteZeroes { no_hole: true }, Op::WriteZeroes { no_hole: false });
+        assert_eq!(ops, [Op::Read, Op::Flush, Op::Discard, frees, keeps, Op::Other(13)]);
+    }
+
+    /// With the distance of a queue's own depth, all queues would read the descriptors of the first.
+    #[test]
+    fn queues_have_a_fixed_distance() {
+        assert_eq!([0, 1, 3].map(|queue| descriptors_at(queue, 4096)), [0, 98_304, 294_912]);
+        assert_eq!(descriptors_at(1, 65_536), 131_072);
+    }
+}
