@@ -33,7 +33,7 @@ uml)
     ;;
 cloud)
     version=$(basename cloud/lib/modules/*)
-    wanted="virtio_blk nbd loop null_blk mq-deadline"
+    wanted="virtio_blk nbd loop null_blk mq-deadline ublk_drv"
     # Decompressed here: that takes seconds in an emulated machine.
     /sbin/modprobe -d cloud -S "$version" -a --show-depends $wanted | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' |
         while read -r module; do

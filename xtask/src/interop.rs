@@ -105,6 +105,7 @@ const CHECKS: &[Check] = &[
     Check { name: "cloud-guest-nbd", requires: None, run: || guest::nbd(Kernel::Cloud) },
     Check { name: "cloud-guest-blktrace", requires: Some("blkparse"), run: guest::blktrace::check },
     Check { name: "cloud-guest-null-blk", requires: None, run: guest::null_blk },
+    Check { name: "cloud-guest-ublk", requires: None, run: guest::ublk },
     Check { name: "service-units", requires: Some("systemd-analyze"), run: service::units },
     Check { name: "service-tells", requires: Some("nbdinfo"), run: service::tells },
     Check { name: "service-restarts", requires: Some("qemu-io"), run: service::restarts },

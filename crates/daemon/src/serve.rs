@@ -278,6 +278,9 @@ fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Optio
         if let Some(machine) = &export.vhost_user {
             let _ = writeln!(text, "  vhost-user-blk: {}", machine.path.display());
         }
+        if let Some(device) = &export.ublk {
+            let _ = writeln!(text, "  ublk: /dev/ublkb{}", device.number);
+        }
     }
     let is_open = wanted.tls.is_none();
     let open = server.listening().iter().filter(|address| is_open && address.is_remote());

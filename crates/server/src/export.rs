@@ -3,7 +3,7 @@
 use crate::allow::Allow;
 use crate::disk::{Disk, ReadOnly};
 use crate::gate::Gate;
-use crate::machine::VhostUser;
+use crate::machine::{Ublk, VhostUser};
 use blkmq::core::{Class, IoPrio};
 use blkmq::engine::GroupSpec;
 use blkmq::{
@@ -40,6 +40,8 @@ pub struct Export {
     pub cache: Cache,
     /// The socket on which it is a disk of a virtual machine; `None` for clients of NBD only.
     pub vhost_user: Option<VhostUser>,
+    /// The block device of this machine that shows it; `None` if there is none.
+    pub ublk: Option<Ublk>,
     /// The clients that may use it. To others it does not exist. `None` for all clients of the server.
     pub allow: Option<Allow>,
 }
@@ -96,6 +98,9 @@ pub enum ExportError {
     /// Its socket for virtual machines cannot begin while the server runs.
     #[error("an export with a socket for virtual machines begins with the server")]
     VhostUser,
+    /// Its block device cannot begin while the server runs.
+    #[error("an export with a block device begins with the server")]
+    Ublk,
     /// Its group was refused.
     #[error("{0}")]
     Group(EditError<GroupError>),
@@ -117,6 +122,7 @@ impl Export {
             class: Class::None,
             cache: Cache::default(),
             vhost_user: None,
+            ublk: None,
             allow: None,
         }
     }

@@ -1,4 +1,4 @@
-//! [`VhostUser`]: the settings of an export as a disk of a virtual machine.
+//! [`VhostUser`] and [`Ublk`]: the settings of an export as a disk of a virtual machine, and of this one.
 
 use blkmq::core::{Class, IoPrio};
 use std::fmt;
@@ -24,6 +24,23 @@ impl VhostUser {
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, queues: 4, guest_ioprio: GuestIoprio::default() }
+    }
+}
+
+/// An export as a block device of this machine, `/dev/ublkbN`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ublk {
+    /// The number of the device.
+    pub number: u32,
+    /// The queues of the device, 1 to [`MOST_QUEUES`]. It has one for each processor at most.
+    pub queues: u16,
+}
+
+impl Ublk {
+    /// The block device with this number, with a queue.
+    #[must_use]
+    pub fn new(number: u32) -> Self {
+        Self { number, queues: 1 }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::refusals::Refusals;
 use crate::rights::Rights;
 use crate::tenants::Tenants;
 use crate::tls::Tls;
+use crate::ublk;
 use crate::vhost::Backend;
 use crate::watch::Watch;
 use crate::worker::{Shared, Worker};
@@ -28,7 +29,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// The longest start of a block device: its partitions are read.
+const DEVICE_STARTS: Duration = Duration::from_secs(30);
 
 /// The settings of a server.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +65,9 @@ pub enum ServerError {
     /// The socket of an export for virtual machines is refused.
     #[error("{}: {}", .0.display(), .1)]
     Socket(PathBuf, io::Error),
+    /// The block device of an export is refused.
+    #[error("ublk {0}: {1}")]
+    Ublk(u32, String),
     /// The system refuses threads or descriptors, or a disk was started for fewer workers.
     #[error("{0}")]
     System(io::Error),
@@ -92,7 +101,7 @@ impl Handle {
     /// Adds an export, which clients can begin to use at once.
     ///
     /// # Errors
-    /// If there is one of this name, the disk cannot be exported so, it has a socket for virtual machines, or connections
+    /// If there is one of this name, the disk cannot be exported so, it has a socket for virtual machines or a block device, or connections
     /// are left of a removed export of this name.
     pub fn add_export(&self, export: &Export) -> Result<(), ExportError> {
         self.add_export_while(export, &|| true)
@@ -110,6 +119,9 @@ impl Handle {
     ) -> Result<(), ExportError> {
         if export.vhost_user.is_some() {
             return Err(ExportError::VhostUser);
+        }
+        if export.ublk.is_some() {
+            return Err(ExportError::Ublk);
         }
         self.0.exports.add(export, &self.0.disks, &control::patient(goes_on))
     }
@@ -243,6 +255,7 @@ impl Server {
             _watch: watch,
         };
         server.start_backends(exports, &settings.rights)?;
+        server.start_devices(exports)?;
         server.start_threads(listeners, workers).map_err(ServerError::System)?;
         Ok(server)
     }
@@ -315,13 +328,39 @@ impl Server {
         Ok(())
     }
 
+    /// Starts the threads of exports that are block devices of this machine, and waits until these are there.
+    fn start_devices(&mut self, exports: &[Export]) -> Result<(), ServerError> {
+        for export in exports {
+            let Some(settings) = export.ublk else { continue };
+            let refused = |error: String| ServerError::Ublk(settings.number, error);
+            let (told, started) = channel();
+            let start = || -> io::Result<Running> {
+                let inbox = Arc::new(Inbox::new()?);
+                let (shared, mail) = (Arc::clone(&self.shared), Arc::clone(&inbox));
+                let of = (&export.name[..], export.disk);
+                let backend = ublk::Backend::new(of, settings, shared, mail)?;
+                let name = format!("ublk {}", settings.number);
+                let thread = Builder::new().name(name).spawn(move || backend.run(told))?;
+                Ok(Running { inbox, thread })
+            };
+            self.workers.push(start().map_err(|error| refused(error.to_string()))?);
+            match started.recv_timeout(DEVICE_STARTS) {
+                Ok(result) => result.map_err(|error| refused(error.to_string()))?,
+                Err(_) => return Err(refused("the device does not start".to_owned())),
+            }
+        }
+        Ok(())
+    }
+
     /// The threads that serve disk number `disk`: each worker, and one for each of its exports that is a disk of a virtual
-    /// machine. A disk is [started](Disk::start) for so many.
+    /// machine, or a block device of this one. A disk is [started](Disk::start) for so many.
     #[must_use]
     pub fn threads_of(disk: usize, exports: &[Export], workers: u16) -> u16 {
         let of_machines = |export: &&Export| export.disk == disk && export.vhost_user.is_some();
         let machines = exports.iter().filter(of_machines).count();
-        workers.saturating_add(u16::try_from(machines).unwrap_or(u16::MAX))
+        let of_kernel = |export: &&Export| export.disk == disk && export.ublk.is_some();
+        let threads = machines + exports.iter().filter(of_kernel).count();
+        workers.saturating_add(u16::try_from(threads).unwrap_or(u16::MAX))
     }
 
     /// A way to look at the server and to change it, from any thread. It holds the disks.

@@ -75,6 +75,15 @@ pub(super) fn null_blk() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// A file system on a block device that a server in the guest serves by ublk.
+pub(super) fn ublk() -> Result<Outcome> {
+    if let Some(lack) = lack(Kernel::Cloud)? {
+        return Ok(Outcome::Skipped(lack));
+    }
+    Kernel::Cloud.script("ublk").env("PROGRAMS", BLKMQD).run()?;
+    Ok(Outcome::Passed)
+}
+
 /// The priorities of the guest's processes, which the scheduler of the server sees if it is told to: then, and only then,
 /// a reader of class idle waits for those of class realtime.
 ///

@@ -31,7 +31,7 @@ const TABLE: &[(&str, &[&str])] = &[
         "blkmq",
         &["core", "buf", "sched", "engine", "device", "uring", "remote", "rbd", "layer", "runtime"],
     ),
-    ("server", &["nbd", "vhost", "blkmq", "trace"]),
+    ("server", &["nbd", "vhost", "ublk", "blkmq", "trace"]),
     ("daemon", &["terminal", "core", "sched", "engine", "runtime", "trace", "blkmq", "server"]),
     ("terminal", &["core", "sched", "engine", "runtime"]),
     (

@@ -64,6 +64,7 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
                   durable
   vhost-user=PATH a socket on which it is a disk of a virtual machine, with queues=N of them, 1 to 64 (4), and
                   guest-ioprio= the use of the guest's priorities: off (default), clamp (none above class=), or trust
+  ublk=N          it is the block device /dev/ublkbN of this machine, with queues= of them, up to one for each processor (1)
   allow=RULE      a client that may use it, and to which alone it exists: cn:NAME or san:NAME in its certificate, uid:N or
                   gid:N of its process on a socket in the file system, or net:ADDRESS[/BITS]; several for several
                   (all clients)

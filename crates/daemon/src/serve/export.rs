@@ -3,7 +3,7 @@
 use blkmq_core::Class;
 use blkmq_engine::{IoMax, MAX_GROUPS, Promise};
 use blkmq_server::{
-    Allow, Cache, Export, GuestIoprio, MOST_QUEUES, Region, Rule, RuleError, VhostUser,
+    Allow, Cache, Export, GuestIoprio, MOST_QUEUES, Region, Rule, RuleError, Ublk, VhostUser,
 };
 use blkmq_terminal::UsageError;
 use blkmq_terminal::limits;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 30] = [
+pub const KEYS: [&str; 31] = [
     "device",
     "offset",
     "size",
@@ -40,11 +40,15 @@ pub const KEYS: [&str; 30] = [
     "class",
     "cache",
     "vhost-user",
+    "ublk",
     "queues",
     "guest-ioprio",
     "allow",
     "description",
 ];
+
+/// The last number of a block device, which is one of its minor numbers.
+const MOST_DEVICE: u64 = (1 << 20) - 1;
 
 /// Priority classes, as Linux and cgroup v2 spell them.
 const CLASSES: [(&str, Class); 3] =
@@ -61,6 +65,8 @@ pub struct Draft {
     size: Option<u64>,
     /// The settings of its disk for a virtual machine, which needs a path.
     socket: Option<PathBuf>,
+    /// The number of its block device.
+    ublk: Option<u32>,
     queues: Option<u16>,
     guest_ioprio: Option<GuestIoprio>,
     /// Its rules on clients.
@@ -74,6 +80,7 @@ impl Draft {
             offset: 0,
             size: None,
             socket: None,
+            ublk: None,
             queues: None,
             guest_ioprio: None,
             rules: Vec::new(),
@@ -85,7 +92,7 @@ impl Draft {
     /// # Errors
     /// If there is no such setting, or the value is impossible.
     pub fn set(&mut self, key: &str, text: &str, disks: usize) -> Result<(), UsageError> {
-        let Self { export, offset, size, socket, queues, guest_ioprio, rules } = self;
+        let Self { export, offset, size, socket, ublk, queues, guest_ioprio, rules } = self;
         let bytes = || units::bytes(text, KbBase::Binary);
         match key {
             "device" => number(text, 1..=disks as u64).map(|n| export.disk = n as usize - 1),
@@ -108,6 +115,7 @@ impl Draft {
                 *socket = Some(text.into());
                 Ok(())
             }
+            "ublk" => number(text, 0..=MOST_DEVICE).map(|n| *ublk = Some(n as u32)),
             "queues" => number(text, 1..=MOST_QUEUES.into()).map(|n| *queues = Some(n as u16)),
             "guest-ioprio" => text
                 .parse()
@@ -138,7 +146,7 @@ impl Draft {
     /// # Errors
     /// If settings of a disk for a virtual machine have no socket, or there are too many rules.
     pub fn finish(self) -> Result<Export, UsageError> {
-        let Self { mut export, offset, size, socket, queues, guest_ioprio, rules } = self;
+        let Self { mut export, offset, size, socket, ublk, queues, guest_ioprio, rules } = self;
         if !rules.is_empty() {
             let allow = Allow::new(rules).map_err(|error| UsageError::new(error.to_string()));
             export.allow = Some(allow.map_err(|error| error.at("allow"))?);
@@ -147,6 +155,10 @@ impl Draft {
             export.region = Some(Region { offset, size });
         }
         let is_set = [("queues", queues.is_some()), ("guest-ioprio", guest_ioprio.is_some())];
+        export.ublk = ublk.map(|number| {
+            let device = Ublk::new(number);
+            Ublk { queues: queues.unwrap_or(device.queues), ..device }
+        });
         match socket {
             Some(path) => {
                 let mut machine = VhostUser::new(path);
@@ -155,10 +167,13 @@ impl Draft {
                 export.vhost_user = Some(machine);
             }
             None => {
-                if let Some((key, _)) = is_set.into_iter().find(|(_, is)| *is) {
-                    let text =
-                        "it is of a disk for a virtual machine; accepted with vhost-user=PATH";
-                    return Err(UsageError::new(text.to_owned()).at(key));
+                let of_ublk = |key| key == "queues" && ublk.is_some();
+                if let Some((key, _)) = is_set.into_iter().find(|(key, is)| *is && !of_ublk(*key)) {
+                    let also = if key == "queues" { " or ublk=NUMBER" } else { "" };
+                    let text = format!(
+                        "it is of a disk for a virtual machine; accepted with vhost-user=PATH{also}"
+                    );
+                    return Err(UsageError::new(text).at(key));
                 }
             }
         }
@@ -198,6 +213,8 @@ pub fn parse(text: &str, disks: usize) -> Result<Export, UsageError> {
 pub struct Names {
     names: BTreeSet<String>,
     groups: BTreeMap<usize, BTreeMap<String, String>>,
+    /// Block devices, with their exports.
+    devices: BTreeMap<u32, String>,
 }
 
 impl Names {
@@ -210,6 +227,14 @@ impl Names {
         let group = export.group().map_err(|error| UsageError::new(error.to_string()))?;
         if !self.names.insert(name.clone()) {
             return Err(UsageError::new(format!("two exports are called '{name}'")));
+        }
+        if let Some(ublk) = export.ublk
+            && let Some(other) = self.devices.insert(ublk.number, name.clone())
+        {
+            return Err(UsageError::new(format!(
+                "exports '{other}' and '{name}' have the same block device, ublk {}",
+                ublk.number
+            )));
         }
         let groups = self.groups.entry(export.disk).or_default();
         if groups.len() == usize::from(MAX_GROUPS) {
@@ -287,6 +312,20 @@ mod tests {
     }
 
     #[test]
+    fn an_export_can_be_a_block_device() {
+        let ublk = |text| parse(text, 1).expect("possible").ublk;
+        assert_eq!(ublk("a,ublk=0"), Some(Ublk { number: 0, queues: 1 }));
+        assert_eq!(ublk("a,ublk=7,queues=4"), Some(Ublk { number: 7, queues: 4 }));
+        assert_eq!(ublk("a"), None);
+        let refused = |text| parse(text, 1).expect_err(text).to_string();
+        assert!(
+            refused("a,ublk=x").contains("'a': ublk: 'x' is not valid; accepted: 0 to 1048575")
+        );
+        assert!(refused("a,ublk=0,guest-ioprio=off").contains("accepted with vhost-user=PATH"));
+        assert!(refused("a,queues=2").contains("vhost-user=PATH or ublk=NUMBER"));
+    }
+
+    #[test]
     fn an_export_may_be_for_some_clients() {
         let export = parse("a,allow=uid:7,allow=cn:gold.example,weight=5", 1).expect("possible");
         let rules = export.allow.expect("it has some").rules().to_vec();
@@ -321,6 +360,19 @@ mod tests {
         assert!(refused("a,size=0").contains("0 is too few"));
         assert!(refused("a,class=fast").contains("accepted: rt, be, idle"));
         assert!(refused("a,cache=none").contains("accepted: writeback, writethrough"));
+    }
+
+    #[test]
+    fn a_block_device_shows_one_export() {
+        let mut names = Names::default();
+        let mut add = |name: &str, number| {
+            let ublk = Some(Ublk::new(number));
+            let added = names.add(&Export { ublk, ..Export::new(name, 0) });
+            added.map_err(|error| error.to_string())
+        };
+        assert_eq!((add("a", 0), add("b", 1)), (Ok(()), Ok(())));
+        let refused = add("c", 1).expect_err("it is taken");
+        assert_eq!(refused, "exports 'b' and 'c' have the same block device, ublk 1");
     }
 
     #[test]

@@ -291,13 +291,18 @@ fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     for export in &new.exports {
         match old.exports.iter().find(|old| old.name == export.name) {
             Some(old) => settings(old, export, &mut all),
-            None if same_disk(old, new, export.disk) && export.vhost_user.is_none() => {
+            None if same_disk(old, new, export.disk) && !has_thread(export) => {
                 all.push(Change::Add(Box::new(export.clone())));
             }
             None => all.push(restart(format!("the new export '{}'", export.name))),
         }
     }
     all
+}
+
+/// Is it shown by a thread of its own, which begins with the server?
+fn has_thread(export: &Export) -> bool {
+    export.vhost_user.is_some() || export.ublk.is_some()
 }
 
 /// Is the device at this place the one that the server has there?
@@ -341,7 +346,7 @@ fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
     let (max, promise, allow) = (new.max, new.promise, new.allow.clone());
     let live = Export { weight: new.weight, max, promise, allow, ..old.clone() };
     if live != *new {
-        let what = "device, offset, size, read-only, class, cache, vhost-user, queues, guest-ioprio, description";
+        let what = "device, offset, size, read-only, class, cache, vhost-user, ublk, queues, guest-ioprio, description";
         all.push(Change::Restart(format!("export '{}' ({what})", new.name)));
     }
 }
@@ -461,7 +466,7 @@ mod tests {
         };
         let mut current = parsed(OLD);
         let first = lines(&current);
-        let last = "export 'x' (device, offset, size, read-only, class, cache, vhost-user, queues, guest-ioprio, description)";
+        let last = "export 'x' (device, offset, size, read-only, class, cache, vhost-user, ublk, queues, guest-ioprio, description)";
         assert_eq!(first, ["listen", "workers", "control", last]);
         adopt(&mut current, &parsed(&new), &[]);
         assert_eq!(lines(&current), first);

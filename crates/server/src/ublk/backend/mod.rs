@@ -1,0 +1,320 @@
+//! The thread of a device: turns, and the end of the device.
+
+mod serve;
+
+use super::keeper::Keeper;
+use super::params::Facts;
+use crate::buffers::Buffers;
+use crate::export::{Cache, Seat};
+use crate::flight::{Cookie, Flights};
+use crate::inbox::{Inbox, Message};
+use crate::machine::{MOST_QUEUES, Ublk};
+use crate::rarely::Rarely;
+use crate::waiting::{DiskClient, Sleeper, Spin};
+use crate::worker::Shared;
+use blkmq::{AlignedBuf, Clock, Instant, Io, IoResult, Nanos};
+use blkmq_ublk::control::{Device, UblkError};
+use blkmq_ublk::queues::{Queues, Taken};
+use blkmq_ublk::wire::Info;
+use rustix::event::epoll;
+use serve::Flight;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// The numbers of events.
+const INBOX: u64 = 0;
+const DISK: u64 = 1;
+const QUEUES: u64 = 2;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 16;
+/// Times that requests or completions are found by looking before messages are looked for.
+const LOOKS: usize = 64;
+/// The tags of a queue: with four queues, a quarter of the credit.
+const DEPTH: u16 = 64;
+/// The longest sleep, and the time between two looks at an export that may have been removed, or at the end of a device.
+const TICK: Nanos = Nanos::from_millis(1000);
+const SOON: Nanos = Nanos::from_millis(50);
+
+/// A device that was added, and the thread's state before it runs.
+pub(crate) struct Backend {
+    export: String,
+    shared: Arc<Shared>,
+    /// The place of the disk among those of the server.
+    disk: usize,
+    inbox: Arc<Inbox>,
+    seat: Seat,
+    device: Device,
+    file: File,
+    client: DiskClient,
+    sleeper: Sleeper,
+    clock: Clock,
+    buffers: Buffers,
+}
+
+impl Backend {
+    /// Makes the block device of the export called `export` of a disk.
+    ///
+    /// # Errors
+    /// If there is no driver, it refuses, or the disk has no place for another thread.
+    pub(crate) fn new(
+        (export, disk): (&str, usize),
+        settings: Ublk,
+        shared: Arc<Shared>,
+        inbox: Arc<Inbox>,
+    ) -> io::Result<Self> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        if settings.queues == 0 || settings.queues > MOST_QUEUES {
+            let text = format!("{} queues; accepted: 1 to {MOST_QUEUES}", settings.queues);
+            return Err(invalid(text));
+        }
+        let most = shared.bounds.connections_per_export;
+        let seat = shared.exports.now().get(export).and_then(|export| Seat::take(export, most));
+        let seat = seat.ok_or_else(|| invalid("the export has no place left".to_owned()))?;
+        let buffers = Buffers::new(shared.bounds.bytes_per_turn);
+        let mut client = shared.disks[disk].service().client().map_err(io::Error::other)?;
+        let clock = Clock::start();
+        let sleeper = Sleeper::without_looks(clock)?;
+        sleeper.watch(&*inbox, INBOX)?;
+        sleeper.watch(client.event_fd()?, DISK)?;
+        let portion = buffers.portion();
+        let wanted = Info {
+            queues: settings.queues,
+            depth: DEPTH,
+            max_bytes: portion as u32,
+            device: settings.number,
+            ..Info::default()
+        };
+        let shape = shared.disks[disk].device().shape();
+        let params = Facts::of(&seat, portion).params(&shape.limits, shape.cache);
+        let device = Device::add(wanted, &params).map_err(io::Error::other)?;
+        if device.has_replaced() {
+            tracing::warn!(export, "a device that no process served is replaced");
+        }
+        let file = device.open().map_err(|error| {
+            // Nothing refers to it.
+            let _ = device.delete();
+            io::Error::other(error)
+        })?;
+        Ok(Self {
+            export: export.to_owned(),
+            shared,
+            disk,
+            inbox,
+            seat,
+            device,
+            file,
+            client: DiskClient::new(client),
+            sleeper,
+            clock,
+            buffers,
+        })
+    }
+
+    /// Serves the device until it is told to stop, or the export is removed. Tells `started` when the block device is there.
+    ///
+    /// # Errors
+    /// If the kernel refuses memory, a ring or waiting.
+    pub(crate) fn run(self, started: Sender<Result<(), UblkError>>) -> io::Result<()> {
+        let Self { export, shared, disk, inbox, seat, device, .. } = self;
+        let Self { file, client, sleeper, clock, buffers, .. } = self;
+        let info = *device.info();
+        // Of this thread: the kernel binds tags to the thread that fetches them.
+        let queues = match Queues::fetch(file, &info) {
+            Ok(queues) => queues,
+            Err(error) => {
+                // Nothing refers to it any more.
+                let _ = device.delete();
+                return Err(error);
+            }
+        };
+        sleeper.watch(&queues, QUEUES)?;
+        let through = seat.cache == Cache::Writethrough;
+        tracing::info!(export, device = info.device, queues = info.queues, "a device is served");
+        let serving = Serving {
+            export,
+            shared,
+            disk,
+            inbox,
+            seat,
+            keeper: Keeper::start(device, started)?,
+            queues,
+            disk_client: client,
+            sleeper,
+            clock,
+            buffers,
+            through,
+            waiting: VecDeque::new(),
+            flights: Flights::default(),
+            held: None,
+            unfinished: VecDeque::new(),
+            ended: Vec::new(),
+            bytes: 0,
+            turn: 0,
+            ending: None,
+            spin: Spin::default(),
+            faults: Rarely::default(),
+            totals: Totals::default(),
+        };
+        serving.run()
+    }
+}
+
+/// Requests that have ended, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    requests: u64,
+    read: u64,
+    written: u64,
+}
+
+/// The thread's state.
+struct Serving {
+    /// The name of the export.
+    export: String,
+    shared: Arc<Shared>,
+    disk: usize,
+    inbox: Arc<Inbox>,
+    seat: Seat,
+    keeper: Keeper,
+    queues: Queues,
+    disk_client: DiskClient,
+    sleeper: Sleeper,
+    clock: Clock,
+    buffers: Buffers,
+    /// Every write is durable when it is answered.
+    through: bool,
+    /// Requests that have not begun: as many as there are tags, at most.
+    waiting: VecDeque<Taken>,
+    flights: Flights<Flight>,
+    /// An I/O that found no credit. Nothing begins before it.
+    held: Option<(Cookie, Io<AlignedBuf>)>,
+    /// Requests with a further step to begin, by their places.
+    unfinished: VecDeque<u32>,
+    /// I/Os that have ended.
+    ended: Vec<(Cookie, IoResult, AlignedBuf)>,
+    /// Bytes of requests in flight.
+    bytes: usize,
+    /// Counts the turns, around at the end of the numbers.
+    turn: u32,
+    /// The beginning of the device's end.
+    ending: Option<Instant>,
+    /// The experience of looking before sleeping.
+    spin: Spin,
+    faults: Rarely,
+    totals: Totals,
+}
+
+impl Serving {
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut served = Ok(());
+        while served.is_ok() && !self.is_done() {
+            for _ in 0..LOOKS {
+                if !self.look() {
+                    break;
+                }
+                self.serve();
+            }
+            let most = self.sleep_for();
+            let disks = std::slice::from_mut(&mut self.disk_client);
+            served = self.sleeper.wait((DISK, disks), most, &mut events);
+            self.take_turn(&mut events);
+        }
+        self.end(served)
+    }
+
+    /// Looks for requests and completions for a moment, where that pays. Returns whether there is one.
+    fn look(&mut self) -> bool {
+        let Some(mut looks) = self.spin.begin(self.clock) else { return false };
+        loop {
+            if self.queues.has_request() || self.disk_client.has_work() && self.reap() {
+                // With more in flight, a sleep gathers more of them for a turn.
+                if self.flights.len() <= 1 {
+                    self.spin.paid();
+                } else {
+                    self.spin.found(&looks);
+                }
+                return true;
+            }
+            if !self.spin.goes_on(&mut looks) {
+                return false;
+            }
+        }
+    }
+
+    /// The longest sleep before the next turn; none while a request has a step to begin.
+    fn sleep_for(&mut self) -> Nanos {
+        let has_step = self.held.is_none() && !self.unfinished.is_empty();
+        if has_step || self.may_begin() && !self.waiting.is_empty() {
+            return Nanos::ZERO;
+        }
+        if self.ending.is_some() { SOON } else { TICK }
+    }
+
+    fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
+        self.turn = self.turn.wrapping_add(1);
+        for event in events.drain(..) {
+            match event.data.u64() {
+                INBOX => self.read_inbox(),
+                DISK => self.disk_client.is_called = true,
+                _ => {}
+            }
+        }
+        if self.seat.is_withdrawn() {
+            self.begin_end();
+        }
+        self.serve();
+        if let Some(error) = self.queues.take_fault() {
+            let export = &self.export;
+            tracing::error!(export, "a device ends, since a command was refused: {error}");
+            self.begin_end();
+        }
+    }
+
+    fn read_inbox(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                // Workers have them.
+                Message::Connection(..) => {}
+                Message::Drain | Message::HandOver | Message::Stop => self.begin_end(),
+            }
+        }
+    }
+
+    /// Has the kernel stop the device. It is served until then.
+    fn begin_end(&mut self) {
+        self.ending = self.ending.or(Some(self.clock.now()));
+        self.keeper.stop();
+    }
+
+    fn is_done(&self) -> bool {
+        let is_late =
+            self.ending.is_some_and(|at| self.clock.now() >= at + self.shared.bounds.drain);
+        if is_late && !self.queues.is_over() {
+            let (export, requests) = (&self.export, self.flights.len());
+            tracing::warn!(export, requests, "the stop of a device takes too long and is given up");
+        }
+        is_late || self.queues.is_over() && self.flights.len() == 0
+    }
+
+    /// Deletes the device, which takes as long as a drain at most.
+    fn end(mut self, served: io::Result<()>) -> io::Result<()> {
+        self.keeper.stop();
+        let Self { export, keeper, queues, sleeper, shared, totals, .. } = self;
+        // The kernel counts its descriptors, and waits for the last one.
+        let forgotten = sleeper.forget(&queues);
+        drop(queues);
+        if !keeper.delete(shared.bounds.drain) {
+            tracing::warn!(
+                export,
+                "a device is still referred to and stays until this process ends"
+            );
+        }
+        let Totals { requests, read, written } = totals;
+        tracing::info!(export, requests, read, written, "a device ends");
+        served.and(forgotten)
+    }
+}

@@ -1,0 +1,86 @@
+//! [`Keeper`]: a thread for the commands of a device that wait for its serving thread.
+//!
+//! START_DEV reads the partitions, STOP_DEV waits for requests, DEL_DEV for the last reference. None of them may keep the
+//! serving thread waiting, and none of them may keep the end of the server waiting for ever.
+
+use blkmq::Nanos;
+use blkmq_ublk::control::{Device, UblkError};
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// The next command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Command {
+    Stop,
+    Delete,
+}
+
+/// The serving thread's side.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    commands: Sender<Command>,
+    /// Closed by the thread's end.
+    over: Receiver<()>,
+    has_stopped: bool,
+}
+
+impl Keeper {
+    /// Starts the device, and tells `started`. A device that does not start is stopped.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub(super) fn start(
+        device: Device,
+        started: Sender<Result<(), UblkError>>,
+    ) -> io::Result<Self> {
+        let (commands, inbox) = channel();
+        let (end, over) = channel();
+        let run = move || {
+            let result = device.start();
+            let has_started = result.is_ok();
+            // The server may have given up waiting.
+            let _ = started.send(result);
+            if !has_started {
+                log(&device, device.stop());
+            }
+            for command in inbox {
+                match command {
+                    Command::Stop if has_started => log(&device, device.stop()),
+                    Command::Stop => {}
+                    Command::Delete => {
+                        log(&device, device.delete());
+                        break;
+                    }
+                }
+            }
+            drop(end);
+        };
+        // It is not joined: a command that never ends must not keep the server.
+        Builder::new().name("ublk control".to_owned()).spawn(run)?;
+        Ok(Self { commands, over, has_stopped: false })
+    }
+
+    /// Stops the device, once.
+    pub(super) fn stop(&mut self) {
+        if !self.has_stopped {
+            self.has_stopped = true;
+            // Its end is seen by `delete`.
+            let _ = self.commands.send(Command::Stop);
+        }
+    }
+
+    /// Deletes the device. Returns false if it is still there after `bound`.
+    pub(super) fn delete(self, bound: Nanos) -> bool {
+        let _ = self.commands.send(Command::Delete);
+        let waited = self.over.recv_timeout(Duration::from_nanos(bound.0));
+        waited != Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+    }
+}
+
+fn log(device: &Device, result: Result<(), UblkError>) {
+    if let Err(error) = result {
+        tracing::warn!(device = device.info().device, "a command of ublk is refused: {error}");
+    }
+}
