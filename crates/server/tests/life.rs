@@ -7,7 +7,10 @@ use blkmq::core::HwQueue;
 use blkmq::{Clock, Instant, Nanos};
 use blkmq_nbd::{Command, CommandFlags, ErrorCode};
 use blkmq_server::control::{Answer, Request};
-use blkmq_server::{Address, Bounds, Disk, Export, Listener, Region, Rights, Server, Settings};
+use blkmq_server::{
+    Address, Bounds, Disk, Export, ExportError, Listener, Region, Rights, Server, Settings, Ublk,
+    VhostUser,
+};
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -294,6 +297,21 @@ fn exports_come_and_go_while_others_are_served() {
     assert_eq!(rig.server.exports(), ["kept", "old", "new"]);
     drop(kept);
     rig.check_at_rest();
+}
+
+/// A disk is started for the threads that serve it, which cannot become more.
+#[test]
+fn exports_with_threads_of_their_own_begin_with_the_server() {
+    let ublk = Export { ublk: Some(Ublk::new(0)), ..Export::new("ublk", 0) };
+    let vhost_user = Some(VhostUser::new("/nowhere".into()));
+    let both = Export { vhost_user, ublk: Some(Ublk::new(1)), ..Export::new("both", 0) };
+    let exports = [ublk.clone(), both, Export { disk: 1, ..ublk.clone() }, Export::new("plain", 1)];
+    let threads = [0, 1, 2].map(|disk| Server::threads_of(disk, &exports, 2));
+    assert_eq!(threads, [5, 3, 2]);
+    let rig = serve(&[Export::new("disk", 0)]);
+    let added = rig.server.handle().add_export(&ublk);
+    assert!(matches!(added, Err(ExportError::Ublk)), "{added:?}");
+    assert_eq!(rig.server.exports(), ["disk"]);
 }
 
 /// Regression test: names were those of groups, so that clients whose names are addresses could not be served.

@@ -16,6 +16,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("/dev/nvme0n1", "needs that disk"),
     ("--tls-certificates", "needs certificates; the check serve-tls makes some"),
     ("tls-certificates=", "needs certificates; the check serve-tls makes some"),
+    (",ublk=", "needs the kernel's ublk_drv; the check cloud-guest-ublk has it"),
     ("qemu-system-", "starts a guest; qemu-io and qemu-img are the clients of other checks"),
 ];
 
