@@ -300,7 +300,7 @@ fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     all
 }
 
-/// Is it shown by a thread of its own, which begins with the server?
+/// Returns whether a thread shows it that begins with the server.
 fn has_thread(export: &Export) -> bool {
     export.vhost_user.is_some() || export.ublk.is_some()
 }

@@ -3,8 +3,9 @@
 //!
 //! # Reports
 //!
-//! requests that their devices refused. So the snapshot is taken from inside both. An elevator that is busy at every one of
-//! many tries is left out, and such a pump is not asked. I/Os that have no slot yet (in a plug, in staging, behind a
+//! A report on I/Os that do not end is a snapshot, and no state is kept for it: elevators know every request that has a slot,
+//! pumps know the requests that their devices refused. So the snapshot is taken from inside both. An elevator that is busy at
+//! every one of many tries is left out, and such a pump is not asked. I/Os that have no slot yet (in a plug, in staging, behind a
 //! group's limits) are not in it.
 //!
 //! The device, which may be the part that hangs, is not asked. Its requests are those that have left the elevator and

@@ -1,4 +1,5 @@
-//! Dispatch under a lock: one request for each hold, as in the kernel, or as it was proposed in 2025: many requests for each hold of the lock (`spec/framework.md` section 15).
+//! Dispatch under a lock: one request for each hold, as in the kernel, or many for each hold, as it was proposed in 2025
+//! (`spec/framework.md` section 15).
 //!
 //! *The requests of one hold stay together and in order; the batches of two threads may still change places*, because
 //! they are issued after the lock is released. Budgets are taken first, so that no more requests leave the elevator

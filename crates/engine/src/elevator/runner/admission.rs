@@ -3,7 +3,9 @@
 //! Each is offered to merging first and takes a slot only if it did not merge. An I/O without a slot waits where it
 //! is: in staging, or in the lobby where slots go by group.
 //!
-//! The submitter leaves an [`Ask`] in a ring of its own, adds itself to its shard's set of submitters that asked, and
+//! # Cancelling
+//!
+//! A submitter that wants an I/O back leaves an [`Ask`] in a ring of its own, adds itself to its shard's set of submitters that asked, and
 //! kicks: as it stages I/Os, with the same guarantees. The runner looks at the set once a pass and answers the asks
 //! before it admits anything.
 //!
