@@ -6,7 +6,7 @@
 //! | part of the tree | subject | from |
 //! |---|---|---|
 //! | `size`, `queue/*` | the queue and its device | `table.rs` |
-//! | `iosched/*` | the current scheduler | its [`Factory`](blkmq_sched::Factory), by `iosched.rs` |
+//! | `iosched/*` | the current scheduler | its [`Factory`], by `iosched.rs` |
 //! | `mq/N/*`, `hctxN/*` | hardware queue N, as in sysfs and in debugfs | `table.rs` |
 //! | `blkmq/*` | settings that the kernel does not have | `table.rs`; those of the comparison modes, `compare.rs` |
 //!
