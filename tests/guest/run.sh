@@ -46,7 +46,9 @@ cloud)
         set -- env LD_LIBRARY_PATH="$libraries" QEMU_MODULE_DIR="$libraries/qemu" "cloud/usr/bin/$1" \
             -L cloud/usr/share/qemu -L cloud/usr/share/seabios
     fi
-    set -- "$@" -accel tcg,thread=multi -cpu max -smp 2 -m 512 -nodefaults -no-user-config -display none -no-reboot \
+    # Both processors on one thread: with two, one may run an instruction that the other is patching, and the kernel panics
+    # while it starts (int3 in sched_clock_cpu).
+    set -- "$@" -accel tcg,thread=single -cpu max -smp 2 -m 512 -nodefaults -no-user-config -display none -no-reboot \
         -serial stdio -object memory-backend-memfd,id=memory,size=512M,share=on -machine pc,memory-backend=memory \
         -kernel cloud/boot/vmlinuz-* -initrd "$work/initramfs" \
         -append "console=ttyS0 rdinit=/init quiet panic=-1 tsc=reliable random.trust_cpu=1 mitigations=off"
