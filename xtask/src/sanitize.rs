@@ -104,8 +104,6 @@ const TEST: &str = "test --profile quick";
 
 /// I/Os of each stressed combination: a twelfth of those without a sanitizer.
 const STRESS_IOS: &str = "500";
-/// Seeds of lists against single ranges, for each device: a third of those without a sanitizer.
-const LIST_SEEDS: &str = "2";
 
 /// `cargo xtask sanitize [thread|address]`
 ///
@@ -184,7 +182,6 @@ fn sanitized(sanitizer: &Sanitizer, line: &str) -> Cmd {
     let cmd = nightly::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))
         .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
         .env("BLKMQ_STRESS_IOS", STRESS_IOS)
-        .env("BLKMQ_LIST_SEEDS", LIST_SEEDS)
         .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", target.to_string_lossy());
     match suppressions {
