@@ -289,7 +289,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Is the first two thirds of `asked` the beginning of `known`, or is all of `asked` in it?
+/// Returns whether the first two thirds of `asked` are the beginning of `known`, or all of `asked` is in it.
 fn is_like(known: &str, asked: &str) -> bool {
     let same = known.bytes().zip(asked.bytes()).take_while(|(a, b)| a == b).count();
     3 * same >= 2 * asked.len() || known.contains(asked)

@@ -302,7 +302,7 @@ pub(super) struct SetNumber {
     pub(super) set: fn(Plan, u64) -> Plan,
 }
 
-/// What happens to a number outside of its range.
+/// The treatment of a number outside of its range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Edges {
     /// It is refused.

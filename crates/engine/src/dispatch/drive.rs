@@ -107,7 +107,7 @@ impl<P: Send> Engine<P> {
             for hw in ready.iter(shard.hws()) {
                 restart |= self.pump_or_call(hw, by);
             }
-            // A pump may also have kicked this very elevator, over a budget that came back.
+            // A pump may also have kicked this very elevator, over a budget that was returned.
             if !restart && !self.gate(shard).due(by.now) {
                 return ran;
             }
@@ -343,7 +343,7 @@ impl<P: Send> Engine<P> {
             Sent::By(hw) => self.pump_or_call(hw, by),
             Sent::Nothing => false,
         };
-        // A pump may also have kicked this very elevator, over a budget that came back.
+        // A pump may also have kicked this very elevator, over a budget that was returned.
         if restart || self.gate(shard).due(by.now) {
             self.run_again(shard, by);
         }
@@ -483,7 +483,7 @@ impl<P: Send> Engine<P> {
         run.into_iter().chain(turns).reduce(u64::wrapping_add)
     }
 
-    /// Is work due by now, so that a submitter of `shard` must not sleep?
+    /// Returns whether work is due by now, so that a submitter of `shard` must not sleep.
     pub(crate) fn is_due(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
         self.gate(shard).due(now)
             || self.is_look_due(shard, now)
@@ -511,23 +511,23 @@ impl<P: Send> Engine<P> {
         self.pump_gate(hw).due(now) || self.is_left(hw)
     }
 
-    /// Is a turn of the pump of `hw` worth while for a thread that is awake anyway?
+    /// Returns whether a turn of the pump of `hw` pays for a thread that is awake anyway.
     pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant, look: Look) -> bool {
         let of_device = self.hub.hctx(hw).signals() || self.is_event_due(hw, now);
         of_device || look == Look::All && self.pump_owed(hw, now)
     }
 
-    /// Does the device of `hw`, or the timer of a request there, ask for a turn by now?
+    /// Returns whether the device of `hw`, or the timer of a request there, asks for a turn by now.
     fn is_event_due(&self, hw: HwQueue, now: Instant) -> bool {
         self.hub.hctx(hw).next_event().is_some_and(|at| at <= now)
     }
 
-    /// Must a thread run the pump of `hw` by now?
+    /// Returns whether a thread has to run the pump of `hw` by now.
     fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
         self.pump_gate(hw).due(now) || self.is_event_due(hw, now) || self.is_left(hw)
     }
 
-    /// Are there requests in the outbox of `hw`, and no thread at its pump? Then a runner has let go of the elevator and
+    /// Returns whether requests are in the outbox of `hw`, and no thread is at its pump. Then a runner has let go of the elevator and
     /// has not come to the pump yet; that takes it long if it has lost its CPU in between (decision 0025).
     fn is_left(&self, hw: HwQueue) -> bool {
         self.hub.hctx(hw).has_sent()

@@ -143,7 +143,7 @@ impl<P> Engine<P> {
         self.call_others();
     }
 
-    /// Calls other queues that wait for tags which came back.
+    /// Calls other queues that wait for returned tags.
     #[inline]
     pub(crate) fn call_others(&self) {
         // If several queues share the tags, so do all hardware queues of this one.
@@ -273,7 +273,7 @@ impl Caller<'_> {
 
 #[cfg(feature = "compare")]
 impl<P> Engine<P> {
-    /// Is the elevator behind a lock?
+    /// Returns whether the elevator is behind a lock.
     #[inline]
     pub(crate) fn is_locked(&self) -> bool {
         self.hub.modes.access != Access::Combining

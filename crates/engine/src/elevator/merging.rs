@@ -261,7 +261,7 @@ impl Elevator {
         }
     }
 
-    /// May an I/O have a slot although others wait for one? A bare flush may: it has slots of its own.
+    /// Returns whether an I/O may have a slot although others wait for one. A bare flush may: it has slots of its own.
     fn may_pass(&self, io: &IoMeta) -> bool {
         self.lobby.is_empty() || io.op == Op::Flush
     }
@@ -342,7 +342,7 @@ impl Elevator {
         }
     }
 
-    /// Is there a slot that some I/O may have? If only slots for bare flushes are free, one such flush must wait.
+    /// Returns whether there is a slot that some I/O may have. If only slots for bare flushes are free, one such flush must wait.
     pub(super) fn has_any_slot(&self) -> bool {
         let of_queues = self.used.iter().any(|used| used.all < self.config.nr_requests);
         (of_queues || self.lobby.has_flush()) && self.requests.in_use() < self.requests.capacity()
@@ -459,7 +459,7 @@ impl Elevator {
         self.free_slot(id);
     }
 
-    /// Are there requests in flush sequences?
+    /// Returns whether requests are in flush sequences.
     #[inline]
     pub(crate) fn has_flushes(&self) -> bool {
         !self.flushes.is_empty()

@@ -456,12 +456,12 @@ impl Elevator {
         self.keeper().is_some_and(Keeper::takes)
     }
 
-    /// Does a group have a latency goal?
+    /// Returns whether a group has a latency goal.
     pub(super) fn has_goals(&self) -> bool {
         self.keeper().is_some()
     }
 
-    /// May the group of `io` have a slot, as far as latency goals go?
+    /// Returns whether latency goals let the group of `io` have a slot.
     pub(super) fn paces(&self, io: &IoMeta) -> bool {
         self.keeper().is_none_or(|keeper| keeper.goals.admits(io.group, self.now))
     }
@@ -569,7 +569,7 @@ impl Elevator {
 }
 
 impl Elevator {
-    /// Is there a forecast?
+    /// Returns whether there is a forecast.
     #[inline]
     pub(super) fn forecasts(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.forecaster.is_some())

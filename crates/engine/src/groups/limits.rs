@@ -155,7 +155,7 @@ impl Burst {
     /// The lengths that are accepted, in words.
     pub const LENGTHS: &str = "0.001 to 3600 seconds";
 
-    /// Is anything allowed beyond the limit?
+    /// Returns whether anything is allowed beyond the limit.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.thousandths > ONE

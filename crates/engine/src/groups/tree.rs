@@ -273,7 +273,7 @@ impl GroupTree {
         Ok(())
     }
 
-    /// Does a group have a latency goal?
+    /// Returns whether a group has a latency goal.
     #[must_use]
     pub fn has_goals(&self) -> bool {
         self.groups.iter().any(|group| !group.promise.goal.is_none())

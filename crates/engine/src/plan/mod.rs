@@ -310,7 +310,7 @@ impl DeviceDepth {
         }
     }
 
-    /// Is it a possible number?
+    /// Returns whether it is a possible number.
     pub(crate) fn is_valid(self) -> bool {
         match self {
             Self::Device => true,

@@ -110,7 +110,7 @@ named! {
 }
 
 impl Access {
-    /// Is the elevator behind a lock?
+    /// Returns whether the elevator is behind a lock.
     #[must_use]
     pub fn is_locked(self) -> bool {
         self != Self::Combining

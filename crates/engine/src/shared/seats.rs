@@ -82,7 +82,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Is all the credit back?
+    /// Returns whether all the credit is back.
     pub(crate) fn is_whole(&self) -> bool {
         self.credit.left() == self.credit.depth()
     }

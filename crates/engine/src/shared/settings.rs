@@ -28,7 +28,7 @@ pub enum PumpMode {
 }
 
 impl PumpMode {
-    /// Do the threads that submit, poll or wait run pumps?
+    /// Returns whether threads that submit, poll or wait run pumps.
     #[cfg(feature = "compare")]
     pub(crate) fn is_inline(self) -> bool {
         self != Self::Thread

@@ -271,7 +271,7 @@ impl<P: Send> Submitter<P> {
         self.holdup.look(progress, now)
     }
 
-    /// Is the queue that this submitter knows the current one?
+    /// Returns whether the queue that this submitter knows is the current one.
     #[inline]
     fn is_current(&self) -> bool {
         self.q.hub.version == self.q.hub.lasting.control.version()

@@ -436,7 +436,7 @@ impl<P: Send> Locked<'_, P> {
 }
 
 impl Shard {
-    /// Is a request parked?
+    /// Returns whether a request is parked.
     pub(crate) fn has_parked(&self) -> bool {
         self.modes.parking.as_ref().is_some_and(|parking| !parking.lists.is_empty())
     }
@@ -507,7 +507,7 @@ impl<P: Send> Locked<'_, P> {
         }
     }
 
-    /// Is the pump thread of `hw` to issue requests? Where kicks are the kernel's, the pass for which the thread was
+    /// Returns whether the pump thread of `hw` issues requests. Where kicks are the kernel's, the pass for which the thread was
     /// called may have been put off since. The thread then only takes back what the device has finished, and issues
     /// if there was any.
     pub(crate) fn pump_may_run(&self, hw: HwQueue, now: Instant) -> bool {

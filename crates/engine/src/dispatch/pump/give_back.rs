@@ -235,12 +235,12 @@ impl Apart {
         self.series.is_empty()
     }
 
-    /// Is the request with this tag being repeated?
+    /// Returns whether the request with this tag is repeated in runs.
     pub(crate) fn has(&self, tag: Tag) -> bool {
         self.series.iter().any(|series| series.tag == tag)
     }
 
-    /// Has a run begun to wait for the device since the last call?
+    /// Returns whether a run has begun to wait for the device since the last call.
     #[inline]
     pub(crate) fn take_ready(&mut self) -> bool {
         std::mem::take(&mut self.is_ready)

@@ -369,7 +369,7 @@ impl<P: Send> Submitter<P> {
         Some(Nanos(expected.0.saturating_add(own.0.saturating_mul(self.plug.len() as u64))))
     }
 
-    /// Is `io` to be taken, as far as its deadline goes?
+    /// Returns whether the deadline of `io` lets it be taken.
     pub(super) fn check_deadline(&mut self, now: Instant, io: &Io<P>) -> Result<(), Refusal> {
         self.catch_up();
         let Some(expected) = self.expects(now, io) else { return Err(Refusal::NoForecast) };

@@ -229,7 +229,7 @@ impl<P> Submitter<P> {
 
 const POISONED: IoResult = Err(IoError::POISONED);
 
-/// What a submitter knows about its queue.
+/// The facts about its queue that a submitter knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Health {
     Sound,
