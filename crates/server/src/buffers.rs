@@ -37,6 +37,16 @@ impl Buffers {
     pub(crate) fn take(&self, len: usize) -> AlignedBuf {
         if len <= SMALL { self.small.take_or_new(len) } else { self.long.take_or_new(len) }
     }
+
+    /// A buffer of `len` bytes for a read. With `clears`, since the disk does not fill it, it holds zeroes, and not the data
+    /// of another client.
+    pub(crate) fn cleared(&self, len: usize, clears: bool) -> AlignedBuf {
+        let mut buffer = self.take(len);
+        if clears {
+            buffer.as_mut_slice().fill(0);
+        }
+        buffer
+    }
 }
 
 #[cfg(test)]

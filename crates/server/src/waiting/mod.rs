@@ -4,7 +4,9 @@ mod spin;
 
 pub(crate) use spin::Spin;
 
-use blkmq::{AlignedBuf, Client, Clock, Nanos, Sleep};
+use crate::disk::CREDIT;
+use crate::flight::Cookie;
+use blkmq::{AlignedBuf, Client, Clock, IoResult, Nanos, Sleep};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +27,19 @@ impl DiskClient {
 
     pub(crate) fn has_work(&self) -> bool {
         self.is_called || self.client.outstanding() > 0
+    }
+
+    /// Flushes the plug, and passes each I/O that has ended or was refused to `ended`.
+    pub(crate) fn reap(&mut self, mut ended: impl FnMut(Cookie, IoResult, AlignedBuf)) {
+        self.is_called = false;
+        let client = &mut self.client;
+        client.flush();
+        client.poll();
+        client.reap(CREDIT, |done| ended(done.cookie.into(), done.result, done.payload));
+        while let Some(refused) = client.take_refused() {
+            let (result, io) = (Err(refused.why.into()), refused.into_io());
+            ended(io.cookie.into(), result, io.payload);
+        }
     }
 }
 

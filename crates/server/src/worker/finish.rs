@@ -2,7 +2,6 @@
 
 use super::connection::{Connection, Farewell, Phase, Totals};
 use super::{CONNECTIONS, Ended, Worker};
-use crate::disk::CREDIT;
 use crate::flight::{Cookie, Flight, Key, Work};
 use crate::output::Sent;
 use blkmq::{AlignedBuf, IoError, IoResult, Nanos};
@@ -42,18 +41,7 @@ impl Worker {
     fn reap(&mut self) {
         let Self { clients, ended, .. } = self;
         for disk in clients.iter_mut().filter(|disk| disk.has_work()) {
-            disk.is_called = false;
-            let client = &mut disk.client;
-            client.flush();
-            client.poll();
-            client.reap(CREDIT, |done| {
-                let cookie = done.cookie.into();
-                ended.push(Ended { cookie, result: done.result, payload: done.payload });
-            });
-            while let Some(refused) = client.take_refused() {
-                let (result, io) = (Err(refused.why.into()), refused.into_io());
-                ended.push(Ended { cookie: io.cookie.into(), result, payload: io.payload });
-            }
+            disk.reap(|cookie, result, payload| ended.push(Ended { cookie, result, payload }));
         }
     }
 

@@ -289,14 +289,11 @@ fn cost(request: &Request) -> u64 {
 
 /// A buffer for a read of the connection.
 pub(super) fn buffer_to_read(connection: &Connection, buffers: &Buffers, len: usize) -> AlignedBuf {
-    let mut buffer = buffers.take(len);
-    if let Phase::Transmission(transmission) = &connection.phase
-        && transmission.export.clears
-    {
-        // It may hold the data of another client.
-        buffer.as_mut_slice().fill(0);
-    }
-    buffer
+    let clears = match &connection.phase {
+        Phase::Transmission(transmission) => transmission.export.clears,
+        Phase::Handshake { .. } | Phase::Broken { .. } => false,
+    };
+    buffers.cleared(len, clears)
 }
 
 /// The bytes of the disk that a request is about, on an export that begins at `start`.

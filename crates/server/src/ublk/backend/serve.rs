@@ -1,8 +1,6 @@
 //! Requests become I/Os, and completions become answers.
 
 use super::Serving;
-use crate::buffers::Buffers;
-use crate::disk::CREDIT;
 use crate::export::Served;
 use crate::flight::Cookie;
 use crate::steps::{Steps, Zeroes};
@@ -96,7 +94,7 @@ impl Serving {
             Op::Flush => self.begin_io(add(Work::Flush, OVERHEAD), Io::flush()),
             Op::Read => {
                 let len = len as usize;
-                let buffer = cleared(&self.buffers, len, export.clears);
+                let buffer = self.buffers.cleared(len, export.clears);
                 self.begin_io(add(Work::Read, OVERHEAD + len), Io::read(Bytes(at), buffer));
             }
             Op::Write => {
@@ -156,7 +154,7 @@ impl Serving {
             let flight = flights.get_mut(place);
             // The next step begins when this one has ended.
             let Work::Steps(steps) = &mut flight.work else { continue };
-            let io = steps.begin(*turn, |len| cleared(buffers, len, clears));
+            let io = steps.begin(*turn, |len| buffers.cleared(len, clears));
             flight.at = io.sector * u64::from(SECTOR_SIZE);
             self.push(Cookie { place, portion: 0 }, io);
         }
@@ -179,15 +177,7 @@ impl Serving {
     /// Flushes the plug and takes completions. Returns whether there were any.
     pub(super) fn reap(&mut self) -> bool {
         let Self { disk_client, ended, .. } = self;
-        disk_client.is_called = false;
-        let client = &mut disk_client.client;
-        client.flush();
-        client.poll();
-        client.reap(CREDIT, |done| ended.push((done.cookie.into(), done.result, done.payload)));
-        while let Some(refused) = client.take_refused() {
-            let (result, io) = (Err(refused.why.into()), refused.into_io());
-            ended.push((io.cookie.into(), result, io.payload));
-        }
+        disk_client.reap(|cookie, result, payload| ended.push((cookie, result, payload)));
         let mut ended = std::mem::take(&mut self.ended);
         let has_some = !ended.is_empty();
         ended.drain(..).for_each(|(cookie, result, payload)| self.end_io(cookie, result, payload));
@@ -268,16 +258,6 @@ impl Serving {
             });
         }
     }
-}
-
-/// A buffer of `len` bytes. With `clears`, since the disk does not fill it, it holds zeroes, and not the data of another
-/// client.
-fn cleared(buffers: &Buffers, len: usize, clears: bool) -> AlignedBuf {
-    let mut buffer = buffers.take(len);
-    if clears {
-        buffer.as_mut_slice().fill(0);
-    }
-    buffer
 }
 
 /// Checks a request of `len` bytes against the export. Returns its first byte there; `None` if it is impossible.

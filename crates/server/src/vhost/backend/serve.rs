@@ -1,8 +1,6 @@
 //! Requests become I/Os, and completions become answers.
 
 use super::Backend;
-use crate::buffers::Buffers;
-use crate::disk::CREDIT;
 use crate::export::{Cache, Served};
 use crate::flight::Cookie;
 use crate::long::Long;
@@ -142,7 +140,7 @@ impl Backend {
             }
             Request::Flush => self.begin_io(add(chain, Work::Flush, 0, OVERHEAD), Io::flush()),
             Request::Read { at, len } if len as usize <= portion => {
-                let buffer = cleared(&self.buffers, len as usize, export.clears);
+                let buffer = self.buffers.cleared(len as usize, export.clears);
                 let flight = add(chain, Work::Read, start + at, OVERHEAD + len as usize);
                 self.begin_io(flight, Io::read(Bytes(start + at), buffer));
             }
@@ -231,7 +229,7 @@ impl Backend {
             let clears = self.front.as_ref().is_none_or(|front| front.seat.clears);
             let Self { flights, buffers, turn, .. } = self;
             let flight = flights.get_mut(place);
-            let take = |len| cleared(buffers, len, clears);
+            let take = |len| buffers.cleared(len, clears);
             let (portion, io, has_more) = match &mut flight.work {
                 Work::Long(long) => {
                     let (portion, io) = long.begin(take);
@@ -269,15 +267,7 @@ impl Backend {
     /// Flushes the plug and takes completions. Returns whether there were any.
     pub(super) fn reap(&mut self) -> bool {
         let Self { disk_client, ended, .. } = self;
-        disk_client.is_called = false;
-        let client = &mut disk_client.client;
-        client.flush();
-        client.poll();
-        client.reap(CREDIT, |done| ended.push((done.cookie.into(), done.result, done.payload)));
-        while let Some(refused) = client.take_refused() {
-            let (result, io) = (Err(refused.why.into()), refused.into_io());
-            ended.push((io.cookie.into(), result, io.payload));
-        }
+        disk_client.reap(|cookie, result, payload| ended.push((cookie, result, payload)));
         let mut ended = std::mem::take(&mut self.ended);
         let has_some = !ended.is_empty();
         ended.drain(..).for_each(|(cookie, result, payload)| self.end(cookie, result, payload));
@@ -405,16 +395,6 @@ impl Backend {
             }
         }
     }
-}
-
-/// A buffer of `len` bytes. With `clears`, since the disk does not fill it, it holds zeroes, and not the data of another
-/// guest.
-fn cleared(buffers: &Buffers, len: usize, clears: bool) -> AlignedBuf {
-    let mut buffer = buffers.take(len);
-    if clears {
-        buffer.as_mut_slice().fill(0);
-    }
-    buffer
 }
 
 /// Checks a request against the export.
