@@ -21,9 +21,9 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 const SECONDS: u32 = 60;
 /// An input that takes this many seconds hangs. Inputs take microseconds, but CI's cores are slow and shared.
 const HANG: u32 = 100;
-/// The number of targets that run at a time: more than CI has cores. Of a minute by the clock a target has a ninth there, in
-/// which most of them find nothing new any more.
-const AT_ONCE: usize = 18;
+/// The number of targets that run at a time: more than CI has cores. Of a minute by the clock a target has a quarter
+/// there, in which most of them find nothing new any more.
+const AT_ONCE: usize = 9;
 
 /// A target that runs.
 struct Run {

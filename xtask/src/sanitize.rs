@@ -102,8 +102,8 @@ const ROUNDS: &str = "100";
 /// Most of the time of a suite is spent on building it.
 const TEST: &str = "test --profile quick";
 
-/// I/Os of each stressed combination: a twelfth of those without a sanitizer.
-const STRESS_IOS: &str = "500";
+/// I/Os of each stressed combination: a sixth of those without a sanitizer.
+const STRESS_IOS: &str = "1000";
 
 /// `cargo xtask sanitize [thread|address]`
 ///
