@@ -1,7 +1,7 @@
 //! `ci`: all checks that must pass before a change is taken, cheapest first.
 //!
-//! Steps that build into a folder of their own run [`AT_ONCE`] at a time: the compiler often has one crate to compile,
-//! and a CPU left. Each of them is a process, whose output is printed when it has ended.
+//! Steps that build into a folder of their own, or run what others have built, run [`AT_ONCE`] at a time: the compiler
+//! often has one crate to compile, and a CPU left. Each of them is a process, whose output is printed when it has ended.
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
@@ -22,7 +22,7 @@ struct Step {
 enum Place {
     /// That of everyday commands, which one build at a time has.
     Shared,
-    /// One of its own, so that another step can run beside it.
+    /// One of its own, or the shared one for moments only, so that another step can run beside it.
     Own,
 }
 
@@ -47,7 +47,8 @@ struct Took {
 const AT_ONCE: usize = 2;
 
 /// Steps that need the program as it is measured.
-const NEED_PROGRAM: [&str; 6] = ["python", "image", "soak", "bench", "instructions", "interop"];
+const NEED_PROGRAM: [&str; 8] =
+    ["image", "python", "clients", "soak", "documented", "bench", "instructions", "interop"];
 /// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
 
@@ -110,14 +111,17 @@ const STEPS: &[Step] = &[
     Step::own("asan", sanitize::address),
     Step::own("aarch64", || aarch64::main(&[])),
     Step::own("fuzz", || fuzz::main(&[])),
-    Step::own("python", || python::main(&[])),
     Step::own("image", || interop::main(&[interop::IMAGE.to_owned()])),
+    Step::own("python", || python::main(&[])),
+    // Half of their time they wait, for a guest or a cluster.
+    Step::own("clients", interop::contents),
     // The soak runs as many seeds as fit, so that a machine of two cores takes no longer.
-    Step::shared("soak", || soak::for_minutes(SOAK_MINUTES)),
+    Step::own("soak", || soak::for_minutes(SOAK_MINUTES)),
+    Step::shared("documented", soak::documented),
     // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
     Step::shared("bench", || bench::main(&["--test-size".to_owned()])),
     Step::shared("instructions", || bench::main(&["--instructions".to_owned()])),
-    Step::shared("interop", interop::without_image),
+    Step::shared("interop", interop::times),
 ];
 
 /// `cargo xtask ci [--skip STEP]... [STEP]...`

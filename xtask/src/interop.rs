@@ -27,15 +27,26 @@ mod service;
 
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, timed};
+use About::{Contents, Times};
 use guest::Kernel;
 use serde_json::Value;
 
 /// One check.
 struct Check {
     name: &'static str,
+    about: About,
     /// A program that must be installed; `None` if it is one of the workspace.
     requires: Option<&'static str>,
     run: fn() -> Result<Outcome>,
+}
+
+/// The figures that a check compares.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    /// Contents and counts, which do not depend on the load of the machine.
+    Contents,
+    /// Rates, latencies and limits of time.
+    Times,
 }
 
 /// The outcome of a check that did not fail.
@@ -50,93 +61,214 @@ pub(crate) enum Outcome {
 pub(crate) const IMAGE: &str = "service-image";
 
 const CHECKS: &[Check] = &[
-    Check { name: "fio-json-schema", requires: Some("fio"), run: same_schema },
-    Check { name: "fio-same-work", requires: Some("fio"), run: same_work },
-    Check { name: "fio-jobs", requires: Some("fio"), run: fio_jobs::check },
-    Check { name: "fio-workload", requires: Some("fio"), run: fio_workload::check },
-    Check { name: "fio-flushes", requires: Some("fio"), run: measured::flushes },
-    Check { name: "fio-verify-phase", requires: Some("fio"), run: measured::verify_phase },
-    Check { name: "fio-logs", requires: Some("fio"), run: measured::logs },
-    Check { name: "fio-log-tools", requires: Some("python3"), run: log_tools::check },
-    Check { name: "fio-plot", requires: Some("python3"), run: fio_plot::check },
-    Check { name: "fio-readers", requires: Some("fio"), run: fio_readers::check },
-    Check { name: "fio-programs", requires: Some("fio"), run: fio_programs::check },
-    Check { name: "report-page", requires: Some(browser::CHROMIUM), run: report_page::check },
-    Check { name: "blktrace", requires: Some("blkparse"), run: blktrace::check },
-    Check { name: "file-contents", requires: None, run: files::contents },
-    Check { name: "loop-contents", requires: Some("losetup"), run: files::loop_contents },
-    Check { name: "nbdinfo", requires: Some("nbdinfo"), run: nbd::info },
-    Check { name: "nbdcopy", requires: Some("nbdcopy"), run: nbd::copy },
-    Check { name: "qemu-io", requires: Some("qemu-io"), run: nbd::qemu },
-    Check { name: "fio-nbd", requires: Some("fio"), run: nbd::fio },
-    Check { name: "serve-documented", requires: Some("nbdinfo"), run: documented::check },
-    Check { name: "serve-nbdinfo", requires: Some("nbdinfo"), run: serve::info },
-    Check { name: "serve-lists", requires: Some("nbdinfo"), run: serve::lists },
-    Check { name: "serve-cut", requires: Some("nbdcopy"), run: serve::cut },
-    Check { name: "serve-thin", requires: Some("nbdcopy"), run: serve::thin },
-    Check { name: "serve-read-only", requires: Some("nbdinfo"), run: serve::read_only },
-    Check { name: "serve-handshakes", requires: None, run: serve::handshakes },
-    Check { name: "serve-started", requires: Some("nbdinfo"), run: serve::started },
-    Check { name: "serve-nbdcopy", requires: Some("nbdcopy"), run: serve::copy },
-    Check { name: "serve-tls", requires: Some("nbdcopy"), run: serve::tls },
-    Check { name: "serve-qemu-io", requires: Some("qemu-io"), run: serve::qemu },
-    Check { name: "serve-fio", requires: Some("fio"), run: serve::fio },
-    Check { name: "serve-map", requires: Some("qemu-img"), run: serve::map },
-    Check { name: "serve-verify", requires: Some("fio"), run: serve::verified },
-    Check { name: "serve-killed", requires: Some("fio"), run: serve::killed },
-    Check { name: "serve-live", requires: Some("fio"), run: serve::changed },
-    Check { name: "serve-stuck", requires: Some("nbdkit"), run: serve::stuck },
-    Check { name: "serve-counts", requires: Some("fio"), run: serve::counted },
-    Check { name: "serve-trace", requires: Some("blkparse"), run: serve::traced },
-    Check { name: "serve-metrics", requires: Some("promtool"), run: serve::metrics },
-    Check { name: "serve-peers", requires: Some("fio"), run: serve::peers },
-    Check { name: "serve-attacks", requires: Some("fio"), run: serve::attacks },
-    Check { name: "serve-isolation", requires: Some("fio"), run: serve::isolation },
-    Check { name: "serve-floors", requires: Some("fio"), run: serve::floors },
-    Check { name: "serve-ceilings", requires: Some("fio"), run: serve::ceilings },
-    Check { name: "serve-soak", requires: Some("fio"), run: serve::soak },
-    Check { name: "serve-ext4", requires: Some("nbdfuse"), run: serve::ext4 },
-    Check { name: "serve-crash", requires: None, run: serve::crash },
-    Check { name: "serve-reconnect", requires: Some("qemu-io"), run: serve::reconnects },
-    Check { name: "guest-vhost", requires: None, run: || guest::vhost(Kernel::Uml) },
-    Check { name: "guest-nbd", requires: None, run: || guest::nbd(Kernel::Uml) },
-    Check { name: "guest-priorities", requires: None, run: guest::priorities },
-    Check { name: "cloud-guest-vhost", requires: None, run: || guest::vhost(Kernel::Cloud) },
-    Check { name: "cloud-guest-nbd", requires: None, run: || guest::nbd(Kernel::Cloud) },
-    Check { name: "cloud-guest-blktrace", requires: Some("blkparse"), run: guest::blktrace::check },
-    Check { name: "cloud-guest-null-blk", requires: None, run: guest::null_blk },
-    Check { name: "cloud-guest-ublk", requires: None, run: guest::ublk },
-    Check { name: "service-units", requires: Some("systemd-analyze"), run: service::units },
-    Check { name: "service-tells", requires: Some("nbdinfo"), run: service::tells },
-    Check { name: "service-restarts", requires: Some("qemu-io"), run: service::restarts },
-    Check { name: "service-manual", requires: Some("man"), run: service::pages },
-    Check { name: "service-completions", requires: Some("fish"), run: service::completions },
-    Check { name: "operate", requires: Some("fio"), run: service::operate },
-    Check { name: "browser", requires: Some(browser::CHROMIUM), run: browser::check },
-    Check { name: "remote-verified", requires: Some("nbdkit"), run: remote::verified },
-    Check { name: "remote-single-client", requires: None, run: remote::single_client },
-    Check { name: "remote-filters", requires: Some("nbdkit"), run: remote::filters },
-    Check { name: "remote-tls", requires: None, run: remote::tls },
-    Check { name: "remote-killed", requires: Some("nbdkit"), run: remote::killed },
-    Check { name: "rbd", requires: None, run: rbd::verified },
-    Check { name: "rbd-killed", requires: None, run: rbd::killed },
-    Check { name: "alert-rules", requires: Some("promtool"), run: serve::rules },
-    Check { name: "serve-dashboards", requires: Some("promtool"), run: serve::dashboards },
-    Check { name: "serve-figures", requires: Some("fio"), run: serve::figures },
-    Check { name: "serve-latencies", requires: Some("fio"), run: serve::latencies },
-    Check { name: "serve-page", requires: Some(browser::CHROMIUM), run: serve::page },
-    Check { name: "beside-linux", requires: Some("nbdfuse"), run: beside_linux },
-    Check { name: "loop-device-tests", requires: Some("losetup"), run: files::loop_tests },
-    Check { name: IMAGE, requires: Some("nbdinfo"), run: service::image },
+    Check { name: "fio-json-schema", about: Times, requires: Some("fio"), run: same_schema },
+    Check { name: "fio-same-work", about: Times, requires: Some("fio"), run: same_work },
+    Check { name: "fio-jobs", about: Times, requires: Some("fio"), run: fio_jobs::check },
+    Check { name: "fio-workload", about: Times, requires: Some("fio"), run: fio_workload::check },
+    Check { name: "fio-flushes", about: Times, requires: Some("fio"), run: measured::flushes },
+    Check {
+        name: "fio-verify-phase",
+        about: Times,
+        requires: Some("fio"),
+        run: measured::verify_phase,
+    },
+    Check { name: "fio-logs", about: Times, requires: Some("fio"), run: measured::logs },
+    Check {
+        name: "fio-log-tools",
+        about: Contents,
+        requires: Some("python3"),
+        run: log_tools::check,
+    },
+    Check { name: "fio-plot", about: Contents, requires: Some("python3"), run: fio_plot::check },
+    Check { name: "fio-readers", about: Contents, requires: Some("fio"), run: fio_readers::check },
+    Check { name: "fio-programs", about: Times, requires: Some("fio"), run: fio_programs::check },
+    Check {
+        name: "report-page",
+        about: Contents,
+        requires: Some(browser::CHROMIUM),
+        run: report_page::check,
+    },
+    Check { name: "blktrace", about: Contents, requires: Some("blkparse"), run: blktrace::check },
+    Check { name: "file-contents", about: Contents, requires: None, run: files::contents },
+    Check {
+        name: "loop-contents",
+        about: Contents,
+        requires: Some("losetup"),
+        run: files::loop_contents,
+    },
+    Check { name: "nbdinfo", about: Contents, requires: Some("nbdinfo"), run: nbd::info },
+    Check { name: "nbdcopy", about: Contents, requires: Some("nbdcopy"), run: nbd::copy },
+    Check { name: "qemu-io", about: Contents, requires: Some("qemu-io"), run: nbd::qemu },
+    Check { name: "fio-nbd", about: Times, requires: Some("fio"), run: nbd::fio },
+    Check {
+        name: "serve-documented",
+        about: Contents,
+        requires: Some("nbdinfo"),
+        run: documented::check,
+    },
+    Check { name: "serve-nbdinfo", about: Contents, requires: Some("nbdinfo"), run: serve::info },
+    Check { name: "serve-lists", about: Contents, requires: Some("nbdinfo"), run: serve::lists },
+    Check { name: "serve-cut", about: Contents, requires: Some("nbdcopy"), run: serve::cut },
+    Check { name: "serve-thin", about: Contents, requires: Some("nbdcopy"), run: serve::thin },
+    Check {
+        name: "serve-read-only",
+        about: Contents,
+        requires: Some("nbdinfo"),
+        run: serve::read_only,
+    },
+    Check { name: "serve-handshakes", about: Contents, requires: None, run: serve::handshakes },
+    Check { name: "serve-started", about: Times, requires: Some("nbdinfo"), run: serve::started },
+    Check { name: "serve-nbdcopy", about: Contents, requires: Some("nbdcopy"), run: serve::copy },
+    Check { name: "serve-tls", about: Contents, requires: Some("nbdcopy"), run: serve::tls },
+    Check { name: "serve-qemu-io", about: Contents, requires: Some("qemu-io"), run: serve::qemu },
+    Check { name: "serve-fio", about: Times, requires: Some("fio"), run: serve::fio },
+    Check { name: "serve-map", about: Contents, requires: Some("qemu-img"), run: serve::map },
+    Check { name: "serve-verify", about: Contents, requires: Some("fio"), run: serve::verified },
+    Check { name: "serve-killed", about: Contents, requires: Some("fio"), run: serve::killed },
+    Check { name: "serve-live", about: Times, requires: Some("fio"), run: serve::changed },
+    Check { name: "serve-stuck", about: Times, requires: Some("nbdkit"), run: serve::stuck },
+    Check { name: "serve-counts", about: Times, requires: Some("fio"), run: serve::counted },
+    Check { name: "serve-trace", about: Times, requires: Some("blkparse"), run: serve::traced },
+    Check { name: "serve-metrics", about: Times, requires: Some("promtool"), run: serve::metrics },
+    Check { name: "serve-peers", about: Times, requires: Some("fio"), run: serve::peers },
+    Check { name: "serve-attacks", about: Times, requires: Some("fio"), run: serve::attacks },
+    Check { name: "serve-isolation", about: Times, requires: Some("fio"), run: serve::isolation },
+    Check { name: "serve-floors", about: Times, requires: Some("fio"), run: serve::floors },
+    Check { name: "serve-ceilings", about: Times, requires: Some("fio"), run: serve::ceilings },
+    Check { name: "serve-soak", about: Times, requires: Some("fio"), run: serve::soak },
+    Check { name: "serve-ext4", about: Contents, requires: Some("nbdfuse"), run: serve::ext4 },
+    Check { name: "serve-crash", about: Times, requires: None, run: serve::crash },
+    Check {
+        name: "serve-reconnect",
+        about: Contents,
+        requires: Some("qemu-io"),
+        run: serve::reconnects,
+    },
+    Check {
+        name: "guest-vhost",
+        about: Contents,
+        requires: None,
+        run: || guest::vhost(Kernel::Uml),
+    },
+    Check { name: "guest-nbd", about: Contents, requires: None, run: || guest::nbd(Kernel::Uml) },
+    Check { name: "guest-priorities", about: Times, requires: None, run: guest::priorities },
+    Check {
+        name: "cloud-guest-vhost",
+        about: Contents,
+        requires: None,
+        run: || guest::vhost(Kernel::Cloud),
+    },
+    Check {
+        name: "cloud-guest-nbd",
+        about: Contents,
+        requires: None,
+        run: || guest::nbd(Kernel::Cloud),
+    },
+    Check {
+        name: "cloud-guest-blktrace",
+        about: Contents,
+        requires: Some("blkparse"),
+        run: guest::blktrace::check,
+    },
+    Check { name: "cloud-guest-null-blk", about: Contents, requires: None, run: guest::null_blk },
+    Check { name: "cloud-guest-ublk", about: Contents, requires: None, run: guest::ublk },
+    Check {
+        name: "service-units",
+        about: Contents,
+        requires: Some("systemd-analyze"),
+        run: service::units,
+    },
+    Check {
+        name: "service-tells",
+        about: Contents,
+        requires: Some("nbdinfo"),
+        run: service::tells,
+    },
+    Check {
+        name: "service-restarts",
+        about: Contents,
+        requires: Some("qemu-io"),
+        run: service::restarts,
+    },
+    Check { name: "service-manual", about: Contents, requires: Some("man"), run: service::pages },
+    Check {
+        name: "service-completions",
+        about: Contents,
+        requires: Some("fish"),
+        run: service::completions,
+    },
+    Check { name: "operate", about: Times, requires: Some("fio"), run: service::operate },
+    Check {
+        name: "browser",
+        about: Contents,
+        requires: Some(browser::CHROMIUM),
+        run: browser::check,
+    },
+    Check {
+        name: "remote-verified",
+        about: Contents,
+        requires: Some("nbdkit"),
+        run: remote::verified,
+    },
+    Check {
+        name: "remote-single-client",
+        about: Contents,
+        requires: None,
+        run: remote::single_client,
+    },
+    Check {
+        name: "remote-filters",
+        about: Contents,
+        requires: Some("nbdkit"),
+        run: remote::filters,
+    },
+    Check { name: "remote-tls", about: Contents, requires: None, run: remote::tls },
+    Check { name: "remote-killed", about: Contents, requires: Some("nbdkit"), run: remote::killed },
+    Check { name: "rbd", about: Contents, requires: None, run: rbd::verified },
+    Check { name: "rbd-killed", about: Contents, requires: None, run: rbd::killed },
+    Check { name: "alert-rules", about: Contents, requires: Some("promtool"), run: serve::rules },
+    Check {
+        name: "serve-dashboards",
+        about: Contents,
+        requires: Some("promtool"),
+        run: serve::dashboards,
+    },
+    Check { name: "serve-figures", about: Times, requires: Some("fio"), run: serve::figures },
+    Check { name: "serve-latencies", about: Times, requires: Some("fio"), run: serve::latencies },
+    Check {
+        name: "serve-page",
+        about: Contents,
+        requires: Some(browser::CHROMIUM),
+        run: serve::page,
+    },
+    Check { name: "beside-linux", about: Times, requires: Some("nbdfuse"), run: beside_linux },
+    Check {
+        name: "loop-device-tests",
+        about: Contents,
+        requires: Some("losetup"),
+        run: files::loop_tests,
+    },
+    Check { name: IMAGE, about: Contents, requires: Some("nbdinfo"), run: service::image },
 ];
 
-/// All checks but [`IMAGE`].
+/// The checks of contents but [`IMAGE`], which can run beside other work.
 ///
 /// # Errors
 /// As [`main`].
-pub(crate) fn without_image() -> Result<()> {
-    let others = CHECKS.iter().map(|check| check.name.to_owned()).filter(|name| name != IMAGE);
-    main(&others.collect::<Vec<_>>())
+pub(crate) fn contents() -> Result<()> {
+    main(&names(|check| check.about == Contents && check.name != IMAGE))
+}
+
+/// The checks of times.
+///
+/// # Errors
+/// As [`main`].
+pub(crate) fn times() -> Result<()> {
+    main(&names(|check| check.about == Times))
+}
+
+fn names(is_chosen: impl Fn(&Check) -> bool) -> Vec<String> {
+    CHECKS.iter().filter(|check| is_chosen(check)).map(|check| check.name.to_owned()).collect()
 }
 
 /// `cargo xtask interop [CHECK]...`
@@ -150,7 +282,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     build()?;
     let (mut passed, mut skipped, mut failed) = (0, 0, 0);
     let chosen = |check: &&Check| args.is_empty() || args.iter().any(|arg| arg == check.name);
-    for Check { name, requires, run } in CHECKS.iter().filter(chosen) {
+    for Check { name, requires, run, .. } in CHECKS.iter().filter(chosen) {
         let missing = requires.filter(|program| !is_installed(program));
         let (outcome, time) = timed(|| match missing {
             Some(program) => Ok(Outcome::Skipped(format!("{program} is not installed"))),

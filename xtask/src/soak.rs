@@ -20,10 +20,13 @@ const CANARY: u64 = 1_000;
 /// Simulations that `cargo test` leaves out because they take a minute.
 const LONG: &str =
     "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas:: promises::";
-/// Scenarios, and commands as they are documented, likewise: the latter by themselves, since some measure. Both run the
-/// program as it is measured.
-const LONG_OF_PROGRAM: [&str; 2] =
-    ["-p blkmq-cli --test all -- scenarios::", "-p blkmq-cli --test all -- documented::"];
+/// Scenarios, likewise, with the program as it is measured.
+const SCENARIOS: &str = "-p blkmq-cli --test all -- scenarios::";
+/// Commands as they are documented, likewise; some measure.
+const DOCUMENTED: &str = "-p blkmq-cli --test all -- documented::";
+/// The variable with the second, counted as by `date +%s`, after which the soak of CI begins no long test any more: a
+/// machine that is slow that day still ends within CI's time, and says what it left out.
+const LONG_UNTIL: &str = "BLKMQ_LONG_UNTIL";
 /// I/Os of each combination of modes and devices that real threads stress: three minutes.
 const STRESS_IOS: &str = "20000";
 /// Seeds of the grids of promises: ten minutes.
@@ -82,33 +85,71 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             lists.env("BLKMQ_LIST_SEEDS", LIST_SEEDS).run_tests()?;
             let kills = Cmd::new("cargo test -p blkmq-daemon --test all -- killed::");
             kills.env("BLKMQ_KILLS", KILLS).run_tests()?;
-            long(PROMISE_SEEDS)
+            long(PROMISE_SEEDS)?;
+            scenarios()?;
+            documented()
         }
     }
 }
 
+/// Tests that take long: their words, and what runs them.
+type Part = (&'static str, fn() -> Result<()>);
+
 /// The soak of CI: the canary, seeds for a number of minutes, the tests that take long, with one seed of the grids
-/// of promises instead of three, and job files beside fio. Races and real threads have had their tests.
+/// of promises instead of three, and job files beside fio. Races and real threads have had their tests, and commands as
+/// they are documented are a step of their own.
 ///
 /// # Errors
 /// As [`main`].
 pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     main(&["--canary".to_owned()])?;
     seeds(1, Until::Minutes(minutes), None)?;
-    long("1")?;
-    fio_fuzz::soak()
-}
-
-/// The tests that `cargo test` leaves out, with so many seeds of the grids of promises.
-fn long(promise_seeds: &str) -> Result<()> {
-    let ignored = |tests| Cmd::new(&format!("cargo test {tests} --ignored"));
-    ignored(LONG).env("BLKMQ_PROMISE_SEEDS", promise_seeds).run_tests()?;
-    build_program()?;
-    let program = target_dir().join("dist/blkmq");
-    for tests in LONG_OF_PROGRAM {
-        ignored(tests).env("BLKMQ_PROGRAM", program.to_string_lossy()).run_tests()?;
+    let parts: [Part; 3] =
+        [("job files beside fio", fio_fuzz::soak), (SCENARIOS, scenarios), (LONG, || long("1"))];
+    for (tests, run) in parts {
+        if is_late()? {
+            println!("soak: SKIPPED {tests}: it is later than {LONG_UNTIL}");
+        } else {
+            run()?;
+        }
     }
     Ok(())
+}
+
+/// Returns whether the second in [`LONG_UNTIL`] is over.
+fn is_late() -> Result<bool> {
+    let Ok(until) = std::env::var(LONG_UNTIL) else { return Ok(false) };
+    let until: u64 = until.parse().map_err(|_| format!("{LONG_UNTIL}={until} is no number"))?;
+    let now = Cmd::new("date +%s").output()?;
+    Ok(now.trim().parse::<u64>()? > until)
+}
+
+/// The simulations that `cargo test` leaves out, with so many seeds of the grids of promises.
+fn long(promise_seeds: &str) -> Result<()> {
+    ignored(LONG).env("BLKMQ_PROMISE_SEEDS", promise_seeds).run_tests().map(drop)
+}
+
+fn scenarios() -> Result<()> {
+    of_program(SCENARIOS)
+}
+
+/// Carries out the commands of the documents that `cargo test` leaves out.
+///
+/// # Errors
+/// If one fails.
+pub(crate) fn documented() -> Result<()> {
+    of_program(DOCUMENTED)
+}
+
+/// Runs ignored tests with the program as it is measured.
+fn of_program(tests: &str) -> Result<()> {
+    build_program()?;
+    let program = target_dir().join("dist/blkmq");
+    ignored(tests).env("BLKMQ_PROGRAM", program.to_string_lossy()).run_tests().map(drop)
+}
+
+fn ignored(tests: &str) -> Cmd {
+    Cmd::new(&format!("cargo test {tests} --ignored"))
 }
 
 fn parse(args: &[String]) -> Result<Job> {
