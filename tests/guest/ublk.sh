@@ -1,5 +1,6 @@
 # A file system on a block device that blkmqd serves by ublk: attributes, data written and read back from the disk, a
-# discard, flushes, the end of the server under load, a server that is killed, and the number taken again.
+# discard, flushes, the end of the server under load, a server that is killed while files are written, again and again, and
+# the number taken again.
 serve() { # DEVICE, SETTINGS...
     blkmqd "--device=$1" --scheduler=mq-deadline "--export=disk,ublk=0${2:+,$2}" --listen=unix:/tmp/nbd.sock \
         --log=info >>/tmp/log 2>&1 &
@@ -63,15 +64,58 @@ refused dd if=/dev/zero of=/dev/ublkb0 bs=4k count=1
 gone
 serve memory,size=64,cache_size=8 cache=writethrough
 attributes queue/write_cache "write through" queue/fua 0
-# The number is taken while a server has it, and taken over from one that was killed.
+gone
+
+dmesg -c >/dev/null
+# A server that is killed leaves its device to the next one: what is mounted stays mounted, and nothing is lost.
+killed() {
+    kill -9 $server || { tail -n 20 /tmp/log; return 1; }
+    wait $server || true
+    rm -f /tmp/nbd.sock*
+}
+serve memory,size=64
 refused blkmqd --device=memory,size=64 --export=x,ublk=0 --listen=unix:/tmp/other.sock
 grep -q '/dev/ublkb0 is served by another process' /tmp/other
-kill -9 $server
-wait $server || true
-for tick in $(seq 100); do [ -b /dev/ublkb0 ] || break; sleep 0.1; done
-rm -f /tmp/nbd.sock*
-serve memory,size=64
-grep -q 'no process served is replaced' /tmp/log
+gone
+dd if=/dev/zero of=/tmp/disk bs=1M count=64 2>/dev/null
+serve uring:/tmp/disk queues=2
+mkfs.ext4 -q /dev/ublkb0
+mount /dev/ublkb0 /mnt
+(
+    number=0
+    while [ ! -e /tmp/enough ]; do
+        seq $number $((number + 20000)) >/mnt/$number && sync /mnt/$number || touch /tmp/failed
+        number=$((number + 1))
+    done
+) &
+writer=$!
+for round in $(seq 20); do
+    sleep 0.$((round % 7 + 1))
+    killed
+    serve uring:/tmp/disk queues=2
+    # Answered by the new server: the kernel cannot take up a device whose tags are half fetched.
+    dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null
+done
+touch /tmp/enough
+wait $writer
+[ ! -e /tmp/failed ]
+umount /mnt
+e2fsck -fn /dev/ublkb0
+echo 3 >/proc/sys/vm/drop_caches
+mount /dev/ublkb0 /mnt
+files=$(ls /mnt | grep -vc lost)
+for number in $(seq 0 $((files - 1))); do seq $number $((number + 20000)) | cmp - /mnt/$number; done
+umount /mnt
+times=$(grep -c 'left behind is taken up' /tmp/log)
+echo "killed 20 times, taken up $times times under $files files"
+[ $times -ge 20 ] && [ $files -ge 20 ]
+dmesg | grep 'I/O error.*ublkb0' && exit 1
+# With other settings it is replaced.
+killed
+serve memory,size=32
+for tick in $(seq 100); do grep -q 'no process served is replaced' /tmp/log && break; sleep 0.1; done
+for tick in $(seq 100); do [ -b /dev/ublkb0 ] && break; sleep 0.1; done
+attributes size 65536
 gone
 grep ' ERROR\| WARN' /tmp/log | grep -v 'is replaced' && exit 1
 rmmod ublk_drv

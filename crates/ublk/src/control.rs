@@ -1,15 +1,27 @@
 //! [`Device`]: a device of ublk, from its making to its end.
 
 use crate::queues::control;
-use crate::wire::{CMD_IOCTL_ENCODE, Control, Info, MOST_DEPTH, Params};
+use crate::wire::{
+    CMD_IOCTL_ENCODE, Control, Info, MOST_DEPTH, Params, STATE_DEAD, STATE_LIVE, USER_RECOVERY,
+    USER_RECOVERY_REISSUE,
+};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::path::Path;
+use std::time::Duration;
 
 const CONTROL: &str = "/dev/ublk-control";
 /// A device of this number exists.
 const EEXIST: i32 = 17;
 /// Another process serves it: a character device is opened once.
 const EBUSY: i32 = 16;
+/// The kernel has no queue to take up.
+const EINVAL: i32 = 22;
+/// The features of each device. All kernels from 6.3 on have them.
+const FEATURES: u64 = CMD_IOCTL_ENCODE | USER_RECOVERY | USER_RECOVERY_REISSUE;
+/// Looks at a device whose process is gone, while the kernel clears up behind it, and the pause between two of them.
+const LOOKS: usize = 100;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The reason why a device cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -62,21 +74,32 @@ pub enum UblkError {
     File(String, io::Error),
 }
 
-/// A device that was added.
+/// The past of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The number was free.
+    New,
+    /// A device of the number that no process served was deleted: it had stopped, or other settings.
+    Replaced,
+    /// The device was left behind by a process that ended without stopping it. Its users wait for their requests.
+    Recovered,
+}
+
+/// A device that was added, or taken up.
 #[derive(Debug)]
 pub struct Device {
     control: File,
     info: Info,
-    /// A device of the same number was deleted, which no process served.
-    has_replaced: bool,
+    origin: Origin,
 }
 
 impl Device {
     /// Makes the device `/dev/ublkbN`, which has `queues` at most, one for each processor, and reads back whatever the kernel has
-    /// made of the settings. A device of the same number that no process serves any more is deleted before.
+    /// made of the settings. Takes up the device of this number that a process has left behind, if it has the same settings, and
+    /// replaces another one. Waits up to five seconds for the end of that process.
     ///
     /// # Errors
-    /// If there is no driver, or it refuses.
+    /// If there is no driver, it refuses, or another process serves a device of this number.
     pub fn add(wanted: Info, params: &Params) -> Result<Self, UblkError> {
         let Info { queues, depth, device, .. } = wanted;
         if queues == 0 || depth == 0 || depth > MOST_DEPTH {
@@ -84,27 +107,21 @@ impl Device {
         }
         let control = open_control()?;
         check_features(&control)?;
-        let wanted = Info { pid: -1, flags: CMD_IOCTL_ENCODE, ..wanted };
-        let mut bytes = wanted.to_bytes();
-        let mut has_replaced = false;
-        if let Err(error) = send(&control, Control::Add, device, &mut bytes, 0) {
-            if errno(&error) != Some(EEXIST) {
-                return Err(error);
+        let wanted = Info { pid: -1, flags: FEATURES, ..wanted };
+        let (mut control, mut origin, mut bytes) = (control, Origin::New, wanted.to_bytes());
+        let mut added = send(&control, Control::Add, device, &mut bytes, 0);
+        if added.as_ref().err().and_then(errno) == Some(EEXIST) {
+            let info = left_behind(&control, device)?;
+            let left = Self { control, info, origin: Origin::Recovered };
+            if info.state != STATE_DEAD && left.compare(wanted, params).is_ok() {
+                return Ok(left);
             }
-            // It opens only once: this fails while another process serves it.
-            match open(&format!("/dev/ublkc{device}")) {
-                Err(UblkError::File(_, error)) if error.raw_os_error() == Some(EBUSY) => {
-                    return Err(UblkError::Taken(device));
-                }
-                opened => drop(opened?),
-            }
-            send(&control, Control::Delete, device, &mut [], 0)?;
-            bytes = wanted.to_bytes();
-            send(&control, Control::Add, device, &mut bytes, 0)?;
-            has_replaced = true;
+            left.remove()?;
+            (control, origin, bytes) = (left.control, Origin::Replaced, wanted.to_bytes());
+            added = send(&control, Control::Add, device, &mut bytes, 0);
         }
-        let info = Info::from_bytes(&bytes);
-        let device = Self { control, info, has_replaced };
+        added?;
+        let device = Self { control, info: Info::from_bytes(&bytes), origin };
         device.describe(wanted, params).inspect_err(|_| {
             // The first error is the one to tell.
             let _ = device.delete();
@@ -112,8 +129,29 @@ impl Device {
         Ok(device)
     }
 
+    /// Deletes a device that no process serves. Its users get errors.
+    fn remove(&self) -> Result<(), UblkError> {
+        let Info { device, state, .. } = self.info;
+        if state == STATE_DEAD {
+            // It opens only once: this fails while a process prepares to serve it.
+            match open(&format!("/dev/ublkc{device}")) {
+                Err(UblkError::File(_, error)) if error.raw_os_error() == Some(EBUSY) => {
+                    return Err(UblkError::Taken(device));
+                }
+                opened => drop(opened?),
+            }
+        }
+        self.delete()
+    }
+
     /// Sets the parameters, and compares what the kernel has taken.
     fn describe(&self, wanted: Info, params: &Params) -> Result<(), UblkError> {
+        self.send(Control::SetParams, &mut params.to_bytes(), 0)?;
+        self.compare(wanted, params)
+    }
+
+    /// Compares the device with the settings that it should have.
+    fn compare(&self, wanted: Info, params: &Params) -> Result<(), UblkError> {
         let Info { depth, max_bytes, flags, queues, .. } = self.info;
         let is_kept = depth == wanted.depth
             && max_bytes == wanted.max_bytes
@@ -123,7 +161,6 @@ impl Device {
             let text = format!("the description of a device: {wanted:?} became {:?}", self.info);
             return Err(UblkError::Changed(text));
         }
-        self.send(Control::SetParams, &mut params.to_bytes(), 0)?;
         // The kernel writes as many bytes as the head says.
         let mut bytes = Params::default().to_bytes();
         self.send(Control::GetParams, &mut bytes, 0)?;
@@ -140,28 +177,40 @@ impl Device {
         &self.info
     }
 
-    /// Returns whether a device of the same number was deleted, which a process had left behind.
+    /// The past of the device.
     #[must_use]
-    pub fn has_replaced(&self) -> bool {
-        self.has_replaced
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Opens the character device, whose queues are served by the thread that [fetches](crate::queues::Queues::fetch) them. It can
-    /// be open once.
+    /// be open once. One that was left behind can be taken up again as long as no process ends between this call and the fetching
+    /// of every tag: the kernel does not take up half-fetched ones.
     ///
     /// # Errors
     /// If it is not there, or open.
     pub fn open(&self) -> Result<File, UblkError> {
+        if self.origin == Origin::Recovered {
+            let result = retry(|| self.send(Control::StartRecovery, &mut [], 0));
+            // A process that ended before it fetched a tag has begun already.
+            if result.as_ref().err().and_then(errno) != Some(EINVAL) {
+                result?;
+            }
+        }
         open(&format!("/dev/ublkc{}", self.info.device))
     }
 
-    /// Starts the device: the block device appears. Waits until every tag was fetched and, in kernels before 6.19, until the
+    /// Starts the device: the block device appears, or has its requests again. Waits until every tag was fetched and, in kernels before 6.19, until the
     /// partitions were read, so that another thread has to serve.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn start(&self) -> Result<(), UblkError> {
-        self.send(Control::Start, &mut [], std::process::id().into())
+        let command = match self.origin {
+            Origin::New | Origin::Replaced => Control::Start,
+            Origin::Recovered => Control::EndRecovery,
+        };
+        self.send(command, &mut [], std::process::id().into())
     }
 
     /// Stops the device: the block device disappears. Waits for its requests, which another thread has to serve.
@@ -178,6 +227,18 @@ impl Device {
     /// If the kernel refuses.
     pub fn delete(&self) -> Result<(), UblkError> {
         self.send(Control::Delete, &mut [], 0)
+    }
+
+    /// Gives up a device that was not started: a new one is deleted, and one that was left behind waits for the next process.
+    /// Its [file](Self::open) has to be closed.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn give_up(&self) -> Result<(), UblkError> {
+        match self.origin {
+            Origin::New | Origin::Replaced => self.delete(),
+            Origin::Recovered => Ok(()),
+        }
     }
 
     fn send(&self, command: Control, bytes: &mut [u8], data: u64) -> Result<(), UblkError> {
@@ -198,6 +259,36 @@ fn send(
         Err(error) => Err(error),
     };
     result.map_err(|error| UblkError::Refused { command, device, error })
+}
+
+/// The description of a device whose process is gone, once the kernel has noticed that.
+fn left_behind(control: &File, device: u32) -> Result<Info, UblkError> {
+    for _ in 0..LOOKS {
+        let mut bytes = Info::default().to_bytes();
+        send(control, Control::GetInfo, device, &mut bytes, 0)?;
+        let info = Info::from_bytes(&bytes);
+        if info.state != STATE_LIVE {
+            return Ok(info);
+        }
+        if Path::new(&format!("/proc/{}", info.pid)).exists() {
+            break;
+        }
+        std::thread::park_timeout(PAUSE);
+    }
+    Err(UblkError::Taken(device))
+}
+
+/// Repeats a command while the kernel is busy with the end of a process.
+fn retry(mut command: impl FnMut() -> Result<(), UblkError>) -> Result<(), UblkError> {
+    let mut result = command();
+    for _ in 1..LOOKS {
+        if result.as_ref().err().and_then(errno) != Some(EBUSY) {
+            break;
+        }
+        std::thread::park_timeout(PAUSE);
+        result = command();
+    }
+    result
 }
 
 fn errno(error: &UblkError) -> Option<i32> {
@@ -238,7 +329,7 @@ fn check_features(control: &File) -> Result<(), UblkError> {
 }
 
 fn lacks(has: u64) -> Option<UblkError> {
-    let wanted = CMD_IOCTL_ENCODE & !has;
+    let wanted = FEATURES & !has;
     (wanted != 0).then_some(UblkError::Lacks { has, wanted })
 }
 
@@ -260,8 +351,25 @@ mod tests {
     #[test]
     fn a_kernel_without_a_feature_is_named() {
         assert!(lacks(0x1fe).is_none());
-        let text = lacks(0x1be).expect("it lacks one").to_string();
-        assert_eq!(text, "this kernel's ublk has the features 0x1be, and not 0x40");
+        let text = lacks(0x1ae).expect("it lacks two").to_string();
+        assert_eq!(text, "this kernel's ublk has the features 0x1ae, and not 0x50");
+    }
+
+    #[test]
+    fn a_command_is_repeated_while_the_kernel_is_busy() {
+        let refused = |number| UblkError::Refused {
+            command: Control::StartRecovery,
+            device: 0,
+            error: io::Error::from_raw_os_error(number),
+        };
+        let mut results = vec![Ok(()), Err(refused(EBUSY)), Err(refused(EBUSY))];
+        retry(|| results.pop().expect("it is not repeated after a success")).expect("it succeeds");
+        let mut times = 0;
+        let error = retry(|| {
+            times += 1;
+            Err(refused(EEXIST))
+        });
+        assert_eq!((errno(&error.expect_err("it is refused")), times), (Some(EEXIST), 1));
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub enum Control {
     SetParams,
     /// Gets its [`Params`].
     GetParams,
+    /// Takes up a device that a process has left behind: its tags can be fetched anew.
+    StartRecovery,
+    /// Ends that, once every tag was fetched: the device has its requests again.
+    EndRecovery,
     /// The features of the kernel: 8 bytes.
     GetFeatures,
 }
@@ -47,6 +51,8 @@ impl Control {
             Self::Stop => command(READ_WRITE, 32, 0x07),
             Self::SetParams => command(READ_WRITE, 32, 0x08),
             Self::GetParams => command(READ, 32, 0x09),
+            Self::StartRecovery => command(READ_WRITE, 32, 0x10),
+            Self::EndRecovery => command(READ_WRITE, 32, 0x11),
             Self::GetFeatures => command(READ, 32, 0x13),
         }
     }
@@ -62,6 +68,8 @@ impl Control {
             Self::Stop => "STOP_DEV",
             Self::SetParams => "SET_PARAMS",
             Self::GetParams => "GET_PARAMS",
+            Self::StartRecovery => "START_USER_RECOVERY",
+            Self::EndRecovery => "END_USER_RECOVERY",
             Self::GetFeatures => "GET_FEATURES",
         }
     }
@@ -109,8 +117,15 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 /// The opcodes are those that the kernel decodes as an ioctl's. All kernels from 6.3 on have them.
 pub const CMD_IOCTL_ENCODE: u64 = 1 << 6;
 
-/// A device that nobody serves.
+/// A device outlives the process that serves it, and waits for another one.
+pub const USER_RECOVERY: u64 = 1 << 3;
+/// The next process gets the requests that the last one had not answered, too.
+pub const USER_RECOVERY_REISSUE: u64 = 1 << 4;
+
+/// A device that has not started, or has stopped.
 pub const STATE_DEAD: u16 = 0;
+/// A device that is served, or whose process has just ended.
+pub const STATE_LIVE: u16 = 1;
 
 /// The description of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -332,6 +347,8 @@ mod tests {
             (C::Stop, 0xc020_7507),
             (C::SetParams, 0xc020_7508),
             (C::GetParams, 0x8020_7509),
+            (C::StartRecovery, 0xc020_7510),
+            (C::EndRecovery, 0xc020_7511),
             (C::GetFeatures, 0x8020_7513),
         ];
         table.iter().for_each(|(command, number)| assert_eq!(command.opcode(), *number));

@@ -6,6 +6,7 @@
 use blkmq::Nanos;
 use blkmq_ublk::control::{Device, UblkError};
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
@@ -32,7 +33,7 @@ impl Keeper {
     /// # Errors
     /// If the system has no thread left.
     pub(super) fn start(
-        device: Device,
+        device: Arc<Device>,
         started: Sender<Result<(), UblkError>>,
     ) -> io::Result<Self> {
         let (commands, inbox) = channel();

@@ -13,13 +13,12 @@ use crate::rarely::Rarely;
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
 use blkmq::{AlignedBuf, Clock, Instant, Io, IoResult, Nanos};
-use blkmq_ublk::control::{Device, UblkError};
+use blkmq_ublk::control::{Device, Origin, UblkError};
 use blkmq_ublk::queues::{Queues, Taken};
 use blkmq_ublk::wire::Info;
 use rustix::event::epoll;
 use serve::Flight;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -47,7 +46,6 @@ pub(crate) struct Backend {
     inbox: Arc<Inbox>,
     seat: Seat,
     device: Device,
-    file: File,
     client: DiskClient,
     sleeper: Sleeper,
     clock: Clock,
@@ -90,14 +88,15 @@ impl Backend {
         let shape = shared.disks[disk].device().shape();
         let params = Facts::of(&seat, portion).params(&shape.limits, shape.cache);
         let device = Device::add(wanted, &params).map_err(io::Error::other)?;
-        if device.has_replaced() {
-            tracing::warn!(export, "a device that no process served is replaced");
+        match device.origin() {
+            Origin::New => {}
+            Origin::Replaced => {
+                tracing::warn!(export, "a device that no process served is replaced");
+            }
+            Origin::Recovered => {
+                tracing::info!(export, "a device that a process has left behind is taken up");
+            }
         }
-        let file = device.open().map_err(|error| {
-            // Nothing refers to it.
-            let _ = device.delete();
-            io::Error::other(error)
-        })?;
         Ok(Self {
             export: export.to_owned(),
             shared,
@@ -105,7 +104,6 @@ impl Backend {
             inbox,
             seat,
             device,
-            file,
             client: DiskClient::new(client),
             sleeper,
             clock,
@@ -119,18 +117,19 @@ impl Backend {
     /// If the kernel refuses memory, a ring or waiting.
     pub(crate) fn run(self, started: Sender<Result<(), UblkError>>) -> io::Result<()> {
         let Self { export, shared, disk, inbox, seat, device, .. } = self;
-        let Self { file, client, sleeper, clock, buffers, .. } = self;
+        let Self { client, sleeper, clock, buffers, .. } = self;
         let info = *device.info();
+        let device = Arc::new(device);
         // Of this thread: the kernel binds tags to the thread that fetches them.
-        let queues = match Queues::fetch(file, &info) {
-            Ok(queues) => queues,
-            Err(error) => {
-                // Nothing refers to it any more.
-                let _ = device.delete();
-                return Err(error);
-            }
-        };
-        sleeper.watch(&queues, QUEUES)?;
+        let file = device.open().map_err(io::Error::other);
+        let begun = file.and_then(|file| Queues::fetch(file, &info)).and_then(|queues| {
+            sleeper.watch(&queues, QUEUES)?;
+            Ok((Keeper::start(Arc::clone(&device), started)?, queues))
+        });
+        let (keeper, queues) = begun.inspect_err(|_| {
+            // Nothing refers to it any more. The first error is the one to tell.
+            let _ = device.give_up();
+        })?;
         let through = seat.cache == Cache::Writethrough;
         tracing::info!(export, device = info.device, queues = info.queues, "a device is served");
         let serving = Serving {
@@ -139,7 +138,7 @@ impl Backend {
             disk,
             inbox,
             seat,
-            keeper: Keeper::start(device, started)?,
+            keeper,
             queues,
             disk_client: client,
             sleeper,
