@@ -475,6 +475,23 @@ fn what_only_opening_shows_is_checked_at_once_and_changes_nothing() {
     assert!(code == Some(2) && errors.contains("--check"), "{errors}");
 }
 
+/// `--check --open` found no fault in a file whose server refused to start for want of a driver.
+#[test]
+fn a_missing_driver_of_block_devices_is_a_fault_of_opening() {
+    let scene = Scene::new();
+    let config = scene.at("serve.toml").display().to_string();
+    let text = "[[device]]\nname = 'm'\ndevice = 'memory,size=8'\n\
+                [[export]]\nname = 'a'\ndevice = 'm'\nublk = 9\n";
+    let text = format!("listen = 'unix:{}/socket'\n{text}", scene.at("").display());
+    std::fs::write(&config, text).expect("the folder is ours");
+    let (code, said, errors) = blkmqd(&["--check", &config]);
+    assert_eq!(code, Some(0), "{said}{errors}");
+    let (_, said, errors) = blkmqd(&["--check", &config, "--open"]);
+    let has_driver = Path::new("/dev/ublk-control").exists();
+    let is_said = said.contains("export 'a': ublk: ") && said.contains("modprobe ublk_drv");
+    assert_eq!(is_said, !has_driver, "{said}{errors}");
+}
+
 /// A device that keeps each I/O for an hour.
 const STUCK: &str = "null,irqmode=2,completion_nsec=3600000000000";
 

@@ -62,3 +62,5 @@ pub use metrics::Format;
 pub use rights::Rights;
 pub use server::{Handle, Server, ServerError, Settings};
 pub use tls::{Tls, TlsError};
+
+pub use blkmq_ublk::control::UblkError;

@@ -1,6 +1,7 @@
 //! [`VhostUser`] and [`Ublk`]: the settings of an export as a disk of a virtual machine, and of this one.
 
 use blkmq::core::{Class, IoPrio};
+use blkmq_ublk::control::UblkError;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -41,6 +42,14 @@ impl Ublk {
     #[must_use]
     pub fn new(number: u32) -> Self {
         Self { number, queues: 1 }
+    }
+
+    /// Checks that this machine can have such devices. Changes nothing.
+    ///
+    /// # Errors
+    /// If there is no driver, it is too old, or this process may not use it.
+    pub fn check_driver() -> Result<(), UblkError> {
+        blkmq_ublk::control::check_driver()
     }
 }
 

@@ -105,8 +105,7 @@ impl Device {
         if queues == 0 || depth == 0 || depth > MOST_DEPTH {
             return Err(UblkError::Impossible { queues, depth });
         }
-        let control = open_control()?;
-        check_features(&control)?;
+        let control = driver()?;
         let wanted = Info { pid: -1, flags: FEATURES, ..wanted };
         let (mut control, mut origin, mut bytes) = (control, Origin::New, wanted.to_bytes());
         let mut added = send(&control, Control::Add, device, &mut bytes, 0);
@@ -303,11 +302,23 @@ fn open(path: &str) -> Result<File, UblkError> {
     opened.map_err(|error| UblkError::File(path.to_owned(), error))
 }
 
-fn open_control() -> Result<File, UblkError> {
-    open(CONTROL).map_err(|error| match error {
+/// Checks that devices can be made: the driver is there, this process may use it, and it has what is needed. Changes nothing.
+///
+/// # Errors
+/// With what is missing.
+pub fn check_driver() -> Result<(), UblkError> {
+    driver().map(drop)
+}
+
+/// The file of the driver.
+fn driver() -> Result<File, UblkError> {
+    let control = open(CONTROL).map_err(|error| match error {
         UblkError::File(path, error) => refused(path, error),
         other => other,
-    })
+    })?;
+    let mut bytes = [0; 8];
+    send(&control, Control::GetFeatures, u32::MAX, &mut bytes, 0).map_err(|_| UblkError::Old)?;
+    lacks(u64::from_ne_bytes(bytes)).map_or(Ok(control), Err)
 }
 
 /// The reason why the driver cannot be reached.
@@ -320,12 +331,6 @@ fn refused(path: String, error: io::Error) -> UblkError {
         _ if error.raw_os_error().is_some_and(|it| it == 6 || it == 19) => UblkError::NoDriver,
         _ => UblkError::File(path, error),
     }
-}
-
-fn check_features(control: &File) -> Result<(), UblkError> {
-    let mut bytes = [0; 8];
-    send(control, Control::GetFeatures, u32::MAX, &mut bytes, 0).map_err(|_| UblkError::Old)?;
-    lacks(u64::from_ne_bytes(bytes)).map_or(Ok(()), Err)
 }
 
 fn lacks(has: u64) -> Option<UblkError> {

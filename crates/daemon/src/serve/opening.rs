@@ -6,7 +6,7 @@
 use super::wanted::{DiskChoice, Wanted};
 use super::{access, sockets, started};
 use blkmq::{Device, uring};
-use blkmq_server::{Server, Tls};
+use blkmq_server::{Server, Tls, Ublk};
 use listenfd::ListenFd;
 use nix::unistd::{AccessFlags, access};
 use std::path::Path;
@@ -23,6 +23,10 @@ pub fn faults(wanted: &Wanted) -> Vec<String> {
             Ok(tls) => faults.extend(access::check_certificates(wanted, &tls).err()),
             Err(error) => faults.push(format!("tls-certificates: {error}")),
         }
+    }
+    let on_ublk = wanted.exports.iter().find(|export| export.ublk.is_some());
+    if let Some((export, error)) = on_ublk.zip(Ublk::check_driver().err()) {
+        faults.push(format!("export '{}': ublk: {error}", export.name));
     }
     // The places of the devices that opened: exports of the others cannot be checked.
     let (mut disks, mut places) = (Vec::new(), Vec::new());
