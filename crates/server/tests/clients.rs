@@ -104,7 +104,8 @@ fn clients_are_disconnected_by_export_and_by_identity() {
     rig.check_at_rest();
     let none = Answer::Disconnecting(Vec::new());
     assert_eq!(end(&rig, None, Some("gold"), None), none, "it has no clients");
-    assert_eq!(end(&rig, None, None, Some("cn:nobody")), none);
+    let why = "no client is 'cn:nobody'; accepted: an identity of blkmqctl clients";
+    assert_eq!(end(&rig, None, None, Some("cn:nobody")), Answer::Refused(why.to_owned()));
     for (number, export, why) in [
         (Some(77), None, "there is no client 77; accepted: a number of blkmqctl clients"),
         (None, Some("silver"), "there is no export 'silver'; accepted: gold, rest"),

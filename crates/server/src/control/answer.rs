@@ -120,6 +120,10 @@ fn disconnect(
             let names: Vec<&str> = exports.names().collect();
             Err(format!("there is no export '{name}'; accepted: {}", names.join(", ")))
         }
+        // A word that is spelled wrong must not look like a tenant who has gone.
+        (Which::Identity(identity), []) => {
+            Err(format!("no client is '{identity}'; accepted: an identity of blkmqctl clients"))
+        }
         _ => Ok(Answer::Disconnecting(numbers)),
     }
 }
