@@ -269,7 +269,9 @@ fn left_behind(control: &File, device: u32) -> Result<Info, UblkError> {
         if info.state != STATE_LIVE {
             return Ok(info);
         }
-        if Path::new(&format!("/proc/{}", info.pid)).exists() {
+        // In a container the last server may have had this one's number.
+        let is_other = u32::try_from(info.pid).is_ok_and(|pid| pid != std::process::id());
+        if is_other && Path::new(&format!("/proc/{}", info.pid)).exists() {
             break;
         }
         std::thread::park_timeout(PAUSE);
