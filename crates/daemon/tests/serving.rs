@@ -555,7 +555,10 @@ fn control_answers_beside_a_stuck_device() {
     let (code, log) = ended(child);
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("not Set") && !log.contains("control: Set"), "{log}");
-    assert!(log.contains("weight: Some(50)"), "{log}");
+    let weight = |line: &&str| line.contains("weight: Some(50)");
+    let changed = Vec::from_iter(log.lines().filter(weight));
+    assert!(changed[0].contains("before=\"weight=100\" after=\"weight=50\""), "{log}");
+    assert!(changed[1].contains("before=\"weight=50\" after=\"weight=50\""), "{log}");
     let audited = |line: &&str| line.contains("control: Drain") && line.contains("by=\"uid:");
     assert_eq!(log.lines().filter(audited).count(), 1, "{log}");
 }

@@ -10,7 +10,7 @@ use crate::export::{Cache, Served};
 use crate::worker::Shared;
 use blkmq::core::Class;
 use blkmq::engine::attributes::SetAttributeError;
-use blkmq::{ChangeError, Clock, EditError, Instant, Nanos, Plan};
+use blkmq::{ChangeError, Clock, EditError, Group, Instant, Nanos, Plan};
 use std::convert::Infallible;
 
 /// How long a change waits for I/Os in flight, or for another change of its device. A device that keeps an I/O for longer
@@ -65,6 +65,12 @@ fn disk(shared: &Shared, number: usize) -> Result<&Disk, String> {
     disk.ok_or_else(|| format!("there is no device {number}; accepted: 1 to {most}"))
 }
 
+/// The group of an export, as it is in force.
+pub(super) fn group(shared: &Shared, export: &Served) -> Option<Group> {
+    let plan = shared.disks[export.disk].service().queue().plan();
+    plan.groups.get(export.group.id()).cloned()
+}
+
 fn list(shared: &Shared) -> Answer {
     let device = |disk: &Disk| DeviceState {
         name: disk.name().to_owned(),
@@ -72,17 +78,16 @@ fn list(shared: &Shared) -> Answer {
         scheduler: disk.service().queue().plan().scheduler.name.to_owned(),
     };
     let export = |export: &Served| {
-        let plan = shared.disks[export.disk].service().queue().plan();
-        let group = plan.groups.get(export.group.id());
+        let group = group(shared, export);
         ExportState {
             name: export.info.name.clone(),
             device: export.disk + 1,
             offset: export.start,
             bytes: export.info.size,
             read_only: export.is_read_only(),
-            weight: group.map_or(0, |group| group.weight),
-            max: group.map(|group| group.max.to_string()).unwrap_or_default(),
-            promise: group.map(|group| group.promise.to_string()).unwrap_or_default(),
+            weight: group.as_ref().map_or(0, |group| group.weight),
+            max: group.as_ref().map(|group| group.max.to_string()).unwrap_or_default(),
+            promise: group.as_ref().map(|group| group.promise.to_string()).unwrap_or_default(),
             connections: export.connections(),
             class: class(export.ioprio.class()).to_owned(),
             cache: match export.cache {

@@ -10,6 +10,7 @@
 //! A request for a recording ([`Request::Trace`], [`Request::ElevatorLog`]) keeps its connection: [`record`] asks for one.
 
 mod answer;
+mod audit;
 mod counts;
 mod figures;
 mod message;
@@ -20,10 +21,11 @@ mod waits;
 
 pub use crate::clients::ClientState;
 pub(crate) use answer::{patient, to as respond};
+pub(crate) use audit::{Origin, audited};
 pub(crate) use counts::{begin, counts};
 pub use figures::{DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times};
 pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::{GoesOn, Program, Saved};
 pub use recording::{Ended, RecordError, Why, record};
-pub(crate) use socket::{Control, audit};
+pub(crate) use socket::Control;
 pub use waits::{ExportWait, Waits};

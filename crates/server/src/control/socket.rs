@@ -2,10 +2,10 @@
 //!
 //! No client waits for another one, but where both change one device. A client that leaves takes its request with it.
 
-use super::answer;
+use super::Program;
+use super::audit::{Origin, audited};
 use super::message::{Answer, Request};
 use super::recording::{self, Kind, Wanted};
-use super::{GoesOn, Program};
 use crate::rarely::Rarely;
 use crate::rights::{Rights, listen_on};
 use crate::worker::Shared;
@@ -170,23 +170,17 @@ fn serve(mut client: &UnixStream, site: &Site, has_asked: &AtomicBool) -> io::Re
                     Ok(recorded) => return recorded,
                     Err(why) => Answer::Refused(why),
                 },
-                None => carried_out(request, site, &by(client), &|| {
-                    is_there(client) && !site.stopped.load(Ordering::Relaxed)
-                }),
+                None => {
+                    let (program, by) = (Some(&*site.program), by(client));
+                    let goes_on = || is_there(client) && !site.stopped.load(Ordering::Relaxed);
+                    let origin = Origin { way: "control", by: &by };
+                    audited(request, &site.shared, program, &goes_on, origin)
+                }
             }
         }
         Err(error) => Answer::Refused(format!("the request is not understood: {error}")),
     };
     client.write_all(answer.line().as_bytes())
-}
-
-fn carried_out(request: Request, site: &Site, by: &str, goes_on: GoesOn<'_>) -> Answer {
-    let change = is_change(&request).then(|| format!("{request:?}"));
-    let answer = answer::to(request, &site.shared, Some(&*site.program), goes_on);
-    if let Some(change) = change {
-        audit("control", by, &change, &answer);
-    }
-    answer
 }
 
 /// The user and the process of a client.
@@ -195,14 +189,6 @@ fn by(client: &UnixStream) -> String {
         |_| "unknown".to_owned(),
         |it| format!("uid:{} process {}", it.uid(), it.pid()),
     )
-}
-
-/// A line of the log about a change: the way it came, its client, and the outcome.
-pub(crate) fn audit(way: &str, by: &str, change: &str, answer: &Answer) {
-    match answer {
-        Answer::Refused(why) => tracing::info!(by, "{way}: not {change}: {why}"),
-        _ => tracing::info!(by, "{way}: {change}"),
-    }
 }
 
 /// Records for the client until that is over. An error of the outer kind is the answer to give instead.
@@ -216,12 +202,6 @@ fn record(client: &UnixStream, site: &Site, wanted: Wanted) -> Result<io::Result
     let recorded = recording::run(client, &site.shared, wanted, &site.stopped);
     count.fetch_sub(1, Ordering::Relaxed);
     Ok(recorded)
-}
-
-/// Returns whether the request changes the server.
-fn is_change(request: &Request) -> bool {
-    let is_end = matches!(request, Request::Disconnect { .. } | Request::Drain);
-    is_end || matches!(request, Request::Set { .. } | Request::Export { .. } | Request::Reload)
 }
 
 /// The recording that a client asks for.

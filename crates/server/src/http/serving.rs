@@ -131,14 +131,14 @@ impl Serving {
         now: Instant,
     ) -> Step {
         let connection = &mut self.connections[at];
-        let (by, wanted) = (connection.client(), format!("{change:?}"));
+        let by = connection.client();
         let (site, bell) = (Arc::clone(&self.site), Arc::clone(&self.bell));
         let (stop, is_open) = (Arc::clone(&self.stop), connection.watch());
         let (number, done) = (connection.number, self.done.clone());
         let started = Builder::new().name("http change".to_owned()).spawn(move || {
             let goes_on = || is_open.strong_count() > 0 && !stop.load(Ordering::Relaxed);
-            let answer = control::respond(change, &site.shared, None, &goes_on);
-            control::audit("HTTP", &by, &wanted, &answer);
+            let origin = control::Origin { way: "HTTP", by: &by };
+            let answer = control::audited(change, &site.shared, None, &goes_on, origin);
             let reply = routes::changed(&answer);
             // The loop may have ended.
             let _ = done.send((number, reply));
