@@ -106,15 +106,15 @@ impl<P: Send + 'static> Queue<P> {
         }
     }
 
-    /// Are there submitters that were dropped with I/Os in flight?
+    /// Returns whether there are submitters that were dropped with I/Os in flight.
     #[must_use]
     pub fn has_departed(&self) -> bool {
         self.root.lasting.seats.has_departed()
     }
 
-    /// Has a policy or a device of this queue panicked? A poisoned queue takes no more I/Os. Those that it had end
-    /// with [`IoError::POISONED`](blkmq_core::IoError::POISONED); if a policy panicked, requests at a device end with
-    /// the device's result. The panic itself goes on in the thread in which it happened.
+    /// Returns whether a policy or a device of this queue has panicked. A poisoned queue takes no more I/Os. Those that
+    /// it had end with [`IoError::POISONED`](blkmq_core::IoError::POISONED); if a policy panicked, requests at a device
+    /// end with the device's result. The panic itself continues in the thread in which it happened.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.root.lasting.control.is_poisoned()

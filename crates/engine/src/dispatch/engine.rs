@@ -78,7 +78,7 @@ impl<P> Engine<P> {
         (!self.gate(shard).is_running()).then_some(at)
     }
 
-    /// Is such a look due by now?
+    /// Returns whether a look of the controller of latency goals is due by `now`.
     pub(crate) fn is_look_due(&self, shard: &Shard, now: Instant) -> bool {
         self.next_look(shard).is_some_and(|at| at <= now)
     }

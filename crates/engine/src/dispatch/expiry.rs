@@ -79,7 +79,7 @@ impl Deadlines {
         self.begin(now, tag);
     }
 
-    /// Is a look due? Then go through [`next_expired`](Self::next_expired), and call
+    /// Returns whether a look is due. If true, go through [`next_expired`](Self::next_expired), and call
     /// [`look_again`](Self::look_again).
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {

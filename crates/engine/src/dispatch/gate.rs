@@ -34,7 +34,7 @@ impl<T> DerefMut for Entered<'_, T> {
 }
 
 impl<T> Entered<'_, T> {
-    /// Has an earlier holder panicked or closed the gate?
+    /// Returns whether an earlier holder has panicked or closed the gate.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.0.is_poisoned()
     }
@@ -100,13 +100,13 @@ impl<T> Gate<T> {
         self.0.arm(at);
     }
 
-    /// Is a pass due by now?
+    /// Returns whether a pass is due by `now`.
     #[inline]
     pub(crate) fn due(&self, now: Instant) -> bool {
         self.0.due(now)
     }
 
-    /// Is there a runner? A hint.
+    /// Returns whether there is a runner. A hint.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.0.is_running()

@@ -117,7 +117,7 @@ struct Issued {
 
 /// Requests for a device. Not an iterator, whose `Option` of a token would be copied once more.
 pub(crate) trait Source<P> {
-    /// Are there none?
+    /// Returns whether there are no requests.
     fn is_empty(&mut self, pump: &mut Pump<P>) -> bool;
     /// Takes the first one.
     ///

@@ -28,21 +28,21 @@ impl Slots {
 }
 
 impl Elevator {
-    /// May an I/O that comes now take a short way? Not ahead of a request that is held, that waits for a slot by
-    /// group, or that is in a flush sequence; and not while requests are traced, need a budget, or are held back for a
-    /// latency goal.
+    /// Returns whether an I/O that comes now may take a short way. False if that would be ahead of a request that is
+    /// held, that waits for a slot by group, or that is in a flush sequence. Also false while requests are traced, need
+    /// a budget, or are held back for a latency goal.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.is_short && self.held == 0 && self.flushes.is_empty() && self.lobby.is_empty()
     }
 
-    /// Do requests need a budget to leave?
+    /// Returns whether requests need a budget to leave.
     #[inline]
     pub(crate) fn takes_budgets(&self) -> bool {
         self.takes_budgets
     }
 
-    /// May all I/Os of a plug pass, or only one that comes alone?
+    /// Returns whether all I/Os of a plug may pass. If false, only an I/O that comes alone may pass.
     #[inline]
     pub(crate) fn may_bypass(&self) -> bool {
         self.facts.bypass != Bypass::Never
@@ -80,7 +80,7 @@ impl Elevator {
         self.facts.takes_plugs
     }
 
-    /// Are there slots for `n` more requests? Without the limits for some kinds of them.
+    /// Returns whether there are slots for `n` more requests, without the limits for some kinds of requests.
     #[inline]
     pub(crate) fn has_slots(&self, n: u32) -> bool {
         let room = self.requests.capacity() - self.requests.in_use();
@@ -114,7 +114,7 @@ impl Elevator {
         (below && self.are_apart(ios)).then_some(slots)
     }
 
-    /// May none of `ios` merge with another one?
+    /// Returns whether none of `ios` may merge with another one.
     #[inline]
     pub(crate) fn are_apart<'a>(
         &self,
@@ -177,7 +177,7 @@ impl Elevator {
         self.index_held(id, &meta);
     }
 
-    /// May an I/O pass? Not without a slot, nor into a flush sequence.
+    /// Returns whether an I/O may pass. False without a slot for it, and for an I/O that would enter a flush sequence.
     #[inline]
     pub(crate) fn lets_pass(&self, meta: &IoMeta) -> bool {
         meta.op != Op::Flush && !meta.flags.intersects(self.sequenced) && self.has_slot_for(meta)

@@ -187,7 +187,7 @@ impl FlushQueues {
         }
     }
 
-    /// Is no request in a sequence?
+    /// Returns whether no request is in a sequence.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.inside == 0
@@ -247,7 +247,7 @@ impl FlushQueues {
         }
     }
 
-    /// Is the request `id` in a sequence?
+    /// Returns whether the request `id` is in a sequence.
     pub(crate) fn has(&self, id: RequestId) -> bool {
         let entry = self.entries.get(id.index());
         entry.is_some_and(|entry| entry.id == id && entry.step != Step::Outside)

@@ -90,7 +90,7 @@ impl Keeper {
         self.goals.sampled(io, at)
     }
 
-    /// Is anything taken?
+    /// Returns whether anything is taken from groups without a goal.
     pub(super) fn takes(&self) -> bool {
         self.takes
     }

@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Discard,
 }
 
-/// Does an I/O that matches by position merge?
+/// Whether an I/O that matches by position merges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fit {
     Merge(Kind),
@@ -27,26 +27,26 @@ pub(crate) enum Fit {
     Full,
 }
 
-/// May an I/O like `meta` take part in merging at all?
+/// Returns whether an I/O like `meta` may take part in merging at all.
 #[inline]
 pub(crate) fn mergeable(meta: &IoMeta) -> bool {
     let barred = IoFlags::NOMERGE | IoFlags::PREFLUSH | IoFlags::FUA;
     matches!(meta.op, Op::Read | Op::Write | Op::Discard) && !meta.flags.intersects(barred)
 }
 
-/// Are the two equal in every attribute of which a merged request can have only one? The owner of a merged request is
-/// that of its first part; whether other owners may join is decided by the policies that care.
+/// Returns whether the two are equal in every attribute of which a merged request can have only one. The owner of a
+/// merged request is that of its first part; whether other owners may join is decided by the policies that care.
 fn alike(a: &IoMeta, b: &IoMeta) -> bool {
     a.op == b.op && a.group == b.group && a.ioprio == b.ioprio && a.write_hint == b.write_hint
 }
 
-/// Could `io` join `rq` at all, judged by position? Cheap, and false for nearly every random I/O.
+/// Returns whether `io` could join `rq` at all, judged by position. Cheap, and false for nearly every random I/O.
 #[inline]
 pub(crate) fn could_join(rq: &IoMeta, io: &IoMeta) -> bool {
     rq.end() == io.sector || io.end() == rq.sector || rq.op == Op::Discard
 }
 
-/// Could none of at most [`PLUG`] reads or writes join another of them, judged by position?
+/// Returns whether none of at most [`PLUG`] reads or writes could join another of them, judged by position.
 #[inline]
 pub(crate) fn are_apart<'a>(ios: impl ExactSizeIterator<Item = &'a IoMeta> + Clone) -> bool {
     const HALF: usize = PLUG / LANES / 2;
@@ -58,7 +58,8 @@ pub(crate) fn are_apart<'a>(ios: impl ExactSizeIterator<Item = &'a IoMeta> + Clo
     !edges_meet || !any_could_join(ios)
 }
 
-/// Do the lower halves of an end and a start agree, of up to `FOURS` times four I/Os? Those of random I/Os hardly ever do.
+/// Returns whether the lower halves of an end and a start agree, of up to `FOURS` times four I/Os. Those of random I/Os
+/// hardly ever do.
 #[inline(always)]
 fn edges_meet<'a, const FOURS: usize>(mut ios: impl ExactSizeIterator<Item = &'a IoMeta>) -> bool {
     let len = ios.len();
@@ -100,7 +101,8 @@ fn kind(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Option<Kind> {
     }
 }
 
-/// Does `io` fit into the mergeable request `rq`? `io` may itself be a request; then this is a merge of two requests.
+/// Returns whether `io` fits into the mergeable request `rq`. `io` may itself be a request; then this is a merge of two
+/// requests.
 pub(crate) fn fit(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Fit {
     if !alike(rq, io) {
         return Fit::No;

@@ -108,7 +108,7 @@ struct Fresh {
     list: [Edges; FRESH],
     /// Places used since the list began.
     used: u8,
-    /// By place: is the request still there?
+    /// By place: whether the request is still there.
     there: u8,
     /// A bit for each start, and for each end, by its hash. Bits of requests that have left stay until the list begins
     /// anew.
@@ -240,7 +240,8 @@ impl MergeIndex {
         there
     }
 
-    /// May a request start at `end` or end at `start`? If not, an I/O from `start` to `end` continues none.
+    /// Returns whether a request might start at `end` or end at `start`. If false, an I/O from `start` to `end`
+    /// continues none.
     #[inline]
     pub(crate) fn may_touch(&self, start: u64, end: u64) -> bool {
         let fresh = self.fresh.ends & bit(start) | self.fresh.starts & bit(end);

@@ -100,7 +100,8 @@ impl Elevator {
         if is_short { Fit::No } else { fit }
     }
 
-    /// Do geometry, limits and policy agree that `io` joins `id`? A full request leaves the index for good.
+    /// Returns where `io` joins `id` if geometry, limits and policy agree that it does, or `None` if not. A full
+    /// request leaves the index for good.
     fn fits(&mut self, id: RequestId, io: &IoMeta) -> Option<Kind> {
         match self.fit(self.requests.get(id), io) {
             Fit::Merge(kind) => {

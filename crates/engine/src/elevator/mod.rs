@@ -84,7 +84,7 @@ pub(crate) struct Elevator {
     counts_groups: bool,
     /// The watches over its requests.
     watch: Option<Box<watches::Watch>>,
-    /// May a plug take one, as far as settings, watches and groups go?
+    /// Whether a plug may take a short way, as far as settings, watches and groups are concerned.
     is_short: bool,
     /// Requests need a budget to leave.
     takes_budgets: bool,
@@ -262,7 +262,7 @@ impl Elevator {
         &mut self.used[usize::from(hw.0 - self.config.first_hw)]
     }
 
-    /// Does an I/O that could merge also need a free slot?
+    /// Returns whether an I/O that could merge also needs a free slot.
     #[inline]
     pub(crate) fn slots_come_first(&self) -> bool {
         self.config.slots_first
@@ -337,7 +337,7 @@ impl Elevator {
         !self.has_slot_for(io)
     }
 
-    /// Is there a slot that `io` may have?
+    /// Returns whether there is a slot that `io` may have.
     #[inline]
     fn has_slot_for(&self, io: &IoMeta) -> bool {
         let used = &self.used[usize::from(io.hw.0 - self.config.first_hw)];
@@ -347,7 +347,7 @@ impl Elevator {
         (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
     }
 
-    /// Do the policy and the controller of latency goals let `io` have a slot?
+    /// Returns whether the policy and the controller of latency goals let `io` have a slot.
     #[inline(never)]
     fn admits(&self, io: &IoMeta, used: Used) -> bool {
         (!self.facts.limits_slots || self.policy.admits(&self.cx(), io, used)) && self.paces(io)

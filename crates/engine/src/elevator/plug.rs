@@ -29,14 +29,15 @@ impl Plug {
         Self { requests: Vec::with_capacity(most), most }
     }
 
-    /// Must the plug be flushed before another request is appended?
+    /// Returns whether the plug must be flushed before another request is appended.
     #[inline]
     pub(crate) fn must_flush(&self, merging: bool) -> bool {
         self.requests.len() >= self.most
             || merging && self.requests.last().is_some_and(|last| last.meta.sectors >= PLUG_SECTORS)
     }
 
-    /// Would `io` fit into the newest request, the one candidate that a plug looks at?
+    /// Returns where `io` would join the newest request, the one candidate that a plug looks at, or `None` if it does
+    /// not fit.
     #[inline]
     pub(crate) fn fits(&self, limits: &Limits, nomerges: NoMerges, io: &IoMeta) -> Option<Kind> {
         let last = self.requests.last()?;

@@ -27,7 +27,7 @@ fn flush(io: &IoMeta) -> IoMeta {
 }
 
 impl Elevator {
-    /// Is a trace taken? Its requests take no short way, on which their I/Os cannot be told.
+    /// Returns whether a trace is being taken. Its requests take no short way, on which their I/Os cannot be told.
     #[inline]
     pub(super) fn is_traced(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.trace.is_some())
@@ -88,13 +88,13 @@ impl Elevator {
         self.looks_at = dues.min().filter(|_| looks_only).unwrap_or(Instant::ZERO);
     }
 
-    /// Is there any watch?
+    /// Returns whether there is any watch.
     #[inline]
     pub(super) fn is_watched(&self) -> bool {
         self.watch.is_some()
     }
 
-    /// Has a watch work now, beyond the requests that end?
+    /// Returns whether a watch has work now, beyond the requests that end.
     #[inline]
     pub(super) fn is_look_due(&self) -> bool {
         self.watch.is_some() && self.now >= self.looks_at

@@ -52,7 +52,7 @@ impl GroupTree {
             .sum()
     }
 
-    /// Can `scheduler`, which has this capacity, keep all floors?
+    /// Checks that `scheduler`, which has this capacity, can keep all floors.
     pub(crate) fn check_floors(
         &self,
         scheduler: &'static str,

@@ -89,7 +89,7 @@ impl IoMax {
         [self.rbps, self.wbps, self.riops, self.wiops, self.bps, self.iops]
     }
 
-    /// Is there any limit?
+    /// Returns whether there is any limit.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.rates().iter().any(Option::is_some)

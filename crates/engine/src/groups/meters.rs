@@ -39,7 +39,7 @@ struct Place {
 /// The places of every group that there may be, allocated for the life of the queue. A change of a group is a few
 /// stores, and a thread that reads meanwhile sees old limits or new ones.
 pub(crate) struct Meters {
-    /// Does any group have limits? On a line that is rarely written; while no group has limits, submitters read only
+    /// Whether any group has limits. On a line that is rarely written; while no group has limits, submitters read only
     /// this.
     any: AtomicBool,
     groups: Box<[Place]>,
@@ -51,7 +51,7 @@ impl Meters {
         Self { any: AtomicBool::new(false), groups }
     }
 
-    /// Does any group have limits? A plain load.
+    /// Returns whether any group has limits. A plain load.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)

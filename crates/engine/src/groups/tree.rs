@@ -152,7 +152,7 @@ impl GroupTree {
         self.groups.iter()
     }
 
-    /// Is there only the root?
+    /// Returns whether there is only the root.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()

@@ -284,8 +284,8 @@ impl fmt::Debug for Watchers {
 }
 
 impl Watchers {
-    /// Can it not be changed from `before` in running elevators, because an observer must see its policies from their
-    /// beginning?
+    /// Returns whether running elevators cannot be changed from `before` to these watchers, because an observer must
+    /// see its policies from their beginning.
     pub(crate) fn need_new_policies(&self, before: &Self) -> bool {
         match (&before.observer, &self.observer) {
             (_, None) => false,

@@ -252,7 +252,7 @@ impl Plan {
         self.check_floors()
     }
 
-    /// Is the policy other than `none`?
+    /// Returns whether the policy is other than `none`.
     pub(crate) fn has_scheduler(&self) -> bool {
         self.scheduler.name != none::FACTORY.name
     }

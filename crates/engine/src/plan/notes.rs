@@ -85,7 +85,7 @@ impl Plan {
         (self.scheduler.build)(&shape, &self.options).facts()
     }
 
-    /// Are the floors of groups within the capacity that the policy is told of?
+    /// Checks that the floors of groups are within the capacity that the policy is told of.
     pub(crate) fn check_floors(&self) -> Result<(), ConfigError> {
         let capacity = || self.facts().capacity;
         let has_floors = self.groups.iter().any(|group| !group.promise.guarantee.reserve.is_none());

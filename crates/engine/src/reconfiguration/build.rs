@@ -141,7 +141,7 @@ fn modes(plan: &Plan) -> crate::EffectiveModes {
     plan.effective_modes().expect("a plan is checked before it is built")
 }
 
-/// Does merging come before insertion, so that an I/O without a slot is not offered to merging again?
+/// Returns whether merging comes before insertion, so that an I/O without a slot is not offered to merging again.
 fn slots_first(plan: &Plan) -> bool {
     #[cfg(feature = "compare")]
     return modes(plan).parks();
@@ -152,7 +152,8 @@ fn slots_first(plan: &Plan) -> bool {
     }
 }
 
-/// May requests pass a policy by? Under a lock they are dispatched one by one, as they were when that was measured.
+/// Returns whether requests may pass a policy by. Under a lock they are dispatched one by one, as they were when that
+/// was measured.
 fn bypass(plan: &Plan) -> bool {
     #[cfg(feature = "compare")]
     return modes(plan).access == crate::Access::Combining;

@@ -239,7 +239,7 @@ impl ElevatorEnv {
         self.draining.set(draining);
     }
 
-    /// Has the policy noted something that no runner has taken?
+    /// Returns whether the policy has noted something that no runner has taken.
     #[inline]
     pub(crate) fn has_notes(&mut self) -> bool {
         !self.notes.get_mut().is_empty()

@@ -85,7 +85,7 @@ impl Follow {
         }
     }
 
-    /// Has another submitter run the elevator since this one last looked?
+    /// Returns whether another submitter has run the elevator since this one last looked.
     #[inline]
     fn is_led(&mut self, lead: &Lead) -> bool {
         let (leader, passes) = lead.get();
@@ -108,7 +108,7 @@ impl Follow {
         (self.plugs, self.polls, self.next_polls) = (0, 0, PATIENCE);
     }
 
-    /// For a submitter that has work to submit: should it leave that to the leader?
+    /// Returns whether a submitter that has work to submit should leave that to the leader.
     #[inline]
     pub(crate) fn should_leave(&mut self, lead: &Lead, now: Instant) -> bool {
         if self.is_led(lead) {
@@ -124,7 +124,7 @@ impl Follow {
         self.plugs > 0 && now < self.until
     }
 
-    /// For a submitter that has nothing else to do: where should it look for work that is due? Behind a look at all, the
+    /// Returns where a submitter that has nothing else to do should look for work that is due. After any look, the
     /// caller calls [`should_run`](Self::should_run) or [`was_in_vain`](Self::was_in_vain), unless it ran something.
     #[inline]
     pub(crate) fn look(&mut self, now: Instant) -> Look {
@@ -156,7 +156,7 @@ impl Follow {
         }
     }
 
-    /// For a submitter that finds a pass due: should it run it? Not if the leader has made one meanwhile.
+    /// Returns whether a submitter that finds a pass due should run it. False if the leader has made one meanwhile.
     pub(crate) fn should_run(&mut self, lead: &Lead, now: Instant) -> bool {
         let led = self.is_led(lead);
         // The elevator is not always busy: the next look is an early one.

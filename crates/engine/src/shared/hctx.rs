@@ -81,7 +81,7 @@ impl Hctx {
         &self.status.busy
     }
 
-    /// Do requests that the device refused wait in the pump?
+    /// Returns whether requests that the device refused wait in the pump.
     #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
         self.status.stuck.load(Ordering::Acquire)
@@ -93,14 +93,14 @@ impl Hctx {
         }
     }
 
-    /// Do requests wait in the outbox? A hint: a pump may be about to take them.
+    /// Returns whether requests wait in the outbox. A hint: a pump may be about to take them.
     #[inline]
     pub(crate) fn has_sent(&self) -> bool {
         self.level.waits()
     }
 
-    /// Does the device hold requests, so that a look may find some finished, while no thread needs to stay awake for
-    /// it? A hint: a sleeping thread watches the device's descriptor in any case.
+    /// Returns whether the device holds requests, so that a look may find some finished, while no thread needs to stay
+    /// awake for it. A hint: a sleeping thread watches the device's descriptor in any case.
     #[inline]
     pub(crate) fn signals(&self) -> bool {
         self.status.signals.load(Ordering::Relaxed)

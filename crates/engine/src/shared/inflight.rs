@@ -157,7 +157,7 @@ impl Inflight {
         self
     }
 
-    /// Has the request a token or a budget, which return with it?
+    /// Returns whether the request has a token or a budget, which return with it.
     #[inline]
     pub(crate) fn has_more_than_a_tag(&self) -> bool {
         self.way > WAY_MASK
@@ -169,13 +169,13 @@ impl Inflight {
         ((self.way & !BUDGET) >> WAY_BITS).checked_sub(1)
     }
 
-    /// Does a budget return with the request?
+    /// Returns whether a budget returns with the request.
     #[inline]
     pub(crate) fn has_budget(&self) -> bool {
         self.way & BUDGET != 0
     }
 
-    /// Does the request go back to its elevator when it is done, instead of its bios to their submitters?
+    /// Returns whether the request goes back to its elevator when it is done, instead of its bios to their submitters.
     #[inline]
     pub(crate) fn is_step(&self) -> bool {
         self.way & WAY_MASK != Way::Plain as u8

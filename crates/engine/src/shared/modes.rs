@@ -177,7 +177,7 @@ pub struct EffectiveModes {
 }
 
 impl EffectiveModes {
-    /// Are requests parked in lists while the lock is taken?
+    /// Returns whether requests are parked in lists while the lock is taken.
     pub(crate) fn parks(self) -> bool {
         self.insert == InsertMode::PercpuLists
     }

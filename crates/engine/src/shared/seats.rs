@@ -54,7 +54,7 @@ impl Seats {
         parts
     }
 
-    /// Are there parts with I/Os in flight that no submitter waits for?
+    /// Returns whether there are parts with I/Os in flight that no submitter waits for.
     pub(crate) fn has_departed(&self) -> bool {
         !self.lists().departed.is_empty()
     }

@@ -73,7 +73,7 @@ impl Bio {
         Self { index, table: self.table }
     }
 
-    /// Has the token been taken out of its place?
+    /// Returns whether the token has been taken out of its place.
     #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.index == TAKEN
@@ -308,7 +308,8 @@ impl<P> BioTable<P> {
         SubmitterId((bio.index >> self.shift) as u16)
     }
 
-    /// Is `bio`, or the first one of its chain, an I/O with this cookie? A part of a divided I/O is not.
+    /// Returns whether `bio`, or the first one of its chain, is an I/O with this cookie. False for a part of a divided
+    /// I/O.
     pub(crate) fn is_io(&self, bio: &Bio, cookie: u64) -> bool {
         self.check(bio);
         // SAFETY: `bio` is borrowed.

@@ -284,7 +284,7 @@ impl Client {
         u64::from(client) * 4096 + io * self.stride
     }
 
-    /// Does the client cancel this I/O?
+    /// Returns whether the client cancels this I/O.
     fn asks_for(&self, io: u64) -> bool {
         self.cancels > 0 && io.is_multiple_of(self.cancels)
     }

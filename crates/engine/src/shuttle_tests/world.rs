@@ -134,7 +134,7 @@ impl World {
         state.seats[seat] = Seat::Awake;
     }
 
-    /// Is a thread without a CPU?
+    /// Returns whether a thread is without a CPU.
     pub(super) fn has_stopped(&self) -> bool {
         self.state().seats.contains(&Seat::Stopped)
     }
@@ -151,7 +151,7 @@ impl World {
         self.settle(&mut state);
     }
 
-    /// Have all submitters left? Then pump threads may go as well.
+    /// Returns whether all submitters have left. If true, pump threads may leave as well.
     pub(super) fn is_over(&self) -> bool {
         self.state().submitters_gone(self.submitters)
     }

@@ -120,7 +120,7 @@ impl<P> Splits<P> {
         self.extra
     }
 
-    /// Is the part in the cell at `place` the last missing one of its I/O?
+    /// Returns whether the part in the cell at `place` is the last missing one of its I/O.
     pub(crate) fn completes(&self, place: u32) -> bool {
         self.open[self.places[place as usize].split as usize].in_flight == 1
     }

@@ -259,9 +259,10 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Has a thread that runs the elevator or a pump of this submitter got no further for so long that it has no CPU?
-    /// Then the caller, which has just [polled](Self::poll) in vain, should sleep for a moment: that thread may be waiting
-    /// for this very CPU. True once for each 50 us of a hold-up, and never with nothing in flight.
+    /// Returns whether a thread that runs the elevator or a pump of this submitter has made no progress for so long
+    /// that it is taken to have no CPU. If true, the caller, which has just [polled](Self::poll) in vain, should sleep
+    /// for a moment: that thread may be waiting for this very CPU. True once for each 50 us of a hold-up, and never
+    /// with nothing in flight.
     #[must_use]
     pub fn is_held_up(&mut self, now: Instant) -> bool {
         if self.in_flight() == 0 {

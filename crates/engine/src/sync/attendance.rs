@@ -35,8 +35,8 @@ impl Attendance {
         fence(Ordering::SeqCst);
     }
 
-    /// Will the owner look at its lane without being woken? For a caller that has kicked the lane, and has had a full
-    /// fence since. One load.
+    /// Returns whether the owner will look at its lane without being woken. For a caller that has kicked the lane, and
+    /// has had a full fence since. One load.
     #[inline]
     #[must_use]
     pub(crate) fn is_waiting(&self) -> bool {

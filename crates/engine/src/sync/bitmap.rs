@@ -96,7 +96,7 @@ impl BitBatch {
         self.bits.count_ones()
     }
 
-    /// Is none left?
+    /// Returns whether no number is left.
     #[inline]
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
@@ -136,7 +136,7 @@ impl Bitmap {
         self.words.iter().enumerate().map(|(at, word)| self.used_in(at, word)).sum()
     }
 
-    /// Are `n` or more in use? Stops counting at `n`.
+    /// Returns whether `n` or more are in use. Stops counting at `n`.
     pub(crate) fn in_use_reaches(&self, n: u32) -> bool {
         let mut used = 0;
         self.words.iter().enumerate().any(|(at, word)| {

@@ -92,7 +92,7 @@ impl Budget {
         self.0.as_ref().map(|limited| Lever(Arc::clone(&limited.limit)))
     }
 
-    /// Is there a limit?
+    /// Returns whether there is a limit.
     #[cfg(feature = "compare")]
     #[inline]
     #[must_use]

@@ -163,7 +163,7 @@ impl CompletionReceiver {
         Some(payload)
     }
 
-    /// Would [`pop`](Self::pop) find nothing?
+    /// Returns whether [`pop`](Self::pop) would find nothing.
     #[inline]
     #[must_use]
     #[cfg(test)]
@@ -171,8 +171,8 @@ impl CompletionReceiver {
         self.peek().is_none()
     }
 
-    /// Is the `n`th entry from here written? The entries before it may still be missing, because each sender fills
-    /// its reservation independently; a hint when to look. One load.
+    /// Returns whether the `n`th entry from here is written. The entries before it may still be missing, because each
+    /// sender fills its reservation independently; a hint when to look. One load.
     #[inline]
     #[must_use]
     pub(crate) fn reaches(&self, n: u32) -> bool {

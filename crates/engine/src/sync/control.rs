@@ -97,9 +97,9 @@ impl Control {
         self.0.version.load(Ordering::Acquire)
     }
 
-    /// Is the queue of this version the current one, and not frozen? For a submitter that admits outside of a run,
-    /// under a mutex that the thread that freezes the queue takes once as well. Acquires: a caller that sees the thaw
-    /// also sees a rebuild that came before it.
+    /// Returns whether the queue of this version is the current one, and not frozen. For a submitter that admits
+    /// outside of a run, under a mutex that the thread that freezes the queue takes once as well. Acquires: a caller
+    /// that sees the thaw also sees a rebuild that came before it.
     #[cfg(feature = "compare")]
     pub(crate) fn is_open(&self, version: u32) -> bool {
         self.0.frozen.load(Ordering::Acquire) == 0 && self.version() == version
@@ -127,7 +127,7 @@ impl Control {
         fence(Ordering::SeqCst);
     }
 
-    /// Has a policy or a device of the queue panicked?
+    /// Returns whether a policy or a device of the queue has panicked.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.version() & POISONED != 0
     }

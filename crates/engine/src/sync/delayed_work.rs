@@ -85,7 +85,7 @@ impl DelayedWork {
         }
     }
 
-    /// Is a pass due by `now`? A hint, likewise.
+    /// Returns whether a pass is due by `now`. A hint, likewise.
     pub(crate) fn due(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|at| at <= now)
     }

@@ -39,8 +39,8 @@ impl DispatchGate {
         Self(AtomicU8::new(FREE))
     }
 
-    /// May the caller dispatch? If not, the dispatcher continues on its behalf. One read-modify-write, two if
-    /// refused.
+    /// Returns whether the caller may dispatch. If false, the dispatcher continues on its behalf. One
+    /// read-modify-write, two if refused.
     #[inline]
     #[must_use = "whoever entered has to leave"]
     pub(crate) fn try_enter(&self) -> bool {
@@ -59,7 +59,7 @@ impl DispatchGate {
         before == ASKED
     }
 
-    /// Is there a dispatcher? A hint.
+    /// Returns whether there is a dispatcher. A hint.
     #[inline]
     #[must_use]
     pub(crate) fn is_busy(&self) -> bool {

@@ -62,7 +62,7 @@ impl<T> InsertLists<T> {
         true
     }
 
-    /// Is any value parked? Plain loads: a hint, exact once the `park` in question has returned.
+    /// Returns whether any value is parked. Plain loads: a hint, exact once the `park` in question has returned.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.filled.any()
@@ -73,7 +73,7 @@ impl<T> InsertLists<T> {
         self.filled.take(|at| self.list(at.into()).drain(..).for_each(&mut each));
     }
 
-    /// Are all lists empty? Exact, and stays so if they are closed.
+    /// Returns whether all lists are empty. Exact, and stays so if they are closed.
     pub(crate) fn is_empty(&self) -> bool {
         (0..self.lists.len()).all(|at| self.list(at).is_empty())
     }

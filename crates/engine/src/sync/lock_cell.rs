@@ -191,7 +191,8 @@ impl<T> LockCell<T> {
 }
 
 impl<T> LockGuard<'_, T> {
-    /// Has an earlier holder panicked? Only the guard of a [seized](LockCell::seize) lock can answer yes.
+    /// Returns whether an earlier holder has panicked. Can be true only for the guard of a [seized](LockCell::seize)
+    /// lock.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.held.poison.is_poisoned()
     }

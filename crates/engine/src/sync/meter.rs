@@ -113,7 +113,7 @@ impl Meter {
         done.expect("there is always a next time");
     }
 
-    /// Is there a limit?
+    /// Returns whether there is a limit.
     pub(crate) fn is_limited(&self) -> bool {
         self.price_of_today() != 0
     }

@@ -70,7 +70,7 @@ impl<B: Default> Pending<B> {
         &self.words[0].beside
     }
 
-    /// Is `id` in the set? A plain load.
+    /// Returns whether `id` is in the set. A plain load.
     ///
     /// # Panics
     /// If `id` is beyond the words of the set.
@@ -81,7 +81,7 @@ impl<B: Default> Pending<B> {
         self.words[word as usize].bits.load(Ordering::Relaxed) & 1 << bit != 0
     }
 
-    /// Is the set non-empty? Plain loads.
+    /// Returns whether the set is non-empty. Plain loads.
     #[inline]
     #[must_use]
     pub(crate) fn any(&self) -> bool {

@@ -27,7 +27,7 @@ pub(crate) struct Poison {
     alarm: AlarmRef,
 }
 
-/// Was the thread unwinding already when it took the value? Then this value is not the cause.
+/// Whether the thread was unwinding already when it took the value. If true, this value is not the cause.
 #[derive(Clone, Copy)]
 pub(crate) struct Unwinding(bool);
 
@@ -54,7 +54,7 @@ impl Poison {
         Unwinding(std::thread::panicking())
     }
 
-    /// Is the value poisoned? For its holder.
+    /// Returns whether the value is poisoned. For its holder.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.here.load(Ordering::Relaxed)
     }

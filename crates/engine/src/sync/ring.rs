@@ -321,7 +321,7 @@ impl<T> Consumer<T> {
         })
     }
 
-    /// Has a value behind `mark` been taken?
+    /// Returns whether a value behind `mark` has been taken.
     #[must_use]
     pub(crate) fn has_passed(&self, mark: Mark) -> bool {
         // Counters wrap around, and a mark is never further away than half their range.
@@ -380,7 +380,8 @@ impl<T> Consumer<T> {
         self.shared.tail.load(Ordering::Relaxed).wrapping_sub(self.head)
     }
 
-    /// Is no published value left? Reloads the producer's counter only if every value seen so far is taken.
+    /// Returns whether no published value is left. Reloads the producer's counter only if every value seen so far is
+    /// taken.
     #[inline]
     #[must_use]
     pub(crate) fn is_empty(&mut self) -> bool {
@@ -392,8 +393,8 @@ impl<T> Consumer<T> {
 }
 
 impl<T> Level<T> {
-    /// Do published values wait that the consumer has not taken? A hint; a thread that lost its CPU behind its
-    /// publication has published by the time at which another thread has that CPU.
+    /// Returns whether published values wait that the consumer has not taken. A hint; a thread that lost its CPU behind
+    /// its publication has published by the time at which another thread has that CPU.
     #[inline]
     #[must_use]
     pub(crate) fn waits(&self) -> bool {

@@ -153,7 +153,8 @@ impl<T> RunCell<T> {
 }
 
 impl<T> RunGuard<'_, T> {
-    /// Has an earlier runner panicked? Only the guard of a [seized](RunCell::seize) run can answer yes.
+    /// Returns whether an earlier runner has panicked. Can be true only for the guard of a [seized](RunCell::seize)
+    /// run.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.cell.held.poison.is_poisoned()
     }

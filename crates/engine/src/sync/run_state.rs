@@ -224,8 +224,8 @@ impl RunState {
         }
     }
 
-    /// Should a thread begin a pass at `now`? A hint, by one plain load: a thread that goes to sleep on "no"
-    /// announces that first, with a full fence in between, as for any flag.
+    /// Returns whether a thread should begin a pass at `now`. A hint, by one plain load: a thread that goes to sleep on
+    /// false announces that first, with a full fence in between, as for any flag.
     #[inline]
     #[must_use]
     pub(crate) fn due(&self, now: Instant) -> bool {
@@ -244,7 +244,7 @@ impl RunState {
         Word(self.0.load(Ordering::Relaxed)).deadline()
     }
 
-    /// Is there a runner? A hint, as [`due`](Self::due).
+    /// Returns whether there is a runner. A hint, as [`due`](Self::due).
     #[inline]
     #[must_use]
     pub(crate) fn is_running(&self) -> bool {

@@ -76,8 +76,8 @@ impl Sleepers {
         debug_assert!(before > 0, "a thread gets up that has not lain down");
     }
 
-    /// Does a sleeper look for work by `due` without being woken? For a caller that has work for a sleeper, and has had a
-    /// full fence since. One load.
+    /// Returns whether a sleeper looks for work by `due` without being woken. For a caller that has work for a sleeper,
+    /// and has had a full fence since. One load.
     #[inline]
     #[must_use]
     pub(crate) fn look_by(&self, due: Instant) -> bool {
@@ -85,7 +85,8 @@ impl Sleepers {
         alarm != NO_ALARM && alarm <= due.as_nanos()
     }
 
-    /// Is any thread asleep? For a caller that has work for a sleeper, and has had a full fence since. One load.
+    /// Returns whether any thread is asleep. For a caller that has work for a sleeper, and has had a full fence since.
+    /// One load.
     #[inline]
     #[must_use]
     pub(crate) fn any(&self) -> bool {

@@ -109,7 +109,7 @@ impl TagBatch {
         self.0.len()
     }
 
-    /// Is none left?
+    /// Returns whether no tag is left.
     #[inline]
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {

@@ -189,7 +189,7 @@ mod model {
     /// One token, and elevators that each hold one request which needs it.
     struct World {
         pool: TokenPool,
-        /// Is the request still held?
+        /// For each elevator, whether its request is still held.
         elevators: Vec<RunCell<bool>>,
     }
 

@@ -53,7 +53,7 @@ impl<T> Deref for Entered<'_, T> {
 }
 
 impl<T> Entered<'_, T> {
-    /// Has an earlier holder panicked or closed the gate?
+    /// Returns whether an earlier holder has panicked or closed the gate.
     pub(crate) fn is_poisoned(&self) -> bool {
         match self {
             Self::Run(guard) => guard.is_poisoned(),
@@ -254,7 +254,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Is a pass due by now?
+    /// Returns whether a pass is due by `now`.
     #[inline]
     pub(crate) fn due(&self, now: Instant) -> bool {
         match self {
@@ -278,7 +278,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Is there a runner? A hint.
+    /// Returns whether there is a runner. A hint.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         match self {
@@ -298,7 +298,8 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Was a thread called for a pass that has since been postponed? Only with a work item like the kernel's.
+    /// Returns whether a thread was called for a pass that has since been postponed. True only with a work item like
+    /// the kernel's.
     pub(crate) fn is_put_off(&self, now: Instant) -> bool {
         self.work().is_some() && !self.due(now)
     }

@@ -48,12 +48,12 @@ impl Drop for Asked {
 pub(crate) type List = VecDeque<Inflight>;
 
 impl Shard {
-    /// Is a thread dispatching that must be the only one? A hint.
+    /// Returns whether a thread that must be the only dispatcher is dispatching. A hint.
     pub(crate) fn is_dispatching(&self) -> bool {
         self.modes.serial.as_ref().is_some_and(|gate| gate.is_busy())
     }
 
-    /// May the caller dispatch? If not, the thread that dispatches goes on in its place.
+    /// Returns whether the caller may dispatch. If false, the thread that dispatches continues in the caller's place.
     pub(crate) fn may_dispatch(&self) -> bool {
         self.modes.serial.as_ref().is_none_or(|gate| gate.try_enter())
     }
@@ -65,7 +65,7 @@ impl Shard {
         asked && !planted::is(Planted::ForgetsSentAway)
     }
 
-    /// Does a request wait to be dispatched? Read before the lock is taken.
+    /// Returns whether a request waits to be dispatched. Read before the lock is taken.
     fn has_work(&self) -> bool {
         self.modes.held.load(Ordering::Acquire) > 0
             || self.modes.parking.as_ref().is_some_and(|parking| parking.lists.any())
@@ -400,7 +400,7 @@ impl<P: Send> Locked<'_, P> {
         restart
     }
 
-    /// Can a thread be held up inside the elevator without another thread having to wait for it?
+    /// Returns whether a thread can be held up inside the elevator without another thread having to wait for it.
     pub(crate) fn can_be_kept(&self) -> bool {
         let modes = &self.hub.modes;
         match modes.access {

@@ -109,13 +109,13 @@ impl Lobby {
         self.refused.reserve(nodes);
     }
 
-    /// Do I/Os without a slot wait here? True when there are groups.
+    /// Returns whether I/Os without a slot wait here. True when there are groups.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.tree.has_groups()
     }
 
-    /// Does no I/O wait?
+    /// Returns whether no I/O waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0
@@ -150,19 +150,19 @@ impl Lobby {
         self.tree.set_gap(self.tree.node(group), gap);
     }
 
-    /// Does a bare flush wait?
+    /// Returns whether a bare flush waits.
     #[inline]
     pub(crate) fn has_flush(&self) -> bool {
         self.flushes > 0
     }
 
-    /// Was an I/O pushed, or the tree of groups changed, since the last round?
+    /// Returns whether an I/O was pushed, or the tree of groups changed, since the last round.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Are the requests that the policy holds counted by group?
+    /// Returns whether the requests that the policy holds are counted by group.
     #[inline]
     pub(crate) fn counts(&self) -> bool {
         !self.holders.is_empty()
@@ -313,7 +313,7 @@ impl Lobby {
         }
     }
 
-    /// Does the policy hold as many requests of the group in turn as the group may have while others wait?
+    /// Returns whether the policy holds as many requests of the group in turn as the group may have while others wait.
     pub(crate) fn has_its_part(&self, turn: Turn, slots: Slots) -> bool {
         self.tree.has_its_part(turn.node, slots)
     }

@@ -114,12 +114,12 @@ impl Node {
         }
     }
 
-    /// Does I/O of it, or of a group below it, wait?
+    /// Returns whether I/O of the node, or of a group below it, waits.
     fn is_wanting(&self) -> bool {
         self.waits || !self.heap.is_empty()
     }
 
-    /// Does it have a part in the slots?
+    /// Returns whether the node has a part in the slots.
     fn is_active(&self) -> bool {
         self.waits || self.held > 0
     }
@@ -189,7 +189,7 @@ impl Tree {
         (due <= self.now).then_some(node as u16)
     }
 
-    /// Are there groups besides the root?
+    /// Returns whether there are groups besides the root.
     pub(super) fn has_groups(&self) -> bool {
         self.groups > 0
     }
@@ -300,7 +300,7 @@ impl Tree {
         self.active = self.active + u32::from(is) - u32::from(was);
     }
 
-    /// Does the policy hold at least as many requests of the node as its part of the slots?
+    /// Returns whether the policy holds at least as many requests of the node as its part of the slots.
     pub(super) fn has_its_part(&self, node: u16, slots: Slots) -> bool {
         // The node itself waits, so at least one node is active.
         let part = slots.all / self.active;
@@ -446,7 +446,7 @@ impl Tree {
         self.nodes[usize::from(node)].all.tag
     }
 
-    /// Does the node at place `one` of the heap come before the node at place `other`?
+    /// Returns whether the node at place `one` of the heap comes before the node at place `other`.
     fn precedes(&self, parent: u16, one: usize, other: usize) -> bool {
         let heap = &self.nodes[usize::from(parent)].heap;
         self.tag(heap[one]) < self.tag(heap[other])

@@ -133,8 +133,8 @@ impl Runner {
         Some(sent)
     }
 
-    /// Is nothing held, staged, asked for or waiting, here or at the device, so that a pass has nothing to do but to
-    /// take back and to send?
+    /// Returns whether nothing is held, staged, asked for or waiting, here or at the device, so that a pass has nothing
+    /// to do but to take back and to send.
     #[inline]
     fn is_quiet<P>(&self, hub: &Hub<P>, shard: &Shard) -> bool {
         self.is_way_free(hub)

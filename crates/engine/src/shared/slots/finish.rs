@@ -106,7 +106,7 @@ impl Finish {
         self.payloads.is_empty()
     }
 
-    /// Does the batch fit into an [`Aside`]? A larger one is worth a send.
+    /// Returns whether the batch fits into an [`Aside`]. A larger one is worth a send.
     #[inline]
     pub(crate) fn is_small(&self) -> bool {
         self.payloads.values().len() < ASIDE

@@ -229,7 +229,7 @@ impl Header {
 }
 
 impl<P: Send> Submitter<P> {
-    /// Is this an ordinary I/O: valid, in one segment, and taken whole?
+    /// Returns whether this is an ordinary I/O: valid, in one segment, and taken whole.
     #[inline]
     fn is_plain(&self, op: Op, sector: u64, sectors: u32) -> bool {
         let limits = &self.q.hub.limits;
@@ -241,7 +241,7 @@ impl<P: Send> Submitter<P> {
             && sector.checked_add(sectors.into()).is_some_and(|end| end <= limits.capacity)
     }
 
-    /// Is the I/O valid, whole or in parts?
+    /// Checks that the I/O is valid, whole or in parts.
     fn check(&self, op: Op, sector: u64, sectors: u32) -> Result<(), Refusal> {
         let limits = &self.q.hub.limits;
         let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);

@@ -60,9 +60,10 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// May the thread park? If so it must, until [`Host::wake_submitter`](crate::Host::wake_submitter) names it or
-    /// [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). Not allowed while there
-    /// is anything to reap, to do, or to flush.
+    /// Returns whether the thread may park. If true, it must park until
+    /// [`Host::wake_submitter`](crate::Host::wake_submitter) names this submitter or
+    /// [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). False while there is
+    /// anything to reap, to do, or to flush.
     #[must_use]
     pub fn prepare_park(&mut self, now: Instant) -> bool {
         self.rise();
@@ -163,8 +164,8 @@ impl<P: Payload> Submitter<P> {
         reaped
     }
 
-    /// Are there probably `n` completions to reap? Looks at one entry of the ring only, so that a thread that spins
-    /// on this does not take a line that is being filled. With `n` of 1 the answer is exact.
+    /// Returns whether there are probably `n` completions to reap. Looks at one entry of the ring only, so that a
+    /// thread that spins on this does not take a line that is being filled. With `n` of 1 the answer is exact.
     ///
     /// Takes in finished parts of divided I/Os, if they are the oldest entries and do not complete their I/O.
     #[must_use]
@@ -240,8 +241,8 @@ pub(super) enum Health {
 }
 
 impl<P> Submitter<P> {
-    /// Has this submitter found the queue [poisoned](crate::Queue::is_poisoned)? Then it takes no more I/Os, and its
-    /// earlier ones come back with [`IoError::POISONED`], or with the device's result.
+    /// Returns whether this submitter has found the queue [poisoned](crate::Queue::is_poisoned). If true, the submitter
+    /// takes no more I/Os, and its earlier ones end with [`IoError::POISONED`], or with the device's result.
     #[inline]
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
