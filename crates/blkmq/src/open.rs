@@ -363,7 +363,8 @@ impl Device {
         }
     }
 
-    /// Does [`extents`](Self::extents) ask a server, and wait for its answer? If not, it takes microseconds.
+    /// Returns whether [`extents`](Self::extents) asks a server and waits for its answer. If false, `extents` takes
+    /// microseconds.
     #[must_use]
     pub fn asks_for_extents(&self) -> bool {
         #[cfg(all(target_os = "linux", feature = "nbd"))]
@@ -372,8 +373,8 @@ impl Device {
         false
     }
 
-    /// Does the device move the bytes of I/Os? The models of drives do not: what is read from them is what was in the
-    /// buffer.
+    /// Returns whether the device moves the bytes of I/Os. The models of drives do not: a read from them leaves the
+    /// buffer as it was.
     #[must_use]
     pub fn moves_data(&self) -> bool {
         match self {

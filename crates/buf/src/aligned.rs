@@ -82,7 +82,7 @@ impl AlignedBuf {
         self.len
     }
 
-    /// Has it no bytes?
+    /// Returns whether the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -34,8 +34,8 @@ impl Lease {
         self.pool.memory.start().as_ptr().wrapping_add(begin + self.pool.len)
     }
 
-    /// Is this the only range of the buffer? Ranges are made from ranges, so no other can appear then. Acquires what
-    /// the drops of the others released.
+    /// Returns whether this is the only range of the buffer. Ranges are made from ranges, so if true, no other can
+    /// appear. Acquires what the drops of the others released.
     pub(crate) fn is_only(&self) -> bool {
         self.ranges().load(Ordering::Acquire) == 1
     }

@@ -76,7 +76,7 @@ impl BufferPool {
         (self.0.memory.start(), self.0.memory.len())
     }
 
-    /// Are both the same pool?
+    /// Returns whether both are the same pool.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -40,7 +40,7 @@ impl Deadline {
         Self(Self::reject(within).0 | Self::SERVE)
     }
 
-    /// Is there one?
+    /// Returns whether there is a deadline.
     #[inline]
     #[must_use]
     pub const fn is_some(self) -> bool {
@@ -53,7 +53,7 @@ impl Deadline {
         Nanos((self.0 & !Self::SERVE) as u64 * 1_000)
     }
 
-    /// Is an I/O refused that is expected to take longer?
+    /// Returns whether an I/O that is expected to take longer is refused.
     #[must_use]
     pub const fn rejects(self) -> bool {
         self.is_some() && self.0 & Self::SERVE == 0

@@ -35,7 +35,7 @@ impl Owner {
         Self(number | Self::THREAD)
     }
 
-    /// Is it a thread of an application, and no tenant?
+    /// Returns whether the owner is a thread of an application, and not a tenant.
     #[must_use]
     pub const fn is_thread(self) -> bool {
         self.0 & Self::THREAD != 0

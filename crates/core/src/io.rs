@@ -61,13 +61,13 @@ impl IoFlags {
         Self(self.0 & !other.0)
     }
 
-    /// Are all bits of `other` set here?
+    /// Returns whether all bits of `other` are set here.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Is any bit of `other` set here?
+    /// Returns whether any bit of `other` is set here.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -168,15 +168,15 @@ impl IoError {
     /// `ENOTRECOVERABLE`: a policy or a device of the queue panicked. The I/O may have been done.
     pub const POISONED: Self = Self(131);
 
-    /// May the same request succeed if it is tried again? Yes after a failure of the medium, the transport or a
-    /// timeout; not if the device cannot do it or if it was cancelled.
+    /// Returns whether the same request may succeed if it is tried again. True after a failure of the medium, a failure
+    /// of the transport or a timeout; false if the device cannot do the request or if it was cancelled.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::IO | Self::TIMED_OUT)
     }
 
-    /// May the error concern only a part of a request, such as one bad sector? Not if the device let its whole time
-    /// pass, or if the request was ended without it.
+    /// Returns whether the error may concern only a part of a request, such as one bad sector. False if the device let
+    /// its whole time pass, or if the request was ended without the device.
     #[must_use]
     pub const fn may_be_partial(self) -> bool {
         !matches!(self, Self::TIMED_OUT | Self::CANCELLED | Self::POISONED)

@@ -29,13 +29,13 @@ macro_rules! flags {
                 self.0
             }
 
-            /// Are all of `flags` in the set?
+            /// Returns whether all of `flags` are in the set.
             #[must_use]
             pub const fn contains(self, flags: Self) -> bool {
                 self.0 & flags.0 == flags.0
             }
 
-            /// Is nothing but some of `flags` in the set?
+            /// Returns whether the set contains no flags other than some of `flags`.
             #[must_use]
             pub const fn is_within(self, flags: Self) -> bool {
                 self.0 & !flags.0 == 0

@@ -28,7 +28,7 @@ impl Span {
         self.offset.checked_add(self.length)
     }
 
-    /// Is all of `inner` in it?
+    /// Returns whether the span contains all of `inner`.
     #[must_use]
     pub fn holds(self, inner: Self) -> bool {
         match (self.end(), inner.end()) {

@@ -36,7 +36,7 @@ impl HeaderStyle {
         }
     }
 
-    /// May replies have chunks?
+    /// Returns whether replies may have chunks.
     #[must_use]
     pub const fn has_chunks(self) -> bool {
         !matches!(self, Self::Simple)

@@ -20,7 +20,7 @@ pub struct Terms {
     pub blocks: BlockSizes,
     /// The form of headers.
     pub style: HeaderStyle,
-    /// Has the client chosen a metadata context? Without one there is no BLOCK_STATUS.
+    /// Whether the client has chosen a metadata context. Without one there is no BLOCK_STATUS.
     pub has_contexts: bool,
 }
 

@@ -197,7 +197,7 @@ mod linux {
             fds.collect::<io::Result<_>>().map(Self)
         }
 
-        /// Has no device a descriptor?
+        /// Returns whether no device has a descriptor.
         pub(crate) fn is_empty(&self) -> bool {
             self.0.iter().all(Option::is_none)
         }

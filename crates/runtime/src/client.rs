@@ -32,7 +32,7 @@ const GIVE_WAY: Nanos = Nanos::from_micros(10);
 /// A thread that makes it ring after [`listen`](Self::listen) returned false must wake the client's thread, as
 /// [`Threads::wake_submitter`] does.
 pub(crate) trait Summons {
-    /// Has it rung?
+    /// Returns whether the source has rung.
     fn rang(&self) -> bool;
     /// As [`rang`](Self::rang), for the last check before parking.
     fn listen(&self) -> bool;
@@ -230,9 +230,9 @@ impl<P: Payload> Client<P> {
         }
     }
 
-    /// Has this client found that a policy or a device of its queue panicked? Then the queue takes no more I/Os. The
-    /// client's I/Os come back, with [`IoError::POISONED`](blkmq_core::IoError::POISONED) or as the device ended
-    /// them, except for those that are [lost](Self::lost).
+    /// Returns whether this client has found that a policy or a device of its queue panicked. If true, the queue takes
+    /// no more I/Os. The client's I/Os are returned, with [`IoError::POISONED`](blkmq_core::IoError::POISONED) or as
+    /// the device ended them, except for those that are [lost](Self::lost).
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.submitter.is_poisoned()

@@ -97,7 +97,7 @@ impl Threads {
         }
     }
 
-    /// Do threads sleep on the devices themselves?
+    /// Returns whether threads sleep on the devices themselves.
     pub(crate) fn watch_devices(&self) -> bool {
         #[cfg(target_os = "linux")]
         return !self.devices.is_empty();

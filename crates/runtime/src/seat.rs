@@ -100,7 +100,7 @@ impl Seat {
         }
     }
 
-    /// May other clients rely on this one?
+    /// Returns whether other clients may rely on this one.
     #[inline]
     pub(crate) fn has_duty(&self) -> bool {
         self.duty

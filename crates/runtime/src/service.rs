@@ -162,7 +162,7 @@ impl<P: Payload> Service<P> {
         Ok(Client::new(submitter, self.clock, self.waiting(0), &self.threads, pumps, stalls))
     }
 
-    /// Has a policy or a device of the queue panicked? See [`Queue::is_poisoned`].
+    /// Returns whether a policy or a device of the queue has panicked. See [`Queue::is_poisoned`].
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.queue.is_poisoned()

@@ -18,7 +18,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Does it say nothing?
+    /// Returns whether the rate specifies nothing.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -149,7 +149,7 @@ impl About {
         }
     }
 
-    /// Does a submitter wait for it?
+    /// Returns whether a submitter waits for the I/O.
     #[inline]
     #[must_use]
     pub const fn is_sync(self) -> bool {

@@ -15,7 +15,7 @@ pub(crate) struct Sorted {
     /// The sector, and below it the position in the plug.
     keys: [u64; PLUG],
     len: usize,
-    /// By position in `keys`: has the request not been picked?
+    /// By position in `keys`: whether the request has not been picked.
     left: u32,
     /// The first position that is not behind the last pick.
     at: u32,

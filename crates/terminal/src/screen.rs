@@ -35,7 +35,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect()
 }
 
-/// Does it show more than ASCII, by these variables of the environment?
+/// Returns whether the terminal shows more than ASCII, by these variables of the environment.
 fn is_rich(variable: impl Fn(&str) -> Option<String>) -> bool {
     // The first that is set decides, as in setlocale(3).
     let mut locales = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(&variable);

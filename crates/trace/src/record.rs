@@ -298,7 +298,7 @@ impl<'a> Record<'a> {
         Act::ALL.into_iter().find(|known| *known as u64 == act)
     }
 
-    /// Does the record have all of these categories?
+    /// Returns whether the record has all of these categories.
     #[must_use]
     pub fn has(&self, categories: u32) -> bool {
         self.action >> 16 & u64::from(categories) == u64::from(categories)

@@ -15,7 +15,7 @@ pub enum Heard {
     Token {
         /// The pool.
         pool: u32,
-        /// Did it get a token?
+        /// Whether the policy got a token.
         there: bool,
     },
     /// A value differs from the one that the policy last read; at the first read, from 0.

@@ -172,7 +172,7 @@ impl UringDevice {
         &self.options
     }
 
-    /// Does it bypass the page cache? A device of several files does if all of them do.
+    /// Returns whether the device bypasses the page cache. A device of several files does if all of them do.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.parts.iter().all(|part| part.target.is_direct)

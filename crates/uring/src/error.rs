@@ -30,7 +30,7 @@ pub enum OpenError {
     InUse {
         /// The file.
         path: PathBuf,
-        /// Was it to be opened for writing?
+        /// Whether the file was to be opened for writing.
         for_writing: bool,
         /// The conflict.
         conflict: Conflict,
@@ -99,7 +99,7 @@ impl OpenError {
         move |why| Self::Ring { what, why }
     }
 
-    /// Does this machine, or this container, lack io_uring, or have one that is too old?
+    /// Returns whether this machine, or this container, lacks io_uring or has one that is too old.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::NoIoUring { .. } | Self::Missing { .. })
@@ -114,7 +114,7 @@ impl OpenError {
         }
     }
 
-    /// Is the file in use elsewhere, so that it may open later?
+    /// Returns whether the file is in use elsewhere, so that opening it may succeed later.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         match self {

@@ -116,7 +116,7 @@ fn hold(file: &File, at: i64) -> Result<(), Errno> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&byte(libc::F_RDLCK, at))).map(|_| ())
 }
 
-/// Does another open file hold a lock on this byte?
+/// Returns whether another open file holds a lock on this byte.
 fn is_held(file: &File, at: i64) -> Result<bool, Errno> {
     // Every lock conflicts with a write lock.
     let mut found = byte(libc::F_WRLCK, at);

@@ -164,8 +164,8 @@ impl Ring {
         }
     }
 
-    /// Does the kernel have what a [`Place`](crate::berth::Place) needs: waiting with a time limit (Linux 5.11), and
-    /// polls that go on (5.13)?
+    /// Returns whether the kernel has the features that a [`Place`](crate::berth::Place) needs: waiting with a time
+    /// limit (Linux 5.11), and multishot polls (5.13).
     pub(crate) fn has_berths(&self) -> bool {
         let params = self.ring.params();
         params.is_feature_ext_arg() && params.is_feature_resource_tagging()

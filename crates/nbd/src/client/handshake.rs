@@ -16,7 +16,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 pub struct Handshake {
     phase: Phase,
     session: Session,
-    /// Are there zeroes behind the answer to EXPORT_NAME?
+    /// Whether zeroes follow the answer to EXPORT_NAME.
     has_zeroes: bool,
 }
 

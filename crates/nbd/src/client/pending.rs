@@ -73,7 +73,7 @@ impl Pending {
         self.has_failed = true;
     }
 
-    /// Is the reply complete, if it ends here?
+    /// Checks that the reply is complete, if it ends here.
     pub(super) fn end(&self) -> Result<(), BrokenReply> {
         let is_complete = self.has_failed
             || match self.command {

@@ -47,7 +47,8 @@ pub enum Parsed<'a> {
 pub struct Reply<'a> {
     /// That of the request.
     pub cookie: Cookie,
-    /// Is the request done with it? A reply that is not the last one may be followed by those of other requests.
+    /// Whether the request is done with this reply. A reply that is not the last one may be followed by those of other
+    /// requests.
     pub is_last: bool,
     /// What it says.
     pub content: Content<'a>,

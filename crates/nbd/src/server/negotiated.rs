@@ -37,9 +37,10 @@ pub struct Negotiated {
     pub terms: Terms,
     /// The metadata contexts to answer BLOCK_STATUS for, in the order of their ids.
     pub contexts: Vec<Context>,
-    /// Has the client asked for block sizes? If so it knows them; else it may expect that any request is served.
+    /// Whether the client has asked for block sizes. If true, the client knows them; if false, it may expect that any
+    /// request is served.
     pub asked_block_sizes: bool,
-    /// Were the options inside TLS?
+    /// Whether the options were inside TLS.
     pub tls: bool,
 }
 

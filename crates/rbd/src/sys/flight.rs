@@ -100,7 +100,7 @@ impl Flight {
         Self { image, places: Vec::new(), free: Vec::new(), depth, first }
     }
 
-    /// Is there a free place? Makes one if that is allowed.
+    /// Returns whether there is a free place. Makes one if that is allowed.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.free.is_empty() && self.places.len() < self.depth as usize {
             self.free.push(self.places.len() as u32);
@@ -178,7 +178,7 @@ impl Flight {
         self.places.len() - self.free.len()
     }
 
-    /// Is there a request with this tag?
+    /// Returns whether there is a request with this tag.
     pub(crate) fn has(&self, tag: Tag) -> bool {
         self.places.iter().any(|place| place.rq.as_ref().is_some_and(|rq| rq.tag() == tag))
     }

@@ -276,7 +276,7 @@ impl Image {
         self.opened().contact.bell.as_fd()
     }
 
-    /// Has the image been changed since the last call? A relaxed flag: no data goes with it.
+    /// Returns whether the image has been changed since the last call. A relaxed flag: no data goes with it.
     pub(crate) fn take_change(&self) -> bool {
         let changed = &self.opened().contact.changed;
         changed.load(Ordering::Relaxed) && changed.swap(false, Ordering::Relaxed)

@@ -67,7 +67,7 @@ impl Greeting {
         }
     }
 
-    /// Has it bytes that the socket has no room for?
+    /// Returns whether there are bytes that the socket has no room for.
     pub(crate) fn wants_write(&self) -> bool {
         self.sent < self.output.len()
     }

@@ -57,7 +57,7 @@ struct Connection {
     serial: u64,
 }
 
-/// Can block status be asked, and does an answer on one connection know what was written on another?
+/// Returns whether block status can be asked, and an answer on one connection reflects writes on another.
 ///
 /// The second is what multi-conn promises. Without it, a block that was just written could be told as a hole.
 fn is_told(target: &Target) -> bool {

@@ -269,7 +269,7 @@ impl Flight {
         cookie.0 as u32
     }
 
-    /// Is there a request with this tag?
+    /// Returns whether there is a request with this tag.
     pub(crate) fn has(&self, tag: Tag) -> bool {
         self.places.iter().any(|place| place.memory.request().is_some_and(|rq| rq.tag() == tag))
     }

@@ -97,7 +97,7 @@ pub(crate) fn check_same(before: &Agreed, now: &Agreed) -> Result<(), OpenError>
     }
 }
 
-/// Are all abilities still there that requests may use, and is nothing forbidden that was allowed?
+/// Returns whether all abilities that requests may use are still there, and nothing that was allowed is forbidden.
 fn keeps_flags(old: TransmissionFlags, new: TransmissionFlags) -> bool {
     let abilities = [
         TransmissionFlags::SEND_FLUSH,

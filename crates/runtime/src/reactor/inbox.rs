@@ -449,7 +449,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Does the inbox have work for the reactor, with `in_flight` I/Os in flight and credit for `depth`?
+    /// Returns whether the inbox has work for the reactor, with `in_flight` I/Os in flight and credit for `depth`.
     pub(super) fn calls(&self, in_flight: u32, depth: u32) -> bool {
         !self.queue.is_empty() && in_flight < depth
             || !self.cancels.is_empty()
@@ -498,7 +498,7 @@ impl<P> Inbox<P> {
         was_parked.then(|| Call(self.task.take()))
     }
 
-    /// Is it closed, with nothing left to take?
+    /// Returns whether the inbox is closed and has nothing more to take.
     pub(super) fn is_over(&self) -> bool {
         self.closed && self.queue.is_empty() && self.given_up.is_empty()
     }

@@ -11,7 +11,7 @@ use blkmq_core::{IoMeta, Nanos, RequestId};
 /// A single request below this many sectors may still grow if the device waits a little longer.
 const SMALL: u32 = 32;
 
-/// Might a single request of this many sectors still grow?
+/// Returns whether a single request of this many sectors might still grow.
 pub(super) fn may_grow(sectors: u32) -> bool {
     sectors < SMALL
 }
@@ -181,7 +181,7 @@ impl Bfq {
         urgent
     }
 
-    /// Should `q`, which has just become busy, be served instead of the queue in service?
+    /// Returns whether `q`, which has just become busy, should be served instead of the queue in service.
     fn preempts(&self, q: u32, urgent: bool) -> bool {
         let serving = self.serving;
         let (new, old) = (&self.queues[q].raising, &self.queues[serving].raising);
@@ -190,8 +190,8 @@ impl Bfq {
             && self.wf.may_preempt()
     }
 
-    /// Is `q` of a higher class than `other`, or of a larger weight? Between queues of different groups, the weights
-    /// of the groups are compared.
+    /// Returns whether `q` has a higher class than `other`, or a larger weight. Between queues of different groups, the
+    /// weights of the groups are compared.
     fn outranks(&self, q: u32, other: u32) -> bool {
         let (class, other_class) = (self.wf.class(q), self.wf.class(other));
         if class != other_class {

@@ -30,11 +30,11 @@ pub enum Reason {
 pub struct Slot {
     /// The reason why it ended.
     pub reason: Reason,
-    /// Is the queue a sync queue?
+    /// Whether the queue is a sync queue.
     pub sync: bool,
-    /// Is its weight raised?
+    /// Whether the weight of the queue is raised.
     pub raised: bool,
-    /// Has it requests in the device?
+    /// Whether the queue has requests in the device.
     pub in_flight: bool,
     /// The service it received.
     pub service: u64,
@@ -72,7 +72,7 @@ impl Slot {
     }
 }
 
-/// Is at least a third of the budget left?
+/// Returns whether at least a third of the budget is left.
 #[must_use]
 pub fn much_left(budget: u64, service: u64) -> bool {
     budget.saturating_sub(service) >= budget / 3
@@ -96,7 +96,7 @@ impl Warmth {
         self.0 = (7 * self.0 + 256) / 8;
     }
 
-    /// Have there been enough slots?
+    /// Returns whether there have been enough slots.
     #[must_use]
     pub const fn is_warm(self) -> bool {
         self.0 >= WARM

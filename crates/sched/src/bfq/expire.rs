@@ -98,7 +98,7 @@ impl Bfq {
         }
     }
 
-    /// Was the queue slow in this slot, and how long does the slot count for the charge?
+    /// Returns whether the queue was slow in this slot, and the time that the slot counts for the charge.
     fn slowness(&self, q: u32, reason: Reason, service: u64) -> (bool, Nanos) {
         let queue = &self.queues[q];
         let until = if reason == Reason::TooIdle { self.slot.idle_began } else { self.now };
@@ -141,7 +141,7 @@ impl Bfq {
         }
     }
 
-    /// A queue has run empty: from which time on does its next request make it soft real-time?
+    /// Notes the time from which on the next request of `q`, which has run empty, makes the queue soft real-time.
     fn note_soft_rt(&mut self, q: u32) {
         if self.queues[q].dispatched == 0 {
             self.expect_soft_rt(q);

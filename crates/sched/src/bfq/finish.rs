@@ -86,7 +86,8 @@ impl Bfq {
         }
     }
 
-    /// A request of the queue in service has completed: continue, wait, or end the slot?
+    /// Decides, after a request of the queue in service has completed, whether to continue, to wait, or to end the
+    /// slot.
     #[inline]
     fn after_completion(&mut self, cx: &Cx<'_>, q: u32) {
         let empty = self.queues[q].is_empty();

@@ -10,8 +10,8 @@ const FAR: u64 = 800;
 /// A request of this many sectors is worth a jump on a device without moving parts.
 pub(crate) const LARGE: u32 = 64;
 
-/// Is a request at `sector` far from `last_end`, the end of the previous one? Nothing is far from 0, which stands for
-/// "no previous request".
+/// Returns whether a request at `sector` is far from `last_end`, the end of the previous one. Nothing is far from 0,
+/// which stands for "no previous request".
 #[must_use]
 pub fn is_far(last_end: u64, sector: u64, sectors: u32, rotational: bool) -> bool {
     last_end != 0 && last_end.abs_diff(sector) > FAR && (rotational || sectors < LARGE)
@@ -32,13 +32,13 @@ impl Seeks {
         self.0 = self.0 << 1 | u32::from(far);
     }
 
-    /// Were most of them far?
+    /// Returns whether most of the requests were far.
     #[must_use]
     pub fn is_seeky(self) -> bool {
         self.0.count_ones() > Self::MANY
     }
 
-    /// Were all of them far?
+    /// Returns whether all of the requests were far.
     #[must_use]
     pub fn is_totally_seeky(self) -> bool {
         self.0 == u32::MAX
@@ -74,7 +74,7 @@ impl ThinkTime {
         self.mean = Nanos((self.total + 128) / self.samples);
     }
 
-    /// Is the think time known to be longer than `limit`?
+    /// Returns whether the think time is known to be longer than `limit`.
     #[must_use]
     pub fn exceeds(&self, limit: Nanos) -> bool {
         self.samples > Self::TOO_FEW && self.mean > limit

@@ -9,7 +9,7 @@ use blkmq_core::Nanos;
 /// Idling for a raised queue lasts at least this long.
 const RAISED_IDLE: Nanos = Nanos::from_millis(20);
 
-/// Does the device take several requests at a time? Learned by observation.
+/// Whether the device takes several requests at a time, learned by observation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Device {
     /// `None`: not known yet.
@@ -51,7 +51,7 @@ impl Device {
 }
 
 impl Bfq {
-    /// Should the device be kept idle for `q`, if it is empty?
+    /// Returns whether the device should be kept idle for `q`, if `q` is empty.
     pub(super) fn better_to_idle(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         if queue.procs == 0 {
@@ -66,7 +66,7 @@ impl Bfq {
         self.idling_boosts(q) || self.idling_needed(q)
     }
 
-    /// Does idling increase throughput?
+    /// Returns whether idling increases throughput.
     pub(super) fn idling_boosts(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         let serial = !self.device.may_queue();
@@ -75,7 +75,7 @@ impl Bfq {
         boosts && self.raised_busy == 0
     }
 
-    /// Would `q` get less than its share without idling?
+    /// Returns whether `q` would get less than its share without idling.
     pub(super) fn idling_needed(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         if queue.procs == 0 {
@@ -87,8 +87,8 @@ impl Bfq {
         exposed || self.is_asymmetric(Some(q)) || busy == 1
     }
 
-    /// Do queues have different claims, so that serving them evenly would be unfair? Not unfair to the one with the
-    /// least claim.
+    /// Returns whether queues have different claims, so that serving them evenly would be unfair. It is not unfair to
+    /// the queue with the least claim.
     #[inline]
     pub(super) fn is_asymmetric(&self, q: Option<u32>) -> bool {
         if self.groups.pending() > 1 {
@@ -121,7 +121,7 @@ impl Bfq {
         self.busy.iter().sum()
     }
 
-    /// Is another queue busy besides the one in service?
+    /// Returns whether another queue is busy besides the one in service.
     #[inline]
     pub(super) fn others_are_busy(&self) -> bool {
         self.busy_queues() > 1

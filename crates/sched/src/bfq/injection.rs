@@ -167,7 +167,7 @@ impl Bfq {
             .or_else(|| if self.idling_boosts(q) { None } else { self.anybody_for(q) })
     }
 
-    /// Has `q` a request that fits its budget?
+    /// Returns whether `q` has a request that fits its budget.
     fn can_be_injected(&self, q: u32) -> bool {
         let Some(next) = self.queues[q].next else { return false };
         q != self.serving && self.charge_of(q, next) <= self.budget_left(q)

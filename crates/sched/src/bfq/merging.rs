@@ -53,7 +53,7 @@ impl Bfq {
         }
     }
 
-    /// Is it too late for a queue to be merged?
+    /// Returns whether it is too late for `q` to be merged.
     fn is_late(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         queue.served > 0 && self.now > queue.first_io + EARLY
@@ -167,8 +167,8 @@ impl Bfq {
         q
     }
 
-    /// May queues that are created together share one for good? Threads of an application may; tenants would lose their
-    /// shares, unless they are said to be one.
+    /// Returns whether queues that are created together may share one for good. Threads of an application may; tenants
+    /// would lose their shares, unless they are said to be one.
     fn begin_together(&self, q: u32, other: u32) -> bool {
         match self.tunables.joining {
             Joining::Off => false,

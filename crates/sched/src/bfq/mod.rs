@@ -87,7 +87,7 @@ const HEAD: usize = 0;
 /// The least number of processes that are remembered.
 const PROCS: u32 = 1_024;
 
-/// Is it I/O that a submitter waits for?
+/// Returns whether a submitter waits for the I/O.
 #[inline]
 fn is_sync(io: &IoMeta) -> bool {
     io.flags.intersects(IoFlags::SYNC | IoFlags::FUA | IoFlags::PREFLUSH)

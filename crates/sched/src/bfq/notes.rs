@@ -24,7 +24,7 @@ impl Kind {
 }
 
 impl Bfq {
-    /// Is `what` noted at the current level of detail?
+    /// Returns whether `what` is noted at the current level of detail.
     #[inline]
     fn wanted(&self, what: Event) -> bool {
         let basic = matches!(what, Event::Served(_) | Event::Merged | Event::Completed { .. });

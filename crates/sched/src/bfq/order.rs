@@ -26,7 +26,7 @@ impl Ways {
         }
     }
 
-    /// Is the request at `first` preferred to the one at `second`, with the head at `head`?
+    /// Returns whether the request at `first` is preferred to the one at `second`, with the head at `head`.
     #[inline]
     #[must_use]
     pub(crate) fn prefer_first(self, head: u64, first: u64, second: u64) -> bool {

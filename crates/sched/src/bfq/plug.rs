@@ -84,7 +84,7 @@ impl Bfq {
         (known && !joins).then_some(p)
     }
 
-    /// Does serving `sectors` more change nothing about the raising of `q`?
+    /// Returns whether serving `sectors` more changes nothing about the raising of `q`.
     fn stays_raised(&self, q: u32, sectors: u64) -> bool {
         let queue = &self.queues[q];
         let raising = &queue.raising;
@@ -196,7 +196,7 @@ impl Bfq {
         self.note_served(cx, level, Kind::of(meta), meta.sectors);
     }
 
-    /// Is the request at `ahead` preferred to the one at `behind`, with the head at `sector`?
+    /// Returns whether the request at `ahead` is preferred to the one at `behind`, with the head at `sector`.
     fn prefers(&self, sector: u64, sorted: &Sorted, ahead: u32, behind: u32) -> bool {
         self.ways().prefer_first(sector, sorted.sector(ahead), sorted.sector(behind))
     }
@@ -348,7 +348,8 @@ mod tests {
         }
     }
 
-    /// Does a plug of 16 sectors go straight after this change to the queue in service, which is alone?
+    /// Returns whether a plug of 16 sectors takes the straight way after this change to the queue in service, which is
+    /// alone.
     fn goes_after(options: &str, change: impl Fn(&mut Bfq, u32)) -> bool {
         let mut world = World::new(options, false);
         assert_eq!(world.plug(&[(0, 8)], false), [0]);

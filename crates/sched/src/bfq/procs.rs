@@ -23,7 +23,7 @@ impl Key {
         Self(owner.0.into())
     }
 
-    /// Is it a thread of an application, and no tenant?
+    /// Returns whether the sender is a thread of an application, and not a tenant.
     pub(super) fn is_thread(self) -> bool {
         self.0 >> 32 == 0 && Owner(self.0 as u32).is_thread()
     }
@@ -146,7 +146,7 @@ impl Procs {
         self.last = proc;
     }
 
-    /// Is there no room for another record?
+    /// Returns whether there is no room for another record.
     pub(super) fn is_full(&self) -> bool {
         self.free == NONE
     }

@@ -156,7 +156,7 @@ impl Queue {
         }
     }
 
-    /// Has it no waiting requests?
+    /// Returns whether the queue has no waiting requests.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.queued == 0

@@ -67,7 +67,7 @@ impl Raising {
         self.factor == SOFT_RT
     }
 
-    /// Is the current period over?
+    /// Returns whether the current period is over.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         now > self.started + self.period
     }
@@ -88,7 +88,7 @@ impl Bfq {
         self.wf.want(q, priority.class, priority.weight() * factor, factor);
     }
 
-    /// Has it been idle for so long that it counts as new?
+    /// Returns whether `q` has been idle for so long that it counts as new.
     pub(super) fn long_idle(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         queue.dispatched == 0 && queue.idle_since.is_none_or(|since| self.now > since + LONG_IDLE)
@@ -248,7 +248,7 @@ impl Bfq {
         self.set_factor(q, factor);
     }
 
-    /// Is it served only when no other queue is busy?
+    /// Returns whether `q` is served only when no other queue is busy.
     #[inline]
     pub(super) fn is_idle_class(&self, q: u32) -> bool {
         self.wf.class(q) == Class::Idle

@@ -29,7 +29,7 @@ pub struct Dispatch {
     pub now: Instant,
     /// The length.
     pub sectors: u32,
-    /// Was it far from the previous one?
+    /// Whether the dispatch was far from the previous one.
     pub far: bool,
     /// Requests in the device without this one.
     pub in_driver: u32,

@@ -57,8 +57,9 @@ impl Bfq {
         }
     }
 
-    /// May the slot of the queue in service, whose time is over, end? Not while the device is kept idle for it and
-    /// less than a third of its budget is left; nor if it is empty and worth waiting for.
+    /// Returns whether the slot of the queue in service, whose time is over, may end. False while the device is kept
+    /// idle for the queue and less than a third of its budget is left. False also if the queue is empty and worth
+    /// waiting for.
     fn may_end_for_time(&self) -> bool {
         let q = self.serving;
         self.time_counts() && !(self.queues[q].is_empty() && self.better_to_idle(q))
@@ -101,7 +102,7 @@ impl Bfq {
         self.note_turn(cx, self.wf.level(q));
     }
 
-    /// Has the queue in service used up its time?
+    /// Returns whether the queue in service has used up its time.
     #[inline]
     pub(super) fn is_timed_out(&self) -> bool {
         self.now >= self.slot.ends

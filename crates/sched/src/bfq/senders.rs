@@ -216,7 +216,7 @@ impl Bfq {
         self.max_budget() / 32
     }
 
-    /// Is `q` in service?
+    /// Returns whether `q` is in service.
     #[inline]
     pub(super) fn is_serving(&self, q: u32) -> bool {
         debug_assert!(q != NOBODY);

@@ -116,11 +116,11 @@ pub struct Tunables {
     pub timeout: Nanos,
     /// One request at a time, with idling after each.
     pub strict: bool,
-    /// Are starting and interactive applications preferred?
+    /// Whether starting and interactive applications are preferred.
     pub low_latency: bool,
     /// The queues that are merged.
     pub joining: Joining,
-    /// May other queues use a device that waits for the queue in service?
+    /// Whether other queues may use a device that waits for the queue in service.
     pub injection: bool,
 }
 

@@ -42,14 +42,14 @@ impl Deadline {
         unreachable!("requests are held, but by no class");
     }
 
-    /// Do at least two classes have requests queued? Otherwise aging has no effect.
+    /// Returns whether at least two classes have requests queued. If false, aging has no effect.
     #[inline]
     fn classes_compete(&self) -> bool {
         self.classes.iter().filter(|class| class.queued > 0).count() > 1
     }
 
-    /// Does a class other than `rank` have requests queued, or does this one hold some? Otherwise a request of `rank` is
-    /// next as soon as it is inserted.
+    /// Returns whether a class other than `rank` has requests queued, or this one holds some. If false, a request of
+    /// `rank` is next as soon as it is inserted.
     #[inline]
     pub(super) fn others_queue(&self, rank: Rank) -> bool {
         let [realtime, best_effort, idle] = self.classes.each_ref().map(|class| class.queued);

@@ -71,7 +71,7 @@ impl Goal {
         }
     }
 
-    /// Has it no target?
+    /// Returns whether there is no target.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -305,7 +305,7 @@ impl Goals {
         self.completed(io, at);
     }
 
-    /// May `group` have another request now?
+    /// Returns whether `group` may have another request now.
     #[must_use]
     pub fn admits(&self, group: GroupIndex, now: Instant) -> bool {
         self.pace.admits(self.treated(group).tier, now) || self.floors.owes(group, now)

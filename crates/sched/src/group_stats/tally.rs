@@ -196,7 +196,7 @@ impl Tallies {
         self.open[place] = Tally::new(about);
     }
 
-    /// Has no note been added since the last [`drain`](Self::drain)?
+    /// Returns whether no note has been added since the last [`drain`](Self::drain).
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

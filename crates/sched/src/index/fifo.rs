@@ -19,7 +19,7 @@ impl Fifo {
         self.0.len(0)
     }
 
-    /// Is the list empty?
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty(0)
@@ -32,7 +32,7 @@ impl Fifo {
         self.0.front(0)
     }
 
-    /// Is `rq` a member?
+    /// Returns whether `rq` is a member.
     #[must_use]
     pub fn contains(&self, rq: RequestId) -> bool {
         self.0.list_of(rq).is_some()

@@ -36,13 +36,13 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.len()
     }
 
-    /// Is no member in the heap?
+    /// Returns whether no member is in the heap.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Is `member` in the heap?
+    /// Returns whether `member` is in the heap.
     #[must_use]
     pub fn contains(&self, member: u32) -> bool {
         self.places.get(member as usize).is_some_and(|place| *place != OUT)

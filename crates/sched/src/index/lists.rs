@@ -53,7 +53,7 @@ impl Lists {
         self.ends[list].len as usize
     }
 
-    /// Is `list` empty?
+    /// Returns whether `list` is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self, list: usize) -> bool {

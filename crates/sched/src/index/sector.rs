@@ -127,7 +127,7 @@ impl SectorIndex {
         self.lanes[lane].len as usize
     }
 
-    /// Is `lane` empty?
+    /// Returns whether `lane` is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self, lane: usize) -> bool {

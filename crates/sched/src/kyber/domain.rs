@@ -46,7 +46,7 @@ impl Domain {
         Self::ALL[(self as usize + 1) % DOMAINS]
     }
 
-    /// Does this domain make room for reads?
+    /// Returns whether this domain makes room for reads.
     pub(super) const fn makes_room(self) -> bool {
         matches!(self, Self::Write | Self::Discard)
     }

@@ -30,7 +30,7 @@ impl Gate {
         self.opens
     }
 
-    /// May I/O of `domain`, which is not reads, leave now?
+    /// Returns whether I/O of `domain`, which is not reads, may leave now.
     pub(super) fn is_open(&mut self, cx: &Cx<'_>, domain: Domain) -> bool {
         debug_assert!(domain != Domain::Read, "reads are whom others wait for");
         if cx.env.is_draining() {

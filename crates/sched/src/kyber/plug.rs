@@ -43,7 +43,7 @@ impl Kyber {
         true
     }
 
-    /// Do whole plugs leave at once, if there are tokens?
+    /// Returns whether whole plugs leave at once, if there are tokens.
     pub(super) fn takes_plugs(&self) -> bool {
         self.tunables.adaptive == Adaptive::Off
     }

@@ -106,7 +106,7 @@ impl Queues {
         self.of(leaf).active
     }
 
-    /// Has `leaf` nothing in the device?
+    /// Returns whether `leaf` has nothing in the device.
     pub(super) fn is_idle(&self, leaf: u32) -> bool {
         self.of(leaf).inflight == 0
     }
@@ -186,7 +186,7 @@ impl Queues {
         self.order.at_or_after(lane as usize, next).map(|found| found.rq)
     }
 
-    /// Has `leaf` another request in order of sector, in a batch of up to `most`?
+    /// Returns whether `leaf` has another request in order of sector, in a batch of up to `most`.
     pub(super) fn batch_goes_on(&self, leaf: u32, most: u32) -> bool {
         self.in_batch(leaf, most).is_some()
     }
@@ -212,7 +212,7 @@ impl Queues {
         Some((rq, self.remove(leaf, rq)))
     }
 
-    /// Does `io` begin where the last request of `leaf` ended? It is the last one from now on.
+    /// Returns whether `io` begins where the last request of `leaf` ended. From now on, `io` is the last request.
     pub(super) fn follows(&mut self, leaf: u32, io: &IoMeta) -> bool {
         let end = core::mem::replace(&mut self.of_mut(leaf).end, io.end());
         io.sector == end

@@ -403,7 +403,7 @@ impl Tree {
         self.at(of.parent).standing.contains(of.member)
     }
 
-    /// May the node of requests `node` be served outside its turn, as far as limits go?
+    /// Returns whether limits allow the node of requests `node` to be served outside its turn.
     pub(super) fn is_within_limits(&self, mut node: u32) -> bool {
         while node != ROOT {
             if !self.is_standing(node) {

@@ -248,7 +248,7 @@ impl Driver {
         self.policy.owner_gone(&cx!(self), owner);
     }
 
-    /// Would the policy give a slot to `io` now? True if the policy does not limit slots.
+    /// Returns whether the policy would give a slot to `io` now. True if the policy does not limit slots.
     #[must_use]
     pub fn admits(&self, io: &IoMeta) -> bool {
         let of = self.requests.capacity() as u32;
@@ -268,7 +268,7 @@ impl Driver {
         self.requests.free(rq);
     }
 
-    /// May `io` join `into`?
+    /// Returns whether `io` may join `into`.
     #[must_use]
     pub fn may_merge(&self, into: RequestId, io: &IoMeta) -> bool {
         self.policy.may_merge(&cx!(self), into, io)
@@ -340,7 +340,7 @@ impl Driver {
         self.policy.facts()
     }
 
-    /// May `io` have a slot of its own, with these slots in use?
+    /// Returns whether `io` may have a slot of its own, with these slots in use.
     #[must_use]
     pub fn admits_with(&self, io: &IoMeta, used: Used) -> bool {
         !self.policy.facts().limits_slots || self.policy.admits(&cx!(self), io, used)

@@ -32,7 +32,7 @@ pub enum Step {
     Regroup(GroupChange),
     /// No I/O of this owner will arrive for a long time.
     Left(Owner),
-    /// Would this I/O get a slot?
+    /// Ask whether this I/O would get a slot.
     Admits(IoMeta),
 }
 

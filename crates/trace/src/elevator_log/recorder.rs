@@ -84,7 +84,7 @@ impl ElevatorLog {
         lock(&self.0.instances).iter().map(|part| lock(part).missed).sum()
     }
 
-    /// Has a call found no room?
+    /// Returns whether a call has found no room.
     #[must_use]
     pub fn is_full(&self) -> bool {
         // Relaxed: as in `chunk`.

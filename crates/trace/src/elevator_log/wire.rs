@@ -72,7 +72,7 @@ pub enum Entry<'a> {
         /// Its present metadata.
         meta: IoMeta,
     },
-    /// May an I/O join a held request?
+    /// The policy was asked whether an I/O may join a held request.
     MayMerge {
         /// The request.
         into: RequestId,
@@ -81,17 +81,17 @@ pub enum Entry<'a> {
         /// The answer.
         answer: bool,
     },
-    /// Should front merges be looked for?
+    /// The policy was asked whether front merges should be looked for.
     FrontMerges {
         /// The answer.
         answer: bool,
     },
-    /// How many slots may I/O other than sync reads hold?
+    /// The policy was asked for the number of slots that I/O other than sync reads may hold.
     AsyncDepth {
         /// The answer; `None` for any number.
         answer: Option<u32>,
     },
-    /// May an I/O have a slot?
+    /// The policy was asked whether an I/O may have a slot.
     Admits {
         /// The I/O.
         io: IoMeta,
@@ -112,7 +112,7 @@ pub enum Entry<'a> {
         name: &'a str,
         /// The value.
         value: i64,
-        /// Does the policy have an attribute of that name?
+        /// Whether the policy has an attribute of that name.
         answer: bool,
     },
 }

@@ -15,7 +15,8 @@ pub const fn delta(service: u64, weight: u64) -> u64 {
     (service << SHIFT) / weight
 }
 
-/// Is `a` later than `b`? Virtual time wraps, and two times that are compared are less than half of its range apart.
+/// Returns whether `a` is later than `b`. Virtual time wraps, and two times that are compared are less than half of its
+/// range apart.
 #[inline]
 #[must_use]
 pub const fn after(a: u64, b: u64) -> bool {
@@ -82,7 +83,8 @@ pub(super) struct Entity {
     pub(super) class: Class,
     pub(super) wanted_class: Class,
     pub(super) place: Place,
-    /// Is its weight part of the sum of its service tree? It is if the entity is active, idle or in service.
+    /// Whether the weight of the entity is part of the sum of its service tree. True if the entity is active, idle or
+    /// in service.
     pub(super) tracked: bool,
 }
 

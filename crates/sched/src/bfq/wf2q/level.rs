@@ -119,7 +119,7 @@ pub(super) struct Level {
     pub(super) active: u32,
     /// The time at which the idle class last had its turn, or had no use for one.
     pub(super) idle_turn: Instant,
-    /// Is this a level, and not a free place in the table?
+    /// Whether this is a level, and not a free place in the table.
     pub(super) exists: bool,
 }
 
@@ -157,7 +157,7 @@ impl Level {
         NIL
     }
 
-    /// May `e` replace `cached` as the next entity, without a look-up?
+    /// Returns whether `e` may replace `cached` as the next entity, without a look-up.
     #[inline]
     pub(super) fn overtakes(&self, all: &[Entity], e: u32, cached: u32) -> bool {
         let (new, old) = (&all[e as usize], &all[cached as usize]);

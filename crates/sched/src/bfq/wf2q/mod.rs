@@ -74,9 +74,9 @@ pub struct View {
     pub service: u64,
     /// The weight in force.
     pub weight: u32,
-    /// Is it in an active tree?
+    /// Whether the entity is in an active tree.
     pub active: bool,
-    /// Is its weight part of the sum?
+    /// Whether the weight of the entity is part of the sum.
     pub tracked: bool,
 }
 
@@ -223,7 +223,7 @@ impl Wf2q {
         self.levels[level as usize].trees[class as usize].vtime
     }
 
-    /// Is the weight of this queue part of the sum?
+    /// Returns whether the weight of this queue is part of the sum.
     #[must_use]
     pub fn is_tracked(&self, queue: u32) -> bool {
         self.all[queue as usize].tracked
@@ -263,7 +263,7 @@ impl Wf2q {
         }
     }
 
-    /// Would another entity be picked than the one in service?
+    /// Returns whether an entity other than the one in service would be picked.
     #[must_use]
     pub fn may_preempt(&self) -> bool {
         let root = &self.levels[ROOT as usize];

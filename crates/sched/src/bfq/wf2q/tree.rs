@@ -14,7 +14,7 @@ fn height(seq: u64) -> u32 {
     (z >> 32) as u32
 }
 
-/// Does `a` come before `b`? Of equal finishing times, the entity that entered first comes first.
+/// Returns whether `a` comes before `b`. Of equal finishing times, the entity that entered first comes first.
 #[inline]
 pub(super) fn before(a: &Entity, b: &Entity) -> bool {
     if a.finish == b.finish { a.seq < b.seq } else { after(b.finish, a.finish) }
