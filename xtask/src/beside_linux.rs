@@ -296,7 +296,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Is `load` one for this scheduler, and one that was asked for?
+    /// Returns whether `load` is one for this scheduler, and one that was asked for.
     fn has(&self, load: &Load, scheduler: &str) -> bool {
         let name = scheduler.split(':').next().unwrap_or_default();
         (self.loads.is_empty() || self.loads.contains(&load.name))

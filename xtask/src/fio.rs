@@ -54,7 +54,7 @@ impl Fio {
         Ok(Self { child, cmd, report })
     }
 
-    /// Has it ended?
+    /// Returns whether fio has ended.
     ///
     /// # Errors
     /// If the system does not know it.

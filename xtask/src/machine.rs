@@ -76,7 +76,7 @@ impl Machine {
     }
 }
 
-/// Is it a word of a processor's name that does not distinguish it from others?
+/// Returns whether `word`, from a processor's name, does not distinguish the processor from others.
 fn is_noise(word: &str) -> bool {
     matches!(word, "processor" | "cpu" | "core" | "with") || word.ends_with("ghz")
 }

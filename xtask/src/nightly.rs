@@ -35,7 +35,8 @@ pub(crate) fn lack() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Is it a nightly that is not pinned to a day, as `rustup toolchain list` writes it: `nightly-x86_64-...`?
+/// Returns whether `line` is a nightly that is not pinned to a day, as `rustup toolchain list` writes it:
+/// `nightly-x86_64-...`.
 fn is_rolling(line: &str) -> bool {
     line.strip_prefix("nightly-")
         .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))

@@ -28,7 +28,7 @@ const LEAST: Duration = Duration::from_secs(60);
 /// A model, and the sites that it reaches.
 struct Model {
     name: String,
-    /// Does it have a planted bug? Then it proves nothing about mutants.
+    /// Whether the model has a planted bug. If so, it proves nothing about mutants.
     is_twin: bool,
     reaches: BTreeSet<Place>,
     took: Duration,

@@ -359,7 +359,7 @@ fn built(word: &str, target: &Path) -> PathBuf {
     }
 }
 
-/// Is there a program called `name`?
+/// Returns whether there is a program called `name`.
 pub(crate) fn is_installed(name: &str) -> bool {
     let mut command = Command::new(name);
     command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());

@@ -20,12 +20,12 @@ pub struct Offer {
     pub form: String,
     /// Its page.
     pub doc: &'static str,
-    /// Does the device exist outside this program?
+    /// Whether the device exists outside this program.
     real: bool,
 }
 
 impl Offer {
-    /// Can it be used in this time?
+    /// Returns whether the device can be used in this time.
     pub fn is_in(&self, time: Time) -> bool {
         !self.real || time == Time::Real
     }
@@ -92,7 +92,7 @@ pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
     }
 }
 
-/// Does the device store written data?
+/// Returns whether the device stores written data.
 fn keeps(device: &Device) -> bool {
     !matches!(kind(device), DeviceKind::Null | DeviceKind::Model)
 }

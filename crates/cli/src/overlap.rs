@@ -51,7 +51,8 @@ impl Part<'_> {
         !only && self.job.rw.directions().iter().any(|way| *way != Direction::Read)
     }
 
-    /// Can its verification read data that `other` has written meanwhile? Two regions of theirs that overlap, if so.
+    /// Returns two regions of the parts that overlap, or `None` if the verification of this part cannot read data that
+    /// `other` has written meanwhile.
     fn is_disturbed_by(&self, other: &Part<'_>, jobs: &[Job]) -> Option<[Region; 2]> {
         let at_once = self.job.verify.is_some()
             && other.writes()
@@ -69,7 +70,7 @@ impl Part<'_> {
     }
 }
 
-/// Does job `later` begin behind job `earlier` (`wait_for`), or behind one that does?
+/// Returns whether job `later` begins after job `earlier` (`wait_for`), or after one that does.
 fn waits(jobs: &[Job], later: usize, earlier: usize) -> bool {
     let Some(awaited) = &jobs[later].wait_for else { return false };
     let named = (0..later).filter(|at| jobs[*at].name == *awaited);

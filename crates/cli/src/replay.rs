@@ -88,7 +88,7 @@ pub fn plan_of(words: &[String]) -> Result<Plan, Failure> {
     Ok(Plan { command: quote("replay", words), ..plan })
 }
 
-/// Is the policy that of `choice`, with the same options?
+/// Returns whether the policy is that of `choice`, with the same options.
 fn is_of(instance: &Instance<'_>, choice: &SchedulerChoice) -> bool {
     let factory = choice.factory;
     let given = |name| choice.options.given(name);

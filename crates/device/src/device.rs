@@ -92,8 +92,8 @@ impl Device {
         }
     }
 
-    /// Does the device, or its inner device, take the time that hardware would take? Otherwise it is as fast as the
-    /// processor, apart from the times in its parameters.
+    /// Returns whether the device, or its inner device, takes the time that hardware would take. If false, the device
+    /// is as fast as the processor, apart from the times in its parameters.
     #[must_use]
     pub fn is_model(&self) -> bool {
         match &self.model {

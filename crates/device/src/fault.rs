@@ -114,7 +114,7 @@ impl FaultPoint {
         Self { space: fault.space, times: fault.times, calls: 0, fault }
     }
 
-    /// Counts a call; does it fail? Draws from `rng` only if the probability is neither 0 nor 1.
+    /// Counts a call, and returns whether it fails. Draws from `rng` only if the probability is neither 0 nor 1.
     pub fn should_fail(&mut self, rng: &mut Rng) -> bool {
         if self.times == Some(0) {
             return false;

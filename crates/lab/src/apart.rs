@@ -13,12 +13,12 @@ pub(crate) type Owned = (Owner, Seen);
 pub(crate) struct Apart(BTreeMap<Tag, VecDeque<Owned>>);
 
 impl Apart {
-    /// Is the request with this tag being repeated?
+    /// Returns whether the request with this tag is being repeated.
     pub(crate) fn has(&self, tag: Tag) -> bool {
         self.0.contains_key(&tag)
     }
 
-    /// Must a request made of `bios` be repeated after this result, which would otherwise be final?
+    /// Returns whether a request made of `bios` must be repeated after this result, which would otherwise be final.
     pub(crate) fn concerns(bios: &[Owned], result: IoResult) -> bool {
         let partial = result.is_err_and(IoError::may_be_partial);
         partial && bios.iter().any(|(owner, _)| *owner != bios[0].0)
@@ -29,7 +29,7 @@ impl Apart {
         self.0.insert(tag, bios.into());
     }
 
-    /// A request with this tag, which is being repeated, is offered to the device: is it the next run?
+    /// Returns whether a request with this tag, which is being repeated and is offered to the device, is the next run.
     pub(crate) fn is_next_run(&self, tag: Tag, bios: &[Owned]) -> bool {
         let Some(rest) = self.0.get(&tag) else { return false };
         let owner = rest.front().map(|(owner, _)| *owner);

@@ -58,7 +58,7 @@ impl<P: Send + 'static> Body<P> {
         matches!(self.state, State::Parked)
     }
 
-    /// Is the CPU in the middle of a run, holding the elevator?
+    /// Returns whether the CPU is in the middle of a run, holding the elevator.
     pub(crate) fn is_caught(&self) -> bool {
         matches!(self.state, State::Caught { .. })
     }

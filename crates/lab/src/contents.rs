@@ -48,7 +48,7 @@ impl Written {
         }
     }
 
-    /// Had this write ended when `other` was submitted?
+    /// Returns whether this write had ended when `other` was submitted.
     fn is_before(&self, other: &Self) -> bool {
         self.ended.is_some_and(|ended| ended < other.submitted)
     }

@@ -56,7 +56,7 @@ impl Cpu {
         }
     }
 
-    /// Has the client no more wishes?
+    /// Returns whether the client has no more wishes.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished
     }

@@ -138,19 +138,20 @@ impl Durable {
         fua && self.cache == WriteCache::Back { fua: false }
     }
 
-    /// Are a request's flags right? The device gets FUA only if it supports it, and never PREFLUSH.
+    /// Returns whether a request's flags are right. The device gets FUA only if it supports it, and never PREFLUSH.
     pub(crate) fn are_flags_right(&self, io: &Io<Payload>, flags: IoFlags) -> bool {
         let fua = self.cache == WriteCache::Back { fua: true } && io.flags.contains(IoFlags::FUA);
         !flags.contains(IoFlags::PREFLUSH) && flags.contains(IoFlags::FUA) == fua
     }
 
-    /// Do these flags keep an I/O from being merged?
+    /// Returns whether these flags keep an I/O from being merged.
     pub(crate) fn bars_merging(&self, flags: IoFlags) -> bool {
         let barriers = self.is_cached() && flags.intersects(IoFlags::FUA | IoFlags::PREFLUSH);
         flags.contains(IoFlags::NOMERGE) || barriers
     }
 
-    /// May a request with this many bios be a flush? A flush has none, and the device must have a cache.
+    /// Returns whether a request with this many bios may be a flush. A flush has none, and the device must have a
+    /// cache.
     pub(crate) fn is_flush_right(&self, bios: usize) -> bool {
         self.is_cached() && bios == 0
     }
@@ -174,7 +175,7 @@ impl Durable {
         self.failed.iter().filter(move |(began, _)| *began > since).map(|(_, why)| *why)
     }
 
-    /// Has a part of `io` with this progress ended, with any result?
+    /// Returns whether a part of `io` with this progress has ended, with any result.
     pub(crate) fn is_over(&self, io: &Io<Payload>, part: &Progress) -> bool {
         let pushed = self.pushed[io.cookie as usize];
         match part.stage {
@@ -189,7 +190,7 @@ impl Durable {
         }
     }
 
-    /// May `io`, or a part of it, with this progress at the device, have ended with `result`?
+    /// Checks that `io`, or a part of it, with this progress at the device, may have ended with `result`.
     pub(crate) fn end(
         &self,
         io: &Io<Payload>,

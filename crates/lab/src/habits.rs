@@ -7,7 +7,7 @@ use blkmq_core::{Nanos, Rng};
 pub struct Permille(pub u16);
 
 impl Permille {
-    /// Does the event happen this time?
+    /// Returns whether the event happens this time.
     pub(crate) fn strikes(self, rng: &mut Rng) -> bool {
         self.0 > 0 && rng.chance(self.0.into(), 1000)
     }

@@ -84,7 +84,7 @@ impl Entry {
         self.io.sector + u64::from(self.io.sectors)
     }
 
-    /// Is `bio` this I/O, or a valid part of it besides those seen so far? The error is the reason.
+    /// Checks that `bio` is this I/O, or a valid part of it besides those seen so far. The error is the reason.
     fn check_part(&self, takes: &Takes, shortens: bool, bio: &Seen) -> Result<(), &'static str> {
         let io = &self.io;
         if bio.sector < io.sector || bio.end() > self.end() {
@@ -127,7 +127,8 @@ impl Entry {
         all
     }
 
-    /// May the I/O end with `result`? It may when all its parts have ended, with the first error in ascending order.
+    /// Checks that the I/O may end with `result`. It may when all its parts have ended, with the first error in
+    /// ascending order.
     fn check_end(&self, durable: &Durable, result: IoResult) -> Result<(), Violation> {
         let stages = |was| Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended };
         let all = self.progress();
@@ -141,8 +142,8 @@ impl Entry {
         if result.is_ok() { Ok(()) } else { Err(stages(Stage::Served(Ok(())))) }
     }
 
-    /// May the I/O have been cancelled? It may if that was asked for, and no part of it is at the device or was
-    /// served.
+    /// Checks that the I/O may have been cancelled. It may if that was asked for, and no part of it is at the device or
+    /// was served.
     fn check_cancelled(&self, takes: &Takes) -> Result<(), Violation> {
         let wrong = |was| Err(Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended });
         if let Some(part) = self.parts.values().find(|part| part.progress.stage != Stage::Submitted)
@@ -331,8 +332,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks a request that arrived on `hw` for `op` with these flags, made of `bios`: are the bios parts of
-    /// submitted I/Os, do they follow each other, and may they be in one request?
+    /// Checks a request that arrived on `hw` for `op` with these flags, made of `bios`. The bios must be parts of
+    /// submitted I/Os, follow each other, and be allowed in one request.
     pub(crate) fn check_request(
         &mut self,
         hw: HwQueue,

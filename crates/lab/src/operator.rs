@@ -102,7 +102,7 @@ impl Operator {
         (self.done < self.meddling.most).then(|| now + self.some(self.meddling.pause))
     }
 
-    /// Must a hold go on? It lasts for a while from the moment at which it was reached.
+    /// Returns whether a hold must continue. It lasts for a while from the moment at which it was reached.
     fn is_held(&mut self, now: Instant, reached: bool) -> bool {
         match self.until {
             Some(until) => now < until,

@@ -94,7 +94,7 @@ pub(crate) struct Offer {
     pub(crate) what: Picked,
     pub(crate) flags: IoFlags,
     pub(crate) bios: Vec<Seen>,
-    /// If the tag is that of a request that is being repeated: is this the next run of that request?
+    /// If the tag is that of a request that is being repeated: whether this is the next run of that request.
     pub(crate) run: Option<bool>,
 }
 
@@ -263,7 +263,7 @@ impl Evidence {
         self.judge(verdict);
     }
 
-    /// Does the device hold no request, and does no refused or requeued request wait for it?
+    /// Returns whether the device holds no request, and no refused or requeued request waits for it.
     fn is_idle(&self) -> bool {
         self.tags.is_empty() && self.refused.is_empty() && self.tails.is_empty()
     }

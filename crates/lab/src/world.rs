@@ -120,7 +120,7 @@ impl<'q> World<'q> {
         self.subject.oracle.with(|oracle| oracle.in_flight())
     }
 
-    /// Has every client submitted all its I/Os?
+    /// Returns whether every client has submitted all its I/Os.
     #[must_use]
     pub fn all_submitted(&self) -> bool {
         self.cpus.iter().all(Cpu::is_finished)

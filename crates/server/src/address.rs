@@ -56,7 +56,7 @@ impl Address {
         }
     }
 
-    /// Can other machines reach it?
+    /// Returns whether other machines can reach the address.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::Tcp(at) if !at.ip().is_loopback())

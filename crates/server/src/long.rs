@@ -67,7 +67,7 @@ impl Long {
         u64::from(portion) * u64::from(self.portion)
     }
 
-    /// Is a portion left to begin?
+    /// Returns whether a portion remains to begin.
     pub(crate) fn has_more(&self) -> bool {
         self.result.is_ok() && (self.begun as usize) < self.payloads.len()
     }

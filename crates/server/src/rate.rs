@@ -41,7 +41,8 @@ impl Rates {
         may
     }
 
-    /// Is there a bucket for `peer`, or room for one? Buckets that are full again are forgotten for it.
+    /// Returns whether there is a bucket for `peer`, or room for one. Buckets that are full again are forgotten to make
+    /// room.
     fn has_place(&mut self, peer: Option<Peer>, now: Instant) -> bool {
         if self.buckets.contains_key(&peer) || self.buckets.len() < PEERS {
             return true;

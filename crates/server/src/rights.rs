@@ -88,7 +88,8 @@ fn in_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Is this a socket behind which nothing listens? A file that is no socket refuses connections as well.
+/// Returns whether `path` is a socket behind which nothing listens. A file that is no socket refuses connections as
+/// well.
 fn is_abandoned(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;

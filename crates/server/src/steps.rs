@@ -93,7 +93,7 @@ impl Steps {
         true
     }
 
-    /// Is no step left to begin?
+    /// Returns whether no step remains to begin.
     pub(crate) fn is_over(&self) -> bool {
         self.op == Op::Over
     }

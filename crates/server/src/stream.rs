@@ -116,7 +116,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Is it inside TLS?
+    /// Returns whether the stream is inside TLS.
     pub(crate) fn has_tls(&self) -> bool {
         self.tls.is_some()
     }

@@ -140,8 +140,8 @@ impl Case {
         all
     }
 
-    /// Is a rise of this figure a fault? Two threads under valgrind change at moments that depend on each other, and
-    /// fio is another program.
+    /// Returns whether a rise of this figure is a fault. Two threads under valgrind change at moments that depend on
+    /// each other, and fio is another program.
     fn is_gated(self) -> bool {
         matches!(self, Self::Ours { submitters: 1, .. })
     }

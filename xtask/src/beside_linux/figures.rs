@@ -180,7 +180,7 @@ impl Figures {
         (linux > 0.0).then(|| ours / linux)
     }
 
-    /// Is ours as good? `None` where that is no question, or was not measured.
+    /// Returns whether ours is as good, or `None` where they are not compared, or were not measured.
     pub(super) fn is_as_good(&self, cell: &Cell, name: &Name) -> Option<bool> {
         let ratio = self.ratio(cell, name)?;
         match name.kind {

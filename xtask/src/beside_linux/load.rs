@@ -208,7 +208,7 @@ impl Job {
         if self.is_stream() { "MB/s" } else { "IOPS" }
     }
 
-    /// Is the time of its I/Os compared?
+    /// Returns whether the time of the job's I/Os is compared.
     pub(super) fn has_latency(&self) -> bool {
         !self.is_async && !self.starves
     }

@@ -119,7 +119,7 @@ fn verify(path: &Path, parameters: &str) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Does `error` mean that there is no io_uring here, as in many containers, or one too old?
+/// Returns whether `error` means that there is no io_uring here, as in many containers, or one too old.
 fn is_forbidden(error: &str) -> bool {
     error.contains("io_uring is not available here")
         || error.contains("the kernel's io_uring lacks")

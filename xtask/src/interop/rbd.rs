@@ -109,7 +109,7 @@ fn exported(cluster: &Cluster) -> Result<Outcome> {
     })
 }
 
-/// Does QEMU say that its client of images is not there? Its versions say it differently.
+/// Returns whether QEMU says that its client of images is not there. Its versions say it differently.
 fn lacks_rbd(error: &str) -> bool {
     error.contains("Unknown protocol 'rbd'") || error.contains("Unable to load module rbd")
 }

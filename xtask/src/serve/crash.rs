@@ -157,7 +157,7 @@ fn lost(socket: &Path, written: &Written) -> Result<Vec<u64>> {
     Ok(lost)
 }
 
-/// May a block hold these numbers, when this one was flushed and those may be there?
+/// Returns whether a block may hold the numbers in `found`, when `flushed` was flushed and those in `open` may be there.
 fn is_intact(found: &[u64], flushed: u64, open: &[u64]) -> bool {
     found.iter().all(|number| *number == flushed || open.contains(number))
 }

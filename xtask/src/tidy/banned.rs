@@ -9,7 +9,7 @@ use super::tree::{File, Finding, Tree};
 /// One ban: the names, the places where they are allowed nevertheless, and the remedy.
 struct Ban {
     names: &'static [&'static str],
-    /// Is the name allowed here?
+    /// Whether the name is allowed here.
     allowed: fn(&Place<'_>) -> bool,
     remedy: &'static str,
 }

@@ -104,7 +104,7 @@ fn edges<'a>(modules: &Modules<'a>) -> Edges<'a> {
     edges
 }
 
-/// Is one of them the other's ancestor, or the root?
+/// Returns whether one of the modules is the other's ancestor, or the root.
 fn is_related(a: &[&str], b: &[&str]) -> bool {
     a.starts_with(b) || b.starts_with(a)
 }
@@ -148,7 +148,7 @@ fn owner<'a, 'm>(modules: &'m Modules<'a>, path: &[&'a str], steps: u32) -> Opti
     Some(reexport.unwrap_or(module))
 }
 
-/// Does the path behind `code` stand in a `pub use`?
+/// Returns whether the path behind `code` stands in a `pub use`.
 fn is_exported(code: &str) -> bool {
     let start = code.rfind([';', '}']).map_or(0, |at| at + 1);
     let item = &code[start..];

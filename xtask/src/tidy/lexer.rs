@@ -96,7 +96,7 @@ impl Masks<'_> {
     }
 }
 
-/// May `byte` be part of an identifier?
+/// Returns whether `byte` may be part of an identifier.
 pub(crate) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }

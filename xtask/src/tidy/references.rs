@@ -63,7 +63,7 @@ fn section(rest: &str) -> Option<&str> {
     (!number.is_empty()).then_some(number)
 }
 
-/// Is there a heading with this number, or with that of the section it is a part of?
+/// Returns whether there is a heading with this number, or with that of the section it is a part of.
 fn has_section(page: &str, number: &str) -> bool {
     let whole = number.split('.').next().unwrap_or(number);
     page.lines().filter_map(|line| line.strip_prefix('#')).any(|line| {

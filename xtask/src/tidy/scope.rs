@@ -38,7 +38,7 @@ impl Scopes {
         scopes
     }
 
-    /// Is the byte at `offset` part of a test?
+    /// Returns whether the byte at `offset` is part of a test.
     pub(crate) fn is_test(&self, offset: usize) -> bool {
         self.whole_file_is_test || self.tests.iter().any(|range| range.contains(&offset))
     }
@@ -98,7 +98,7 @@ fn is_body(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
 }
 
-/// Does the `cfg` predicate hold only in test builds?
+/// Returns whether the `cfg` predicate holds only in test builds.
 fn implies_test(predicate: &TokenStream) -> bool {
     match &list(predicate)[..] {
         [TokenTree::Ident(word)] => word == "test",

@@ -14,7 +14,7 @@ pub struct Words {
     pub settings: Vec<Setting>,
     /// Job files in order.
     pub files: Vec<String>,
-    /// Was help asked for?
+    /// Whether help was asked for.
     pub help: bool,
     /// The version was asked for.
     pub version: bool,

@@ -95,7 +95,7 @@ pub fn definition(time: Time) -> Command {
         .args(options::all().filter(|option| is_offered(option, time)).map(arg))
 }
 
-/// Is it accepted, with an effect or without?
+/// Returns whether the option is accepted, with an effect or without.
 fn is_offered(option: &Opt, time: Time) -> bool {
     let is_built = !matches!(option.meaning, Meaning::Unsupported(_));
     is_built && (option.group != Group::Virtual || time != Time::Real)

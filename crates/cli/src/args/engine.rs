@@ -11,9 +11,9 @@ use blkmq_terminal::nearest::nearest;
 pub struct Engine {
     /// The name, as fio spells it.
     pub name: &'static str,
-    /// Does it move data of files? If not, it is `null`.
+    /// Whether the engine moves data of files. If false, it is `null`.
     pub is_storage: bool,
-    /// Has it one I/O in flight at most? Then `iodepth` is 1, as in fio.
+    /// Whether the engine has at most one I/O in flight. If so, `iodepth` is 1, as in fio.
     pub is_synchronous: bool,
 }
 

@@ -97,7 +97,7 @@ impl FileDraft {
         Ok((0..self.nrfiles).map(name).collect())
     }
 
-    /// Has a thread of the job several files?
+    /// Returns whether a thread of the job has several files.
     pub fn is_of_several(&self) -> bool {
         match &self.filename {
             None => self.nrfiles > 1,

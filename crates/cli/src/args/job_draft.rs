@@ -72,7 +72,7 @@ pub struct JobDraft {
     pub lfsr: bool,
     /// A block size was written in KiB, MiB or GiB.
     pub says_kib: bool,
-    /// Has any option about the workload been given?
+    /// Whether any option about the workload has been given.
     pub touched: bool,
 }
 
@@ -265,7 +265,7 @@ fn whole_sectors(
     Ok(())
 }
 
-/// Have all I/Os of the job the same length? Otherwise fio's lfsr is not used.
+/// Returns whether all I/Os of the job have the same length. If false, fio's lfsr is not used.
 fn has_one_size(job: &Job) -> bool {
     let mut sizes = job.rw.directions().iter().map(|direction| &job.bs[*direction]);
     let first = sizes.next().map(BlockSize::min);

@@ -23,7 +23,7 @@ pub struct Wanted {
     pub name: String,
     /// The bytes that jobs need it to have; `None` if no option says so.
     pub needed: Option<u64>,
-    /// Does a job write to it?
+    /// Whether a job writes to the file.
     pub is_written: bool,
 }
 

@@ -232,7 +232,7 @@ impl RunDraft {
         Ok(())
     }
 
-    /// Can everything be written as it is asked for, and be bound where it is asked for?
+    /// Checks that everything can be written as it is asked for, and be bound where it is asked for.
     fn check_output(&self, jobs: &[Job]) -> Result<(), UsageError> {
         if self.output.is_some() && !self.also.is_empty() {
             let text = "several formats in one file; accepted with --output: one format";
@@ -301,7 +301,7 @@ impl RunDraft {
     }
 }
 
-/// Does every job fit every device, with every number of threads?
+/// Checks that every job fits every device, with every number of threads.
 fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
     for job in &plan.jobs {
         let writes = job.rw.directions().iter().any(|way| *way != Direction::Read);

@@ -192,7 +192,7 @@ impl Asked<'_> {
         Ok((DeviceChoice { files: placed, ..choice(text, end) }, lengths))
     }
 
-    /// Is the page cache to be passed by? It is unless all jobs say otherwise.
+    /// Returns whether I/O bypasses the page cache. True unless all jobs say otherwise.
     fn direct(&self, path: &str, notes: &mut Vec<String>) -> Result<bool, UsageError> {
         let given = Vec::from_iter(self.files.iter().filter_map(|draft| draft.direct));
         match (given.contains(&true), given.contains(&false)) {

@@ -15,7 +15,7 @@ use blkmq_terminal::UsageError;
 /// A worker makes as many payloads as it has I/Os in flight, each for its longest I/O, and reuses them:
 /// [`set_len`](Self::set_len), the I/O, [`bytes`](Self::bytes).
 pub trait BenchPayload: Payload {
-    /// Does this type carry any bytes? If not, no other method needs to do anything.
+    /// Whether this type carries any bytes. If false, no other method needs to do anything.
     const CARRIES: bool = true;
 
     /// The source of the payloads, shared by all workers.

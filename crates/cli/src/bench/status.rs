@@ -69,7 +69,7 @@ pub struct Rounds {
 struct State {
     /// The last answer of each thread, with its round.
     answers: Vec<(u32, Option<Part>)>,
-    /// Have all threads ended?
+    /// Whether all threads have ended.
     is_over: bool,
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Part {
     pub tally: Tally,
     pub usage: Usage,
-    /// Did it count at all? A thread that is stopped before its start, or in its ramp, did not.
+    /// Whether the thread counted at all. False if it was stopped before its start, or in its ramp.
     pub counted: bool,
 }
 

@@ -16,7 +16,7 @@ fn made(words: &[&str]) -> String {
     }
 }
 
-/// Does `text` hold `word`, and not only as the beginning of a longer one?
+/// Returns whether `text` holds `word`, and not only as the beginning of a longer one.
 fn has_word(text: &str, word: &str) -> bool {
     let goes_on = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     text.match_indices(word).any(|(at, _)| !text[at + word.len()..].starts_with(goes_on))
@@ -53,7 +53,8 @@ fn every_shell_completes_every_command_and_every_option_that_is_accepted() {
     }
 }
 
-/// Has a command beside those of fio's grammar an option of this name? Then a script has it, whatever fio's means.
+/// Returns whether a command besides those of fio's grammar has an option of this name. If so, a script has it,
+/// whatever fio's option means.
 fn is_elsewhere(name: &str) -> bool {
     let definition = definition();
     let others =

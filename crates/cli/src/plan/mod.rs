@@ -99,7 +99,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Is a page with plots to be written?
+    /// Returns whether a page with plots is to be written.
     pub fn draws(&self) -> bool {
         let paths = || self.report.iter().chain(&self.output);
         self.format == Format::Html
@@ -128,7 +128,7 @@ pub struct DeviceChoice {
     pub chosen_by: String,
     /// Capacity.
     pub size_bytes: u64,
-    /// Does it store written data?
+    /// Whether the device stores written data.
     pub keeps: bool,
     /// Notes of the device about its parameters.
     pub notes: Vec<String>,

@@ -207,9 +207,9 @@ fn merging(report: &Report) -> Option<String> {
     ))
 }
 
-/// Do the rates differ by more than the repetitions of either run do among themselves? Without repetitions, a
-/// difference of a tenth is required; on a file or disk, whose rate may double from one run to the next, three times the
-/// rate.
+/// Returns whether the rates differ by more than the repetitions of either run do among themselves. Without
+/// repetitions, a difference of a tenth is required; on a file or disk, whose rate may double from one run to the next,
+/// three times the rate.
 fn is_apart(a: &Run, b: &Run) -> bool {
     let noise = match (a.spread(), b.spread()) {
         (None, None) if a.device.kind == DeviceKind::File => 2.0,

@@ -186,7 +186,7 @@ impl JobResult {
         ratio((bytes - self.checks.bytes) as f64 * 1e9, self.runtime_ns as f64)
     }
 
-    /// Did the workload itself read?
+    /// Returns whether the workload itself read.
     #[must_use]
     pub fn reads(&self) -> bool {
         self.read.total_ios > self.checks.ios

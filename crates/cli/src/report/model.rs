@@ -366,7 +366,7 @@ impl Run {
         kind.map_or_else(|| self.latency(), |kind| self.latency_of(kind))
     }
 
-    /// Does the workload do I/Os of this kind? Reads that only check contents are no part of it.
+    /// Returns whether the workload does I/Os of this kind. Reads that only check contents are no part of it.
     #[must_use]
     pub fn does(&self, direction: workload::Direction) -> bool {
         let does = |job: &JobResult| match direction {
@@ -377,7 +377,7 @@ impl Run {
         self.jobs.iter().any(does)
     }
 
-    /// Was the time from the push to the completion measured?
+    /// Returns whether the time from the push to the completion was measured.
     #[must_use]
     pub fn has_clat(&self) -> bool {
         self.directions().any(|direction| direction.clat.is_some())

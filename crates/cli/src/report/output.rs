@@ -19,9 +19,9 @@ pub struct Output {
     path: PathBuf,
     format: Format,
     file: File,
-    /// Did this process create the file?
+    /// Whether this process created the file.
     is_created: bool,
-    /// Has a report been written to it?
+    /// Whether a report has been written to the file.
     is_written: bool,
     /// Bytes of reports that stay, in front of the next one.
     kept: u64,

@@ -59,7 +59,7 @@ fn comparison(experiment: &Experiment, scheduler: &str, value: u32) -> Option<St
     (clauses.len() > 1).then(|| format!("{scheduler} with {with}: {}.", clauses.join("; ")))
 }
 
-/// Is the point at `at` the one that it would be compared with?
+/// Returns whether the point at `at` is the one that it would be compared with.
 pub fn is_base(experiment: &Experiment, at: usize) -> bool {
     let base = experiment.base(at);
     base.is_some_and(|base| std::ptr::eq(base, &raw const experiment.points[at]))

@@ -66,7 +66,7 @@ impl Metric {
         }
     }
 
-    /// Is a lower value better?
+    /// Returns whether a lower value is better.
     pub fn less_is_better(self) -> bool {
         matches!(self, Self::Waiting | Self::CpuPerIo | Self::Inversions | Self::Kicks | Self::P99)
     }

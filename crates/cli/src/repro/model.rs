@@ -188,7 +188,7 @@ impl Point {
         figures
     }
 
-    /// Do both points differ in their variants only?
+    /// Returns whether both points differ in their variants only.
     fn is_comparable(&self, other: &Self) -> bool {
         self.scheduler == other.scheduler && self.setting == other.setting
     }

@@ -305,7 +305,7 @@ fn has_thread(export: &Export) -> bool {
     export.vhost_user.is_some() || export.ublk.is_some()
 }
 
-/// Is the device at this place the one that the server has there?
+/// Returns whether the device at this place is the one that the server has there.
 fn same_disk(old: &Wanted, new: &Wanted, at: usize) -> bool {
     let device = |wanted: &Wanted| wanted.disks.get(at).map(|disk| disk.device.clone());
     device(old).is_some() && device(old) == device(new)

@@ -163,7 +163,7 @@ impl Rig {
         }
     }
 
-    /// May every submitter park until the next deadline?
+    /// Returns whether every submitter may park until the next deadline.
     fn may_sleep(&mut self) -> bool {
         let now = self.now;
         let all = self.submitters.iter_mut().all(|submitter| {

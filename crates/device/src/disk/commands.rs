@@ -101,7 +101,7 @@ impl Commands {
         self.list.iter().position(is_within).map(|index| self.take(index))
     }
 
-    /// Has a command that arrived at `arrived` waited for too long by `at`?
+    /// Returns whether a command that arrived at `arrived` has waited for too long by `at`.
     pub(super) fn is_overdue(&self, arrived: Instant, at: Instant) -> bool {
         at - arrived >= self.age_limit
     }

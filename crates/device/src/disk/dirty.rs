@@ -44,12 +44,12 @@ impl Dirty {
         self.capacity
     }
 
-    /// Is there nothing to write and nothing being written?
+    /// Returns whether there is nothing to write and nothing being written.
     pub(super) fn is_clean(&self) -> bool {
         self.extents.is_empty() && self.leaving.is_none()
     }
 
-    /// Is the cache more than half full, in sectors or in ranges?
+    /// Returns whether the cache is more than half full, in sectors or in ranges.
     pub(super) fn presses(&self) -> bool {
         2 * self.sectors > self.capacity || 2 * self.extents.len() > MOST
     }
@@ -66,14 +66,14 @@ impl Dirty {
         first..first + count
     }
 
-    /// Is all of `range` in the cache?
+    /// Returns whether the cache holds all of `range`.
     pub(super) fn holds(&self, range: &Range<u64>) -> bool {
         let is_leaving = self.leaving.as_ref().is_some_and(|it| covers(&it.range, range));
         let overlapping = self.overlapping(range);
         is_leaving || self.extents[overlapping].iter().any(|it| covers(&it.range, range))
     }
 
-    /// Is there room for `range`?
+    /// Returns whether there is room for `range`.
     pub(super) fn fits(&self, range: &Range<u64>) -> bool {
         let there: u64 = self.extents[self.overlapping(range)]
             .iter()

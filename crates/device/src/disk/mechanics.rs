@@ -94,7 +94,7 @@ impl Mechanics {
         })
     }
 
-    /// Is there a curve through these seek times?
+    /// Returns whether there is a curve through these seek times.
     pub(super) fn fits(figures: &Figures, times: &SeekTimes) -> bool {
         SeekCurve::fit(times, figures.seek_knee, 2).is_some()
     }

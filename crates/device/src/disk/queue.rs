@@ -27,7 +27,7 @@ impl DiskQueue {
         Self { drive, cache, log, held: (0..depth).map(|_| None).collect() }
     }
 
-    /// Must `rq`, a write, be on the medium before it ends?
+    /// Returns whether `rq`, a write, must be on the medium before it ends.
     fn is_durable(&self, rq: &Inflight) -> bool {
         match self.cache {
             WriteCache::Through => true,

@@ -240,7 +240,7 @@ impl Raw {
     }
 }
 
-/// Do the figures describe a disk?
+/// Checks that the figures describe a disk.
 fn check(figures: &Figures) -> Result<(), ParamError> {
     let refuse = |name, value: u64, accepted: String| {
         Err(ParamError::Pair(PairError::Value { name, value: value.to_string(), accepted }))

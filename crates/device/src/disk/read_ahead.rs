@@ -23,7 +23,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// Has read-ahead not reached its limit yet?
+    /// Returns whether read-ahead has not reached its limit yet.
     fn is_running(&self) -> bool {
         self.reached < self.stream.limit
     }
@@ -171,7 +171,7 @@ impl ReadAhead {
         Some(Stopped { began: ahead.began, ended, track })
     }
 
-    /// Does `range` overlap the segment that is being filled, up to the limit of read-ahead?
+    /// Returns whether `range` overlaps the segment that is being filled, up to the limit of read-ahead.
     pub(super) fn overlaps(&self, range: &Range<u64>) -> bool {
         self.ahead.as_ref().is_some_and(|ahead| {
             let start = self.segments.range(ahead.segment).start;

@@ -26,7 +26,7 @@ impl Angle {
         Self((units >> 16) as u32)
     }
 
-    /// Is this `other`, or at most `units` units before it?
+    /// Returns whether this angle is `other`, or at most `units` units before it.
     #[cfg(test)]
     pub(super) fn is_within(self, units: u32, other: Self) -> bool {
         other.0.wrapping_sub(self.0) <= units

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// Is all of `inner` in `outer`?
+/// Returns whether all of `inner` is in `outer`.
 pub(super) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }

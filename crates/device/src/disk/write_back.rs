@@ -65,12 +65,12 @@ impl WriteBack {
         }
     }
 
-    /// Does the cache take a write of `range` at all? A write longer than half of it gains nothing.
+    /// Returns whether the cache takes a write of `range` at all. A write longer than half of the cache gains nothing.
     pub(super) fn takes(&self, range: &Range<u64>) -> bool {
         2 * (range.end - range.start) <= self.dirty.capacity()
     }
 
-    /// Is all of `range` in the cache?
+    /// Returns whether the cache holds all of `range`.
     pub(super) fn holds(&self, range: &Range<u64>) -> bool {
         self.dirty.holds(range)
     }
@@ -131,7 +131,7 @@ impl WriteBack {
         self.admit(at, answers);
     }
 
-    /// Does a command wait for the cache?
+    /// Returns whether a command waits for the cache.
     pub(super) fn is_awaited(&self) -> bool {
         !(self.blocked.is_empty() && self.flushes.is_empty())
     }

@@ -134,7 +134,7 @@ impl<P> Faulty<P> {
         }
     }
 
-    /// Has the inner device a descriptor that reports its completions?
+    /// Returns whether the inner device has a descriptor that reports its completions.
     fn is_watched(&self) -> bool {
         #[cfg(target_os = "linux")]
         let watched = self.inner.event_fd().is_some();

@@ -139,7 +139,7 @@ impl Blocks {
         Some(block)
     }
 
-    /// Has `die` a block that is worth reclaiming?
+    /// Returns whether `die` has a block that is worth reclaiming.
     pub(super) fn has_victim(&mut self, die: u32) -> bool {
         self.cheapest(die).is_some()
     }

@@ -104,7 +104,7 @@ impl Buffer {
         Some(slot)
     }
 
-    /// Is the slot still waiting for a die, so that its contents may be replaced?
+    /// Returns whether the slot is still waiting for a die, so that its contents may be replaced.
     pub(super) fn is_queued(&self, slot: u32) -> bool {
         self.slots[slot as usize].state == State::Queued
     }
@@ -117,7 +117,7 @@ impl Buffer {
         }
     }
 
-    /// Is there a row for a die: a full one, or one that has to leave although it is not full?
+    /// Returns whether there is a row for a die: a full one, or one that has to leave although it is not full.
     pub(super) fn has_row(&self, row_units: u32) -> bool {
         self.queued >= row_units || self.position() < self.drain_to
     }

@@ -98,7 +98,7 @@ impl Die {
         }
     }
 
-    /// May a read suspend the current operation?
+    /// Returns whether a read may suspend the current operation.
     pub(super) fn may_suspend(&self, reads_first: u32) -> bool {
         matches!(self.doing, Doing::Busy(_)) && self.passed < reads_first
     }

@@ -15,7 +15,7 @@ impl Backend {
         self.params.geometry.row_units()
     }
 
-    /// Has `die` work besides reads that the host will have to wait for sooner or later?
+    /// Returns whether `die` has work besides reads that the host will have to wait for sooner or later.
     pub(super) fn background_waits(&self, die: u32) -> bool {
         let reclaim = &self.reclaim[die as usize];
         if !self.ftl.host_has_room(die) {

@@ -111,12 +111,12 @@ impl Ftl {
         before
     }
 
-    /// Can the host write a row on `die` without taking the block that garbage collection needs?
+    /// Returns whether the host can write a row on `die` without taking the block that garbage collection needs.
     pub(super) fn host_has_room(&self, die: u32) -> bool {
         self.has_begun(die, Stream::Host) || self.blocks.free(die) > 1
     }
 
-    /// Has `stream` an open block on `die` with rows that are not written?
+    /// Returns whether `stream` has an open block on `die` with rows that are not written.
     pub(super) fn has_begun(&self, die: u32, stream: Stream) -> bool {
         let points = match stream {
             Stream::Host => &self.host,

@@ -69,7 +69,7 @@ impl Reclaim {
         }
     }
 
-    /// Is garbage collection under way, so that reads pass it?
+    /// Returns whether garbage collection is under way, so that reads pass it.
     pub(super) fn is_active(&self) -> bool {
         self.active
     }
@@ -82,7 +82,7 @@ impl Reclaim {
         }
     }
 
-    /// Must garbage collection go before the host's next row?
+    /// Returns whether garbage collection must precede the host's next row.
     pub(super) fn is_due(&self) -> bool {
         self.active && self.debt > 0
     }
@@ -124,8 +124,8 @@ impl Reclaim {
         None
     }
 
-    /// Is it worth a row to program the remaining units that were read? If that takes a block and gives only one
-    /// back, it is not, and garbage collection has to read more units to program with them.
+    /// Returns whether it is worth a row to program the remaining units that were read. If that takes a block and gives
+    /// only one back, it is not, and garbage collection has to read more units to program with them.
     fn gains(&self, ftl: &Ftl, die: u32) -> bool {
         let rows = ftl.geometry.pages_per_block;
         self.read.len() > 1 || rows > 1 || ftl.has_begun(die, Stream::Reclaim)

@@ -139,7 +139,7 @@ impl PageReads {
         true
     }
 
-    /// Does a page read wait for `die`?
+    /// Returns whether a page read waits for `die`.
     pub(super) fn waits(&self, die: u32) -> bool {
         self.head[die as usize] != NONE
     }

@@ -24,7 +24,7 @@ impl Chunk {
         Self { stored: 0, bytes: vec![0; PAGES as usize * PAGE].into_boxed_slice() }
     }
 
-    /// Has it no stored page?
+    /// Returns whether the chunk has no stored page.
     pub(super) fn is_empty(&self) -> bool {
         self.stored == 0
     }

@@ -111,8 +111,8 @@ impl Owed {
     }
 }
 
-/// Has every payload of a read or a write that carries data the length of its bio? Discards and zeroes use no
-/// payload.
+/// Returns whether every payload of a read or a write that carries data has the length of its bio. Discards and zeroes
+/// use no payload.
 fn lengths_agree<P: Payload>(bios: &BioTable<P>, rq: &Inflight) -> bool {
     let fits = |bio: BioRef<'_, P>| {
         let len = u64::from(bio.sectors) * u64::from(SECTOR_SIZE);

@@ -22,7 +22,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Is every fault off?
+    /// Returns whether every fault is off.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

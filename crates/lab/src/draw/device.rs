@@ -47,7 +47,7 @@ const PARAMETERS: &[(&str, Draw)] = &[
 pub(super) struct Drawn {
     /// Its description.
     pub(super) text: String,
-    /// Does it store contents?
+    /// Whether the device stores contents.
     pub(super) stores: bool,
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) struct Groups(BTreeMap<GroupIndex, GroupIndex>);
 
 impl Groups {
-    /// Could an engine have made this change? Otherwise, what is wrong with it. O(groups) for a removal.
+    /// Checks that an engine could have made this change. The error says why not. O(groups) for a removal.
     pub(super) fn check(&self, change: GroupChange) -> Result<(), String> {
         match change {
             GroupChange::Added { group, parent, weight } => {

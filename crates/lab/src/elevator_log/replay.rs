@@ -173,7 +173,7 @@ impl Stage {
         }
     }
 
-    /// Could an engine have made this call?
+    /// Checks that an engine could have made this call.
     fn check(&self, entry: &Entry<'_>) -> Result<(), String> {
         let place = |rq: RequestId| self.places[rq.index()];
         let held = |rq: RequestId| match place(rq) {

@@ -68,7 +68,7 @@ impl Workload {
         self.ios.len()
     }
 
-    /// Are there none?
+    /// Returns whether there are no I/Os.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ios.is_empty()

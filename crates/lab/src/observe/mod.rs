@@ -32,7 +32,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Is there no observer?
+    /// Returns whether there is no observer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { tracer, depths, log, inversions } = self;

@@ -50,7 +50,7 @@ pub struct Program<'a, B> {
     pub stream: Stream,
     /// The buffers of its I/Os.
     pub buffers: B,
-    /// Record completions over time as well?
+    /// Whether completions over time are recorded as well.
     pub course: bool,
     /// The log of its completed I/Os, if there is one.
     pub journal: Option<Box<dyn Journal>>,
@@ -66,7 +66,7 @@ pub struct Done {
     /// How long the CPU was at work while counting. A wait is no work, even if the thread stays awake for a while: a
     /// real one may sleep, poll, or do something else, and how long it waits depends on the device.
     pub busy: Nanos,
-    /// Did it count at all? A program that is stopped before its start, or in its ramp, did not.
+    /// Whether the program counted at all. False if it was stopped before its start, or in its ramp.
     pub counted: bool,
 }
 

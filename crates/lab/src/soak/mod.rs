@@ -58,7 +58,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Are both causes of the same kind?
+    /// Returns whether both causes are of the same kind.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         match (self, other) {

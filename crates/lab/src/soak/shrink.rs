@@ -122,7 +122,7 @@ fn shorter_lists(plain: String, now: &str) -> Vec<String> {
     lists
 }
 
-/// Does this begin the description of a device around another one?
+/// Returns whether `text` begins the description of a device around another one.
 fn stands_around(text: &str) -> bool {
     let name = text.split(',').next().unwrap_or_default();
     registry::find(name).is_some_and(|factory| factory.argument == Argument::Device)

@@ -17,7 +17,7 @@ pub trait Plugged {
 pub struct ClientTrace {
     tracer: Tracer,
     limits: Limits,
-    /// Do bare flushes go to the device?
+    /// Whether bare flushes go to the device.
     flushes: bool,
     /// The newest request in the plug: its start and its end.
     newest: (u64, u64),

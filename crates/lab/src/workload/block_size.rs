@@ -57,7 +57,7 @@ impl BlockSize {
         }
     }
 
-    /// Is there one size only?
+    /// Returns whether there is one size only.
     pub(super) fn is_fixed(&self) -> bool {
         self.min() == self.max()
     }

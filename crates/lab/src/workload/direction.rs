@@ -137,7 +137,7 @@ impl Rw {
         Self::NAMES.iter().find(|(_, names)| names.contains(&name)).map(|(rw, _)| *rw)
     }
 
-    /// Are places drawn at random?
+    /// Returns whether places are drawn at random.
     #[must_use]
     pub const fn is_random(self) -> bool {
         matches!(

@@ -44,7 +44,7 @@ impl Exit {
         }
     }
 
-    /// Has one of the threads ended?
+    /// Returns whether one of the threads has ended.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.word.load(Ordering::Relaxed)

@@ -45,7 +45,8 @@ pub struct Files {
     pub turn: u32,
     /// `openfiles`: files that a thread visits at a time; the next one is opened when one of them is done. At least 1.
     pub open: usize,
-    /// Has `filesize` made them as long as they are? Then `size` ends the job, and is not divided among them.
+    /// Whether `filesize` has made the files as long as they are. If so, `size` ends the job, and is not divided among
+    /// them.
     pub is_sized: bool,
 }
 

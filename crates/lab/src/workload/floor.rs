@@ -29,7 +29,8 @@ impl Floor {
         any.then_some(Self { least: all, cycle: job.rate_cycle, last: None })
     }
 
-    /// Is a rate too low at `now`? It is that over the last cycle of the thread that began at `started`.
+    /// Returns whether a rate is too low at `now`. The rate is that over the last cycle of the thread that began at
+    /// `started`.
     pub(super) fn is_missed(
         &mut self,
         now: Instant,

@@ -77,7 +77,7 @@ pub struct Generator {
     bounds: Bounds,
     /// Issued before any new I/O: the write half of a trimwrite.
     queued: Option<NextIo>,
-    /// Does an I/O ever cause another one?
+    /// Whether an I/O ever causes another one.
     chains: bool,
     trimwrite: bool,
     /// The zones, if the I/O goes from one to the next.
@@ -304,7 +304,7 @@ impl Generator {
         (self.start + first * *unit, blocks * *unit)
     }
 
-    /// Is the place of the next I/O drawn?
+    /// Returns whether the place of the next I/O is drawn.
     #[inline]
     fn is_random(&mut self, direction: Direction) -> bool {
         if !self.random {
@@ -549,7 +549,7 @@ fn mapped(job: &Job, region: Region) -> Option<u64> {
     (is_mapped && job.rw.directions().iter().all(is_drawn)).then_some(region.size)
 }
 
-/// Have all I/Os of the job the same length?
+/// Returns whether all I/Os of the job have the same length.
 fn has_one_size(job: &Job) -> bool {
     let mut sizes = job.used_block_sizes();
     let first = sizes.next().map(BlockSize::min);

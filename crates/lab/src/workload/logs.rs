@@ -56,7 +56,7 @@ impl Default for Logs {
 }
 
 impl Logs {
-    /// Is any log wanted?
+    /// Returns whether any log is wanted.
     #[must_use]
     pub fn any(&self) -> bool {
         [&self.bw, &self.iops, &self.lat, &self.hist, &self.io].iter().any(|name| name.is_some())

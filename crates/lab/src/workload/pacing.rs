@@ -9,7 +9,7 @@ use super::tape::{Play, Playing};
 use super::{Direction, FlowShare, Job, NextIo, ThinkTime};
 use blkmq_core::{Histogram, Instant, Nanos, Rng, SECTOR_SIZE};
 
-/// The answer to "may this I/O leave now?".
+/// Whether an I/O may leave now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
     /// Yes.
@@ -23,7 +23,7 @@ pub enum Pace {
 /// Paces one thread of a job.
 #[derive(Debug)]
 pub struct Pacer {
-    /// Is there any pacing? For most jobs this is false and answers every question.
+    /// Whether there is any pacing. This is false for most jobs, and then nothing else is checked.
     paced: bool,
     start: Instant,
     /// The rates, by direction; the unit is I/Os or sectors.
@@ -112,7 +112,7 @@ impl Pacer {
         self
     }
 
-    /// Does an I/O ever have to wait for its time?
+    /// Returns whether an I/O ever has to wait for its time.
     pub(super) fn is_paced(&self) -> bool {
         self.paced
     }
@@ -162,8 +162,8 @@ impl Pacer {
         self.start + iops.due().max(bytes.due())
     }
 
-    /// May `io` leave at `now`, with `in_flight` others on their way? `now` never runs backwards. The caller asks
-    /// about the same `io` until the answer is [`Pace::Go`], and then calls [`issued`](Self::issued).
+    /// Returns whether `io` may leave at `now`, with `in_flight` others in flight. `now` never runs backwards. The
+    /// caller asks about the same `io` until the answer is [`Pace::Go`], and then calls [`issued`](Self::issued).
     #[inline]
     pub fn poll(&mut self, now: Instant, io: &NextIo, in_flight: u32) -> Pace {
         if self.paced { self.poll_paced(now, io, in_flight) } else { Pace::Go }

@@ -21,7 +21,7 @@ impl Job {
 #[derive(Clone, Debug)]
 pub(super) struct Prios {
     prio: IoPrio,
-    /// Is there any other priority?
+    /// Whether there is any priority besides `prio`.
     varied: bool,
     special: PerDirection<CmdPrio>,
     rng: Rng,
@@ -40,7 +40,7 @@ impl Prios {
         self.prio
     }
 
-    /// May an I/O have another one?
+    /// Returns whether an I/O may have a priority other than that of the job.
     pub(super) fn is_varied(&self) -> bool {
         self.varied
     }

@@ -30,7 +30,7 @@ impl Awaited {
         Member(Some(Arc::clone(&self.0)))
     }
 
-    /// Have all ended?
+    /// Returns whether all threads have ended.
     pub(super) fn are_over(&self) -> bool {
         // Their counts are read after their threads were joined.
         self.0.load(Ordering::Relaxed) == 0

@@ -78,7 +78,7 @@ impl Connection {
         Arc::downgrade(&self.is_open)
     }
 
-    /// Has it not sent its request yet?
+    /// Returns whether the connection has not sent its request yet.
     pub(super) fn is_hearing(&self) -> bool {
         matches!(self.state, State::Hearing(_))
     }

@@ -57,7 +57,7 @@ fn is_known(name: &str, names: &[String]) -> bool {
     is_address || name == "localhost" || names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Is this the site of the page that `host` serves? TLS may have been taken off by a proxy.
+/// Returns whether `origin` is the site of the page that `host` serves. TLS may have been taken off by a proxy.
 fn is_own(origin: &str, host: &str) -> bool {
     let origin = origin.to_ascii_lowercase();
     ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host))

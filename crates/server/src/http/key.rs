@@ -28,7 +28,7 @@ impl Key {
         &self.0
     }
 
-    /// Is it this one? The time does not say where the first difference is.
+    /// Returns whether `text` is this key. The time does not say where the first difference is.
     pub(super) fn is(&self, text: &str) -> bool {
         let different = self.0.bytes().zip(text.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
         self.0.len() == text.len() && std::hint::black_box(different) == 0

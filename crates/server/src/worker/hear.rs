@@ -120,8 +120,8 @@ impl Worker {
         connection.has_had_its_turn(self.turn, &self.shared.bounds)
     }
 
-    /// Has the connection, or have all together, spent so much that `bytes` more have to wait for the connection's turn
-    /// in the line?
+    /// Returns whether the connection, or all together, have spent so much that `bytes` more have to wait for the
+    /// connection's turn in the line.
     pub(super) fn must_wait(&self, connection: &Connection, bytes: u64) -> bool {
         let is_little = connection.begun_in(self.turn) as u64 + bytes <= LITTLE as u64;
         let is_spent = self.spent >= TOGETHER * self.shared.bounds.bytes_per_turn;

@@ -89,7 +89,8 @@ impl Worker {
         at
     }
 
-    /// May the request be taken now? If not, the connection waits for room, or for its turn in the line.
+    /// Returns whether the request may be taken now. If false, the connection waits for room, or for its turn in the
+    /// line.
     fn may_take(&self, connection: &mut Connection, request: &Request) -> bool {
         connection.is_crowded = !self.has_room(connection, request);
         if connection.is_crowded {
@@ -102,7 +103,7 @@ impl Worker {
         !waits
     }
 
-    /// Has the worker room for the bytes of the request?
+    /// Returns whether the worker has room for the bytes of the request.
     fn has_room(&self, connection: &Connection, request: &Request) -> bool {
         let of_connection = connection.bytes + connection.output.waiting();
         self.bytes < self.shared.bounds.bytes_per_worker

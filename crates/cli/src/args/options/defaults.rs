@@ -53,7 +53,7 @@ pub fn all() -> impl Iterator<Item = &'static Default> {
     DEFAULTS.iter()
 }
 
-/// Is `value` fio's default of the option called `name` in the table?
+/// Returns whether `value` is fio's default of the option called `name` in the table.
 pub fn is_default(name: &str, value: &str) -> bool {
     DEFAULTS.iter().any(|(known, values)| *known == name && values.contains(&value))
 }

@@ -34,7 +34,7 @@ pub struct Opt {
     pub aliases: &'static [&'static str],
     /// The heading of the help that lists the option.
     pub group: Group,
-    /// Does it need a value?
+    /// Whether the option needs a value.
     pub kind: Kind,
     /// The form of the value.
     pub accepts: &'static str,
@@ -69,7 +69,7 @@ pub enum Group {
     Foreign,
 }
 
-/// Does an option need a value?
+/// Whether an option needs a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A boolean: bare, `=1` or `=0`.

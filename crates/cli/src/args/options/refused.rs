@@ -170,7 +170,7 @@ const OF_ENGINES: &[&str] = &[
     "xnvme_sync",
 ];
 
-/// Is `name` an option of an engine that has no meaning here?
+/// Returns whether `name` is an option of an engine that has no meaning here.
 pub fn is_of_an_engine(name: &str) -> bool {
     OF_ENGINES.contains(&name)
 }

@@ -26,7 +26,7 @@ const fn zone(name: &'static str, help: &'static str, apply: super::ApplyJob) ->
 /// The largest weight of a flow.
 const MAX_WEIGHT: u32 = 1 << 30;
 
-/// `zonemode`: are there zones with gaps between them?
+/// `zonemode`: returns whether there are zones with gaps between them.
 fn is_strided(value: Value<'_>) -> Result<bool, UsageError> {
     match value.text {
         "none" => Ok(false),

@@ -155,7 +155,7 @@ impl Pass {
         there_is
     }
 
-    /// Is the pass over?
+    /// Returns whether the pass is over.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.left <= 0 || self.ios_left == 0

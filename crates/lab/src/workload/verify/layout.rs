@@ -78,7 +78,7 @@ impl Layout {
         header[CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Does `block` hold the data written at `offset` bytes?
+    /// Checks that `block` holds the data written at `offset` bytes.
     pub(super) fn check(&self, offset: u64, expect: Expect, block: &[u8]) -> Result<(), Fault> {
         match self.method {
             Method::Null => Ok(()),

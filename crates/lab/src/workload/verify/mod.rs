@@ -51,7 +51,7 @@ impl Job {
         }
     }
 
-    /// Does it read back what it has written?
+    /// Returns whether the job reads back the data that it has written.
     pub(super) fn is_read_back(&self) -> bool {
         let writes = !matches!(self.rw, Rw::Read | Rw::RandRead);
         writes && self.verify.as_ref().is_some_and(|verify| verify.do_verify)

@@ -29,7 +29,7 @@ impl Table {
         self.0.len()
     }
 
-    /// Does no I/O touch any of `blocks`? O(blocks), as the other methods.
+    /// Returns whether no I/O touches any of `blocks`. O(blocks), as the other methods.
     pub(super) fn is_idle(&self, blocks: Range<usize>) -> bool {
         self.0[blocks].iter().all(|entry| entry & BUSY == 0)
     }

@@ -27,7 +27,7 @@ pub struct Verifier {
     layout: Layout,
     table: Table,
     verify: Verify,
-    /// Does the job itself write? A job that only reads accepts any generation.
+    /// Whether the job itself writes. A job that only reads accepts any generation.
     writes: bool,
     prio: IoPrio,
     /// The places of blocks in the regions.
@@ -41,7 +41,7 @@ pub struct Verifier {
     /// Blocks that were written and not yet read back, in portions as written; with a backlog.
     backlog: VecDeque<Range<usize>>,
     findings: Findings,
-    /// Is the table that of an earlier run (`verify_state_load`)?
+    /// Whether the table is that of an earlier run (`verify_state_load`).
     restored: bool,
 }
 
@@ -92,13 +92,13 @@ impl Verifier {
         &self.findings
     }
 
-    /// Must the job end now (`verify_fatal`)?
+    /// Returns whether the job must end now (`verify_fatal`).
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         self.verify.fatal && self.findings.errors > 0
     }
 
-    /// Does the job write nothing, and only check (`verify_only`)?
+    /// Returns whether the job writes nothing, and only checks (`verify_only`).
     #[must_use]
     pub fn is_only(&self) -> bool {
         self.verify.only
@@ -111,7 +111,7 @@ impl Verifier {
         self.verify.state_save.then(|| self.place().encode(self.table.generations()))
     }
 
-    /// Is a state of an earlier run to be restored (`verify_state_load`)?
+    /// Returns whether a state of an earlier run is to be restored (`verify_state_load`).
     #[must_use]
     pub fn loads(&self) -> bool {
         self.verify.state_load
@@ -161,7 +161,7 @@ impl Verifier {
         }
     }
 
-    /// May `io` leave, or must an I/O in flight to the same blocks come back first?
+    /// Returns whether `io` may leave. If false, an I/O in flight to the same blocks must end first.
     #[must_use]
     pub fn admits(&self, io: &NextIo) -> bool {
         !self.writes || self.table.is_idle(self.blocks(io))
@@ -204,7 +204,7 @@ impl Verifier {
         }
     }
 
-    /// Are there enough writes to read them back (`verify_backlog`)?
+    /// Returns whether there are enough writes to read them back (`verify_backlog`).
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.verify.backlog > 0 && self.backlog.len() >= self.verify.backlog as usize

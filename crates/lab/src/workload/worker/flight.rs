@@ -95,7 +95,8 @@ impl Stamps {
         all.filter(|(is_free, _)| !is_free).map(|(_, what)| what.cookie).collect()
     }
 
-    /// Does one of the I/Os in flight share a sector with `io`? O(places), if few I/Os do that are over.
+    /// Returns whether one of the I/Os in flight shares a sector with `io`. O(places), if few I/Os that are over share
+    /// one.
     pub(super) fn overlaps(&self, io: &NextIo) -> bool {
         let end = io.sector + u64::from(io.sectors);
         let shares =

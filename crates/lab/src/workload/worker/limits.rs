@@ -16,13 +16,13 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.most
     }
 
-    /// Is there no more to do at `now`, whatever the generator has?
+    /// Returns whether there is no more to do at `now`, whatever the generator has.
     #[inline]
     pub(super) fn is_finished(&mut self, now: Instant) -> bool {
         now >= self.window.end || self.stopped || self.limited && self.is_at_limit(now)
     }
 
-    /// Do others, a full device or the latency target end the thread?
+    /// Returns whether other threads, a full device or the latency target end the thread.
     #[inline(never)]
     fn is_at_limit(&mut self, now: Instant) -> bool {
         if self.full || self.exit.as_ref().is_some_and(Exit::is_over) {
@@ -46,7 +46,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         }
     }
 
-    /// Is an I/O in flight to a place of `io` (`serialize_overlap`)? O(depth).
+    /// Returns whether an I/O is in flight to a place of `io` (`serialize_overlap`). O(depth).
     #[inline(never)]
     pub(super) fn overlaps(&self, io: &NextIo) -> bool {
         self.stamps.as_ref().is_some_and(|stamps| stamps.overlaps(io))

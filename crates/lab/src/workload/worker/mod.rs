@@ -79,7 +79,7 @@ pub struct Worker<'a, P, B> {
     full: bool,
     /// The most I/Os in flight for now.
     most: u32,
-    /// Can anything but time and the generator end the thread, or change `most`?
+    /// Whether anything but time and the generator can end the thread, or change `most`.
     limited: bool,
     /// The search for the depth that keeps a latency.
     goal: Option<Goal>,

@@ -41,7 +41,7 @@ pub trait Port<P> {
 
 /// The payloads of I/Os, made once and reused.
 pub trait Buffers<P> {
-    /// Do payloads carry bytes? If not, contents are never checked.
+    /// Whether payloads carry bytes. If false, contents are never checked.
     const CARRIES: bool;
 
     /// A payload that carries `len` bytes with the contents of its last I/O; 0 for an I/O that moves no data.

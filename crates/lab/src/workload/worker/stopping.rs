@@ -31,7 +31,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.stopped = true;
     }
 
-    /// Does it count its I/Os? Not before its start, nor during a ramp.
+    /// Returns whether the worker counts its I/Os. False before its start, and during a ramp.
     #[must_use]
     pub fn is_measuring(&self) -> bool {
         self.measuring

@@ -12,7 +12,7 @@ pub(super) trait Source {
     /// Appends bytes that are there by `now`, up to about `room` of them. A source that has none may look for some.
     fn take(&mut self, now: Instant, room: usize, out: &mut Vec<u8>);
 
-    /// Has it all that it can have?
+    /// Returns whether the source has all that it can have.
     fn is_full(&self) -> bool;
 
     /// Ends the recording, and appends all bytes that are left.
