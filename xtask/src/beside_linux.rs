@@ -168,7 +168,7 @@ fn measure(plan: &Plan, device: &Device, figures: &mut Figures) -> Result<()> {
                 let run = Run { load, scheduler, time: plan.time, program, more: &plan.bench };
                 let cell =
                     Cell { device: device.name, load: load.name, scheduler: scheduler.clone() };
-                // The side that begins changes, as what a device remembers of a run may matter to the next one.
+                // The side that begins alternates, as a device's memory of a run may matter to the next one.
                 let mut sides = Side::BOTH;
                 sides.rotate_left(round as usize % 2);
                 for side in sides {

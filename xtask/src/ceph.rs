@@ -161,7 +161,7 @@ impl Cluster {
         Err(format!("the OSD does not come up: {log}").into())
     }
 
-    /// Fails if the OSD has ended by itself: loads that wait for it never end.
+    /// Fails if the OSD has ended without a kill: loads that wait for it never end.
     ///
     /// # Errors
     /// If it has.
@@ -189,7 +189,7 @@ fn has_ended(status: &str) -> bool {
 
 fn end(daemon: Option<Child>) {
     if let Some(mut daemon) = daemon {
-        // The daemon may have ended by itself.
+        // The daemon may have ended already.
         let _ = daemon.kill();
         let _ = daemon.wait();
     }

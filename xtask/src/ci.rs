@@ -1,7 +1,8 @@
 //! `ci`: all checks that must pass before a change is taken, cheapest first.
 //!
-//! Steps that build into a folder of their own, or run what others have built, run [`AT_ONCE`] at a time: the compiler
-//! often has one crate to compile, and a CPU left. Each of them is a process, whose output is printed when it has ended.
+//! Steps that build into a folder of their own, or run programs that others have built, run [`AT_ONCE`] at a time: the
+//! compiler often has one crate to compile, and a CPU left. Each of them is a process, whose output is printed when it
+//! has ended.
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
@@ -191,8 +192,8 @@ fn side_by_side(steps: &[&Step]) -> Result<Vec<Took>> {
     if failed.is_empty() { Ok(all) } else { Err(format!("{} failed", failed.join(", ")).into()) }
 }
 
-/// Installs the toolchains of the steps beforehand, since two of them may need the same one. A step names what its
-/// machine lacks.
+/// Installs the toolchains of the steps beforehand, since two of them may need the same one. A step names the
+/// lack of its machine.
 fn install() -> Result<()> {
     nightly::lack()?;
     api::lack()?;

@@ -1,7 +1,7 @@
 //! `deny`: licences, sources and versions of the crates from outside, and advisories about them, by cargo-deny.
 //!
 //! The rules are in `deny.toml`. The package of Python, the fuzz targets and the lister of public items have lock files of their own; no user
-//! gets what the last two lock, so that only its sources and the advisories about it are checked.
+//! gets the crates that the last two lock, so that only their sources and the advisories about them are checked.
 
 use crate::Result;
 use crate::shell::{Cmd, target_dir};
@@ -108,7 +108,7 @@ fn check(deny: &Path, manifest: &str, checks: &[&str]) -> Cmd {
     words.fold(command(deny), |cmd, word| cmd.arg(*word))
 }
 
-/// The program, installed if it is missing, and the sources of the crates, which say what their licences are.
+/// The program, installed if it is missing, and the sources of the crates, which state the licences.
 ///
 /// # Errors
 /// With the lack of this machine: the program, or a crate.

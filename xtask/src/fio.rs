@@ -79,10 +79,10 @@ impl Fio {
         figures.map_err(|error| format!("{}: {error}", self.cmd).into())
     }
 
-    /// Ends it by SIGKILL, wherever it is.
+    /// Ends fio by SIGKILL, wherever it is.
     ///
     /// # Errors
-    /// If it has ended by itself.
+    /// If fio has ended already.
     pub(crate) fn kill(mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             return Err(format!("{} ended too early: {status}", self.cmd).into());

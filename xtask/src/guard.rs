@@ -1,6 +1,6 @@
-//! The undoing at the end, however the chore ends: by itself, by an error, by Ctrl-C or by SIGKILL.
+//! The undoing at the end, however the chore ends: normally, by an error, by Ctrl-C or by SIGKILL.
 //!
-//! A shell that ignores signals reads, line by line, what there is to undo. When the other end of the pipe is gone, it
+//! A shell that ignores signals reads, line by line, the things to undo. When the other end of the pipe is gone, it
 //! undoes all of it. There is no other code that does that.
 
 use crate::Result;
@@ -51,7 +51,7 @@ impl Guard {
         Ok(Self { child })
     }
 
-    /// Notes what there is: a `loop` device, a `mount`, a `process`, a `group` or a `folder`, and its name.
+    /// Notes a thing to undo: a `loop` device, a `mount`, a `process`, a `group` or a `folder`, and its name.
     ///
     /// # Errors
     /// If the shell has ended.

@@ -167,7 +167,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server may have ended by itself, and a folder that is left over does no harm.
+        // The server may have ended already, and a leftover folder does no harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);

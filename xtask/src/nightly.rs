@@ -7,7 +7,7 @@ use crate::shell::{Cmd, is_installed};
 /// Its components beside the compiler: Miri, and the source of the standard library.
 const COMPONENTS: [&str; 2] = ["miri", "rust-src"];
 
-/// Installs the missing parts. If that is impossible, returns what the machine lacks: rustup, or a network.
+/// Installs the missing parts. If that is impossible, returns the lack of the machine: rustup, or a network.
 ///
 /// # Errors
 /// If rustup does not work.
@@ -43,7 +43,7 @@ fn is_rolling(line: &str) -> bool {
 }
 
 /// Installs the nightly called `name`, with the standard library of `target`, if it is missing. If that is
-/// impossible, returns what the machine lacks.
+/// impossible, returns the lack of the machine.
 ///
 /// # Errors
 /// If rustup does not work.

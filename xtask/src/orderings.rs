@@ -131,7 +131,7 @@ fn build() -> Result<PathBuf> {
     Err("cargo does not say where the models are".into())
 }
 
-/// Runs each model by itself, and records the sites that it reaches.
+/// Runs each model separately, and records the sites that it reaches.
 fn record(binary: &std::path::Path) -> Result<Vec<Model>> {
     let run = || loom::models(binary);
     let mut models = Vec::new();

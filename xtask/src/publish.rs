@@ -34,7 +34,7 @@ fn packed(option: &str) -> Result<usize> {
     remove(&target_dir().join("package"))?;
     // The state of the tree is another check's concern.
     let pack = "cargo package --workspace --exclude xtask --allow-dirty --quiet";
-    // About what compiles: no code is optimised for it.
+    // The check is whether the crates compile: no code is optimised for it.
     Cmd::new(&format!("{pack} {option}"))
         .env("CARGO_TARGET_DIR", folder("package"))
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
@@ -64,7 +64,7 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Installs the oldest compiler. If that is impossible, returns what the machine lacks.
+/// Installs the oldest compiler. If that is impossible, returns the lack of the machine.
 ///
 /// # Errors
 /// If rustup does not work, or the manifest names no version.
@@ -79,7 +79,7 @@ fn oldest() -> Result<String> {
     Ok(version.to_owned())
 }
 
-/// Removes what an earlier `cargo package` unpacked of our crates. Cargo keeps it by the path of its temporary registry
+/// Removes our crates that an earlier `cargo package` unpacked. Cargo keeps them by the path of its temporary registry
 /// and the version, not by the contents: a package would be built against its siblings as they were then.
 fn forget_unpacked(sources: &Path) -> Result<()> {
     let Ok(registries) = fs::read_dir(sources) else { return Ok(()) };
@@ -103,7 +103,7 @@ fn remove(folder: &Path) -> Result<()> {
     if folder.exists() { Ok(fs::remove_dir_all(folder)?) } else { Ok(()) }
 }
 
-/// Where Cargo keeps what it unpacked.
+/// Where Cargo keeps unpacked crates.
 fn cargo_home() -> Result<PathBuf> {
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     let named = env::var_os("CARGO_HOME").map(PathBuf::from);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// The tools, and the libraries that read results.
 const PINNED: &str = include_str!("../../python/requirements.txt");
-/// What an empty environment does with the wheel.
+/// The program that an empty environment runs with the wheel.
 const FIRST: &str = "import blkmq; print(blkmq.simulate(rw='randread', size='1m', device='flash', scheduler='bfq'))";
 
 /// `cargo xtask python`

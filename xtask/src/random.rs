@@ -1,4 +1,4 @@
-//! Random numbers from a seed, for the chores that draw what they try. Nothing is drawn here.
+//! Random numbers from a seed, for the chores that draw their cases. Nothing is drawn here.
 
 /// The generator of Steele, Lea and Flood: every seed gives a good sequence, also 1, 2 and 3.
 pub(crate) struct SplitMix64(u64);

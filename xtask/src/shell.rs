@@ -23,10 +23,10 @@ pub(crate) struct Cmd {
 /// The program that `cargo xtask bench` measures, as it is written down in results.
 pub(crate) const BLKMQ: &str = "target/dist/blkmq";
 
-/// The block server, likewise.
+/// The block server, as it is written down in results.
 pub(crate) const BLKMQD: &str = "target/dist/blkmqd";
 
-/// The client of the block server, likewise.
+/// The client of the block server, as it is written down in results.
 pub(crate) const BLKMQCTL: &str = "target/dist/blkmqctl";
 
 /// The command that builds [`BLKMQ`].
@@ -36,13 +36,13 @@ const BUILD_PROGRAM: &str = "cargo build --profile dist -p blkmq-cli";
 /// each of them.
 const BUILD_SERVER: &str = "cargo build --profile dist -p blkmq-daemon";
 
-/// The example that serves a disk over NBD, likewise.
+/// The example that serves a disk over NBD, as it is written down in results.
 pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 
-/// The example that serves memory over NBD without a queue, likewise.
+/// The example that serves memory over NBD without a queue, as it is written down in results.
 pub(crate) const RAM_DISK: &str = "target/dist/examples/ram_disk";
 
-/// The example that measures runners without a CPU, likewise.
+/// The example that measures runners without a CPU, as it is written down in results.
 pub(crate) const LOST_CPU: &str = "target/release/examples/lost_cpu";
 
 /// Options of cargo for models: the checkers are dependencies, and most of the time of a model is theirs and the
@@ -70,7 +70,7 @@ pub(crate) fn build_program() -> Result<()> {
 }
 
 /// Begins to build [`BLKMQ`], beside other work: for a minute of its optimisation one CPU has nothing to do. A command
-/// that needs it waits for that, and says what is wrong if it does not build.
+/// that needs it waits for the build, and reports the errors if it fails.
 ///
 /// # Errors
 /// If cargo cannot be started.
@@ -345,7 +345,7 @@ pub(crate) fn target_dir() -> PathBuf {
     target_of(moved("CARGO_TARGET_DIR").or_else(|| moved("CARGO_BUILD_TARGET_DIR")))
 }
 
-/// The same, with this value of the variable. Commands run in several folders, so it is not relative.
+/// Like [`target_dir`], but with this value of the variable. Commands run in several folders, so it is not relative.
 fn target_of(moved: Option<OsString>) -> PathBuf {
     root().join(moved.filter(|it| !it.is_empty()).unwrap_or_else(|| "target".into()))
 }

@@ -20,12 +20,12 @@ const CANARY: u64 = 1_000;
 /// Simulations that `cargo test` leaves out because they take a minute.
 const LONG: &str =
     "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas:: promises::";
-/// Scenarios, likewise, with the program as it is measured.
+/// Scenarios that `cargo test` leaves out for the same reason, with the program as it is measured.
 const SCENARIOS: &str = "-p blkmq-cli --test all -- scenarios::";
-/// Commands as they are documented, likewise; some measure.
+/// Commands as they are documented, which `cargo test` leaves out for the same reason; some measure.
 const DOCUMENTED: &str = "-p blkmq-cli --test all -- documented::";
 /// The variable with the second, counted as by `date +%s`, after which the soak of CI begins no long test any more: a
-/// machine that is slow that day still ends within CI's time, and says what it left out.
+/// machine that is slow that day still ends within CI's time, and lists the tests it left out.
 const LONG_UNTIL: &str = "BLKMQ_LONG_UNTIL";
 /// I/Os of each combination of modes and devices that real threads stress: three minutes.
 const STRESS_IOS: &str = "20000";
@@ -92,7 +92,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
-/// Tests that take long: their words, and what runs them.
+/// Tests that take long: their words, and the function that runs them.
 type Part = (&'static str, fn() -> Result<()>);
 
 /// The soak of CI: the canary, seeds for a number of minutes, the tests that take long, with one seed of the grids

@@ -20,7 +20,8 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Asks the server, and shows its answer. What goes on ends when `say` returns false: there is no reader any more.
+/// Asks the server, and shows its answer. Continuous output ends when `say` returns false: there is no reader any
+/// more.
 ///
 /// # Errors
 /// If no server answers, or it refuses.
@@ -133,7 +134,7 @@ fn waits(wanted: &Wanted) -> Result<Waits, Failure> {
     }
 }
 
-/// For each interval, shows what lies between the counts at its ends.
+/// For each interval, shows the difference of the counts at its ends.
 fn each_interval<T>(
     (every, count): (Duration, u32),
     counts: impl Fn() -> Result<T, Failure>,

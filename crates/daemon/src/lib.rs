@@ -18,13 +18,13 @@ mod virtual_figures;
 use blkmq_terminal::program;
 use std::process::ExitCode;
 
-/// `blkmqd`: does what its command line says, and returns the exit code.
+/// `blkmqd`: carries out its command line, and returns the exit code.
 #[must_use]
 pub fn blkmqd() -> ExitCode {
     program::run(serve::args::PROGRAM, serve::program)
 }
 
-/// `blkmqctl`: does what its command line says, and returns the exit code.
+/// `blkmqctl`: carries out its command line, and returns the exit code.
 #[must_use]
 pub fn blkmqctl() -> ExitCode {
     program::run(ctl::args::PROGRAM, client::run)

@@ -247,7 +247,7 @@ fn start_http(wanted: &Wanted, server: &mut Server) -> Result<Option<String>, St
     Ok(Some(Http::page(&at, &key)))
 }
 
-/// What the server serves, and the addresses to paste into clients.
+/// The devices and exports of the server, and the addresses to paste into clients.
 fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Option<&str>) -> String {
     let mut text = String::new();
     for (number, disk) in (1..).zip(server.disks()) {

@@ -97,7 +97,7 @@ fn iostat(before: &[u64; 17], now: &[u64; 17], ms: f64) -> Vec<(String, f64)> {
     all
 }
 
-/// Ten seconds of a load with a period of 10 ms, on a device that serves two requests at once, 100 us each:
+/// Ten seconds of a load with a period of 10 ms, on a device that serves two requests at a time, 100 us each:
 ///
 /// - four neighbouring writes of 4 KiB in a plug, which are one request;
 /// - three reads of 8 KiB at the same time, one of which waits for 100 us;

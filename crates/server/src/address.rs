@@ -46,7 +46,7 @@ impl Address {
     /// Reads an address, with the port `port` if it names none.
     ///
     /// # Errors
-    /// If it is none; with what is accepted.
+    /// If `text` is no address; the error lists the accepted forms.
     pub fn with_port(text: &str, port: u16) -> Result<Self, AddressError> {
         let error = || AddressError { text: text.to_owned(), port };
         match text.split_once(':') {

@@ -18,8 +18,8 @@ pub struct Bounds {
     /// Handshakes under way at a time, of which each worker has its part. Beyond, the oldest of the peer with the most
     /// is closed; a peer is an address, or a process of this machine.
     pub handshakes: usize,
-    /// Connections from one peer, an address or a process of this machine, in a second, on average and at once. Further
-    /// ones are accepted and closed by the thread that accepts, and cost the workers nothing.
+    /// Connections from one peer, an address or a process of this machine, in a second, on average and in one burst.
+    /// Further ones are accepted and closed by the thread that accepts, and cost the workers nothing.
     pub connections_per_second: u32,
     /// The longest handshake, TLS included.
     pub handshake: Nanos,
@@ -29,7 +29,7 @@ pub struct Bounds {
     /// new connection has 4 MiB, and as many more as have gone to and come from its client.
     pub bytes: usize,
     /// Bytes in flight for all connections of a worker. Beyond, a connection has at most 2 MiB: one that takes its
-    /// replies goes on beside others that do not.
+    /// replies continues beside others that do not.
     pub bytes_per_worker: usize,
     /// Bytes of replies that wait for a client to take them. Beyond, its next requests wait. While the socket takes
     /// nothing, they wait beyond `bytes_per_turn` in flight: a client that takes no replies costs its worker no more
@@ -38,8 +38,8 @@ pub struct Bounds {
     /// Bytes of requests that begin, and of replies that are sent, for a connection before its worker looks at the
     /// others. All connections with an event share twice as many, and have 16 KiB each beyond; those that want more, and those
     /// that have just begun, share as many in each further turn. Longer reads and writes are carried out in portions of
-    /// so many bytes, 256 KiB at most, and ranges are trimmed or zeroed by a step in each turn. A device that answers at
-    /// once, as memory does, has the worker copy them: the default takes about a tenth of a millisecond.
+    /// so many bytes, 256 KiB at most, and ranges are trimmed or zeroed by a step in each turn. A device that answers
+    /// immediately, as memory does, has the worker copy them: the default takes about a tenth of a millisecond.
     pub bytes_per_turn: usize,
     /// The longest time without a byte in the middle of a request, or while replies wait that the client does not
     /// take.

@@ -167,7 +167,7 @@ pub(crate) struct Served {
     /// The priority of its I/Os.
     pub(crate) ioprio: IoPrio,
     pub(crate) cache: Cache,
-    /// It is no export of the server any more. Its connections are told so at their next request.
+    /// It is no export of the server any more. Its connections learn this at their next request.
     withdrawn: AtomicBool,
     /// The clients that may use it.
     pub(crate) allow: Gate,
@@ -277,7 +277,7 @@ impl Table {
         Ok(Arc::new(Served::new(export, disk, number, goes_on)?))
     }
 
-    /// Puts an export in service, unless another one has taken its name meanwhile.
+    /// Puts an export in service, unless another one has taken its name in the meantime.
     fn push(&mut self, served: Arc<Served>) -> Result<(), ExportError> {
         self.check_name(&served.info.name)?;
         self.exports.push(served);

@@ -1,6 +1,6 @@
 //! [`Failures`]: the I/Os of a device that failed, as lines of the log.
 //!
-//! Clients are told of every failure; the operator of the device is told here, once a second at most.
+//! Clients receive every failure; the operator of the device is notified here, once a second at most.
 
 use crate::rarely::Rarely;
 use blkmq::{Instant, IoError};

@@ -47,7 +47,7 @@ pub(crate) struct Flight {
     pub(crate) bytes: usize,
 }
 
-/// What a request consists of.
+/// The work of a request.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// A read; the reply has this many bytes.

@@ -10,16 +10,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a worker is told.
+/// A message to a worker.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A connection to serve.
     Connection(Stream, Guest),
-    /// Answer what is in flight, refuse everything else, and end.
+    /// Answer the requests in flight, refuse everything else, and end.
     Drain,
-    /// Answer what is in flight, take nothing more, close every connection, and end: another server follows.
+    /// Answer the requests in flight, take nothing more, close every connection, and end: another server follows.
     HandOver,
-    /// End at once.
+    /// End immediately.
     Stop,
 }
 

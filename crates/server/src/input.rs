@@ -1,8 +1,8 @@
 //! Bytes that have arrived and are not parsed yet.
 //!
-//! A worker has one buffer into which all its connections read. What a connection leaves unparsed is kept with the
-//! connection and put in front of its next bytes: part of a header, the data of an option, or, while its requests have
-//! to wait, as much as the buffer held.
+//! A worker has one buffer into which all its connections read. The bytes that a connection leaves unparsed are
+//! kept with the connection and put in front of its next bytes: part of a header, the data of an option, or, while its
+//! requests have to wait, as much as the buffer held.
 
 /// Bytes that one read takes. Some 9,000 requests without a payload.
 pub(crate) const CAPACITY: usize = 256 << 10;

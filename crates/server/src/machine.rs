@@ -54,7 +54,7 @@ impl Ublk {
 }
 
 /// The use of the priorities that a guest gives its requests. Linux sends that of the process (`ionice`) with each
-/// request, also of the journal of ext4; what is written through the page cache has that of the kernel's thread.
+/// request, also of the journal of ext4; writes through the page cache have the priority of the kernel's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GuestIoprio {
     /// Ignored: every request has the class of the export.

@@ -23,7 +23,7 @@ struct Bucket {
 }
 
 impl Rates {
-    /// `most` connections of a peer in a second, on average and at once.
+    /// `most` connections of a peer in a second, on average and in one burst.
     pub(crate) fn new(most: u32) -> Self {
         Self { most: most.max(1), buckets: BTreeMap::new() }
     }

@@ -41,7 +41,7 @@ const DEVICE_STARTS: Duration = Duration::from_secs(30);
 pub struct Settings {
     /// Bounds against clients that ask for too much.
     pub bounds: Bounds,
-    /// What handshakes offer, but for TLS.
+    /// The offers of handshakes, but for TLS.
     pub handshake: Config,
     /// TLS, which all clients must use then; `None` for none at all.
     pub tls: Option<Tls>,
@@ -73,7 +73,7 @@ pub enum ServerError {
     System(io::Error),
 }
 
-/// A running server. Dropping it ends it at once; [`drain`](Self::drain) lets requests finish first.
+/// A running server. Dropping it ends it immediately; [`drain`](Self::drain) lets requests finish first.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -98,7 +98,7 @@ impl Handle {
         &self.0.disks
     }
 
-    /// Adds an export, which clients can begin to use at once.
+    /// Adds an export, which clients can begin to use immediately.
     ///
     /// # Errors
     /// If there is one of this name, the disk cannot be exported so, it has a socket for virtual machines or a block device, or connections
@@ -168,7 +168,7 @@ impl Handle {
         self.0.beats.iter().map(|beat| beat.load(Ordering::Relaxed)).collect()
     }
 
-    /// Does what a client of control may ask for. [`Request::Drain`] and [`Request::Reload`] are the program's, and
+    /// Carries out a request of a client of control. [`Request::Drain`] and [`Request::Reload`] are the program's, and
     /// refused here.
     #[must_use]
     pub fn ask(&self, request: Request) -> Answer {
@@ -200,7 +200,7 @@ fn count(shared: &Shared, settings: &Settings) -> io::Result<()> {
     Ok(())
 }
 
-/// A thread, and the way to tell it something.
+/// A thread, and its inbox.
 #[derive(Debug)]
 struct Running {
     inbox: Arc<Inbox>,
@@ -261,7 +261,7 @@ impl Server {
     }
 
     /// Checks exports without serving them: the refusal of each that could not be served beside those before it, with its
-    /// place in `exports`. Their groups are added to the disks meanwhile.
+    /// place in `exports`. Their groups are added to the disks during the check.
     #[must_use]
     pub fn check(disks: &[Disk], exports: &[Export]) -> Vec<(usize, ExportError)> {
         Catalog::check(exports, disks)
@@ -286,7 +286,7 @@ impl Server {
     }
 
     /// Lets clients control the server over the socket `path` (see [`control`](crate::control)), until it ends.
-    /// `program` is asked for what the server cannot do itself.
+    /// `program` handles the requests that the server cannot carry out itself.
     ///
     /// # Errors
     /// If the path is taken or not allowed, or there is no thread left.
@@ -419,7 +419,7 @@ impl Server {
     }
 
     /// As [`drain`](Self::drain) for a server that another one follows on the same sockets: connections are closed once
-    /// their requests in flight are answered, and none is refused, so that clients connect again and go on.
+    /// their requests in flight are answered, and none is refused, so that clients connect again and continue.
     ///
     /// # Errors
     /// If a thread of the server failed.

@@ -1,7 +1,7 @@
 //! [`Standing`]: the device behind a disk as the server saw it last. Each change is logged once.
 //!
 //! A thread looks now and then; a file may be cut or removed, a block device lose its write access, an image be resized, a
-//! server lose its connections. Workers have the access that clients are told of from a hint.
+//! server lose its connections. Workers report the access to clients from a hint.
 
 use crate::disk::Disk;
 use blkmq::DeviceState;
@@ -17,7 +17,7 @@ pub(crate) struct Standing {
 impl Standing {
     pub(crate) fn new(disk: &Disk) -> Self {
         let outages = disk.device().outages().unwrap_or_default();
-        // A file that has become shorter since it was opened is told of at the first look.
+        // A file that has become shorter since it was opened is reported at the first look.
         let state = DeviceState { bytes: disk.device().bytes(), ..disk.look() };
         Self { state, outages }
     }

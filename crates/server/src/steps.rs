@@ -1,8 +1,8 @@
 //! [`Steps`]: a range that is trimmed or zeroed by one I/O after the other.
 //!
-//! Devices take less at a time than clients ask for. A device that carries out its I/Os at once, as memory does, takes
-//! the worker's time for them, so the first steps are short; they grow up to the device's limit while the device works
-//! beside the worker. When a step begins is the worker's business. No clock, no socket.
+//! Devices take less at a time than clients ask for. A device that carries out its I/Os immediately, as memory does,
+//! takes the worker's time for them, so the first steps are short; they grow up to the device's limit while the device
+//! works beside the worker. When a step begins is the worker's business. No clock, no socket.
 
 use crate::buffers::BLOCK;
 use blkmq::{AlignedBuf, Bytes, Io, IoFlags};

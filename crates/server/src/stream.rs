@@ -27,7 +27,7 @@ const UNANSWERED: u32 = 150_000;
 /// Reads of 16 KiB in a turn, of a connection whose input is dropped.
 const DROPPED: u32 = 16;
 
-/// A connection. Dropping it ends its TLS, if the socket takes the last bytes at once.
+/// A connection. Dropping it ends its TLS, if the socket takes the last bytes immediately.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
@@ -72,7 +72,7 @@ impl Stream {
     }
 
     /// The client has taken the replies that filled the socket, so more may wait there. A client that takes none costs
-    /// few copies. Over TCP the kernel does this by itself.
+    /// few copies. Over TCP the kernel does this automatically.
     pub(crate) fn widen(&mut self) {
         if let Socket::Unix(socket) = &self.socket
             && !self.is_wide
@@ -168,7 +168,7 @@ impl Stream {
         Ok(shutdown(&*self, Shutdown::Write)?)
     }
 
-    /// Reads and drops what has arrived, as much as a worker reads in a turn.
+    /// Reads and drops the input that has arrived, as much as a worker reads in a turn.
     ///
     /// # Errors
     /// If the client has closed its half, or the connection is gone.
@@ -186,7 +186,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what TLS keeps.
+    /// Sends the bytes that TLS keeps.
     ///
     /// # Errors
     /// `WouldBlock` if the socket is full.

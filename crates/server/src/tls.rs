@@ -40,7 +40,7 @@ pub struct Tls(Arc<Mutex<Files>>);
 
 /// The files of a directory.
 struct Files {
-    /// What they make for connections.
+    /// The configuration of connections, made from the files.
     config: Arc<ServerConfig>,
     /// The certificates of the server, and those that clients' are signed with, if clients need any.
     certificates: (Vec<CertificateDer<'static>>, Option<Vec<CertificateDer<'static>>>),
@@ -60,7 +60,7 @@ impl fmt::Debug for Tls {
 /// The reason why a directory is of no use for TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or is not in PEM, or lacks what it should have.
+    /// A file cannot be read, or is not in PEM, or lacks required contents.
     #[error(
         "{path}: {1}; accepted is a directory with {CERTIFICATE} and {KEY} in PEM, and {AUTHORITY} if clients \
          need certificates",
@@ -95,8 +95,8 @@ impl Tls {
         Ok(Self(Arc::new(Mutex::new(Files::read(folder)?))))
     }
 
-    /// Reads the files again, perhaps in another directory. Connections that begin from now on get the new ones; those
-    /// inside TLS already keep what they have. Returns whether anything is different.
+    /// Reads the files again, perhaps in another directory. Connections that begin from now on get the new files;
+    /// connections inside TLS already keep the old ones. Returns whether anything is different.
     ///
     /// # Errors
     /// As [`load`](Self::load); the former files stay in force.
@@ -322,7 +322,7 @@ impl Session {
     fn receive(&mut self, socket: &mut (impl io::Read + io::Write)) -> io::Result<usize> {
         let received = self.session.read_tls(socket)?;
         if let Err(error) = self.session.process_new_packets() {
-            // The client is told why, if its socket takes it.
+            // The client receives the reason, if its socket takes it.
             let _ = self.session.write_tls(socket);
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
@@ -350,7 +350,7 @@ impl Session {
         }
     }
 
-    /// Sends what is encrypted.
+    /// Sends the encrypted bytes.
     ///
     /// # Errors
     /// `WouldBlock` if the socket is full, and if the connection is gone.

@@ -1,5 +1,5 @@
-//! The watch over a running server: I/Os that took long are logged with their stages, I/Os that do not come back while they
-//! do not, and changes of the devices themselves.
+//! The watch over a running server: it logs I/Os that took long, with their stages, I/Os that do not complete, as long
+//! as they are outstanding, and changes of the devices themselves.
 //!
 //! A thread of its own looks once a second. It writes few lines, however much is slow.
 
@@ -107,7 +107,7 @@ fn log_slow(shared: &Shared, disk: usize) {
     if queue.plan().stats.slow == Nanos::ZERO {
         return;
     }
-    // Takes what the elevators have found.
+    // Takes the findings of the elevators.
     let _ = queue.times();
     let (slow, lost) = queue.take_slow();
     let exports = shared.exports.now();
@@ -147,9 +147,9 @@ fn line(io: &SlowIo, export: &str) -> String {
 
 /// Reports the oldest I/Os if they are older than `next`, and says when they are gone.
 ///
-/// It looks whether or not requests are counted: a device that hangs is told of in any case. No count of requests can
-/// replace the look, because some I/Os may hang while others go on. It costs a pass over the slots in a second, and
-/// nothing for an I/O; where no I/O is in flight, only counters are read.
+/// The check runs whether or not requests are counted: a device that hangs is reported in any case. No count of
+/// requests can replace the check, because some I/Os may hang while others complete. The check costs a pass over the
+/// slots in a second, and nothing for an I/O; where no I/O is in flight, only counters are read.
 fn log_old(shared: &Shared, disk: usize, next: &mut Nanos) {
     let disk = &shared.disks[disk];
     let now = disk.service().clock().now();

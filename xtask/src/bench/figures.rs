@@ -42,7 +42,7 @@ pub(super) struct Cell {
 pub(super) enum Workload {
     /// Several threads, one elevator, the load of the published figures.
     Contention,
-    /// The same with larger plugs and more I/Os in flight.
+    /// Like [`Contention`](Self::Contention), but with larger plugs and more I/Os in flight.
     Plugs,
     /// Several threads, an elevator for each.
     PerQueue,

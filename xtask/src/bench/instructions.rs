@@ -20,7 +20,7 @@ use std::process::Child;
 const MOST: f64 = 3.0;
 /// I/Os of the two runs, for each submitter.
 const IOS: [u64; 2] = [4_000, 16_000];
-/// The same with a latency goal, whose controller knows the rate after some tenths of a second.
+/// Like [`IOS`], but with a latency goal, whose controller knows the rate after some tenths of a second.
 const IOS_WITH_GOAL: [u64; 2] = [100_000, 200_000];
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 /// I/Os in a plug.
@@ -185,8 +185,8 @@ impl Case {
         }
     }
 
-    /// Instructions for an I/O, to a tenth. The two runs are made at once, but for those whose count depends on the rate:
-    /// of requests with a goal, more are looked at the fewer there are in a second.
+    /// Instructions for an I/O, to a tenth. The two runs are made at the same time, except where the count depends on
+    /// the rate: of requests with a goal, more are looked at the fewer there are in a second.
     fn count(self) -> Result<f64> {
         let all = self.ios();
         let mut counts = [0; 2];
@@ -238,7 +238,7 @@ impl Run {
     }
 }
 
-/// The count in what callgrind says: `==1== Collected : 123456`.
+/// The count in callgrind's output: `==1== Collected : 123456`.
 fn collected(log: &str) -> Result<u64> {
     let line = log.lines().find_map(|line| line.split_once("Collected : "));
     let (_, count) = line.ok_or_else(|| format!("callgrind says nothing of a count:\n{log}"))?;
@@ -257,7 +257,7 @@ fn path() -> PathBuf {
     root().join("bench/instructions.json")
 }
 
-/// Counts all cases; with `bless` writes them down, otherwise compares them with what is written down.
+/// Counts all cases; with `bless` writes them down, otherwise compares them with the recorded counts.
 ///
 /// # Errors
 /// If something cannot be run or read, or a figure has risen too far.

@@ -22,7 +22,7 @@ const REPORT: &str = "--repeat 1 --output-format json";
 /// The size of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Size {
-    /// Pairs of runs; the medians are told.
+    /// Pairs of runs; the medians are reported.
     pub(super) rounds: u32,
     /// Of a run on the null device, and of one on a file, in fio's spelling.
     runtimes: [&'static str; 2],

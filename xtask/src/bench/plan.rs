@@ -83,7 +83,7 @@ impl Plan {
         ))
     }
 
-    /// The same with larger plugs and more I/Os in flight.
+    /// Like [`contention`](Self::contention), but with larger plugs and more I/Os in flight.
     fn plugs(&self) -> Cmd {
         self.ours(&format!(
             "--device null,submit_queues=1,irqmode=0,hw_queue_depth=1024 --scheduler mq-deadline \

@@ -101,7 +101,7 @@ fn warnings(machine: &Machine, figures: &Figures) -> Vec<String> {
     warnings
 }
 
-/// The same as data, with every repetition.
+/// The report as data, with every repetition.
 pub(super) fn json(machine: &Machine, plan: &Plan, figures: &Figures) -> Value {
     let rows = machine.rows();
     let about: serde_json::Map<String, Value> =

@@ -1,4 +1,4 @@
-//! Runs of an earlier comparison, read from what it printed: a whole comparison takes hours, and may be done in parts.
+//! Runs of an earlier comparison, read from its output: a whole comparison takes hours, and may be done in parts.
 //!
 //! Printed figures have three digits.
 

@@ -1,4 +1,4 @@
-//! The loads, and how fio and `blkmq bench` are told of them: in the same words, as far as possible.
+//! The loads, and the options that fio and `blkmq bench` get for them: in the same words, as far as possible.
 
 /// Threads that do the same.
 #[derive(Debug)]

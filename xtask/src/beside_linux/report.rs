@@ -113,7 +113,7 @@ impl Report<'_> {
         )
     }
 
-    /// The same as data, with every run.
+    /// The report as data, with every run.
     pub(super) fn json(&self) -> Value {
         let machine: serde_json::Map<String, Value> = (self.machine.rows().into_iter())
             .map(|(name, value)| (name.to_owned(), Value::String(value)))

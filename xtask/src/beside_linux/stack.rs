@@ -72,7 +72,7 @@ impl Stack {
             return Err("the loop device does no direct I/O".into());
         }
         stack.set("queue/rotational", if device.rotational { "1" } else { "0" })?;
-        // No model loses what it has answered; and schedulers are compared, not what throttles above them.
+        // No model loses a write that it has answered; and schedulers are compared, not throttling above them.
         stack.set("queue/write_cache", "write through")?;
         stack.set("queue/wbt_lat_usec", "0")?;
         Ok(stack)

@@ -1,6 +1,6 @@
-//! Compares the outcomes of one job file. What must be equal depends on what the options leave to chance: the direction
-//! of an I/O of a mix, the lengths of several block sizes, and the order of random places are drawn, and the generators
-//! differ.
+//! Compares the outcomes of one job file. The parts that must be equal depend on the parts that the options leave to
+//! chance: the direction of an I/O of a mix, the lengths of several block sizes, and the order of random places are
+//! drawn, and the generators differ.
 
 use super::arithmetic;
 use super::draw::JobFile;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What differs.
+/// The part that differs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
     /// One side has refused the file.
@@ -45,7 +45,7 @@ impl fmt::Display for Difference {
 
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
 
-/// What the options of a job leave to chance.
+/// The parts of a job that its options leave to chance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Chance {
     /// The direction of an I/O.
@@ -62,7 +62,7 @@ pub(super) struct Chance {
     pub(super) by_completion: bool,
     /// Its threads have several files each.
     pub(super) has_files: bool,
-    /// What it has written is read back.
+    /// The job reads its writes back.
     pub(super) is_verified: bool,
     /// The job has several threads, each with its own generator of places.
     pub(super) has_threads: bool,
@@ -329,7 +329,7 @@ impl Found {
         let lengths = |it: &Outcome| {
             Vec::from_iter(it.files.iter().map(|(name, left)| (name.clone(), left.bytes)))
         };
-        // With `fill_device`, fio makes a file as long as what is written.
+        // With `fill_device`, fio makes a file as long as the data written.
         if !file.to_string().contains("fill_device=1") {
             self.unequal(Kind::Files, "files and lengths", &lengths(fio), &lengths(ours));
         }

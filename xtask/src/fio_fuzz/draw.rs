@@ -42,8 +42,8 @@ enum When {
     OnFiles,
     /// There are several files for a thread.
     SeveralFiles,
-    /// The same, and they are no stretches of the null device: there, fio 3.33 has files of a share of `size`, whatever `filesize`
-    /// says (docs/fio-options.md).
+    /// Like [`SeveralFiles`](Self::SeveralFiles), and they are no stretches of the null device: there, fio 3.33 has
+    /// files of a share of `size`, whatever `filesize` says (docs/fio-options.md).
     SeveralRealFiles,
     /// There is one file, or a stretch of the null device.
     OneFile,
@@ -287,7 +287,7 @@ struct Place {
 }
 
 impl Place {
-    /// Adds options; one in `rarer` of what the table says.
+    /// Adds options, each `rarer` times less often than the table says.
     fn draw_some(self, random: &mut SplitMix64, settings: &mut Vec<Setting>, rarer: u32) {
         let mut is_last_drawn = false;
         for choice in CHOICES {

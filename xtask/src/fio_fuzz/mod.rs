@@ -130,7 +130,7 @@ fn run(options: &Options) -> Result<()> {
     let programs = Programs { blkmq, folder: folder.clone() };
     let result =
         if options.is_canary { canary(options, &programs) } else { seeds(options, &programs) };
-    // What is left over belongs to this run only.
+    // The leftover files belong to this run only.
     let _ = fs::remove_dir_all(&folder);
     result
 }
@@ -236,7 +236,7 @@ fn judge(file: &JobFile, both: &Both, tally: &mut Tally) -> Vec<Difference> {
     found
 }
 
-/// Shrinks `file`, and prints what is left of it with its differences.
+/// Shrinks `file`, and prints the smaller file with its differences.
 fn tell(
     options: &Options,
     programs: &Programs,

@@ -17,7 +17,7 @@ pub(super) enum Fault {
 
 pub(super) const FAULTS: [Fault; 3] = [Fault::OptionDropped, Fault::BlockOff, Fault::OneThread];
 
-/// Options that change what is done wherever they stand.
+/// Options that change the I/Os wherever they stand.
 const DROPPED: [&str; 4] = ["io_size", "number_ios", "bs", "loops"];
 const BLOCK: u64 = 4096;
 

@@ -25,7 +25,7 @@ pub(super) struct Outcome {
     /// `None`: it was ended by a signal.
     pub(super) code: Option<i32>,
     pub(super) report: Value,
-    /// Standard error, and what stands before the report.
+    /// Standard error, and the output before the report.
     pub(super) said: String,
     /// The I/Os of each log, as they were issued, or as they were completed if a job has several threads.
     pub(super) places: BTreeMap<String, Vec<Io>>,
@@ -127,7 +127,7 @@ pub(super) fn with_logs(file: &JobFile) -> String {
 }
 
 impl Running {
-    /// Waits for the end of both, and removes what they have left.
+    /// Waits for the end of both, and removes their leftover files.
     ///
     /// # Errors
     /// If the kernel does not say how a program ended, or a file cannot be read.

@@ -1,4 +1,4 @@
-//! Leaves out of a job file what a difference does not need.
+//! Leaves out of a job file the options that a difference does not need.
 
 use super::draw::{JobFile, NEEDED};
 use crate::Result;

@@ -2,7 +2,7 @@
 //! documents, and carried out as they are written.
 //!
 //! They name ports, `/run/blkmq` and `/srv`, so they run with a network and mounts of their own, where nothing of this
-//! machine is touched. Commands that end by themselves are in `cli/tests/documented.rs`.
+//! machine is touched. Commands that end without a signal are in `cli/tests/documented.rs`.
 
 use super::Outcome;
 use super::folder::Folder;
@@ -18,6 +18,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("tls-certificates=", "needs certificates; the check serve-tls makes some"),
     (",ublk=", "needs the kernel's ublk_drv; the check cloud-guest-ublk has it"),
     ("qemu-system-", "starts a guest; qemu-io and qemu-img are the clients of other checks"),
+    ("--identity=cn:", "needs a client with that certificate; the tests of clients disconnect one"),
 ];
 
 /// The needs of a command, and its end.
@@ -85,7 +86,7 @@ fn commands() -> Result<(Vec<(Kind, String)>, Vec<(String, &'static str)>)> {
     Ok((lines, left_out))
 }
 
-/// The lines, of which those that end in a backslash go on.
+/// The lines; a line that ends in a backslash is joined with the next one.
 fn joined(text: &str) -> String {
     let mut all = String::new();
     for line in text.lines() {
@@ -150,7 +151,8 @@ fn carry_out(kind: Kind, lines: &[&str], place: &Path) -> Result<()> {
 /// Ends a server, whose exit code has to be 0.
 const STOP: &str = "kill -TERM $server; wait $server\n";
 
-/// A command that serves; one that only checks a file ends by itself. The last of several commands is the server.
+/// A command that serves; a command that only checks a file ends without a signal. The last of several commands is the
+/// server.
 fn serving(line: &str) -> String {
     let (before, server) = match line.rsplit_once(" && ") {
         Some((before, server)) => (format!("{before} && "), server),
@@ -163,7 +165,7 @@ fn serving(line: &str) -> String {
     )
 }
 
-/// A command that ends by itself, or that goes on for ever and is interrupted when it has shown something.
+/// A command that ends without a signal, or that runs for ever and is interrupted when it has shown something.
 fn one(line: &str) -> String {
     let name = quoted(line);
     let goes_on = line.contains(" stat ") && !line.contains("--count") || line.ends_with(" top");

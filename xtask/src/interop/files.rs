@@ -57,7 +57,7 @@ pub(super) fn contents() -> Result<Outcome> {
     verify(&file.0, &format!(",size={SIZE}"))
 }
 
-/// The same on a block device.
+/// Like [`contents`], but on a block device.
 pub(super) fn loop_contents() -> Result<Outcome> {
     match Loop::new("loop")? {
         Ok(made) => verify(Path::new(&made.device), ""),

@@ -194,7 +194,7 @@ fn is_plain(text: &str) -> bool {
     engines.into_iter().all(|(_, engine)| PLAIN.contains(&engine))
 }
 
-/// Accepted as it is, or on a device that keeps what is written.
+/// Accepted as it is, or on a device that keeps its data.
 fn dry_run(file: &Path) -> Result<()> {
     let accepted = |device: &str| {
         let command = format!("{BLKMQ} bench --dry-run {device}");

@@ -91,7 +91,7 @@ impl Input {
         Ok(number(&self.measured(scheduler, depth, jobs)?["read"]["lat_ns"]["mean"])? / 1e3)
     }
 
-    /// Draws a graph, and returns what is on it.
+    /// Draws a graph, and returns its axes.
     fn draw(&self, options: &str) -> Result<Vec<Axes>> {
         let cmd =
             Cmd::new("").arg(self.python.to_string_lossy()).arg("-c").arg(include_str!("drawn.py"));
@@ -121,7 +121,7 @@ impl Input {
         same("-l", &bars(&axes, "Latency")?, &latency)
     }
 
-    /// The same by the number of jobs.
+    /// IOPS by the number of jobs.
     fn jobs(&self) -> Result<()> {
         let axes = self.draw("-N -d 4 -n 1 2 -i none")?;
         let iops =
@@ -192,7 +192,7 @@ fn bars(all: &[Axes], name: &str) -> Result<Vec<f64>> {
     Ok(axes.ok_or_else(|| format!("no axes of {name}: {all:?}"))?.bars.clone())
 }
 
-/// The same values, rounded to whole ones or to a hundredth.
+/// Checks that both sides have the same values, rounded to whole ones or to a hundredth.
 fn same(graph: &str, drawn: &[f64], ours: &[f64]) -> Result<()> {
     let near = |(a, b): (&f64, &f64)| (a - b).abs() <= (b / 100.0).max(0.5);
     if !ours.is_empty() && drawn.len() == ours.len() && drawn.iter().zip(ours).all(near) {

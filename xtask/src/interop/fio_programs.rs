@@ -61,7 +61,7 @@ struct Machine<'a> {
     files: PathBuf,
 }
 
-/// The names of what a program has found.
+/// The names of a program's findings.
 type Names = BTreeSet<String>;
 
 impl Machine<'_> {

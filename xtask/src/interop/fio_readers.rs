@@ -1,8 +1,9 @@
-//! Public programs that read fio's output, and what each relies on: its keys, types, fields and words, in the output of
-//! fio and of blkmq for the same command line on the same file.
+//! Public programs that read fio's output, and the parts that each relies on: keys, types, fields and words, in the
+//! output of fio and of blkmq for the same command line on the same file.
 //!
-//! The lists say what the sources of these programs read; none of their sources is here, and no registry has them. Each
-//! list is held against fio itself too, so that a wrong one fails. Programs that can be had are run by `fio_programs`.
+//! The lists have the parts that the sources of these programs read; none of their sources is here, and no registry has
+//! them. Each list is held against fio itself too, so that a wrong one fails. Programs that can be had are run by
+//! `fio_programs`.
 
 use super::Outcome;
 use super::folder::Folder;

@@ -44,7 +44,7 @@ const SAME: &[&str] = &[
     "--rw=randread --norandommap --random_generator=lfsr --bssplit=4k/100 --nrfiles=2 --size=1m",
 ];
 
-/// The same on files, which both lay out in a folder of their own.
+/// Like [`SAME`], but on files, which both lay out in a folder of their own.
 const ON_FILES: &[&str] = &[
     "--filename=a:b --rw=randwrite --size=64k --loops=3 --verify=crc32c --iodepth=4",
     "--filename=a:b --rw=randwrite --size=64k --fsync=4",

@@ -84,8 +84,8 @@ pub(super) fn ublk() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The priorities of the guest's processes, which the scheduler of the server sees if it is told to: then, and only then,
-/// a reader of class idle waits for those of class realtime.
+/// The priorities of the guest's processes, which the scheduler of the server sees if it is configured to: then, and
+/// only then, a reader of class idle waits for those of class realtime.
 ///
 /// Not in an emulated machine: its readers are too slow to keep the others waiting.
 pub(super) fn priorities() -> Result<Outcome> {
@@ -140,7 +140,7 @@ fn lack(kernel: Kernel) -> Result<Option<String>> {
             return Ok(Some(format!("the kernel cannot be fetched: {}", said.trim())));
         }
     }
-    // Each kernel is started once with an empty script: a machine may forbid what it needs.
+    // Each kernel is started once with an empty script: a machine may forbid something that the kernel needs.
     static STARTS: [OnceLock<Option<String>>; 2] = [const { OnceLock::new() }; 2];
     let starts = &STARTS[kernel as usize];
     if starts.get().is_none() {

@@ -1,5 +1,5 @@
-//! NBD: real clients against the server of the example `nbd_server`. What holds for any server is used for `blkmqd`
-//! as well (`serve.rs`).
+//! NBD: real clients against the server of the example `nbd_server`. Checks that hold for any server are used for
+//! `blkmqd` as well (`serve.rs`).
 
 use super::Outcome;
 use crate::Result;
@@ -45,7 +45,7 @@ pub(super) fn copy() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// nbdcopy copies so many MiB to `uri` and back, with each of the options: the same comes back.
+/// nbdcopy copies so many MiB to `uri` and back, with each of the options: the copy back has the same bytes.
 pub(super) fn copies(server: &Server, uri: &str, mib: u64, options: &[&str]) -> Result<()> {
     let [from, to] = ["from", "to"].map(|name| server.path(name).display().to_string());
     for (seed, options) in (1..).zip(options) {

@@ -1,4 +1,4 @@
-//! Images of Ceph as devices, on a cluster of this host: blkmq reads back what it wrote, and Ceph's and QEMU's own
+//! Images of Ceph as devices, on a cluster of this host: blkmq reads back its writes, and Ceph's and QEMU's own
 //! clients find the same bytes; while daemons of the cluster are killed, and when images go away.
 
 mod deleted;
@@ -31,8 +31,8 @@ fn bench(device: &str, options: &str) -> Cmd {
     Cmd::new(&format!("{BLKMQ} bench --name=rbd {options}")).arg(format!("--device={device}"))
 }
 
-/// Every block is what was written last, under each scheduler, with one hardware queue and with four; and other clients
-/// of the cluster read what came through an export.
+/// Every block has the data written last, under each scheduler, with one hardware queue and with four; and other
+/// clients of the cluster read the data that came through an export.
 pub(super) fn verified() -> Result<Outcome> {
     if let Some(program) = missing() {
         return Ok(Outcome::Skipped(format!("{program} is not installed")));
@@ -51,7 +51,7 @@ pub(super) fn verified() -> Result<Outcome> {
     exported(&cluster)
 }
 
-/// A machine without librbd is told the package, and everything else works there.
+/// A machine without librbd gets an error that names the package, and everything else works there.
 fn without_librbd() -> Result<()> {
     let folder = Folder::new("rbd-library")?;
     // No library: the loader takes the first file of this name.
@@ -125,7 +125,7 @@ pub(super) fn killed() -> Result<Outcome> {
 /// `cargo xtask rbd-kills [SECONDS]`: a daemon is away for so long, 20 s by default.
 ///
 /// # Errors
-/// If an I/O fails, or a block is not what was written last.
+/// If an I/O fails, or a block does not have the data written last.
 pub(crate) fn kills(args: &[String]) -> Result<()> {
     let seconds = match args {
         [] => 20,
@@ -139,12 +139,12 @@ pub(crate) fn kills(args: &[String]) -> Result<()> {
     kill_all(seconds)
 }
 
-/// The OSD and the monitor are killed under verified load and come back: nothing is lost, and no I/O fails. An image that
-/// is deleted, or whose pool is, ends its I/O with errors, and nothing else's.
+/// The OSD and the monitor are killed under verified load and restarted: nothing is lost, and no I/O fails. An image
+/// that is deleted, or whose pool is, ends its I/O with errors, and nothing else's.
 fn kill_all(gap: u32) -> Result<()> {
     let mut cluster = Cluster::start("killed")?;
     cluster.create("rbd/t", 256)?;
-    // A load that is not over when the monitor has come back: a stalled one makes up for the time.
+    // A load that is not over when the monitor is back: a stalled one makes up for the time.
     let io_size = RATE * 4 * (2 * (BEFORE + gap) + 8);
     let options = format!(
         "--rw=randwrite --bs=4k --size=128m --iodepth=16 --rate_iops={RATE} --io_size={io_size}k --verify=crc32c \

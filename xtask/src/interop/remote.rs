@@ -1,4 +1,4 @@
-//! Exports of NBD servers as devices: blkmq reads back what it wrote to real servers, through filters that delay, limit
+//! Exports of NBD servers as devices: blkmq reads back its writes to real servers, through filters that delay, limit
 //! and fail, over TLS, and while the server is killed.
 
 use super::Outcome;
@@ -33,7 +33,7 @@ fn bench(device: &str, options: &str) -> Cmd {
 const VERIFIED: &str =
     "--rw=randrw --bssplit=4k/60:16k/30:128k/10 --size=32m --iodepth=32 --verify=crc32c";
 
-/// Every block is what was written last, under each scheduler, at qemu-nbd, nbdkit and `blkmqd`, over one
+/// Every block has the data written last, under each scheduler, at qemu-nbd, nbdkit and `blkmqd`, over one
 /// connection and over four where the server has several.
 pub(super) fn verified() -> Result<Outcome> {
     let folder = Folder::new("remote")?;
@@ -122,7 +122,7 @@ pub(super) fn filters() -> Result<Outcome> {
     }
 }
 
-/// A run inside TLS, with certificates for both sides; without them there is a refusal that says what is needed.
+/// A run inside TLS, with certificates for both sides; without them there is a refusal that names the requirements.
 pub(super) fn tls() -> Result<Outcome> {
     // openssl knows no --version.
     if Cmd::new("openssl version").quiet_code().is_err() {
@@ -161,7 +161,7 @@ pub(super) fn killed() -> Result<Outcome> {
 /// `cargo xtask nbd-kills [TIMES]`: each server is killed so often, 100 times by default.
 ///
 /// # Errors
-/// If an I/O fails, or a block is not what was written last.
+/// If an I/O fails, or a block does not have the data written last.
 pub(crate) fn kills(args: &[String]) -> Result<()> {
     let times = match args {
         [] => 100,
@@ -173,7 +173,7 @@ pub(crate) fn kills(args: &[String]) -> Result<()> {
 }
 
 /// nbdkit, qemu-nbd and our own server are killed again and again under load, and started on the same file: no I/O fails,
-/// and every block is what was written last.
+/// and every block has the data written last.
 fn kill_all(times: u32) -> Result<()> {
     let folder = Folder::new("remote-killed")?;
     for (program, line) in [

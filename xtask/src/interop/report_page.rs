@@ -18,12 +18,12 @@ const WIDE: u32 = 1280;
 /// The least height of text in a plot, in pixels.
 const LEAST_TEXT: f64 = 10.0;
 /// The least distance of the colours of two schedulers as they are drawn (CIE76), as in the test of the palette; the
-/// browser simulates what they look like with matrices of its own.
+/// browser simulates their look with matrices of its own.
 const LEAST_DISTANCE: f64 = 20.0;
 /// The most bytes of a picture.
 const MOST_BYTES: u64 = 300 << 10;
 
-/// The commands whose pages are looked at, and what is special about them.
+/// The commands whose pages are looked at, and their special features.
 const PAGES: [(&str, &str); 3] = [
     (
         "devices",

@@ -87,7 +87,8 @@ fn pairs(cluster: &Cluster, options: &str, rounds: u32, seconds: u32) -> Result<
     Ok(pairs)
 }
 
-/// Runs a program, and looks at the processor time of the programs that have ended meanwhile: the cluster goes on.
+/// Runs a program, and measures the processor time of the programs that ended during the run: the cluster keeps
+/// running.
 fn run(cluster: &Cluster, program: Program, options: &str) -> Result<Run> {
     let before = cpu_of_programs();
     let (iops, ios) = program(cluster, options)?;

@@ -30,7 +30,7 @@ pub(crate) struct Rates {
 
 /// The settings that are compared: SCHEDULER/DEPTH/READER/FLOOD.
 ///
-/// mclock is told what the cluster can do, and how much of that may be in it.
+/// mclock is configured with the rates of the cluster, and with the amount of work that may be in flight.
 pub(crate) const COMPARED: &[&str] = &[
     "none",
     "none/8",

@@ -1,4 +1,5 @@
-//! Measurements of images on a cluster of Ceph of this host, each a verb: what an I/O costs, and tenants beside each other.
+//! Measurements of images on a cluster of Ceph of this host, each a verb: the cost of an I/O, and tenants beside each
+//! other.
 //!
 //! Checks that pass or fail are in `interop/rbd.rs`. The cluster has one OSD on a file, which takes most of the processor
 //! time: figures are for comparisons within a run, and say nothing about a cluster of several machines.
@@ -52,7 +53,7 @@ fn finish(cluster: &Cluster, mut load: Fio) -> Result<Figures> {
     load.wait()
 }
 
-/// Makes an image that has its bytes: reads of what was never written do not reach the OSD's disk.
+/// Makes an image that has its bytes: reads of blocks that were never written do not reach the OSD's disk.
 fn filled(cluster: &Cluster, image: &str, mib: u32) -> Result<()> {
     cluster.create(&format!("rbd/{image}"), mib.into())?;
     let fill = format!("--rw=write --bs=4m --iodepth=4 --size={mib}m");

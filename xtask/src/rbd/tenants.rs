@@ -32,7 +32,7 @@ const MIB: u32 = 512;
 /// Images of the reader and of the flood, and one that both share.
 const IMAGES: [(&str, u32); 3] = [("t", MIB), ("u", MIB), ("g", 2 * MIB)];
 
-/// What is asked for.
+/// The measurement that is asked for.
 #[derive(PartialEq, Eq, Debug)]
 struct Plan {
     gateways: Vec<Settings>,
@@ -121,7 +121,7 @@ impl Bench {
         })
     }
 
-    /// The rate of random reads, many at a time: what mclock is told.
+    /// The rate of random reads, many at a time, with which mclock is configured.
     fn reads(&self) -> Result<f64> {
         let many = self.reader.replace("--iodepth=1", "--iodepth=32");
         Ok(alone(&self.cluster, engine(&self.cluster, "t", &many))?.iops)

@@ -1,11 +1,11 @@
 //! `serve-attacks`: the latency of a client while another one is hostile (`docs/spec/nbd.md`, section 6).
 //!
-//! A fio with one read at a time is measured alone, and then beside each attack, which goes on for as long as fio runs.
-//! Hostile clients keep no count of what they get; that the server keeps to its bounds is tested in
+//! A fio with one read at a time is measured alone, and then beside each attack, which lasts as long as fio runs.
+//! Hostile clients keep no count of their replies; that the server keeps to its bounds is tested in
 //! `crates/server/tests`. The attacks are one thread, which takes one of the processors as well.
 //!
-//! What the processors cost the client is told from what its server costs it by the same attack on another server: that
-//! one takes as much of the processors, and shares nothing else with the client.
+//! The same attack on another server separates the cost of the processors to the client from the cost of its server:
+//! that attack takes as much of the processors, and shares nothing else with the client.
 
 use super::wire::{self, Client, Command};
 use crate::Result;

@@ -1,6 +1,6 @@
 //! `ceilings`: a client under a ceiling of ours, of QEMU's throttle group, and of Linux' blkio controller.
 //!
-//! The same file, loads and ceilings for all three, which have their turns in each round. Ours and QEMU's stand in a
+//! All three have the same file, loads and ceilings, and take turns in each round. Ours and QEMU's stand in a
 //! server, which fio reaches over NBD; Linux' stands before a loop device, in a group for fio alone. A ceiling is good if
 //! the client has all of it and no more, and waits no longer for its slowest I/Os than the rate demands.
 

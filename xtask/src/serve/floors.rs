@@ -2,9 +2,10 @@
 //! time.
 //!
 //! The loads, the scheduler and the bounds are those of `crates/lab/tests/cloud.rs`, which has them in virtual time: A keeps
-//! 128 I/Os of 1 MiB in flight, B has one at a time, 100 reads and 100 writes a second. The bounds are what a repaired
-//! kernel was measured to give both. The server, the wire and the clients are real, so that wake-ups, copies and
-//! processor time are part of the figures; B is measured alone as well, which shows what of them is not A's doing.
+//! 128 I/Os of 1 MiB in flight, B has one at a time, 100 reads and 100 writes a second. The bounds are those that a
+//! repaired kernel was measured to give both. The server, the wire and the clients are real, so that wake-ups, copies
+//! and processor time are part of the figures; B is measured alone as well, which shows the part of them that is not
+//! A's doing.
 
 use crate::Result;
 use crate::fio::{Figures, Fio, pause};
@@ -93,7 +94,7 @@ fn measure(cases: &[Case], seconds: u32) -> Result<String> {
 }
 
 impl Case {
-    /// B alone, then both at once.
+    /// B alone, then both together.
     fn run(&self, seconds: u32) -> Result<Measured> {
         let server = Server::blkmq("floors", DEVICE, SCHEDULER, EXPORTS)?;
         let client = |export: &str, load: &str, seconds: u32| {

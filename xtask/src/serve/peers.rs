@@ -2,8 +2,8 @@
 //!
 //! Each serves its memory or a file on tmpfs over a unix socket to the same fio. In every round all servers have each
 //! workload in turn; the table has medians over the rounds. A server that is not installed is skipped by name. The last
-//! row is the example of `blkmq-nbd`, which only copies: what fio on the same processors can take. Below each table are
-//! the ratios of the first row to the others.
+//! row is the example of `blkmq-nbd`, which only copies: the most that fio on the same processors can take. Below each
+//! table are the ratios of the first row to the others.
 
 use crate::Result;
 use crate::fio::{self, Figures, median};

@@ -19,7 +19,7 @@ const SIZE: usize = 32;
 /// The fewest rounds.
 const FEWEST: usize = 4;
 /// Growth of the server's memory, in KiB, from the first half of the rounds to the second, beyond which something is
-/// kept: as much as the clients can have in flight. The allocator keeps what the busiest moment took.
+/// kept: as much as the clients can have in flight. The allocator keeps the memory of the busiest moment.
 const GROWTH: u64 = 32 << 10;
 
 /// `cargo xtask serve-soak [MINUTES]`

@@ -1,7 +1,7 @@
 //! The NBD that a client needs to write, flush and read: EXPORT_NAME and simple replies.
 //!
-//! Nothing is negotiated and no library stands behind, so that a client ends at once, with an error, when its server
-//! is killed.
+//! Nothing is negotiated and no library stands behind, so that a client ends immediately, with an error, when its
+//! server is killed.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

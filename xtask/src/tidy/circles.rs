@@ -1,8 +1,8 @@
 //! No circles of imports within a crate, neither of files nor of folders.
 //!
 //! The nodes are files, and an edge is a path in code that is not a test: from `a.rs` to the file that declares the
-//! item, through re-exports if there are any. A parent and its children may use each other; that is what modules are
-//! for. So those edges do not count, and neither do paths that end at the crate's root.
+//! item, through re-exports if there are any. A parent and its children may use each other, as modules are
+//! meant to. So those edges do not count, and neither do paths that end at the crate's root.
 
 use super::tree::{Finding, Rust, Tree};
 use std::collections::{BTreeMap, BTreeSet};

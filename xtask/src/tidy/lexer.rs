@@ -68,7 +68,7 @@ impl Masks<'_> {
         }
     }
 
-    /// All of a number; of a text, its quotes, and what stands in front of and behind them.
+    /// All of a number; of a text, its quotes, and the characters in front of and behind them.
     fn take_literal(&mut self, range: Range<usize>) {
         let text = &self.source[range.clone()];
         let is_quote = ['"', '\''];

@@ -18,7 +18,7 @@ pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     }
 }
 
-/// What is prose of a file: all of a document, the comments of source.
+/// The prose of a file: all of a document, the comments of source.
 fn prose(file: &File) -> Option<&str> {
     match &file.rust {
         Some(rust) => Some(&rust.masked.comments),

@@ -67,7 +67,7 @@ fn krate(path: &str) -> &str {
     &path[..end]
 }
 
-/// Lines of comments, without what marks them.
+/// Lines of comments, without their markers.
 fn comment_lines(comments: &str) -> Vec<&str> {
     let text = |line: &str| line.find("//").map(|at| at + 2);
     let lines = comments.lines().filter_map(|line| Some(&line[text(line)?..]));

@@ -30,7 +30,7 @@ pub(super) struct Round {
     /// Threads that write 256 KiB at random places; there may be none.
     writers: Threads,
     hw_queue_depth: u32,
-    /// As many as the device has by itself, if nothing is drawn.
+    /// The device's own number, if nothing is drawn.
     hw_queues: Option<u32>,
     /// In the spelling of `--pump`.
     pump: &'static str,

@@ -36,7 +36,7 @@ fn parse_thread_count(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(17)?.parse().ok()
 }
 
-/// The threads of a process. Those that end meanwhile are left out.
+/// The threads of a process. Threads that end during the look are left out.
 pub(super) fn threads(pid: u32) -> Threads {
     let mut threads = Threads::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {

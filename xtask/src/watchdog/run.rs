@@ -30,7 +30,7 @@ struct Killed(Vec<Child>);
 impl Drop for Killed {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // It may have ended by itself.
+            // The process may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

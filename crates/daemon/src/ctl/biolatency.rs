@@ -9,7 +9,7 @@ const OPS: [&str; 4] = ["Read", "Write", "Discard", "Flush"];
 /// The width of a bar.
 const STARS: u64 = 40;
 
-/// What is shown.
+/// The choice of histograms to show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// `-Q`: with the time before the device.
@@ -63,7 +63,7 @@ fn slots(times: &Times) -> Vec<u64> {
     slots
 }
 
-/// As text. An interval without I/O is an empty line: it is seen to have passed, and only what is written tells that the
+/// As text. An interval without I/O is an empty line: it is seen to have passed, and only a write tells that the
 /// reader has gone.
 pub fn text(all: &[Histogram]) -> String {
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! `blkmqctl trace` and `blkmqctl elevator-log`: what a running server records, into files or a pipe.
+//! `blkmqctl trace` and `blkmqctl elevator-log`: the recordings of a running server, into files or a pipe.
 
 use super::args::Recording;
 use super::text;
@@ -87,7 +87,7 @@ fn failed(error: &io::Error) -> Failure {
     Failure::Recording(error.to_string())
 }
 
-/// Why it ended, if that was not what the user knows.
+/// Why the recording ended, if the user does not know the reason already.
 fn reason(why: Why) -> &'static str {
     match why {
         Why::Time | Why::Asked | Why::Gone => "",
@@ -137,8 +137,8 @@ impl Into {
         }
     }
 
-    /// Leaves no half of a log behind, and takes no file away that a refused recording has not touched. Of a trace, what
-    /// is there can be read.
+    /// Leaves no half of a log behind, and takes no file away that a refused recording has not touched. Of a trace, the
+    /// existing part can be read.
     fn remove(self) {
         match self {
             Self::Pipe(_) => {}

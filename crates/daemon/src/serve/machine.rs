@@ -1,5 +1,5 @@
 //! `blkmqd vhost-user-blk`: a disk of one virtual machine, by the options that programmes of this kind have in QEMU's
-//! documentation, so that what starts the others starts this one.
+//! documentation, so that a program that starts the others starts this one.
 //!
 //! `--fd`, the number of a socket that the caller has opened, is not an option: the number may be that of another descriptor
 //! of this process.
@@ -33,7 +33,7 @@ machines, or clients of NBD beside them, a configuration file has the same as se
 
 /// The task of a command line.
 pub enum Machine {
-    /// Say what this program can do.
+    /// Print the capabilities of this program.
     Capabilities,
     /// Serve this.
     Serve(Box<Wanted>),

@@ -1,7 +1,7 @@
 //! Finds every fault of a configuration that only opening its devices shows: `blkmqd --check FILE --open`.
 //!
-//! Nothing is changed: files are opened for reading and without a lock, so that a server may use them meanwhile, and none
-//! is laid out. So a device that another program has claimed is a fault of the start only.
+//! Nothing is changed: files are opened for reading and without a lock, so that a server may use them in the meantime,
+//! and none is laid out. So a device that another program has claimed is a fault of the start only.
 
 use super::wanted::{DiskChoice, Wanted};
 use super::{access, sockets, started};

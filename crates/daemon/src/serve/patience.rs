@@ -1,4 +1,4 @@
-//! Patience with what another program still has.
+//! Patience with resources that another program still has.
 //!
 //! The kernel frees the files and sockets of a process that was killed only when its last I/O is over, and a server that is
 //! started again directly behind it would be refused.

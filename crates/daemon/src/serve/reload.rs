@@ -1,7 +1,7 @@
 //! A configuration that is read again while the server runs.
 //!
-//! The new file is compared with what is in force because of the old one, so a setting that `blkmqctl` has changed
-//! meanwhile stays, unless its line in the file has changed. A file with a fault changes nothing.
+//! The new file is compared with the settings in force because of the old one, so a setting that `blkmqctl` has changed
+//! in the meantime stays, unless its line in the file has changed. A file with a fault changes nothing.
 
 use super::access;
 use super::config;
@@ -111,7 +111,7 @@ impl Reloader {
         }
     }
 
-    /// Reads the file and the certificates again, and carries out what has changed while `goes_on`. Returns a line for
+    /// Reads the file and the certificates again, and carries out the changes while `goes_on`. Returns a line for
     /// each change.
     ///
     /// # Errors

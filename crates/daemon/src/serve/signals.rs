@@ -60,7 +60,7 @@ impl Heard {
         Ok(Self { progress, asked, handle, thread: Some(thread) })
     }
 
-    /// Lays a file out: `work` looks at what it is given now and then, and takes everything back once that is set.
+    /// Lays a file out: `work` looks at its flag now and then, and takes everything back once the flag is set.
     pub fn laying_out<R>(&self, work: impl FnOnce(&AtomicBool) -> R) -> R {
         self.progress.phase.store(LAYS_OUT, Ordering::SeqCst);
         let done = work(&self.progress.stop);

@@ -126,7 +126,7 @@ pub fn device_depth(text: &str) -> Result<DeviceDepth, UsageError> {
     text.parse().map_err(|e: DeviceDepthError| UsageError::new(e.to_string()))
 }
 
-/// Checks that there are devices such as this description begins with. What follows is checked when it is opened.
+/// Checks that there are devices such as this description begins with. The rest is checked when the device is opened.
 ///
 /// # Errors
 /// If there are none.
@@ -169,7 +169,7 @@ impl Control {
     }
 }
 
-/// Exports of a server that is told of none: all of each device.
+/// Exports of a server that is configured with none: all of each device.
 pub fn by_default(disks: usize) -> Vec<Export> {
     if disks == 1 {
         return vec![Export::new("disk", 0)];

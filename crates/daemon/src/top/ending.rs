@@ -47,7 +47,7 @@ impl Ending {
 fn end_on(mut signals: Signals, due: &AtomicBool) {
     for signal in signals.forever() {
         due.store(true, Ordering::Relaxed);
-        // Nothing unparks this thread: the program ends meanwhile, or it is stuck.
+        // Nothing unparks this thread: the program ends in the meantime, or it is stuck.
         thread::park_timeout(GRACE);
         // Sets attributes only, so it does not block; the screen stays as it is.
         let _ = terminal::disable_raw_mode();

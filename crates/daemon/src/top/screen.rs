@@ -137,7 +137,7 @@ fn leave() -> io::Result<()> {
     terminal::disable_raw_mode()
 }
 
-/// Stops as other programs do, with the terminal as it was, and goes on when a shell says so.
+/// Stops as other programs do, with the terminal as it was, and continues when a shell asks for it.
 fn stop() -> io::Result<()> {
     leave()?;
     signal_hook::low_level::emulate_default_handler(SIGTSTP)?;

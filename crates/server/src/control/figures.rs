@@ -55,8 +55,8 @@ pub struct Held {
     pub oldest: u64,
 }
 
-/// How the floor of an export was kept: in each second in which it had requests outstanding all the time, by what it
-/// completed.
+/// How the floor of an export was kept: in each second in which it had requests outstanding all the time, by its
+/// completions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FloorStat {
     /// The floor, at present, such as `200 IOPS`; empty without one.
@@ -83,7 +83,7 @@ impl FloorStat {
     }
 }
 
-/// Counts of a device: those of all its exports, and what only the device knows.
+/// Counts of a device: those of all its exports, and the counts that only the device has.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceStat {
     /// Its description.

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
@@ -58,7 +58,8 @@ pub enum Request {
     Stat,
     /// Which export waited behind which so far. Counting begins as with [`Request::Stat`].
     Waits,
-    /// A trace of a device, as blktrace's records, on this connection; another one of the device is refused meanwhile.
+    /// A trace of a device, as blktrace's records, on this connection; while it runs, a second trace of the device is
+    /// refused.
     Trace {
         /// The number of the device, from 1.
         device: usize,
@@ -71,8 +72,9 @@ pub enum Request {
         #[serde(default)]
         bytes: Option<u64>,
     },
-    /// The calls of a device's scheduler and its answers, as an elevator log, on this connection; another one of the
-    /// device is refused meanwhile. The device gets a new instance of its scheduler for that, as if it were changed.
+    /// The calls of a device's scheduler and its answers, as an elevator log, on this connection; a second log of the
+    /// device is refused while this one runs. For the log, the device gets a new instance of its scheduler, as if the
+    /// scheduler were changed.
     ElevatorLog {
         /// The number of the device, from 1.
         device: usize,
@@ -104,7 +106,7 @@ pub struct ExportSettings {
     pub promise: Option<String>,
 }
 
-/// What a client gets.
+/// The answer to a client.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -127,7 +129,7 @@ pub enum Answer {
     Stat(Stat),
     /// To [`Request::Waits`].
     Waits(Waits),
-    /// To [`Request::Reload`]: what was done and what needs a restart, a line each.
+    /// To [`Request::Reload`]: the changes made and the changes that need a restart, a line each.
     Reloaded(Vec<String>),
     /// To [`Request::Diff`]: a line for each setting.
     Differences(Vec<String>),
@@ -137,7 +139,7 @@ pub enum Answer {
     Recording,
     /// To [`Request::Drain`].
     Draining,
-    /// It cannot be done; the text says what is accepted.
+    /// The request cannot be carried out; the text lists the accepted values.
     Refused(String),
 }
 

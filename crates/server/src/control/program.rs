@@ -1,4 +1,4 @@
-//! [`Program`]: what clients of control ask for that the server cannot do itself.
+//! [`Program`]: requests of clients of control that the server cannot carry out itself.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub trait Program: Send + Sync {
     /// Has [`Server::drain`](crate::Server::drain) called, and does not wait for it.
     fn drain(&self);
 
-    /// Reads the configuration again, and changes what can be changed while `goes_on`. Returns a line for each change,
+    /// Reads the configuration again, and applies the possible changes while `goes_on`. Returns a line for each change,
     /// done or left for a restart.
     ///
     /// # Errors

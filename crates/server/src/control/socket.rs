@@ -25,9 +25,9 @@ use std::time::Duration;
 const LONGEST: u64 = 64 << 10;
 /// The longest wait for a request, or for a client to take its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most clients at once. A further one takes the place of the oldest that has not sent its request.
+/// The most clients at a time. A further one takes the place of the oldest that has not sent its request.
 const MOST: usize = 64;
-/// The most recordings at once: a trace and a log of each of many devices.
+/// The most recordings at a time: a trace and a log of each of many devices.
 const RECORDINGS: usize = 32;
 /// After a client could not be accepted, the next one is tried when this has passed.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -58,7 +58,7 @@ struct Place {
 }
 
 impl Control {
-    /// Listens on `path`; `program` does what the server cannot.
+    /// Listens on `path`; `program` handles the requests that the server cannot carry out.
     ///
     /// # Errors
     /// As [`listen_on`], or if there is no thread left.
@@ -85,7 +85,7 @@ impl Control {
                     park_timeout(PAUSE);
                 }
             }
-            // The others end by themselves, and their answers are taken.
+            // The other clients end without help, and their answers are taken.
             let idle = places.iter().filter(|place| !place.has_asked.load(Ordering::Relaxed));
             idle.for_each(|place| place.hang_up(Shutdown::Read));
             // A panic there has been reported.

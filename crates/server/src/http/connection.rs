@@ -129,7 +129,7 @@ impl Connection {
         self.tell(now)
     }
 
-    /// Its time is over. A client that has begun a request is told why.
+    /// The connection's time is over. A client that has begun a request receives the reason.
     pub(super) fn expire(&mut self, now: Instant) -> Step {
         match &self.state {
             State::Hearing(heard) if !heard.is_empty() => {

@@ -1,4 +1,4 @@
-//! The key of a server: it is told to the user that started it, and every change needs it.
+//! The key of a server: the user that started the server receives it, and every change needs it.
 //!
 //! A port of this machine can be reached by all its users, and they are not trusted with the settings.
 

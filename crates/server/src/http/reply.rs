@@ -1,7 +1,7 @@
 //! Answers, and their bytes.
 //!
-//! Every answer forbids what no answer needs: to be kept, to be shown within another site, to be taken for another type,
-//! and to load anything from elsewhere.
+//! Every answer forbids the uses that no answer needs: to be kept, to be shown within another site, to be taken for
+//! another type, and to load anything from elsewhere.
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ pub(super) struct Reply {
     pub(super) body: Vec<u8>,
 }
 
-/// The reason why a request is not answered, as it is sent: a line that says what is accepted.
+/// The reason why a request is not answered, as it is sent: a line that lists the accepted values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
     pub(super) status: u16,

@@ -59,7 +59,7 @@ impl Serving {
         }
     }
 
-    /// Answers until it is told to stop.
+    /// Answers until it is asked to stop.
     ///
     /// # Errors
     /// If the kernel refuses to wait.

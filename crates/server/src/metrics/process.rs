@@ -1,4 +1,4 @@
-//! The standard metrics of a process, from `/proc/self`. What cannot be read is left out.
+//! The standard metrics of a process, from `/proc/self`. Values that cannot be read are left out.
 
 use super::writer::{Kind, Value, Writer};
 use std::fs;

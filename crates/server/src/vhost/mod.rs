@@ -2,7 +2,7 @@
 //!
 //! A [`VhostUser`](crate::VhostUser) shows an export of the server on a socket of its own, to one front end at a time: the same disk, group,
 //! promises and counts as its NBD clients have. The thread owns the rings of all queues of the guest and a client of the
-//! disk. In a turn it takes requests from the rings, pushes their I/Os as one plug, reaps what has completed, and
+//! disk. In a turn it takes requests from the rings, pushes their I/Os as one plug, reaps the completed I/Os, and
 //! answers with at most one notification for each queue.
 //!
 //! | file | step |

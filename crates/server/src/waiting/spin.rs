@@ -15,7 +15,7 @@ const INTERRUPTED: Nanos = Nanos::from_micros(10);
 const SOON: Nanos = Nanos::from_micros(5);
 /// Waits in a row without success before looking is left out.
 const GIVE_UP: u32 = 4;
-/// Waits that sleep at once before one looks again, at least and at most.
+/// Waits that sleep immediately before one looks again, at least and at most.
 const LEFT_OUT: std::ops::RangeInclusive<u32> = 32..=4096;
 
 /// The experience of a worker.
@@ -41,7 +41,7 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Begins a wait; `None` if it should sleep at once.
+    /// Begins a wait; `None` if it should sleep immediately.
     pub(crate) fn begin(&mut self, clock: Clock) -> Option<Looks> {
         if self.in_vain >= GIVE_UP && self.left_out < self.try_again {
             self.left_out += 1;

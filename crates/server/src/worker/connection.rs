@@ -1,4 +1,4 @@
-//! A connection of a worker: its socket, its place in the protocol, and what it has in flight.
+//! A connection of a worker: its socket, its place in the protocol, and its requests in flight.
 
 use super::arriving::Arriving;
 use crate::bounds::Bounds;
@@ -82,8 +82,8 @@ pub(crate) struct Connection {
 }
 
 /// The end of a connection by the server, which may come while its client sends. A TCP socket that is closed over unread
-/// bytes is reset, and replies on their way would be lost. So the server closes its half, and reads and drops what still
-/// comes until the client has closed the other one.
+/// bytes is reset, and replies on their way would be lost. So the server closes its half, and reads and drops all
+/// further input until the client has closed the other half.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Farewell {
     /// The server does not end it, or does not wait for the client.

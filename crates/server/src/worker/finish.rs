@@ -23,7 +23,7 @@ impl Worker {
             }
             let mut ended = std::mem::take(&mut self.ended);
             ended.drain(..).for_each(|io| self.end(io));
-            // `end` may have found I/Os without credit, which end at once.
+            // `end` may have found I/Os without credit, which end immediately.
             ended.append(&mut self.ended);
             self.ended = ended;
             self.feed_starved();
@@ -116,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// Sends what the connection has, parses what had to wait, and closes it if it is over.
+    /// Sends the connection's output, parses the input that had to wait, and closes the connection if it is over.
     pub(super) fn settle(&mut self, key: Key) {
         let Some(mut connection) = self.take_out(key) else { return };
         connection.is_listed = false;
@@ -197,7 +197,7 @@ impl Worker {
         }
     }
 
-    /// Has epoll watch for what the connection can use.
+    /// Has epoll watch for the events that the connection can use.
     fn watch_for(&mut self, connection: &mut Connection, key: Key) {
         let mut wanted = EventFlags::empty();
         let is_parting = matches!(connection.farewell, Farewell::Said(_));
@@ -258,7 +258,7 @@ impl Worker {
         if place.generation == key.generation { place.connection.take() } else { None }
     }
 
-    /// Puts it back, and counts what waits there now.
+    /// Puts the connection back, and counts its waiting bytes.
     pub(super) fn put_back(&mut self, key: Key, mut taken: Option<Box<Connection>>) {
         if let Some(connection) = &mut taken {
             let waiting = connection.waiting();

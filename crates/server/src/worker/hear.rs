@@ -42,7 +42,7 @@ impl Worker {
         }
     }
 
-    /// Sends a little at once, and much in the connection's turn.
+    /// Sends a little output immediately, and much output in the connection's turn.
     fn send_in_order(&mut self, key: Key) {
         match self.take_out(key) {
             Some(mut connection) if connection.output.waiting() >= MUCH => {
@@ -56,7 +56,7 @@ impl Worker {
         }
     }
 
-    /// Reads at once for a client with little to do, later for others.
+    /// Reads immediately for a client with little to do, later for other clients.
     fn read_in_order(&mut self, key: Key) {
         let bounds = self.shared.bounds;
         let Some(mut connection) = self.take_out(key) else { return };
@@ -172,8 +172,8 @@ impl Worker {
                 true
             }
             Err(error) => {
-                // The end of the stream is the usual end of some clients, at any place. One that still listens gets the
-                // replies to what it has asked for.
+                // The end of the stream is the usual end of some clients, at any place. A client that still listens
+                // gets the replies to its requests.
                 tracing::debug!("a connection ended: {error}");
                 connection.is_over = true;
                 connection.rest = Vec::new();
@@ -201,7 +201,7 @@ impl Worker {
         let rest = std::mem::take(&mut connection.rest);
         let parsed = self.parse(connection, key, &rest);
         if parsed > 0 {
-            // The client could not go on before.
+            // The client could not continue before.
             connection.moved = self.clock.now();
         }
         connection.keep(&rest[parsed..]);

@@ -1,8 +1,8 @@
 //! A worker: one thread with an event loop, its connections, and one client of every disk.
 //!
-//! A turn of the loop reads what sockets have, parses all of it, and pushes the I/Os into the plugs of the clients;
-//! then it flushes the plugs, reaps what has completed, and sends the replies, one write for each connection. A device
-//! that completes at once is answered in the turn in which it was asked.
+//! A turn of the loop reads the sockets' input, parses all of it, and pushes the I/Os into the plugs of the clients;
+//! then it flushes the plugs, reaps the completed I/Os, and sends the replies, one write for each connection. A device
+//! that completes immediately is answered in the turn in which it was asked.
 //!
 //! | file | step |
 //! |---|---|
@@ -118,7 +118,7 @@ pub(crate) struct Worker {
     /// Bytes in flight for all connections, and bytes that wait in their outputs and payloads.
     bytes: usize,
     ended: Vec<Ended>,
-    /// Connections for `finish`: they have output, may go on, or are over.
+    /// Connections for `finish`: they have output, may continue, or are over.
     listed: Vec<Key>,
     /// Connections with an I/O that found no credit, oldest first.
     starved: Vec<Key>,
@@ -199,7 +199,7 @@ impl Worker {
         })
     }
 
-    /// Serves until it is told to stop, or has drained.
+    /// Serves until it is asked to stop, or has drained.
     ///
     /// # Errors
     /// If the kernel refuses to wait.
@@ -219,7 +219,7 @@ impl Worker {
         self.sleeper.wait((DISKS, &mut self.clients), most, events)
     }
 
-    /// Does what the events ask for, within the bounds of a turn.
+    /// Handles the events, within the bounds of a turn.
     fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
         self.turn = self.turn.wrapping_add(1);
         self.spent = 0;

@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// Bytes of a portion, and of a turn.
 const PORTION: u64 = 256 * KIB;
 
-/// A worker that takes a turn when it is told to.
+/// A worker that takes a turn when a test asks for one.
 struct Scene {
     worker: Worker,
     events: Vec<epoll::Event>,
@@ -127,7 +127,7 @@ fn request(flags: u16, command: u16, offset: u64, length: u64) -> Vec<u8> {
     [&magic[..], &flags, &command, &[0; 8], &offset.to_be_bytes(), &length].concat()
 }
 
-/// Takes up to `most` bytes of what is there.
+/// Takes up to `most` of the available bytes.
 fn take(client: &mut UnixStream, most: usize) -> usize {
     match client.read(&mut vec![0; most]) {
         Ok(taken) => taken,

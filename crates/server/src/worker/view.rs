@@ -19,7 +19,7 @@ pub(super) struct View<'a> {
     missed: RefCell<Option<Missed>>,
 }
 
-/// A name that a client asked for in vain.
+/// A name that a client asked for without success.
 pub(super) struct Missed {
     /// Its beginning, without special characters: a name may have 4096 bytes of any kind.
     pub(super) shown: String,

@@ -60,13 +60,13 @@ pub(crate) struct Plan {
     pub(super) rows: Vec<Row>,
     pub(super) schedulers: Vec<&'static str>,
     pub(super) directions: &'static [Direction],
-    /// Runs of each side in each row; the medians are told.
+    /// Runs of each side in each row; the medians are reported.
     pub(super) rounds: u32,
     /// The length of a run.
     milliseconds: u64,
     /// MiB of the file.
     pub(super) size: u64,
-    /// Loops of shell keep CPUs busy meanwhile.
+    /// Shell loops keep CPUs busy during the runs.
     pub(super) busy: bool,
     pub(super) place: Place,
     /// The program that is measured.

@@ -125,7 +125,7 @@ impl Line {
     }
 }
 
-/// The table; `busy` says that loops kept the CPUs busy meanwhile.
+/// The table; `busy` says that loops kept the CPUs busy during the runs.
 pub(super) fn table(lines: &[Line], busy: bool, within: &mut Within) -> String {
     let mut table = String::from(
         "| threads x depth | scheduler | rate (from-to) | k IOPS: ours, fio's | CPU per I/O (us: ours, fio's) | p99 | \

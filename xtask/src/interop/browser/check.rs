@@ -1,4 +1,4 @@
-//! The check of the driver itself: it sees what is there, and hears what is wrong.
+//! The check of the driver itself: it sees the page, and hears its errors.
 
 use super::super::Outcome;
 use super::{Browser, Scheme};
@@ -11,7 +11,7 @@ const GOOD: &str = "<!doctype html><html lang=en><title>good</title><link rel=ic
     <style>body{background:#fff}@media(prefers-color-scheme:dark){body{background:#000}}</style>\
     <button id=b>push</button><input id=i><script>b.onclick=()=>{document.title='pushed'}</script>";
 
-/// A page whose policy forbids what it does, and which throws.
+/// A page that violates its own policy, and throws.
 const BAD: &str = "<!doctype html><html lang=en><title>bad</title><link rel=icon href='data:,'>\
     <meta http-equiv=Content-Security-Policy content=\"default-src 'self' 'unsafe-inline'\">\
     <script>fetch('http://127.0.0.1:9/elsewhere').catch(()=>{});nothing()</script>";

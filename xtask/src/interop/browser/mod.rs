@@ -21,7 +21,7 @@ pub(super) use check::check;
 /// The program.
 pub(crate) const CHROMIUM: &str = "chromium";
 
-/// No window, nothing asked of the network by itself, and nothing of a user's profile.
+/// No window, no automatic requests to the network, and nothing of a user's profile.
 const FLAGS: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --no-default-browser-check \
                      --disable-background-networking --disable-component-update --disable-sync --disable-extensions \
                      --disable-default-apps --disable-domain-reliability --hide-scrollbars --mute-audio \
@@ -158,7 +158,7 @@ impl Browser {
         if let Some(error) = opened["errorText"].as_str() {
             return Err(format!("{address}: {error}").into());
         }
-        // Only what follows the # is another one: nothing was loaded.
+        // Only the part after the # differs: nothing was loaded.
         if opened["loaderId"].is_null() {
             self.call("Page.reload", &json!({}))?;
         }
@@ -257,7 +257,7 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", &json!({ "features": features })).map(drop)
     }
 
-    /// Writes what is seen as a PNG.
+    /// Writes the visible page as a PNG.
     ///
     /// # Errors
     /// If the file cannot be written.

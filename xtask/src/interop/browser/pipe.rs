@@ -52,7 +52,7 @@ impl Pipe {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
-    /// Ends the browser, and waits for that. One whose pipe is closed ends by itself.
+    /// Ends the browser, and waits for its end. A browser whose pipe is closed ends automatically.
     pub(super) fn close(&mut self) {
         let _ = self.send("", "Browser.close", &json!({}));
         self.to = None;

@@ -50,7 +50,7 @@ pub(super) fn pool(cluster: &Cluster) -> Result<()> {
 }
 
 /// An image of a server is deleted under load, after its client was put on the cluster's blocklist: the requests to it end
-/// with errors, those to another image of the same server do not, and the server ends when it is told to.
+/// with errors, those to another image of the same server do not, and the server ends when it is asked to.
 pub(super) fn image(cluster: &Cluster) -> Result<()> {
     cluster.create("rbd/d", 64)?;
     let [doomed, sound] = ["rbd/d", "rbd/t"].map(|image| cluster.device(image));

@@ -153,7 +153,7 @@ fn of_top(line: &Value) -> Option<Counts> {
     })
 }
 
-/// The same from those of `blkmqctl stat`, which has merges in percent of all I/Os.
+/// Like [`of_top`], but from the rates of `blkmqctl stat`, which has merges in percent of all I/Os.
 fn of_ctl(line: &Value) -> Option<Counts> {
     let seconds = line["seconds"].as_f64()?;
     let row = line["rows"].as_array()?.iter().find(|row| row["kind"] == "device")?;

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Child;
 
-/// The program, which goes on for ever; killed when this is dropped.
+/// The program, which runs until it is killed; killed when this is dropped.
 pub(super) struct Follower {
     child: Child,
     words: &'static str,
@@ -52,7 +52,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // It goes on for ever.
+        // The program does not end until it is killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -8,7 +8,7 @@ use crate::nbd::Server;
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 const DEVICE: &str = "memory,size=256,discard=1";
 
-/// The data of 1 to 4 connections, in blocks from 512 bytes to 1 MiB, is what they wrote, under each scheduler; then
+/// 1 to 4 connections read the data that they wrote, in blocks from 512 bytes to 1 MiB, under each scheduler; then
 /// all connections are gone.
 pub(in crate::interop) fn verified() -> Result<Outcome> {
     for scheduler in SCHEDULERS {
@@ -50,7 +50,7 @@ pub(in crate::interop) fn killed() -> Result<Outcome> {
     waits_for_nothing()
 }
 
-/// Requests of a killed client that wait for a limit cost nothing meanwhile. The end of its connection is an event that
+/// Requests of a killed client cost nothing while they wait for a limit. The end of its connection is an event that
 /// stays, so that a server that watches for it finds it again and again.
 fn waits_for_nothing() -> Result<Outcome> {
     let server = Server::blkmq("serve-killed", DEVICE, "none", "--export=slow,riops=10")?;

@@ -68,8 +68,8 @@ fn change(n: usize) -> String {
     }
 }
 
-/// nbdkit stops behind one device. Control of the server answers at once beside a switch of the device that its operator gives
-/// up, the server is not ready, and nothing of the switch is left once nbdkit continues.
+/// nbdkit stops behind one device. Control of the server answers immediately beside a switch of the device that its
+/// operator gives up, the server is not ready, and nothing of the switch is left once nbdkit continues.
 pub(in crate::interop) fn stuck() -> Result<Outcome> {
     let back = Server::start("serve-stuck-back", "nbdkit -f -U SOCKET memory 64M")?;
     let device = format!("nbd+unix:///?socket={}", back.path("socket").display());

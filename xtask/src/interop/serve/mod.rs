@@ -89,7 +89,7 @@ pub(super) fn qemu() -> Result<Outcome> {
     nbd::patterns(&Server::blkmq("serve-qemu", DEVICE, "mq-deadline", "--export=")?)
 }
 
-/// fio verifies what it wrote under each scheduler.
+/// fio verifies its writes under each scheduler.
 pub(super) fn fio() -> Result<Outcome> {
     for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
         nbd::verifies(&Server::blkmq("serve-fio", DEVICE, scheduler, "--export=")?)?;
@@ -137,7 +137,7 @@ fn of_libnbd(uri: &str) -> Result<Vec<(u64, u64)>> {
     stored(&serde_json::from_str(&map)?, "offset", |extent| extent["type"] == 0)
 }
 
-/// The same for QEMU.
+/// Like [`of_libnbd`], but for QEMU.
 fn of_qemu(uri: &str) -> Result<Vec<(u64, u64)>> {
     let map = Cmd::new(&format!("qemu-img map -f raw --output=json {uri}")).output()?;
     stored(&serde_json::from_str(&map)?, "start", |extent| extent["data"] == true)

@@ -1,4 +1,4 @@
-//! The live page in a browser: it shows what the server counts while fio works, its switches take effect, and it asks
+//! The live page in a browser: it shows the server's counts while fio works, its switches take effect, and it asks
 //! nothing of any other host.
 
 use super::super::Outcome;
@@ -255,7 +255,7 @@ fn locked(scene: &mut Scene) -> Result<()> {
     if found == json!([0, true]) { Ok(()) } else { Err(format!("without the key: {found}").into()) }
 }
 
-/// `cargo xtask screenshots`: what a user sees of the page, for the documentation.
+/// `cargo xtask screenshots`: the page as a user sees it, for the documentation.
 ///
 /// # Errors
 /// If the server or the browser does not run.

@@ -1,4 +1,4 @@
-//! A client that reconnects goes on when its server is killed and started again.
+//! A client that reconnects continues when its server is killed and started again.
 
 use super::super::Outcome;
 use crate::Result;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The server is killed so many times.
 const KILLS: u32 = 5;
-/// Seconds that the client may take to go on after a restart.
+/// Seconds that the client may take to continue after a restart.
 const LIMIT: u32 = 30;
 
 /// QEMU's client writes blocks and reads each back, without a pause, while the server on a file is killed five times.
@@ -104,7 +104,7 @@ pub(in crate::interop) fn goes_on(log: &Path) -> Result<usize> {
     Err(format!("the client does not go on; its last words: {last}").into())
 }
 
-/// Two lines for each command: what was done, and how fast. The prompt is in front of one, or alone at the end.
+/// Two lines for each command: the work done, and its speed. The prompt is in front of one, or alone at the end.
 fn is_of_success(line: &str) -> bool {
     let line = line.trim_start_matches("qemu-io> ").trim();
     let done = |word| line.starts_with(word) && line.contains("65536/65536 bytes");

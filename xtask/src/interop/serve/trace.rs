@@ -35,7 +35,7 @@ fn load(server: &Server, switch: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Ends a recording as Ctrl-C does, and returns what it said.
+/// Ends a recording as Ctrl-C does, and returns its output.
 fn interrupt(server: &Server, mut child: Child) -> Result<String> {
     Cmd::new("kill -INT").arg(child.id().to_string()).output()?;
     let status = child.wait()?;

@@ -72,7 +72,7 @@ pub(crate) fn thin() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Clients are told that a device takes no writes, however that came about: an option, the server behind a gateway, and a
+/// Clients learn that a device takes no writes, for whatever reason: an option, the server behind a gateway, and a
 /// loop device, where there is root.
 pub(crate) fn read_only() -> Result<Outcome> {
     let image = Image::new("serve-read-only", 16)?;

@@ -24,7 +24,7 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
     // Files that are not committed yet are checked as well; those that git ignores are not there.
     let copy = "git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t";
     Cmd::new("sh -c").arg(format!("{copy} {}", sources.display())).run()?;
-    // About what is there and where it goes: nothing is optimised for it.
+    // The check is about the files and their places: nothing is optimised for it.
     let cache = target_dir().join("image").display().to_string();
     let script = sources.join("contrib/container/build.sh");
     Cmd::new("sh")
@@ -49,7 +49,7 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
 fn serves(program: &str) -> Result<Outcome> {
     let words = "--device=memory,size=64 --export= --control= --log=error";
     let size = Cmd::new(&format!("nbdinfo --size -- [ {program} {words} ]")).output()?;
-    // In front of it is what the server says of its device.
+    // The server's lines about its device are in front of the size.
     if size.lines().last() == Some("67108864") {
         Ok(Outcome::Passed)
     } else {

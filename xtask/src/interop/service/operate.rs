@@ -59,7 +59,7 @@ fn commands(page: &str) -> Option<Vec<&str>> {
     Some(block.split_once("\n```")?.0.lines().collect())
 }
 
-/// A script that ends what runs in the background with itself.
+/// A script that ends its background processes when it ends.
 fn script(commands: &[&str]) -> String {
     let mut script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n".to_owned();
     for command in commands {

@@ -1,7 +1,7 @@
 //! `blkmqd CONFIG.toml`: the same settings as on the command line, and the bounds of the server.
 //!
 //! A file is read as a whole: every fault in it is found, and each has its line and column. Nothing is opened here, so
-//! what only the device knows, such as its size, is checked when the server starts.
+//! facts that only the device knows, such as its size, are checked when the server starts.
 
 mod edit;
 
@@ -62,7 +62,7 @@ fn hint(path: &str) -> String {
     }
 }
 
-/// The first of the `faults` of the file at `path`, for a command that cannot go on.
+/// The first of the `faults` of the file at `path`, for a command that cannot continue.
 pub fn first(faults: &[String], path: &str) -> UsageError {
     let more = faults.len() - 1;
     let more = if more == 0 {

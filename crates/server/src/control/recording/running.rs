@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// The longest wait for a client to take the rest.
 const PATIENCE: Nanos = Nanos::from_secs(10);
-/// The same when the server ends.
+/// Like [`PATIENCE`], but when the server ends.
 const HURRY: Nanos = Nanos::from_millis(500);
 /// Bytes of memory that a trace may have for each elevator, in KiB.
 const BUFFER: std::ops::RangeInclusive<u32> = 1..=160 << 10;
@@ -34,7 +34,7 @@ pub(crate) struct Wanted {
     pub(crate) kind: Kind,
 }
 
-/// What is recorded.
+/// The kind of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// Records of blktrace, no more than `bytes` of them, with a buffer of `kib` KiB for each elevator.
@@ -210,7 +210,7 @@ fn serve<S: Source>(
             break ended;
         }
     };
-    // What it held is free before a slow client has the rest.
+    // The session's resources are free before a slow client has the rest.
     drop(session);
     frames::end(&mut line.pending, &ended);
     tracing::debug!(?ended, "recording");

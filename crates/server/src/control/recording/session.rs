@@ -1,5 +1,5 @@
-//! [`Session`]: a recording from its beginning to its end. It knows no socket and no clock: its caller says what the
-//! client does and what time it is.
+//! [`Session`]: a recording from its beginning to its end. It knows no socket and no clock: its caller passes
+//! the client's state and the time.
 
 use blkmq::Instant;
 use serde::{Deserialize, Serialize};
@@ -58,7 +58,7 @@ pub struct Ended {
     pub dropped: u64,
 }
 
-/// What the client does.
+/// The state of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Peer {
     /// It takes bytes.
@@ -121,7 +121,7 @@ impl<S: Source> Session<S> {
             let kept = self.source.cut(&out[begin..], most);
             out.truncate(begin + kept);
             if why.is_none() {
-                // What it still has is beyond the bound.
+                // The source's remaining data is beyond the bound.
                 self.source.end(&mut Vec::new());
             }
             Some(why.filter(|why| *why == Why::Gone).unwrap_or(Why::Size))
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);
         assert_eq!(session.step(at(1), Peer::Listens, false, &mut out), None);
         assert_eq!(end(&mut session, at(2), Peer::Listens, false), (Why::Size, vec![1; 4]));
-        // A source that is full has no end by itself.
+        // A full source does not end automatically.
         let source = Tens { full_after: 1, ..Tens::default() };
         let mut session = Session::new(source, ANY);
         assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);

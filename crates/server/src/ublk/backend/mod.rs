@@ -111,7 +111,8 @@ impl Backend {
         })
     }
 
-    /// Serves the device until it is told to stop, or the export is removed. Tells `started` when the block device is there.
+    /// Serves the device until it is asked to stop, or the export is removed. Notifies `started` when the block device
+    /// exists.
     ///
     /// # Errors
     /// If the kernel refuses memory, a ring or waiting.

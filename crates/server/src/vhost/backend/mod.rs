@@ -131,7 +131,7 @@ impl Backend {
         })
     }
 
-    /// Serves until it is told to stop, or has drained.
+    /// Serves until it is asked to stop, or has drained.
     ///
     /// # Errors
     /// If the kernel refuses to wait.
