@@ -31,7 +31,7 @@ pub struct Description<'a> {
     pub pairs: Vec<Pair>,
 }
 
-/// What a device says of itself.
+/// The self-description of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     /// The name of the device, as after `--device`.
@@ -81,7 +81,7 @@ impl About {
 }
 
 /// Splits a list of descriptions, separated by commas as pairs are: a word that holds `=` before any `:` belongs to
-/// the description before it, any other begins one. What stands in brackets, as the devices of a layer do, stays together, if
+/// the description before it, any other begins one. Text in brackets, as for the devices of a layer, stays together, if
 /// each bracket has its other one. Never empty.
 ///
 /// ```

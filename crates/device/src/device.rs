@@ -26,7 +26,7 @@ pub struct Device {
     pub notes: Vec<String>,
     /// The arrival log, if arrivals are recorded.
     pub log: Option<ArrivalLog>,
-    /// The occupancy log, if the device models parts and records what they are busy with.
+    /// The occupancy log, if the device models parts and records their work.
     pub occupancy: Option<OccupancyLog>,
     pub(crate) model: Model,
 }

@@ -39,8 +39,8 @@
 //! 3. Implement [`DeviceQueue`] for one hardware queue, for any payload, or any [`Payload`] if it stores data. A
 //!    device that completes a request within the call answers `Enqueued::Done` and keeps no token. A device that
 //!    completes it later keeps its [`Inflight`] tokens in the order in which they end, and [`next_event`] names the
-//!    first. It returns [`Instant::MAX`] if no event will come by itself; `None` would mean that it cannot tell, and
-//!    have it polled.
+//!    first. It returns [`Instant::MAX`] if no event will come spontaneously; `None` would mean that it cannot tell,
+//!    and have it polled.
 //! 4. Answer [`Busy::DevResource`] only where its promise holds: a request in service on this queue will end, or
 //!    `next_event` names the time when there is room. Otherwise answer [`Busy::Resource`].
 //! 5. Put state that several hardware queues share (a bandwidth, a seek arm) behind an `Arc<Mutex<_>>`, which is not

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// The device's answer to a request that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// The request was taken, or completed at once.
+    /// The request was taken, or completed immediately.
     Taken,
     /// [`Busy::Resource`]: the request will arrive again.
     Resource,

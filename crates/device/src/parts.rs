@@ -1,4 +1,4 @@
-//! [`Parts`]: what the builder of a model returns. Only `device.rs` knows all models, and makes a device of it.
+//! [`Parts`]: the result of the builder of a model. Only `device.rs` knows all models, and makes a device of it.
 
 use crate::{ArrivalLog, OccupancyLog};
 use blkmq_engine::DeviceShape;

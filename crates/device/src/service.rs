@@ -37,9 +37,9 @@ pub(crate) struct Held<T> {
 
 /// Requests in the order in which they end.
 ///
-/// Their times are apart. A token is moved in parts of 16 bytes; a time beside it, written by itself, would be read back
-/// as half of such a part, which waits for the store buffer. With the verdict's own part (`NullQueue::reap`) that took a
-/// twelfth of the time of an I/O on the null device.
+/// Their times are apart. A token is moved in parts of 16 bytes; a time beside it, written separately, would be read
+/// as half of such a part, which waits for the store buffer. With the verdict's own part (`NullQueue::reap`) that took
+/// a twelfth of the time of an I/O on the null device.
 pub(crate) struct Ring<T> {
     ends: VecDeque<Instant>,
     held: VecDeque<Held<T>>,

@@ -131,8 +131,8 @@ impl Kind {
     }
 }
 
-/// What stands in the outermost brackets of `text`, and how deep brackets are nested; `None` if anything stands outside of them,
-/// or one is missing.
+/// The contents of the outermost brackets of `text`, and how deep brackets are nested; `None` if anything stands
+/// outside of them, or one is missing.
 fn bracketed(text: &str) -> Option<(Vec<&str>, u32)> {
     let (mut found, mut depth, mut from, mut deepest) = (Vec::new(), 0_u32, 0, 0);
     for (at, byte) in text.bytes().enumerate() {

@@ -3,7 +3,7 @@
 use blkmq_core::{IoFlags, IoResult, Op};
 use blkmq_engine::Inflight;
 
-/// A request to a layer, or a copy of what describes it.
+/// A request to a layer, or a copy of its description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The operation.
@@ -46,7 +46,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The same request to the leg of this number.
+    /// The whole request to the leg of this number.
     #[must_use]
     pub fn whole(request: &Request, leg: usize) -> Self {
         let Request { op, flags, sector, sectors } = *request;

@@ -84,7 +84,7 @@ impl Leg {
         self.waiting.push_back(io);
     }
 
-    /// Hands over what waits and has credit. Gives `over` the cookies of I/Os that the queue refuses, with errors.
+    /// Hands over waiting I/Os that have credit. Gives `over` the cookies of I/Os that the queue refuses, with errors.
     pub(crate) fn submit(&mut self, now: Instant, mut over: impl FnMut(u64, IoError)) {
         while let Some(io) = self.waiting.pop_front() {
             let cookie = io.cookie;

@@ -87,7 +87,7 @@ impl Lent {
 
     fn take(&mut self) -> Option<Inflight> {
         let rq = self.rq.take()?;
-        // Acquires what the drops of the parts released.
+        // Acquires the writes that the drops of the parts released.
         if self.lent.iter_mut().all(|(_, share)| Arc::get_mut(share).is_some()) {
             return Some(rq);
         }
@@ -150,8 +150,9 @@ impl Payload for Part {
         let mut rest = memory;
         for range in cut(&self.ranges, at, rest.len()) {
             let (now, behind) = rest.split_at_mut(range.len());
-            // SAFETY: the token is away from the engine while this part exists, so the bytes are valid. Nothing writes to them
-            // meanwhile: those of a write are only read, those of a read belong to this part, and this call has it.
+            // SAFETY: the token is away from the engine while this part exists, so the bytes are valid. Nothing writes
+            // to them during the copy: those of a write are only read, those of a read belong to this part, and this
+            // call has it.
             unsafe { ptr::copy_nonoverlapping(range.cast(), now.as_mut_ptr(), now.len()) };
             rest = behind;
         }

@@ -1,8 +1,8 @@
 //! Devices that are layers: each cuts a request into requests to other devices, its legs.
 //!
-//! A [`Layer`] says where the pieces of a request go, and what their answers mean; it sees no bytes and no token. A [`Stack`] puts
-//! one in front of its legs, which are devices of any kind, layers included. [`Kind`] has the layers that there are: their
-//! pages are `doc/stripe.md` and `doc/concat.md`.
+//! A [`Layer`] decides the destinations of the pieces of a request and the meaning of their answers; it sees no bytes
+//! and no token. A [`Stack`] puts a layer in front of its legs, which are devices of any kind, layers included.
+//! [`Kind`] has the layers that there are: their pages are `doc/stripe.md` and `doc/concat.md`.
 //!
 //! Each leg has a queue of the engine in front of it, with the scheduler `none`, one submitter, and the limits of that leg. So a
 //! piece is divided, merged, and flushed around as the leg needs, by the same code as any other I/O.

@@ -134,7 +134,7 @@ impl LayerQueue {
     fn finished(&mut self, tag: usize) -> Option<Finished> {
         let open = self.open[tag].take_if(|open| open.pending == 0)?;
         let result = open.result;
-        // Every part came back with its completion.
+        // Every part was returned with its completion.
         let rq = open.lent.release()?;
         Some(Finished { rq, verdict: Verdict::Done(result) })
     }
@@ -203,7 +203,7 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
         self.bells.fd()
     }
 
-    /// Ends the queues of the legs, which wait for what their devices have.
+    /// Ends the queues of the legs, which wait for the requests in their devices.
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.legs = Box::default();
         self.answers.clear();

@@ -1,4 +1,4 @@
-//! The shape of a device made of others: no leg is asked for what it cannot do.
+//! The shape of a device made of others: no leg gets a request that it cannot serve.
 
 #![forbid(unsafe_code)]
 

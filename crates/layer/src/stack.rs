@@ -129,7 +129,7 @@ impl<D> Stack<D> {
         &self.legs
     }
 
-    /// The same, to be changed. Queues that are made later have the changes; shape and notes stay.
+    /// The legs, mutable. Queues that are made later have the changes; shape and notes stay.
     pub fn legs_mut(&mut self) -> &mut [D] {
         &mut self.legs
     }

@@ -44,7 +44,7 @@ impl Stripe {
         }
     }
 
-    /// One piece for each leg: what a range without gaps has on a leg has no gaps either.
+    /// One piece for each leg: the part on a leg of a range without gaps has no gaps either.
     fn by_leg(&self, request: &Request, plan: &mut Plan) {
         let end = request.sector + u64::from(request.sectors);
         for leg in 0..self.legs {

@@ -11,7 +11,7 @@ pub struct BlockSizes {
 }
 
 impl BlockSizes {
-    /// What a client assumes that has not asked: 1, 4096, and 32 MiB.
+    /// The assumption of a client that has not asked: 1, 4096, and 32 MiB.
     pub const DEFAULT: Self = Self { min: 1, preferred: 4096, max_payload: 32 << 20 };
 
     /// Offsets and lengths are multiples of `min`; the preferred size is raised to it.
@@ -69,7 +69,7 @@ impl BlockSizes {
         self.max_payload
     }
 
-    /// The same with payloads of at most `most` bytes, but not below the preferred size.
+    /// These sizes with payloads of at most `most` bytes, but not below the preferred size.
     pub(crate) fn bounded(self, most: u32) -> Self {
         let most = (most - most % self.min).max(self.preferred);
         Self { max_payload: self.max_payload.min(most), ..self }

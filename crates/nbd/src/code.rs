@@ -45,7 +45,7 @@ codes! {
         List = 3,
         /// TLS from here on.
         StartTls = 5,
-        /// What GO would answer.
+        /// The answer that GO would get.
         Info = 6,
         /// Ends the handshake with an export.
         Go = 7,

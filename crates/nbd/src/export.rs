@@ -12,7 +12,7 @@ pub struct ExportInfo {
     pub description: String,
     /// Its size in bytes.
     pub size: u64,
-    /// What the export can do. The handshake adds and removes the flags that depend on the agreed form of headers
+    /// The abilities of the export. The handshake adds and removes the flags that depend on the agreed form of headers
     /// (see [`transmission_flags`](Self::transmission_flags)).
     pub flags: TransmissionFlags,
     /// The sizes that requests have to keep to.

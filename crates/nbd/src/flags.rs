@@ -141,7 +141,7 @@ flags! {
         DF = 2,
         /// BLOCK_STATUS is answered by one extent.
         REQ_ONE = 3,
-        /// WRITE_ZEROES fails at once if it is not faster than writing.
+        /// WRITE_ZEROES fails immediately if it is not faster than writing.
         FAST_ZERO = 4,
         /// The length of the request is that of a payload; only under extended headers.
         PAYLOAD_LEN = 5,

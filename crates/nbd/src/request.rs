@@ -82,7 +82,7 @@ impl Request {
         if flagged || self.command == Ok(Command::Write) { self.span.length } else { 0 }
     }
 
-    /// What its reply has to repeat.
+    /// The fields that its reply has to repeat.
     #[must_use]
     pub fn reply_to(&self) -> ReplyTo {
         let has_content = matches!(self.command, Ok(Command::Read | Command::BlockStatus));

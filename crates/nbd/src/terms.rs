@@ -9,7 +9,7 @@ use crate::flags::{CommandFlags, TransmissionFlags};
 use crate::request::{Request, Span};
 use crate::style::HeaderStyle;
 
-/// What both sides agreed on: the size and abilities of the export, and the form of headers.
+/// The terms that both sides agreed on: the size and abilities of the export, and the form of headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// The size of the export in bytes.
@@ -27,7 +27,7 @@ pub struct Terms {
 /// A request that keeps to the terms.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Checked {
-    /// To be answered by a success at once: it is about no byte.
+    /// To be answered by a success immediately: the request is about no byte.
     Nothing,
     /// READ.
     Read {
@@ -67,7 +67,7 @@ pub enum Checked {
         fua: bool,
         /// The bytes stay allocated.
         no_hole: bool,
-        /// [`ErrorCode::NotSupported`] at once, unless this is faster than writing.
+        /// [`ErrorCode::NotSupported`] immediately, unless this is faster than writing.
         fast: bool,
     },
     /// BLOCK_STATUS.

@@ -117,7 +117,7 @@ impl Options {
     /// [`from_pairs`](Self::from_pairs) only.
     ///
     /// # Errors
-    /// For the first word that is not understood; the error says what is accepted.
+    /// For the first word that is not understood; the error names the accepted words.
     pub fn parse(text: &str) -> Result<(ImageSpec, Self), OpenError> {
         let (first, rest) = text.split_once(',').unwrap_or((text, ""));
         let mut pairs = Vec::new();

@@ -45,7 +45,7 @@ impl RbdQueue {
 }
 
 impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
-    /// Librbd is handed the request at once: it has no doorbell.
+    /// Hands librbd the request immediately: librbd has no doorbell.
     fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         if self.readonly && rq.op() != Op::Read && rq.op() != Op::Flush {
             return Enqueued::Done(rq, Err(READ_ONLY));

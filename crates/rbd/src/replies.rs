@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Tickets of a hardware queue.
 pub(crate) const TICKETS: usize = crate::options::MAX_DEPTH as usize;
-/// Looks in vain after which the descriptor is emptied though no ring is owed. A librbd that rings without a reply would
-/// keep threads awake.
+/// Looks without a reply after which the descriptor is emptied though no ring is owed. A librbd that rings without a
+/// reply would keep threads awake.
 const PATIENCE: u32 = 64;
 
 /// The replies to all hardware queues of an image.

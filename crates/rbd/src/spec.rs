@@ -20,7 +20,7 @@ impl ImageSpec {
     /// Reads `POOL/[NAMESPACE/]IMAGE[@SNAP]`.
     ///
     /// # Errors
-    /// If a part is missing or empty; the error says what is accepted.
+    /// If a part is missing or empty; the error names the accepted form.
     pub fn parse(text: &str) -> Result<Self, OpenError> {
         let refused = || OpenError::Spec(text.to_owned());
         let (path, snapshot) = match text.split_once('@') {

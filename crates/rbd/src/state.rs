@@ -44,8 +44,8 @@ impl Watched {
         images.push(Arc::downgrade(image));
     }
 
-    /// The state, after a look at images that have been changed. That may wait for the cluster, so no lock is held
-    /// meanwhile that a hardware queue takes.
+    /// The state, after a look at images that have been changed. The look may wait for the cluster, so it holds no lock
+    /// that a hardware queue takes.
     pub(crate) fn read(&self) -> ImageState {
         let images = Vec::from_iter(lock(&self.images).iter().filter_map(Weak::upgrade));
         for image in images.iter().filter(|image| image.take_change()) {

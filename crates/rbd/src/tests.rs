@@ -167,7 +167,7 @@ fn a_resize_is_noticed_and_the_new_end_is_one() {
     assert_eq!(device.queues::<AlignedBuf>().expect("larger").len(), 1);
 }
 
-/// Requests that are in flight when the service ends come back when the cluster answers, with their memory.
+/// Requests that are in flight when the service ends are returned when the cluster answers, with their memory.
 #[test]
 fn the_end_waits_for_what_is_in_flight() {
     let store = Store::new("ending", SIZE);
@@ -191,7 +191,7 @@ fn the_end_waits_for_what_is_in_flight() {
     assert!(is_closed(&store), "{:?}", store.state().open);
 }
 
-/// A cluster that answers nothing does not keep a program from ending. What it may still write to stays.
+/// A cluster that answers nothing does not keep a program from ending. Memory that it may still write to stays.
 #[test]
 fn the_end_does_not_wait_for_ever() {
     let store = Store::new("gone", SIZE);

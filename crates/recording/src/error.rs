@@ -41,7 +41,7 @@ pub enum Error {
     /// The header or the description does not fit.
     #[error("{0}")]
     Description(#[from] DescriptionError),
-    /// The format could not be told from the content.
+    /// The format could not be detected from the content.
     #[error(
         "the format is not known; accepted: --format=NAME, or --format='time=us,1 offset=bytes,2 size=bytes,3 op=word,4'; it \
          begins with {begins:?}"

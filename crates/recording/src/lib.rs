@@ -3,7 +3,7 @@
 //!
 //! CSV and its relatives are read by a [description of columns](Description), and each public format is a row of a
 //! [table](PRESETS) with such a description. blktrace's records, blkparse's text, fio's iologs and vscsi's records have
-//! readers of their own. What is compressed with gzip or zstd is read as if it were not.
+//! readers of their own. Input compressed with gzip or zstd is read as if it were not.
 //!
 //! Memory is bounded whatever the length of a trace: a buffer, the names of tenants and volumes up to [`MOST_NAMES`], and
 //! in a [`Summary`] sketches of fixed size. For any bytes, reading ends in records or in an error with its line or byte.

@@ -222,7 +222,7 @@ impl Reader {
         &self.stamps
     }
 
-    /// Returns whether the trace has events, and none so far of the kind that counts: another kind may be what it has.
+    /// Returns whether the trace has events, and none so far of the kind that counts: it may have another kind.
     #[must_use]
     pub fn lacks_event(&self) -> bool {
         let has_events = matches!(self.kind, Kind::Blktrace(_) | Kind::Blkparse);

@@ -236,7 +236,7 @@ fn each_preset_has_a_sample_and_is_found_by_content() {
     }
 }
 
-/// Options for a sample, with its format where the rows do not tell it.
+/// Options for a sample, with its format where the rows do not show it.
 fn of(sample: &Sample, skip_bad: u64) -> Options {
     let format = (sample.format == "mqsim").then(|| Format::parse("mqsim").expect("a preset"));
     Options { format, ..options(skip_bad) }

@@ -5,8 +5,8 @@
 //! along are sent again (`doc/nbd.md` has the promises). The bytes of reads and writes go from payloads to sockets and
 //! back without a copy in between; with TLS, rustls has one.
 //!
-//! The protocol is in `blkmq-nbd`. This crate has the sockets, and no thread and no clock: a hardware queue is told the
-//! time, and names the next time at which it wants to be asked.
+//! The protocol is in `blkmq-nbd`. This crate has the sockets, and no thread and no clock: a hardware queue receives
+//! the time, and names the next time at which it wants to be asked.
 //!
 //! # Why the memory is safe
 //!

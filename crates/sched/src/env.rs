@@ -2,7 +2,7 @@
 //! groups.
 //!
 //! A policy with an instance per hardware queue cannot bound the requests in the device as a whole, or learn from all
-//! of them, by itself. So the engine keeps the shared state: token pools, counters that the instances add to, and
+//! of them, on its own. So the engine keeps the shared state: token pools, counters that the instances add to, and
 //! values that they read. A [`Governor`], one for all instances, reviews the counters from time to time and sets
 //! tokens and values. The engine handles the sharing between threads; to a policy these are plain calls, and two runs
 //! that get the same answers here behave the same.
@@ -17,10 +17,10 @@ use core::cell::RefCell;
 /// No method blocks or allocates, and each is O(1).
 pub trait PolicyEnv {
     /// Takes a token of a pool, for the request that this [`pick`] is about to issue. The engine returns the token
-    /// when that request comes back from the device, completed or to be tried again; or at once, if `pick` issues no
+    /// when the device returns that request, completed or to be tried again; or immediately, if `pick` issues no
     /// request.
     ///
-    /// False if there is none. The engine then asks the instance again when a token has come back; until then, the
+    /// False if there is none. The engine then asks the instance again when a token has been returned; until then, the
     /// instance may answer [`WaitToken`]. To be called within [`pick`], until it succeeds.
     ///
     /// [`pick`]: crate::Scheduler::pick
@@ -70,11 +70,11 @@ pub trait PolicyEnv {
         None
     }
 
-    /// The level of detail of notes, so that a policy need not compute what is not counted.
+    /// The level of detail of notes, so that a policy need not compute numbers that are not counted.
     fn stats(&self) -> StatsLevel;
 
     /// The queue is frozen: no I/O arrives until all held requests have been picked and have completed. Waiting for
-    /// an arrival would be in vain, and would delay the thread that changes the queue.
+    /// an arrival would be useless, and would delay the thread that changes the queue.
     fn is_draining(&self) -> bool;
 }
 
@@ -90,16 +90,16 @@ pub enum StatsLevel {
     Full,
 }
 
-/// The part of a policy that its instances share. Like a policy, a plain state machine that is told the time.
+/// The part of a policy that its instances share. Like a policy, a plain state machine that receives the time.
 pub trait Governor: Send {
     /// A review: counters have grown, and it is time. `grown` is the growth of each counter since the last review,
-    /// over all instances; `tokens` is the size of each pool, and `values` is what instances read. Both may be
+    /// over all instances; `tokens` is the size of each pool, and `values` are those that instances read. Both may be
     /// changed. Tokens that are taken stay taken; a pool that shrinks below that number gives none until enough have
-    /// come back.
+    /// been returned.
     fn review(&mut self, now: Instant, grown: &[u64], tokens: &mut [u32], values: &mut [u64]);
 
     /// Change an attribute, as in [`Scheduler::set_attribute`](crate::Scheduler::set_attribute); the instances are
-    /// told as well. Also called once for every attribute, with its value, before the first review.
+    /// notified as well. Also called once for every attribute, with its value, before the first review.
     fn set_attribute(&mut self, name: &str, value: i64, tokens: &mut [u32], values: &mut [u64]);
 
     /// Report every number that affects tokens and values, in a fixed order.

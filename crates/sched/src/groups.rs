@@ -68,7 +68,7 @@ pub struct Guarantee {
 
 /// A change to the tree of groups.
 ///
-/// A policy built after the groups is told of all of them first, parents before children.
+/// A policy built after the groups learns of all groups first, parents before children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupChange {
     /// A group was added.

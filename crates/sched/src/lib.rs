@@ -1,6 +1,6 @@
 //! I/O schedulers as plain, single-threaded state machines.
 //!
-//! A policy is told the time, told what happened, and asked what to do next. It has no lock, clock, thread
+//! A policy receives the time and the events, and is asked for the next action. It has no lock, clock, thread
 //! or random source, and allocates nothing per request: the crate is `no_std` and forbids `unsafe`, so the
 //! build enforces it. Everything concurrent lives in `blkmq-engine`, which calls a policy from one thread
 //! at a time; the laboratory calls the same policy in virtual time.
@@ -16,7 +16,7 @@
 //! let options = Options::parse(factory.attributes, "read_expire=100")?;
 //! let mut policy = (factory.build)(&shape, &options);
 //!
-//! // What the engine keeps: the requests, the time, and nothing that instances share.
+//! // The engine keeps the requests, the time, and the state that instances share: none here.
 //! let mut requests = Requests::new(shape.slots);
 //! let far = requests.alloc(IoMeta::new(Op::Read, 8000, 8)).expect("a slot is free");
 //! let near = requests.alloc(IoMeta::new(Op::Read, 16, 8)).expect("a slot is free");

@@ -45,7 +45,7 @@ impl fmt::Display for Unit {
 pub struct Attribute {
     /// As in `iosched/`.
     pub name: &'static str,
-    /// What the number counts.
+    /// The unit of the number.
     pub unit: Unit,
     /// The value if the user gives none.
     pub default: i64,

@@ -31,7 +31,7 @@ impl<'a> Cx<'a> {
         Self { now, requests, env, stats: env.stats(), sums: env.sums() }
     }
 
-    /// The same context with another environment, which sees what the policy asks and notes. It does not see notes
+    /// This context with another environment, which sees the policy's questions and notes. It does not see notes
     /// that are summed in tallies.
     #[must_use]
     pub fn through<'b>(&self, env: &'b dyn PolicyEnv) -> Cx<'b>
@@ -152,7 +152,7 @@ pub enum Pick {
     WaitUntil(Instant),
     /// Requests are held back until a request in flight completes.
     WaitCompletion,
-    /// Requests are held back until a token comes back that [`take`](PolicyEnv::take) has refused in this call.
+    /// Requests are held back until a token is returned that [`take`](PolicyEnv::take) has refused in this call.
     WaitToken,
 }
 
@@ -243,7 +243,7 @@ impl Default for Facts {
 
 /// An I/O scheduling policy: a plain state machine.
 ///
-/// It is called by one thread at a time and is told the time. It owns no clock, thread, lock or random source, and
+/// It is called by one thread at a time and receives the time. It owns no clock, thread, lock or random source, and
 /// never blocks. The same calls in the same order get the same answers; the laboratory replays recorded calls and
 /// relies on this.
 ///
@@ -253,7 +253,7 @@ impl Default for Facts {
 /// [`withdraw`](Self::withdraw) takes it back, or [`absorbed`](Self::absorbed) reports that it was fused into
 /// another; exactly one of these happens, once. It is *issued* from `pick` until [`completed`](Self::completed). An
 /// issued request may be inserted again, always with [`At::Head`], without a `completed` in between: that is a
-/// requeue, and the policy takes back what it had charged for it (tokens, service).
+/// requeue, and the policy undoes its charges for it (tokens, service).
 ///
 /// `pick` does not say [`Pick::Empty`] while anything is held. Every held request is picked within a bound
 /// that the policy's page states, as long as `pick` is called and issued requests complete. Each call does
@@ -348,7 +348,7 @@ pub trait Scheduler: Send {
         false
     }
 
-    /// Gives up the policy that this one was put around to observe it; the engine goes on with that one, and drops
+    /// Gives up the policy that this one was put around to observe it; the engine continues with that one, and drops
     /// this. `None` for every policy that decides itself.
     fn release(&mut self) -> Option<Box<dyn Scheduler>> {
         None

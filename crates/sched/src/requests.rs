@@ -52,7 +52,7 @@ impl Requests {
         &slot.meta
     }
 
-    /// For the engine: the metadata of `id`, to be changed before the policy is told.
+    /// For the engine: the metadata of `id`, to be changed before the policy is called.
     ///
     /// # Panics
     /// As [`get`](Self::get).
@@ -73,7 +73,7 @@ impl Requests {
         Some(slot.id)
     }
 
-    /// For the engine: frees a slot; `id` is stale from then on. Returns what the metadata was. O(1).
+    /// For the engine: frees a slot; `id` is stale from then on. Returns the last metadata. O(1).
     ///
     /// # Panics
     /// If `id` is stale already.

@@ -1,6 +1,6 @@
 //! The requests of a plug by sector, for policies that issue a plug in one step (`deadline/plug.rs`, `bfq/plug.rs`).
 //!
-//! It answers what the tree of sectors ([`SectorIndex`](crate::index::SectorIndex)) and the list by age would, for a few
+//! It answers like the tree of sectors ([`SectorIndex`](crate::index::SectorIndex)) and the list by age, for a few
 //! requests that come and go in one call. Which request is next is the policy's decision.
 
 use crate::policy::PLUG;
@@ -25,8 +25,8 @@ pub(crate) struct Sorted {
 pub(crate) struct Swept {
     /// The sector of the last request.
     pub(crate) last: u64,
-    /// The place in the order at which the last sweep began that did not go on from the head; `None` if all requests lay
-    /// ahead of it.
+    /// The place in the order at which the last sweep began that did not continue from the head; `None` if all requests
+    /// lay ahead of it.
     pub(crate) began: Option<usize>,
 }
 
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(Sorted::of([last, 7].into_iter(), 0).sector(1), last);
     }
 
-    /// The same, one request after the other.
+    /// The same sweep, one request after the other.
     fn swept(sectors: &[u64], head: u64) -> (Vec<u8>, u64, Option<usize>) {
         let mut left: Vec<u8> = (0..sectors.len() as u8).collect();
         let at = |nth: &u8| (sectors[usize::from(*nth)], *nth);

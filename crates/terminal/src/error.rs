@@ -5,7 +5,7 @@ use std::fmt;
 /// Faults that are named: a file that is no job file has one in every line.
 const MOST: usize = 20;
 
-/// A refusal of the user's input. The message says what is accepted instead.
+/// A refusal of the user's input. The message names the accepted input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageError {
     message: String,
@@ -36,7 +36,7 @@ impl UsageError {
         Some(Self { message: messages.next()?, others: messages.collect() })
     }
 
-    /// The same error, behind the place where the input was written.
+    /// This error, behind the place where the input was written.
     pub fn at(self, place: impl fmt::Display) -> Self {
         let at = |message: String| format!("{place}: {message}");
         Self { message: at(self.message), others: self.others.into_iter().map(at).collect() }

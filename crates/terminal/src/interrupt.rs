@@ -1,5 +1,5 @@
 //! Signals that end a run early: after the first, runs end in good order and print their results; a second one ends the
-//! program at once.
+//! program immediately.
 //!
 //! This file stops nothing itself: runs look at their [`Stop`]. The server hears these signals itself.
 
@@ -33,7 +33,8 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Returns a stop that is set by the first signal that asks the program to end. A later one ends the program at once.
+    /// Returns a stop that is set by the first signal that asks the program to end. A later one ends the program
+    /// immediately.
     pub fn on_signals() -> Self {
         let (stop, asked) = (Self::default(), [SIGINT, SIGTERM]);
         // If no handler can be installed, signals end the program as they do by default.

@@ -121,7 +121,7 @@ pub fn push_line(out: &mut Paper, indent: usize, text: &str) {
     }
 }
 
-/// Adds a command line, which a shell reads back: a longer one goes on behind a backslash, never within quotes.
+/// Adds a command line, which a shell can read: a longer one continues behind a backslash, never within quotes.
 pub fn push_command(out: &mut Paper, indent: usize, line: &str) {
     let (line, mut text) = (printable(line), " ".repeat(indent));
     let mut is_empty = true;

@@ -15,7 +15,7 @@ pub fn width() -> usize {
     known_width().unwrap_or(USUAL)
 }
 
-/// The same; `None` where there is neither.
+/// Like [`width`]; `None` where there is neither.
 pub fn known_width() -> Option<usize> {
     let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     chosen(env::var("COLUMNS").ok().as_deref(), terminal)

@@ -17,7 +17,7 @@ pub enum Align {
 pub struct TextTable {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
-    /// The first columns, which say what a row is about.
+    /// The number of first columns that name the subject of a row.
     keys: usize,
 }
 
@@ -34,7 +34,7 @@ impl TextTable {
         Self { columns, rows: Vec::new(), keys: keys.max(1) }
     }
 
-    /// The first so many columns say what a row is about; without a word about it, those of words.
+    /// The first so many columns name the subject of a row; unless this is called, the first columns of words do.
     pub fn keys(&mut self, keys: usize) {
         self.keys = keys;
     }

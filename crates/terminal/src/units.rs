@@ -1,7 +1,7 @@
 //! fio's units: amounts of data, times, counts and shares.
 //!
 //! With fio's default `kb_base` of 1024, `k`, `kb` and `ki` are 1024 and `kib` is 1000, the reverse of the standards; with
-//! `kb_base=1000` it is the other way round. Every error says what is accepted.
+//! `kb_base=1000` it is the other way round. Every error names the accepted input.
 
 use crate::error::UsageError;
 use blkmq_core::Nanos;

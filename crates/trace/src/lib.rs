@@ -1,4 +1,4 @@
-//! What is written down about a queue: [blktrace's records](record), which `blkparse` and `btt` read, and
+//! The recordings of a queue: [blktrace's records](record), which `blkparse` and `btt` read, and
 //! [elevator logs](elevator_log), which `blkmq replay` plays back. No I/O: bytes in, bytes out.
 //!
 //! A [`Stream`] makes records of a [`Trace`](blkmq_engine::Trace), which a running queue takes. An

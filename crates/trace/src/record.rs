@@ -21,7 +21,7 @@ pub const MAJOR: u32 = 240 << 20;
 /// Bytes in the name of a process, the end included.
 const NAME: usize = 16;
 
-/// The payload of a record that gives a process a name; what is too long is cut. Such a record has no act, and
+/// The payload of a record that gives a process a name; a name that is too long is cut. Such a record has no act, and
 /// [`category::NOTIFY`] alone.
 #[must_use]
 pub fn process_name(name: &str) -> [u8; NAME] {

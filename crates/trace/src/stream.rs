@@ -1,6 +1,6 @@
 //! [`Stream`]: a trace of a running queue as a stream of blktrace's records, in the order of their times.
 //!
-//! An elevator tells of an I/O when it takes it in, which may be long after it came. So events wait a moment for
+//! An elevator reports an I/O when it takes it in, which may be long after it came. So events wait a moment for
 //! earlier ones, as many as fit. One that comes later still goes out with its true time, behind later ones; readers of
 //! traces expect that of several CPUs.
 //!

@@ -14,15 +14,15 @@ pub trait PolicyWatch: Send {
     fn heard(&mut self, _now: Instant, _what: Heard) {}
     /// The policy was asked whether `io` may have a slot, and gave this answer.
     fn admits(&mut self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used, _answer: bool) {}
-    /// The policy was told of a change of groups.
+    /// The policy was notified of a change of groups.
     fn regrouped(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
-    /// The policy was told that an owner has gone.
+    /// The policy was notified that an owner has gone.
     fn owner_gone(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
     /// The policy took `rq` in.
     fn inserted(&mut self, _cx: &Cx<'_>, _rq: RequestId, _at: At) {}
     /// The policy was asked for a request for `hw`, and gave this answer.
     fn asked(&mut self, _cx: &Cx<'_>, _hw: HwQueue, _answer: Pick) {}
-    /// The policy was told of a completion.
+    /// The policy was notified of a completion.
     fn completed(&mut self, _cx: &Cx<'_>, _done: &Done) {}
     /// `rq` was withdrawn.
     fn withdrawn(&mut self, _cx: &Cx<'_>, _rq: RequestId) {}
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The calls that an observer is told of when a plug of reads of these sectors leaves at once.
+    /// The calls that an observer sees when a plug of reads of these sectors leaves immediately.
     fn told(scheduler: &str, sectors: &[u64]) -> Vec<String> {
         let factory = registry::find(scheduler).unwrap();
         let (shape, options) = (Driver::shape(8), Options::defaults(factory.attributes));

@@ -34,7 +34,7 @@ pub enum UblkError {
     /// The process may not use the driver.
     #[error("{CONTROL} may not be opened; ublk needs root, or CAP_SYS_ADMIN")]
     NoRights,
-    /// The kernel does not say what it can do.
+    /// The kernel does not report its features.
     #[error("this kernel's ublk has no GET_FEATURES; Linux 6.5 and later have")]
     Old,
     /// The kernel lacks features.
@@ -122,7 +122,7 @@ impl Device {
         added?;
         let device = Self { control, info: Info::from_bytes(&bytes), origin };
         device.describe(wanted, params).inspect_err(|_| {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = device.delete();
         })?;
         Ok(device)
@@ -143,7 +143,7 @@ impl Device {
         self.delete()
     }
 
-    /// Sets the parameters, and compares what the kernel has taken.
+    /// Sets the parameters, and compares them with those that the kernel has taken.
     fn describe(&self, wanted: Info, params: &Params) -> Result<(), UblkError> {
         self.send(Control::SetParams, &mut params.to_bytes(), 0)?;
         self.compare(wanted, params)
@@ -304,10 +304,11 @@ fn open(path: &str) -> Result<File, UblkError> {
     opened.map_err(|error| UblkError::File(path.to_owned(), error))
 }
 
-/// Checks that devices can be made: the driver is there, this process may use it, and it has what is needed. Changes nothing.
+/// Checks that devices can be made: the driver is there, this process may use it, and it has the features needed.
+/// Changes nothing.
 ///
 /// # Errors
-/// With what is missing.
+/// Names the missing prerequisite.
 pub fn check_driver() -> Result<(), UblkError> {
     driver().map(drop)
 }

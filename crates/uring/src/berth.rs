@@ -4,23 +4,24 @@
 //! wakes the thread that waits for it, and no other. A call is a write to an eventfd that the ring polls: it becomes a
 //! completion as well, of which the pump takes notice like of any other.
 //!
-//! The kernel handles what a ring polls in the thread that asked for it. So the poll belongs to the thread that sleeps in
-//! the ring, and is asked for again when another thread sleeps there. A thread that sleeps on the ring's
-//! [descriptor](Berth::fd) is woken by the completion, whichever thread handles it: the poll of any living thread will do.
-//! So a task that moves between the threads of an executor does not move the poll.
+//! The kernel handles the polls of a ring in the thread that asked for them. So the poll belongs to the thread that
+//! sleeps in the ring, and is asked for again when another thread sleeps there. A thread that sleeps on the ring's
+//! [descriptor](Berth::fd) is woken by the completion, whichever thread handles it: the poll of any living thread will
+//! do. So a task that moves between the threads of an executor does not move the poll.
 //!
 //! # No lost call
 //!
 //! The eventfd is never read, so from its first write on a new poll finds it readable: a call may be noticed
 //! twice, and never not at all. A poll that has ended (with its thread, or for want of room) leaves a completion, which ends
 //! every kind of sleep, and is asked for again in the turn that finds its end. A sleeper in the ring whose thread has not
-//! asked for the poll does not sleep, and its next turn asks; likewise a sleeper on the descriptor before the first poll.
+//! asked for the poll does not sleep, and its next turn asks; so does a sleeper on the descriptor before the first
+//! poll.
 //!
 //! A call reaches a sleeper on the descriptor when the thread of the poll runs next: the kernel interrupts a thread that
 //! computes, and wakes one that sleeps, for long enough to handle the poll.
 //!
 //! A turn of another thread takes completions from the ring, a call among them. The sleeper may be on its way to the
-//! kernel, and relies on the call: the thread that made it was told that the sleeper parks, and no other thread will be.
+//! kernel, and relies on the call: the thread that made it has learnt that the sleeper parks, and no other thread will.
 //! So a turn that takes a call to another thread calls once more.
 //!
 //! # One system call for a submission and a sleep
@@ -149,7 +150,7 @@ impl Place {
     #[cold]
     fn poll(&mut self, ring: &mut Ring) {
         if self.poll > ENDED {
-            // It has perhaps ended by itself; then this finds none.
+            // The poll may have ended already; then this finds none.
             ring.forget_poll(self.poll, ENDED);
         }
         self.poll += 1;
@@ -189,7 +190,7 @@ impl Bed {
         self.0.polls.load(Ordering::Relaxed) == me
     }
 
-    /// Submits what the calling thread's turns have left, and waits for `least` completions.
+    /// Submits the entries that the calling thread's turns have left, and waits for `least` completions.
     fn enter(&self, least: u32, left: Option<Nanos>) {
         let time = left.map(|Nanos(ns)| Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,

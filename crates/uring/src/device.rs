@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 ///
 /// [`open`](Self::open) it, give it the pools of buffers that the kernel should map in advance
 /// ([`register`](Self::register)), then build queues around its [`queues`](Self::queues) and [`shape`](Self::shape),
-/// one after another or at once.
+/// one after another or at the same time.
 #[derive(Clone, Debug)]
 pub struct UringDevice {
     /// The properties that the engine must know.
@@ -42,7 +42,7 @@ impl UringDevice {
     /// why. If `options.size` is given, creates or extends the file first.
     ///
     /// A block device that is opened for writing is claimed: that fails while it is mounted or another program has
-    /// claimed it, and it cannot be mounted meanwhile. A regular file is locked as QEMU locks images, unless
+    /// claimed it, and a claimed device cannot be mounted. A regular file is locked as QEMU locks images, unless
     /// `options.locking` is off: one writer at a time.
     ///
     /// # Errors
@@ -184,7 +184,8 @@ impl UringDevice {
         parts::alignment(&self.parts).memory
     }
 
-    /// Returns what the device is by now; another program may have changed it. Some system calls for each of its files.
+    /// Returns the present state of the device; another program may have changed it. Some system calls for each of its
+    /// files.
     #[must_use]
     pub fn state(&self) -> FileState {
         let mut all = FileState {

@@ -125,7 +125,7 @@ impl OpenError {
     }
 }
 
-/// The same text, with the error kind of the operating system, if there is one.
+/// Keeps the text, with the error kind of the operating system, if there is one.
 impl From<OpenError> for io::Error {
     fn from(error: OpenError) -> Self {
         let kind = match &error {

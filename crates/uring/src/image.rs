@@ -31,7 +31,7 @@ pub(crate) fn format_of(path: &Path) -> Option<&'static str> {
     format(&file, bytes)
 }
 
-/// The name of the format of an image; `None` for everything else, also for what cannot be read.
+/// The name of the format of an image; `None` for everything else, also for a file that cannot be read.
 fn format(file: &File, bytes: u64) -> Option<&'static str> {
     let mut head = [0; 512];
     let read = file.read_at(&mut head, 0).ok()?;

@@ -12,7 +12,7 @@ pub const URING: RealDevice = RealDevice {
     parameters: OF_RINGS,
 };
 
-/// The same without io_uring.
+/// Like [`URING`], but without io_uring.
 pub const THREADS: RealDevice = RealDevice {
     name: "threads",
     target: "PATH",

@@ -17,7 +17,8 @@ const MIB: u64 = 1 << 20;
 /// Does nothing if it is large enough. A file that cannot be extended is restored, and one that was created by this
 /// call is removed.
 ///
-/// With `locking`, no other program may write to it meanwhile. Once `stop` is set, it ends as if the disk were full.
+/// With `locking`, no other program may write to it during the call. Once `stop` is set, it ends as if the disk were
+/// full.
 pub(crate) fn extend(
     path: &Path,
     bytes: u64,

@@ -35,14 +35,14 @@
 //! engine and on implementations of the unsafe trait [`IoBuf`]; no safe code has to keep a promise:
 //!
 //! 1. *The buffer exists and does not move.* A payload belongs to its I/O from submission until its completion is
-//!    taken, in a cell of the engine's table ([`BioTable`]). [`IoBuf`] promises that its bytes do not move meanwhile
+//!    taken, in a cell of the engine's table ([`BioTable`]). [`IoBuf`] promises that in this time its bytes do not move
 //!    and that only the device reaches them. The cell opens only to the holder of the request's token, the token
 //!    cannot be shared between threads, and here it lies in a place of the queue.
 //! 2. *No token leaves early.* A request's [`Inflight`] leaves its place only after the kernel has reported, in the
 //!    completion ring, that it is done with the request, or while the kernel does not have it (between two tries).
 //!    [`abandon`] and dropping a queue, in whatever state it is, first wait until the kernel has let go of all
 //!    requests.
-//! 3. *The engine frees no payload whose token has not come back.* When a queue ends, the engine asks for the
+//! 3. *The engine frees no payload whose token has not been returned.* When a queue ends, the engine asks for the
 //!    requests that are still held ([`abandon`]), and looks for the token of every payload that remains. A payload
 //!    without its token is leaked and counted ([`blkmq_engine::leaked_bios`]).
 //!

@@ -4,7 +4,7 @@
 //! bytes of the file. A program that needs a permission holds a read lock on byte 100 plus the permission's number; a
 //! program that does not tolerate the permission in others holds a read lock on byte 200 plus the number. Read locks
 //! never exclude each other, so each program first takes its own and then checks for a lock of the other kind. Of two
-//! programs that begin at once, both may see the other and refuse; never do both continue.
+//! programs that begin at the same time, both may see the other and refuse; never do both continue.
 //!
 //! The kernel drops the locks when the last descriptor of the open file goes away, however the program ends.
 
@@ -67,7 +67,7 @@ impl Access {
         }
     }
 
-    /// The permissions that others must not use meanwhile.
+    /// The permissions that others must not use during this access.
     fn bars(self) -> &'static [Permission] {
         match self {
             Self::Read => &[],

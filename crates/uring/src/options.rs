@@ -7,7 +7,7 @@ use blkmq_core::{Given, Parameter, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 use std::path::PathBuf;
 
-/// Threads of a device unless it is told otherwise: disks reach most of their rate with so many reads at once.
+/// Threads of a device unless configured otherwise: disks reach most of their rate with so many reads at a time.
 pub(crate) const DEFAULT_THREADS: u16 = 16;
 /// More hardware queues than this would only waste rings; machines have fewer CPUs.
 const MAX_HW_QUEUES: u16 = 1024;

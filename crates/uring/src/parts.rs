@@ -27,7 +27,7 @@ impl Part {
     }
 }
 
-/// The limits of requests to any of `parts`: none of them is asked for what it cannot do.
+/// The limits of requests to any of `parts`: no part gets a request that it cannot serve.
 pub(crate) fn limits(parts: &[Part]) -> Limits {
     let all = || parts.iter().map(|part| &part.target.limits);
     let [first, others @ ..] = parts else { unreachable!("a device has a file") };

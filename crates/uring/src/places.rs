@@ -1,6 +1,6 @@
 //! The places of a queue: one for each request in flight, made when it is first needed.
 //!
-//! Memory is proportional to the most requests that have been in flight at once, whatever the depth: a queue begins
+//! Memory is proportional to the peak number of requests in flight, whatever the depth: a queue begins
 //! without places, and a place begins without a list of pieces of memory. A place keeps its list for the next
 //! request, so that a steady load allocates nothing; the place used last is used next, so that a small load uses few
 //! places.
@@ -11,7 +11,7 @@ use std::ops::{Index, IndexMut};
 /// Entries (16 bytes) that the lists of free places may keep in all: 64 requests of 1024 pieces each, the most that
 /// one call takes. A load above that has megabytes of data in flight, beside which an allocation is negligible.
 const KEPT: usize = 64 << 10;
-/// The same for each place of a deeper queue: lists of usual lengths are kept at any depth.
+/// Like [`KEPT`], but for each place of a deeper queue: lists of usual lengths are kept at any depth.
 const KEPT_EACH: usize = 16;
 
 /// Places for at most `depth` requests.

@@ -171,7 +171,7 @@ impl Ring {
         params.is_feature_ext_arg() && params.is_feature_resource_tagging()
     }
 
-    /// The same, and sleeps until there is a completion.
+    /// Submits, and sleeps until there is a completion.
     pub(crate) fn submit_and_wait(&self) -> io::Result<()> {
         self.ring.submit_and_wait(1).map(|_| ())
     }
@@ -189,7 +189,7 @@ impl Ring {
         let _ = self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any());
     }
 
-    /// The same for the request with this number.
+    /// Like [`cancel`](Self::cancel), but for the request with this number.
     pub(crate) fn cancel_one(&self, number: u32) {
         let one = CancelBuilder::user_data(number.into());
         let _ = self.ring.submitter().register_sync_cancel(Some(Timespec::new()), one);

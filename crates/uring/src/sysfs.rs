@@ -12,7 +12,7 @@ pub(crate) fn is_read_only(dev: u64) -> bool {
     std::fs::read_to_string(attribute).is_ok_and(|text| text.trim() == "1")
 }
 
-/// Returns whether block device number `dev` has no volatile cache, as the kernel detected it or was told.
+/// Returns whether block device number `dev` has no volatile cache, as the kernel detected it or was configured.
 pub(crate) fn writes_through(dev: u64) -> bool {
     let queue = Queue::of(dev);
     queue.and_then(|queue| queue.text("write_cache")).as_deref() == Some("write through")

@@ -98,7 +98,7 @@ impl Target {
         let access = (readonly, is_direct);
         let present = Arc::new(Present::new(&file, kind, alignment.block, access));
         let cache = if present.look().has_volatile_cache {
-            // The kernel makes a write durable by a flush, where the device cannot do it by itself.
+            // The kernel makes a write durable by a flush, where the device has no durable writes.
             let is_device = kind == Kind::BlockDevice && is_direct;
             let has_fua = queue.as_ref().is_some_and(|queue| queue.is_set("fua"));
             WriteCache::Back { fua: has_fua || !is_device }

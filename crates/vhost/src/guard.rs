@@ -95,8 +95,8 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         let at = (address & !(page - 1)) as *mut libc::c_void;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the page is in the mapping of the slot, whose bytes are reached by raw copies and atomics only; that
-        // they are others from now on is what another process could have done as well.
+        // SAFETY: the page is in the mapping of the slot, whose bytes are reached by raw copies and atomics only;
+        // another process could have replaced those bytes as well.
         let mapped = unsafe { libc::mmap(at, page, access, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
             slot.is_broken.store(true, Ordering::Relaxed);

@@ -41,7 +41,7 @@ pub enum Request {
         /// The length.
         len: u64,
     },
-    /// Make durable what was written.
+    /// Make the writes durable.
     Flush,
     /// Tell the name of the disk.
     GetId,

@@ -120,18 +120,18 @@ impl Queue {
         self.ring.as_mut()
     }
 
-    /// The descriptor by which the driver tells of requests, while there is a ring.
+    /// The descriptor by which the driver announces requests, while there is a ring.
     #[must_use]
     pub fn kick(&self) -> Option<&Arc<OwnedFd>> {
         self.kick.as_ref().filter(|_| self.ring.is_some())
     }
 
-    /// Tells the driver of answers. A driver without a descriptor looks for them.
+    /// Notifies the driver of answers. A driver without a descriptor looks for them.
     pub fn notify(&self) {
         signal(self.call.as_ref());
     }
 
-    /// Stops the ring, whose driver has broken a rule, and tells the front end.
+    /// Stops the ring, whose driver has broken a rule, and notifies the front end.
     pub fn break_off(&mut self) {
         self.ring = None;
         signal(self.error.as_ref());

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_burst_lasts_until_the_credits_are_used_and_comes_back_with_rest() {
-        // 900 credits at 400 a second, of which 100 grow again meanwhile: three seconds, and 1200 I/Os.
+        // 900 credits at 400 a second, while 100 a second grow again: three seconds, and 1200 I/Os.
         let allowed = Allowance { rate: 100, burst: 400, credits: 900 };
         let mut bucket = Bucket::new(allowed, Nanos::ZERO);
         assert_eq!(seconds(&mut bucket, 1_200), 3);

@@ -1,6 +1,6 @@
 //! The modelled disks: their terms, and the sources of these.
 //!
-//! The page (`doc/cloud.md`) compares the model with what was measured. A figure that is not published is marked.
+//! The page (`doc/cloud.md`) compares the model with measurements. A figure that is not published is marked.
 
 use super::bucket::Allowance;
 use super::params::Terms;

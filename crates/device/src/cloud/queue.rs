@@ -1,6 +1,6 @@
 //! The disk's one hardware queue: requests pass the limits in order of arrival, and are answered a latency later.
 //!
-//! It never reports busy, as such a disk does not: what exceeds the limits waits inside.
+//! It never reports busy, as such a disk does not: requests beyond the limits wait inside.
 
 use super::bucket::Bucket;
 use super::params::{CloudParams, Terms};

@@ -44,7 +44,7 @@ pub struct Watch {
     pub requeued: u64,
     /// Times that the device was asked about a request that had timed out.
     pub timeouts: u64,
-    /// Most requests held by one hardware queue at once.
+    /// Most requests held by one hardware queue at a time.
     pub most_held: usize,
     /// Requests returned because the queue was taken apart.
     pub abandoned: usize,
@@ -284,7 +284,7 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
             "DEV_RESOURCE with nothing in service and no time named"
         );
         if let Some(at) = named {
-            // A queue that has been told to offer nothing cannot use the room.
+            // A queue that is set to offer nothing cannot use the room.
             let unused = self.refused && !offered;
             let kept = at > self.now || self.progress.get() || unused;
             assert!(kept, "named {at:?}, and at {:?} nothing had happened", self.now);

@@ -14,7 +14,7 @@ const SUBMITTERS: u16 = 5;
 /// Credit of each submitter.
 const CREDIT: u32 = 128;
 
-/// The result of a run, so that a caller can check what the run exercised.
+/// The result of a run, so that a caller can check the cases that the run exercised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// I/Os, all of which ended once.
@@ -34,7 +34,7 @@ pub struct Outcome {
 }
 
 /// Drives a device with a thousand I/Os drawn from `seed`, under a [`Checked`]: every I/O ends once, tags
-/// and budgets come back, named times are kept, and, without merging, the device sees each submitter's I/Os
+/// and budgets are released, named times are kept, and, without merging, the device sees each submitter's I/Os
 /// in the order in which they were submitted. The seed also decides about merging and, with the feature `compare`, about
 /// the access to the elevator.
 ///

@@ -1,7 +1,7 @@
 //! [`Rig`]: a queue, its submitters and a virtual clock, driven by one thread.
 //!
-//! Time stands still until nothing is due, then jumps to the next deadline. The rig detects a queue that makes no
-//! progress at once, whether the queue waits for an event that never comes or spins at one instant.
+//! Time stands still until nothing is due, then jumps to the next deadline. The rig immediately detects a queue that
+//! makes no progress, whether the queue waits for an event that never comes or spins at one instant.
 
 use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Nanos, Op};
 use blkmq_engine::{Completion, Config, Io, Queue, Refusal, Submitter};
@@ -22,7 +22,7 @@ pub struct Ended {
     pub at: Instant,
 }
 
-/// A queue in virtual time. The payload of an I/O is its cookie, which is checked when it comes back.
+/// A queue in virtual time. The payload of an I/O is its cookie, which is checked at completion.
 pub struct Rig {
     /// The queue, for its counters.
     pub queue: Queue<u64>,
@@ -118,7 +118,7 @@ impl Rig {
     /// Reaps the I/Os that have ended within the calls so far, without polling. Returns their number.
     ///
     /// # Panics
-    /// If an I/O ends twice, or comes back with the payload of another.
+    /// If an I/O ends twice, or completes with the payload of another.
     pub fn reap(&mut self) -> u32 {
         let Self { submitters, outstanding, ended, now, .. } = self;
         let mut take = |done: Completion<u64>| {

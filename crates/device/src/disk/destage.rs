@@ -14,7 +14,7 @@ const WINDOW: u32 = 8;
 /// The progress of the sweep.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// The sweep goes on with the extents that begin at this sector or behind it.
+    /// The sweep continues with the extents that begin at this sector or behind it.
     cursor: u64,
     /// How many times the first of them was passed over.
     passed: u32,

@@ -1,7 +1,7 @@
 //! The drive: takes commands, answers them, and keeps the arm busy. It knows nothing of the engine.
 //!
 //! Every call passes the time, and the drive catches up with it: it finishes the work that the arm has ended
-//! meanwhile, and takes each decision at its own time, in order. Reads, writes and write-back are not interrupted
+//! since, and takes each decision at its own time, in order. Reads, writes and write-back are not interrupted
 //! once they have begun; read-ahead gives way to all other work.
 
 use super::answers::Answers;

@@ -222,7 +222,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// The stream of an arm that is at `track` at `at` and goes on with sector `next`.
+    /// The stream of an arm that is at `track` at `at` and continues with sector `next`.
     pub(super) fn begin(
         mechanics: &Mechanics,
         (at, track): (Instant, Track),

@@ -30,8 +30,8 @@ const fn seek(track: u64, average: u64, full: u64) -> SeekTimes {
 ///
 /// Specification: speed, capacity, heads, media and sustained rates of the first and the last of 30 zones, average
 /// seek for reading. Rates give sectors per track, and with the sustained ones the skew: 14.8 ms for ten tracks.
-/// Switches fit into it. Full strokes, and what writes add, are those of Hitachi's other 7200 rpm drives. Time of
-/// 4096 random reads: overhead.
+/// Switches fit into it. Full strokes, and the additions for writes, are those of Hitachi's other 7200 rpm drives. Time
+/// of 4096 random reads: overhead.
 const SATA7200: Figures = Figures {
     capacity: 976_773_168,
     rpm: 7200,

@@ -536,7 +536,7 @@ fn the_arm_is_at_one_place_at_a_time() {
     assert_eq!(log.missed(), 0);
 }
 
-/// A random load, and the time at which each command ended. With `polls`, the drive is told the time also in between.
+/// A random load, and the time at which each command ended. With `polls`, the drive gets the time also in between.
 fn run(text: &str, seed: u64, polls: bool) -> Vec<(u32, u64, bool)> {
     let (mut bench, mut rng, mut polled) = (Bench::new(text), Rng::new(seed), Rng::new(99));
     let (mut ended, mut inside) = (Vec::new(), 0);

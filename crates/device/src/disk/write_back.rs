@@ -14,7 +14,7 @@ use blkmq_core::{Instant, Nanos};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Sectors written back at once: long enough for speed, short enough for a read that waits.
+/// Sectors written back at a time: long enough for speed, short enough for a read that waits.
 const DESTAGE_SECTORS: u64 = 1024;
 
 /// A flush that waits for the end of an era.

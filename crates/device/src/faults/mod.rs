@@ -1,6 +1,6 @@
 //! Faults around any device: errors, refusals, requeues, late, lost and reordered answers.
 //!
-//! Their page (`doc/faults.md`) gives the meaning and the limits of each. The inner device is not told of them; all
+//! Their page (`doc/faults.md`) gives the meaning and the limits of each. The inner device does not see them; all
 //! of its answers pass through here. Parameters are in `params.rs`; `draw.rs` draws the faults that strike a request,
 //! and `queue.rs` carries them out.
 

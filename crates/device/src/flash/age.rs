@@ -82,7 +82,7 @@ fn written(mut ftl: Ftl, before: Preconditioned, marks: Watermarks, seed: u64) -
     ftl
 }
 
-/// Writes units row by row, each row on the next die, and collects garbage meanwhile.
+/// Writes units row by row, each row on the next die, and collects garbage as it writes.
 pub(super) struct Writer {
     reclaim: Vec<Reclaim>,
     row: Vec<u32>,

@@ -1,7 +1,7 @@
 //! The blocks of all dies: which are free, how many valid units each holds, and which is the cheapest to reclaim.
 //!
 //! Closed blocks wait in lists by their number of valid units, one set of lists for each die, so that the greedy
-//! choice is found at once and a unit that becomes invalid costs O(1). Free blocks wait in the order in which they
+//! choice needs no search and a unit that becomes invalid costs O(1). Free blocks wait in the order in which they
 //! were erased. The contents of blocks are in `mapping.rs`.
 
 use super::geometry::Geometry;

@@ -35,7 +35,7 @@ impl FlashDrive {
         backend.lock().expect("nobody panics while holding the device")
     }
 
-    /// Units written and moved since the device was made, up to the last time that it was told. All zero before its
+    /// Units written and moved since the device was made, up to the last time passed to it. All zero before its
     /// hardware queues are made.
     #[must_use]
     pub fn stats(&self) -> FlashStats {

@@ -1,8 +1,8 @@
 //! The division of the flash into channels, dies, planes, blocks and pages, and the arithmetic of addresses.
 //!
 //! The planes of a die work in step: a *row* is the pages with one number in all planes of a die, a *block* here the
-//! erase blocks with one number in all of them. A row is programmed at once, a block erased at once. Addresses count
-//! *units* of 4 KiB, in the order row, block, die. Durations are in `timing.rs`.
+//! erase blocks with one number in all of them. A row is programmed in one step, and a block erased in one step.
+//! Addresses count *units* of 4 KiB, in the order row, block, die. Durations are in `timing.rs`.
 
 use blkmq_core::SECTOR_SIZE;
 

@@ -49,8 +49,8 @@ impl Backend {
         }
     }
 
-    /// Sends a read to the dies, row by row; units that are not in flash pass the link at once. False if there is no
-    /// room for all page reads.
+    /// Sends a read to the dies, row by row; units that are not in flash pass the link immediately. False if there is
+    /// no room for all page reads.
     fn look_up(&mut self, which: u32) -> bool {
         let mut request = *self.requests.get(which);
         let mut elsewhere = 0;

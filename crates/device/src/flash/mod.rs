@@ -1,6 +1,6 @@
 //! The flash device: a solid-state drive with channels, dies, a write buffer and garbage collection.
 //!
-//! Its page (`doc/flash.md`) says what it models, lists the drives behind the presets, compares them, and names the
+//! Its page (`doc/flash.md`) describes the model, lists the drives behind the presets, compares them, and names the
 //! limits of the model. It stores no data. One device behind one mutex serves all hardware queues; it behaves the
 //! same in virtual and in real time.
 

@@ -25,13 +25,13 @@ pub struct FlashParams {
     pub max_sectors: u32,
     /// The device supports discard.
     pub discard: bool,
-    /// What the device reports about its write buffer.
+    /// The device's report about its write buffer.
     pub cache: WriteCache,
     /// The number and size of channels, dies, blocks and pages.
     pub geometry: Geometry,
     /// The times and rates of the device.
     pub timing: Timing,
-    /// The link moves data in both directions at once.
+    /// The link moves data in both directions at the same time.
     pub link_duplex: bool,
     /// Write buffer in KiB.
     pub buffer_kib: u32,

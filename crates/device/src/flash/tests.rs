@@ -179,7 +179,7 @@ fn amplification(overprovisioning: u32) -> u64 {
     programmed * 1000 / u64::from(written)
 }
 
-/// The same by theory. Blocks are reclaimed in the order in which they were filled, which greedy choice comes to
+/// The write amplification by theory. Blocks are reclaimed in the order in which they were filled, as by greedy choice
 /// under uniform writes to large blocks (Desnoyers 2012; Xiang and Kurkoski 2012). If a fraction x of a victim is
 /// valid, then t (1 - x) units are written for each t units of flash, so that x = exp(-t / u (1 - x)) for u logical
 /// units, and 1 / (1 - x) units are programmed for each.

@@ -1,7 +1,7 @@
 //! The next event: one timer for each die and each channel, and the earliest of them.
 //!
 //! A tournament tree of fixed size. Setting a timer is O(log n), finding the first is O(1), and nothing is allocated.
-//! Of two timers that end at once the one with the lower number is first, so that a run repeats.
+//! Of two timers that end together the one with the lower number is first, so that a run repeats.
 
 use blkmq_core::Instant;
 

@@ -9,7 +9,7 @@ use blkmq_core::{Instant, Nanos};
 pub struct Timing {
     /// Cells to page register: tR.
     pub read: Nanos,
-    /// Page registers to cells, all planes of a die at once: tPROG.
+    /// Page registers to cells, all planes of a die together: tPROG.
     pub program: Nanos,
     /// Erasing a block: tERASE.
     pub erase: Nanos,
@@ -29,7 +29,7 @@ pub struct Timing {
     pub write_command: Nanos,
     /// Further latency of a read, which occupies no resource.
     pub read_latency: Nanos,
-    /// The same for any other command.
+    /// Like `read_latency`, but for any other command.
     pub write_latency: Nanos,
 }
 

@@ -95,7 +95,7 @@ impl MemoryStore {
         self.lock().durable.bytes()
     }
 
-    /// Power fails and comes back. Each logical block that is not durable has either been written back by chance or
+    /// Power fails and returns. Each logical block that is not durable has either been written back by chance or
     /// is lost; `seed`, together with the device's own, decides, and never within a block. Every request in flight
     /// ends with EIO at its time, as if the device had never received it, whether or not its data survived. Returns
     /// the number of logical blocks lost.

@@ -46,7 +46,7 @@ pub struct NullParams {
     pub faults: FaultPlan,
     /// The seed of the faults.
     pub seed: u64,
-    /// How many times the engine is told to wait for a lost request before the device gives it up.
+    /// How many times the device has the engine wait for a lost request before it gives the request up.
     pub timeout_resets: u32,
     /// Requests that the schedulers may have released; `None` for as many as there are tags.
     pub budget: Option<u32>,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 /// A lost request, which stays inside the queue.
 struct Lost {
     rq: Inflight,
-    /// How many more times the engine is told to wait.
+    /// How many more times the device has the engine wait.
     resets: u32,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Answer<'a> {
     pub(super) len: usize,
 }
 
-/// What a reply is, before a look at its data.
+/// The kind of a reply, before a look at its data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Known(ReplyCode),

@@ -1,4 +1,4 @@
-//! What a client keeps of a request to judge its reply.
+//! The part of a request that a client keeps to judge its reply.
 
 use super::broken::BrokenReply;
 use crate::code::Command;

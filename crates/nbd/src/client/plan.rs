@@ -1,4 +1,4 @@
-//! What a client wants of a server, and what it gets.
+//! The settings that a client asks a server for, and those it gets.
 
 use super::broken::BrokenHandshake;
 use crate::block_sizes::BlockSizes;
@@ -29,7 +29,7 @@ pub enum Tls {
     Required,
 }
 
-/// What a client wants.
+/// The settings that a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// The purpose.
@@ -84,16 +84,16 @@ pub enum Next {
     Close(BrokenHandshake),
 }
 
-/// The facts about an export that a server has told.
+/// The facts about an export that a server has sent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Details {
     /// Its size in bytes.
     pub size: u64,
     /// Its abilities.
     pub flags: TransmissionFlags,
-    /// Its block sizes, if they were told.
+    /// Its block sizes, if the server sent them.
     pub blocks: Option<BlockSizes>,
-    /// Its canonical name, if it was told.
+    /// Its canonical name, if the server sent it.
     pub name: Option<String>,
     /// A text for users, if there is one.
     pub description: Option<String>,

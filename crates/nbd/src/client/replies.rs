@@ -50,15 +50,15 @@ pub struct Reply<'a> {
     /// Whether the request is done with this reply. A reply that is not the last one may be followed by those of other
     /// requests.
     pub is_last: bool,
-    /// What it says.
+    /// The content of the reply.
     pub content: Content<'a>,
-    /// Bytes to go on behind: those of the header, and of content that is here already.
+    /// Bytes to skip: those of the header, and of content that is here already.
     pub header_len: usize,
     /// Bytes of payload behind them.
     pub payload_len: u32,
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content<'a> {
     /// Nothing but that it is there: a success, or the end of a reply in chunks.
@@ -96,7 +96,7 @@ struct Head {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Known(ChunkType),
-    /// An error of a type that is unknown here. It fails its request like another, so that the connection can go on.
+    /// An error of a type that is unknown here. It fails its request like another, so that the connection can continue.
     UnknownError,
 }
 
@@ -135,8 +135,8 @@ impl Replies {
         Self { style, longest: limits.payload_dropped, longest_text: limits.string }
     }
 
-    /// The reply at the beginning of `input`. What it covers is noted with its request, so a reply is to be taken once:
-    /// the caller goes on behind it and its payload, and forgets the request if the reply is the last one.
+    /// The reply at the beginning of `input`. The range it covers is noted with its request, so a reply is to be taken
+    /// once: the caller continues behind it and its payload, and forgets the request if the reply is the last one.
     pub fn next<'a>(&self, input: &'a [u8], in_flight: &mut dyn InFlight) -> Parsed<'a> {
         match self.read(input, in_flight) {
             Ok(reply) => Parsed::Reply(reply),

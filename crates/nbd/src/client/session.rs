@@ -23,7 +23,7 @@ pub(super) struct Session {
     has_size: bool,
 }
 
-/// What a reply leads to.
+/// The step after a reply.
 pub(super) enum Step {
     /// Another reply to the same option.
     Same,
@@ -207,7 +207,7 @@ impl Session {
         }
     }
 
-    /// The agreement with a server that told these facts by EXPORT_NAME. Facts in front of a refusal of GO are void.
+    /// The agreement with a server that sent these facts by EXPORT_NAME. Facts in front of a refusal of GO are void.
     pub(super) fn agreed_by_name(&mut self, details: Details) -> Agreed {
         self.details = details;
         self.agreed()

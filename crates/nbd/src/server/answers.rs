@@ -1,4 +1,4 @@
-//! The bytes of replies to options. What they say is decided elsewhere.
+//! The bytes of replies to options. Their content is decided elsewhere.
 
 use crate::code::{InfoType, OptionCode, OptionError, ReplyCode};
 use crate::magic::{OPTION_REPLY, STRING};

@@ -147,7 +147,7 @@ impl Handshake {
         Continue(())
     }
 
-    /// Takes the header of an option, and decides what becomes of its data.
+    /// Takes the header of an option, and decides the use of its data.
     fn option(&mut self, rest: &mut &[u8]) -> Flow {
         let mut fields = Fields::new(rest);
         let (Some(magic), Some(number), Some(length)) = (fields.u64(), fields.u32(), fields.u32())

@@ -45,7 +45,7 @@ impl Pieces {
         header
     }
 
-    /// The end of a read that failed at the beginning of what is left.
+    /// The end of a read that failed at the beginning of the remaining range.
     ///
     /// # Panics
     /// If nothing is left, because the reply is complete then.

@@ -1,4 +1,4 @@
-//! The answers to options, and what they agree on (`docs/spec/nbd.md`, sections 3.1 and 3.2).
+//! The answers to options, and the agreed terms (`docs/spec/nbd.md`, sections 3.1 and 3.2).
 //!
 //! It sees one option at a time with the whole of its data; it does not know how they arrive.
 
@@ -39,7 +39,7 @@ pub(super) struct Session {
     listed: u32,
 }
 
-/// What options have agreed on. STARTTLS forgets it.
+/// The terms that options have agreed on. STARTTLS discards them.
 #[derive(Default, Debug)]
 struct Agreed {
     style: HeaderStyle,
@@ -79,7 +79,7 @@ impl Session {
         &self.config
     }
 
-    /// How many exports the client has been told of.
+    /// The number of exports listed to the client.
     pub(super) fn listed(&self) -> u32 {
         self.listed
     }

@@ -146,7 +146,7 @@ impl Flight {
         }
         // SAFETY: the image is shared, so it is open. The place is taken below, before this call of the engine ends,
         // and is as the invariant says until the reply, or for ever: only `answer` frees it, and `drop` keeps all.
-        // Librbd may answer at once: the reply is taken by a later call.
+        // Librbd may answer immediately: the reply is taken by a later call.
         let issued = unsafe { place.issue(api, handle, &rq, completion) };
         if issued < 0 {
             // SAFETY: librbd has not taken the completion, and it is released once.
@@ -166,7 +166,7 @@ impl Flight {
         self.free.push(at as u32);
         let result = match reply.result {
             answer if answer < 0 => Err(error(answer)),
-            // A read that ends early would leave what was in the payload before.
+            // A read that ends early would leave the old contents of the payload.
             bytes if bytes < place.expected => Err(IoError::IO),
             _ => Ok(()),
         };

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Completions taken from librbd at once.
+/// Completions taken from librbd at a time.
 const BATCH: usize = 64;
 /// Seconds for which the end of an image waits for a cluster that does not answer.
 pub(super) const PATIENCE: u32 = 10;
@@ -66,7 +66,7 @@ struct Open {
     contact: Box<Contact>,
 }
 
-/// The memory that librbd reaches by itself, at an address that stays.
+/// The memory that threads of librbd reach, at an address that stays.
 struct Contact {
     /// Set when the image has been changed, by a thread of librbd.
     changed: AtomicBool,
@@ -74,7 +74,7 @@ struct Contact {
     bell: OwnedFd,
 }
 
-// SAFETY: every function of librados and librbd may be called by any thread, and by several at once, by their
+// SAFETY: every function of librados and librbd may be called by any thread, and by several at the same time, by their
 // documentation; `handle` and the handles in `open` change only in `drop`.
 unsafe impl Send for Image {}
 // SAFETY: as above.
@@ -243,8 +243,8 @@ impl Image {
         let fd = contact.bell.as_raw_fd();
         let mut watch = 0;
         let changed: *const AtomicBool = &raw const contact.changed;
-        // SAFETY: the image is open; the descriptor and the flag live until it is closed, and the callback takes what
-        // it is given here.
+        // SAFETY: the image is open; the descriptor and the flag live until it is closed, and the callback takes the
+        // argument given here.
         let listens = unsafe {
             let notified = (api.rbd_set_image_notification)(self.handle, fd, EVENT_FD);
             let argument = changed.cast_mut().cast();

@@ -22,7 +22,7 @@ impl Api {
 
 fn load(name: &str) -> Result<Api, OpenError> {
     // SAFETY: the loader runs the initialisers of the library of this name that the machine is set up with; those of
-    // librbd, and of what it is linked to, need nothing but memory.
+    // librbd, and of the libraries it is linked to, need nothing but memory.
     let library = unsafe { Library::new(name) };
     let library = library.map_err(|error| {
         // The loader's own words are the source of the error.

@@ -20,7 +20,8 @@ use std::sync::Arc;
 /// An export of an NBD server.
 ///
 /// Each hardware queue has a connection of its own, which is made anew when it is lost. That of the first one has opened
-/// the device; the others are made by [`queues`](BlockDevice::queues). `doc/nbd.md` has the parameters, and what is promised when a server goes away.
+/// the device; the others are made by [`queues`](BlockDevice::queues). `doc/nbd.md` has the parameters, and the
+/// promises for a server that goes away.
 #[derive(Clone, Debug)]
 pub struct NbdDevice {
     target: Arc<Target>,

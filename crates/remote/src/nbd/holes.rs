@@ -1,4 +1,4 @@
-//! [`Holes`]: which stretches of an export are stored, as its server tells by block status.
+//! [`Holes`]: the stored stretches of an export, as its server reports them by block status.
 //!
 //! It is asked on a connection of its own, and the answer is waited for: connections of hardware queues carry I/O only.
 //! A server that does not answer costs [`PATIENCE`] once, and is not asked again before a hardware queue has found it alive.
@@ -29,7 +29,7 @@ const WAITS: u32 = 64;
 const LONGEST: u64 = 1 << 30;
 /// Bytes of an answer: an extent for each 4 KiB of the longest question has a quarter of them.
 const ANSWER: u32 = 16 << 20;
-/// Bytes read at once.
+/// Bytes read at a time.
 const BUFFER: usize = 64 << 10;
 
 /// The holes of an export.
@@ -59,7 +59,7 @@ struct Connection {
 
 /// Returns whether block status can be asked, and an answer on one connection reflects writes on another.
 ///
-/// The second is what multi-conn promises. Without it, a block that was just written could be told as a hole.
+/// The second is the promise of multi-conn. Without it, a block that was just written could be reported as a hole.
 fn is_told(target: &Target) -> bool {
     let agreed = &target.agreed;
     agreed.details.flags.contains(TransmissionFlags::CAN_MULTI_CONN)
@@ -67,7 +67,7 @@ fn is_told(target: &Target) -> bool {
 }
 
 impl Holes {
-    /// The stretches of `range` from its beginning on, at most `most`; `None` if the server does not tell.
+    /// The stretches of `range` from its beginning on, at most `most`; `None` if the server does not report them.
     pub(crate) fn find(
         &self,
         target: &Target,
@@ -87,7 +87,7 @@ impl Holes {
             }
             State::GivenUp(_) | State::New => ask_anew(target, range, most),
             State::Open(connection) => match connection.ask(range.clone(), most) {
-                // A server that has come back, or one that ends idle connections, has closed it.
+                // A server that was away and is reachable again, or one that ends idle connections, has closed it.
                 Err(OpenError::Server(_)) => ask_anew(target, range, most),
                 answer => answer,
             },

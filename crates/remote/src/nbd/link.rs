@@ -1,6 +1,6 @@
 //! [`Link`]: the connection of a hardware queue, its loss and the next one.
 //!
-//! A link that is down tries to connect again: at once, and then after 100 ms, 200 ms and so on, at most every two
+//! A link that is down tries to connect again: immediately, and then after 100 ms, 200 ms and so on, at most every two
 //! seconds. It never blocks. It sends and receives nothing but handshakes.
 
 use super::error::OpenError;
@@ -52,7 +52,7 @@ struct Outage {
 #[derive(Debug)]
 pub(crate) struct Link {
     target: Arc<Target>,
-    /// Readable when the link, or its connection, can go on.
+    /// Readable when the link, or its connection, can continue.
     epoll: OwnedFd,
     state: State,
     outage: Option<Outage>,
@@ -67,7 +67,7 @@ impl Link {
         Ok(Self { target, epoll, state, outage: None })
     }
 
-    /// Readable, level-triggered, when [`step`](Self::step) or the connection can go on.
+    /// Readable, level-triggered, when [`step`](Self::step) or the connection can continue.
     pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -89,7 +89,7 @@ impl Link {
     }
 
     /// The connection has answered a request, so the outage is over. A server that only accepts connections does not end
-    /// it: tries become rarer, and the time after which requests fail goes on.
+    /// it: tries become rarer, and the time after which requests fail continues to run.
     pub(crate) fn proven(&mut self) {
         self.outage = None;
     }

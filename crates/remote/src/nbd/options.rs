@@ -46,7 +46,7 @@ pub struct Options {
     pub hw_queue_depth: u32,
     /// Everything but reads is answered with EROFS, whatever the server permits.
     pub readonly: bool,
-    /// How long requests wait for a lost connection to come back before they fail.
+    /// How long requests wait for a lost connection to return before they fail.
     pub reconnect_delay: Nanos,
     /// How long the server may keep a request before the connection is given up; `None`: for ever.
     pub timeout: Option<Nanos>,
@@ -68,7 +68,7 @@ impl Options {
     /// Parses `URI[,KEY=VALUE]...`. A comma in the URI is written `%2C`.
     ///
     /// # Errors
-    /// For the first word that is not understood; the error says what is accepted.
+    /// For the first word that is not understood; the error names the accepted words.
     pub fn parse(text: &str) -> Result<(Uri, Self), OpenError> {
         let (uri, rest) = text.split_once(',').unwrap_or((text, ""));
         let mut pairs = vec![("uri".to_owned(), uri.trim().to_owned())];

@@ -18,7 +18,7 @@ pub struct Outages {
     pub last_given_up: Option<String>,
 }
 
-/// The same, written by all connections. It is touched only when one of them is lost or made.
+/// [`Outages`], written by all connections. The lock is touched only when a connection is lost or made.
 #[derive(Debug, Default)]
 pub(crate) struct Log(Mutex<Outages>);
 

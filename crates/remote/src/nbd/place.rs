@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     pub(crate) memory: Memory,
-    /// The request as the server gets it, and what its reply is judged by.
+    /// The request as the server gets it, and the data that its reply is judged by.
     wire: Option<(Request, Pending)>,
     /// The bytes of the request, without its payload, in the form of the present connection.
     pub(crate) header: Option<Header>,
@@ -274,7 +274,7 @@ impl Flight {
         self.places.iter().any(|place| place.memory.request().is_some_and(|rq| rq.tag() == tag))
     }
 
-    /// The reply to the request of place `at` is complete. The request comes back once its last byte is sent, too:
+    /// The reply to the request of place `at` is complete. The request completes once its last byte is sent, too:
     /// until then its payload is needed.
     pub(crate) fn answered(&mut self, at: u32, out: &mut Vec<Finished>) {
         self.answered += 1;

@@ -135,7 +135,7 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
         if !self.flight.unsent.is_empty() {
             self.send(now);
         }
-        // A connection that has just been lost is tried again at once.
+        // A connection that has just been lost is retried immediately.
         if self.link.next_event().is_some_and(|at| at <= now) && self.link.step(now) {
             self.restart(now);
         }

@@ -9,7 +9,7 @@ use blkmq_nbd::{ErrorCode, HeaderStyle, Limits};
 use std::fmt;
 use std::io::{self, IoSliceMut};
 
-/// Bytes read at once, besides those that go to a payload: the replies to a depth of writes, or small reads.
+/// Bytes read at a time, besides those that go to a payload: the replies to a depth of writes, or small reads.
 const BUFFER: usize = 64 << 10;
 /// Slices in one system call: pieces of a payload, and the buffer.
 const SLICES: usize = 33;
@@ -128,7 +128,7 @@ impl Input {
         Ok((read, if takes_all { direct + room } else { direct }))
     }
 
-    /// Consumes what is in the buffer.
+    /// Consumes the contents of the buffer.
     fn consume(&mut self, flight: &mut Flight, out: &mut Vec<Finished>) -> Result<(), Lost> {
         loop {
             if let Some(data) = &mut self.data {

@@ -1,4 +1,4 @@
-//! The properties of an export that the engine must know, out of the facts that its server has told.
+//! The properties of an export that the engine must know, out of the facts that its server has sent.
 
 use super::error::OpenError;
 use super::options::Options;
@@ -78,7 +78,7 @@ pub(crate) fn of(
     Ok((shape, notes))
 }
 
-/// Checks that a server that came back still has the export that the device was made for.
+/// Checks, after a reconnection, that the server still has the export that the device was made for.
 ///
 /// # Errors
 /// If it is smaller, can do less, or has longer blocks.

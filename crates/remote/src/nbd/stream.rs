@@ -62,7 +62,7 @@ impl Stream {
     /// Reads into the buffers, the first one first.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing is there, and `UnexpectedEof` at the end: a server does not end a connection by itself.
+    /// `WouldBlock` if nothing is there, and `UnexpectedEof` at the end: a server does not end a connection unasked.
     pub(crate) fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         #[cfg(feature = "tls")]
         let read = match &mut self.tls {
@@ -110,7 +110,7 @@ impl Drop for Stream {
         if let Some(farewell) = self.farewell
             && !self.is_inside
         {
-            // A server that is not told notices the end of the connection.
+            // A server that does not get the farewell notices the end of the connection.
             let _ = self.write(&[IoSlice::new(&farewell)]).and_then(|_| self.send_rest());
         }
     }

@@ -1,7 +1,8 @@
 //! [`Suspicion`]: the part of a request in the losses of its connection.
 //!
-//! A server may end each connection at a certain request, and does not tell which one: every request that was sent and not
-//! answered is suspected. Requests that were lost more often go last, fewer at a time after each loss, until the one is alone.
+//! A server may end each connection at a certain request, and does not say which one: every request that was sent and
+//! not answered is suspected. Requests that were lost more often go last, fewer at a time after each loss, until the
+//! one is alone.
 
 /// Losses of the connection that a request survives while it is alone, if the server has answered others in between: fewer
 /// could be restarts of the server.

@@ -1,4 +1,4 @@
-//! [`Target`]: where connections go, and what they must agree on; and a connection to it that is waited for.
+//! [`Target`]: the destination of connections, and the terms they must agree on; and a blocking connection to it.
 
 use super::address::{self, Address};
 use super::error::OpenError;
@@ -22,14 +22,14 @@ const PATIENCE: i64 = 10;
 const TRIES: u32 = 20;
 const PAUSE: i64 = 50_000_000;
 
-/// Where connections go, and what they must agree on.
+/// The destination of connections, and the terms they must agree on.
 #[derive(Debug)]
 pub(crate) struct Target {
     addresses: Vec<Address>,
     export: String,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
-    /// The facts that the server told when the device was opened.
+    /// The facts that the server sent when the device was opened.
     pub(crate) agreed: Agreed,
     pub(crate) outages: Log,
     /// The connection that the agreement was made on, until a queue takes it.
@@ -37,7 +37,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The target of `uri`, with what its server tells. Blocks as [`connect`](Self::connect) does.
+    /// The target of `uri`, with the facts that its server sends. Blocks as [`connect`](Self::connect) does.
     pub(crate) fn find(uri: &Uri) -> Result<Self, OpenError> {
         let mut target = Self {
             addresses: Address::all(&uri.server)?,
@@ -85,13 +85,13 @@ impl Target {
         ))
     }
 
-    /// Connects and agrees on the export and on these contexts, and blocks meanwhile. The first address that answers
+    /// Connects and agrees on the export and on these contexts, and blocks until then. The first address that answers
     /// counts.
     pub(crate) fn connect(&self, contexts: &[&str]) -> Result<Welcome, OpenError> {
         self.first(|address| self.connect_in_turn(address, contexts))
     }
 
-    /// The same, without a second try, and with so many seconds for each answer of the server.
+    /// Like [`connect`](Self::connect), without a second try, and with so many seconds for each answer of the server.
     pub(crate) fn connect_once(
         &self,
         contexts: &[&str],

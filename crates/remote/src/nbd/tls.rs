@@ -132,7 +132,7 @@ impl Session {
     fn receive(&mut self, socket: &mut Socket) -> io::Result<usize> {
         let received = self.session.read_tls(socket)?;
         if let Err(error) = self.session.process_new_packets() {
-            // The server is told why, if its socket takes it.
+            // Sends the server the reason, if its socket takes it.
             let _ = self.session.write_tls(socket);
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
@@ -150,7 +150,7 @@ impl Session {
         Ok(taken)
     }
 
-    /// Sends what is encrypted; false if some of it is left.
+    /// Sends the encrypted bytes; false if some are left.
     pub(crate) fn send(&mut self, socket: &mut Socket) -> io::Result<bool> {
         while self.session.wants_write() {
             match self.session.write_tls(socket) {

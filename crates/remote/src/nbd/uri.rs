@@ -80,7 +80,7 @@ impl Uri {
     /// Reads an address: `nbd://`, `nbds://`, `nbd+unix://` or `nbds+unix://`.
     ///
     /// # Errors
-    /// If it is none; the error says what is accepted.
+    /// If it is none; the error names the accepted forms.
     pub fn parse(text: &str) -> Result<Self, UriError> {
         let (scheme, rest) =
             text.split_once("://").ok_or_else(|| UriError::Scheme(text.to_owned()))?;

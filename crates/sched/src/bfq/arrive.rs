@@ -125,7 +125,7 @@ impl Bfq {
         self.sample_first(q);
     }
 
-    /// A queue that had no request waiting gets one: what its arrival says about wakers and injection.
+    /// A queue that had no request waiting gets one: samples its arrival for wakers and injection.
     #[inline]
     pub(super) fn sample_first(&mut self, q: u32) {
         if self.queues[q].sync && self.tunables.injection {
@@ -163,7 +163,7 @@ impl Bfq {
     }
 
     /// Sets the budget with which a queue becomes busy. Returns whether it was away for so short a time that it
-    /// continues with its remaining budget, at once.
+    /// continues immediately with its remaining budget.
     fn budget_on_wake(&mut self, q: u32) -> bool {
         let slices = Nanos(self.tunables.slice_idle.0.saturating_mul(3));
         let in_time = self.now <= self.queues[q].think.last_end + slices;

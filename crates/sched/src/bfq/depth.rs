@@ -11,7 +11,7 @@ use blkmq_core::IoMeta;
 
 /// Sixteenths of all tags for async I/O and for sync writes, while no queue is raised.
 const CALM: (u32, u32) = (8, 12);
-/// The same while a queue is raised.
+/// Like [`CALM`], but while a queue is raised.
 const RAISED: (u32, u32) = (3, 6);
 
 /// The number of `of` tags that this kind of I/O may have; at least one.

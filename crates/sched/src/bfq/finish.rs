@@ -1,5 +1,5 @@
-//! The ways out of a queue: to the device, into another request, or back to the submitter; and requests that come
-//! back from the device (`spec/bfq.md` section 7).
+//! The ways out of a queue: to the device, into another request, or back to the submitter; and requests that the
+//! device returns (`spec/bfq.md` section 7).
 
 use super::budget::Reason;
 use super::notes::Kind;

@@ -93,8 +93,8 @@ impl Sampling {
         Self { armed: false, since: Instant::ZERO, watched: None, injected: false }
     }
 
-    /// The slot ends. A request that is in the device by then is still watched: with other groups, what was let in ends
-    /// the slot by its next request, and is what the sample is to tell of.
+    /// The slot ends. A request that is in the device by then is still watched: with other groups, the queue that was
+    /// let in ends the slot by its next request, and the sample is about that queue.
     pub(super) fn slot_ended(&mut self) {
         self.armed = false;
     }
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(injection.baseline, Nanos(2_000), "the device has become slower");
     }
 
-    /// A limit that is learned anew while a measured request is in the device has no baseline when that comes back.
+    /// A limit that is learned anew while a measured request is in the device has no baseline when the request ends.
     #[test]
     fn a_time_among_others_says_nothing_without_a_time_alone() {
         let now = Instant::ZERO;

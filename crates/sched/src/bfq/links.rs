@@ -1,6 +1,6 @@
 //! The ways in which queues and processes refer to each other.
 
-/// A reference to a queue that may have been freed meanwhile.
+/// A reference to a queue that may have been freed since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct QueueRef {
     pub(super) index: u32,

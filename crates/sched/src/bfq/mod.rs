@@ -7,7 +7,7 @@
 //! - [`wf2q`] selects the next queue, `select.rs` serves it, `expire.rs` ends its slot, `budget.rs` sets the length
 //!   of the next one;
 //! - `plug.rs` takes plugs for the queue in service through both in one step;
-//! - `finish.rs` handles requests that come back from the device, `idling.rs` decides whether to wait for more;
+//! - `finish.rs` handles requests that the device returns, `idling.rs` decides whether to wait for more;
 //! - heuristics: `raising.rs`, `burst.rs`, `merging.rs`, `injection.rs`, `wakers.rs`, fed by `habits.rs` and `rate.rs`;
 //! - `groups.rs`, `depth.rs` and `notes.rs` handle groups, tags and statistics.
 
@@ -254,7 +254,7 @@ mod tests {
         Instant::ZERO + blkmq_core::Nanos(ns)
     }
 
-    /// A scheduler at time zero with a sync queue of the default priority, on a disk, for tests of a rule by itself.
+    /// A scheduler at time zero with a sync queue of the default priority, on a disk, for tests of a single rule.
     pub(super) fn with_a_queue(options: &str) -> (Bfq, u32) {
         let options = Options::parse(FACTORY.attributes, options).expect("they are options");
         let shape = Shape { rotational: true, ..Driver::shape(16) };

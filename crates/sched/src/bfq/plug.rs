@@ -1,4 +1,4 @@
-//! A plug, or a request by itself, that comes to the queue in service while none is held: its requests leave in the order
+//! A plug, or a single request, that comes to the queue in service while none is held: its requests leave in the order
 //! in which they would if they were inserted and then picked one by one, without being entered anywhere.
 //!
 //! Habits are learned, service is charged and the rate of the device is measured for each request, as in `arrive.rs` and
@@ -135,7 +135,7 @@ impl Bfq {
             }
         }
         self.queues[q].last_end = last_end;
-        // If there is only one, the device may still be kept idle for more; but it leaves at once.
+        // If there is only one, the device may still be kept idle for more; but the request leaves immediately.
         self.stop_idling(cx);
         next
     }
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// The comparison with the twin shows decisions; what a plug leaves behind may decide much later.
+    /// The comparison with the twin shows decisions; the state that a plug leaves behind may decide much later.
     #[test]
     fn a_plug_that_goes_straight_leaves_all_as_one_request_after_the_other_does() {
         let cases = [

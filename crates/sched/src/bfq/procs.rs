@@ -1,7 +1,7 @@
 //! The senders of I/O: a record for each process (an owner's sync I/O) and for each async queue of a group, found by
 //! key.
 //!
-//! Apart from the hint [`left`](crate::Scheduler::left), a policy is not told of a process's end, so the table is
+//! Apart from the hint [`left`](crate::Scheduler::left), a policy does not learn of a process's end, so the table is
 //! bounded: when it is full, the record that has been without requests for longest is removed. An open-addressed
 //! table over a slab; the hash is the same in every run. All operations are O(1) on average, and nothing allocates
 //! after creation.

@@ -168,7 +168,7 @@ impl Bfq {
         self.left_empty(cx, q);
     }
 
-    /// A request goes to the device, which is counted there afterwards: what that says about the device's rate.
+    /// A request goes to the device, which is counted there afterwards: updates the device's rate.
     #[inline]
     pub(super) fn measure_dispatch(&mut self, meta: &IoMeta) {
         let far = habits::is_far(self.last_position, meta.sector, meta.sectors, self.rotational);

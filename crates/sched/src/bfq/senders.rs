@@ -140,7 +140,7 @@ impl Bfq {
         } else {
             let proc = self.procs.at_mut(p);
             proc.left = true;
-            // If it comes back, it begins anew.
+            // If the process returns, it begins anew.
             (proc.saved, proc.twin) = (None, None);
         }
     }

@@ -12,7 +12,7 @@ use blkmq_core::RequestId;
 
 impl Deadline {
     /// Issues all of `rqs`, and writes their order. False, and nothing has happened, if they are not of one class and
-    /// direction, if another class competes with them, or if their deadline comes at once.
+    /// direction, if another class competes with them, or if their deadline is immediate.
     pub(super) fn issue_plug(&mut self, cx: &Cx<'_>, rqs: &[RequestId], order: &mut [u8]) -> bool {
         let Some(first) = rqs.first() else { return false };
         let first = cx.requests.get(*first);

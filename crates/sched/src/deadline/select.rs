@@ -163,7 +163,7 @@ impl Deadline {
         }
     }
 
-    /// Issues and returns the next request of the batch, if the batch continues. The same as the first step of
+    /// Issues and returns the next request of the batch, if the batch continues. Like the first step of
     /// [`choose`](Self::choose), with the lookup and the removal from the order in one operation.
     #[inline]
     fn go_on(&mut self, rank: Rank) -> Option<RequestId> {

@@ -1,6 +1,6 @@
 //! The times in which a group had an I/O outstanding, from the arrival and the end of each I/O.
 //!
-//! I/Os are told as they end, so an I/O that was outstanding for long covers gaps that were there before it was known.
+//! I/Os are reported as they end, so an I/O that was outstanding for long covers gaps found before it was known.
 //! A few of the latest gaps stay open for that. Older ones are closed: there, the time without I/Os may come out too long,
 //! never too short, so that no second is judged in which the group may have had nothing to do.
 
@@ -43,7 +43,7 @@ impl Cover {
         let first = spans.iter().take_while(|(_, end)| *end < from).count();
         let touched = spans[first..].iter().take_while(|(begin, _)| *begin <= to).count();
         if touched == 0 {
-            // It lies in a gap, which is left as it is: the I/O ended long before the time at which it was told.
+            // The span lies in a gap, which is left as it is: the I/O ended long before it was reported.
             return;
         }
         let after = first + touched;
@@ -65,7 +65,7 @@ impl Cover {
         self.len += 1;
     }
 
-    /// The gap stays, whatever I/Os are told later.
+    /// The gap stays, whatever I/Os are reported later.
     fn close(&mut self, from: u64, to: u64) {
         let last = to / SECOND;
         // The seconds before are not judged any more.

@@ -1,10 +1,11 @@
 //! The account of floors: whether each group with a floor completes as much as it was promised, second by second, and the
 //! cause if it does not.
 //!
-//! The evidence is what a group *completed* while it had I/Os outstanding anywhere between their arrival and their end, in
-//! the device time that the policy charges. A policy cannot judge itself: I/Os that wait before it, or that a device holds
-//! among those of others, are I/Os that it has nothing more to do for. The account is told of each I/O that ends and of
-//! the time; every tenth of a second it looks where the outstanding I/Os are. It has no clock and changes nothing.
+//! The evidence is the work that a group *completed* while it had I/Os outstanding anywhere between their arrival and
+//! their end, in the device time that the policy charges. A policy cannot judge itself: I/Os that wait before it, or
+//! that a device holds among those of others, are I/Os that it has nothing more to do for. The account receives each
+//! I/O that ends, and the time; every tenth of a second it looks where the outstanding I/Os are. It has no clock and
+//! changes nothing.
 //!
 //! | in a second | judged |
 //! |---|---|
@@ -97,7 +98,7 @@ pub enum FloorState {
     /// The group had no I/O outstanding for a part of it.
     #[default]
     Idle,
-    /// It completed what it was promised.
+    /// It completed its promised device time.
     Kept,
     /// It completed less.
     Missed,
@@ -129,14 +130,14 @@ pub struct FloorReport {
     pub seconds: u64,
     /// Those of them in which it completed less than its floor.
     pub missed: u64,
-    /// What it lacked in these: half of a floor for a second is half a second.
+    /// The device time it lacked in these: half of a floor for a second is half a second.
     pub short: Nanos,
-    /// What it completed in the worst of them, in millionths of its floor; 1,000,000 if none was missed.
+    /// The device time it completed in the worst of them, in millionths of its floor; 1,000,000 if none was missed.
     pub least: u64,
     /// The missed seconds by cause, in the order of [`FloorCause::ALL`].
     pub causes: [u64; 6],
-    /// The evidence of an infeasible floor: what the device completed for all groups in the last second of that kind, in
-    /// millionths of what the floors need. Zero if there was none.
+    /// The evidence of an infeasible floor: the device time completed for all groups in the last second of that kind,
+    /// in millionths of the need of the floors. Zero if there was none.
     pub best: u64,
 }
 
@@ -189,7 +190,7 @@ pub enum FloorPlace {
     Device,
 }
 
-/// What a look has found of a group.
+/// The findings of a look about a group.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     oldest: Option<Instant>,
@@ -302,7 +303,7 @@ impl Watched {
         causes.max_by_key(|(_, spent)| *spent).map_or(FloorCause::Device, |(cause, _)| cause)
     }
 
-    /// Ends the second. `best` is what the device completed, in millionths of the need of all floors.
+    /// Ends the second. `best` is the device time completed, in millionths of the need of all floors.
     fn close(&mut self, number: u64, best: u64, is_judged: bool) {
         if let Some(pending) = self.pending.take()
             && self.is_covered(pending.number)
@@ -344,7 +345,7 @@ pub struct Floors {
     total: [u64; 2],
     looked: Instant,
     due: Instant,
-    /// By floor: what the floors below it need.
+    /// By floor: the need of the floors below it.
     needs: Vec<u64>,
 }
 
@@ -489,8 +490,8 @@ impl Floors {
         self.second += 1;
     }
 
-    /// The device time that the floors need in this second: all of those of groups that had I/Os at the device, or next to
-    /// it, all the time, what the others did, and of a floor within another one the part beyond that.
+    /// The device time that the floors need in this second: all of those of groups that had I/Os at the device, or next
+    /// to it, all the time, the work done by the others, and of a floor within another one the part beyond that.
     fn need(&mut self) -> u64 {
         let Self { watched, needs, second, .. } = self;
         needs.fill(0);

@@ -1,7 +1,7 @@
 //! Costs: the device time of a request, by class and by the number of requests that the device works at.
 //!
-//! A device that works at several requests at once needs less time for each, as counted here: the time is divided among
-//! them. So a cost holds for a number of requests.
+//! A device that works on several requests at a time needs less time for each, as counted here: the time is divided
+//! among them. So a cost holds for a number of requests.
 
 use super::CLASSES;
 

@@ -1,6 +1,6 @@
 //! Forecasts: how long an I/O that arrives now will take, learnt from the requests before it, under any policy.
 //!
-//! A [`Forecast`] is told of every request of an elevator, as a policy is. It has no clock, orders nothing, and knows
+//! A [`Forecast`] sees every request of an elevator, as a policy does. It has no clock, orders nothing, and knows
 //! neither the policy nor the device. It learns two things (`doc/forecast.md` has the rules):
 //!
 //! - *costs*: the device time of a request, by direction, size, and the number of requests that the device works at;

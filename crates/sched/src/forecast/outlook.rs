@@ -19,7 +19,7 @@ pub(super) fn class(op: Op, sectors: u32) -> usize {
 pub struct Share(u16);
 
 impl Share {
-    /// All of it, as in a line; also what is assumed before anything is learnt.
+    /// All of it, as in a line; also the assumption before anything is learnt.
     pub const ALL: Self = Self(256);
     /// Nothing of it.
     pub const NONE: Self = Self(0);

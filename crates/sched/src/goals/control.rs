@@ -1,7 +1,7 @@
 //! The steps of the controller: taking after a missed window, and giving back.
 //!
-//! The order of taking: the length of requests; what the device holds, as long as that helps; then the rates of the tiers,
-//! lightest first. The order of giving back is the reverse.
+//! The order of taking: the length of requests; the depth of the device, as long as that helps; then the rates of the
+//! tiers, lightest first. The order of giving back is the reverse.
 //!
 //! Whether short requests help is not asked. Alone they do so where a request is most of what the device holds, and a bound
 //! on that, or a rate, is only fine enough with them; and they cost the others little.
@@ -12,13 +12,13 @@ use blkmq_core::{Instant, Nanos};
 /// Good windows before something is given back; after each time that this was wrong, twice as many.
 const PATIENCE: u32 = 2;
 const MOST_PATIENCE: u32 = 8;
-/// So many times as many if the goals are met, and are not far from missed: a device may be so slow by itself.
+/// So many times as many if the goals are met, and are not far from missed: the device alone may be so slow.
 const MORE: u32 = 10;
 /// A depth at which a goal was missed is not tried again for so long.
 const REMEMBERED: Nanos = Nanos::from_secs(60);
-/// No request is cut shorter, in sectors (128 KiB): what a drive needs to be as fast as it can.
+/// No request is cut shorter, in sectors (128 KiB): a drive needs this length for its full speed.
 pub(super) const SHORTEST: u32 = 256;
-/// How long a goal is missed with nothing left to take before it is infeasible: a drive goes on for a while with the
+/// How long a goal is missed with nothing left to take before it is infeasible: a drive continues for a while with the
 /// writes in its cache.
 const NOTHING_LEFT: Nanos = Nanos::from_millis(2000);
 /// A step shows its effect after this time: requests in the device or behind a cache end first. Where several tiers have
@@ -41,7 +41,7 @@ pub(super) struct Seen {
     pub(super) at_device: u32,
     /// The longest request of the groups without a goal or a floor, in sectors.
     pub(super) longest: u32,
-    /// Groups with a floor have I/Os: what the device holds for all is not bounded.
+    /// Groups with a floor have I/Os: the number of requests in the device is not bounded.
     pub(super) floors: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Latency goals: a controller beside the policies that keeps the 99th percentile of a group's latency below a target, by
 //! taking from the groups without a goal.
 //!
-//! The controller is told every request and the time, and answers two questions: how many requests the device may hold, and
-//! whether a group may have another request now. It has no clock, orders no request, and knows neither policy nor device:
-//! it tries. `doc/goals.md` has the rules in full.
+//! The controller receives every request and the time, and answers two questions: how many requests the device may
+//! hold, and whether a group may have another request now. It has no clock, orders no request, and knows neither policy
+//! nor device: it tries. `doc/goals.md` has the rules in full.
 //!
 //! | state of a goal | in a window | the controller |
 //! |---|---|---|
@@ -45,9 +45,9 @@ use window::{Verdict, Window};
 pub struct Goal {
     /// 99 of 100 reads end within this time, from their arrival at the queue.
     pub p99_read: Nanos,
-    /// The same of everything else, and of flushes if `p99_sync` is none.
+    /// Like `p99_read`, but of everything else, and of flushes if `p99_sync` is none.
     pub p99_write: Nanos,
-    /// The same of flushes, which count for nothing else then.
+    /// Like `p99_read`, but of flushes, which count for nothing else then.
     pub p99_sync: Nanos,
 }
 
@@ -62,7 +62,7 @@ impl Goal {
         }
     }
 
-    /// The same, to be changed.
+    /// Like [`of`](Self::of), but mutable.
     pub fn of_mut(&mut self, kind: GoalKind) -> &mut Nanos {
         match kind {
             GoalKind::Read => &mut self.p99_read,
@@ -153,7 +153,7 @@ pub struct Goals {
     sampling: Sampling,
     /// The longest request of the groups of which requests are shortened, in sectors, since nothing was taken.
     longest: u32,
-    /// I/Os that came before this do not show what was done then.
+    /// I/Os that came before this do not show the actions taken then.
     since: Instant,
     due: Instant,
 }
@@ -237,7 +237,7 @@ impl Goals {
 
     fn charge(&mut self, now: Instant, io: &IoMeta, (cost, joined): (u64, bool)) {
         let tier = self.treated(io.group).tier;
-        // What a group has by its floor is not taken from the others of its tier.
+        // The I/O that a group has by its floor is not taken from the others of its tier.
         let is_owed = self.pace.is_limited(tier) && self.floors.owes(io.group, now);
         if !is_owed {
             self.pace.charge(tier, now, cost);
@@ -276,14 +276,14 @@ impl Goals {
         self.is_shortened(self.treated(group), group)
     }
 
-    /// A request has ended that was not told when it came in: as [`inserted`](Self::inserted) and
-    /// [`completed`](Self::completed) at once.
+    /// A request has ended that was not reported on arrival: [`inserted`](Self::inserted) and
+    /// [`completed`](Self::completed) in one call.
     pub fn passed(&mut self, io: &IoMeta, at: Instant) {
         self.count(io, at, 1);
     }
 
-    /// The same for a request that stands for others, while nothing is taken. Returns the number of requests until the
-    /// next one that is to be told, with that.
+    /// Like [`passed`](Self::passed), but for a request that stands for others, while nothing is taken. Returns the
+    /// number of requests up to and including the next one to report.
     pub fn sampled(&mut self, io: &IoMeta, at: Instant) -> u32 {
         self.count(io, at, self.sampling.stride());
         self.sampling.next()

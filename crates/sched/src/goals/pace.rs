@@ -13,7 +13,7 @@ const OF_A_REQUEST: u64 = 16 << 10;
 const LATE: Nanos = Nanos::from_millis(5);
 /// A tier may have its next request after this time at the latest: nothing waits for ever.
 const LONGEST: Nanos = Nanos::from_millis(250);
-/// A tier is left this part of what it had before anything was taken.
+/// A tier keeps this part of the rate it had before anything was taken.
 const LEFT: u64 = 64;
 
 /// The bytes of a request or an I/O.
@@ -54,8 +54,8 @@ pub(super) struct Pace {
 /// A rate at which a goal was missed is not tried again for so long.
 const REMEMBERED: Nanos = Nanos::from_secs(60);
 
-/// A tier comes closer to such a rate after this time, down to the second part of it: a rate of 7/8 may be less than half of
-/// what is left to have, and be on the wrong side of a beat between two tenants.
+/// A tier comes closer to such a rate after this time, down to the second part of it: a rate of 7/8 may be less than
+/// half of the available rate, and be on the wrong side of a beat between two tenants.
 const CLOSER: Nanos = Nanos::from_secs(2);
 const NEAREST: u32 = 5;
 const FARTHEST: u32 = 3;
@@ -184,7 +184,7 @@ impl Pace {
         Raise::Raised((place, before))
     }
 
-    /// Takes back what was given to a tier: it was too much.
+    /// Undoes a tier's last increase, which was too much.
     pub(super) fn put_back(&mut self, now: Instant, (place, rate): (usize, Option<u64>)) {
         let tier = &mut self.tiers[place];
         tier.had = tier.had.max(tier.lately);

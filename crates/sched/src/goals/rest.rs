@@ -1,10 +1,10 @@
 //! The rest of a goal that was found infeasible, and the signs that it is feasible again.
 //!
-//! While it rests nothing is taken for it, and its I/Os show what the device does by itself. If the slow ones are much
-//! faster than they were when it was given up, the device, or a neighbour, has changed, and the goal is tried again. The
-//! mean would not do: a device that answers some I/Os late does as many, and has a queue that is as much shorter. Without a
-//! sign the goal is tried again after a time that doubles with each failure, and halves with each minute in which it was
-//! kept.
+//! While it rests nothing is taken for it, and its I/Os show the device uncontrolled. If the slow ones are much faster
+//! than they were when it was given up, the device, or a neighbour, has changed, and the goal is tried again. The mean
+//! would not do: a device that answers some I/Os late does as many, and has a queue that is as much shorter. Without a
+//! sign the goal is tried again after a time that doubles with each failure, and halves with each minute in which it
+//! was kept.
 
 use blkmq_core::{Instant, Nanos};
 
@@ -63,7 +63,7 @@ impl Rest {
     pub(super) fn begin(&mut self, now: Instant) {
         (self.began, self.until) = (now, now + self.length);
         self.length = Nanos((2 * self.length.0).min(LONGEST.0));
-        // The first seconds show the end of what was taken, and not what the device does by itself.
+        // The first seconds still show the effect of taking, and not the uncontrolled device.
         (self.since, self.seen) = (now + SETTLES, (0, Nanos::ZERO));
         (self.usual, self.good, self.kept) = (Nanos::ZERO, 0, None);
     }

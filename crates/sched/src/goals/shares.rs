@@ -1,4 +1,4 @@
-//! What each group has of the device, and what it would have by its weight: whether a goal is missed for its own depth.
+//! The part of the device that each group has, and its part by weight: whether a goal is missed for its own depth.
 //!
 //! A tenant that has at least its share, and has so much outstanding that this would take longer than its goal with all of
 //! the share, waits for itself. Taking from others would give it more than it is due, for want of a shorter queue.
@@ -12,7 +12,7 @@ struct Group {
     parent: u16,
     weight: u32,
     used: Used,
-    /// The same with the groups below it.
+    /// Like `used`, but with the groups below it.
     all: Used,
 }
 

@@ -1,4 +1,4 @@
-//! The controller against devices that are a formula: the latency of a tenant, by what the others do.
+//! The controller against devices that are a formula: the latency of a tenant, by the load of the others.
 
 use super::*;
 use alloc::vec;
@@ -30,7 +30,7 @@ fn io(op: Op, group: GroupIndex, sectors: u32, arrived: Instant) -> IoMeta {
     IoMeta { group, arrived, ..IoMeta::new(op, 0, sectors) }
 }
 
-/// Nothing waits but what is in the list.
+/// Only the I/Os in the list wait.
 struct Waiting(Vec<IoMeta>, u32);
 
 impl Sight for Waiting {
@@ -99,12 +99,12 @@ impl Plant {
     }
 }
 
-/// A disk behind a cache: its depth does not matter, what is written does.
+/// A disk behind a cache: its depth does not matter, the amount written does.
 fn cached(_: u32, mib: u64) -> Nanos {
     if mib > 10 { ms(60) } else { ms(6 + mib) }
 }
 
-/// A device with a queue: a read waits for what is in it.
+/// A device with a queue: a read waits for the requests in it.
 fn queued(depth: u32, _: u64) -> Nanos {
     ms((1 + depth).into())
 }
@@ -226,7 +226,7 @@ fn a_goal_holds_for_the_groups_below() {
     assert_eq!(goals.reports().count(), 0);
 }
 
-/// One call at a request's end does what one at its beginning and one at its end do.
+/// One call at a request's end has the effect of one at its beginning and one at its end.
 #[test]
 fn a_request_that_is_told_at_its_end_counts_like_any_other() {
     let came = Instant::ZERO + ms(1);
@@ -253,7 +253,7 @@ fn a_request_that_is_told_at_its_end_counts_like_any_other() {
     assert_ne!(told.taken(), Taken::default());
 }
 
-/// A window of reads of which the `n`th takes `latency(n)`, told as samples of them. Returns how many were told.
+/// A window of reads of which the `n`th takes `latency(n)`, reported by samples. Returns the number of samples.
 fn sampled(goals: &mut Goals, from: Instant, reads: u32, latency: impl Fn(u32) -> Nanos) -> u32 {
     let (mut left, mut told) = (goals.sampling.next(), 0);
     for n in 0..reads {
@@ -356,7 +356,7 @@ fn requests_are_shortened_first() {
     assert_eq!(shortened, [false, true, false]);
 }
 
-/// While a group with a floor has I/Os, what the device holds for all is not bounded.
+/// While a group with a floor has I/Os, the number of requests in the device is not bounded.
 #[test]
 fn a_floor_takes_off_the_bound_on_what_the_device_holds() {
     let mut list = members(ms(10)).to_vec();

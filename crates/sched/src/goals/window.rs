@@ -2,7 +2,7 @@
 
 use blkmq_core::{Instant, Nanos};
 
-/// With fewer I/Os than this, a window goes on until [`ENOUGH_TIME`].
+/// With fewer I/Os than this, a window continues until [`ENOUGH_TIME`].
 const ENOUGH: u32 = 100;
 const ENOUGH_TIME: Nanos = Nanos::from_secs(1);
 /// One late I/O may be chance, unless it is so many times as late as it may be. Where there are so few, it counts after
@@ -15,9 +15,9 @@ const BUCKETS: usize = 4 * 27;
 /// The judgement on a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// The window goes on.
+    /// The window continues.
     Open,
-    /// The window goes on; I/Os wait and none has ended.
+    /// The window continues; I/Os wait and none has ended.
     Unknown,
     /// No I/O came.
     Idle,

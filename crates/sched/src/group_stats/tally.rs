@@ -149,7 +149,7 @@ pub struct Tallies {
     full: Vec<Tally>,
 }
 
-/// The subject of a free place: no policy is told of that group, and the kind would not be at that place.
+/// The subject of a free place: no policy learns of that group, and the kind would not be at that place.
 const NOTHING: [About; PLACES] = {
     let mut nothing = [About::new(GroupIndex(u16::MAX), Op::Read, false); PLACES];
     nothing[place(nothing[0])] = About::new(GroupIndex(u16::MAX), Op::Read, true);

@@ -16,7 +16,7 @@ use alloc::vec;
 use blkmq_core::RequestId;
 
 /// The highest sector that can be filed. No device has 2^63 sectors, since 64 bits could not count their bytes. Input
-/// from outside, such as a log, is checked against it before a policy is told.
+/// from outside, such as a log, is checked against it before a policy sees it.
 pub const LAST_SECTOR: u64 = UNUSED - 1;
 
 /// Joining stops short of a full node, so that the next insert does not split it again.

@@ -1,8 +1,8 @@
 //! The period between bursts of the domains that make room for reads, where one request at a time is too many
 //! (`adaptive=2`).
 //!
-//! A drive that programs or seeks for one write delays each read that arrives meanwhile. To keep such reads rare,
-//! there must be time without writes; and since the drive may then have several writes at once, they leave in bursts.
+//! A drive that programs or seeks for one write delays each read that arrives in that time. To keep such reads rare,
+//! there must be time without writes; and since the drive may then have several writes at a time, they leave in bursts.
 //! This module finds the length of the period from one burst to the next. `gate.rs` enforces it.
 
 use super::latency::{fine_upper, tail, total};

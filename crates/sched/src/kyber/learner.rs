@@ -1,7 +1,7 @@
 //! `adaptive`: targets and depths learned from the device instead of constants.
 //!
-//! The time that a request takes at an unloaded device is *measured*: reads by themselves, then at most one request
-//! of each domain. It is never inferred from a loaded device. Targets are a multiple of that time. While the queue is
+//! The time that a request takes at an unloaded device is *measured*: reads alone, then at most one request of each
+//! domain. It is never inferred from a loaded device. Targets are a multiple of that time. While the queue is
 //! open, the domains that fill the device give up tokens when a target is missed, in proportion to the miss; domains
 //! that were refused tokens and are late get more when no target is missed. `doc/kyber.md` has the rules in full, and
 //! the reason why they do not run away. `bursts.rs` acts when fewer tokens are not enough.
@@ -175,7 +175,7 @@ impl Learner {
             Phase::Others { until } => (until, false),
         };
         if grown[OLD_COUNTER] > 0 {
-            // Requests issued before the measurement are still coming back, and the requests measured have waited
+            // Requests issued before the measurement are still completing, and the requests measured have waited
             // behind them.
             self.begin(now);
             return Progress::GoesOn;

@@ -46,7 +46,7 @@ pub(super) enum Adaptive {
     Off = 0,
     /// Targets and depths are learned from the device.
     Learns = 1,
-    /// The same, and if that is not enough, writes wait for bursts.
+    /// Like [`Learns`](Self::Learns), and if that is not enough, writes wait for bursts.
     Bursts = 2,
 }
 

@@ -1,5 +1,5 @@
-//! A plug that comes to an instance which holds none: with a token for each of its requests it leaves at once, in the
-//! order of submission, as if its requests were inserted, staged and picked one by one (`spec/kyber.md` section 4).
+//! A plug that comes to an instance which holds none: with a token for each of its requests it leaves immediately, in
+//! the order of submission, as if its requests were inserted, staged and picked one by one (`spec/kyber.md` section 4).
 //!
 //! Only plugs of one domain, and only without `adaptive`, under which a domain may have to wait for its time; all others go
 //! the long way.
@@ -43,12 +43,12 @@ impl Kyber {
         true
     }
 
-    /// Returns whether whole plugs leave at once, if there are tokens.
+    /// Returns whether whole plugs leave immediately, if there are tokens.
     pub(super) fn takes_plugs(&self) -> bool {
         self.tunables.adaptive == Adaptive::Off
     }
 
-    /// `n` requests of `domain` are picked while no other domain has any: the domain goes on with its turn, and begins
+    /// `n` requests of `domain` are picked while no other domain has any: the domain continues its turn, and begins
     /// another whenever one has its number of requests.
     fn count_turns(&mut self, domain: Domain, n: u32) {
         let batch = domain.batch();

@@ -1,6 +1,6 @@
-//! What a node of the tree has lost of its share: the turns that passed while all that it asked for was in the device.
+//! The loss of a node of the tree from its share: the turns that passed while all its requests were in the device.
 
-/// How a floor was kept in a window, by what its group got while it had requests all the time.
+/// How a floor was kept in a window, by the service its group got while it had requests all the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Floors {
     /// No group with a floor had requests all the time.
@@ -22,7 +22,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A group had requests all the time if it had them for so much of it, in thousandths.
 const COVERED: u64 = 940;
 
-/// The time in a window in which a node had requests, and what it got.
+/// The time in a window in which a node had requests, and the service it got.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Coverage {
     /// Nodes of requests in it or below it that have some, and the time since which there are any.
@@ -121,12 +121,12 @@ pub(super) struct Account {
     /// The judgement that it is for; none is zero.
     judgement: u64,
     lost: u64,
-    /// What the node, and its parent, had got before the first loss.
+    /// The service that the node, and its parent, had got before the first loss.
     before: [u64; 2],
 }
 
 impl Account {
-    /// What was lost by the time of `judgement`.
+    /// The loss by the time of `judgement`.
     pub(super) fn lost(&self, judgement: u64) -> u64 {
         if self.judgement == judgement { self.lost } else { 0 }
     }

@@ -1,8 +1,8 @@
 //! The cost of a request: the time that a device of the configured capacity needs for it; and rates as parts of that
 //! time.
 //!
-//! A device has two clocks: one counts requests, by kind, and one counts bytes. A request costs what the slower of them
-//! says, since a device is at the limit of its I/Os or of its bytes and seldom at both. All numbers are integers:
+//! A device has two clocks: one counts requests, by kind, and one counts bytes. A request costs the time of the slower
+//! clock, since a device is at the limit of its I/Os or of its bytes and seldom at both. All numbers are integers:
 //! nanoseconds, and fractions of the device's time in units of 2^-32.
 
 use crate::Rate;
@@ -41,7 +41,7 @@ impl Share {
         self.0
     }
 
-    /// The time in which this part of the device does what costs `cost`.
+    /// The time in which this part of the device does work of `cost`.
     #[inline]
     pub(super) fn gap(self, cost: u64) -> u64 {
         ((cost << 32) / self.0).min(MOST_GAP)
@@ -57,7 +57,7 @@ struct Prices {
     sector: u64,
 }
 
-/// What a request takes by the clock of requests and by that of bytes, in nanoseconds.
+/// The cost of a request by the clock of requests and by that of bytes, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clocks(pub(super) [u64; 2]);
 
@@ -93,7 +93,7 @@ impl Costs {
         Self(capacity.map(|of| Prices::of(of.map(|n| n.max(1)))))
     }
 
-    /// What a request takes, which may begin where the group's last one ended. At least 1 by the clock of requests.
+    /// The cost of a request, which may begin where the group's last one ended. At least 1 by the clock of requests.
     #[inline]
     pub(super) fn of(&self, io: &IoMeta, sequential: bool) -> Clocks {
         let prices = &self.0[usize::from(io.op.is_write())];

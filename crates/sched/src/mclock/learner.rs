@@ -49,7 +49,7 @@ const FEW: u64 = 100 * LEAST as u64 + 50;
 const IN_VAIN: u64 = 100;
 const VAIN: u64 = 8_000_000_000;
 
-/// What the search does.
+/// The state of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// There is no bound: so many windows teach the rate of the saturated device.
@@ -90,7 +90,7 @@ struct Seen {
     ios: u32,
 }
 
-/// What the policy counts at a completion.
+/// The policy's numbers at a completion.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     pub(super) now: Instant,
@@ -123,7 +123,7 @@ pub(super) struct Judged {
 }
 
 pub(super) struct Learner {
-    /// The bound and the rate that were told.
+    /// The bound and the rate that the search begins with.
     told: [u64; 2],
     phase: Phase,
     window: Window,
@@ -250,7 +250,7 @@ impl Learner {
     fn step(&mut self, now: u64, span: u64, judged: Judged, last: u64) {
         let (seen, got) = (self.seen, judged.got);
         if self.crowd == 0 && self.phase == Phase::Search {
-            // The search began with a bound that was told.
+            // The search began with a given bound.
             self.crowd = seen.outstanding;
             self.forget(now, span);
         }
@@ -331,7 +331,7 @@ impl Learner {
         rate / OTHER > known / 1_000
     }
 
-    /// What was found about bounds is not believed any longer than this.
+    /// Findings about bounds are not believed any longer than this.
     fn forget(&mut self, now: u64, span: u64) {
         (self.good, self.slow, self.unfair, self.doubted) = (0, 0, 0, false);
         self.until = now.saturating_add(self.belief.max(span.min(SILENT) * BELIEVED));
@@ -394,7 +394,7 @@ impl Learner {
         if (IN_REACH..FAIR[usize::from(!fast)]).contains(&got) && now >= self.resigned {
             if seen.rate >= self.reference / 1_000 * WORTH {
                 self.unfair = bound;
-                // In proportion, since what a group has in the device is its part of what the device does.
+                // In proportion, since a group's part of the requests in the device is its part of the device's work.
                 self.bound = (seen.inside.min(bound) / 1_000 * got).max(1);
             } else if self.is_checked(now, span) {
                 self.resigned = now.saturating_add(self.resigns);
@@ -418,7 +418,7 @@ impl Learner {
         }
     }
 
-    /// What was found, by the names of the page.
+    /// The findings, by the names of the page.
     pub(super) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("windows", self.windows);
         out("pace_ppm", self.pace.ppm());

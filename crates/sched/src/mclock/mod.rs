@@ -1,8 +1,8 @@
 //! `mclock`: a floor, a weight and a ceiling for each group.
 //!
 //! `doc/mclock.md` is the page. This file is the [`Scheduler`]: it follows a request from insertion to completion.
-//! `tree.rs` decides which group is next (`account.rs`: what one has lost), `queues.rs` which of its requests; `cost.rs` has
-//! the prices, and `learner.rs` finds the bound of what the device holds, with `keeper.rs` for the pace.
+//! `tree.rs` decides which group is next (`account.rs`: the losses of groups), `queues.rs` which of its requests;
+//! `cost.rs` has the prices, and `learner.rs` finds the bound of the device's depth, with `keeper.rs` for the pace.
 
 mod account;
 mod cost;
@@ -72,7 +72,7 @@ struct Mclock {
     items: Box<[Item]>,
     /// The node of requests that was served last by weight.
     serving: Option<u32>,
-    /// The time of the last insert or pick: attributes are set without being told the time.
+    /// The time of the last insert or pick: the call that sets attributes passes no time.
     now: Instant,
     /// Picks for floors since the last one by weight.
     in_a_row: u32,
@@ -80,7 +80,7 @@ struct Mclock {
     inflight: u64,
     /// Requests in flight.
     issued: u32,
-    /// Finds the bound of the requests in flight, while nothing is told of the device.
+    /// Finds the bound of the requests in flight, while neither the capacity of the device nor a bound is given.
     learner: Learner,
     picked: Picked,
 }
@@ -177,7 +177,7 @@ impl Mclock {
         pick
     }
 
-    /// The node of requests that was served last, if its batch goes on.
+    /// The node of requests that was served last, if its batch continues.
     fn batch(&self) -> Option<u32> {
         let leaf = self.serving?;
         let goes_on = self.queues.batch_goes_on(leaf, self.tunables.batch());

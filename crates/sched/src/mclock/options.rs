@@ -124,7 +124,7 @@ pub(super) struct Tunables {
     hot: Hot,
 }
 
-/// What follows from the values and is asked for with each request.
+/// Derived values that are asked for with each request.
 #[derive(Clone, Copy, Default)]
 struct Hot {
     inflight: Option<u64>,
@@ -212,7 +212,7 @@ impl Tunables {
         self.value("pace_percent") as u32
     }
 
-    /// The bound, and the rate of the saturated device, that the search begins with; zero if not told.
+    /// The bound, and the rate of the saturated device, that the search begins with; zero if not given.
     pub(super) fn begins_with(&self) -> [u64; 2] {
         ["bound_nsec", "saturated_ppm"].map(|name| self.value(name))
     }

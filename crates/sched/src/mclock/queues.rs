@@ -16,7 +16,7 @@ const MOST_LANES: u32 = 1024;
 struct Queue {
     /// Its lane, or zero if it has no requests.
     lane: u32,
-    /// The sector at which its batch goes on.
+    /// The sector at which its batch continues.
     next: u64,
     /// Requests picked in its batch.
     run: u32,

@@ -1,4 +1,4 @@
-//! Why a node of the tree was served: what it is charged depends on that.
+//! Why a node of the tree was served: the charge depends on that.
 
 /// Why a node was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -172,7 +172,7 @@ impl Tree {
         self.free.push(node);
     }
 
-    /// Sets what is promised to `node` and begins its tags anew.
+    /// Sets the guarantee of `node` and begins its tags anew.
     pub(super) fn promise(&mut self, node: u32, guarantee: Guarantee, costs: &Costs, now: Instant) {
         if node == ROOT {
             return;
@@ -315,7 +315,7 @@ impl Tree {
         }
     }
 
-    /// What `node` and its parent got so far.
+    /// The service that `node` and its parent got so far.
     fn got(&self, node: u32) -> [u64; 2] {
         [node, self.at(node).parent].map(|node| self.at(node).got)
     }

@@ -1,6 +1,6 @@
 //! The conformance suite for every policy, in this crate or elsewhere: random scripts under the oracle.
 //!
-//! Slots are few, so that ids are reused at once, and every kind of step occurs. The suite does not judge the
+//! Slots are few, so that ids are reused immediately, and every kind of step occurs. The suite does not judge the
 //! decisions of a policy; the naive twins of this crate's tests and tests of single behaviours do.
 
 use super::{Driver, Event, Script, Step};
@@ -18,7 +18,7 @@ const ROUNDS: u32 = 10;
 /// Steps before each withdrawal.
 const STEPS_OF_A_ROUND: u32 = 100;
 
-/// The totals of a run, by which a caller can check that it exercised what it was meant to.
+/// The totals of a run, by which a caller can check that it exercised the intended cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// Requests that the policy picked.

@@ -40,7 +40,7 @@ impl LocalEnv {
         Self::sharing(factory.common, factory, shape, options)
     }
 
-    /// The same with other shared state.
+    /// Returns this environment with other shared state.
     #[must_use]
     pub fn sharing(
         common: Option<Common>,
@@ -113,7 +113,7 @@ impl LocalEnv {
         }
     }
 
-    /// Returns the token of `rq`, which has come back from the device.
+    /// Returns the token of `rq`, which the device has returned.
     pub fn give_back(&self, rq: RequestId) {
         let inner = &mut *self.inner.borrow_mut();
         if let Some(pool) = inner.held.remove(&rq) {

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use blkmq_core::{Instant, Nanos};
 
-/// A device that works on a fixed number of requests at once, and on the others in the order of their arrival.
+/// A device that works on a fixed number of requests at a time, and on the others in the order of their arrival.
 ///
 /// Latency over depth is then flat up to that number of ways, and proportional to depth above it.
 pub struct FakeDevice {

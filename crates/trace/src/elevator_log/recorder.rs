@@ -92,7 +92,7 @@ impl ElevatorLog {
     }
 
     /// The present contents of the log as bytes; `command` is the command that it comes from. A recorder that is still
-    /// beside its policy waits meanwhile.
+    /// beside its policy waits for this call.
     #[must_use]
     pub fn bytes(&self, command: &str) -> Vec<u8> {
         let mut out = put_begin(command);

@@ -45,7 +45,7 @@ impl Rig {
         Self::with_timeout(test, answers, Nanos(u64::MAX))
     }
 
-    /// The same, with a timeout for each request.
+    /// Like [`new`](Self::new), but with a timeout for each request.
     fn with_timeout(test: &str, answers: &[Bend], timeout: Nanos) -> Option<Self> {
         let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
         let bytes = Vec::from_iter((0..16).flat_map(|n| [n; BLOCK]));
@@ -145,7 +145,7 @@ fn nothing_is_the_end_of_the_file() {
     assert_eq!(finish(&mut submitter, T0).0, Err(IoError::IO));
 }
 
-/// In virtual time: the retry is due a millisecond later and not before, and the submitter is told of that time.
+/// In virtual time: the retry is due a millisecond later and not before, and the submitter learns that time.
 #[test]
 fn what_the_kernel_could_not_do_is_tried_again_a_millisecond_later() {
     let test = "what_the_kernel_could_not_do";

@@ -27,13 +27,13 @@ impl Request {
         let fd = file.as_raw_fd();
         let (pieces, count) = (self.pieces[self.first..].as_ptr(), self.pieces.len() - self.first);
         let (at, len) = (self.offset as libc::off64_t, self.left as libc::off64_t);
-        // The largest requests are smaller than what one call moves.
+        // The largest requests are smaller than the most bytes that one call moves.
         let count = count as i32;
         let durable = matches!(self.kind, Kind::Write { durable: true });
         let flags = if durable { libc::RWF_DSYNC } else { 0 };
         // SAFETY: `fd` is open while `file` is borrowed. The kernel reaches memory only during the call, through `count`
         // pieces that lie in `self`. They point to payloads of the I/O whose token is in `self` (`perform` has looked), and
-        // payloads stay in place while their token is not back in the engine. A piece is cut down only by what was moved.
+        // payloads stay in place while their token is not back in the engine. A piece shrinks only by the bytes moved.
         let answer = unsafe {
             match self.kind {
                 Kind::Read => libc::preadv2(fd, pieces, count, at, 0),

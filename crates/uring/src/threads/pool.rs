@@ -136,7 +136,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Lets the threads end what they have begun, and waits for them.
+    /// Lets the threads finish the requests they have begun, and waits for them.
     pub(super) fn close(&self) {
         let mut state = self.shared.lock();
         state.is_closed = true;

@@ -94,7 +94,7 @@ impl ThreadQueue {
         rq
     }
 
-    /// Takes what is done: gives finished requests to `over`, and keeps those to be tried again.
+    /// Takes the requests that the threads are done with: gives finished ones to `over`, and keeps those to be retried.
     fn take(&mut self, now: Instant, mut over: impl FnMut(Finished)) {
         let mut done = std::mem::take(&mut self.done);
         self.inbox.take(&mut done);

@@ -155,7 +155,7 @@ impl Wf2q {
         (entity.wanted_class, entity.wanted, entity.raised) = (class, weight, raised);
     }
 
-    /// Applies the wanted weight at once. Only for a queue that is in no active tree.
+    /// Applies the wanted weight immediately. Only for a queue that is in no active tree.
     pub fn reweigh(&mut self, queue: u32) {
         let Entity { level, class, .. } = self.all[queue as usize];
         self.levels[level as usize].tree(class).reweigh(&mut self.all[queue as usize]);
