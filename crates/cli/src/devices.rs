@@ -57,7 +57,7 @@ pub fn path_of(text: &str) -> Option<&str> {
     file.split(',').next()
 }
 
-/// The devices for which `shown` holds, for pages of help: the form of a description, and what it describes.
+/// The devices for which `shown` holds, for pages of help: the form of each description, and its summary.
 pub fn list(shown: impl Fn(&Offer) -> bool) -> String {
     let offers = offers().into_iter().filter(shown);
     offers.map(|Offer { form, summary, .. }| format!("  {form}\n      {summary}\n")).collect()
@@ -75,7 +75,7 @@ pub fn kind(device: &Device) -> DeviceKind {
     }
 }
 
-/// The kind of a device made of others: a file if it has files and keeps what is written.
+/// The kind of a device made of others: a file if it has files and keeps written data.
 fn kind_of_stack(legs: &[Device]) -> DeviceKind {
     let has = |wanted| legs.iter().any(|leg| kind(leg) == wanted);
     let kinds = [DeviceKind::Null, DeviceKind::Model, DeviceKind::File];
@@ -100,7 +100,7 @@ fn keeps(device: &Device) -> bool {
 /// Opens the device of this description. A file is created or extended if the description asks for that.
 ///
 /// # Errors
-/// If there is no such device or a parameter is invalid; the message says what is accepted.
+/// If there is no such device or a parameter is invalid; the message states the accepted form.
 pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
     match time {
         Time::Real => open_on(text, &time.machine()).map_err(|e| UsageError::new(e.to_string())),
@@ -159,7 +159,7 @@ fn is_real(name: &str) -> bool {
 /// The devices of a list of descriptions. With `readonly`, real ones are opened so, and no file is laid out.
 ///
 /// # Errors
-/// If a device is not possible; the message says what is accepted.
+/// If a device is not possible; the message states the accepted form.
 pub fn choose_all(list: &str, time: Time, readonly: bool) -> Result<Vec<DeviceChoice>, UsageError> {
     let one = |text: &str| {
         let text = if readonly { reading(text) } else { text.to_owned() };
@@ -168,7 +168,7 @@ pub fn choose_all(list: &str, time: Time, readonly: bool) -> Result<Vec<DeviceCh
     descriptions(list).into_iter().map(one).collect()
 }
 
-/// The same description, with real devices for reading only. Of a device made of others these are its devices.
+/// The description `text`, with real devices for reading only. In a device made of others, its devices are read-only.
 fn reading(text: &str) -> String {
     let is_layer = |name: &str| Kind::ALL.iter().any(|layer| layer.name == name);
     let name = text.split([',', ':']).next().unwrap_or_default().trim();

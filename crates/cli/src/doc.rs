@@ -46,7 +46,7 @@ pub fn run(found: &ArgMatches) -> String {
     }
 }
 
-/// A line of the list, which goes on under its own words.
+/// A line of the list, which continues under its own words.
 fn listed(out: &mut Paper, line: &str) {
     let indent = line.len() - line.trim_start().len();
     match line.trim_start().split_once("  ") {

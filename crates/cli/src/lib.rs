@@ -28,7 +28,7 @@ mod trace;
 
 use std::process::ExitCode;
 
-/// Does what the command line says, and returns the exit code.
+/// Executes the command line, and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     blkmq_terminal::program::run("blkmq", commands::run)

@@ -52,7 +52,7 @@ impl Part<'_> {
     }
 
     /// Returns two regions of the parts that overlap, or `None` if the verification of this part cannot read data that
-    /// `other` has written meanwhile.
+    /// `other` has written in the meantime.
     fn is_disturbed_by(&self, other: &Part<'_>, jobs: &[Job]) -> Option<[Region; 2]> {
         let at_once = self.job.verify.is_some()
             && other.writes()

@@ -42,7 +42,7 @@ impl Asking {
             Pick::WaitUntil(at) => Some(at),
             Pick::WaitCompletion | Pick::WaitToken => None,
         };
-        // A policy that waits for a completion has not been told of the last one yet.
+        // A policy that waits for a completion has not been notified of the last one yet.
         let due = idle.then_some(until.unwrap_or(now));
         let elevator = self.elevator(hw);
         self.waits[elevator] = Some(Wait { hw, until, due });
@@ -59,7 +59,7 @@ impl Asking {
     }
 
     /// The device has finished all its requests at this time, the last of them on `hw`. A policy that waits for a
-    /// time need not be asked because of another elevator's completion, of which it is not told.
+    /// time need not be asked because of another elevator's completion, of which it is not notified.
     pub(crate) fn idle(&mut self, now: Instant, hw: HwQueue) {
         let own = self.elevator(hw);
         for (elevator, wait) in self.waits.iter_mut().enumerate() {
@@ -83,7 +83,7 @@ impl Asking {
         }
     }
 
-    /// The same object for `elevators` elevators with new policies.
+    /// Like `self`, but for `elevators` elevators with new policies.
     pub(crate) fn anew(&self, elevators: u16) -> Self {
         let hw_queues = self.waits.len() as u16 * self.hw_queues_per_elevator;
         Self::new(elevators, hw_queues, self.slack)

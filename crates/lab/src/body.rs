@@ -22,7 +22,7 @@ enum State<P> {
         run: Run<P>,
         steps: u32,
     },
-    /// Its I/Os are in staging, and no other thread has been told.
+    /// Its I/Os are in staging, and no other thread has been notified.
     Stalled,
     Parked,
 }
@@ -87,7 +87,7 @@ impl<P: Send + 'static> Body<P> {
             } else {
                 run.finish(now);
             }
-            // As at the end of every turn: duties that became due meanwhile are not postponed.
+            // As at the end of every turn: duties that became due in the meantime are not postponed.
             self.submitter.poll(now);
             return Next::At(now + costs.step);
         }

@@ -4,7 +4,7 @@ use blkmq_core::Instant;
 use blkmq_engine::{Completion, Io};
 
 /// The payload of an I/O, for clients and oracles: the key of the [`Stamp`](crate::Stamp) that goes with the I/O
-/// through the engine and must come back with it. Derived from the cookie.
+/// through the engine and must be returned with it. Derived from the cookie.
 pub type Payload = u64;
 
 /// The next wish of a client.

@@ -219,8 +219,8 @@ impl Contents {
         Ok(())
     }
 
-    /// The power was cut; checks what the cut left, which `look` reads. `all`: the whole machine lost power, so that
-    /// no I/O in flight will end any more. Returns how many blocks lost their newest write.
+    /// The power was cut; checks the remaining contents, which `look` reads. `all`: the whole machine lost power, so
+    /// that no I/O in flight will end any more. Returns how many blocks lost their newest write.
     pub(crate) fn cut(
         &mut self,
         all: bool,

@@ -49,8 +49,8 @@ impl Costs {
             reap: some(reap),
             step: some(step),
             wake: some(wake),
-            // Only a job's thread stays awake before it sleeps; under oracles a CPU sleeps at once, which is the
-            // harder case.
+            // Only a job's thread stays awake before it sleeps; under oracles a CPU sleeps immediately, which
+            // is the harder case.
             spin: Self::TYPICAL.spin,
         }
     }

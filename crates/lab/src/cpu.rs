@@ -1,8 +1,8 @@
 //! A virtual CPU under the oracles: its client, and the turns that it takes.
 //!
 //! A turn is the work of a thread between two moments at which other threads could interleave: take completions, push
-//! a batch and flush it, poll, and decide whether to go on, wait or park. A call into the engine takes no virtual
-//! time by itself; its cost delays the CPU's next turn.
+//! a batch and flush it, poll, and decide whether to continue, wait or park. A call into the engine takes no
+//! virtual time; its cost delays the CPU's next turn.
 
 use crate::body::{Body, Next};
 use crate::costs::Costs;

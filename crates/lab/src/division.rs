@@ -13,7 +13,7 @@ pub(crate) struct Takes {
 }
 
 impl Takes {
-    /// Returns whether the device takes `io` whole. Checks each limit by itself.
+    /// Returns whether the device takes `io` whole. Checks each limit separately.
     pub(crate) fn whole(&self, io: &Io<Payload>) -> bool {
         let limits = &self.limits;
         let chunk = u64::from(limits.chunk_sectors);

@@ -19,7 +19,7 @@ impl Permille {
 pub struct Caught {
     /// The chance per turn. It needs an elevator that is free at that moment.
     pub chance: Permille,
-    /// The most passes made meanwhile; the number is drawn from 0 up.
+    /// The most passes made while it is caught; the number is drawn from 0 up.
     pub steps: u32,
     /// The longest time between passes, and before releasing the run; drawn from 0 up.
     pub gap: Nanos,
@@ -42,7 +42,7 @@ pub struct Habits {
     /// The longest stop.
     pub stall: Nanos,
     /// The chance per turn that it asks for one of its I/Os to be cancelled: before it flushes, and once more after
-    /// that. The I/O is drawn from all that have not come back.
+    /// that. The I/O is drawn from all I/Os that have not completed.
     pub cancels: Permille,
     /// When its client wants nothing more and every I/O has ended, the CPU leaves instead of parking: it will neither
     /// poll nor be woken.

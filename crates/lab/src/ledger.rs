@@ -395,7 +395,7 @@ mod tests {
 
     const BY: SubmitterId = SubmitterId(1);
 
-    /// A ledger with one write with these flags, of 8 sectors to a device that takes 4 at once and has this cache.
+    /// A ledger with one write with these flags, of 8 sectors to a device that takes 4 at a time and has this cache.
     fn ledger_of(cache: WriteCache, flags: IoFlags) -> (Ledger, Completion<Payload>) {
         let mut ledger = Ledger::new(Limits { max_sectors: 4, ..Limits::default() }, cache);
         let (cookie, payload) = ledger.next();

@@ -95,7 +95,7 @@ impl Load {
         (u64::from(cpus) + self.beyond()) * block
     }
 
-    /// The same load with regions that fit.
+    /// This load with regions that fit.
     fn within(self, cpus: u16, limits: &Limits) -> Self {
         let blocks = limits.capacity / u64::from(limits.logical_block_size / SECTOR_SIZE);
         let most = blocks.saturating_sub(self.beyond()) / u64::from(cpus);

@@ -73,7 +73,7 @@ pub(crate) enum Answer {
     Busy(Busy),
 }
 
-/// What happens to a request that came back from the device.
+/// The next step of a request that the device returned.
 #[derive(Clone, Copy)]
 pub(crate) enum Return {
     /// It has ended.

@@ -11,8 +11,8 @@ use blkmq_device::memory::MemoryStore;
 pub struct PowerCuts {
     /// The number of cuts.
     pub most: u32,
-    /// Only the device loses its power, and the queue goes on with it; else the machine does, and a new queue is
-    /// built around the device.
+    /// Only the device loses its power, and the queue continues with it; else the machine does, and a new queue
+    /// is built around the device.
     pub device_only: bool,
     /// The longest time from the beginning to the first cut, or from one cut to the next.
     pub after: Nanos,

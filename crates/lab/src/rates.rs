@@ -95,7 +95,7 @@ impl Group {
     }
 }
 
-/// What may have arrived by `now` at `rate` with `credit` nanoseconds ahead of time.
+/// The amount that may have arrived by `now` at `rate` with `credit` nanoseconds ahead of time.
 fn allowed(rate: u64, credit: u128, now: Instant) -> u64 {
     let time = u128::from(now.as_nanos() + SLACK.0) + credit;
     u64::try_from((u128::from(rate) * time).div_ceil(1_000_000_000)).unwrap_or(u64::MAX)

@@ -15,7 +15,7 @@ pub(crate) use policy::factory;
 pub(crate) struct Plan {
     /// The real factory.
     pub(crate) factory: &'static Factory,
-    /// The oracle that is told.
+    /// The oracle that is notified.
     pub(crate) oracle: Oracle,
     /// The bug between the recorder and the engine.
     pub(crate) bug: Option<Bug>,

@@ -17,7 +17,7 @@ use blkmq_engine::PumpMode;
 /// A subject and the virtual CPUs that use it.
 ///
 /// Pump threads, if the queue has them, are CPUs of their own. A CPU that is parked is woken by the engine's
-/// [`Host`](blkmq_engine::Host) calls, after what a wake-up costs, or by the deadline that the engine named
+/// [`Host`](blkmq_engine::Host) calls, after the cost of a wake-up, or by the deadline that the engine named
 /// when it parked.
 pub struct World<'q> {
     subject: &'q Subject,
@@ -41,7 +41,8 @@ impl<'q> World<'q> {
         Self::beginning(Instant::ZERO, subject, costs, plans)
     }
 
-    /// The same, and the clock begins at `begin`: the queue is made at time zero, as always, and gets no call before.
+    /// Like [`new`](Self::new), but the clock begins at `begin`: the queue is made at time zero, as always, and gets
+    /// no call before `begin`.
     ///
     /// # Panics
     /// If the queue was built for fewer submitters.

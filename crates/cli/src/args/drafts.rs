@@ -14,11 +14,11 @@ use blkmq_terminal::units::KbBase;
 /// The name of a job that has options but no name.
 const UNNAMED: &str = "blkmq";
 
-/// Makes the plan that the sections of a command line describe, for runs in `time`; `args` are the original words of the command
-/// line.
+/// Makes the plan that the sections of a command line describe, for runs in `time`; `args` are the original words of
+/// the command line.
 ///
 /// # Errors
-/// For every word or value that cannot be accepted, and then for what the jobs cannot be.
+/// For every word or value that cannot be accepted, and then for jobs that are not possible.
 pub fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, UsageError> {
     let mut run = RunDraft::new(time);
     let mut faults = Vec::new();

@@ -1,4 +1,4 @@
-//! fio's I/O engines, and what they mean here: I/O to a file, or to nothing.
+//! fio's I/O engines, and their meaning here: I/O to a file, or to nothing.
 //!
 //! Which system call fio would use makes no difference here: I/O to files goes through io_uring. Engines that do no
 //! block I/O, or do it over a network or a library, have no meaning and are refused.

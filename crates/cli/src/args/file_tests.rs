@@ -1,4 +1,4 @@
-//! Tests what the options about engines and files make of a command line.
+//! Tests of command lines with options for engines and files.
 
 use super::tests::{File, plan, refusal};
 use super::{Request, parse};
@@ -139,7 +139,7 @@ fn a_job_file_is_shown_as_a_command_line() {
     };
     let line = "blkmq bench --size=64k --name=one --time_based=0 --name=own --bs=8k\n";
     assert_eq!(shown(&args), line);
-    // The line means what the file means.
+    // The line has the same meaning as the file.
     let words = line.trim_end().strip_prefix("blkmq bench ").expect("its beginning");
     assert_eq!(plan(words).jobs, plan(file.path()).jobs);
 }

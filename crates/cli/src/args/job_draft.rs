@@ -319,7 +319,7 @@ fn prio(class: Option<u8>, level: Option<u16>) -> IoPrio {
 }
 
 /// One direction of `bssplit`: `4k/60:8k/40`. Sizes without a share divide the remaining percentage among them; as in fio,
-/// the last size has what is left of all if there are none.
+/// the remaining percentage goes to the last size if every size has a share.
 pub fn split(value: Value<'_>) -> Result<BlockSize, UsageError> {
     let mut parts = Vec::new();
     for part in value.text.split(':') {

@@ -33,8 +33,7 @@ pub struct Asked<'a> {
     pub readonly: bool,
 }
 
-/// Chooses the device, and tells `jobs` where on it their files are. What the user should know about it is added to
-/// `notes`.
+/// Chooses the device, and sets the places of the files of `jobs` on it. Adds information for the user to `notes`.
 ///
 /// # Errors
 /// If the files cannot be one device, or one of them does not exist and cannot be laid out.
@@ -106,7 +105,7 @@ impl Asked<'_> {
         self.threads.iter().copied().max().unwrap_or(job.numjobs)
     }
 
-    /// The device for the only file of `jobs`, which are told its length.
+    /// The device for the only file of `jobs`, which receive its length.
     fn storage(
         &self,
         file: &Wanted,

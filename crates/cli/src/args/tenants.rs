@@ -1,7 +1,7 @@
-//! `--tenants`: the exports of a server's configuration as groups of a run, so that what they are promised is tried
-//! before it is served.
+//! `--tenants`: the exports of a server's configuration as groups of a run, so that the promises to them are tried
+//! before they are served.
 //!
-//! The laboratory reads the part of the file that says what tenants get. It opens and serves nothing, so addresses,
+//! The laboratory reads the part of the file about the service of tenants. It opens and serves nothing, so addresses,
 //! certificates and bounds are left to `blkmqd --check`.
 
 use blkmq_engine::{GroupSpec, IoMax, Promise};
@@ -23,7 +23,7 @@ struct Tenant {
 }
 
 /// The groups of `FILE`, or `FILE:DEVICE` where a file has several devices: an export each, with its weight, its limits
-/// and what it is promised.
+/// and its promises.
 ///
 /// # Errors
 /// If the file is none, or has several devices and none of them is named.

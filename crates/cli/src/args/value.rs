@@ -1,4 +1,4 @@
-//! The value of an option while it is parsed. Errors say what is accepted; the caller adds the place.
+//! The value of an option while it is parsed. Errors state the accepted values; the caller adds the place.
 
 use crate::plan::Choice;
 use blkmq_core::Nanos;

@@ -1,4 +1,4 @@
-//! [`Disks`]: what the kernel counts of the disks below the files of a plan, from its `stat` files.
+//! [`Disks`]: the kernel's counts for the disks below the files of a plan, from its `stat` files.
 //!
 //! The counts are those of the whole disk, of other programs too, as in fio's `disk_util`.
 

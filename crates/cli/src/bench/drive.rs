@@ -186,7 +186,7 @@ impl Outside<'_> {
     }
 }
 
-/// How long a thread waits without a look at what is [`Outside`].
+/// The longest time that a thread waits without checking [`Outside`] for requests.
 const LOOK: Nanos = Nanos::from_millis(50);
 
 /// Runs `worker` until its work is done or `outside` stops it.

@@ -1,5 +1,5 @@
-//! The results of the groups of a run: the work of the jobs in each group, and the scheduler's counters; and what the
-//! queue counts itself.
+//! The results of the groups of a run: the work of the jobs in each group, and the scheduler's counters; and the
+//! counts of the queue itself.
 
 use super::tally::Part;
 use crate::plan::runs::ThreadSpec;

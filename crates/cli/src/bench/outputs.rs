@@ -1,6 +1,6 @@
 //! The places of a report: files, written after each run, and standard output, written at the end.
 //!
-//! A place that fails is given up, and the runs go on; the report goes to standard output if its own file fails. The
+//! A place that fails is given up, and the runs continue; the report goes to standard output if its own file fails. The
 //! failure is the command's verdict, but no result is lost that can still be printed.
 
 use super::watch;

@@ -37,7 +37,7 @@ impl Estimate {
         Some(current + each * self.runs.saturating_sub(self.done + 1))
     }
 
-    /// The same in words.
+    /// Like [`left`](Self::left), but in words.
     fn says(&self, now: Duration) -> String {
         match self.left(now) {
             Some(left) if left < Duration::from_secs(1) => "less than 1 s left".into(),

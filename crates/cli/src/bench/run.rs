@@ -97,7 +97,7 @@ fn run_with<P: BenchPayload>(
             }
         };
         parts.extend(new);
-        // I/Os that never completed still hold what the next phase needs.
+        // I/Os that never completed still hold resources that the next phase needs.
         let abandoned = parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0);
         if abandoned || stop.is_set() {
             break;

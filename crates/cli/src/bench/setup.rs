@@ -61,8 +61,8 @@ pub fn impossible(e: impl std::fmt::Display) -> Failure {
     UsageError::new(format!("the queue cannot be built: {e}")).into()
 }
 
-/// Checks that every block size of `job` suits the device. Blocks may be longer than the device takes at once: they are
-/// divided.
+/// Checks that every block size of `job` suits the device. Blocks may be longer than the device takes at a time: they
+/// are divided.
 fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     let refuse = |what: String| Err(UsageError::new(format!("job '{}': {what}", job.name)));
     for direction in job.rw.directions() {

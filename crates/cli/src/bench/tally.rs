@@ -9,7 +9,7 @@ use blkmq_core::{Histogram, IoPrio};
 use blkmq_lab::workload::{self, Job, OnError, Sample, Tally, Times};
 use std::collections::BTreeMap;
 
-/// The counts of one thread, and the CPU time that it used meanwhile.
+/// The counts of one thread, and the CPU time that it used over the same period.
 #[derive(Clone)]
 pub struct Part {
     pub tally: Tally,

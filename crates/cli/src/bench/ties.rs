@@ -48,7 +48,7 @@ impl RunTies {
         }
     }
 
-    /// The word of the thread's group, which ends those that `what` says.
+    /// The word of the thread's group, which ends the threads that `what` selects.
     fn exit(&self, what: ExitWhat, thread: &ThreadSpec) -> Option<Exit> {
         let (_, own) = self.exits.get(&thread.group)?;
         let others = self.exits.values().filter(|(phase, _)| match what {

@@ -54,7 +54,7 @@ const FIXED: &[Fixed] = &[
     },
 ];
 
-/// Words that are no commands, and the programs that do what they say.
+/// Words that are not commands of `blkmq`, and the programs that have them.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("serve", "blkmqd serves devices"),
     ("ctl", "blkmqctl looks at a running server and changes it"),

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 enum Part<'a> {
     /// Stays as it is: code, and empty lines.
     Line(&'a str),
-    /// Words behind what the first line begins with.
+    /// The beginning of the first line, and the words behind it.
     Words(&'a str, String),
     /// The lines of a table.
     Table(Vec<&'a str>),
@@ -45,7 +45,7 @@ fn parts(page: &str) -> Vec<Part<'_>> {
         } else {
             let (lead, words) = line.split_at(lead(line));
             match parts.last_mut() {
-                // A line without a mark goes on with the words before it.
+                // A line without a mark continues the words before it.
                 Some(Part::Words(_, before)) if lead.trim().is_empty() => {
                     before.push(' ');
                     before.push_str(words);
@@ -57,7 +57,7 @@ fn parts(page: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// The length of what a line begins with: spaces, and the mark of an item or of a heading.
+/// The length of the beginning of a line: spaces, and the mark of an item or of a heading.
 fn lead(line: &str) -> usize {
     let spaces = line.len() - line.trim_start().len();
     let word = line[spaces..].split(' ').next().unwrap_or("");

@@ -287,7 +287,7 @@ impl SplitMix {
     }
 }
 
-/// The interval of the mean of `values`. The same values always have the same one.
+/// The interval of the mean of `values`. Equal values always have equal intervals.
 fn bootstrap(values: &[f64]) -> (f64, f64) {
     let count = values.len();
     let mut random = SplitMix(0);

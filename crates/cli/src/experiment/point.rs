@@ -1,4 +1,4 @@
-//! The points of a study as runs: what each has to be for one to be made, and its result.
+//! The points of a study as runs: the requirements of each run, and its result.
 
 use super::row::{self, Row};
 use super::study::{Axis, Point, Program, Study};

@@ -1,7 +1,7 @@
 //! The folder of an experiment: its study, and a file of results for each shard, a line for each point that is done.
 //!
-//! A line is written at once and whole, so that a killed program loses the points it was at and no other. The next one
-//! cuts off a line without an end. Two programs do not write to one file: it is locked.
+//! A line is written immediately and whole, so that a killed program loses the points it was at and no other. The next
+//! program cuts off a line without an end. Two programs do not write to one file: it is locked.
 
 use super::row::Row;
 use super::study::Study;

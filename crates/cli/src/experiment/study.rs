@@ -1,8 +1,8 @@
 //! The file of an experiment: a command with its options, a grid of values for some of them, and the comparison that is
 //! asked for.
 //!
-//! A point of the grid is a command line. The same study always has the same points in the same order, whoever runs
-//! which of them.
+//! A point of the grid is a command line. A study always has the same points in the same order, no matter which program
+//! runs which point.
 
 use blkmq_terminal::UsageError;
 use serde::{Deserialize, Serialize};

@@ -36,7 +36,7 @@ in it.",
     ],
 };
 
-/// The log to play back, and to what.
+/// The log to play back, and its target.
 pub struct Wanted {
     /// The path of the log.
     pub file: String,

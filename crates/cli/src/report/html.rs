@@ -144,7 +144,7 @@ fn by_device(report: &Report) -> Vec<(Option<&str>, Cow<'_, Report>)> {
     devices.iter().map(|device| (Some(*device), Cow::Owned(part(device)))).collect()
 }
 
-/// Adds what `draw` draws for each device, behind a heading and `says`; nothing if it draws nothing.
+/// Adds the plots of `draw` for each device, behind a heading and `says`; nothing if there are no plots.
 fn plots(
     m: &mut Markup,
     parts: &[(Option<&str>, Cow<'_, Report>)],

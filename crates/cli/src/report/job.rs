@@ -27,7 +27,7 @@ pub struct JobResult {
     pub error: i32,
     /// Failed I/Os, if they do not end the job (`continue_on_error`).
     pub forgiven: Option<Forgiven>,
-    /// I/Os that had not ended when the runtime was over, and then were given up or never came back.
+    /// I/Os that had not ended when the runtime was over, and then were given up or never completed.
     pub unfinished: u64,
     /// Reads.
     pub read: Direction,

@@ -66,7 +66,7 @@ pub fn render(report: &Report, detail: Detail) -> String {
     text
 }
 
-/// The same as a value.
+/// The report as a JSON value.
 #[must_use]
 pub fn value(report: &Report) -> serde_json::Value {
     serde_json::to_value(Document::new(report, Detail::Plain))

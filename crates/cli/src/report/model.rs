@@ -44,7 +44,7 @@ pub struct Partial {
     pub done: usize,
     /// Runs that were planned.
     pub planned: usize,
-    /// The signal that ended the command; `None` while it goes on.
+    /// The signal that ended the command; `None` while it runs.
     pub signal: Option<i32>,
 }
 
@@ -193,7 +193,7 @@ pub struct Counters {
     /// Requests at the device that exceed those of the submitters because of flushes: below zero where a device without
     /// a cache has nothing to flush.
     pub flush_surplus: i64,
-    /// Requests that left the elevator for the device; a request that came back counts again.
+    /// Requests that left the elevator for the device; a request that was returned to it counts again.
     pub dispatches: u64,
     /// Requests that the device completed.
     pub requests_completed: u64,
@@ -354,7 +354,7 @@ impl Run {
         merged(self.directions())
     }
 
-    /// The same for the I/Os of one kind.
+    /// Like [`latency`](Self::latency), but for the I/Os of one kind.
     #[must_use]
     pub fn latency_of(&self, direction: workload::Direction) -> Option<Latency> {
         merged(self.jobs.iter().map(|job| job.directions()[direction as usize].1))

@@ -58,7 +58,7 @@ fn line(version: Version, program: &str, job: &Value, result: &JobResult) -> Str
     let mut fields = vec![version.number().into(), program.into(), name];
     fields.extend(["groupid", "error"].map(|key| text(&job[key])));
     for direction in version.directions().iter().chain(&["mixed"]) {
-        // As in fio, there are no fields for what is not reported by itself.
+        // As in fio, a kind of transfer that is not reported separately has no fields.
         if job[direction].is_null() {
             continue;
         }

@@ -94,7 +94,7 @@ pub fn both() -> Repro {
     }
 }
 
-/// The same with text that would break a writer that does not escape, in every place that holds text.
+/// Like [`both`], but with text that would break a writer that does not escape, in every place that holds text.
 pub fn hostile() -> Repro {
     let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
     let mut repro = both();

@@ -1,7 +1,8 @@
-//! `blkmq bench` and `blkmq sim` without a word: why there are schedulers, and what they cost.
+//! `blkmq bench` and `blkmq sim` without a word: the purpose of schedulers, and their cost.
 //!
-//! [`scene`] has the workloads, all of them in virtual time, and [`text`] shows their results, each with a sentence on what
-//! to see, which is made from the figures. The cost, in real time, is the default matrix of `blkmq bench`.
+//! [`scene`] has the workloads, all of them in virtual time, and [`text`] shows their results, each with a sentence
+//! about the visible effect, which is made from the figures. The cost, in real time, is the default matrix of
+//! `blkmq bench`.
 
 mod scene;
 mod text;

@@ -1,4 +1,4 @@
-//! The workloads that show what schedulers are for, on modelled devices in virtual time.
+//! The workloads that show the purpose of schedulers, on modelled devices in virtual time.
 
 use crate::plan::time;
 use blkmq_core::Nanos;

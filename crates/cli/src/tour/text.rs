@@ -36,7 +36,7 @@ pub fn behaviour(detail: Detail) -> &'static str {
     }
 }
 
-/// Where to go on.
+/// Pointers to further commands.
 pub fn further(detail: Detail) -> &'static str {
     match detail {
         Detail::Brief => {
@@ -85,7 +85,7 @@ const STREAMS: &[Figure] = &[
     detail("rq/batch", |run| format!("{:.1}", run.counters.batch_mean)),
 ];
 
-/// Writes a scene: its title, its table, and what to see in it.
+/// Writes a scene: its title, its table, and the visible effect.
 pub fn scene(out: &mut Paper, scene: &Scene, report: &Report, detail: Detail) {
     push_line(out, 0, scene.title);
     if detail == Detail::Full {

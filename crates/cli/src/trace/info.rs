@@ -139,7 +139,7 @@ pub fn tenants(summary: &Summary, reader: &Reader) -> (Vec<Vec<String>>, usize) 
     (rows, order.len().saturating_sub(TENANTS))
 }
 
-/// Sentences about what is not as it seems.
+/// Sentences about misleading properties of the recording.
 pub fn cautions(reader: &Reader) -> Vec<String> {
     let mut lines = skipped(reader);
     let stamps = reader.stamps();

@@ -1,4 +1,4 @@
-//! `blkmq trace`: what is in a recording, and the recording in the form of another program.
+//! `blkmq trace`: the contents of a recording, and the recording in the form of another program.
 
 pub mod args;
 mod info;

@@ -44,7 +44,7 @@ pub struct Loaded {
     records: Vec<Record>,
     names: Vec<String>,
     summary: Summary,
-    /// Sentences about what is not as in the trace.
+    /// Sentences about the differences from the trace.
     pub notes: Vec<String>,
 }
 

@@ -140,7 +140,7 @@ pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
     modes
 }
 
-/// A bound of what the device holds; as often as not none.
+/// A bound on the requests that the device holds; as often as not, no bound.
 pub(crate) fn device_depth(rng: &mut Rng) -> DeviceDepth {
     let mut dice = Dice(rng.clone());
     let depth = dice.sometimes(2, |dice| dice.magnitude(1, 64) as u32);

@@ -29,7 +29,7 @@ pub struct Difference {
     pub call: u64,
     /// The call with the recorded answer.
     pub recorded: String,
-    /// The same call with the answer of the replay.
+    /// The call with the answer of the replay.
     pub replayed: String,
     /// Calls before it, the oldest first.
     pub before: Vec<String>,
@@ -144,7 +144,7 @@ enum Place {
     Issued(RequestId),
 }
 
-/// A policy and the requests that it is told about.
+/// A policy and the requests that it learns of.
 struct Stage {
     factory: &'static Factory,
     policy: Box<dyn Scheduler>,
@@ -270,7 +270,7 @@ impl Stage {
     /// Gives the slot of `rq` this name and metadata.
     fn set(&mut self, rq: RequestId, meta: IoMeta) {
         let name = &mut self.names[rq.index()];
-        // A slot that is given back and taken again at once is the same one in its next generation.
+        // A slot that is freed and immediately taken again is the same slot in its next generation.
         while *name != rq {
             self.requests.free(*name);
             *name = self.requests.alloc(meta).expect("one was given back just now");

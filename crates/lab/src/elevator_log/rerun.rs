@@ -157,7 +157,7 @@ pub fn rerun(
         let arrival = ios.peek().map(|io| io.arrived).filter(|_| !full);
         let due = submitters.iter().filter_map(Submitter::next_deadline).min();
         let next = due.into_iter().chain(arrival).min().ok_or(RerunError::Stuck(in_flight))?;
-        // A submitter may leave a duty that is due at once for a few turns, if it expects another thread to do it.
+        // For a few turns, a submitter may leave a duty that is already due, if it expects another thread to do it.
         idle_turns = if next <= now && reaped == 0 { idle_turns + 1 } else { 0 };
         if idle_turns > MOST_IDLE_TURNS {
             return Err(RerunError::Stuck(in_flight));

@@ -19,7 +19,7 @@ pub struct Waits {
 pub struct Summary {
     /// Requests inserted, each counted once.
     pub inserted: u64,
-    /// Times that a request came back to be issued again.
+    /// Times that a request was returned to be issued again.
     pub requeued: u64,
     /// I/Os that joined a held request, and requests that were fused.
     pub merged: u64,

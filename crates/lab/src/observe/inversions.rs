@@ -108,7 +108,7 @@ mod tests {
             all.number(seen(rq).id).store(number as u64 + 1, Ordering::Relaxed);
         }
         let mut here = all.beside_device();
-        // Picked as 4 2 0 1, arrived as 4 0 2 1: one inversion, and each hardware queue by itself.
+        // Picked as 4 2 0 1, arrived as 4 0 2 1: one inversion. Each hardware queue counts separately.
         for rq in [4, 0, 2, 1] {
             here.issued(Instant::ZERO, &seen(rq));
         }

@@ -17,7 +17,7 @@ pub enum ScenarioError {
     Syntax(String),
     /// No such key.
     Unknown(String),
-    /// The same key again.
+    /// A key that occurs more than once.
     Twice(&'static str),
     /// A value that the key does not accept.
     Value {

@@ -140,7 +140,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         Self::observed(config, settings, &Observation::default())
     }
 
-    /// The same with observers.
+    /// Like [`new`](Self::new), but with observers.
     ///
     /// # Errors
     /// If the configuration is impossible.
@@ -187,7 +187,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         self.timeline.schedule(Who::Operator, Some(at));
     }
 
-    /// From now on `observer` is told of I/Os that take more than 10 s, as [`Stall`] describes.
+    /// From now on `observer` is notified of I/Os that take more than 10 s, as [`Stall`] describes.
     pub fn observe_stalls(&mut self, observer: impl FnMut(&Stall) + 'a) {
         self.observer = Some(Box::new(observer));
     }

@@ -1,8 +1,8 @@
 //! A virtual CPU with one thread of a job on it.
 //!
 //! A turn is the work of a real thread between two moments at which other threads could interleave: it takes the
-//! completions that it waited for, issues the next portion, and goes on, sleeps, or parks. Calls into the engine take
-//! no virtual time by themselves; their cost delays the next turn.
+//! completions that it waited for, issues the next portion, and continues, sleeps, or parks. Calls into the engine
+//! take no virtual time; their cost delays the next turn.
 
 use super::stalls::{Stall, Stalls};
 use super::{Done, Program};
@@ -163,7 +163,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         }
     }
 
-    /// Ends the program before its time. True if it waits, and is to go on at once.
+    /// Ends the program before its time. True if it waits and must continue immediately.
     pub(super) fn stop(&mut self, now: Instant) -> bool {
         self.worker.stop(now);
         let waits = self.body.is_parked() || matches!(self.step, Step::Sleep { .. });

@@ -87,7 +87,7 @@ impl<P, T: Port<P> + Plugged> Port<P> for Traced<'_, T> {
         let Io { op, flags, sector, sectors, .. } = io;
         let event = Event { act: Act::Queue, op, flags, sector, sectors };
         if op == Op::Flush && !self.trace.flushes {
-            // A flush that is answered at once. Linux traces none of those either.
+            // Such a flush completes immediately. Linux does not trace it either.
             return self.port.push(now, io);
         }
         let event = if op == Op::Flush {

@@ -133,7 +133,7 @@ impl Tracer {
         self.keep(at, Self::kept(event));
     }
 
-    /// Records that an I/O is cut, and goes on at `rest`.
+    /// Records that an I/O is split, and continues at `rest`.
     pub(crate) fn split(&self, at: Instant, event: Event, rest: u64) {
         self.keep(at, Kept { number: Some(rest), ..Self::kept(event) });
     }

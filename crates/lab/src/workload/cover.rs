@@ -113,7 +113,7 @@ impl Cover {
                     self.descend(height, index as u64 * WORD + u64::from(open.trailing_zeros())),
                 );
             }
-            // Everything else in this word is set; the search goes on behind it, a level higher.
+            // Everything else in this word is set; the search continues behind it, a level higher.
             at = (at >> SHIFT) + 1;
         }
         None
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use blkmq_core::Rng;
 
-    /// The same map as a list of flags.
+    /// A naive version of the map: a list of flags.
     fn naive(map: &mut [bool], from: usize, most: usize) -> (u64, u64) {
         if map.iter().all(|covered| *covered) {
             map.fill(false);

@@ -62,7 +62,7 @@ impl<T> PerDirection<T> {
         Self([read, write, trim])
     }
 
-    /// The same value for all directions.
+    /// Uses `value` for all directions.
     #[must_use]
     pub fn all(value: T) -> Self
     where

@@ -152,7 +152,7 @@ impl Places {
 
     #[inline]
     pub(super) fn next(&mut self, rng: &mut Rng) -> u64 {
-        // First by itself: a jump to one of all kinds takes three times as many instructions.
+        // Checked first and separately: a jump to one of all kinds takes three times as many instructions.
         if let Self::Uniform { blocks } = self { rng.below(*blocks) } else { self.next_uneven(rng) }
     }
 

@@ -29,7 +29,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The same word, for a thread that also ends the threads of `others`.
+    /// The word of `self`, for a thread that also ends the threads of `others`.
     #[must_use]
     pub fn with<'a>(&self, others: impl IntoIterator<Item = &'a Self>) -> Self {
         let others = others.into_iter().map(|other| Arc::clone(&other.word)).collect();

@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Failures {
     /// The number of failed I/Os, flushes among them.
     pub count: u64,
-    /// The first one that came back.
+    /// The first failed I/O that completed.
     pub first: Option<Failed>,
 }
 

@@ -52,7 +52,8 @@ pub struct FlowShare {
 }
 
 impl FlowShare {
-    /// The time to wait if this thread is ahead of the others; `None` if it may go on. Some thread may always go on.
+    /// The time to wait if this thread is ahead of the others; `None` if it may continue. There is always a
+    /// thread that may continue.
     pub(super) fn hold(&self) -> Option<Nanos> {
         let (ios, weight) = (&self.sums.ios, &self.sums.weight);
         let all = u128::from(ios.load(Ordering::Relaxed));

@@ -51,10 +51,11 @@ pub enum GeneratorError {
 
 /// Yields the I/Os of one thread, in order. Allocates nothing after its creation.
 ///
-/// It ends after `loops` passes of `io_size` bytes or `number_ios` I/Os each, or after one of them if the job reads back
-/// what it has written ([`next_loop`](Self::next_loop)); a `time_based` stream never ends. A random pass without
-/// `norandommap` covers each block of the region once, with reads and writes alike, before any comes again. With several block sizes, an I/O that would begin at a covered block
-/// begins at the next free one, and an I/O that would run into a covered block ends before it.
+/// It ends after `loops` passes of `io_size` bytes or `number_ios` I/Os each, or after one pass if the job reads back
+/// its writes ([`next_loop`](Self::next_loop)); a `time_based` stream never ends. A random pass without `norandommap`
+/// covers each block of the region once, with reads and writes alike, before it repeats any. With several block sizes,
+/// an I/O that would begin at a covered block begins at the next free one, and an I/O that would run into a covered
+/// block ends before it.
 #[derive(Clone, Debug)]
 pub struct Generator {
     rng: Rng,
@@ -219,8 +220,8 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Begins the next of the `loops` of a job that reads back what it has written: as in fio, after each of them. False
-    /// if there is none, or the job does not read back.
+    /// Begins the next of the `loops` of a job that reads back its writes: as in fio, after each loop. False if there
+    /// is none, or the job does not read back.
     pub fn next_loop(&mut self) -> bool {
         self.pass.next_loop()
     }
@@ -556,7 +557,7 @@ fn has_one_size(job: &Job) -> bool {
     job.used_block_sizes().all(|bs| bs.is_fixed() && Some(bs.min()) == first)
 }
 
-/// The map of a job with several block sizes. Its blocks are what all of them have in common.
+/// The map of a job with several block sizes. Its block size is the common unit of all of them.
 fn cover(job: &Job, region: Region) -> Result<Option<(Cover, u64)>, GeneratorError> {
     // The map of several sizes is one of the region, and a zone has none.
     if !job.has_map() || has_one_size(job) || job.strided.is_some() {

@@ -110,7 +110,7 @@ fn runs_begin_at_random_places_and_count_over_both_directions() {
         ios.chunks(8).filter(|run| run.windows(2).all(|two| two[1].sector == two[0].sector + 8));
     assert!(runs.count() > 120, "but for the end of the region");
     let mixed = Vec::from_iter(stream(&Job { run: 4, ..random(Rw::RandRw) }, 0));
-    // In a mix the first I/O of each four is random, and the others go on where their direction was.
+    // In a mix, the first I/O of every four is random; the other three continue where their direction left off.
     let mut cursors = [0, 0];
     for (at, io) in mixed.iter().enumerate() {
         let cursor = &mut cursors[usize::from(io.op == Op::Write)];

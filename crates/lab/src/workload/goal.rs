@@ -1,8 +1,8 @@
 //! The search for the depth that keeps a latency: fio's `latency_target` and its companions.
 //!
 //! A thread begins with one I/O in flight. After each window in which enough I/Os were quick, the depth is doubled, and
-//! after a window that missed the target the search goes on between the best depth that kept it and the one that did
-//! not. I/Os that began before a change of depth do not count.
+//! after a window that missed the target the search continues between the best depth that kept it and the one that
+//! did not. I/Os that began before a change of depth do not count.
 
 use blkmq_core::{Instant, Nanos};
 
@@ -18,7 +18,7 @@ pub struct LatencyTarget {
     pub window: Nanos,
     /// `latency_percentile`: the I/Os that must keep the target, in percent.
     pub percentile: f64,
-    /// `latency_run`: go on with the depth that was found, instead of ending.
+    /// `latency_run`: continue with the depth that was found, instead of ending.
     pub run: bool,
 }
 

@@ -162,7 +162,7 @@ pub struct Depth {
     pub batch_submit: u32,
     /// `iodepth_batch_complete_min`: wait for this many; 0 polls without waiting.
     pub batch_complete_min: u32,
-    /// `iodepth_batch_complete_max`: take at most this many at once.
+    /// `iodepth_batch_complete_max`: take at most this many at a time.
     pub batch_complete_max: u32,
 }
 
@@ -195,12 +195,12 @@ pub struct Latencies {
 /// The kinds of transfer in a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unified {
-    /// Each by itself.
+    /// Each kind separately.
     #[default]
     None,
     /// All of them as one.
     Mixed,
-    /// Each by itself, and all as one.
+    /// Each kind separately, and all as one.
     Both,
 }
 

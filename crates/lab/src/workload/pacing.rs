@@ -72,7 +72,7 @@ impl Rate {
     }
 
     /// `units` have left. With `uniform`, a random number below 1, the time to the next unit is drawn: it is
-    /// exponential, and on average what the rate says.
+    /// exponential, with the mean that the rate gives.
     fn count(&mut self, units: u64, uniform: Option<f64>) {
         self.done += units;
         if let Some(uniform) = uniform

@@ -95,7 +95,7 @@ pub struct Tally {
     pub unfinished: Unfinished,
     /// The results of verification, if there was any.
     pub verify: Option<Findings>,
-    /// What each block holds at the end, if that is to be kept (`verify_state_save`).
+    /// The state of each block at the end, if it is to be kept (`verify_state_save`).
     pub verify_state: Option<Vec<u8>>,
     /// How late the I/Os of a recording were issued, in nanoseconds, if the job has one.
     pub lateness: Option<Histogram>,

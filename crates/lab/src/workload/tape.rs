@@ -40,7 +40,7 @@ impl Tape {
         Self { ios, is_timed: true }
     }
 
-    /// The same I/Os, issued as fast as their thread can: times and drains have no effect.
+    /// Issues the I/Os of `self` as fast as their thread can: times and drains have no effect.
     #[must_use]
     pub fn without_times(self) -> Self {
         Self { is_timed: false, ..self }

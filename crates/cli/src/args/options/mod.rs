@@ -188,7 +188,7 @@ pub fn unknown(name: &str) -> UsageError {
         let text = "an option of an engine of fio's that has no meaning here; accepted: see --help";
         return UsageError::new(text);
     }
-    // A list of all names would hide what is wrong.
+    // A list of all names would hide the error.
     match nearest(&name, names.copied()).first() {
         Some(near) => UsageError::new(format!("unknown option; nearest: {near}; see --help")),
         None => UsageError::new("unknown option, and none has a similar name; see --help"),

@@ -1,5 +1,5 @@
-//! fio's options for what a study of schedulers does not need: known by name, and refused with the reason unless they
-//! are at their default; and those without effect here that only go with them.
+//! fio's options for features that a study of schedulers does not need: known by name, and refused with the reason
+//! unless they are at their default; and options without effect here that are only used with refused options.
 
 use super::Opt;
 use super::foreign::{bare, not_built, valued};

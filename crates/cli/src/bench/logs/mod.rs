@@ -1,12 +1,12 @@
 //! fio's logs of I/Os: bandwidth, rate, latencies and histograms over time, in its formats and with its file names.
 //!
-//! Each thread has a [`Log`], which its worker tells of every completed I/O. Entries go to the files in portions while
-//! the run goes on, so that a log takes the same memory however long it becomes. A
-//! thread does not stop for an error of writing: the error is kept, and told when the run is over.
+//! Each thread has a [`Log`], which its worker notifies of every completed I/O. Entries go to the files in portions
+//! during the run, so that a log takes the same memory however long it becomes. A thread does not stop for an error of
+//! writing: the error is kept, and reported when the run is over.
 //!
 //! A line is `time, value, direction, block size, priority`, with the offset before the priority if it is wanted; time
-//! is in milliseconds since counting began, or since the epoch. A line of a histogram is `time, direction, block size` and the bins. The log
-//! of `write_iolog` has a form of its own.
+//! is in milliseconds since counting began, or since the epoch. A line of a histogram is
+//! `time, direction, block size` and the bins. The log of `write_iolog` has a form of its own.
 
 mod file;
 mod hist;
@@ -212,7 +212,7 @@ fn about(io: &Completed, logs: &Logs) -> String {
     text
 }
 
-/// The same of a window, which has no block size, offset or priority.
+/// Like [`about`], but for a window, which has no block size, offset or priority.
 fn about_window(direction: usize, logs: &Logs) -> String {
     let offset = if logs.offset { ", 0" } else { "" };
     format!("{direction}, 0{offset}, {}", if logs.prio { "0x0000" } else { "0" })

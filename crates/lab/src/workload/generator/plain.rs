@@ -1,5 +1,5 @@
 //! Streams whose I/Os are alike but for their places, each of which is drawn: nothing else has to be decided for an I/O,
-//! so that several are drawn at once.
+//! so that several are drawn together.
 
 use super::{ALWAYS, Choice, Generator, NextIo, Stream};
 use crate::workload::distribution::Places;
@@ -29,7 +29,7 @@ impl Generator {
         Some(Plain { io, unit: *unit, places: *places })
     }
 
-    /// Every I/O, at sector 0, of a stream whose I/Os are alike but for their places: those are what
+    /// Every I/O, at sector 0, of a stream whose I/Os are alike but for their places, which
     /// [`draw_places`](Self::draw_places) draws.
     pub(in crate::workload) fn template(&self) -> Option<NextIo> {
         self.plain.map(|plain| plain.io)
@@ -79,7 +79,7 @@ impl Generator {
         let (start, unit) = (self.start, plain.unit);
         let places = &mut self.places[plain.places];
         if let Places::Uniform { blocks } = *places {
-            // In registers meanwhile.
+            // The copy stays in registers during the loop.
             let mut rng = self.rng.clone();
             sectors.iter_mut().for_each(|sector| *sector = start + rng.below(blocks) * unit);
             self.rng = rng;

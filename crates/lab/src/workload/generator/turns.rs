@@ -21,7 +21,7 @@ pub(super) struct Turns {
     next: usize,
     /// The place in `live` of the file that has its turn.
     current: Option<usize>,
-    /// The file whose stream has an I/O that must follow at once.
+    /// The file whose stream has an I/O that must follow immediately.
     partner: Option<usize>,
     rng: Rng,
 }

@@ -68,9 +68,9 @@ pub struct Verify {
     pub backlog: u32,
     /// `verify_only`: write nothing; check the blocks that an earlier run of the same job has written.
     pub only: bool,
-    /// `verify_state_save`: keep what each block holds, for a later run.
+    /// `verify_state_save`: keep the state of each block for a later run.
     pub state_save: bool,
-    /// `verify_state_load`: with `only`, check what an earlier run has kept.
+    /// `verify_state_load`: with `only`, check the blocks against the state that an earlier run has kept.
     pub state_load: bool,
 }
 

@@ -76,7 +76,7 @@ impl Spans {
         span.start + (block - span.first) as u64 * self.block
     }
 
-    /// The same, counted from the start of its file.
+    /// Like [`sector`](Self::sector), but counted from the start of the block's file.
     pub(super) fn sector_of_file(&self, block: usize) -> u64 {
         self.sector(block) - self.of_block(block).file
     }

@@ -18,7 +18,7 @@ use std::ops::Range;
 /// Before each I/O of the thread, from the [`Generator`] or from [`next_check`](Self::next_check), the caller asks
 /// [`admits`](Self::admits) until the answer is yes; then it calls [`begin`](Self::begin), and [`end`](Self::end)
 /// exactly once when the I/O has ended or was not taken. So no two I/Os are ever in flight to one block, and the data
-/// that a read must find is known. No other thread may write to the thread's region meanwhile.
+/// that a read must find is known. No other thread may write to the thread's region in the meantime.
 ///
 /// Memory: 4 bytes for each block of the region, which count from when they are first touched. Time: O(blocks) of an
 /// I/O, besides its bytes.
@@ -34,7 +34,7 @@ pub struct Verifier {
     spans: Spans,
     /// Sectors in a block.
     block: u32,
-    /// Blocks that are read back at once, without a backlog.
+    /// The number of blocks that are read back together, without a backlog.
     portion: usize,
     /// The next block to read back, without a backlog.
     cursor: usize,
@@ -104,7 +104,7 @@ impl Verifier {
         self.verify.only
     }
 
-    /// What each block holds, as bytes for [`restore`](Self::restore), if the job wants it kept
+    /// The state of each block, as bytes for [`restore`](Self::restore), if the job wants it kept
     /// (`verify_state_save`).
     #[must_use]
     pub fn state(&self) -> Option<Vec<u8>> {
@@ -117,7 +117,7 @@ impl Verifier {
         self.verify.state_load
     }
 
-    /// From now on each block has to hold what it held when `state` was made.
+    /// From now on, each block must have the contents that it had when `state` was made.
     ///
     /// # Errors
     /// If `state` is none, or of another job.
@@ -213,7 +213,7 @@ impl Verifier {
     /// The next read to check with; `None` when all blocks that are due have been read back. A block that was read
     /// back is not due again before it is written again.
     pub fn next_check(&mut self) -> Option<NextIo> {
-        // A job that only reads has checked what it read.
+        // A job that only reads has already checked its reads.
         if !self.verify.do_verify || !self.writes {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The verifier of a job against a device of bytes, where I/Os come back in any order.
+//! The verifier of a job against a device of bytes, where I/Os complete in any order.
 
 use super::super::{Fault, Pattern};
 use super::*;
@@ -23,7 +23,7 @@ fn crc() -> Verify {
     Verify::new(Method::Crc32c)
 }
 
-/// A device of bytes, and I/Os in flight to it that come back in any order.
+/// A device of bytes, and I/Os in flight to it that complete in any order.
 struct Rig {
     verifier: Verifier,
     memory: Vec<u8>,
@@ -115,7 +115,7 @@ fn sizes() -> PerDirection<BlockSize> {
     )
 }
 
-/// Writes, reads and trims overlap at random, and come back in any order.
+/// Writes, reads and trims overlap at random, and complete in any order.
 #[test]
 fn what_is_right_is_never_found_wrong() {
     for rw in [Rw::Write, Rw::RandWrite, Rw::ReadWrite, Rw::RandRw, Rw::RandTrimWrite] {
@@ -136,7 +136,7 @@ fn what_is_right_is_never_found_wrong() {
     }
 }
 
-/// fio 3.33 writes and reads 48 blocks for three loops over 16, and for a mix it reads back what the loop has written.
+/// fio 3.33 writes and reads 48 blocks for three loops over 16, and for a mix it reads back the writes of the loop.
 #[test]
 fn what_a_loop_has_written_is_read_back_before_the_next_one() {
     for (rw, map) in
@@ -337,7 +337,7 @@ fn a_job_without_verify_has_no_verifier() {
     assert!(Verifier::new(&job, 0, DEVICE).expect("possible").is_none());
 }
 
-/// A run that was cut short leaves its state, and a later one checks what was written, and that it is the latest.
+/// A run that was cut short leaves its state. A later run checks that the blocks hold the latest written data.
 #[test]
 fn a_state_is_checked_by_a_later_run() {
     let saves = Verify { state_save: true, do_verify: false, ..crc() };

@@ -1,4 +1,4 @@
-//! The end of a thread's work: I/Os in flight are waited for or given up, and what was written is flushed.
+//! The end of a thread's work: the thread waits for its I/Os in flight or gives them up, and flushes its writes.
 
 use super::ending::{Ending, Pace, Verdict};
 use super::flight::Stamps;
@@ -9,7 +9,7 @@ use crate::workload::{Direction, Member, NextIo};
 use blkmq_core::Instant;
 
 impl<P, B: Buffers<P>> Worker<'_, P, B> {
-    /// The treatment of I/Os in flight when no more are issued; `None` if they never come back. A thread without a
+    /// The treatment of I/Os in flight when no more are issued; `None` if they never complete. A thread without a
     /// runtime waits for them, and the flush at the end may take as long as it has to.
     pub(super) fn end(&mut self, in_flight: u32, port: &mut impl Port<P>) -> Option<Step> {
         if self.window.end == Instant::MAX || self.phase == Phase::Closing {

@@ -1,8 +1,8 @@
 //! The end of a thread with a time limit: I/Os in flight get a little longer, and then are given up.
 //!
 //! A drain that makes progress is left alone: a slow device with a deep queue is no stall. A drain that would take
-//! more than ten seconds is a stall; I/Os that still wait are cancelled then. I/Os that do not come
-//! back after that are kept by a device, and the thread ends without them.
+//! more than ten seconds is a stall; I/Os that still wait are cancelled then. I/Os that do not
+//! complete after that are kept by a device, and the thread ends without them.
 //!
 //! A thread sees its own I/Os only, and a scheduler may serve those of others first. With a second between two checks, 3 of
 //! 64 writers on a disk took that for a stall, on a machine that was busy with something else.
@@ -15,14 +15,14 @@ use blkmq_core::{Instant, Nanos};
 pub(super) struct Pace {
     /// The time between two checks of the completions.
     look: Nanos,
-    /// Between two checks at least one in so many of the I/Os has come back, or the drain is a stall.
+    /// Between two checks, at least one in this many of the I/Os completes; otherwise the drain is a stall.
     shares: u32,
 }
 
 impl Pace {
     /// After the runtime.
     pub(super) const PATIENT: Self = Self { look: Nanos::from_secs(5), shares: 2 };
-    /// For a thread that was told to stop: a user waits for its end.
+    /// For a thread that was asked to stop: a user waits for its end.
     pub(super) const PROMPT: Self = Self { look: Nanos::from_secs(1), shares: 10 };
 }
 

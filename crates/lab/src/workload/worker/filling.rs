@@ -9,7 +9,7 @@ use blkmq_engine::Io;
 
 /// Under `gtod_reduce` one submission in this many is timed, to know the longest.
 const TIMED_SUBMISSIONS: u32 = 64;
-/// I/Os whose places are drawn at once.
+/// The number of I/Os whose places are drawn together.
 const DRAWN: usize = 8;
 
 /// Bytes that an I/O moves.
@@ -42,7 +42,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         stop
     }
 
-    /// Pushes the I/Os of a portion that differ by their places only and leave at once.
+    /// Pushes the I/Os of a portion that differ by their places only and leave immediately.
     #[inline]
     fn push_alike(&mut self, now: Instant, template: NextIo, port: &mut impl Port<P>) -> Portion {
         let (batch, most) = (self.job.depth.batch_submit, self.depth());
@@ -152,7 +152,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.send(now, io, cookie, payload, port)
     }
 
-    /// Pushes an I/O whose facts are not needed when it comes back. False if it was refused.
+    /// Pushes an I/O whose facts are not needed when it completes. False if it was refused.
     #[inline(always)]
     fn push_untimed(&mut self, now: Instant, io: &NextIo, port: &mut impl Port<P>) -> bool {
         let mut payload = self.buffers.take(data_len(io));

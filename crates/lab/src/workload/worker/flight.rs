@@ -1,4 +1,4 @@
-//! Places in flight: the facts about an I/O that are needed when it comes back.
+//! Places in flight: the facts about an I/O that are needed when it completes.
 
 use crate::workload::{Direction, Failed, NextIo};
 use blkmq_core::{Instant, IoError, IoPrio, SECTOR_SIZE};

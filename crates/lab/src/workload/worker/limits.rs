@@ -52,12 +52,12 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.stamps.as_ref().is_some_and(|stamps| stamps.overlaps(io))
     }
 
-    /// The end of a sleep that is to last until `until`: earlier if another thread may end meanwhile.
+    /// The end of a sleep that is to last until `until`: earlier if another thread may end in the meantime.
     pub(super) fn nap(&self, until: Instant, now: Instant) -> Instant {
         if self.exit.is_some() { until.min(now + NAP) } else { until }
     }
 
-    /// Sleeps until the thread is to start. The thread starts at once if the others are over, and then ends.
+    /// Sleeps until the thread is to start. The thread starts immediately if the others are over, and then ends.
     pub(super) fn sleep_in(&mut self, port: &impl Port<P>) -> Instant {
         let now = port.now();
         let over = self.exit.as_ref().is_some_and(Exit::is_over);

@@ -65,7 +65,7 @@ pub struct Worker<'a, P, B> {
     /// The next I/O, drawn and not yet issued.
     next: Option<NextIo>,
     /// Every I/O, at sector 0, if I/Os differ by their places only, none ever waits for its time, and nothing about one
-    /// is needed when it comes back.
+    /// is needed when it completes.
     template: Option<NextIo>,
     tally: Tally,
     stamps: Option<Stamps>,
@@ -127,7 +127,7 @@ pub enum Step {
     Over,
 }
 
-/// The point at which a worker goes on.
+/// The point at which a worker continues.
 #[derive(Clone, Copy)]
 enum State {
     New,
@@ -144,14 +144,14 @@ enum State {
     Over,
 }
 
-/// The purpose of what a worker issues.
+/// The purpose of the I/Os that a worker issues.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The workload, and the checks of a backlog.
     Work,
     /// The flush of `end_fsync`.
     Closing,
-    /// Checks of all that is left to be checked.
+    /// Checks of all remaining blocks.
     Checking,
 }
 
@@ -162,7 +162,7 @@ enum Then {
     Measured,
     /// Back to work.
     Work,
-    /// What was written in this loop is to be checked, and then the next one begins.
+    /// The writes of this loop are to be checked, and then the next loop begins.
     Loop,
     /// The end.
     End,

@@ -51,7 +51,7 @@ pub trait Buffers<P> {
     #[inline]
     fn prepare(&mut self, _payload: &mut P) {}
 
-    /// A payload has come back.
+    /// Returns a payload to the port.
     fn give(&mut self, payload: P);
 
     /// The bytes of a payload.

@@ -1,4 +1,4 @@
-//! Workers over a port that only notes what it gets.
+//! Workers over a port that only records its calls.
 
 use super::*;
 use crate::workload::{Amount, Depth, Latencies, PerDirection, Rw};
@@ -7,7 +7,7 @@ use blkmq_engine::{Completion, Io, Refusal, Refused};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// Refuses one push, if it is told to, and ends every other I/O at once.
+/// Refuses one push, if `until_refusal` is set, and completes every other I/O immediately.
 #[derive(Default)]
 struct Notes {
     sectors: Vec<u64>,
@@ -23,7 +23,7 @@ struct Notes {
 
 impl Port<()> for Notes {
     fn now(&self) -> Instant {
-        // Time goes on at each look at it.
+        // Each read of the clock advances it.
         self.looks.set(self.looks.get() + 1);
         Instant::from_nanos(self.looks.get())
     }
