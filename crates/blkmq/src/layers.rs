@@ -17,7 +17,7 @@ pub struct Layers<D> {
     pub(crate) notes: Vec<String>,
 }
 
-/// The fault layers at the beginning of a description, and what they are around.
+/// The fault layers at the beginning of a description, and the description inside them.
 pub(crate) struct Wrapped<'a> {
     faults: Vec<FaultsParams>,
     notes: Vec<String>,

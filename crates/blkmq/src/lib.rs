@@ -74,7 +74,7 @@
 //! A device that bypasses the page cache takes ranges of whole blocks, each aligned in memory; any other list is
 //! [refused](Refusal::RangeMisaligned) when it is pushed ([`Limits::range_alignment`]).
 //!
-//! # Where to find what
+//! # Items by task
 //!
 //! | task | items |
 //! |---|---|

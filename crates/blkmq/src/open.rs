@@ -187,7 +187,7 @@ pub fn device_names() -> impl Iterator<Item = &'static str> {
     names.chain(Kind::ALL.iter().map(|layer| layer.name))
 }
 
-/// Returns what is accepted instead of `text`, a description that begins with no name of a device: the names, and before them
+/// Returns the alternatives to `text`, a description that begins with no name of a device: the names, and before them
 /// the description of a file, if `text` begins with its path.
 #[must_use]
 pub fn accepted_devices(text: &str) -> String {
@@ -226,7 +226,7 @@ pub struct DeviceState {
     pub bytes: u64,
     /// Nothing can be changed, whatever the reason: a parameter, the block device, the server or the cluster.
     pub is_read_only: bool,
-    /// It is a file that was removed or replaced: what is written to it goes with the last program that has it open.
+    /// It is a file that was removed or replaced: data written to it is lost with the last program that has it open.
     pub is_removed: bool,
     /// Writes wait in a volatile cache until a flush.
     pub has_volatile_cache: bool,
@@ -243,7 +243,7 @@ pub struct Zeroing {
 }
 
 impl Device {
-    /// Returns what the engine must know of the device: its queues, limits and cache.
+    /// Returns the facts of the device that the engine must know: its queues, limits and cache.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         match self {

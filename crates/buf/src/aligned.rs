@@ -94,9 +94,9 @@ impl AlignedBuf {
     /// # Panics
     /// If `len` exceeds the memory that it was made with, or if it is to grow while other parts of the memory exist.
     pub fn set_len(&mut self, len: usize) {
-        // Both checks acquire what the drops of the other parts released: the writes of another thread into its part,
-        // before it dropped the part, happen before accesses to the bytes here. `Arc::strong_count` does not do that:
-        // it is a relaxed load.
+        // Both checks acquire the writes that the drops of the other parts released: the writes of another thread into
+        // its part, before it dropped the part, happen before accesses to the bytes here. `Arc::strong_count` does not
+        // do that: it is a relaxed load.
         let (end, is_whole) = match &mut self.owner {
             Owner::Empty => (self.start.as_ptr(), true),
             Owner::Alloc(memory) => (memory.end(), Arc::get_mut(memory).is_some()),
@@ -115,7 +115,7 @@ impl AlignedBuf {
         // SAFETY: the range is valid and initialised as long as its owner lives and no other range overlaps it: a
         // division leaves disjoint ranges, `join` takes in the neighbour's range, and `set_len` grows a range only if
         // its owner has no other, having acquired the writes through its former ranges. The result borrows `self`
-        // exclusively, so the bytes cannot be reached through `&self` meanwhile.
+        // exclusively, so the bytes cannot be reached through `&self` at the same time.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
@@ -160,7 +160,7 @@ impl Payload for AlignedBuf {
     fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
         let from = self.place(at, memory.len());
         // SAFETY: `place` has checked the range. `memory` is borrowed exclusively, and no buffer lends its bytes
-        // while it is borrowed shared, so they do not overlap. Nothing else writes here meanwhile: a writer needs
+        // while it is borrowed shared, so they do not overlap. Nothing else writes here during the copy: a writer needs
         // either this very buffer, which is not `Sync`, or is the kernel. The kernel has let go of the buffer when
         // the I/O's token is back, and until then the buffer is in a cell that only the token opens.
         unsafe { ptr::copy_nonoverlapping(from, memory.as_mut_ptr(), memory.len()) };
@@ -283,8 +283,8 @@ mod tests {
     }
 
     /// Regression test: `set_len` used `Arc::strong_count`, a relaxed load, and nothing ordered the writes through
-    /// the other part before the bytes came back. Fails in that case under ThreadSanitizer and Miri, which check the
-    /// orderings themselves.
+    /// the other part before the bytes were returned. Fails in that case under ThreadSanitizer and Miri, which check
+    /// the orderings themselves.
     #[test]
     fn growing_a_buffer_sees_what_the_other_part_wrote() {
         let pool = BufferPool::new(1, 2 * PAGE);

@@ -1,4 +1,4 @@
-//! [`Lease`]: what ties a range to its buffer in a pool, and gives the buffer back behind the last range.
+//! [`Lease`]: ties a range to its buffer in a pool, and gives the buffer back behind the last range.
 
 use crate::memory::Memory;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,7 +35,7 @@ impl Lease {
     }
 
     /// Returns whether this is the only range of the buffer. Ranges are made from ranges, so if true, no other can
-    /// appear. Acquires what the drops of the others released.
+    /// appear. Acquires the writes that the drops of the other ranges released.
     pub(crate) fn is_only(&self) -> bool {
         self.ranges().load(Ordering::Acquire) == 1
     }
@@ -50,7 +50,7 @@ impl Clone for Lease {
     /// At 2^32 ranges of one buffer. Parts that are forgotten are never counted down, so safe code can reach that
     /// number; a count that wrapped around would give the buffer back while ranges of it exist.
     fn clone(&self) -> Self {
-        // As in `Arc`: this share is counted already, so the count cannot reach 0 meanwhile.
+        // As in `Arc`: this share is counted already, so the count cannot reach 0 during this call.
         let more = |ranges: u32| ranges.checked_add(1);
         let counted = self.ranges().fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         counted.expect("fewer than 2^32 ranges of one buffer");

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 /// Several buffers that are read into or written from as one, in one I/O: a header, data and padding, for example.
 ///
-/// Devices reach the bytes in place. A list may have [`MOST`](Self::MOST) buffers of any length; what a device takes in
-/// one request is among its limits, and an I/O beyond them is divided, inside of a buffer too.
+/// Devices reach the bytes in place. A list may have [`MOST`](Self::MOST) buffers of any length; the maximum that a
+/// device takes in one request is among its limits, and an I/O beyond them is divided, inside of a buffer too.
 ///
 /// ```
 /// use blkmq_buf::{AlignedBuf, BufList};
@@ -59,8 +59,8 @@ struct Piece {
 }
 
 // SAFETY: the bytes of a window are reached only through its one `BufList`, and windows are disjoint. The buffers, which
-// are `Send`, are reached by the last part only, for which the `Arc` has acquired what the drops of the others released.
-// `ranges` is never changed.
+// are `Send`, are reached by the last part only, for which the `Arc` has acquired the writes that the drops of the
+// other parts released. `ranges` is never changed.
 unsafe impl Send for BufList {}
 
 /// A list of more than [`BufList::MOST`] buffers. Gives the buffers back.
@@ -234,7 +234,7 @@ impl Payload for BufList {
         for range in self.part(at, rest.len()) {
             let (now, behind) = rest.split_at_mut(range.len());
             // SAFETY: the range is valid while the buffers live. `memory` is borrowed exclusively, and no list lends its
-            // bytes while it is borrowed shared, so they do not overlap. Nothing else writes here meanwhile: see
+            // bytes while it is borrowed shared, so they do not overlap. Nothing else writes here during the copy: see
             // `AlignedBuf::write_to`.
             unsafe { ptr::copy_nonoverlapping(range.cast(), now.as_mut_ptr(), now.len()) };
             rest = behind;

@@ -7,7 +7,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// The alignment of buffers, in bytes: at least what any disk and file system requires for direct I/O.
+/// The alignment of buffers, in bytes: at least the alignment that any disk and file system requires for direct I/O.
 pub const PAGE: usize = 4096;
 
 /// Bytes from which on memory is aligned here. Below, the page that this wastes counts for more.

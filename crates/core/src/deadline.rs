@@ -18,7 +18,7 @@ impl Deadline {
     /// The I/O is served although it is expected to be late.
     const SERVE: u32 = 1 << 31;
 
-    /// An I/O that is expected to take longer is refused at once.
+    /// An I/O that is expected to take longer is refused immediately.
     ///
     /// `within` is rounded up to microseconds, at least one, and longer times than [`MAX`](Self::MAX) count as that.
     #[must_use]

@@ -8,12 +8,12 @@
 //! ```
 //! use blkmq_core::{Histogram, Instant, Limits, Nanos, Op};
 //!
-//! // A device that takes 128 KiB at once: where a read of 320 KiB, 1 MiB from the beginning, is divided.
+//! // A device that takes 128 KiB at a time: where a read of 320 KiB, 1 MiB from the beginning, is divided.
 //! let limits = Limits { max_sectors: 256, ..Limits::default() };
 //! let parts: Vec<(u64, u32)> = limits.parts(Op::Read, 2048, 640).collect();
 //! assert_eq!(parts, [(2048, 256), (2304, 256), (2560, 128)]);
 //!
-//! // Time is told; there is none to be had.
+//! // The caller supplies the time; there is no clock here.
 //! let begun = Instant::ZERO + Nanos::from_micros(5);
 //! let ended = begun + Nanos::from_micros(80);
 //! let mut latencies = Histogram::new();

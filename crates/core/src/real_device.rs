@@ -10,7 +10,7 @@ use alloc::string::String;
 pub struct RealDevice {
     /// Its name, as used with `--device`.
     pub name: &'static str,
-    /// The form of what follows the name and a colon, for help: `PATH`.
+    /// The form of the text after the name and a colon, for help: `PATH`.
     pub target: &'static str,
     /// One line for a list.
     pub summary: &'static str,

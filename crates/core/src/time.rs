@@ -32,7 +32,7 @@ impl Instant {
         self.0
     }
 
-    /// Time from `earlier` to `self`, or zero if `earlier` is later. Each thread reads the clock by itself, so a
+    /// Time from `earlier` to `self`, or zero if `earlier` is later. Each thread reads the clock separately, so a
     /// small inversion is not a bug.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Nanos {

@@ -1,6 +1,6 @@
 //! Sizes and times of parameters, with the units of fio: `512k`, `16m`, `10us`.
 //!
-//! A number without a unit counts what the parameter counts; [`Given::number`] reads parameters without a unit.
+//! A number without a unit is in the unit of its parameter; [`Given::number`] reads parameters without a unit.
 
 use crate::param::{Given, PairError};
 use alloc::format;
@@ -9,7 +9,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
 
-/// The unit of a parameter: what a number without a unit counts.
+/// The unit of a parameter: the quantity that a number without a unit counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// So many bytes; at least 1.

@@ -11,10 +11,10 @@
 //!
 //! At most one thread at a time runs an elevator, and at most one runs a pump. A word for each (`sync/run_state.rs`)
 //! decides which, and no thread waits for it (decision 0002): a thread that finds the word taken leaves its work and
-//! goes on, and the holder looks again before it lets go. Everything behind those two words is plain `&mut self`
+//! continues, and the holder looks again before it lets go. Everything behind those two words is plain `&mut self`
 //! code.
 //!
-//! An example: a queue around a device that completes every request at once, at made-up times.
+//! An example: a queue around a device that completes every request immediately, at made-up times.
 //!
 //! ```
 //! use blkmq_core::{Instant, Limits, Nanos, Op};

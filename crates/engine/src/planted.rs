@@ -30,9 +30,9 @@ pub(crate) enum Planted {
     ChangesInSilence,
     /// A thread that may run a pump does not look for requests that a runner has left for it.
     LeavesOutboxes,
-    /// A pump gives back what an elevator waits for, and only the thread that knows it runs the elevator.
+    /// A pump gives back a resource that an elevator waits for, and only the thread that knows it runs the elevator.
     LeavesPasses,
-    /// A submitter leaves and wakes no other one for the work that it alone would have come back for.
+    /// A submitter leaves and wakes no other one for the work that it alone would have returned to.
     ForgetsToWakeSuccessor,
     /// A sleeper gets up and leaves its alarm set.
     KeepsAlarm,

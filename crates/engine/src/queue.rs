@@ -123,7 +123,7 @@ impl<P: Send + 'static> Queue<P> {
     /// A snapshot of all counters.
     #[must_use]
     pub fn stats(&self) -> QueueStats {
-        // Held throughout, so that no queue is replaced meanwhile and counted twice.
+        // Held throughout, so that no queue is replaced during the count and counted twice.
         let state = self.root.change_state();
         let (q, mut stats) = (self.root.current(), state.past);
         q.count_into(&mut stats);
@@ -222,7 +222,7 @@ impl<P: Send + 'static> Queue<P> {
         // ledger.
         for shard in &q.hub.shards {
             if let Some(mut runner) = q.enter_elevator(shard) {
-                // The policy has not been told of the last completions if the elevator waited for none.
+                // The policy has not been notified of the last completions if the elevator waited for none.
                 if runner.take_returns(&q.hub, shard) {
                     let _ = q.gate(shard).kick();
                 }
@@ -255,7 +255,7 @@ impl<P: Send + 'static> Queue<P> {
         now
     }
 
-    /// Moves the counts of elevators to the ledger. The result has what they hold.
+    /// Moves the counts of elevators to the ledger. The result has the I/Os that they hold.
     fn gather(&self) -> QueueTimes {
         // Held because elevators are entered here under the number of the thread that changes the queue.
         let _state = self.root.change_state();
@@ -313,7 +313,7 @@ impl<P: Send + 'static> Queue<P> {
         let q = self.root.current();
         let mut found = Vec::new();
         q.hub.shards.iter().for_each(|shard| q.find_in(shard, &mut found));
-        // Entering put off work that other threads had to do meanwhile.
+        // Entering put off work that other threads had to do in the meantime.
         q.help(now);
         found.sort_by_key(|it| (it.since, it.sector));
         found.truncate(most);

@@ -15,7 +15,7 @@ use std::fmt;
 /// The most notes that the ring of one elevator may have: 40 bytes each, 160 MiB in all.
 pub const MAX_TRACE_NOTES: u32 = 1 << 22;
 
-/// What has happened.
+/// The event that a note records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceWhat {
     /// An I/O was submitted. A divided I/O is several of them.
@@ -41,7 +41,7 @@ pub enum TraceWhat {
 pub struct TraceEvent {
     /// When it happened, by the clock of the queue's callers.
     pub at: Instant,
-    /// What it was.
+    /// The event.
     pub what: TraceWhat,
     /// The number of the elevator.
     pub elevator: u16,
@@ -57,7 +57,7 @@ pub struct TraceEvent {
     pub sectors: u32,
 }
 
-/// What a note is about.
+/// The subject of a note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// An I/O came, and is a request: three events in one note.
@@ -182,8 +182,8 @@ impl Shared {
     }
 }
 
-/// A trace that is being taken, for its reader. It goes on until [`Queue::end_trace`](crate::Queue::end_trace); when this
-/// is dropped before, notes are lost.
+/// A trace that is being taken, for its reader. It continues until [`Queue::end_trace`](crate::Queue::end_trace); when
+/// this is dropped before, notes are lost.
 #[derive(Debug)]
 pub struct Trace {
     shared: Arc<Shared>,
@@ -232,7 +232,7 @@ impl Ends {
     fn close(&mut self) {
         let lost = &mut self.lost;
         self.open.retain_mut(|end| {
-            // In this order: what a tap wrote before it was dropped is there when its count is alone.
+            // In this order: the notes that a tap wrote before it was dropped are there when its count is alone.
             let is_over = Arc::strong_count(&end.lost) == 1 && end.notes.is_empty();
             if is_over {
                 *lost += end.lost.get();

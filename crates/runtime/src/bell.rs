@@ -6,7 +6,7 @@
 //! # No lost wake-up
 //!
 //! Both remember one ring: parking by its token, the eventfd by its count, and only the sleeper takes that away, when
-//! it wakes. So a ring between a thread's last look for work and its falling asleep ends that sleep at once.
+//! it wakes. So a ring between a thread's last look for work and its falling asleep ends that sleep immediately.
 //! Descriptors are level-triggered: poll(2) looks at the state and not at changes, and a device's descriptor stays
 //! readable until a thread has reaped. So no completion before, during or after the look is slept through: if the
 //! look missed it, poll(2) finds it. If another thread reaped it in between, that thread is awake, and rings the
@@ -39,7 +39,7 @@ pub(crate) enum Bell {
     Berth(Box<dyn Berth>),
 }
 
-/// What a [`Bell::Thread`] wakes.
+/// The target of a [`Bell::Thread`].
 pub(crate) enum Sleeper {
     /// Nothing: no thread has enrolled yet.
     Nobody,

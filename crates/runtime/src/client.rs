@@ -21,7 +21,7 @@ pub(crate) mod outside;
 pub use blocking::{Blocking, CallError, Canceller};
 use kept::Kept;
 
-/// How often a client of a poisoned queue checks whether its I/Os have come back.
+/// How often a client of a poisoned queue checks whether its I/Os have been returned.
 const POISONED_LOOK: Nanos = Nanos::from_millis(1);
 
 /// How long a client leaves its CPU to a thread that has none; the kernel adds some 50 us. A pass takes a few.
@@ -136,7 +136,7 @@ impl<P: Payload> Client<P> {
         self.submitter.awaits() != Awaited::Shared
     }
 
-    /// Credit: I/Os that may be in flight at once, or parts of those that the device does not take whole.
+    /// Credit: I/Os that may be in flight at a time, or parts of those that the device does not take whole.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.submitter.depth()
@@ -199,7 +199,7 @@ impl<P: Payload> Client<P> {
         self.submitter.flush(now);
     }
 
-    /// Asks for the I/O with this cookie to be cancelled. It is cancelled if it still waits by itself; its completion
+    /// Asks for the I/O with this cookie to be cancelled. It is cancelled if it still waits alone; its completion
     /// says whether it was. See [`Submitter::cancel`].
     pub fn cancel(&mut self, cookie: u64) {
         self.submitter.cancel(self.clock.now(), cookie);
@@ -238,7 +238,7 @@ impl<P: Payload> Client<P> {
         self.submitter.is_poisoned()
     }
 
-    /// I/Os of a poisoned queue that do not come back; see [`Submitter::lost`].
+    /// I/Os of a poisoned queue that are not returned; see [`Submitter::lost`].
     #[must_use]
     pub fn lost(&self) -> Option<u32> {
         self.submitter.lost()

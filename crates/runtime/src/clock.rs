@@ -23,7 +23,7 @@ pub struct Clock {
 #[cfg(all(target_os = "linux", not(all(test, shuttle))))]
 #[inline]
 fn nanos() -> u64 {
-    // Through libc: rustix looks for the kernel's function by itself, which valgrind hides from it.
+    // Through libc: rustix looks for the kernel's function on its own, which valgrind hides from it.
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .expect("every Linux has this clock");
     // The clock counts from the start of the machine, so that neither part is negative and the sum fits for 584 years.
@@ -65,8 +65,8 @@ impl Clock {
         Instant::from_nanos(nanos().saturating_sub(self.epoch))
     }
 
-    /// Sleeps until `at`; returns at once if that has passed, or if `at` is [`Instant::MAX`]. The kernel may add some
-    /// 50 us.
+    /// Sleeps until `at`; returns immediately if that has passed, or if `at` is [`Instant::MAX`]. The kernel may add
+    /// some 50 us.
     pub fn sleep_until(&self, at: Instant) {
         let left = at - self.now();
         if left.0 > 0 && at < Instant::MAX {

@@ -1,6 +1,6 @@
 //! Reading the attributes of a queue and changing them while it is in use, for callers that can wait.
 //!
-//! The engine decides what is possible and takes the steps; this module has the loop around them.
+//! The engine decides which changes are possible and takes the steps; this module has the loop around them.
 
 use crate::port::thread::yield_now;
 use crate::{Clock, Service};
@@ -24,8 +24,9 @@ impl<P: Payload> Service<P> {
     }
 
     /// Sets the attribute at `path` to the value that `text` says, and waits until it is in force. If another thread
-    /// is changing the queue, waits for that first. Returns the time that it took in all. I/O may continue meanwhile,
-    /// and the calling thread's own I/Os need not be reaped; but while the queue is quiesced, this may not return.
+    /// is changing the queue, waits for that first. Returns the time that it took in all. I/O may continue in the
+    /// meantime, and the calling thread's own I/Os need not be reaped; but while the queue is quiesced, this may not
+    /// return.
     ///
     /// # Errors
     /// If there is no such attribute, or it cannot be set to that value.

@@ -54,8 +54,8 @@ impl Threads {
         Ok(Arc::new(threads))
     }
 
-    /// Makes what the submitter sleeps on, unless it is there: the bell, and with it the lane to the device that `another`
-    /// makes, if submitters have lanes.
+    /// Makes the resources on which the submitter sleeps, unless they are there: the bell, and with it the lane to the
+    /// device that `another` makes, if submitters have lanes.
     pub(crate) fn prepare<P: Payload>(
         &self,
         submitter: &mut Submitter<P>,
@@ -124,7 +124,7 @@ impl Threads {
         &self.pumps[usize::from(hw.0)]
     }
 
-    /// Wakes the thread that waits as this submitter, or makes it return at once when it parks next.
+    /// Wakes the thread that waits as this submitter, or makes it return immediately when it parks next.
     pub(crate) fn wake_submitter(&self, id: SubmitterId) {
         // No thread waits as one that has no bell.
         if let Some(bell) = self.submitters[usize::from(id.0)].get() {

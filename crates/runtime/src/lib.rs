@@ -18,7 +18,7 @@
 //! let device = registry::parse("null,irqmode=2,completion_nsec=100000", &machine)?;
 //! let service = Service::start(device.config())?;
 //!
-//! // One client per thread: push, wait for what has finished, know it by its cookie.
+//! // One client per thread: push, wait for completions, identify each by its cookie.
 //! let mut client = service.client()?;
 //! for cookie in 0..8 {
 //!     client.push(Io::new(Op::Read, cookie * 64, 8, cookie, ()))?;

@@ -3,7 +3,7 @@
 //! A device's descriptor wakes all threads that watch it, and most completions are for one of them. So where many
 //! sleep, one watches, and the others sleep on their own bells: a completion wakes the thread that watches, which reaps
 //! it, and rings the client that it is for. As many threads as there are CPUs may watch as long as no thread sleeps
-//! without watching: each then wakes by itself, without another thread in between.
+//! without watching: each then wakes directly, without another thread in between.
 //!
 //! # No lost wake-up
 //!
@@ -65,7 +65,7 @@ struct Places {
     /// A bit for each client that sleeps without watching, and their number.
     asleep: Box<[u64]>,
     sleepers: u16,
-    /// A sleeper that was told to get up for the duty.
+    /// A sleeper that was called to get up for the duty.
     called: Option<SubmitterId>,
 }
 

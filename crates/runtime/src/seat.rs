@@ -1,4 +1,4 @@
-//! [`Seat`]: a place where one thread sleeps, and the devices that it watches meanwhile.
+//! [`Seat`]: a place where one thread sleeps, and the devices that it watches during that sleep.
 
 use crate::bell::Bell;
 use crate::host::Threads;
@@ -122,8 +122,8 @@ impl Seat {
         }
     }
 
-    /// Sleeps until the bell rings, and watches no device; sometimes wakes for no reason. Returns at once if the bell
-    /// has rung since the last time.
+    /// Sleeps until the bell rings, and watches no device; sometimes wakes for no reason. Returns immediately if the
+    /// bell has rung since the last time.
     pub(crate) fn rest(&self) {
         self.sleep(0..0, None);
     }
@@ -151,8 +151,8 @@ impl Seat {
         }
     }
 
-    /// The thread waits from now on, until [`leave`](Self::leave): what it sends by its own lane meanwhile may go with its
-    /// sleep.
+    /// The thread waits from now on, until [`leave`](Self::leave): the requests that it sends by its own lane in the
+    /// meantime may go with its sleep.
     #[inline]
     pub(crate) fn begin(&self) {
         #[cfg(target_os = "linux")]

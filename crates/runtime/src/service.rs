@@ -116,8 +116,8 @@ impl<P: Payload> Service<P> {
         self.waiting = Some(waiting);
     }
 
-    /// Sets the observer of the clients and reactors that are handed out from now on. They tell it when nothing has
-    /// come back to them for a while, and when something comes back after that.
+    /// Sets the observer of the clients and reactors that are handed out from now on. They notify it when they have
+    /// received no completion for a while, and when a completion arrives after that.
     pub fn set_observer(&mut self, observer: Observer) {
         self.stalls.observer = Some(observer);
     }

@@ -2,7 +2,7 @@
 //!
 //! Linux reports hung tasks, this module stalled clients. Each client checks the clock when it has nothing better to
 //! do, before it yields its CPU, so the check costs time only there. Without an observer it is one comparison. A
-//! report is repeated after twice the time, and so on; when something comes back at last, that is reported as well.
+//! report is repeated after twice the time, and so on; when a completion arrives at last, that is reported as well.
 //!
 //! It cancels nothing. A stall ends when the device or the limits of a group let it.
 
@@ -19,13 +19,13 @@ const NAMED: usize = 4;
 /// The reports that an observer gets.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Nothing has come back to a client that waits for completions.
+    /// A client that waits for completions has received none.
     Stalled(Stall),
-    /// Something has come back to it after such a report.
+    /// The client has received a completion after such a report.
     Resumed(Resumed),
 }
 
-/// A client to which nothing comes back.
+/// A client that receives no completions.
 #[derive(Clone, Debug)]
 pub struct Stall {
     /// Its number.
@@ -36,7 +36,7 @@ pub struct Stall {
     pub throttled: u32,
     /// When the first of the throttled I/Os may go.
     pub until: Option<Instant>,
-    /// How long nothing has come back.
+    /// How long the client has received no completion.
     pub waited: Nanos,
     /// The oldest requests of the whole queue, which may include the client's own.
     pub held: Vec<Outstanding>,
@@ -44,12 +44,12 @@ pub struct Stall {
     pub at: Instant,
 }
 
-/// A client to which something has come back.
+/// A client that has received a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resumed {
     /// Its number.
     pub submitter: SubmitterId,
-    /// How long nothing had come back.
+    /// How long the client had received no completion.
     pub waited: Nanos,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Stalls<P> {
     settings: Settings,
     /// To list the oldest requests.
     queue: Queue<P>,
-    /// Since when nothing has come back; `None` until the first check after a completion.
+    /// The start of the time without a completion; `None` until the first check after a completion.
     since: Option<Instant>,
     /// The number of completions by then.
     had: u64,
@@ -134,7 +134,7 @@ impl<P: Send + 'static> Stalls<P> {
         Self { settings, queue, since: None, had: 0, said: 0, next: Instant::ZERO }
     }
 
-    /// Something has come back.
+    /// A completion has arrived.
     #[inline]
     pub(crate) fn came(&mut self, now: Instant, submitter: &Submitter<P>) {
         if self.said > 0 {
@@ -151,7 +151,7 @@ impl<P: Send + 'static> Stalls<P> {
         }
     }
 
-    /// The client still waits for something at `now`, and nothing has come back since it last called. Returns the
+    /// The client still waits for something at `now`, and no completion has arrived since it last called. Returns the
     /// time of the next call at the latest, or [`Instant::MAX`].
     #[inline]
     pub(crate) fn waiting(&mut self, now: Instant, submitter: &Submitter<P>) -> Instant {
@@ -160,7 +160,7 @@ impl<P: Send + 'static> Stalls<P> {
         }
         let had = submitter.taken_back();
         if self.had != had {
-            // Something has come back while the client did not wait.
+            // A completion has arrived while the client did not wait.
             self.came(now, submitter);
         }
         match self.since {

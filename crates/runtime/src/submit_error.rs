@@ -3,14 +3,14 @@
 use blkmq_engine::{Io, Refusal, Refused, Unsubmitted};
 use std::fmt;
 
-/// Why an I/O never reached the device, or did not come back from it.
+/// Why an I/O never reached the device, or was not returned by it.
 pub enum SubmitError<P> {
     /// The queue refused it; never for want of credit.
     Refused(Refused<P>),
     /// The reactor was gone before it pushed the I/O. The I/O is unchanged, and was not done.
     Closed(Unsubmitted<P>),
     /// A device panicked while it had the I/O and did not give it back, or the reactor panicked again after that, or its
-    /// runtime was shut down. The I/O may or may not have been done, and its payload does not come back: a device may
+    /// runtime was shut down. The I/O may or may not have been done, and its payload is not returned: a device may
     /// still write to it.
     Lost {
         /// The cookie of the [`Io`].

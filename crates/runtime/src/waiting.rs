@@ -53,7 +53,8 @@ impl Waiting {
         }
     }
 
-    /// The same for a client of a queue with pump threads, which count among `threads`.
+    /// Like [`for_threads`](Self::for_threads), but for a client of a queue with pump threads, which count among
+    /// `threads`.
     ///
     /// Where `threads` exceed the CPUs, the pump thread that a client waits for needs the client's CPU.
     #[must_use]

@@ -1,4 +1,4 @@
-//! Descriptions and what they open, refusals, and the scheduler that goes with groups.
+//! Descriptions and the devices that they open, refusals, and the scheduler that goes with groups.
 
 use super::*;
 use blkmq_buf::AlignedBuf;

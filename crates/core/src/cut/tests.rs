@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 const SEEDS: u64 = 20_000;
 
-/// Returns whether a part may begin at `sector` and have this many sectors. Checks each limit by itself.
+/// Returns whether a part may begin at `sector` and have this many sectors. Checks each limit separately.
 fn obeys(limits: &Limits, op: Op, sector: u64, sectors: u32) -> bool {
     let within = sectors <= limits.max_sectors_of(op);
     let chunk = u64::from(limits.chunk_sectors);

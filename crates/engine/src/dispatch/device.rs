@@ -1,7 +1,7 @@
 //! The port that a device implements: one [`DeviceQueue`] per hardware queue.
 //!
-//! A device sees requests in the order in which the elevator chose them, one hardware queue at a time, and is told
-//! the time. It never blocks, never calls back into the queue, and answers every request once.
+//! A device sees requests in the order in which the elevator chose them, one hardware queue at a time, and receives the
+//! time. It never blocks, never calls back into the queue, and answers every request once.
 
 use crate::shared::inflight::Verdict;
 use crate::shared::settings::WriteCache;
@@ -23,7 +23,7 @@ pub struct DeviceShape {
     pub hw_queue_depth: u32,
     /// One set of driver tags for all hardware queues (`shared_tag_bitmap`).
     pub shared_tags: bool,
-    /// How many requests may have left the elevators at once, over all hardware queues, before any of them
+    /// How many requests may be outside the elevators at a time, over all hardware queues, before any of them
     /// has a driver tag. `None`: the device has no budgets.
     pub budget: Option<u32>,
     /// The limits of a request.
@@ -50,21 +50,21 @@ impl DeviceShape {
 ///
 /// Calls come in the order: any number of [`enqueue`](Self::enqueue), one [`commit`](Self::commit) if any
 /// was accepted, one [`reap`](Self::reap), one [`timed_out`](Self::timed_out) for each expired
-/// request that `reap` did not bring. `now` never runs backwards between calls. Every [`Inflight`] taken comes
-/// back exactly once: from `enqueue`, `reap`, `timed_out` or [`abandon`](Self::abandon).
+/// request that `reap` did not bring. `now` never runs backwards between calls. Every [`Inflight`] taken is returned
+/// exactly once: from `enqueue`, `reap`, `timed_out` or [`abandon`](Self::abandon).
 pub trait DeviceQueue<P>: Send {
     /// Take a request, finish it on the spot, or give it back for lack of room. The bios of the request
-    /// are read through `bios`; they stay in place until the token comes back.
+    /// are read through `bios`; they stay in place until the token is returned.
     fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued;
 
     /// Ring the doorbell for everything accepted since the last time.
     fn commit(&mut self, _now: Instant) {}
 
-    /// Move what has finished by `now` into `out`. Never blocks.
+    /// Move the requests that have finished by `now` into `out`. Never blocks.
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>);
 
     /// The request with this tag was accepted, or its timer was reset, [`timeout`](DeviceShape::timeout) ago, and it
-    /// has not come back. Called once for each time that this happens.
+    /// was not returned. Called once for each time that this happens.
     ///
     /// A device that can take the request back does so and answers [`Expiry::Done`]; from then on it knows nothing of
     /// the request. A device that cannot, because hardware may still write to the buffers, begins to cancel the
@@ -129,8 +129,9 @@ pub trait Berth: Send + Sync {
     /// yet: then the caller must have its lane [polled](crate::Submitter::poll) once more before.
     fn attend(&self) -> bool;
 
-    /// The calling thread waits from now on, until [`end`](Self::end): what its turns [commit](DeviceQueue::commit)
-    /// meanwhile may reach the device when it sleeps, or ends the wait, in one system call with that.
+    /// The calling thread waits from now on, until [`end`](Self::end): the requests that its turns
+    /// [commit](DeviceQueue::commit) in the meantime may reach the device when it sleeps, or ends the wait, in one
+    /// system call with that.
     fn begin(&self);
 
     /// The calling thread turns to something else.
@@ -151,7 +152,7 @@ pub trait Berth: Send + Sync {
 #[must_use]
 #[derive(Debug)]
 pub enum Enqueued {
-    /// The device took the request; it will come back from `reap`.
+    /// The device took the request; `reap` will return it.
     Accepted,
     /// Finished within the call (null_blk's irqmode 0).
     Done(Inflight, IoResult),

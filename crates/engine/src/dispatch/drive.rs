@@ -45,7 +45,7 @@ struct Turns {
 
 impl<P: Send> Engine<P> {
     /// Submits the caller's plug: runs the elevator of `shard` with it if the elevator is free. Stages it and kicks
-    /// if another thread runs the elevator, or has been running it and will come back.
+    /// if another thread runs the elevator, or has been running it and will return.
     pub(crate) fn submit(&self, shard: &Shard, by: Caller<'_>, own: Own<'_>, follow: &mut Follow) {
         #[cfg(feature = "compare")]
         if self.is_locked() {
@@ -99,7 +99,7 @@ impl<P: Send> Engine<P> {
     }
 
     /// Pumps the hardware queues in `ready`, and runs the elevator again if it waited for something that the pumps
-    /// gave back. True if anything was run, so that this thread may have left work to come back for.
+    /// gave back. True if anything was run, so that this thread may have left work that it has to return for.
     pub(crate) fn drive(&self, shard: &Shard, mut ready: Ready, by: Caller<'_>) -> bool {
         let mut ran = !ready.is_empty();
         for _ in 0..DRIVE_ROUNDS {
@@ -210,8 +210,9 @@ impl<P: Send> Engine<P> {
         self.pump_for_owner(hw, by, known)
     }
 
-    /// Runs the pump of another submitter's lane. An owner that sleeps meanwhile, and knows of no look at it before `known`,
-    /// is woken if there has to be an earlier one. True if an elevator waited for something that the pump gave back.
+    /// Runs the pump of another submitter's lane. An owner that sleeps in the meantime, and knows of no look at it
+    /// before `known`, is woken if there has to be an earlier one. True if an elevator waited for something that the
+    /// pump gave back.
     pub(super) fn pump_for_owner(&self, hw: HwQueue, by: Caller<'_>, known: Instant) -> bool {
         let restart = self.pump(hw, by.now, by.tally);
         if self.looks_at(hw) < known
@@ -265,8 +266,8 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// Carries out what the last turn of a pump left, and makes those that are owed. True if an elevator waited for
-    /// something that the pump gave back.
+    /// Carries out the duties that the last turn of a pump left, and makes the turns that are owed. True if an elevator
+    /// waited for something that the pump gave back.
     #[inline(never)]
     fn pump_on(
         &self,
@@ -349,7 +350,7 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// Carries out what a straight pass left, before the run ends.
+    /// Carries out the duties that a straight pass left, before the run ends.
     #[inline(never)]
     fn end_pass(&self, shard: &Shard, mut guard: RunGuard<'_, Runner>, by: Caller<'_>, sent: Sent) {
         let mut wakes = Vec::new();

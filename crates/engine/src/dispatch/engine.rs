@@ -71,8 +71,8 @@ impl<P> Engine<P> {
         [self.gate(shard).deadline(), self.next_look(shard)]
     }
 
-    /// When the controller of latency goals has to look. Not while there is a runner, which looks by itself: others would be
-    /// told a time in the past for as long as it takes, and would not sleep.
+    /// When the controller of latency goals has to look. Not while there is a runner, which looks on its own: other
+    /// threads would receive a time in the past during the run, and would not sleep.
     fn next_look(&self, shard: &Shard) -> Option<Instant> {
         let at = self.hub.board.as_ref().and_then(Board::next_look)?;
         (!self.gate(shard).is_running()).then_some(at)
@@ -110,9 +110,9 @@ impl<P> Engine<P> {
         shard.submitters.iter().copied().find(parked)
     }
 
-    /// For a thread that may not come back, and pumps `home` first: if work of `shard` is due, now or later, wakes a parked
-    /// submitter to do it, unless one looks by then anyway. If none is parked, the submitters that have I/Os in flight
-    /// are awake.
+    /// For a thread that may not return, and pumps `home` first: if work of `shard` is due, now or later, wakes a
+    /// parked submitter to do it, unless one looks by then anyway. If none is parked, the submitters that have I/Os in
+    /// flight are awake.
     pub(crate) fn wake_successor(&self, shard: &Shard, home: HwQueue) {
         // First the line that no thread writes while all submitters are awake: a thread with few I/Os in flight comes
         // here after each handful, and the leader writes the words behind it.
@@ -160,8 +160,8 @@ impl<P> Engine<P> {
         }
     }
 
-    /// Carries out what a pass or a turn behind `gate` left, except for the wake-ups: these are added to `wakes`, for
-    /// the time when the gate is released. The capacity stays with `duties`.
+    /// Carries out the duties that a pass or a turn behind `gate` left, except for the wake-ups: these are added to
+    /// `wakes`, for the time when the gate is released. The capacity stays with `duties`.
     #[inline(never)]
     pub(crate) fn carry_out<T>(
         &self,
@@ -192,8 +192,8 @@ static LEAKED: GlobalCount = GlobalCount::new(0);
 /// Bios of this process whose payloads were leaked, because their queue went away before the device had given the
 /// requests back: the device kept the requests, or forgot them. 0 unless a device is at fault.
 ///
-/// The payload of such a bio is neither dropped nor reused, so that a device, or the kernel behind it, may go on
-/// writing to it.
+/// The payload of such a bio is neither dropped nor reused, so that a device, or the kernel behind it, may continue to
+/// write to it.
 #[must_use]
 pub fn leaked_bios() -> u64 {
     LEAKED.load()

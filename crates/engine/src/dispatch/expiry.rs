@@ -1,8 +1,8 @@
 //! How long a device may keep a request: a deadline for each driver tag, and the time of the next look at them
 //! (`spec/framework.md` section 10).
 //!
-//! A plain structure that a pump owns. The pump tells it which requests go to the device and which come back, and it
-//! says which have timed out; the pump asks the device about those, and acts on the answer. This file knows tags, not
+//! A plain structure that a pump owns. The pump tells it which requests go to the device and which return, and it says
+//! which have timed out; the pump asks the device about those, and acts on the answer. This file knows tags, not
 //! requests.
 //!
 //! Setting a deadline is one store, and so is clearing it. The deadlines are not sorted: a walk over all tags finds
@@ -65,7 +65,7 @@ impl Deadlines {
         *entry = deadline;
     }
 
-    /// The request with this tag came back.
+    /// The request with this tag was returned.
     #[inline]
     pub(crate) fn end(&mut self, tag: Tag) {
         let entry = &mut self.by_tag[tag.0 as usize];

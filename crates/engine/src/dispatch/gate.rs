@@ -7,7 +7,7 @@ use crate::sync::{AlarmRef, Kick, RunCell, RunGuard};
 use blkmq_core::Instant;
 use std::ops::{Deref, DerefMut};
 
-/// What a gate is built from, besides its value.
+/// The parts from which a gate is built, besides its value.
 pub(crate) struct GateShape {
     /// Raised when a holder panics.
     pub(crate) alarm: AlarmRef,
@@ -44,7 +44,7 @@ impl<T> Entered<'_, T> {
         self.0.close();
     }
 
-    /// Lets go with nothing left to do. A pass that became owed meanwhile is handed over.
+    /// Lets go with nothing left to do. A pass that became owed in the meantime is handed over.
     pub(crate) fn finish(self) {
         if let Some(owed) = self.0.finish() {
             owed.hand_over();
@@ -113,7 +113,7 @@ impl<T> Gate<T> {
     }
 
     /// Makes an active runner owe another pass if a timer has expired; that pass serves the timer. A thread that is
-    /// about to sleep calls this: it would otherwise be told a time in the past for as long as the runner takes.
+    /// about to sleep calls this: it would otherwise receive a time in the past for as long as the runner takes.
     pub(crate) fn owe_expired(&self, now: Instant) {
         if self.0.is_running() && self.deadline().is_some_and(|at| at <= now) {
             // If the runner has finished in the meantime, the pass is due and the caller does not sleep.

@@ -1,4 +1,4 @@
-//! From an elevator to its devices: which thread runs an elevator or a pump, and what a device is.
+//! From an elevator to its devices: which thread runs an elevator or a pump, and the port that a device implements.
 
 #[cfg(feature = "compare")]
 pub(crate) mod compare;

@@ -36,7 +36,7 @@ pub(crate) struct Ends {
     pub(crate) handbacks: Producer<Handback>,
 }
 
-/// A hardware queue of a device, and the latest time that the device was told.
+/// A hardware queue of a device, and the latest time that the device received.
 pub(crate) type Installed<P> = (Box<dyn DeviceQueue<P>>, Instant);
 
 pub(crate) struct Pump<P> {
@@ -67,7 +67,7 @@ pub(crate) struct Pump<P> {
     deadlines: Deadlines,
     /// How often a request is tried again after an error.
     retries: u8,
-    /// Requests that came back with a result in this turn and are not counted yet.
+    /// Requests that were returned with a result in this turn and are not counted yet.
     completed: u64,
     /// Of `completed`, requests that are tried again.
     retried: u64,
@@ -78,11 +78,11 @@ pub(crate) struct Pump<P> {
     completed_since_kick: u64,
     /// A request goes back to the elevator in this turn, which must make a pass for it.
     handed_back: bool,
-    /// The words of the hardware queue say what holds of a pump without requests at its device or refused ones.
+    /// The words of the hardware queue describe a pump without requests at its device or refused ones.
     shows_idle: bool,
     /// Requests that failed and that several owners share, being repeated by owner.
     apart: Apart,
-    /// What the turns leave to the thread that made them.
+    /// The duties that the turns leave to the thread that made them.
     pub(crate) duties: Duties,
 }
 
@@ -194,13 +194,14 @@ impl<P: Send> Pump<P> {
         self.turn_with(hub, hctx, now, &mut Outbox)
     }
 
-    /// The same behind another turn, which is rare: out of line.
+    /// Like [`turn`](Self::turn), but behind another turn, which is rare: out of line.
     #[inline(never)]
     pub(crate) fn turn_again(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
         self.turn(hub, hctx, now)
     }
 
-    /// The same with requests from another source: the list that a caller of the one-at-a-time modes collected.
+    /// Like [`turn`](Self::turn), but with requests from another source: the list that a caller of the one-at-a-time
+    /// modes collected.
     pub(crate) fn turn_with(
         &mut self,
         hub: &Hub<P>,
@@ -285,7 +286,7 @@ impl<P: Send> Pump<P> {
     ) {
         issued.refused = None;
         if hub.lasting.control.is_quiesced() {
-            // They go ahead of all others when the queue goes on.
+            // They go ahead of all others when the queue continues.
             self.keep(source);
             return;
         }
@@ -355,7 +356,7 @@ impl<P: Send> Pump<P> {
     /// Publishes the results of a turn to elevators, submitters and waiting threads.
     #[inline(always)]
     fn settle(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant, refused: Option<Busy>) -> Last {
-        // Elevators first, then the clients: a client may submit again at once.
+        // Elevators first, then the clients: a client may submit again immediately.
         self.ends.returns.publish();
         if self.handed_back {
             self.ends.handbacks.publish();
@@ -452,7 +453,7 @@ impl<P> Pump<P> {
     }
 }
 
-/// Stands in for a device that is yet to come, or that has gone to a later queue; likewise for the lane of a submitter that
+/// Stands in for a device that is yet to come, or that has gone to a later queue, or for the lane of a submitter that
 /// has never been registered.
 pub(crate) struct Vacant;
 

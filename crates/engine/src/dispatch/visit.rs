@@ -14,12 +14,12 @@
 //! # Failure
 //!
 //! All I/Os that can be reached end where a policy or a device has panicked (decision 0010).
-//! The thread that panics goes on unwinding. On the way it lets go of the elevator or pump, which is closed from then
+//! The thread that panics continues to unwind. On the way it lets go of the elevator or pump, which is closed from then
 //! on; raises the alarm, by which every submitter notices; and leaves the tokens on its stack with the table's
 //! orphans. Each submitter that notices ends the I/Os in its own plug and calls [`Engine::salvage`], which takes
 //! every elevator and every pump, in any state, and ends the I/Os there with [`IoError::POISONED`].
 //!
-//! | where a request is | what happens to it |
+//! | where a request is | outcome |
 //! |---|---|
 //! | in staging, the lobby, an elevator or an outbox, or refused by the device | it ends |
 //! | at a device that did not panic | it ends as the device says |
@@ -60,8 +60,8 @@ pub struct QueueTimes {
     /// By group: reads, writes, discards and bare flushes. Groups without any are left out, and numbers of groups below
     /// are not in those of a group. A removed group leaves its numbers to the one above it.
     pub groups: Vec<(GroupId, [IoTimes; KINDS])>,
-    /// How the floors of groups were kept, under a scheduler that keeps floors: judged second by second, by what each group
-    /// completed while it had I/Os outstanding. A removed group leaves its counts to the one above it.
+    /// How the floors of groups were kept, under a scheduler that keeps floors: judged second by second, by the I/Os
+    /// that each group completed while it had I/Os outstanding. A removed group leaves its counts to the one above it.
     pub floors: Vec<(GroupId, FloorReport)>,
     /// Flushes of the device that ended; one of them may serve many requests.
     pub flushes: u64,
@@ -76,7 +76,8 @@ pub struct QueueTimes {
     pub others_in_flight: u64,
     /// I/Os that wait in the scheduler, or by group for a slot, at present.
     pub waiting: u64,
-    /// Elevators that were busy whenever they were tried: what they have counted lately, and what they hold, is missing.
+    /// Elevators that were busy whenever they were tried: their recent counts, and the I/Os that they hold, are
+    /// missing.
     pub busy_elevators: u32,
 }
 
@@ -112,7 +113,7 @@ impl QueueTimes {
 }
 
 impl<P: Send> Engine<P> {
-    /// Moves the counts of an elevator to the ledger, and adds what it holds to `now`. False if it is busy.
+    /// Moves the counts of an elevator to the ledger, and adds the I/Os that it holds to `now`. False if it is busy.
     pub(crate) fn read_times(&self, shard: &Shard, now: &mut QueueTimes) -> bool {
         let read = |runner: &mut Runner| {
             runner.elevator.count_times();
@@ -148,8 +149,8 @@ impl<P: Send> Engine<P> {
         Some(seen)
     }
 
-    /// Tells the policy of the last completions, of which it has not been told if the elevator waited for none. Returns
-    /// the submitters to wake once the elevator is left.
+    /// Tells the policy of the last completions, of which it has not been notified if the elevator waited for none.
+    /// Returns the submitters to wake once the elevator is left.
     fn learn(&self, shard: &Shard, runner: &mut Runner) -> Vec<SubmitterId> {
         if runner.take_returns(&self.hub, shard) {
             let _ = self.gate(shard).kick();
@@ -159,7 +160,8 @@ impl<P: Send> Engine<P> {
         wakes
     }
 
-    /// The same for every elevator that is at rest; the others learn of completions in their passes.
+    /// Like [`learn`](Self::learn), but for every elevator that is at rest; the other elevators learn of completions in
+    /// their passes.
     pub(crate) fn learn_all(&self) {
         for shard in &self.hub.shards {
             let Some(mut runner) = self.enter_elevator(shard) else { continue };
@@ -358,7 +360,7 @@ impl<P: Send> Engine<P> {
             runner.take_returns(&self.hub, shard);
             self.carry_out(self.gate(shard), &mut runner.duties, wakes);
             if runner.elevator.held() > 0 {
-                // In the next pass a policy that idles learns that no more I/O comes, and goes on.
+                // In the next pass a policy that idles learns that no more I/O comes, and continues.
                 let _ = self.gate(shard).kick();
             }
             #[cfg(feature = "compare")]
@@ -417,7 +419,7 @@ impl<P: Send> Engine<P> {
         for shard in &self.hub.shards {
             let home = HwQueue(shard.first_hw);
             if self.help_shard(shard, home, now) {
-                // The thread that changes the queue may come back late, or never.
+                // The thread that changes the queue may return late, or never.
                 self.wake_successor(shard, home);
             }
         }

@@ -229,7 +229,7 @@ impl Elevator {
         id
     }
 
-    /// The same with a slot that is [counted](Self::count_slots) already.
+    /// Like [`pass`](Self::pass), but with a slot that is [counted](Self::count_slots) already.
     #[inline]
     pub(crate) fn pass_counted(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
         let id = self.fill_slot(&io.meta);
@@ -284,7 +284,7 @@ impl Elevator {
         }
     }
 
-    /// Counts a request that has finished, all at once: its pick is not counted by itself.
+    /// Counts a finished request in one step: its pick is not counted separately.
     #[inline]
     pub(super) fn count_done(&mut self, done: &Done) {
         if self.counts_groups {

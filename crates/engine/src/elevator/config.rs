@@ -47,7 +47,7 @@ pub(crate) enum Budgets {
     /// request has anyway. Requests that left before have none, so the device may hold them beside those with a budget
     /// until they end.
     WhileTaken,
-    /// Always: the device, or the operator, bounds what the device holds.
+    /// Always: the device, or the operator, bounds the requests that the device holds.
     Always,
 }
 

@@ -2,12 +2,12 @@
 //!
 //! An I/O that needs it goes through the steps PRE, DATA and POST, as far as it needs each. PRE and POST are flushes
 //! of the device, and one flush serves every request that was waiting for one when it began. This file decides which
-//! request waits for which step: a plain state machine for each hardware queue, which is told events and the time. It
+//! request waits for which step: a plain state machine for each hardware queue, which receives events and the time. It
 //! knows requests by id only; `elevator/merging.rs` has their bios, tags and slots, and carries out the decisions.
 //!
 //! | event | request in PRE | in DATA | in POST |
 //! |---|---|---|---|
-//! | [`enter`](FlushQueues::enter) | pending | in flight at once, if there is no PRE | - |
+//! | [`enter`](FlushQueues::enter) | pending | in flight immediately, if there is no PRE | - |
 //! | its flush succeeded | to DATA, or ended if it has no data | - | ended |
 //! | its data arrived | - | to POST, and pending; or ended | - |
 //! | its flush or data failed | ended with the error | ended with the error | ended with the error |
@@ -36,7 +36,7 @@ const NIL: u32 = u32::MAX;
 pub(crate) const BARRIERS: IoFlags = IoFlags::PREFLUSH.union(IoFlags::FUA);
 
 impl WriteCache {
-    /// The flags on data that mean nothing to a device with this cache; they are removed at once.
+    /// The flags on data that mean nothing to a device with this cache; they are removed immediately.
     pub(crate) fn meaningless(self) -> IoFlags {
         match self {
             Self::Through => BARRIERS,
@@ -138,7 +138,7 @@ struct Lane {
     filling: List,
     /// While a flush is under way, the requests that it serves. After it, the served requests not yet taken.
     serving: List,
-    /// `Some` when the flush is over and the requests in `serving` have to be told.
+    /// `Some` when the flush is over and the requests in `serving` have to be notified.
     result: Option<IoResult>,
     /// A flush is under way.
     flushing: bool,
@@ -209,7 +209,7 @@ impl FlushQueues {
         entry
     }
 
-    /// Starts the sequence of `id`, of hardware queue `hw`. True if its data goes to the device at once; then it
+    /// Starts the sequence of `id`, of hardware queue `hw`. True if its data goes to the device immediately; then it
     /// counts as in flight.
     #[must_use = "data that goes at once is nobody else's to issue"]
     pub(crate) fn enter(

@@ -5,7 +5,7 @@
 use blkmq_core::{IoFlags, IoMeta, Limits, Op};
 use blkmq_sched::PLUG;
 
-/// Sectors that are compared at once.
+/// The number of sectors compared at a time.
 const LANES: usize = 4;
 
 /// Where an I/O joins a request.
@@ -65,7 +65,7 @@ fn edges_meet<'a, const FOURS: usize>(mut ios: impl ExactSizeIterator<Item = &'a
     let len = ios.len();
     let mut starts = [[0; LANES]; FOURS];
     let mut ends = starts;
-    // Four are stored at once: a load of several that were stored one by one waits for the store buffer.
+    // Four are stored together: a load of several that were stored one by one waits for the store buffer.
     for (starts, ends) in starts.iter_mut().zip(&mut ends) {
         let mut edges = || ios.next().map_or((0, 0), |io| (io.sector as u32, io.end() as u32));
         let [a, b, c, d] = [edges(), edges(), edges(), edges()];

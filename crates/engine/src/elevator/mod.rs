@@ -88,7 +88,7 @@ pub(crate) struct Elevator {
     is_short: bool,
     /// Requests need a budget to leave.
     takes_budgets: bool,
-    /// A request that does is noted: the policy is told of it, or times are counted.
+    /// A request that leaves is noted: the policy is notified of it, or times are counted.
     notes_passing: bool,
     /// Each request is noted: times are counted, or there is a forecast.
     notes_requests: bool,
@@ -113,7 +113,7 @@ pub(crate) struct Elevator {
     /// Carriers: requests that each lend their name to a flush, which leaves ahead of the requests that the policy
     /// holds; at most one for each hardware queue.
     carriers: VecDeque<RequestId>,
-    /// Requests that have had their flush and go on with their data; empty between two calls.
+    /// Requests that have had their flush and continue with their data; empty between two calls.
     released: Vec<RequestId>,
     /// Flags that send data through a flush sequence.
     sequenced: IoFlags,
@@ -186,7 +186,7 @@ impl Elevator {
         self.now = self.now.max(now);
     }
 
-    /// The latest time that the elevator was told.
+    /// The latest time that the elevator received.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
@@ -316,7 +316,7 @@ impl Elevator {
         self.chains[id.index()].take().map(|chain| chain.head)
     }
 
-    /// The same, inlined, for the loop over a plug.
+    /// Like [`admit`](Self::admit), but inlined, for the loop over a plug.
     #[inline(always)]
     pub(crate) fn admit_here<P>(
         &mut self,
@@ -495,7 +495,7 @@ impl Elevator {
             if !self.is_sampled || there >= self.until_sample {
                 return self.take_watched(returns);
             }
-            // The next sample is none of these. More may have come meanwhile: it is taken a little later then.
+            // The next sample is none of these. More may have come in the meantime: it is taken a little later then.
             self.until_sample -= there;
             self.some_ended |= there > 0;
         }

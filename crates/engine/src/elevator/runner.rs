@@ -2,7 +2,7 @@
 //!
 //! A pass takes back finished requests, admits staged requests of every submitter, takes the caller's own plug
 //! straight in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
-//! work, and what it leaves to its caller are duties. `dispatch/drive.rs` decides which thread makes how many passes.
+//! work, and leaves duties to its caller. `dispatch/drive.rs` decides which thread makes how many passes.
 
 use crate::Inflight;
 use crate::elevator::plug::{Own, Plug, Staging};
@@ -59,7 +59,7 @@ pub(crate) struct Runner {
     unused: Vec<Tag>,
     /// Completions of I/Os that end at a flush or are cancelled: a runner learns of those, and no pump does.
     pub(crate) completions: Completions,
-    /// What the passes leave to the thread that made them.
+    /// The duties that the passes leave to the thread that made them.
     pub(crate) duties: Duties,
     /// A later queue has taken over: this one admits nothing any more.
     retired: bool,
@@ -89,7 +89,8 @@ impl Runner {
             blocked: Vec::with_capacity(submitters),
             served: Vec::with_capacity(submitters),
             is_blocked: vec![false; submitters].into_boxed_slice(),
-            // A submitter is looked at when slots became free, for what it staged, and when slots became free meanwhile.
+            // A submitter is looked at when slots became free, for its staged requests, and when slots became free in
+            // the meantime.
             unfinished: Vec::with_capacity(3 * submitters),
             freed_meanwhile: false,
             tray: Plug::new(PLUG),
@@ -115,7 +116,7 @@ impl Runner {
         self.staging[usize::from(id.0)] = Some(staging);
     }
 
-    /// Takes in an I/O of the submitter `by` that waited for a slot in an earlier queue. It goes on waiting here,
+    /// Takes in an I/O of the submitter `by` that waited for a slot in an earlier queue. It continues to wait here,
     /// ahead of staged requests.
     pub(crate) fn adopt(&mut self, by: SubmitterId, proto: PluggedRequest) {
         self.elevator.adopt(by, proto);
@@ -254,7 +255,7 @@ impl Runner {
     }
 
     /// Asks for a pass when an I/O that waits for a slot may have one: after the next completion, and when a latency goal
-    /// of others lets its group go on, which no completion may precede.
+    /// of others lets its group continue, which no completion may precede.
     pub(crate) fn wait_for_slot<P>(&mut self, hub: &Hub<P>, shard: &Shard) {
         self.wait_for_completion(hub, shard);
         if let Some(at) = self.elevator.next_admission() {
@@ -284,7 +285,7 @@ impl Runner {
     }
 }
 
-/// Takes back what the pump of `lane` has given back. True if a slot became free.
+/// Takes back the requests that the pump of `lane` has given back. True if a slot became free.
 #[inline(always)]
 fn take_back<P>(
     elevator: &mut Elevator,
@@ -333,7 +334,8 @@ impl Runner {
 }
 
 /// The most requests that one pass hands to one hardware queue: a pass is bounded (decision 0002). More than passes of
-/// many submitters admit: what one leaves is ahead of all that comes later, which then may take no short way.
+/// many submitters admit: the requests that one leaves are ahead of all later requests, which then may take no short
+/// way.
 const PASS_REQUESTS: u32 = 256;
 /// Budgets taken at a time (`spec/framework.md` section 15).
 const BUDGET_BATCH: u32 = 8;
@@ -468,7 +470,7 @@ impl Runner {
         (sent, more)
     }
 
-    /// Shows the pumps of `ready` what is in their outboxes.
+    /// Shows the pumps of `ready` the contents of their outboxes.
     #[inline]
     fn publish_outboxes(&mut self, shard: &Shard, ready: Ready) {
         for lane in ready.iter(shard.hws()) {

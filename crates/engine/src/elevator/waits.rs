@@ -165,7 +165,7 @@ impl Waits {
     }
 
     /// A look took work for so many requests and pairs of groups. Four times as many passes are made before the next one:
-    /// a pass with an I/O costs a hundred times what a request costs here, and many passes have none.
+    /// a pass with an I/O costs a hundred times as much as a request costs here, and many passes have none.
     pub(super) fn worked(&mut self, work: u64) {
         let mean = self.bound.saturating_mul((4 * work).max(FEWEST)).min(MOST.0);
         // Half of the mean to one and a half.

@@ -27,7 +27,7 @@ fn flush(io: &IoMeta) -> IoMeta {
 }
 
 impl Elevator {
-    /// Returns whether a trace is being taken. Its requests take no short way, on which their I/Os cannot be told.
+    /// Returns whether a trace is being taken. Its requests take no short way, on which their I/Os cannot be noted.
     #[inline]
     pub(super) fn is_traced(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.trace.is_some())
@@ -141,7 +141,7 @@ impl Elevator {
         watch.began(self.now, table, io, &chain.head);
     }
 
-    /// The request, which has this many bios, has a slot and a tag, and leaves at once.
+    /// The request, which has this many bios, has a slot and a tag, and leaves immediately.
     #[inline]
     pub(super) fn watch_passed(&mut self, id: RequestId, bios: u32) {
         if self.notes_requests {
@@ -235,7 +235,7 @@ impl Elevator {
         }
     }
 
-    /// The same where the controller of latency goals alone watches, and takes nothing.
+    /// Samples a completion where the controller of latency goals alone watches, and takes nothing.
     #[inline(always)]
     pub(super) fn sample_completed(&mut self, done: &Done) {
         self.until_sample -= 1;
@@ -310,7 +310,7 @@ impl Elevator {
         }
     }
 
-    /// The request `id` ends at the flush `by`. If it is a bare flush, it is counted; data was counted by itself.
+    /// The request `id` ends at the flush `by`. If it is a bare flush, it is counted; data was counted separately.
     pub(super) fn watch_served(&mut self, id: RequestId, by: &Done) {
         let io = self.requests.get(id);
         let Some(watch) = &mut self.watch else { return };
@@ -348,8 +348,8 @@ impl Elevator {
         }
     }
 
-    /// Requests have come back, or a pass has ended. True if the controller of latency goals has looked or takes something,
-    /// so that groups that had to wait may have slots now.
+    /// Requests were returned, or a pass has ended. True if the controller of latency goals has looked or takes
+    /// something, so that groups that had to wait may have slots now.
     #[inline]
     pub(super) fn time_busy(&mut self) -> bool {
         self.is_look_due() && self.look_up()

@@ -74,7 +74,8 @@ impl IoMax {
         })
     }
 
-    /// The words whose values differ from those of `old`: what [`set`](Self::set) makes these limits of `old` with.
+    /// The words whose values differ from those of `old`. With these words [`set`](Self::set) turns `old` into these
+    /// limits.
     #[must_use]
     pub fn changes_of(&self, old: &Self) -> String {
         let both = self.pairs().into_iter().zip(old.pairs());
@@ -126,8 +127,8 @@ impl IoMax {
 }
 
 /// A group that has used less than its limits for long enough may use a multiple of them for a while, as QEMU's
-/// `iops-total-max` and `iops-total-max-length` have it. The credit is what the multiple takes beyond the limit in that
-/// while; it fills at the rate of the limit, and it is full at first.
+/// `iops-total-max` and `iops-total-max-length` have it. The credit is the excess of the multiple over the limit in
+/// that while; it fills at the rate of the limit, and it is full at first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Burst {
     /// The multiple, in thousandths: 1000, no burst, to 1,000,000.

@@ -37,7 +37,7 @@ struct Place {
 }
 
 /// The places of every group that there may be, allocated for the life of the queue. A change of a group is a few
-/// stores, and a thread that reads meanwhile sees old limits or new ones.
+/// stores, and a thread that reads during the change sees old limits or new ones.
 pub(crate) struct Meters {
     /// Whether any group has limits. On a line that is rarely written; while no group has limits, submitters read only
     /// this.

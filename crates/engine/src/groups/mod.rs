@@ -1,7 +1,7 @@
 //! Groups of owners: a tree with names, weights and limits.
 //!
 //! The tree is part of a queue's [`Plan`](crate::Plan), so it can be changed while I/O runs. Schedulers that share by
-//! weight are told of it ([`GroupChange`](blkmq_sched::GroupChange)); the submitters enforce limits above every
+//! weight are notified of it ([`GroupChange`](blkmq_sched::GroupChange)); the submitters enforce limits above every
 //! scheduler (`throttle.rs`). This module does not know which owners are in which group: every I/O names its group.
 
 mod floors;

@@ -12,8 +12,8 @@ pub struct Promise {
     pub guarantee: Guarantee,
     /// The latencies that are kept, as far as that is possible.
     pub goal: Goal,
-    /// Floors may exceed what the scheduler can keep: said for one group, it holds for the whole tree, because all
-    /// floors fall short then.
+    /// Floors may exceed the floors that the scheduler can keep: said for one group, it holds for the whole tree,
+    /// because all floors fall short then.
     pub overcommit: bool,
 }
 

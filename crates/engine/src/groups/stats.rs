@@ -2,7 +2,7 @@
 //!
 //! A policy notes events of groups while its elevator runs. The notes are summed up beside the elevator. Every few
 //! passes the runner takes the sums to the ledger, and counts them after it has released the elevator; if another
-//! thread is counting at that moment, the sums stay with the elevator. `inline` counts each note at once, under the
+//! thread is counting at that moment, the sums stay with the elevator. `inline` counts each note immediately, under the
 //! run, as Linux did before its series on this (`spec/history.md` section 5). It exists for comparison (decision
 //! 0008).
 
@@ -18,7 +18,7 @@ use blkmq_sched::{
 pub struct StatsMode {
     /// How much.
     pub level: StatsLevel,
-    /// Count each event at once, while the elevator runs, instead of after the run.
+    /// Count each event immediately, while the elevator runs, instead of after the run.
     pub inline: bool,
     /// Count where the time of requests goes ([`Queue::times`](crate::Queue::times)).
     pub times: bool,
@@ -70,13 +70,13 @@ impl Ledger {
         self.book().account.take(shard, counted);
     }
 
-    /// Takes what an elevator has counted of floors.
+    /// Takes the counts of floors from an elevator.
     pub(crate) fn count_floors(&self, floors: &mut Floors) {
         let account = &mut self.book().account;
         floors.take(&mut |report| account.add_floor(&report));
     }
 
-    /// Counts one note at once.
+    /// Counts one note immediately.
     pub(crate) fn count_one(&self, note: &Note) {
         self.book().stats.apply(note);
     }

@@ -1,4 +1,4 @@
-//! The times of completed requests by group and operation: what a runner counts, and the sums that a queue keeps.
+//! The times of completed requests by group and operation: the counts of a runner, and the sums that a queue keeps.
 //!
 //! A runner counts on its own, in [`Counted`]. A thread that reads moves the counts of every elevator to the
 //! [`Account`] of the queue, so the path of an I/O has no line that threads share, and all figures of one reading are

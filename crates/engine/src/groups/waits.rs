@@ -9,7 +9,7 @@ use blkmq_core::{GroupIndex, Nanos};
 pub struct Wait {
     /// The group that waited.
     pub waiting: GroupIndex,
-    /// The group that had requests at the device meanwhile; `None` if there were none at the device.
+    /// The group that had requests at the device during the wait; `None` if there were none at the device.
     pub behind: Option<GroupIndex>,
     /// For how long.
     pub time: Nanos,

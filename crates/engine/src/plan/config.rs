@@ -41,7 +41,7 @@ pub struct Config<P> {
     /// Policies of the program's own that can be chosen by name, besides the registered ones and `scheduler`.
     pub schedulers: Vec<&'static Factory>,
     /// The number of retries for a request that ends with [`EIO`](blkmq_core::IoError::IO) or
-    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are told. A retry goes ahead of the
+    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are notified. A retry goes ahead of the
     /// requests that its scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
     pub retries: u8,
     /// Access to the elevator.
@@ -60,8 +60,8 @@ pub struct Config<P> {
     pub nomerges: NoMerges,
     /// Which threads pump.
     pub pump: PumpMode,
-    /// The most submitters that may be registered at once; [`DEFAULT_SUBMITTERS`] unless it is set. Each takes memory for
-    /// its `depth` from the beginning, and all else when it is registered.
+    /// The most submitters that may be registered at a time; [`DEFAULT_SUBMITTERS`] unless it is set. Each takes memory
+    /// for its `depth` from the beginning, and all else when it is registered.
     pub submitters: u16,
     /// I/Os that each submitter may have in flight: its credit. Rounded up to a power of two.
     pub depth: u32,
@@ -294,7 +294,7 @@ impl Watchers {
         }
     }
 
-    /// What becomes of the watches of `shards` elevators that had those of `before`, the last elevator first.
+    /// Returns the fate of the watches of `shards` elevators that had those of `before`, the last elevator first.
     pub(crate) fn tapping(&self, before: &Self, shards: u16) -> Vec<Tapping> {
         let one = |shard| match (&before.trace, &self.trace) {
             (_, None) => Tapping::End,

@@ -1,7 +1,8 @@
 //! [`Plan`]: the current settings of a queue, which can be changed while I/O runs (`reconfiguration`).
 //!
-//! [`DeviceDepth`]: a drive that takes many requests chooses among them by itself, whatever a scheduler decided before. A
-//! bound keeps them in the elevator, where they are ordered by the policy and can still merge (decision 0020).
+//! [`DeviceDepth`]: a drive that takes many requests chooses among them on its own, whatever a scheduler decided
+//! before. A bound keeps them in the elevator, where they are ordered by the policy and can still merge (decision
+//! 0020).
 //!
 //! [`AutoChoice`]: the scheduler that is chosen for a queue is a function of the tree of groups and of the device's
 //! default, so that it can be said before a queue is built.
@@ -295,7 +296,7 @@ pub enum DeviceDepth {
     /// As many as it takes.
     #[default]
     Device,
-    /// At most so many: 1 to [`MAX_DEVICE_DEPTH`]. A bound above what the device takes changes nothing but costs a
+    /// At most so many: 1 to [`MAX_DEVICE_DEPTH`]. A bound above the capacity of the device changes nothing but costs a
     /// shared counter.
     AtMost(u32),
 }

@@ -32,7 +32,7 @@ pub enum ConfigNote {
         /// Hardware queues.
         hw_queues: u16,
     },
-    /// Groups have floors, and nothing bounds what the device holds.
+    /// Groups have floors, and nothing bounds the requests that the device holds.
     FloorsUnbounded {
         /// The requests that it may hold.
         tags: u32,
@@ -85,7 +85,7 @@ impl Plan {
         (self.scheduler.build)(&shape, &self.options).facts()
     }
 
-    /// Checks that the floors of groups are within the capacity that the policy is told of.
+    /// Checks that the floors of groups are within the capacity that is reported to the policy.
     pub(crate) fn check_floors(&self) -> Result<(), ConfigError> {
         let capacity = || self.facts().capacity;
         let has_floors = self.groups.iter().any(|group| !group.promise.guarantee.reserve.is_none());

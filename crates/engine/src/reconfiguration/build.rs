@@ -131,7 +131,7 @@ struct Built {
     runners: Vec<Runner>,
     /// By hardware queue.
     ends: Vec<Ends>,
-    /// Of the outboxes, likewise.
+    /// Of the outboxes, by hardware queue.
     levels: Vec<Level<Inflight>>,
 }
 

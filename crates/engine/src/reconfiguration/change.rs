@@ -1,11 +1,11 @@
 //! Freeze, quiesce, and reconfiguration of a queue while I/O runs (`spec/framework.md` sections 10 and 11).
 //!
 //! *Frozen*: newly submitted I/Os wait in staging, and admitted ones run to their end; then nothing is in flight.
-//! *Quiesced*: devices are given no requests; completions go on, and so do submissions. Both nest.
+//! *Quiesced*: devices are given no requests; completions and submissions continue. Both nest.
 //!
 //! A [`Change`] freezes the queue, waits until it is drained, and puts another queue in its place, with the same
 //! devices and the same staging: another scheduler, depth, scope or access. The new queue admits the I/Os that were
-//! staged meanwhile, in their order, so none is lost, doubled, or reordered against a flush.
+//! staged in the meantime, in their order, so none is lost, doubled, or reordered against a flush.
 //!
 //! Like everything in the engine this never blocks. The caller repeats `step` until it returns true; each step does a
 //! share of the I/O that is in the way.
@@ -96,7 +96,7 @@ pub struct Change<P> {
 
 /// The steps that a change takes.
 pub(super) enum Way<P> {
-    /// Only settings of running elevators change: `next` is the first elevator still to be told.
+    /// Only settings of running elevators change: `next` is the first elevator still to be notified.
     Tune {
         tuning: Tuning,
         next: usize,
@@ -104,7 +104,7 @@ pub(super) enum Way<P> {
     /// Another queue has been built and waits for this one to be drained.
     Rebuild(Box<Engine<P>>),
     Done,
-    /// The queue was poisoned meanwhile.
+    /// The queue was poisoned during the change.
     Failed,
 }
 
@@ -243,7 +243,7 @@ impl<P> Change<P> {
     /// How the change ended, once [`step`](Self::step) has returned true; `Ok` before that.
     ///
     /// # Errors
-    /// [`ChangeError::Poisoned`] if a policy or a device panicked meanwhile: the settings are then unspecified.
+    /// [`ChangeError::Poisoned`] if a policy or a device panicked during the change: the settings are then unspecified.
     pub fn outcome(&self) -> Result<(), ChangeError> {
         match self.way {
             Way::Failed => Err(ChangeError::Poisoned),

@@ -161,7 +161,7 @@ impl<P: Send + 'static> Queue<P> {
 
     /// Puts `observer` around the queue's policies, until [`unobserve_policies`](Self::unobserve_policies). It sees each
     /// policy from its beginning, so the queue gets new ones: it is frozen and drained as for another scheduler, and
-    /// what the policies have learnt is lost. There is one observer of a queue at a time.
+    /// the knowledge of the policies is lost. There is one observer of a queue at a time.
     ///
     /// # Errors
     /// If there is an observer already, or the queue refuses changes now.
@@ -178,7 +178,7 @@ impl<P: Send + 'static> Queue<P> {
         })
     }
 
-    /// Takes the observer away again, which stops no I/O: the policies stay, with what they have learnt.
+    /// Takes the observer away again, which stops no I/O: the policies stay, with their knowledge.
     ///
     /// # Errors
     /// If the queue refuses changes now.
@@ -227,7 +227,7 @@ impl<P: Send + 'static> Queue<P> {
         self.change_watched(|plan, watchers| Ok((edit(plan)?, watchers.clone())))
     }
 
-    /// As [`edit`](Self::edit), also of what watches the queue.
+    /// Like [`edit`](Self::edit), but also edits the watchers of the queue.
     pub(crate) fn change_watched<E: From<ChangeError>>(
         &self,
         edit: impl FnOnce(&Plan, &Watchers) -> Result<(Plan, Watchers), E>,

@@ -223,7 +223,7 @@ impl ElevatorEnv {
         self.ledger.count_times(self.shard, counted);
     }
 
-    /// Takes what was counted of floors to the ledger, after waiting for another thread that counts.
+    /// Moves the counts of floors to the ledger, after waiting for another thread that counts.
     pub(crate) fn count_floors(&self, floors: &mut Floors) {
         self.ledger.count_floors(floors);
     }
@@ -378,7 +378,7 @@ impl PolicyEnv for ElevatorEnv {
             if there == 0 {
                 return false;
             }
-            // A single one is used at once.
+            // A single one is used immediately.
             self.stashed.set(self.stashed.get() || there > 1);
         }
         stash.set(there - 1);
@@ -392,7 +392,7 @@ impl PolicyEnv for ElevatorEnv {
         assert!(self.taken.get().is_none(), "a plug takes from one pool, once");
         let stash = &self.stash[pool];
         let there = stash.get();
-        // All of them are used at once, so none is kept from the other elevators.
+        // All of them are used immediately, so none is kept from the other elevators.
         let missing = n.saturating_sub(there);
         let got = if missing == 0 { 0 } else { self.common().pools[pool].take(missing) };
         let there = there + got;

@@ -112,7 +112,7 @@ impl Completions {
         }
     }
 
-    /// Sends what is left, at the end of a queue, and wakes no submitter.
+    /// Sends the remaining completions at the end of a queue, and wakes no submitter.
     pub(crate) fn send_rest<P>(&mut self, lasting: &Lasting<P>) {
         self.flush(lasting);
         self.wake.clear();

@@ -1,4 +1,4 @@
-//! What a pass over an elevator, or a turn of a pump, leaves to its caller.
+//! The duties that a pass over an elevator, or a turn of a pump, leaves to its caller.
 //!
 //! A pass and a turn decide and write words; they kick no elevator, arm no gate and wake no thread. They note that
 //! here, and the code that called them carries it out (`dispatch/engine.rs`): one place knows how a kick becomes
@@ -17,7 +17,7 @@ pub(crate) struct Duties {
     at: Option<Instant>,
     /// Another turn at this time, as the kernel asks for a delayed run.
     later: Option<Instant>,
-    /// Elevators for which something came back.
+    /// Elevators for which a resource was released.
     kicks: Vec<u16>,
     /// Parked submitters to be woken once the run is released: for a completion of theirs.
     wakes: Vec<SubmitterId>,
@@ -62,7 +62,7 @@ impl Duties {
         }
     }
 
-    /// What concerns the same elevator or pump: another pass or turn, no later than, and at a time.
+    /// Takes the duties of the same elevator or pump: another pass or turn, no later than, and at a time.
     pub(crate) fn take_own(&mut self) -> (bool, Option<Instant>, Option<Instant>) {
         self.any = false;
         (std::mem::take(&mut self.again), self.at.take(), self.later.take())

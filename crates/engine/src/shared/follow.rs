@@ -1,12 +1,12 @@
-//! Keeping an elevator on one core while that core goes on running it (decision 0004).
+//! Keeping an elevator on one core while that core continues to run it (decision 0004).
 //!
 //! A run touches some fifty cache lines (slots, indices, the policy's tables, outbox, returns). If threads take turns
 //! at running the elevator, each turn begins by fetching those lines from another core, which costs more than the run
 //! itself. So a submitter that sees another submitter running it leaves its work staged even when the elevator is
-//! free at that moment: the leader is about to come back with work of its own, and admits the staged work then.
+//! free at that moment: the leader will soon return with work of its own, and then admits the staged work.
 //!
 //! That is a guess, and a wrong guess is cheap: a submitter that has seen no pass since its last look runs the
-//! elevator itself. Progress does not depend on anything here; the run state says what is due.
+//! elevator itself. Progress does not depend on anything here; the run state says which pass is due.
 
 use crate::sync::{AtomicU64, Ordering};
 use blkmq_core::{Instant, Nanos, SubmitterId};
@@ -43,7 +43,7 @@ impl Lead {
     }
 }
 
-/// What one submitter has seen of the leader.
+/// The view that one submitter has of the leader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Follow {
     id: SubmitterId,
@@ -52,7 +52,7 @@ pub(crate) struct Follow {
     plugs: u32,
     /// Polls to let pass before the next look at the leader's words.
     polls: u32,
-    /// The same after that look, if it finds the leader at it.
+    /// Polls to let pass after that look, if it finds the leader at work.
     next_polls: u32,
     /// Not after this.
     until: Instant,
@@ -156,7 +156,8 @@ impl Follow {
         }
     }
 
-    /// Returns whether a submitter that finds a pass due should run it. False if the leader has made one meanwhile.
+    /// Returns whether a submitter that finds a pass due should run it. False if the leader has made one in the
+    /// meantime.
     pub(crate) fn should_run(&mut self, lead: &Lead, now: Instant) -> bool {
         let led = self.is_led(lead);
         // The elevator is not always busy: the next look is an early one.

@@ -30,7 +30,7 @@ pub(crate) struct Hub<P> {
     /// The version, as in [`Control`](crate::sync::Control).
     pub(crate) version: u32,
     pub(crate) limits: Limits,
-    /// The device needs no bare flushes, so `push` answers them at once.
+    /// The device needs no bare flushes, so `push` answers them immediately.
     pub(crate) needs_no_flush: bool,
     /// Flags without a meaning for the device.
     pub(crate) meaningless: IoFlags,

@@ -281,7 +281,7 @@ impl Inflight {
         self.head.take().expect("an inflight request has its bios")
     }
 
-    /// The same with the state that goes with the bios.
+    /// Like [`into_head`](Self::into_head), but with the state that belongs to the bios.
     pub(crate) fn into_chain(self) -> Chain {
         let (bios, retries) = (self.bios, self.retries);
         Chain { head: self.into_head(), bios, retries }

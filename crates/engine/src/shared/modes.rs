@@ -10,16 +10,17 @@ use std::fmt;
 /// How threads get access to the elevator. It is an option, so that before and after run in the same binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
-    /// The thread that holds the run serves all submitters; the others stage their bios and go on (decision 0002).
+    /// The thread that holds the run serves all submitters; the others stage their bios and continue (decision 0002).
     #[default]
     Combining,
     /// A fair queued spin lock, taken for each bio's merge attempt, once per inserted plug, and for dispatching, as
     /// in the kernel.
     Spin,
-    /// The same with a lock that parks its waiters: the honest comparison where threads outnumber cores.
+    /// Like [`Spin`](Self::Spin), but with a lock that parks its waiters: the honest comparison where threads outnumber
+    /// cores.
     Mutex,
     /// The spin lock, and beside it a bit that one dispatcher at a time sets. A thread that finds the bit set leaves;
-    /// the thread that set it goes on dispatching for all (`spec/history.md` section 2).
+    /// the thread that set it continues to dispatch for all (`spec/history.md` section 2).
     Serialised,
 }
 
@@ -63,8 +64,8 @@ pub enum MergeMode {
 pub enum KickMode {
     /// Each kick wakes a thread. While the elevator waits, each completed request kicks every hardware queue of it.
     Always,
-    /// The same, but a flag drops the kicks between one that wakes and the beginning of its pass. A pass that is
-    /// postponed in between stays postponed (`spec/framework.md` section 9.1).
+    /// Like [`Always`](Self::Always), but a flag drops the kicks between one that wakes and the beginning of its pass.
+    /// A pass that is postponed in between stays postponed (`spec/framework.md` section 9.1).
     Flag,
     /// A kick that finds a pass due already wakes no thread. The thread that reaps a completion serves the requests
     /// that wait for one.

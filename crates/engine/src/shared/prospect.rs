@@ -1,7 +1,7 @@
 //! [`Prospect`]: the forecast of an elevator as its runner has published it, for threads that push.
 //!
-//! Each word is a hint by itself: no other memory is read on the strength of it, so loads and stores are relaxed. A thread
-//! may see words of two publications; the forecast is then off by what happened between them.
+//! Each word is an independent hint: no other memory is read on the strength of it, so loads and stores are relaxed. A
+//! thread may see words of two publications; the forecast is then off by what happened between them.
 
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use blkmq_core::{GroupIndex, Instant, Nanos, Op};

@@ -40,7 +40,7 @@ impl PumpMode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WriteCache {
     /// No cache, or a non-volatile one: a write is durable when it is done. The device gets no flushes;
-    /// bare flushes are answered at once, and flags on data that ask for one mean nothing.
+    /// bare flushes are answered immediately, and flags on data that ask for one mean nothing.
     #[default]
     Through,
     /// A volatile cache: a write is durable once a flush is done that began after the write was done. Any hardware
@@ -63,5 +63,5 @@ pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
 pub const DEFAULT_SUBMITTERS: u16 = 16;
 /// The most submitters that have a lane of their own to a device.
 pub const MAX_OWN_LANES: u16 = 256;
-/// The largest bound of what a device holds.
+/// The largest bound on the number of requests that a device holds.
 pub const MAX_DEVICE_DEPTH: u32 = 10240;

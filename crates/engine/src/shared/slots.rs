@@ -29,7 +29,7 @@
 //! [`ORPHANS`]: its holder has no access to the payload any more, and a holder that shares the payload with the
 //! kernel does not drop the token before the kernel is done (`blkmq-uring` waits for that). Tokens that the engine
 //! itself gives up go there too. At the end of a queue [`BioTable::settle`] looks for every payload that is still in
-//! its cell. If its token came back, or is among the orphans, the payload is dropped. Otherwise the token is
+//! its cell. If its token was returned, or is among the orphans, the payload is dropped. Otherwise the token is
 //! unaccounted for, and the payload is leaked and counted.
 
 use crate::sync::lines::Lines;
@@ -218,7 +218,7 @@ pub(crate) struct Popped<P> {
 }
 
 impl Credit {
-    /// Bios that may be in flight at once.
+    /// The maximum number of bios in flight.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
@@ -291,7 +291,7 @@ impl<P> BioTable<P> {
         (self.segments)(limits, op, bio.sectors, bio.payload)
     }
 
-    /// The most bios at once.
+    /// The maximum number of bios in the table.
     pub(crate) fn capacity(&self) -> usize {
         self.cells.len()
     }
@@ -329,7 +329,7 @@ impl<P> BioTable<P> {
     /// which cell `index` belongs.
     #[inline]
     unsafe fn cell(&self, index: u32) -> &Cell<P> {
-        // SAFETY: because of the caller's borrow no thread has exclusive access to the chain meanwhile.
+        // SAFETY: while the caller's borrow lasts, no thread has exclusive access to the chain.
         self.cells.at(index as usize).with(|cell| unsafe { &*cell })
     }
 
@@ -515,7 +515,7 @@ impl Bio {
 }
 
 impl BioSender {
-    /// Ends a bio that is not chained to others and sends it by itself. True if the submitter is parked and the
+    /// Ends a bio that is not chained to others and sends it separately. True if the submitter is parked and the
     /// caller has to wake it.
     pub(crate) fn send_one(&self, bio: Bio, result: IoResult) -> bool {
         self.ring.push(&[bio.into_payload(self.table, result)])
@@ -543,7 +543,7 @@ impl BioReceiver {
     pub(crate) fn peek_part<P>(&self, table: &BioTable<P>) -> Option<u32> {
         assert!(self.table == table.id, "a ring of another queue");
         let index = self.ring.peek()? as u32;
-        // SAFETY: as for `pop`, which only this caller calls; no thread writes to the cell meanwhile.
+        // SAFETY: as for `pop`, which only this caller calls; no thread writes to the cell during this call.
         let part = unsafe { table.cell(index).is_part() };
         part.then(|| table.place(index))
     }

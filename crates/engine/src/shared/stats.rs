@@ -100,7 +100,7 @@ pub struct FlushStats {
     /// Requests that ended at a flush with none of their data at the device: bare flushes, and data whose flush ahead
     /// of it failed.
     pub dataless: u64,
-    /// Bare flushes answered at once, because the device has no volatile cache.
+    /// Bare flushes answered immediately, because the device has no volatile cache.
     pub needless: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The driver tags of a hardware queue: its own, those of all hardware queues of its queue, or those of several
 //! queues ([`SharedTags`]), as the disks behind one host adapter share its commands.
 //!
-//! An elevator that finds no tag registers, and is kicked when tags come back. Where several queues share a set, the
+//! An elevator that finds no tag registers, and is kicked when tags are returned. Where several queues share a set, the
 //! queue registers with the set, and its elevators register with the queue. A queue that returns tags may have to
 //! call another one; like every call out of the engine, it does so when it holds no run and no lock.
 
@@ -27,7 +27,7 @@ pub struct SharedTags(Arc<Set>);
 struct Set {
     tags: Arc<TagSet>,
     seats: Mutex<Vec<Seat>>,
-    /// Queues that are to be called because tags came back.
+    /// Queues that are to be called because tags were returned.
     owed: Pending,
 }
 
@@ -41,7 +41,7 @@ enum Seat {
 
 /// A queue, as the other queues that share its tags see it.
 pub(crate) trait Member: Send + Sync {
-    /// Tags have come back for which the queue has registered.
+    /// Tags for which the queue has registered were returned.
     fn tags_came_back(&self);
 }
 

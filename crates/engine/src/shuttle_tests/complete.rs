@@ -40,7 +40,7 @@ fn shuttle_three_submitters_inline_mq_deadline() {
 
 #[test]
 fn shuttle_three_submitters_later() {
-    // One at a time: twelve times the service time, if no thread waits in vain.
+    // One at a time: twelve times the service time, if no thread waits needlessly.
     let most_time = Nanos(12 * Script::LATER.service.0);
     Model { device: Script::LATER, most_time, ..Model::new(3, THREE) }.check();
 }
@@ -73,7 +73,7 @@ fn shuttle_merging_while_slots_are_short() {
 /// A single I/O for each client: schedules are short, so that a larger part of them is tried.
 const TINY: Model = Model { schedules: 10_000, ..Model::new(8, &[Client::new(1, 1, 1); 2]) };
 
-/// The second client finds no slot while the first one's comes back.
+/// The second client finds no slot while the slot of the first client is being returned.
 #[test]
 fn shuttle_tiny_inline() {
     TINY.check();
@@ -82,7 +82,7 @@ fn shuttle_tiny_inline() {
 /// One client submits its second I/O while the other removes the refused request that blocked the way.
 #[test]
 fn shuttle_tiny_refused() {
-    // The first is taken for 10 us. The second is refused until then, and answered at once when it comes again.
+    // The first is taken for 10 us. The second is refused until then, and answered immediately when it comes again.
     let device = Script { room: 2, dev_resource: 2, inline: 3, ..Script::LATER };
     const CLIENTS: &[Client] = &[Client::new(1, 1, 1), Client::new(2, 1, 1)];
     let model = Model { device, clients: CLIENTS, most_time: Nanos(60_000), seed: 9, ..TINY };

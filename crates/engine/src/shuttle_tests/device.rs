@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// The behaviour of the device. Of every `n` attempts that find room, the last is treated in this way; 0 for never.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
-    /// Requests inside one hardware queue at once.
+    /// The maximum number of requests inside one hardware queue.
     pub(super) room: usize,
     pub(super) resource: u32,
     pub(super) dev_resource: u32,

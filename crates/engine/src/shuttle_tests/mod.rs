@@ -2,8 +2,8 @@
 //! a virtual clock that moves only when all threads sleep.
 //!
 //! Loom proves the protocols of `sync/` one by one. These models look for faults *between* them: work that no thread
-//! comes back for, a sleeper that no thread wakes, a request that two threads end. Shuttle treats every atomic access
-//! as sequentially consistent, so it says nothing about orderings; that is loom's part.
+//! returns for, a sleeper that no thread wakes, a request that two threads end. Shuttle treats every atomic access as
+//! sequentially consistent, so it says nothing about orderings; that is loom's part.
 //!
 //! A model is a [`Model`](model::Model): the configuration of the queue, the script of the device, the I/Os of the
 //! clients. Each schedule ends with every I/O completed and nothing in use, or panics. Each file is a family of

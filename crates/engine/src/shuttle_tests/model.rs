@@ -64,7 +64,7 @@ pub(super) struct Model {
     /// The first thread at this place has no CPU until all others have left. No client sleeps then, and none may wait for
     /// that thread.
     pub(super) stop: Option<Stop>,
-    /// Run by one more thread meanwhile.
+    /// Run by one more thread while the clients run.
     pub(super) meddle: Option<Meddle>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Model {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     pub(super) ios: u64,
-    /// I/Os in flight at once.
+    /// The maximum number of I/Os in flight.
     pub(super) depth: u64,
     /// I/Os between two flushes.
     pub(super) plug: u64,
@@ -80,9 +80,9 @@ pub(super) struct Client {
     pub(super) stride: u64,
     /// The flags of every I/O.
     pub(super) flags: IoFlags,
-    /// One of this many I/Os is cancelled, every other time at once; 0 for none.
+    /// One of this many I/Os is cancelled, every other time immediately; 0 for none.
     pub(super) cancels: u64,
-    /// Cookies are used again as soon as they have come back, as if they were numbers of buffers.
+    /// Cookies are used again as soon as they have been returned, as if they were numbers of buffers.
     pub(super) reuses: bool,
     pub(super) leaves: Leaves,
     /// After its first I/Os the thread has no time for the queue until all others have left. No client sleeps then.
@@ -92,7 +92,7 @@ pub(super) struct Client {
 /// The end of a client, after all its I/Os have completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leaves {
-    /// It leaves at once.
+    /// It leaves immediately.
     AtOnce,
     /// It polls once more, with nothing of its own in flight.
     AfterAPoll,

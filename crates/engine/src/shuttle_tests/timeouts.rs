@@ -10,7 +10,7 @@ use blkmq_sched::deadline;
 
 const TIMEOUT: Nanos = Nanos::from_millis(1);
 
-/// One of three attempts is lost. One of two lost requests is given up at once, the other a timeout later.
+/// One of three attempts is lost. One of two lost requests is given up immediately, the other a timeout later.
 const LOSES: Script = Script { room: 2, lose: 3, ..Script::LATER };
 
 const ONE: &[Client] = &[Client::new(4, 2, 1)];

@@ -15,7 +15,7 @@ use shuttle::thread::{self, ThreadId};
 /// How a host treats a wake-up for a thread that is still awake, because it has not gone to sleep yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bell {
-    /// As thread parking does: the next sleep ends at once.
+    /// As thread parking does: the next sleep ends immediately.
     Remembers,
     /// Planted: the wake-up is lost.
     Forgets,
@@ -139,7 +139,7 @@ impl World {
         self.state().seats.contains(&Seat::Stopped)
     }
 
-    /// The thread with this seat will not come back.
+    /// The thread with this seat will not return.
     pub(super) fn leave(&self, seat: usize) {
         let mut state = self.state();
         state.seats[seat] = Seat::Gone;

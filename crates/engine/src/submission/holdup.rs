@@ -1,13 +1,13 @@
 //! Noticing that the thread which runs an elevator or a pump has lost its CPU (decision 0025).
 //!
-//! A pass takes microseconds. If an elevator is taken for longer, and no other pass has begun meanwhile, its runner is
-//! not running: the kernel has given the CPU to another thread, perhaps to the very one that looks. Nothing tells user
-//! space so; two looks at a counter do.
+//! A pass takes microseconds. If an elevator is taken for longer, and no other pass has begun in the meantime, its
+//! runner is not running: the kernel has given the CPU to another thread, perhaps to the very one that looks. Nothing
+//! tells user space so; two looks at a counter do.
 
 use blkmq_core::{Instant, Nanos};
 
-/// A thread in an elevator or at a pump that has come no further for so long has no CPU. Several times what a long pass
-/// takes, and a twentieth of what an I/O may lie (decision 0025).
+/// A thread in an elevator or at a pump that has come no further for so long has no CPU. Several times the duration of
+/// a long pass, and a twentieth of the time that an I/O may lie (decision 0025).
 const HELD_UP: Nanos = Nanos::from_micros(50);
 
 /// One submitter's view of the threads that run its elevator and the pumps.

@@ -17,7 +17,7 @@ pub struct Io<P> {
     pub op: Op,
     /// The first sector: a multiple of the logical block size.
     pub sector: u64,
-    /// The length in sectors, likewise. 0 only for a flush.
+    /// The length in sectors, also a multiple of the logical block size. 0 only for a flush.
     pub sectors: u32,
     /// The flags. The constructors set [`IoFlags::SYNC`] for reads.
     pub flags: IoFlags,
@@ -33,7 +33,7 @@ pub struct Io<P> {
     pub deadline: Deadline,
     /// Returned with the completion.
     pub cookie: u64,
-    /// What the device needs to find the bytes; returned with the completion.
+    /// The information that the device needs to find the bytes; returned with the completion.
     pub payload: P,
 }
 
@@ -57,7 +57,7 @@ impl<P> Io<P> {
         }
     }
 
-    /// The same I/O with the payload that `with` makes of its own.
+    /// Returns the same I/O with the payload that `with` makes of its own.
     #[must_use]
     #[inline(always)]
     pub fn map<Q>(self, with: impl FnOnce(P) -> Q) -> Io<Q> {
@@ -86,7 +86,7 @@ impl<P: Payload> Io<P> {
         Self::moving(Op::Read, at, payload)
     }
 
-    /// Writes the bytes of `payload` to where `at` begins. Durable after the next flush, or at once with
+    /// Writes the bytes of `payload` to where `at` begins. Durable after the next flush, or immediately with
     /// [`fua`](Self::fua).
     ///
     /// Refused as [`read`](Self::read) is.
@@ -170,7 +170,7 @@ impl<P> Io<P> {
         Self { ioprio, ..self }
     }
 
-    /// The time that it may take, and what becomes of it if the queue expects that it takes longer. Without a forecast
+    /// The time that the I/O may take, and its fate if the queue expects that it takes longer. Without a forecast
     /// ([`Plan::forecast`](crate::Plan::forecast)) the I/O is refused.
     #[must_use]
     pub fn deadline(self, deadline: Deadline) -> Self {
@@ -221,8 +221,8 @@ pub enum Refusal {
         /// The logical block size in bytes.
         block: u32,
     },
-    /// The I/O is longer than the device takes at once, and cannot be divided: its payload does not allow it, or it
-    /// would have more parts than the submitter has credit in all.
+    /// The I/O is longer than one request of the device may be, and cannot be divided: its payload does not allow it,
+    /// or it would have more parts than the submitter has credit in all.
     TooLong {
         /// The most sectors that would be taken at this place.
         most: u32,

@@ -1,4 +1,4 @@
-//! From a program to an elevator, and back: submitters, and what they hold back or divide.
+//! From a program to an elevator, and back: submitters, and the I/Os that they hold back or divide.
 
 pub(crate) mod holdup;
 pub(crate) mod io;

@@ -33,11 +33,11 @@ struct Plan<P> {
     /// The payloads of the parts not yet pushed, the last part first.
     payloads: Vec<P>,
     split: u32,
-    /// The last part may merge with what follows it.
+    /// The last part may merge with the I/O that follows it.
     end_merges: bool,
 }
 
-/// The divided I/Os of one submitter. Allocates for the first one, and when more are open at once than before.
+/// The divided I/Os of one submitter. Allocates for the first one, and when more are open at a time than before.
 pub(crate) struct Splits<P> {
     plan: Plan<P>,
     open: Vec<Open<P>>,

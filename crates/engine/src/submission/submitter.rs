@@ -37,10 +37,10 @@ mod wait;
 /// at the next [`flush`](Self::flush) at the latest. With [`PumpMode::Inline`](crate::PumpMode::Inline) I/Os make
 /// progress while any submitter of the queue submits, polls, or is parked as [`prepare_park`](Self::prepare_park)
 /// allows: a thread that leaves for a long computation with I/Os in flight should flush first and expect to find them
-/// unfinished when it comes back.
+/// unfinished when it returns.
 ///
-/// Dropping a submitter cancels the I/Os that it has not flushed. With I/Os in flight, its number and its cells come
-/// back into use when those are done; no memory is freed that a device may still write to.
+/// Dropping a submitter cancels the I/Os that it has not flushed. With I/Os in flight, its number and its cells are
+/// reused when those I/Os are done; no memory is freed that a device may still write to.
 pub struct Submitter<P> {
     root: Arc<Root<P>>,
     /// The queue as this submitter last knew it.
@@ -260,9 +260,9 @@ impl<P: Send> Submitter<P> {
     }
 
     /// Returns whether a thread that runs the elevator or a pump of this submitter has made no progress for so long
-    /// that it is taken to have no CPU. If true, the caller, which has just [polled](Self::poll) in vain, should sleep
-    /// for a moment: that thread may be waiting for this very CPU. True once for each 50 us of a hold-up, and never
-    /// with nothing in flight.
+    /// that it is taken to have no CPU. If true, the caller, which has just [polled](Self::poll) without success,
+    /// should sleep for a moment: that thread may be waiting for this very CPU. True once for each 50 us of a hold-up,
+    /// and never with nothing in flight.
     #[must_use]
     pub fn is_held_up(&mut self, now: Instant) -> bool {
         if self.in_flight() == 0 {
@@ -335,7 +335,7 @@ impl<P: Send> Submitter<P> {
     /// no runner. [`finish_flush`](Self::finish_flush) must be the next call, however much later. False, without
     /// effect, if the plug is empty or the queue is not accessed by combining.
     ///
-    /// For drivers in virtual time, where no thread is interrupted by itself; other programs do not need it.
+    /// For drivers in virtual time, where no thread is interrupted of its own accord; other programs do not need it.
     #[must_use]
     pub fn begin_flush(&mut self) -> bool {
         if self.plug.is_empty() {

@@ -109,7 +109,7 @@ impl Throttle {
         None
     }
 
-    /// Takes an I/O that may go by now; the others of its line go on waiting. O(lines).
+    /// Takes an I/O that may go by now; the other I/Os of its line continue to wait. O(lines).
     pub(crate) fn next_due(&mut self, now: Instant, meters: &Meters) -> Option<PluggedRequest> {
         loop {
             let at = self.0.iter().position(|line| line.at() <= now)?;

@@ -164,7 +164,7 @@ impl Bitmap {
         Some(*hint)
     }
 
-    /// The same for a number that is not there.
+    /// Like [`get`](Self::get), but for a number that is not in the word of the hint.
     #[inline(never)]
     fn get_elsewhere(&self, hint: &mut u32) -> Option<u32> {
         self.search(hint, 1, |_| u64::MAX)?.pop()

@@ -1,5 +1,5 @@
-//! How many requests may have left the elevators at once, over all hardware queues (`spec/framework.md` section 8.3).
-//! The limit may be moved while permissions are out ([`Lever`]).
+//! How many requests may be outside the elevators at a time, over all hardware queues (`spec/framework.md` section
+//! 8.3). The limit may be moved while permissions are out ([`Lever`]).
 //!
 //! | in use | `take(want)` | `put(n)` |
 //! |---|---|---|
@@ -27,12 +27,12 @@ struct Limited {
     in_use: CachePadded<AtomicU32>,
 }
 
-/// Moves the limit of a budget. A lowered limit lets nothing out until enough has come back. A raised limit wakes no
-/// elevator: the caller goes on to take, or kicks the elevators itself.
+/// Moves the limit of a budget. A lowered limit lets nothing out until enough permissions have been returned. A raised
+/// limit wakes no elevator: the caller continues to take, or kicks the elevators itself.
 pub(crate) struct Lever(Arc<AtomicU32>);
 
 impl Lever {
-    /// Moves the limit. At least 1, so that a permission comes back to call those that wait.
+    /// Moves the limit. At least 1, so that the return of a permission calls the waiting elevators.
     pub(crate) fn set(&self, limit: u32) {
         self.0.store(limit.max(1), Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@
 //! `tail` is changed by read-modify-writes alone. A push is either before the parking one, which then finds the
 //! reservation and does not park, or after it, and then finds `PARKED`. `tail` orders nothing else, so relaxed
 //! accesses do. Payloads are published by storing the entry with release and loading it with acquire. An entry is
-//! overwritten only for an I/O that was submitted after the old payload was taken, because the credit came back with
+//! overwritten only for an I/O that was submitted after the old payload was taken, because the credit was returned with
 //! it; so the old payload has been read.
 //!
 //! `take_parked` is for a thread that has other work for the receiver. That thread makes the work due, has a full
@@ -123,7 +123,7 @@ impl CompletionSender {
     fn publish(&self, first: u64, payloads: &[u64]) {
         #[cfg(debug_assertions)]
         {
-            // Not too low: the credit for this came back after the store, by a path that orders the two.
+            // Not too low: the credit for this was returned after the store, by a path that orders the two.
             let held = first + payloads.len() as u64 - self.shared.taken.load(Ordering::Relaxed);
             assert!(held <= self.shared.capacity, "a receiver exceeded its credit");
         }
@@ -190,8 +190,8 @@ impl CompletionReceiver {
     }
 
     /// Announces that the receiver is about to sleep. True: the next push wakes it. False: an entry has been reserved
-    /// meanwhile; its payload is there or will be at once, so look again. One read-modify-write if no entry is
-    /// reserved, none otherwise.
+    /// in the meantime; its payload is there or will be immediately, so look again. One read-modify-write if no entry
+    /// is reserved, none otherwise.
     #[inline]
     #[must_use = "false means do not sleep"]
     pub(crate) fn prepare_park(&mut self) -> bool {

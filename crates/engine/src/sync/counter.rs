@@ -15,7 +15,7 @@ use super::{AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. Two threads that add at once lose one of the additions.
+    /// Adds `n`. Two threads that add at the same time lose one of the additions.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(n);
@@ -38,7 +38,7 @@ impl Counter {
     }
 }
 
-/// A counter that any number of threads add to at once: the twin that loses nothing, for the model below.
+/// A counter that any number of threads add to concurrently: the twin that loses nothing, for the model below.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct SharedCounter(AtomicU64);

@@ -12,19 +12,19 @@
 //! | due at e | due now: *you* wake a thread | due now, flag: *you* wake a thread | due at d, earlier or later | nothing |
 //! | due at e, flag | - | same: dropped | due at d, earlier or later; flag stays | nothing |
 //!
-//! # What it does not guarantee
+//! # Missing guarantees
 //!
 //! R1 and R2 of `spec/framework.md` section 9.1. The latest call decides, so `run_later` puts off a pass that was due
 //! now. Without the flag the next `run_now` mends that. With it, `run_now` is dropped because an earlier one has set
-//! the flag, although that one has been put off meanwhile: of *now, later, now* only *later* is left. The pass is not
-//! lost; it is late.
+//! the flag, although that one has been put off in the meantime: of *now, later, now* only *later* is left. The pass is
+//! not lost; it is late.
 //!
 //! # Orderings
 //!
 //! Every call but the hints is a read-modify-write, so all of them lie in one order and in one release sequence. The
 //! calls for a pass release and `begin` acquires: a `run_now` that is dropped reads a flag that no `begin` has
-//! cleared yet, and the next `begin` sees what was published before that call. The memory ordering is not at fault
-//! here.
+//! cleared yet, and the next `begin` sees everything that was published before that call. The memory ordering is not at
+//! fault here.
 
 use super::{AtomicU64, Kick, Ordering};
 use blkmq_core::Instant;
@@ -46,7 +46,7 @@ impl DelayedWork {
         Self { word: AtomicU64::new(0), has_flag: false }
     }
 
-    /// The same with the flag.
+    /// Like [`always`](Self::always), but with the flag.
     pub(crate) fn with_flag() -> Self {
         Self { has_flag: true, ..Self::always() }
     }
@@ -85,7 +85,7 @@ impl DelayedWork {
         }
     }
 
-    /// Returns whether a pass is due by `now`. A hint, likewise.
+    /// Returns whether a pass is due by `now`. A hint, by one plain load.
     pub(crate) fn due(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|at| at <= now)
     }
@@ -106,7 +106,7 @@ mod tests {
     }
     use Call::{Later, Now};
 
-    /// How many callers had to wake the worker, and whether a pass is due at once, after these calls, if the worker
+    /// How many callers had to wake the worker, and whether a pass is due immediately, after these calls, if the worker
     /// does not come.
     fn delayed(work: &DelayedWork, calls: [Call; 3]) -> (usize, bool) {
         let mut wakes = 0;

@@ -18,7 +18,7 @@
 //!
 //! Every call is a read-modify-write, so all of them lie in one order and in one release sequence. A caller that is
 //! sent away writes `ASKED` with release. The next `leave` reads that value or a later one, and its dispatcher enters
-//! again: entering acquires, and so sees what every caller published that was sent away before. If the dispatcher
+//! again: entering acquires, and so sees the writes of every caller that was sent away before. If the dispatcher
 //! left first, the call reads `FREE` and is not sent away. `leave` itself has nothing to acquire, and releases the
 //! dispatcher's writes. The first of the two writes of a call has nothing to release: if the caller is sent away, the
 //! second one does.
@@ -49,8 +49,8 @@ impl DispatchGate {
             || looks_again() && self.0.fetch_or(ASKED, Ordering::AcqRel) == FREE
     }
 
-    /// For the dispatcher. True if a caller was sent away meanwhile: the dispatcher has to enter again for it. One
-    /// read-modify-write.
+    /// For the dispatcher. True if a caller was sent away in the meantime: the dispatcher has to enter again for it.
+    /// One read-modify-write.
     #[inline]
     #[must_use = "whoever was sent away relies on it"]
     pub(crate) fn leave(&self) -> bool {

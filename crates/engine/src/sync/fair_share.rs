@@ -14,7 +14,7 @@
 //!
 //! A user that wants more than its part looks for idle users (`deactivate_idle`), for there is no timer.
 //!
-//! Every access is relaxed: this counts tags and gives no access to them. The bitmap orders what is done with a tag,
+//! Every access is relaxed: this counts tags and gives no access to them. The bitmap orders the uses of a tag,
 //! and the barriers of `TagSet` make a release visible to a waiter. A limit that is a moment old admits a tag too
 //! many or too few.
 //!

@@ -8,8 +8,8 @@
 //! | free | *you* hold | *you* hold | - |
 //! | held | waits: spinning in line, or parked | refused | the next in line, or a parked caller, holds |
 //!
-//! A guard of the spinning kind can be kept for a while without borrowing the cell ([`LockCell::detach`]); meanwhile
-//! the lock is held.
+//! A guard of the spinning kind can be kept for a while without borrowing the cell ([`LockCell::detach`]); the lock is
+//! held during that time.
 //!
 //! The lock has lines of its own, so that waiters do not disturb the holder at work.
 
@@ -89,7 +89,7 @@ impl<T> LockCell<T> {
         Self::with_alarm(kind, waiters, value, None)
     }
 
-    /// The same; `alarm` is raised when a holder panics.
+    /// Free, for callers numbered `0..waiters`; `alarm` is raised when a holder panics.
     pub(crate) fn with_alarm(kind: LockKind, waiters: usize, value: T, alarm: AlarmRef) -> Self {
         let lock = match kind {
             LockKind::Spin => Lock::Spin(QueuedLock::new(waiters)),

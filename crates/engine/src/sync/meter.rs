@@ -6,10 +6,10 @@
 //!
 //! | `free_at` | `reserve(now, cost)` | `set_rate(now)`, which flips the era |
 //! |---|---|---|
-//! | earlier than `now` less the slack | `free_at` = `now` less the slack, plus the cost; *you* go at once | the time stays, but for 2 ns |
-//! | in between | `free_at` + cost; *you* go at once | likewise |
+//! | earlier than `now` less the slack | `free_at` = `now` less the slack, plus the cost; *you* go immediately | the time stays, but for 2 ns |
+//! | in between | `free_at` + cost; *you* go immediately | likewise |
 //! | later than `now` | `free_at` + cost; *you* go at the old `free_at` | `now` + the rest, times the new price over the old one |
-//! | any, without a limit before or after | unchanged; *you* go at once | the time is 0 |
+//! | any, without a limit before or after | unchanged; *you* go immediately | the time is 0 |
 //!
 //! The cost of an I/O beyond whole steps of 2 ns is added up in a second word, the carry: an I/O costs a step more if its
 //! fraction makes the carry overflow. So fast rates are kept to as exactly as slow ones. The carry is a plain sum, and it
@@ -27,12 +27,12 @@
 //! reserves takes the price of the era that it has seen, and its exchange fails if the era is another by then. So no I/O adds
 //! a cost by one price to a debt by the other: after 1000 bytes in a second were corrected to a thousand million, that would
 //! be an hour. The exchange that flips the era releases the price, and a thread that loads `free_at` acquires it, also by way
-//! of later exchanges, which continue the release sequence. A word that was seen two changes ago does not come back, because
-//! a change leaves another time than it found, unless costs and a scaled debt add up to the same time.
+//! of later exchanges, which continue the release sequence. A word that was seen two changes ago does not recur,
+//! because a change leaves another time than it found, unless costs and a scaled debt add up to the same time.
 //!
-//! A [`Booking`] knows the price that it was made by. Its holder compares that with the price of today, and has the rest of
-//! its time scaled likewise. It notices late by as long as it has slept, and a thread that changes rates wakes those that
-//! sleep (`submission/throttle.rs`).
+//! A [`Booking`] knows the price that it was made by. Its holder compares that with the price of today, and has the
+//! rest of its time scaled in the same way. It notices late by as long as it has slept, and a thread that changes rates
+//! wakes those that sleep (`submission/throttle.rs`).
 //!
 //! The other orderings are relaxed: the words hand nothing over, and each reservation is one compare-and-exchange, so that
 //! no two get the same time. The slack is a setting of its own; a thread that sees the new one with the old price reserves a

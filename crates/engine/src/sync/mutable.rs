@@ -1,6 +1,6 @@
 //! Loom's atomics with orderings that can be weakened one at a time, for `cargo xtask orderings`.
 //!
-//! That chore asks of each ordering in this folder what it is there for: it runs the models with the ordering
+//! That chore checks the purpose of each ordering in this folder: it runs the models with the ordering
 //! weakened, and one of them has to fail. A build for each question would take hours, so the question is an
 //! environment variable, and each call checks whether it is the one to be weakened. Only compiled under loom.
 //!

@@ -96,7 +96,7 @@ impl<B: Default> Pending<B> {
         self.take_ahead(|id, _| f(id));
     }
 
-    /// The same; with each number comes the one after it in the same word.
+    /// Like [`take`](Self::take), but with each number comes the one after it in the same word.
     #[inline]
     pub(crate) fn take_ahead(&self, mut f: impl FnMut(u16, Option<u16>)) {
         let start = self.start.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
 //! Remembers that a thread panicked while it changed a value, so that no other thread trusts the value; and raises an
-//! alarm, so that no thread goes on waiting for it.
+//! alarm, so that no thread continues to wait for it.
 
 use super::{AtomicBool, Ordering};
 // Plain `std` under the model checkers too: theirs cannot hold a trait object, and the reference count orders
@@ -17,7 +17,7 @@ pub(crate) trait Alarm: Send + Sync {
 
 /// | state | `note`, unwinding | `note`, as usual | `check` |
 /// |---|---|---|---|
-/// | clean | poisoned, true: *you* raise the alarm | clean | goes on |
+/// | clean | poisoned, true: *you* raise the alarm | clean | continues |
 /// | poisoned | poisoned | poisoned | refuses |
 ///
 /// Relaxed throughout: the word lies beside the value and is only used while holding it, so the same path that orders
@@ -48,7 +48,7 @@ impl Poison {
         Ok(self.ignore())
     }
 
-    /// The same for a thread that takes the value whatever its state.
+    /// Like [`check`](Self::check), but for a thread that takes the value whatever its state.
     #[inline]
     pub(crate) fn ignore(&self) -> Unwinding {
         Unwinding(std::thread::panicking())

@@ -33,7 +33,7 @@ use crossbeam_utils::CachePadded;
 
 const NOBODY: u32 = 0;
 
-/// The lock. It protects no data by itself; `LockCell` puts a value under it.
+/// The lock. It protects no data of its own; `LockCell` puts a value under it.
 pub(crate) struct QueuedLock {
     tail: CachePadded<AtomicU32>,
     nodes: Box<[CachePadded<Node>]>,
@@ -46,7 +46,7 @@ struct Node {
     used: AtomicBool,
 }
 
-/// Catches a number that two callers use at once, in debug builds.
+/// Catches a number that two callers use at the same time, in debug builds.
 impl Node {
     #[inline]
     fn begin_use(&self, who: usize) {
@@ -82,7 +82,7 @@ impl QueuedLock {
     /// Waits until the caller has the lock. First come, first served.
     ///
     /// # Panics
-    /// If the number is not below the number of waiters; in debug builds also if it is used twice at once.
+    /// If the number is not below the number of waiters; in debug builds also if two callers use it at the same time.
     #[inline]
     pub(crate) fn lock(&self, who: usize) {
         let node = &self.nodes[who];

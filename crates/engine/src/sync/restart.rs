@@ -50,7 +50,7 @@ impl Restart {
         self.take_fenced()
     }
 
-    /// The same for a caller whose last write to a word of others was a read-modify-write.
+    /// Like [`take`](Self::take), but for a caller whose last write to a word of others was a read-modify-write.
     #[inline]
     #[must_use = "whoever marked the bit relies on it"]
     pub(crate) fn take_after_rmw(&self) -> bool {
@@ -90,7 +90,7 @@ mod model {
         notices(mark, |tag| tag.store(true, Ordering::Relaxed), take);
     }
 
-    /// The same with a way to free the tag.
+    /// Like [`somebody_notices`], but with a way to free the tag.
     fn notices(mark: fn(&Restart), free: fn(&AtomicBool), take: fn(&Restart) -> bool) {
         loom::model(move || {
             let shared = Arc::new((Restart::new(), AtomicBool::new(false)));

@@ -186,7 +186,8 @@ impl<T> Producer<T> {
         self.put_with(|| value);
     }
 
-    /// The same with a value that is made in its place: it is never returned, so it need not be made elsewhere first.
+    /// Like [`put`](Self::put), but with a value that is made in its place: it is never returned, so it need not be
+    /// made elsewhere first.
     ///
     /// # Panics
     /// If the ring is full.
@@ -225,7 +226,7 @@ impl<T> Producer<T> {
         Mark(self.published)
     }
 
-    /// Values in the ring, staged ones included. The consumer may meanwhile have taken some.
+    /// Values in the ring, staged ones included. The consumer may have taken some in the meantime.
     #[inline]
     #[must_use]
     #[cfg(feature = "compare")]
@@ -272,7 +273,7 @@ impl<T> Consumer<T> {
             return None;
         }
         // SAFETY: the entry lies between `head` and a `tail` that was loaded with acquire, so it was
-        // written and is ours; `head` moves on at once.
+        // written and is ours; `head` moves on immediately.
         let value = unsafe { self.shared.take(self.head) };
         self.head = self.head.wrapping_add(1);
         self.shared.head.store(self.head, Ordering::Release);
@@ -294,7 +295,7 @@ impl<T> Consumer<T> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: as in `pop`; the borrow of `self` keeps the entry from being taken meanwhile.
+        // SAFETY: as in `pop`; the borrow of `self` keeps the entry from being taken as long as the result lives.
         Some(self.shared.entry(self.head).with(|entry| unsafe { (*entry).assume_init_ref() }))
     }
 

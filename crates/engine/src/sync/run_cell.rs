@@ -1,7 +1,7 @@
 //! A value that only the runner touches: [`RunState`] beside the value that it protects.
 //!
-//! Entering never waits. A caller that finds a runner leaves its work where the runner will look, marks that a pass
-//! is owed, and goes on.
+//! Entering never waits. A caller that finds a runner leaves its work where the runner will look, marks that a pass is
+//! owed, and continues.
 //!
 //! *Invariant: while the state is `RUNNING` or `RERUN` there is exactly one [`RunGuard`] or [`Detached`], and the
 //! value is reached only through the former.* A guard comes from a successful `begin`, which does not succeed a
@@ -57,7 +57,7 @@ impl<T> RunCell<T> {
         Self::with_alarm(value, None)
     }
 
-    /// The same; `alarm` is raised when a runner panics.
+    /// Without a runner; `alarm` is raised when a runner panics.
     pub(crate) fn with_alarm(value: T, alarm: AlarmRef) -> Self {
         let held = Held { poison: Poison::new(alarm), value: UnsafeCell::new(value) };
         Self { state: CachePadded::new(RunState::new()), held: CachePadded::new(held) }
@@ -69,7 +69,7 @@ impl<T> RunCell<T> {
         if self.state.try_begin() { self.guard() } else { None }
     }
 
-    /// The same; if the run is taken, its holder owes another pass.
+    /// Like [`try_enter`](Self::try_enter), but if the run is taken, its holder owes another pass.
     #[inline]
     pub(crate) fn enter_or_owe(&self) -> Option<RunGuard<'_, T>> {
         if self.state.begin_or_owe() { self.guard() } else { None }

@@ -7,7 +7,7 @@
 //! # States
 //!
 //! Two bits of state, 62 bits of deadline in nanoseconds (0: none). `QUEUED` and `RERUN` have no deadline,
-//! because a pass is due at once, and it satisfies every deadline.
+//! because a pass is due immediately, and it satisfies every deadline.
 //!
 //! | from \ call | `try_begin` | `begin_or_owe` | `kick` | `arm(d)` | `finish` | `hand_over` |
 //! |---|---|---|---|---|---|---|
@@ -26,7 +26,7 @@
 //!
 //! * R1: after `kick` returns, a pass that starts afterwards sees everything published before the call.
 //! * R2: after `arm(d)` returns, such a pass is due no later than d; an earlier deadline stays.
-//! * R3: a kick is dropped only in `QUEUED` and `RERUN`, when a pass is due at once and has not begun.
+//! * R3: a kick is dropped only in `QUEUED` and `RERUN`, when a pass is due immediately and has not begun.
 //!   `begin` and `finish` publish that it has begun before the pass looks.
 //!
 //! # Why the orderings are enough
@@ -170,8 +170,8 @@ impl RunState {
         }
     }
 
-    /// Makes a pass due at `at`, unless one is due earlier. True if the earliest deadline has changed, so that a
-    /// thread that sleeps until the old one has to be told. One read-modify-write if so, none otherwise.
+    /// Makes a pass due at `at`, unless one is due earlier. True if the earliest deadline has changed, so that a thread
+    /// that sleeps until the old one has to be notified. One read-modify-write if so, none otherwise.
     #[inline]
     pub(crate) fn arm(&self, at: Instant) -> bool {
         let changed = self.update(|word| match word.state() {
@@ -237,7 +237,7 @@ impl RunState {
         }
     }
 
-    /// When the next pass is due, if it is not due at once. A hint, as [`due`](Self::due).
+    /// When the next pass is due, if it is not due immediately. A hint, as [`due`](Self::due).
     #[inline]
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Instant> {

@@ -25,8 +25,9 @@
 //! Going to sleep is count, full fence, look; having work is make it visible, full fence, `any`. One of the two
 //! fences is first, and the reader behind the other one sees the write ahead of it. Getting up is the same: take the
 //! alarm back, full fence, look (the sleeper parks again, or leaves and looks for a successor); a timer is set it, full
-//! fence, `look_by`. So a thread that relies on an alarm is relying on a sleeper that looks at the timer later. The fences
-//! are the callers', which know what is made visible. The words order nothing else, so relaxed accesses do.
+//! fence, `look_by`. So a thread that relies on an alarm is relying on a sleeper that looks at the timer later. The
+//! fences are the callers', which know the writes that are made visible. The words order nothing else, so relaxed
+//! accesses do.
 
 use super::{AtomicU32, AtomicU64, Ordering};
 use blkmq_core::Instant;
@@ -63,8 +64,8 @@ impl Sleepers {
         self.0.alarm.fetch_min(at.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The caller has woken up, or stays awake; `alarm` is what it has set. It has a full fence before it looks for work.
-    /// One read-modify-write, or two with an alarm.
+    /// The caller has woken up, or stays awake; `alarm` is the alarm that it has set. It has a full fence before it
+    /// looks for work. One read-modify-write, or two with an alarm.
     #[inline]
     pub(crate) fn get_up(&self, alarm: Option<Instant>) {
         if let Some(at) = alarm {

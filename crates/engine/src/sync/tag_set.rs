@@ -238,7 +238,7 @@ impl TagSet {
         self.bitmap.put_many(tags.iter().map(|tag| tag.0));
     }
 
-    /// Returns the unused tags of a batch, and names the waiters to wake: they may have tried meanwhile.
+    /// Returns the unused tags of a batch, and names the waiters to wake: they may have tried in the meantime.
     #[inline]
     #[cfg(test)]
     pub(crate) fn put_rest(&self, mut batch: TagBatch, woken: &mut dyn FnMut(u16)) {

@@ -63,7 +63,7 @@ impl TokenPool {
         }
     }
 
-    /// The same; if there is no token, `id` is called when there may be one.
+    /// Like [`take`](Self::take), but if there is no token, `id` is called when there may be one.
     #[inline]
     #[must_use = "what was taken has to be put back"]
     pub(crate) fn take_or_wait(&self, want: u32, id: u16) -> u32 {
@@ -194,7 +194,7 @@ mod model {
     }
 
     /// Runs an elevator as the engine does, or leaves the pass to its runner: takes a token for the request that the
-    /// elevator holds. The request is served at once, which returns the token and calls other elevators.
+    /// elevator holds. The request is served immediately, which returns the token and calls other elevators.
     fn call(world: &World, id: u16, take: TakeOrWait) {
         let Some(mut guard) = world.elevators[usize::from(id)].enter_or_owe() else { return };
         let mut served = 0;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 pub enum CallError<P> {
     /// The queue did not take the I/O.
     Refused(Refused<P>),
-    /// A device panicked while it had the I/O, and has not given it back. It may have been done, and its payload does
-    /// not come back: the device may still write to it.
+    /// A device panicked while it had the I/O, and has not given it back. It may have been done, and its payload is not
+    /// returned: the device may still write to it.
     Lost,
 }
 
@@ -89,7 +89,7 @@ impl fmt::Debug for Canceller {
 }
 
 impl Canceller {
-    /// Asks for the I/O of the current call to be cancelled. It is cancelled if it still waits by itself, as
+    /// Asks for the I/O of the current call to be cancelled. It is cancelled if it still waits alone, as
     /// [`Client::cancel`] says; its result says whether it was. A call that begins later is not concerned. Never
     /// waits.
     pub fn cancel(&self) {

@@ -1,10 +1,11 @@
 //! I/Os that wait for the ceilings of their groups without credit: for a client that many callers share.
 //!
-//! The engine holds an I/O back that has come too early, and the I/O keeps its credit meanwhile (`throttle.rs` there). A
-//! caller with few I/Os is slowed down by that, as it should be; where the callers of several groups share a client, those
-//! of one group that has met its ceiling would use up the credit of all. So only the first I/O of each kind, that is, of
-//! each group and direction, waits in the engine. Those behind it stand in rows here, and the next one is pushed when the
-//! first has gone. The rows have no bound: a program that shares a client bounds the I/Os that its callers hand in.
+//! The engine holds an I/O back that has come too early, and the I/O keeps its credit during the wait (`throttle.rs`
+//! there). A caller with few I/Os is slowed down by that, as it should be; where the callers of several groups share a
+//! client, those of one group that has met its ceiling would use up the credit of all. So only the first I/O of each
+//! kind, that is, of each group and direction, waits in the engine. Those behind it stand in rows here, and the next
+//! one is pushed when the first has gone. The rows have no bound: a program that shares a client bounds the I/Os that
+//! its callers hand in.
 
 use super::Client;
 use blkmq_core::{GroupId, Instant, Op, Payload};
@@ -56,7 +57,7 @@ impl<P> Kept<P> {
         !self.refused.is_empty()
     }
 
-    /// I/Os that are still to come back.
+    /// I/Os that have yet to be returned.
     #[inline]
     pub(super) fn outstanding(&self) -> u32 {
         self.len + self.refused.len() as u32

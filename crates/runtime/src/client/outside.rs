@@ -2,7 +2,7 @@
 //!
 //! A wait has two steps. [`Client::prepare_wait`] looks for work a last time and says whether the thread may sleep,
 //! and until when. Then the thread sleeps on any set of descriptors that includes [`Client::event_fd`].
-//! [`Client::end_wait`] follows, however the sleep ended. The descriptor does not say what an event means: after a
+//! [`Client::end_wait`] follows, however the sleep ended. The descriptor does not tell the meaning of an event: after a
 //! wait the program reaps.
 
 use super::{Client, POISONED_LOOK};
@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What [`Client::prepare_wait`] allows.
+/// The sleep that [`Client::prepare_wait`] allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sleep {
     /// Not at all: there are completions to reap, or there is work for [`Client::poll`].
@@ -43,7 +43,7 @@ impl<P: Payload> Client<P> {
     /// the same one.
     ///
     /// It is level-triggered and says only that there is something to do: [`reap`](Self::reap) and
-    /// [`poll`](Self::poll) find out what. Between waits it may be readable for no reason.
+    /// [`poll`](Self::poll) find out which work. Between waits it may be readable for no reason.
     ///
     /// # Errors
     /// If the system has no descriptor left.

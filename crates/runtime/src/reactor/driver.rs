@@ -208,7 +208,7 @@ impl<P: Payload> Drop for Driver<P> {
             if self.waits {
                 self.turns.end_wait(false);
             }
-            // Those that have come back meanwhile are not lost.
+            // I/Os that were returned in the meantime are not lost.
             self.turns.look();
         });
         if catch_unwind(last).is_err() {

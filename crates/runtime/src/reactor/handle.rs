@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 /// Submits to a [`Reactor`](crate::Reactor), from any thread. Cheap to clone; all clones are the same.
 ///
-/// It keeps nothing alive: when the reactor is dropped, I/Os come back undone.
+/// It keeps nothing alive: when the reactor is dropped, I/Os are returned undone.
 ///
 /// A reactor with a thread of its own takes the I/Os in order; on a runtime the I/Os of one worker are taken in order, and
 /// those of several at the same time. Devices see a number of the reactor's own as an I/O's cookie; answers have the
@@ -89,9 +89,9 @@ impl<P> Handle<P> {
     ///
     /// # Contract
     ///
-    /// A callback must not block: no I/O of the reactor, or of its worker, makes progress meanwhile. It may submit, but not wait for its own I/Os. If
-    /// it panics, the panic is reported as in any thread, is counted ([`Reactor::panics`](crate::Reactor::panics)),
-    /// and ends there: the reactor continues.
+    /// A callback must not block: no I/O of the reactor, or of its worker, makes progress until it returns. It may
+    /// submit, but not wait for its own I/Os. If it panics, the panic is reported as in any thread, is counted
+    /// ([`Reactor::panics`](crate::Reactor::panics)), and ends there: the reactor continues.
     ///
     /// # Errors
     /// Gives the I/O and the callback back if the inbox is full or the reactor is gone.
@@ -138,7 +138,7 @@ impl<P> Submitted<P> {
         Self { shared, state: State::New(ticket) }
     }
 
-    /// Asks for the I/O to be cancelled. It is cancelled if it still waits by itself: in line for the inbox, in the
+    /// Asks for the I/O to be cancelled. It is cancelled if it still waits alone: in line for the inbox, in the
     /// reactor, or in the queue as [`Client::cancel`](crate::Client::cancel) says. Then the result in its answer is
     /// [`IoError::CANCELLED`](blkmq_core::IoError::CANCELLED). Never waits.
     pub fn cancel(&self) {

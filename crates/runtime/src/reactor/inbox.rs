@@ -15,10 +15,10 @@
 //! | ticket | there is room | answered | future polled | cancelled | future dropped | reactor closed |
 //! |---|---|---|---|---|---|---|
 //! | `Line`: has no place yet | `Sent` | - | waker kept | `Done` | freed, I/O not done | `Done(Closed)`, woken |
-//! | `Sent`: in the inbox | - | - | waker kept | `Done` | `Orphan` | goes on |
-//! | `Sent`: in the queue | - | `Done`, woken | waker kept | the reactor asks the queue | `Orphan` | goes on |
-//! | `Orphan`: likewise, no future waits | - | freed, dropped | - | - | - | goes on |
-//! | `Call`: likewise, for a callback | - | freed, called | - | - | - | goes on |
+//! | `Sent`: in the inbox | - | - | waker kept | `Done` | `Orphan` | continues |
+//! | `Sent`: in the queue | - | `Done`, woken | waker kept | the reactor asks the queue | `Orphan` | continues |
+//! | `Orphan`: likewise, no future waits | - | freed, dropped | - | - | - | continues |
+//! | `Call`: likewise, for a callback | - | freed, called | - | - | - | continues |
 //! | `Done`: answer not fetched yet | - | - | freed, ready | - | freed, dropped | stays |
 //! | `Wanted`: a permit, in line | `Granted`, woken | - | waker kept | - | freed | `Refused`, woken |
 //! | `Granted`: a place is kept | - | - | a permit | - | freed, and the place | stays |
@@ -36,22 +36,22 @@
 //! | shares the inbox and its line | is *full*: those in line move to a line of its own | - | - |
 //! | is *full* | - | those in its line go to the reactor | shares the inbox again |
 //!
-//! I/Os that had a place when their kind became full follow into the row, `most` at most. Those that come by permits are in
-//! no line; what they add beyond that takes places of the inbox.
+//! I/Os that had a place when their kind became full follow into the row, `most` at most. I/Os that come by permits are
+//! in no line; beyond `most`, they take places of the inbox.
 //!
 //! # Waking the reactor
 //!
 //! | `asleep` | something is put in, or it is closed | the reactor comes to exchange | [`listen`](Inbox::listen) |
 //! |---|---|---|---|
-//! | no | no | no | nothing to take: yes, and *it* parks. Something: no, and it goes on |
+//! | no | no | no | nothing to take: yes, and *it* parks. Something: no, and it continues |
 //! | yes | no, and *the caller* unparks it | no | yes, and it parks |
 //!
 //! `listen` and putting an I/O in exclude each other. Either the reactor sees the I/O and does not park, or the
-//! caller sees `asleep` and unparks the reactor, after the reactor has set it: then the next parking returns at once
-//! if the reactor has not parked yet. To unpark a task is to wake the waker that it has left here beforehand: a task that
-//! is woken before it returns is polled again. While the reactor is awake, callers that put I/Os in make no system call.
-//! Without credit for more I/Os the reactor parks without being `asleep`: a completion wakes it, or a cancellation,
-//! for which it is `parked`.
+//! caller sees `asleep` and unparks the reactor, after the reactor has set it: then the next parking returns
+//! immediately if the reactor has not parked yet. To unpark a task is to wake the waker that it has left here
+//! beforehand: a task that is woken before it returns is polled again. While the reactor is awake, callers that put
+//! I/Os in make no system call. Without credit for more I/Os the reactor parks without being `asleep`: a completion
+//! wakes it, or a cancellation, for which it is `parked`.
 
 use super::answer::{Answer, Unavailable};
 use super::slab::Slab;

@@ -107,11 +107,12 @@ impl std::error::Error for ReactorError {
 /// its own thread, by a callback, does the same but does not wait.
 ///
 /// A reactor on a runtime that is dropped within that runtime, in a task or in `block_on`, does not wait either: a worker
-/// that waits would not run the tasks. Nor does one on a `current_thread` runtime. The tasks go on until everything is
-/// delivered, as long as the runtime runs.
+/// that waits would not run the tasks. Nor does one on a `current_thread` runtime. The tasks continue until everything
+/// is delivered, as long as the runtime runs.
 ///
-/// A runtime that is shut down drops the tasks. I/Os that have not been pushed are given back then; those in flight go on at
-/// the device, which keeps their payloads, and their answer is [`SubmitError::Lost`](crate::SubmitError::Lost).
+/// A runtime that is shut down drops the tasks. I/Os that have not been pushed are given back then; I/Os in flight
+/// continue at the device, which keeps their payloads, and their answer is
+/// [`SubmitError::Lost`](crate::SubmitError::Lost).
 ///
 /// [`IoMax`]: blkmq_engine::IoMax
 /// [`Service::reactor_on`]: crate::Service#method.reactor_on

@@ -97,7 +97,7 @@ impl<P: Payload> Turns<P> {
     /// Delivers answers and takes new I/Os. False when there will never be anything left to do.
     pub(super) fn exchange(&mut self) -> bool {
         if self.client.lost().is_some() {
-            // The queue is poisoned, and every I/O that is not lost has come back.
+            // The queue is poisoned, and every I/O that is not lost has been returned.
             self.give_up();
             return false;
         }
@@ -167,7 +167,7 @@ impl<P: Payload> Turns<P> {
     fn gather(&mut self) {
         let Self { client, shared, done, fresh, .. } = self;
         let depth = client.depth();
-        // I/Os that wait for credit use up all that comes back.
+        // I/Os that wait for credit use up all returned credit.
         let in_flight = if fresh.is_empty() { client.in_flight() } else { depth };
         let bell = Inboxes { shared, in_flight, depth };
         if !done.is_empty() {
@@ -190,7 +190,7 @@ impl<P: Payload> Turns<P> {
         }
     }
 
-    /// Runs foreign code, each piece by itself, so that a panic ends nothing else.
+    /// Runs foreign code, each piece separately, so that a panic ends nothing else.
     fn deliver(&mut self) {
         for delivery in self.deliveries.drain(..) {
             let one = AssertUnwindSafe(move || match delivery {

@@ -1,4 +1,4 @@
-//! A disk behind descriptors: a thread of its own completes what it holds, in any order and at any time.
+//! A disk behind descriptors: a thread of its own completes the entries that it holds, in any order and at any time.
 //!
 //! A queue of it is a ring as in `uring`: entries, which the disk takes when they are submitted, and completions, which
 //! make its descriptor readable. It is shared by all clients, or it is the lane of one and has a berth. As in
@@ -45,7 +45,7 @@ pub(super) struct Disk {
     pace: Mutex<Pace>,
 }
 
-/// What the disk's thread does.
+/// The behaviour of the disk's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pace {
     Works,

@@ -31,7 +31,7 @@ pub(super) struct Model {
     pub(super) scheduler: &'static Factory,
     pub(super) hw_queue_depth: u32,
     pub(super) clients: &'static [Load],
-    /// CPUs, and so clients that may watch a device at once.
+    /// CPUs, and so clients that may watch a device at a time.
     pub(super) cpus: u16,
     /// Time-outs may come at any moment. Otherwise none comes but where every thread sleeps, and none may be needed.
     pub(super) drift: bool,
@@ -42,7 +42,7 @@ pub(super) struct Model {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) ios: u64,
-    /// I/Os in flight at once.
+    /// The maximum number of I/Os in flight.
     pub(super) depth: u64,
     /// Completions for which each wait waits.
     pub(super) least: u32,

@@ -36,7 +36,7 @@ fn wait(client: &mut Client<u64>, _: u32, take: &mut dyn FnMut(Completion<u64>))
     }
 }
 
-/// The same by [`wait_any`].
+/// Like [`wait`], but by [`wait_any`].
 fn any(client: &mut Client<u64>, _: u32, take: &mut dyn FnMut(Completion<u64>)) -> u32 {
     let first = wait_any(&mut [&mut *client], Instant::MAX).expect("there are descriptors left");
     assert_eq!(first, Some(0));
@@ -101,8 +101,8 @@ fn shuttle_planted_a_turn_that_takes_calls_to_those_outside() {
     Model { kind, ..LANES }.explore(wait_outside);
 }
 
-/// A client that waits outside finds what one that computes holds. It had no time to look at, and waited for as long as
-/// the other one computed.
+/// A client that waits outside finds the completions that a computing client holds. It had no time to look at, and
+/// waited for as long as the other one computed.
 fn the_others_get_on(model: &Model) {
     others_get_on(model, |load, client| load.run(client, wait));
 }

@@ -28,7 +28,7 @@ fn shuttle_clients_share_a_device_and_wait_for_tags_mq_deadline() {
     Model { scheduler: &deadline::FACTORY, seed: 403, ..SHORT }.check();
 }
 
-/// Two may watch at once, unless another one sleeps.
+/// Two may watch at a time, unless another one sleeps.
 #[test]
 fn shuttle_clients_share_a_device_on_two_cpus() {
     Model { cpus: 2, clients: FOUR, seed: 404, ..DEEP }.check();

@@ -31,7 +31,7 @@ pub fn passes(kick: KickMode, calls: &[Call], lag: Nanos) -> Vec<Instant> {
     // The time at which a woken worker comes.
     let mut comes: Option<Instant> = None;
     loop {
-        // A timer wakes the worker as a call does. A pass that is due at once has woken it already.
+        // A timer wakes the worker as a call does. A pass that is due immediately has woken it already.
         let timer = gate.deadline().filter(|at| *at > now).map(|at| at + lag);
         let worker = comes.into_iter().chain(timer).min();
         match (calls.peek(), worker) {

@@ -9,7 +9,7 @@ use crate::sync::{
 use blkmq_core::Instant;
 use std::ops::{Deref, DerefMut};
 
-/// What a gate is built from, besides its value.
+/// The parts from which a gate is built, besides its value.
 pub(crate) struct GateShape {
     pub(crate) modes: EffectiveModes,
     /// Callers of [`lock`](Gate::lock) identify themselves with numbers below this.
@@ -36,7 +36,7 @@ pub(crate) enum Entered<'a, T> {
     Lock(LockGuard<'a, T>),
 }
 
-/// The same right, kept for a while without borrowing the gate.
+/// Like [`Entered`], but kept for a while without borrowing the gate.
 pub(crate) enum Kept {
     Run(Detached),
     Lock(DetachedLock),
@@ -69,7 +69,7 @@ impl<T> Entered<'_, T> {
         }
     }
 
-    /// Lets go with nothing left to do. A pass that became owed meanwhile is handed over.
+    /// Lets go with nothing left to do. A pass that became owed in the meantime is handed over.
     pub(crate) fn finish(self) {
         if let Self::Run(guard) = self
             && let Some(owed) = guard.finish()
@@ -289,7 +289,7 @@ impl<T> Gate<T> {
     }
 
     /// Makes an active runner owe another pass if a timer has expired; that pass serves the timer. A thread that is
-    /// about to sleep calls this: it would otherwise be told a time in the past for as long as the runner takes.
+    /// about to sleep calls this: it would otherwise receive a time in the past for as long as the runner takes.
     pub(crate) fn owe_expired(&self, now: Instant) {
         let (Self::Run(cell) | Self::RunWork(cell, _)) = self else { return };
         if cell.is_running() && cell.deadline().is_some_and(|at| at <= now) {

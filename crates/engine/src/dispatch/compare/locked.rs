@@ -19,7 +19,7 @@ use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
 use blkmq_sched::Pick;
 use std::collections::VecDeque;
 
-/// Rounds of collecting and issuing that one call makes before it lets other threads go on. Few in models, which
+/// Rounds of collecting and issuing that one call makes before it lets other threads continue. Few in models, which
 /// would never get there.
 const ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 /// One of this many contended waits for a lock is measured, and counts for all of them. Reading a clock takes a good
@@ -58,8 +58,8 @@ impl Shard {
         self.modes.serial.as_ref().is_none_or(|gate| gate.try_enter())
     }
 
-    /// The caller has dispatched. True if another thread was sent away meanwhile, so that the caller has to dispatch
-    /// again.
+    /// The caller has dispatched. True if another thread was sent away in the meantime, so that the caller has to
+    /// dispatch again.
     pub(crate) fn has_dispatched(&self) -> bool {
         let asked = self.modes.serial.as_ref().is_some_and(|gate| gate.leave());
         asked && !planted::is(Planted::ForgetsSentAway)
@@ -232,7 +232,7 @@ impl<P: Send> Locked<'_, P> {
         ran
     }
 
-    /// Runs the hardware queue after a resource came back for which the elevator waited.
+    /// Runs the hardware queue after the release of a resource for which the elevator waited.
     pub(crate) fn locked_restart(&self, shard: &Shard, by: By, home: HwQueue) {
         if let Some(again) = self.refresh(shard, by) {
             self.locked_run(shard, by, home, again);
@@ -240,7 +240,7 @@ impl<P: Send> Locked<'_, P> {
     }
 
     /// Takes in finished requests, and then the submitters that waited for slots. `None` if another thread dispatches
-    /// and does so in the caller's place; true if a thread was sent away meanwhile, so that the caller has to
+    /// and does so in the caller's place; true if a thread was sent away in the meantime, so that the caller has to
     /// dispatch again.
     fn refresh(&self, shard: &Shard, by: By) -> Option<bool> {
         if !self.may_dispatch(shard, by) {
@@ -275,8 +275,8 @@ impl<P: Send> Locked<'_, P> {
                     again |= self.issue(hw, by, &mut list);
                 }
             }
-            // A kick that arrived meanwhile, even from this thread, is for this thread to serve: it may not come
-            // back.
+            // A kick that arrived in the meantime, even from this thread, is for this thread to serve: the thread may
+            // not return.
             let due = self.gate(shard).due(by.now);
             if !again && !due {
                 return;
@@ -293,7 +293,7 @@ impl<P: Send> Locked<'_, P> {
         }
     }
 
-    /// Fills `list` for `hw`. True if a thread was sent away meanwhile, so that the caller has to dispatch again.
+    /// Fills `list` for `hw`. True if a thread was sent away in the meantime, so that the caller has to dispatch again.
     fn collect(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) -> bool {
         let hctx = self.hub.hctx(hw);
         if hctx.is_stuck() {
@@ -375,8 +375,8 @@ impl<P: Send> Locked<'_, P> {
         self.wake(&wakes);
     }
 
-    /// Hands `list` to the device under the hardware queue's lock. True if a resource came back for which the
-    /// elevator waited.
+    /// Hands `list` to the device under the hardware queue's lock. True if a resource for which the elevator waited was
+    /// released.
     fn issue(&self, hw: HwQueue, by: By, list: &mut List) -> bool {
         let hctx = self.hub.hctx(hw);
         let mut wakes = Vec::new();
@@ -508,8 +508,8 @@ impl<P: Send> Locked<'_, P> {
     }
 
     /// Returns whether the pump thread of `hw` issues requests. Where kicks are the kernel's, the pass for which the thread was
-    /// called may have been put off since. The thread then only takes back what the device has finished, and issues
-    /// if there was any.
+    /// called may have been put off since. The thread then only takes back the requests that the device has finished,
+    /// and issues if there were any.
     pub(crate) fn pump_may_run(&self, hw: HwQueue, now: Instant) -> bool {
         let gate = self.pump_gate(hw);
         if !gate.is_put_off(now) || self.pump_due(hw, now, Look::All) {

@@ -110,7 +110,7 @@ impl<P: Send> Run<P> {
         }
     }
 
-    /// The same for a thread that has no I/Os of its own in flight and may not come back.
+    /// Like [`finish`](Self::finish), but for a thread that has no I/Os of its own in flight and may not return.
     pub fn leave(mut self, now: Instant) {
         self.let_go(now);
         self.q.wake_successor(&self.q.hub.shards[self.shard], self.home);

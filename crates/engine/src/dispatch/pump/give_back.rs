@@ -1,8 +1,8 @@
 //! The way back from the device: finished, requeued, failed and expired requests, and the tags, budgets and tokens
 //! that they had.
 //!
-//! A failed request that several owners share is taken apart: each owner's part is repeated by itself, so that a bad sector
-//! of one tenant fails no neighbour's I/O (decision 0011).
+//! A failed request that several owners share is taken apart: each owner's part is repeated separately, so that a bad
+//! sector of one tenant fails no neighbour's I/O (decision 0011).
 //!
 //! Elevators merge adjacent I/Os of any owners, so the error of a merged request says little about each of its bios.
 //! Such a request keeps its slot and its driver tag, and goes to the device again as a series of *runs*: leading bios
@@ -217,7 +217,7 @@ pub(crate) struct Apart {
     is_ready: bool,
 }
 
-/// The next step for a request that has come back.
+/// The next step for a request that the device has returned.
 pub(crate) enum Next {
     /// The request is over.
     Over(Inflight),
@@ -246,7 +246,7 @@ impl Apart {
         std::mem::take(&mut self.is_ready)
     }
 
-    /// The next step for `rq`, which has come back with this result. O(requests being repeated, bios of the next
+    /// The next step for `rq`, which was returned with this result. O(requests being repeated, bios of the next
     /// run).
     pub(crate) fn next<P>(
         &mut self,

@@ -302,7 +302,7 @@ fn lines_keep_their_order_and_submitters_take_turns() {
 fn a_group_with_a_floor_that_returns_is_owed_nothing_for_its_absence() {
     let mut it = Fixture::new();
     it.lobby.set_gap(TIN, 1_000_000);
-    // An hour in which no slot was given out, so that no time was told.
+    // An hour in which no slot was given out, so that the lobby received no time.
     it.now = 3_600_000_000_000;
     for cookie in 0..8 {
         it.push(0, GOLD, cookie);

@@ -12,8 +12,8 @@
 //!
 //! A group is passed over while others wait if the policy holds its part of all slots, and enough requests of it to
 //! keep the device busy. So no group fills the policy, each has requests there when its turn comes, and the policy
-//! decides the shares. Requests count as held until they are issued: the group in service goes on being given slots.
-//! Where there are more groups than slots, or the policy issues everything at once, weights decide how often each
+//! decides the shares. Requests count as held until they are issued: the group in service continues to receive slots.
+//! Where there are more groups than slots, or the policy issues everything immediately, weights decide how often each
 //! group is given a slot.
 
 use blkmq_core::{GroupIndex, Instant};
@@ -210,7 +210,7 @@ impl Tree {
         &mut self.nodes[usize::from(node)]
     }
 
-    /// Follows a change of the tree. `most` groups may exist at once. O(groups).
+    /// Follows a change of the tree. At most `most` groups may exist at a time. O(groups).
     pub(super) fn regroup(&mut self, change: GroupChange, most: u16) {
         match change {
             GroupChange::Added { group, parent, weight } => {

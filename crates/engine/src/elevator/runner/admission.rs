@@ -14,7 +14,7 @@
 //! | staged | it is taken out of the ring, from between others if need be, frozen queue or not |
 //! | waiting for a slot by group | it is taken out of its line |
 //! | held by the policy | it is withdrawn and its slot is free |
-//! | in a request with others | none: it goes on |
+//! | in a request with others | none: it continues |
 //! | in parts, divided | none, wherever they are: the parts bear its cookie, but are not the I/O |
 //! | in a flush sequence, which begins with its slot | none |
 //! | issued, or on its way back | none |
@@ -22,11 +22,11 @@
 //! A cancelled I/O ends with [`IoError::CANCELLED`] and is counted where it was. No pass keeps an ask for later, so
 //! none can be lost when a queue is rebuilt: unanswered asks go to the new queue with the staging.
 //!
-//! *Invariant: an ask is for an I/O that was pushed before it.* A cookie may be used again as soon as it has come
-//! back, and the ask may still be on its way then. So the ask carries the place in the staging ring at which it was
+//! *Invariant: an ask is for an I/O that was pushed before it.* A cookie may be used again as soon as it has been
+//! returned, and the ask may still be on its way then. So the ask carries the place in the staging ring at which it was
 //! made. If anything behind that place has been admitted, the old I/O and a new one with its cookie could not be told
-//! apart any more, and the ask is too late. Only the submitter's own plug does not come through that ring, and the
-//! plug is staged as long as one of the submitter's asks is unanswered.
+//! apart any more, and the ask is too late. Only the submitter's own plug does not come through that ring, and the plug
+//! is staged as long as one of the submitter's asks is unanswered.
 
 use super::Runner;
 use crate::elevator::Place;
@@ -50,8 +50,9 @@ use blkmq_core::{IoError, SubmitterId};
 /// are, so while the device takes requests it is better to keep them moving: portions of 8 gave 6.4 M IOPS, taking
 /// everything that was staged (27 on average) gave 5.8 M (decision 0005).
 pub(super) const PASS_STAGED: u32 = if cfg!(shuttle) { 2 } else { 8 };
-/// The same limit while staged requests go on joining held ones. Joining needs no slot and leaves the structures as
-/// full as they were, and a request left in staging may later find that the one it could have joined has been issued.
+/// The limit, in place of [`PASS_STAGED`], while staged requests continue to join held ones. Joining needs no slot and
+/// leaves the structures as full as they were, and a request left in staging may later find that the one it could have
+/// joined has been issued.
 const PASS_JOINING: u32 = 4 * PASS_STAGED;
 /// Portions of one submitter that one pass sends by the short way, which leaves the policy's structures empty.
 const PASS_PORTIONS: u32 = 4;
@@ -69,7 +70,7 @@ impl Runner {
         self.retired || hub.lasting.control.is_frozen()
     }
 
-    /// Asks for another pass over what this one left in staging.
+    /// Asks for another pass over the requests that this one left in staging.
     #[inline]
     fn owe_unfinished(&mut self, shard: &Shard) {
         if !self.unfinished.is_empty() {
@@ -88,7 +89,7 @@ impl Runner {
 
     /// If slots became free, admits I/Os that wait for one, then staged requests, then the caller's plug; and begins
     /// the flushes that these, and finished steps of flush sequences, ask for. A request that need not wait may go to
-    /// its hardware queue at once, which is then added to `ready`.
+    /// its hardware queue immediately, which is then added to `ready`.
     pub(crate) fn admit_all<P>(
         &mut self,
         hub: &Hub<P>,
@@ -136,8 +137,8 @@ impl Runner {
         self.owe_unfinished(shard);
     }
 
-    /// Admits requests that `id` staged, oldest first, until one finds no slot. A portion that need not wait goes to its
-    /// hardware queue at once.
+    /// Admits requests that `id` staged, oldest first, until one finds no slot. A portion that need not wait goes to
+    /// its hardware queue immediately.
     fn drain_staged<P>(&mut self, hub: &Hub<P>, shard: &Shard, id: SubmitterId, ready: &mut Ready) {
         let at = usize::from(id.0);
         if shard.asked.has(id.0) {
@@ -210,7 +211,8 @@ impl Runner {
         Admitted { any: true, waits: false }
     }
 
-    /// The same where I/Os without a slot wait in the lobby: no request stays in staging for want of a slot.
+    /// Admits staged requests where I/Os without a slot wait in the lobby: no request stays in staging for want of a
+    /// slot.
     fn admit_by_group<P>(&mut self, table: &BioTable<P>, id: SubmitterId) -> Admitted {
         let ring = ring_of(&mut self.staging, id);
         ring.prefetch(PASS_STAGED);

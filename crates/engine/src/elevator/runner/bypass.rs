@@ -91,9 +91,9 @@ impl Runner {
             && hctx.busy().get() == 0
     }
 
-    /// Makes a pass for a plug of one request over an elevator that has nothing else to do: takes back what has
-    /// finished, and sends that request. `None` if there is more to do or the request has to wait: the caller then makes
-    /// a pass of the ordinary kind.
+    /// Makes a pass for a plug of one request over an elevator that has nothing else to do: takes back finished
+    /// requests, and sends the request of the plug. `None` if there is more to do or the request has to wait: the
+    /// caller then makes a pass of the ordinary kind.
     #[inline]
     pub(crate) fn pass_straight<P>(
         &mut self,
@@ -109,7 +109,7 @@ impl Runner {
         if hub.has_owners() {
             self.take_returns(hub, shard);
             if !self.elevator.is_open() {
-                // A request has come back to be issued again.
+                // A request was returned to be issued again.
                 return None;
             }
         } else {
@@ -145,7 +145,7 @@ impl Runner {
     }
 
     /// Gets a slot and a tag for the only request of a plug, and has it pass the policy if that allows it, otherwise
-    /// inserts it and asks for it at once. `None` if there is no slot or tag.
+    /// inserts it and asks for it immediately. `None` if there is no slot or tag.
     #[inline(always)]
     fn ask_alone<P>(&mut self, hub: &Hub<P>, io: &PluggedRequest) -> Option<Asked> {
         let hw = HwQueue(self.first_hw);
@@ -404,7 +404,7 @@ impl<P> Exit<'_, P> {
             elevator.count_slots(line.first().meta.hw, slots);
             sent += slots.all;
             while let Some(tag) = tags.pop() {
-                // While a policy is told, the request is in the line, which is where a panic leaves it.
+                // While a policy is notified, the request is in the line, which is where a panic leaves it.
                 let id = elevator.pass_counted(line.first(), hw);
                 let (meta, chain) = line.take();
                 // An outbox has room for a request with every tag.
@@ -474,7 +474,7 @@ impl<P> Exit<'_, P> {
     }
 }
 
-/// Shows the pump what was sent.
+/// Shows the pump the requests that were sent.
 #[inline(always)]
 fn publish(elevator: &Elevator, lane: &mut Lane, sent: u32) {
     lane.outbox.publish();

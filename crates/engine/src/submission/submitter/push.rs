@@ -184,7 +184,7 @@ impl<P: Payload> Submitter<P> {
                 hw: parts.hw,
                 ioprio,
                 op,
-                // FUA and PREFLUSH apply to every part. Each part is written by itself, so each must be durable
+                // FUA and PREFLUSH apply to every part. Each part is written separately, so each must be durable
                 // before the I/O completes, and each must wait for the flush, which it would otherwise overtake.
                 flags: flags.without(q.hub.meaningless) | part.flags,
                 write_hint,
@@ -330,8 +330,8 @@ impl<P: Send> Submitter<P> {
     }
 }
 
-/// The same I/O in a place of its own. A function that takes an I/O for a rare case needs it in memory; the common case
-/// then keeps it in registers.
+/// Moves the I/O to a place of its own. A function that takes an I/O for a rare case needs it in memory; the common
+/// case then keeps it in registers.
 #[inline(always)]
 fn apart<P>(io: Io<P>) -> Io<P> {
     io.map(|payload| payload)

@@ -157,7 +157,7 @@ impl<P: Payload> Submitter<P> {
         let bios = counted.bios;
         drop(counted);
         if bios > 0 && parts.credit.left() == self.depth {
-            // With no I/O in flight this thread may never come back, and a parked submitter may count on it.
+            // With no I/O in flight this thread may never return, and a parked submitter may count on it.
             self.catch_up();
             self.q.wake_successor(self.shard(), self.lane());
         }
@@ -234,9 +234,9 @@ const POISONED: IoResult = Err(IoError::POISONED);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Health {
     Sound,
-    /// A policy or a device has panicked. The I/Os that can be reached come back.
+    /// A policy or a device has panicked. The I/Os that can be reached are returned.
     Poisoned,
-    /// Likewise, and every I/O that comes back has done so, or is ready to be reaped.
+    /// A policy or a device has panicked. Every I/O that can be reached was returned, or is ready to be reaped.
     Over,
 }
 
@@ -259,7 +259,7 @@ impl<P> Submitter<P> {
 }
 
 impl<P: Send> Submitter<P> {
-    /// The number of I/Os that will not come back, with their payloads: the device that panicked has not returned
+    /// The number of I/Os that will not be returned, with their payloads: the device that panicked has not returned
     /// them, and may still write to them. Known when every other I/O of this submitter has been reaped; `None` before
     /// that, and until the submitter has found the queue [poisoned](Self::is_poisoned).
     #[must_use]

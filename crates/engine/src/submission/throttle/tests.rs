@@ -44,7 +44,7 @@ impl Bench {
         Self { table, credit, meters, groups, throttle: Throttle::default() }
     }
 
-    /// Hands in a read that was pushed at `at` ms; true if it may go at once.
+    /// Hands in a read that was pushed at `at` ms; true if it may go immediately.
     fn push(&mut self, at: u64, group: usize, cookie: u64, sectors: u32) -> bool {
         let claim = Claim { sector: 0, sectors, owner: blkmq_core::Owner(0), cookie };
         let bio = self.table.claim(&mut self.credit, claim, ()).expect("credit");

@@ -121,7 +121,8 @@ fn loom_planted_publish_without_release() {
     });
 }
 
-/// The same for a receiver that sees the entry written and does not take it, as when it decides whether to reap.
+/// Like [`a_completion_carries_its_cell`], but for a receiver that sees the entry written and does not take it, as when
+/// it decides whether to reap.
 fn what_is_reached_carries_its_cell(reaches: fn(&CompletionReceiver, u32) -> bool) {
     loom::model(move || {
         let (tx, rx) = completion_ring(2);
@@ -157,8 +158,8 @@ fn loom_planted_reach_of_what_is_reserved() {
     });
 }
 
-/// A ring of one entry, used twice: the second payload is sent when the credit has come back, and neither is mistaken
-/// for the other.
+/// A ring of one entry, used twice: the second payload is sent when the credit has been returned, and neither is
+/// mistaken for the other.
 fn an_entry_is_reused(pop: fn(&mut CompletionReceiver) -> Option<u64>) {
     loom::model(move || {
         let (tx, mut rx) = completion_ring(1);
@@ -238,7 +239,7 @@ fn loom_a_sleeper_hears_of_other_work() {
     a_sleeper_hears_of_other_work(|| fence(Ordering::SeqCst));
 }
 
-/// The same while no payload comes.
+/// Like [`a_sleeper_hears_of_other_work`], but no payload comes.
 fn other_work_alone(fence: fn()) {
     loom::model(move || {
         let (tx, mut rx) = completion_ring(1);

@@ -267,7 +267,7 @@ fn loom_nothing_is_let_in_while_held() {
     }
 }
 
-/// Relies on the hold alone, without a run: a pass that has looked already goes on.
+/// Relies on the hold alone, without a run: a pass that has looked already continues.
 #[test]
 #[should_panic(expected = "let in that is held")]
 fn loom_planted_a_holder_that_has_no_run() {

@@ -1,4 +1,4 @@
-//! No two threads touch the value at once, and every runner sees the writes of the last one: loom watches the
+//! No two threads touch the value at the same time, and every runner sees the writes of the last one: loom watches the
 //! `UnsafeCell`.
 
 use super::super::{Arc, AtomicU32, Ordering};

@@ -22,7 +22,7 @@ fn serve(state: &RunState, staged: &[AtomicU32], drained: &AtomicU32, finish: Bo
     }
 }
 
-/// `threads` submitters leave work, each `times` times, and go on when another thread runs; in the end no work is
+/// `threads` submitters leave work, each `times` times, and continue when another thread runs; in the end no work is
 /// left.
 fn nothing_is_left_behind(threads: usize, times: u32, finish: Bool) {
     loom::model(move || {
@@ -71,8 +71,8 @@ fn loom_planted_finish_that_stores() {
     });
 }
 
-/// A runner that hands over after each pass; the thread that has to begin the next one does. All the calls of the
-/// table at once.
+/// A runner that hands over after each pass; the thread that has to begin the next one does. All the calls of the table
+/// together.
 #[test]
 fn loom_a_pump_and_two_kickers() {
     loom::model(|| {
@@ -277,7 +277,7 @@ fn loom_a_hand_over_is_taken_up() {
 #[should_panic(expected = "nobody is told")]
 fn loom_planted_hand_over_that_forgets_who_came_meanwhile() {
     a_hand_over_is_taken_up(|state| {
-        // Means to write QUEUED only if no kick came meanwhile, and forgets that RERUN is also running.
+        // Means to write QUEUED only if no kick came in the meantime, and forgets that RERUN is also running.
         let _ = state.exchange(Word::RUNNING, Word::QUEUED);
     });
 }

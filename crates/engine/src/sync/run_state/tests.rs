@@ -111,8 +111,8 @@ fn deadlines_at_both_ends_of_time() {
     assert!(state.due(Instant::from_nanos(1)));
 }
 
-/// Deadlines from 2^62 ns on became 2^62 - 1, which had passed: each pass was due again at once, and asked the policy
-/// again, for ever.
+/// Deadlines from 2^62 ns on became 2^62 - 1, which had passed: each pass was due again immediately, and asked the
+/// policy again, for ever.
 #[test]
 fn no_deadline_is_too_early_at_any_uptime() {
     for exponent in [10, 32, 54, 60, 61, 62, 63] {
@@ -160,7 +160,7 @@ fn make(state: &RunState, calls: &[Call]) -> usize {
 #[test]
 fn s16_09_three_calls_in_any_order_while_the_worker_is_stalled() {
     for order in orders() {
-        // The worker has been told, or has nothing to do, and does not come.
+        // The worker has been notified, or has nothing to do, and does not come.
         let state = idle();
         assert_eq!(make(&state, &order), 1, "exactly one caller wakes somebody");
         assert!(state.due(NOW), "a pass must begin at once");

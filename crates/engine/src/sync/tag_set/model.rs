@@ -57,7 +57,7 @@ fn loom_planted_put_without_a_fence() {
     a_waiter_finds_a_tag_or_is_woken(TagSet::wait, put_without_a_fence);
 }
 
-/// The same for a thread that returns the unused tags of a batch.
+/// Like [`loom_a_waiter_finds_a_tag_or_is_woken`], but for a thread that returns the unused tags of a batch.
 #[test]
 fn loom_a_waiter_finds_the_rest_of_a_batch_or_is_woken() {
     loom::model(|| {

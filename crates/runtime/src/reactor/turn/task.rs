@@ -46,7 +46,7 @@ impl<P: Payload> Turns<P> {
         }
         let Self { client, shared, fresh, .. } = self;
         let depth = client.depth();
-        // I/Os that wait for credit use up all that comes back.
+        // I/Os that wait for credit use up all returned credit.
         let in_flight = if fresh.is_empty() { client.in_flight() } else { depth };
         if shared.lock().listen_as(in_flight, depth, waker) {
             return Rest::None;
