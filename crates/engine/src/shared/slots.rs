@@ -308,8 +308,7 @@ impl<P> BioTable<P> {
         SubmitterId((bio.index >> self.shift) as u16)
     }
 
-    /// Returns whether `bio`, or the first one of its chain, is an I/O with this cookie. False for a part of a divided
-    /// I/O.
+    /// Returns whether `bio`, or the first one of its chain, is a whole I/O with this cookie, and no part of one.
     pub(crate) fn is_io(&self, bio: &Bio, cookie: u64) -> bool {
         self.check(bio);
         // SAFETY: `bio` is borrowed.
