@@ -69,7 +69,7 @@ impl BlockSizes {
         self.max_payload
     }
 
-    /// These sizes with payloads of at most `most` bytes, but not below the preferred size.
+    /// Limits payloads to `most` bytes, but not to less than the preferred size.
     pub(crate) fn bounded(self, most: u32) -> Self {
         let most = (most - most % self.min).max(self.preferred);
         Self { max_payload: self.max_payload.min(most), ..self }

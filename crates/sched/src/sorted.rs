@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(Sorted::of([last, 7].into_iter(), 0).sector(1), last);
     }
 
-    /// The same sweep, one request after the other.
+    /// Sweeps one request after the other, as a reference for [`Sorted`].
     fn swept(sectors: &[u64], head: u64) -> (Vec<u8>, u64, Option<usize>) {
         let mut left: Vec<u8> = (0..sectors.len() as u8).collect();
         let at = |nth: &u8| (sectors[usize::from(*nth)], *nth);

@@ -104,8 +104,9 @@ fn clients_are_disconnected_by_export_and_by_identity() {
     rig.check_at_rest();
     let none = Answer::Disconnecting(Vec::new());
     assert_eq!(end(&rig, None, Some("gold"), None), none, "it has no clients");
-    let why = "no client is 'cn:nobody'; accepted: an identity of blkmqctl clients";
-    assert_eq!(end(&rig, None, None, Some("cn:nobody")), Answer::Refused(why.to_owned()));
+    let why =
+        "no client has the identity 'cn:lead'; accepted: an identity that blkmqctl clients lists";
+    assert_eq!(end(&rig, None, None, Some("cn:lead")), Answer::Refused(why.to_owned()));
     for (number, export, why) in [
         (Some(77), None, "there is no client 77; accepted: a number of blkmqctl clients"),
         (None, Some("silver"), "there is no export 'silver'; accepted: gold, rest"),

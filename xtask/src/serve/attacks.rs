@@ -4,8 +4,8 @@
 //! Hostile clients keep no count of their replies; that the server keeps to its bounds is tested in
 //! `crates/server/tests`. The attacks are one thread, which takes one of the processors as well.
 //!
-//! The same attack on another server separates the cost of the processors to the client from the cost of its server:
-//! that attack takes as much of the processors, and shares nothing else with the client.
+//! An attack is repeated on a second server, with which the client shares the processors and nothing else. The difference
+//! is the cost of the attack inside of the client's server.
 
 use super::wire::{self, Client, Command};
 use crate::Result;

@@ -126,9 +126,9 @@ fn disconnect(
             Err(format!("there is no export '{name}'; accepted: {}", names.join(", ")))
         }
         // A word that is spelled wrong must not look like a tenant who has gone.
-        (Which::Identity(identity), []) => {
-            Err(format!("no client is '{identity}'; accepted: an identity of blkmqctl clients"))
-        }
+        (Which::Identity(identity), []) => Err(format!(
+            "no client has the identity '{identity}'; accepted: an identity that blkmqctl clients lists"
+        )),
         _ => Ok(Answer::Disconnecting(numbers)),
     }
 }
