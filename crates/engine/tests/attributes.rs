@@ -8,7 +8,7 @@ use blkmq_engine::attributes::{
     self, Accepted, Attribute, AttributeError, Permission, SetAttributeError, Snapshot, Unit,
 };
 use blkmq_engine::{
-    Busy, Change, ChangeError, Config, DeviceShape, Io, Plan, Queue, Submitter, WriteCache,
+    Busy, Change, ChangeError, Config, DeviceShape, Io, Plan, Queue, Refusal, Submitter, WriteCache,
 };
 use blkmq_sched::{Factory, Scope, registry};
 use common::{
@@ -540,6 +540,56 @@ fn flushes_submitted_before_write_through_are_still_done() {
             assert_eq!(queue.plan().device.cache, cache, "FUA is back, if there was any");
         }
     }
+}
+
+/// Regression test: a submitter that had pushed nothing since the change answered a flush itself, and wrote without FUA.
+#[test]
+fn flushes_pushed_after_write_back_reach_the_device() {
+    for is_flush in [true, false] {
+        let cache = WriteCache::Back { fua: true };
+        let (queue, device) = queue(DeviceShape { cache, ..shape(1, 4) }, deadline());
+        let mut sub = queue.submitter().expect("one is free");
+        device.with(|c| c.inline = true);
+        set(&queue, &device, "queue/write_cache", "write through");
+        sub.push(T0, write(0, 8)).expect("there is credit");
+        sub.flush(T0);
+        assert_eq!(drain(&mut sub, &mut { T0 }, 100).len(), 1);
+        set(&queue, &device, "queue/write_cache", "write back");
+        let io = Io { flags: IoFlags::SYNC | IoFlags::FUA, ..write(800, 8) };
+        sub.push(T0, if is_flush { flush(1) } else { io }).expect("there is credit");
+        sub.flush(T0);
+        assert_eq!(drain(&mut sub, &mut { T0 }, 100).len(), 1);
+        let is_durable = |op, flags: IoFlags| op == Op::Flush || flags.contains(IoFlags::FUA);
+        assert!(device.with(|c| c.arrivals.iter().any(|a| is_durable(a.op, a.flags))));
+        assert_at_rest(&queue, 1);
+    }
+}
+
+/// Regression test: a submitter that had pushed nothing since the change refused an I/O by the limits from before.
+#[test]
+fn an_io_is_held_against_the_limits_in_force() {
+    let able = able();
+    let limits = Limits { capacity: 1 << 20, ..able.limits };
+    let (queue, device) = queue(DeviceShape { limits, ..able }, none());
+    let mut sub = queue.submitter().expect("one is free");
+    device.with(|c| c.inline = true);
+    let trim = Io { op: Op::Discard, flags: IoFlags::NONE, ..write(8, 8) };
+    set(&queue, &device, "queue/discard_max_bytes", "0");
+    sub.push(T0, write(0, 8)).expect("there is credit");
+    sub.flush(T0);
+    let refused = sub.push(T0, trim).expect_err("there are none");
+    assert_eq!(refused.why, Refusal::Unsupported(Op::Discard));
+    set(&queue, &device, "queue/discard_max_bytes", "4096");
+    sub.push(T0, trim).expect("there are some");
+    let end = queue.plan().device.limits.capacity;
+    sub.push(T0, write(end, 8)).expect_err("behind the end");
+    let mut plan = queue.plan();
+    plan.device.limits.capacity = end + 8;
+    finish(replan(&queue, plan).expect("accepted"), &device, "a device that has grown");
+    sub.push(T0, write(end, 8)).expect("there are blocks");
+    sub.flush(T0);
+    assert_eq!(drain(&mut sub, &mut { T0 }, 100).len(), 3);
+    assert_at_rest(&queue, 1);
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl<P: Payload> Submitter<P> {
         if io.deadline.is_some() {
             return self.push_with_deadline(now, apart(io));
         }
-        if self.is_plain(io.op, io.sector, io.sectors) && !is_data_list(&io) {
+        if self.is_plain(io.op, io.flags, io.sector, io.sectors) && !is_data_list(&io) {
             self.push_whole(now, io, Whole::PLAIN)
         } else {
             self.push_large(now, apart(io))
@@ -60,7 +60,7 @@ impl<P: Payload> Submitter<P> {
         if let Err(why) = self.check_deadline(now, &io) {
             return Err(Refused::new(io, why));
         }
-        if self.is_plain(io.op, io.sector, io.sectors) && !is_data_list(&io) {
+        if self.is_plain(io.op, io.flags, io.sector, io.sectors) && !is_data_list(&io) {
             self.push_whole(now, io, Whole::PLAIN)
         } else {
             self.push_large(now, io)
@@ -98,10 +98,14 @@ impl<P: Payload> Submitter<P> {
         Ok(())
     }
 
-    /// Pushes flushes and large I/Os, which have several segments or are not taken whole; refuses invalid ones.
+    /// Pushes flushes and large I/Os, which have several segments or are not taken whole; refuses invalid ones. Only the
+    /// settings in force refuse an I/O, answer a flush, or take a flag away: this submitter may not have seen them yet.
     #[cold]
     #[inline(never)]
     fn push_large(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
+        if io.op == Op::Flush || io.flags.intersects(self.q.hub.meaningless) {
+            self.catch_up();
+        }
         if self.is_poisoned() {
             return Err(Refused::new(io, Refusal::Poisoned));
         }
@@ -113,7 +117,11 @@ impl<P: Payload> Submitter<P> {
             };
         }
         if let Err(why) = self.check(io.op, io.sector, io.sectors) {
-            return Err(Refused::new(io, why));
+            if self.is_current() {
+                return Err(Refused::new(io, why));
+            }
+            self.take_up();
+            return self.push_large(now, io);
         }
         // All parts are cut by one set of limits, even if the plug is flushed between two of them and the queue has
         // other limits by then.
@@ -229,13 +237,14 @@ impl Header {
 }
 
 impl<P: Send> Submitter<P> {
-    /// Returns whether this is an ordinary I/O: valid, in one segment, and taken whole.
+    /// Returns whether this is an ordinary I/O: valid, in one segment, taken whole, and with all its flags.
     #[inline]
-    fn is_plain(&self, op: Op, sector: u64, sectors: u32) -> bool {
+    fn is_plain(&self, op: Op, flags: IoFlags, sector: u64, sectors: u32) -> bool {
         let limits = &self.q.hub.limits;
         let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);
         let most = limits.within_chunk(sector, self.plain[op as usize]);
         (sector | u64::from(sectors)) & mask == 0
+            && !flags.intersects(self.q.hub.meaningless)
             // Neither zero nor too many.
             && sectors.wrapping_sub(1) < most
             && sector.checked_add(sectors.into()).is_some_and(|end| end <= limits.capacity)
