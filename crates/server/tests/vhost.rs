@@ -122,6 +122,21 @@ fn an_impossible_request_fails_and_the_next_one_does_not() {
 }
 
 /// More requests than the client of the disk has credit for, in any division, in places all over the disk.
+/// Regression test: a request that the queue refused was answered with the next one that it did not.
+#[test]
+fn a_refused_request_is_answered_alone() {
+    let site = memory();
+    let mut guest = Guest::start(&site.path, 1, 0);
+    let service = site.server.disks()[0].service();
+    service.set_attribute("queue/discard_max_bytes", "0").expect("it can be set");
+    let statuses = [(); 3].map(|()| {
+        guest.set_data(0, 0, &range(0, 8, 0));
+        guest.carry_out(0, ask(DISCARD, 0, 16)).1
+    });
+    // The first one may be held against the limits from before.
+    assert_eq!(statuses[1..], [2, 2], "unsupported");
+}
+
 #[test]
 fn all_places_of_all_queues_are_in_flight_together() {
     for device in ["memory,size=64", "memory,size=64,max_sectors=4"] {

@@ -230,7 +230,7 @@ impl Serving {
     fn look(&mut self) -> bool {
         let Some(mut looks) = self.spin.begin(self.clock) else { return false };
         loop {
-            if self.queues.has_request() || self.disk_client.has_work() && self.reap() {
+            if self.queues.has_request() || self.has_ended() && self.reap() {
                 // With more in flight, a sleep gathers more of them for a turn.
                 if self.flights.len() <= 1 {
                     self.spin.paid();
@@ -248,7 +248,7 @@ impl Serving {
     /// The longest sleep before the next turn; none while a request has a step to begin.
     fn sleep_for(&mut self) -> Nanos {
         let has_step = self.held.is_none() && !self.unfinished.is_empty();
-        if has_step || self.may_begin() && !self.waiting.is_empty() {
+        if has_step || !self.ended.is_empty() || self.may_begin() && !self.waiting.is_empty() {
             return Nanos::ZERO;
         }
         if self.ending.is_some() { SOON } else { TICK }

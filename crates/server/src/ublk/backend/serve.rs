@@ -54,7 +54,7 @@ impl Serving {
             let queues = &mut self.queues;
             self.waiting.extend(std::iter::from_fn(|| queues.take()));
             let has_begun = self.begin_waiting();
-            let has_reaped = self.disk_client.has_work() && self.reap();
+            let has_reaped = self.has_ended() && self.reap();
             self.publish();
             if !has_begun && !has_reaped {
                 return;
@@ -172,6 +172,12 @@ impl Serving {
             let result = Err(refused.why.into());
             self.ended.push((cookie, result, refused.into_io().payload));
         }
+    }
+
+    /// Returns whether an I/O has ended, or may have.
+    pub(super) fn has_ended(&self) -> bool {
+        // A refused I/O leaves nothing in flight.
+        !self.ended.is_empty() || self.disk_client.has_work()
     }
 
     /// Flushes the plug and takes completions. Returns whether there were any.

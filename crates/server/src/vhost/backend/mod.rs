@@ -161,7 +161,7 @@ impl Backend {
         let Some(mut looks) = self.spin.begin(self.clock) else { return false };
         loop {
             let has_request = self.front.as_mut().is_some_and(Front::has_request);
-            if has_request || self.disk_client.has_work() && self.reap() {
+            if has_request || self.has_ended() && self.reap() {
                 // With more in flight, a sleep gathers more of them for a turn.
                 if self.flights.len() <= 1 {
                     self.spin.paid();
@@ -178,7 +178,7 @@ impl Backend {
 
     /// The longest sleep before the next turn; none while a ring has a request to take, or a request a step to begin.
     fn sleep_for(&mut self) -> Nanos {
-        if self.held.is_none() && !self.unfinished.is_empty() {
+        if !self.ended.is_empty() || self.held.is_none() && !self.unfinished.is_empty() {
             return Nanos::ZERO;
         }
         if self.may_take()

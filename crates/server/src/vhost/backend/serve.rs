@@ -65,7 +65,7 @@ impl Backend {
             for queue in 0..usize::from(self.settings.queues) {
                 has_taken |= self.take_requests(queue);
             }
-            let has_reaped = self.disk_client.has_work() && self.reap();
+            let has_reaped = self.has_ended() && self.reap();
             self.publish();
             if !has_taken && !has_reaped {
                 return;
@@ -262,6 +262,12 @@ impl Backend {
             let result = Err(refused.why.into());
             self.ended.push((cookie, result, refused.into_io().payload));
         }
+    }
+
+    /// Returns whether an I/O has ended, or may have.
+    pub(super) fn has_ended(&self) -> bool {
+        // A refused I/O leaves nothing in flight.
+        !self.ended.is_empty() || self.disk_client.has_work()
     }
 
     /// Flushes the plug and takes completions. Returns whether there were any.
