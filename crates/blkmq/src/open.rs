@@ -265,8 +265,8 @@ impl Device {
     }
 
     /// Returns the device as it is by now, as far as that is known: other programs may resize or remove a file, and other
-    /// clients an image of a cluster. Queues keep the size that they began with. Takes a few system calls, and waits for
-    /// the cluster if the image has been changed since the last call.
+    /// clients an image of a cluster. A queue keeps its size until its plan has another capacity. Takes a few system calls,
+    /// and waits for the cluster if the image has been changed since the last call.
     #[must_use]
     pub fn state(&self) -> DeviceState {
         let as_opened = DeviceState {

@@ -3,10 +3,11 @@
 use crate::failures::{Failure, Failures};
 use blkmq::prelude::*;
 use blkmq::{
-    AUTO, Device, DeviceState, Factory, Instant, Nanos, Options, Outstanding, Place, QueueStats,
-    StartError,
+    AUTO, Device, DeviceState, EditError, Factory, Instant, Nanos, Options, Outstanding, Place,
+    Plan, QueueStats, SECTOR_SIZE, StartError,
 };
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A device under a scheduler.
@@ -15,20 +16,27 @@ pub struct Disk {
     name: String,
     device: Device,
     service: Service<AlignedBuf>,
-    /// The access found by the last look.
-    is_read_only: ReadOnly,
+    seen: Arc<Seen>,
     failures: Failures,
     /// The scheduler that the program has configured, with its options.
     configured: Mutex<Option<(&'static Factory, Options)>>,
 }
 
-/// The access to a device, as it was seen last. A hint: the device has the last word.
-#[derive(Clone, Debug)]
-pub(crate) struct ReadOnly(Arc<AtomicBool>);
+/// A device, as it was seen last. Both are hints: the device has the last word. Disks write them, clients read them.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    is_read_only: AtomicBool,
+    bytes: AtomicU64,
+}
 
-impl ReadOnly {
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+impl Seen {
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Relaxed)
+    }
+
+    /// The bytes for which its queue takes I/O.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -93,22 +101,44 @@ impl Disk {
         config.submitters = workers;
         config.depth = CREDIT;
         let service = Service::start(config).map_err(StartError::Service)?;
-        let is_read_only = ReadOnly(Arc::new(AtomicBool::new(device.state().is_read_only)));
+        let is_read_only = AtomicBool::new(device.state().is_read_only);
+        let seen = Arc::new(Seen { is_read_only, bytes: AtomicU64::new(device.bytes()) });
         let failures = Failures::default();
         let (name, configured) = (name.to_owned(), Mutex::default());
-        Ok(Self { name, device, service, is_read_only, failures, configured })
+        Ok(Self { name, device, service, seen, failures, configured })
     }
 
     /// Looks at the device as it is by now.
     pub(crate) fn look(&self) -> DeviceState {
         let state = self.device.state();
-        self.is_read_only.0.store(state.is_read_only, Ordering::Relaxed);
+        self.seen.is_read_only.store(state.is_read_only, Ordering::Relaxed);
         state
     }
 
-    /// The access to the device, as the last look found it, from now on.
-    pub(crate) fn read_only(&self) -> &ReadOnly {
-        &self.is_read_only
+    /// The device as the last look found it, from now on.
+    pub(crate) fn seen(&self) -> &Arc<Seen> {
+        &self.seen
+    }
+
+    /// Takes I/O for the whole blocks of `bytes` bytes, which the device has by now. The queue is frozen until all I/O in
+    /// flight has ended.
+    ///
+    /// # Errors
+    /// If `goes_on` was false first, the queue is poisoned, or the size is beyond every device.
+    pub(crate) fn grow(
+        &self,
+        bytes: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), EditError<Infallible>> {
+        let block = u64::from(self.device.shape().limits.logical_block_size);
+        let bytes = bytes - bytes % block;
+        let edit = |plan: &mut Plan| {
+            plan.device.limits.capacity = bytes / u64::from(SECTOR_SIZE);
+            Ok(())
+        };
+        self.service.edit_while(edit, goes_on)?;
+        self.seen.bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Logs an I/O that failed.

@@ -1,7 +1,7 @@
 //! [`Export`]: a disk, or a region of it, as clients see it.
 
 use crate::allow::Allow;
-use crate::disk::{Disk, ReadOnly};
+use crate::disk::{Disk, Seen};
 use crate::gate::Gate;
 use crate::machine::{Ublk, VhostUser};
 use blkmq::core::{Class, IoPrio};
@@ -151,10 +151,11 @@ pub(crate) struct Served {
     pub(crate) number: u32,
     /// The first byte on the disk.
     pub(crate) start: u64,
-    /// The announcement to clients while the device takes writes; see [`info`](Self::info).
+    /// The announcement to clients while the device takes writes and keeps its size; see [`info`](Self::info).
     pub(crate) info: ExportInfo,
-    /// Its device.
-    device_is_read_only: ReadOnly,
+    /// It ends where its device does.
+    ends_with_disk: bool,
+    of_disk: Arc<Seen>,
     pub(crate) group: GroupGuard<AlignedBuf>,
     /// The most bytes that one I/O of each kind may have; 0 if the disk does not have it.
     pub(crate) discard: u64,
@@ -329,12 +330,17 @@ impl Served {
 
     /// Returns whether its clients cannot change the device now.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.info.flags.contains(TransmissionFlags::READ_ONLY) || self.device_is_read_only.is_set()
+        self.info.flags.contains(TransmissionFlags::READ_ONLY) || self.of_disk.is_read_only()
+    }
+
+    /// Its length in bytes. It may grow.
+    pub(crate) fn bytes(&self) -> u64 {
+        if self.ends_with_disk { self.of_disk.bytes() - self.start } else { self.info.size }
     }
 
     /// The description that a client gets now.
     pub(crate) fn info(&self) -> ExportInfo {
-        let mut info = self.info.clone();
+        let mut info = ExportInfo { size: self.bytes(), ..self.info.clone() };
         if self.is_read_only() {
             info.flags = read_only(info.flags);
         }
@@ -353,7 +359,7 @@ impl Served {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Self, ExportError> {
         let limits = &disk.device().shape().limits;
-        let (bytes, block) = (disk.device().bytes(), limits.logical_block_size);
+        let (bytes, block) = (disk.seen().bytes(), limits.logical_block_size);
         let region = export.region.as_ref().map_or(0..bytes, |region| region.on(bytes));
         if region.start >= region.end || region.end > bytes {
             return Err(ExportError::Region(region, bytes));
@@ -383,7 +389,8 @@ impl Served {
                 contexts: vec![BASE_ALLOCATION.to_owned()],
             },
             group: group.map_err(ExportError::Group)?,
-            device_is_read_only: disk.read_only().clone(),
+            ends_with_disk: export.region.as_ref().is_none_or(|region| region.size.is_none()),
+            of_disk: Arc::clone(disk.seen()),
             discard,
             zeroes,
             zeroing,

@@ -4,22 +4,29 @@
 //! server lose its connections. Workers report the access to clients from a hint.
 
 use crate::disk::Disk;
-use blkmq::DeviceState;
 use blkmq::remote::Outages;
+use blkmq::{DeviceState, Nanos};
+
+/// The longest that I/O is held back for the end of a device to move.
+const PATIENCE: Nanos = Nanos::from_secs(2);
+/// Looks without another try after one that took longer.
+const REST: u32 = 60;
 
 /// The last look at a device.
 #[derive(Debug)]
 pub(crate) struct Standing {
     state: DeviceState,
     outages: Outages,
+    /// Looks before the next try to take up a device that has grown.
+    rest: u32,
 }
 
 impl Standing {
     pub(crate) fn new(disk: &Disk) -> Self {
         let outages = disk.device().outages().unwrap_or_default();
         // A file that has become shorter since it was opened is reported at the first look.
-        let state = DeviceState { bytes: disk.device().bytes(), ..disk.look() };
-        Self { state, outages }
+        let state = DeviceState { bytes: disk.seen().bytes(), ..disk.look() };
+        Self { state, outages, rest: 0 }
     }
 
     /// Logs the changes since the last look.
@@ -32,10 +39,35 @@ impl Standing {
             self.outages = outages;
         }
         let state = disk.look();
-        for line in changes(&self.state, &state, device.bytes()) {
+        for line in changes(&self.state, &state, disk.seen().bytes()) {
             tracing::warn!("{name}: {line}");
         }
+        self.follow_end(disk, state.bytes);
         self.state = state;
+    }
+
+    /// Takes up a device that has `bytes` bytes, if that is more than before.
+    fn follow_end(&mut self, disk: &Disk, bytes: u64) {
+        let block = u64::from(disk.device().shape().limits.logical_block_size);
+        if bytes / block * block <= disk.seen().bytes() {
+            return;
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return;
+        }
+        let (name, clock) = (disk.name(), disk.service().clock());
+        let until = clock.now() + PATIENCE;
+        match disk.grow(bytes, &|| clock.now() < until) {
+            Ok(()) => {
+                let bytes = disk.seen().bytes();
+                tracing::info!(bytes, "{name}: exports that end with it have its new size");
+            }
+            Err(error) => {
+                self.rest = REST;
+                tracing::warn!("{name}: exports keep their size for another minute: {error}");
+            }
+        }
     }
 }
 
@@ -63,7 +95,7 @@ fn connections(before: &Outages, now: &Outages) -> Vec<String> {
     lines
 }
 
-/// The changes of a device that began with `served` bytes.
+/// The changes of a device of which `served` bytes are served.
 fn changes(before: &DeviceState, now: &DeviceState, served: u64) -> Vec<String> {
     let mut lines = Vec::new();
     if now.bytes != before.bytes {
@@ -95,7 +127,7 @@ fn changes(before: &DeviceState, now: &DeviceState, served: u64) -> Vec<String> 
     lines
 }
 
-/// A size that has become another, on a disk that began with `served` bytes.
+/// A size that has become another, of which `served` bytes are served.
 fn resized(before: u64, now: u64, served: u64) -> String {
     let what = format!("its store has been resized from {before} to {now} bytes");
     if now < served {
@@ -105,7 +137,9 @@ fn resized(before: u64, now: u64, served: u64) -> String {
     } else if now == served {
         format!("{what}, the size that exports have")
     } else {
-        format!("{what}; exports keep their size until the server is started anew")
+        format!(
+            "{what}; new clients of its exports get that, and block devices when the server is started anew"
+        )
     }
 }
 
@@ -146,7 +180,7 @@ mod tests {
     fn a_smaller_store_fails_and_a_larger_one_waits() {
         assert!(resized(100, 50, 100).contains("from 100 to 50 bytes; I/O beyond that fails"));
         assert!(resized(50, 100, 100).ends_with("the size that exports have"));
-        assert!(resized(100, 200, 100).ends_with("until the server is started anew"));
+        assert!(resized(100, 200, 100).contains("new clients of its exports get that"));
     }
 
     #[test]

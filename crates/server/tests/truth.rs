@@ -56,6 +56,10 @@ impl Image {
 
     /// A server of it; `None`, and a line that names the test, if there is no io_uring here.
     fn serve(&self, test: &str, options: &str) -> Option<Rig> {
+        self.serve_as(test, options, &[Export::new("disk", 0)])
+    }
+
+    fn serve_as(&self, test: &str, options: &str, exports: &[Export]) -> Option<Rig> {
         let device = format!("uring:{}{options}", self.path.display());
         if let Err(error) = blkmq::open(&device)
             && error.is_unavailable()
@@ -63,7 +67,7 @@ impl Image {
             println!("skipped {test}: {error}");
             return None;
         }
-        Some(serve_on(&device, &[Export::new("disk", 0)], Bounds::default()))
+        Some(serve_on(&device, exports, Bounds::default()))
     }
 }
 
@@ -111,6 +115,37 @@ fn nothing_is_changed_behind_the_end_of_a_file_that_was_cut_short() {
     assert_eq!(change(&mut client, 3 * MIB), [const { Err(ErrorCode::Io) }; 3]);
     assert_eq!(image.len(), MIB);
     assert_eq!(change(&mut client, MIB / 2), [const { Ok(Vec::new()) }; 3], "before the end");
+}
+
+/// A client keeps the size that it agreed on; the next one gets that of the file. A region of a size of its own does not
+/// grow.
+#[test]
+fn a_file_that_has_grown_is_offered_to_the_next_client() {
+    let test = "a_file_that_has_grown_is_offered";
+    let image = Image::new(4);
+    let region = |offset, size| Some(Region { offset, size });
+    let exports = [
+        Export::new("disk", 0),
+        Export { region: region(MIB, None), ..Export::new("rest", 0) },
+        Export { region: region(0, Some(2 * MIB)), ..Export::new("part", 0) },
+    ];
+    let Some(rig) = image.serve_as(test, "", &exports) else { return };
+    let mut before = rig.client("disk");
+    assert_eq!(before.agreed.details.size, 4 * MIB);
+    image.file().set_len(8 * MIB + 100).expect("it can grow");
+    let size = |name: &str| rig.client(name).agreed.details.size;
+    let sizes = || match rig.server.handle().ask(Request::List) {
+        Answer::List { exports, .. } => Vec::from_iter(exports.iter().map(|export| export.bytes)),
+        other => panic!("no list but {other:?}"),
+    };
+    until(|| sizes() == [8 * MIB, 7 * MIB, 2 * MIB]);
+    assert_eq!([size("disk"), size("rest"), size("part")], [8 * MIB, 7 * MIB, 2 * MIB]);
+    assert_eq!(before.read(6 * MIB, 4096), Err(ErrorCode::Invalid), "its own end");
+    let mut client = Client::connect_for_status(&rig.socket, "disk", HeaderStyle::Structured);
+    assert_eq!(client.status(4 * MIB, 4 * MIB, NONE), Ok(vec![(4 * MIB, 3)]), "a hole");
+    assert_eq!(client.read(6 * MIB, 4096), Ok(vec![0; 4096]));
+    assert_eq!(change(&mut client, 7 * MIB), [const { Ok(Vec::new()) }; 3]);
+    assert_eq!(client.read(8 * MIB, 512), Err(ErrorCode::Invalid), "no whole block");
 }
 
 /// TRIM and WRITE_ZEROES ask for the end themselves: a hole behind it is no error for the kernel.

@@ -6,6 +6,8 @@ use crate::guest::{
 use crate::until::until;
 use blkmq_server::{Allow, Disk, Export, GuestIoprio, Server, Settings, VhostUser};
 use blkmq_vhost::features::virtio;
+use std::cell::RefCell;
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -427,6 +429,43 @@ fn memory_that_is_taken_away_ends_its_connection_alone() {
     }
     let mut guest = Guest::start(&site.path, 2, 0);
     assert_eq!(guest.carry_out(0, ask(IN, 0, 512)).1, 0);
+}
+
+/// A monitor that has agreed on messages of the server learns that the disk has grown; another one reads it.
+#[test]
+fn a_disk_grows_with_its_file() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let path = folder.path().join("disk.img");
+    let file = File::create(&path).expect("the folder is ours");
+    file.set_len(4 << 20).expect("there is room");
+    let device = format!("uring:{}", path.display());
+    if let Err(error) = blkmq::open(&device)
+        && error.is_unavailable()
+    {
+        println!("skipped a_disk_grows_with_its_file: {error}");
+        return;
+    }
+    let site = site(&device, "none", &Export::new("gold", 0), |_| {});
+    let (to_server, mut to_us) = UnixStream::pair().expect("a pair of sockets");
+    let mut guest = Guest::start(&site.path, 1, 0);
+    guest.tell(21, &[], &[to_server.as_fd()]);
+    let sectors = |guest: &mut Guest| {
+        let asked = [0_u32, 8, 0].map(u32::to_ne_bytes).concat();
+        let answer = guest.ask(24, &[asked, vec![0; 8]].concat());
+        u64::from_le_bytes(answer[12..20].try_into().expect("eight bytes"))
+    };
+    assert_eq!(sectors(&mut guest), 8192);
+    assert_eq!(guest.carry_out(0, ask(IN, 8192, 512)).1, 1, "behind its end");
+    file.set_len(8 << 20).expect("there is room");
+    let mut message = [0; 12];
+    to_us.read_exact(&mut message).expect("a message");
+    assert_eq!(message, *[2_u32, 1, 0].map(u32::to_ne_bytes).as_flattened());
+    assert_eq!(sectors(&mut guest), 16384);
+    assert_eq!(guest.carry_out(0, ask(IN, 16376, 4096)).1, 0);
+    drop(to_us);
+    file.set_len(12 << 20).expect("there is room");
+    let guest = RefCell::new(guest);
+    until(|| sectors(&mut guest.borrow_mut()) == 24576);
 }
 
 /// A long request is one I/O after the other for the disk, and one request for the guest.

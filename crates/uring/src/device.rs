@@ -234,20 +234,21 @@ impl UringDevice {
     /// If the file cannot be asked.
     pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         let bytes = |sectors: u64| sectors * u64::from(SECTOR_SIZE);
+        // The last file may have grown.
+        let (last, others) = self.parts.split_last().expect("a device has a file");
         let mut found = Vec::new();
         let mut at = range.start;
         while at < range.end && found.len() < most.max(1) {
-            let behind = self.parts.partition_point(|part| bytes(part.end()) <= at);
-            let part = self.parts.get(behind);
-            let start = part.map_or(range.end, |part| bytes(part.start)).min(range.end);
+            let part = &self.parts[others.partition_point(|part| bytes(part.end()) <= at)];
+            let start = bytes(part.start).min(range.end);
             if start > at {
                 // Between two files.
                 Extent::append(&mut found, Extent { end: start, is_hole: true });
                 at = start;
                 continue;
             }
-            let Some(part) = part else { break };
-            let (start, end) = (bytes(part.start), bytes(part.end()).min(range.end));
+            let is_last = std::ptr::eq(part, last);
+            let end = if is_last { range.end } else { bytes(part.end()).min(range.end) };
             let left = most.max(1) - found.len();
             let block = part.target.alignment.block;
             let inside = at - start..end - start;

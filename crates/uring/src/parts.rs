@@ -102,7 +102,7 @@ pub(crate) struct Files {
 
 /// A file of a queue.
 pub(crate) struct OpenFile {
-    /// The sectors of the device that it holds.
+    /// The sectors of the device that it holds. The last file has all from `start` on: it may grow.
     pub(crate) start: u64,
     end: u64,
     pub(crate) file: File,
@@ -130,7 +130,8 @@ impl Files {
             };
             let readonly = part.target.readonly;
             let present = Arc::clone(&part.target.present);
-            OpenFile { start: part.start, end: part.end(), file, readonly, present }
+            let end = if at + 1 == parts.len() { u64::MAX } else { part.end() };
+            OpenFile { start: part.start, end, file, readonly, present }
         };
         let open = parts.iter().map(|part| Arc::clone(&part.target.file)).collect();
         Self { all: parts.iter().enumerate().map(file).collect(), _open: open }

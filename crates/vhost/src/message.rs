@@ -263,6 +263,12 @@ pub fn reply(request: u32, payload: &[u8]) -> Vec<u8> {
     message(request, REPLY, payload)
 }
 
+/// To the front end: the disk has another size.
+#[must_use]
+pub fn config_changed() -> Vec<u8> {
+    message(2, 0, &[])
+}
+
 /// An answer of one number.
 #[must_use]
 pub fn reply_number(request: u32, number: u64) -> Vec<u8> {

@@ -9,7 +9,7 @@ use crate::inflight::Records;
 use crate::memory::{MOST_REGIONS, Memory, MemoryError};
 use crate::message::{self, InflightInfo, MOST_CONFIG, Message, MessageError, RingAddress};
 use crate::ring::{MOST_SIZE, Ring, RingError};
-use crate::socket::Received;
+use crate::socket::{Received, send};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ pub struct Session {
     records: Option<Records>,
     /// The setting of the guest, or that of the disk before.
     is_writeback: bool,
-    /// Kept open: user-mode Linux gives its device up otherwise.
+    /// Kept open in any case: user-mode Linux gives its device up otherwise.
     to_front_end: Option<OwnedFd>,
     /// The message that waits for a drain, and whether it wants an acknowledgement.
     pending: Option<(u32, bool)>,
@@ -391,6 +391,22 @@ impl Session {
         let running = |at: &usize| self.queues[*at].ring.is_some();
         let running = Vec::from_iter((0..self.queues.len()).filter(running));
         running.into_iter().try_for_each(|queue| self.begin(queue))
+    }
+
+    /// Gives the disk another size, and notifies a front end that has agreed on such messages. Another one sees it when it
+    /// reads the configuration again.
+    ///
+    /// # Errors
+    /// If the front end does not take the message.
+    pub fn resize(&mut self, bytes: u64) -> io::Result<()> {
+        self.disk.bytes = bytes;
+        let agreed = protocol::BACKEND_REQ | protocol::CONFIG;
+        match &self.to_front_end {
+            Some(socket) if self.protocol & agreed == agreed => {
+                send(socket, &message::config_changed(), None)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ends a queue whose requests have finished. Returns the answer to the message that asked for it.

@@ -74,7 +74,7 @@ pub(super) fn group(shared: &Shared, export: &Served) -> Option<Group> {
 fn list(shared: &Shared) -> Answer {
     let device = |disk: &Disk| DeviceState {
         name: disk.name().to_owned(),
-        bytes: disk.device().bytes(),
+        bytes: disk.seen().bytes(),
         scheduler: disk.service().queue().plan().scheduler.name.to_owned(),
     };
     let export = |export: &Served| {
@@ -83,7 +83,7 @@ fn list(shared: &Shared) -> Answer {
             name: export.info.name.clone(),
             device: export.disk + 1,
             offset: export.start,
-            bytes: export.info.size,
+            bytes: export.bytes(),
             read_only: export.is_read_only(),
             weight: group.as_ref().map_or(0, |group| group.weight),
             max: group.as_ref().map(|group| group.max.to_string()).unwrap_or_default(),

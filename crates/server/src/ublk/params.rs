@@ -23,7 +23,7 @@ impl Facts {
     pub(super) fn of(export: &Served, portion: usize) -> Self {
         Self {
             start: export.start,
-            bytes: export.info.size,
+            bytes: export.bytes(),
             is_read_only: export.is_read_only(),
             discards: export.discard > 0,
             cache: export.cache,

@@ -67,7 +67,7 @@ impl Front {
     ) -> Self {
         let announced = |most: u64| if most > 0 { LONGEST_RANGE } else { 0 };
         let disk = DiskConfig {
-            bytes: seat.info.size,
+            bytes: seat.bytes(),
             is_read_only: seat.is_read_only(),
             block: seat.info.blocks.min(),
             discard: announced(seat.discard),

@@ -276,6 +276,6 @@ fn check(request: Descriptor, len: u64, portion: usize, export: &Served) -> Opti
     };
     let at = request.sector.checked_mul(SECTOR_SIZE.into())?;
     let is_forbidden = request.op != Op::Read && export.is_read_only();
-    let is_inside = at.checked_add(len).is_some_and(|end| end <= export.info.size);
+    let is_inside = at.checked_add(len).is_some_and(|end| end <= export.bytes());
     ((1..=most).contains(&len) && is_inside && !is_forbidden).then_some(at)
 }

@@ -201,9 +201,31 @@ impl Backend {
                 kick => self.front.iter().for_each(|front| front.kicked((kick - KICKS) as usize)),
             }
         }
+        self.follow_size();
         self.serve();
         self.end_drain();
         self.end_connection();
+    }
+
+    /// Gives the machine's disk the size of the export.
+    fn follow_size(&mut self) {
+        let Some(front) = &mut self.front else { return };
+        let (before, bytes) = (front.session.disk().bytes, front.seat.bytes());
+        if before == bytes {
+            return;
+        }
+        let export = &self.export;
+        match front.session.resize(bytes) {
+            Ok(()) => tracing::info!(export, before, bytes, "a machine's disk has another size"),
+            Err(error) => {
+                tracing::warn!(
+                    export,
+                    before,
+                    bytes,
+                    "a machine cannot be notified of a size: {error}"
+                );
+            }
+        }
     }
 
     fn read_inbox(&mut self) {

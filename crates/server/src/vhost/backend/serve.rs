@@ -412,7 +412,7 @@ fn check(request: Request, export: &Served) -> Result<(), Status> {
         Request::Discard { at, len } | Request::WriteZeroes { at, len, .. } => (at, len, u64::MAX),
     };
     let is_forbidden = !matches!(request, Request::Read { .. }) && export.is_read_only();
-    let is_inside = at.checked_add(len).is_some_and(|end| end <= export.info.size);
+    let is_inside = at.checked_add(len).is_some_and(|end| end <= export.bytes());
     if (1..=most).contains(&len) && is_inside && !is_forbidden {
         Ok(())
     } else {
