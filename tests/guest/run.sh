@@ -52,7 +52,7 @@ cloud)
         -serial stdio -object memory-backend-memfd,id=memory,size=512M,share=on -machine pc,memory-backend=memory \
         -kernel cloud/boot/vmlinuz-* -initrd "$work/initramfs" \
         -append "console=ttyS0 rdinit=/init quiet panic=-1 tsc=reliable random.trust_cpu=1 mitigations=off"
-    [ -z "$socket" ] || set -- "$@" -chardev "socket,id=disk,path=$socket" \
+    [ -z "$socket" ] || set -- "$@" -chardev "socket,id=disk,path=$socket,reconnect=1" \
         -device vhost-user-blk-pci,chardev=disk,num-queues=2
     [ -z "$out" ] || set -- "$@" -device virtio-serial-pci -chardev "file,id=out,path=$work/out.tar" \
         -device virtserialport,chardev=out,name=out

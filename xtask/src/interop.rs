@@ -158,6 +158,7 @@ const CHECKS: &[Check] = &[
         requires: None,
         run: || guest::vhost(Kernel::Cloud),
     },
+    Check { name: "cloud-guest-vhost-killed", about: Contents, requires: None, run: guest::killed },
     Check {
         name: "cloud-guest-nbd",
         about: Contents,

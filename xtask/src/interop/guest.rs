@@ -4,9 +4,14 @@
 pub(super) mod blktrace;
 
 use super::Outcome;
+use super::folder::Folder;
 use crate::Result;
+use crate::fio::pause;
 use crate::nbd::Server;
 use crate::shell::{BLKMQCTL, BLKMQD, Cmd, is_installed, root};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The device that the guest's file systems are on.
@@ -14,6 +19,10 @@ const DEVICE: &str = "memory,size=64,discard=1";
 /// One request at a time, a millisecond each: whatever waits, waits in the scheduler.
 const SLOW: &str =
     "memory,size=64,irqmode=2,completion_nsec=1000000,submit_queues=1,hw_queue_depth=1";
+
+/// Kills of a server while its guest writes files, and the bytes that are written before each.
+const KILLS: u32 = 10;
+const WRITTEN: u64 = 256 << 10;
 
 /// A kernel that scripts run in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +64,44 @@ pub(super) fn vhost(kernel: Kernel) -> Result<Outcome> {
     let server = machine("guest-vhost", DEVICE, "mq-deadline", "off")?;
     run(kernel, "vhost", &server)?;
     Ok(Outcome::Passed)
+}
+
+/// A file system on a virtual disk whose server is killed while files are written. Then the disk grows, which the guest
+/// waits for.
+pub(super) fn killed() -> Result<Outcome> {
+    if let Some(lack) = lack(Kernel::Cloud)? {
+        return Ok(Outcome::Skipped(lack));
+    }
+    let folder = Folder::new("guest-killed")?;
+    let [disk, log] = ["disk", "log"].map(|name| folder.path().join(name));
+    File::create(&disk)?.set_len(128 << 20)?;
+    let device = format!("uring:{}", disk.display());
+    let start = || machine("guest-killed", &device, "mq-deadline", "off");
+    let mut server = start()?;
+    let script = Kernel::Cloud.script("vhost_killed");
+    let mut guest =
+        script.arg(server.path("socket").display().to_string()).start(File::create(&log)?)?;
+    let stored = |disk: &Path| Ok::<_, std::io::Error>(disk.metadata()?.blocks() * 512);
+    let mut kills = 0;
+    while kills < KILLS && guest.try_wait()?.is_none() {
+        let before = stored(&disk)?;
+        while stored(&disk)? < before + WRITTEN && guest.try_wait()?.is_none() {
+            pause(0.05)?;
+        }
+        pause(f64::from(kills * 7 % 10) / 20.0)?;
+        // Which kills it.
+        drop(server);
+        server = start()?;
+        kills += 1;
+    }
+    File::options().write(true).open(&disk)?.set_len(192 << 20)?;
+    let ended = guest.wait()?;
+    println!("{}", fs::read_to_string(&log)?.trim());
+    println!("killed {kills} times while the guest wrote");
+    match ended.success() && kills == KILLS {
+        true => Ok(Outcome::Passed),
+        false => Err("vhost_killed failed in the guest".into()),
+    }
 }
 
 /// A file system on an export of a server in the guest, by the kernel's client.

@@ -53,6 +53,8 @@ pub(super) struct Front {
     pub(super) in_flight: Vec<u32>,
     /// The kicks that are watched, by queue.
     kicks: Vec<Option<Arc<OwnedFd>>>,
+    /// The monitor has been sent a message about the size. One that has connected again may know that of a former server.
+    pub(super) is_told: bool,
     /// Lines about messages that were refused.
     refused: Rarely,
     pub(super) totals: Totals,
@@ -90,6 +92,7 @@ impl Front {
             is_over: false,
             in_flight: vec![0; queues],
             kicks: vec![None; queues],
+            is_told: false,
             refused: Rarely::default(),
             totals: Totals::default(),
         }

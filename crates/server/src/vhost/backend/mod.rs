@@ -207,24 +207,19 @@ impl Backend {
         self.end_connection();
     }
 
-    /// Gives the machine's disk the size of the export.
+    /// Gives the machine's disk the size of the export. QEMU ignores messages about it until its queues run.
     fn follow_size(&mut self) {
         let Some(front) = &mut self.front else { return };
         let (before, bytes) = (front.session.disk().bytes, front.seat.bytes());
-        if before == bytes {
+        if before == bytes && (front.is_told || front.totals.requests == 0) {
             return;
         }
+        front.is_told = true;
         let export = &self.export;
-        match front.session.resize(bytes) {
-            Ok(()) => tracing::info!(export, before, bytes, "a machine's disk has another size"),
-            Err(error) => {
-                tracing::warn!(
-                    export,
-                    before,
-                    bytes,
-                    "a machine cannot be notified of a size: {error}"
-                );
-            }
+        if let Err(error) = front.session.resize(bytes) {
+            tracing::warn!(export, bytes, "a machine cannot be notified of its size: {error}");
+        } else if before != bytes {
+            tracing::info!(export, before, bytes, "a machine's disk has another size");
         }
     }
 
