@@ -71,28 +71,24 @@
 #![forbid(unsafe_code)]
 
 mod block_sizes;
-mod chunk;
 pub mod client;
 mod code;
 mod export;
-mod extent;
 mod flags;
-mod header;
 mod limits;
 pub mod magic;
 mod request;
 pub mod server;
-mod style;
 mod terms;
 mod wire;
 
 pub use block_sizes::{BlockSizeError, BlockSizes};
 pub use code::{ChunkType, Command, ErrorCode, InfoType, OptionCode, OptionError, ReplyCode};
-pub use export::{Context, ExportInfo, Exports, Listed};
-pub use extent::{BASE_ALLOCATION, Extent, ExtentCount, HOLE, ZERO};
+pub use export::{
+    BASE_ALLOCATION, Context, ExportInfo, Exports, Extent, ExtentCount, HOLE, Listed, ZERO,
+};
 pub use flags::{ChunkFlags, ClientFlags, CommandFlags, HandshakeFlags, TransmissionFlags};
-pub use header::Header;
 pub use limits::Limits;
 pub use request::{Cookie, ReplyTo, Request, Span};
-pub use style::HeaderStyle;
 pub use terms::{Checked, Terms};
+pub use wire::{Header, HeaderStyle};

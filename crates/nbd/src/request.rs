@@ -2,10 +2,8 @@
 
 use crate::code::Command;
 use crate::flags::CommandFlags;
-use crate::header::Header;
 use crate::magic::{EXTENDED_REQUEST, REQUEST};
-use crate::style::HeaderStyle;
-use crate::wire::Put;
+use crate::wire::{Header, HeaderStyle, Put};
 
 /// The number by which a client recognises the reply to its request. A server only repeats it: two requests in flight
 /// may have the same.

@@ -4,10 +4,10 @@
 
 use crate::block_sizes::BlockSizes;
 use crate::code::{Command, ErrorCode};
-use crate::extent::ExtentCount;
+use crate::export::ExtentCount;
 use crate::flags::{CommandFlags, TransmissionFlags};
 use crate::request::{Request, Span};
-use crate::style::HeaderStyle;
+use crate::wire::HeaderStyle;
 
 /// The terms that both sides agreed on: the size and abilities of the export, and the form of headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,13 @@
-//! Big-endian fields: taken from the front of bytes, and appended. It knows no message.
+//! Big-endian fields, taken from the front of bytes and appended, and the forms of headers between which a handshake
+//! chooses. They know no message.
+//!
+//! A [`Header`] keeps its bytes in place: no allocation for a request or for a reply in one piece.
+
+use crate::magic::{
+    EXTENDED_REPLY_LEN, EXTENDED_REQUEST_LEN, REQUEST_LEN, SIMPLE_REPLY_LEN, STRUCTURED_REPLY_LEN,
+};
+use std::fmt;
+use std::ops::Deref;
 
 /// Bytes that are taken field by field.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +93,97 @@ pub(crate) fn clipped(text: &str, most: u32) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+/// The longest header: an extended reply with an error at an offset.
+const MOST: usize = 48;
+
+/// The bytes of a header, at most 48. It dereferences to them.
+#[derive(Clone, Copy)]
+pub struct Header {
+    bytes: [u8; MOST],
+    len: u8,
+}
+
+impl Header {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; MOST], len: 0 }
+    }
+}
+
+impl Put for Header {
+    fn put(&mut self, bytes: &[u8]) {
+        let len = usize::from(self.len);
+        self.bytes[len..len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len() as u8;
+    }
+}
+
+impl Deref for Header {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl AsRef<[u8]> for Header {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for Header {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Header {}
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// The form of requests and replies of a connection, from the least to the most able.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum HeaderStyle {
+    /// Compact requests, simple replies.
+    #[default]
+    Simple,
+    /// Compact requests; reads, extents and errors are answered in chunks.
+    Structured,
+    /// Requests and replies of 64-bit lengths; every reply has chunks.
+    Extended,
+}
+
+impl HeaderStyle {
+    /// Bytes of a request, without its payload.
+    #[must_use]
+    pub const fn request_len(self) -> usize {
+        match self {
+            Self::Simple | Self::Structured => REQUEST_LEN,
+            Self::Extended => EXTENDED_REQUEST_LEN,
+        }
+    }
+
+    /// Bytes of a chunk, without its payload; under [`HeaderStyle::Simple`] those of a simple reply.
+    #[must_use]
+    pub const fn reply_len(self) -> usize {
+        match self {
+            Self::Simple => SIMPLE_REPLY_LEN,
+            Self::Structured => STRUCTURED_REPLY_LEN,
+            Self::Extended => EXTENDED_REPLY_LEN,
+        }
+    }
+
+    /// Returns whether replies may have chunks.
+    #[must_use]
+    pub const fn has_chunks(self) -> bool {
+        !matches!(self, Self::Simple)
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! The client's handshake as a state machine over bytes (`docs/spec/nbd.md`, section 3). The order of options is that of
 //! `session.rs`.
 
-use super::answers::Answer;
 use super::broken::BrokenHandshake;
 use super::plan::{Details, Next, Plan, Progress, Tls};
-use super::session::{Session, Step};
+use super::session::{Answer, Session, Step};
 use crate::code::OptionCode;
 use crate::flags::{ClientFlags, HandshakeFlags, TransmissionFlags};
 use crate::magic::{EXPORT_NAME_ZEROES, GREETING, OLDSTYLE, OPTION};

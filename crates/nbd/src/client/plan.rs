@@ -5,8 +5,8 @@ use crate::block_sizes::BlockSizes;
 use crate::export::{Context, Listed};
 use crate::flags::TransmissionFlags;
 use crate::limits::Limits;
-use crate::style::HeaderStyle;
 use crate::terms::Terms;
+use crate::wire::HeaderStyle;
 
 /// The purpose of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,12 +1,13 @@
-//! Replies out of a stream of bytes (`docs/spec/nbd.md`, sections 2 and 4). The bytes of a read are not part of it: the
-//! client reads them where it needs them.
+//! Replies out of a stream of bytes (`docs/spec/nbd.md`, sections 2 and 4). The bytes of a read are not part of it:
+//! the client reads them where it needs them.
 //!
 //! A chunk is checked against its request before its payload is read. Chunks of one read may come in any order; that
 //! two of them overlap is noticed by their sum, so an overlap that equals a gap is not.
 
 use super::broken::BrokenReply;
-use super::pending::{InFlight, Pending};
+use super::requests::{InFlight, Pending};
 use crate::code::{ChunkType, Command, ErrorCode};
+use crate::export::{Extent, ExtentCount};
 use crate::flags::ChunkFlags;
 use crate::limits::Limits;
 use crate::magic::{
@@ -14,8 +15,7 @@ use crate::magic::{
     STRUCTURED_REPLY_LEN,
 };
 use crate::request::{Cookie, Span};
-use crate::style::HeaderStyle;
-use crate::wire::Fields;
+use crate::wire::{Fields, HeaderStyle};
 
 /// The bit that makes a chunk an error, known or not.
 const ERROR_BIT: u16 = 1 << 15;
@@ -343,4 +343,57 @@ fn hole<'a>(
 
 fn error_of(number: u32) -> ErrorCode {
     ErrorCode::from_wire(number).unwrap_or(ErrorCode::Io)
+}
+
+/// The extents of a context, in the order of their bytes.
+#[derive(Clone, Debug)]
+pub struct Extents<'a> {
+    fields: Fields<'a>,
+    style: HeaderStyle,
+}
+
+impl<'a> Extents<'a> {
+    /// The extents in `payload`, the payload of a reply to `pending` with
+    /// [`Content::Extents`](super::Content::Extents). The first one begins at the offset of the request, and the last one
+    /// may reach beyond its range.
+    ///
+    /// # Errors
+    /// If an extent has no length, if one behind another begins beyond the range of the request, or if there are
+    /// several, or one that reaches beyond the range, and the client wanted one.
+    pub fn read(
+        payload: &'a [u8],
+        style: HeaderStyle,
+        pending: &Pending,
+    ) -> Result<Self, BrokenReply> {
+        let extents = Self { fields: Fields::new(payload), style };
+        let (mut count, mut covered) = (0, 0u64);
+        for extent in extents.clone() {
+            if extent.length == 0 {
+                return Err(BrokenReply::WrongExtents(pending.cookie));
+            }
+            if covered >= pending.span.length {
+                return Err(BrokenReply::Outside(pending.cookie));
+            }
+            covered = covered.saturating_add(extent.length);
+            count += 1;
+        }
+        let is_too_much = count > 1 || covered > pending.span.length;
+        if pending.count == ExtentCount::One && is_too_much {
+            return Err(BrokenReply::WrongExtents(pending.cookie));
+        }
+        Ok(extents)
+    }
+}
+
+impl Iterator for Extents<'_> {
+    type Item = Extent;
+
+    fn next(&mut self) -> Option<Extent> {
+        let fields = &mut self.fields;
+        if self.style == HeaderStyle::Extended {
+            Some(Extent { length: fields.u64()?, flags: fields.u64()? })
+        } else {
+            Some(Extent { length: fields.u32()?.into(), flags: fields.u32()?.into() })
+        }
+    }
 }

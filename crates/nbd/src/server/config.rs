@@ -1,7 +1,10 @@
-//! The configuration of a server's handshakes.
+//! The words of a server's handshake: its configuration, and its ends (an agreement, TLS, or a closed connection).
 
+use crate::export::Context;
 use crate::limits::Limits;
-use crate::style::HeaderStyle;
+use crate::terms::Terms;
+use crate::wire::HeaderStyle;
+use std::fmt;
 
 /// TLS on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,3 +52,101 @@ impl Default for Config {
         }
     }
 }
+
+/// The progress of a call to [`feed`](super::Handshake::feed).
+#[derive(Debug)]
+pub struct Progress {
+    /// Bytes of the input that are done with. The rest belongs to the next call, or, after [`Next::Go`], to the
+    /// transmission phase.
+    pub consumed: usize,
+    /// The next step, after the answers have been sent.
+    pub next: Next,
+}
+
+/// The next step of the caller.
+#[derive(Debug)]
+pub enum Next {
+    /// More bytes from the client.
+    NeedMore,
+    /// A TLS handshake, and then the same handshake again with the bytes inside TLS. Plain bytes that arrived behind
+    /// the option are among the consumed ones: a man in the middle may have put them there.
+    StartTls,
+    /// The transmission phase.
+    Go(Negotiated),
+    /// The end of the connection.
+    Close(Closing),
+}
+
+/// The agreement of a handshake.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Negotiated {
+    /// The name that the client used for the export.
+    pub export: String,
+    /// Size, abilities, block sizes and the form of headers.
+    pub terms: Terms,
+    /// The metadata contexts to answer BLOCK_STATUS for, in the order of their ids.
+    pub contexts: Vec<Context>,
+    /// Whether the client has asked for block sizes. If true, the client knows them; if false, it may expect that any
+    /// request is served.
+    pub asked_block_sizes: bool,
+    /// Whether the options were inside TLS.
+    pub tls: bool,
+}
+
+/// The reason why a connection ends in its handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closing {
+    /// The client asked for it (ABORT).
+    Aborted,
+    /// The client's flags have a bit that was not offered.
+    UnknownFlags(u32),
+    /// Options are inside TLS only, and the client does not handle replies to options.
+    NoRepliesForTls,
+    /// These bytes are not the beginning of an option.
+    NoOption(u64),
+    /// More options than [`Limits::options`](crate::Limits::options).
+    TooManyOptions,
+    /// An option with more data than [`Limits::option_dropped`](crate::Limits::option_dropped).
+    TooMuchData {
+        /// The number of the option.
+        option: u32,
+        /// The length of its data in bytes.
+        length: u32,
+    },
+    /// EXPORT_NAME of an unknown export. The option has no reply of errors.
+    UnknownExport,
+    /// EXPORT_NAME with data that is no name.
+    NoName,
+    /// EXPORT_NAME outside of TLS.
+    ExportNameWithoutTls,
+    /// EXPORT_NAME after extended headers were agreed.
+    ExportNameWithExtendedHeaders,
+    /// The handshake had ended before.
+    Over,
+}
+
+impl fmt::Display for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aborted => f.write_str("the client ended the handshake"),
+            Self::UnknownFlags(flags) => write!(f, "client flags {flags:#x} were not offered"),
+            Self::NoRepliesForTls => {
+                f.write_str("TLS is required of a client without fixed newstyle")
+            }
+            Self::NoOption(magic) => write!(f, "{magic:#018x} begins no option"),
+            Self::TooManyOptions => f.write_str("too many options"),
+            Self::TooMuchData { option, length } => {
+                write!(f, "option {option} with {length} bytes of data")
+            }
+            Self::UnknownExport => f.write_str("EXPORT_NAME of an unknown export"),
+            Self::NoName => f.write_str("EXPORT_NAME with data that is no name"),
+            Self::ExportNameWithoutTls => f.write_str("EXPORT_NAME outside of TLS"),
+            Self::ExportNameWithExtendedHeaders => {
+                f.write_str("EXPORT_NAME after extended headers were agreed")
+            }
+            Self::Over => f.write_str("the handshake is over"),
+        }
+    }
+}
+
+impl std::error::Error for Closing {}

@@ -3,9 +3,9 @@
 //! It keeps no bytes. An option's data is read where the caller has it, and data that is of no use is dropped as it
 //! arrives. The answers are those of `session.rs`.
 
-use super::answers::{self, Refusal};
-use super::config::Config;
-use super::negotiated::{Closing, Next, Progress};
+use super::config::{Closing, Config, Next, Progress};
+use super::options;
+use super::options::Refusal;
 use super::session::{Asked, Session};
 use crate::code::OptionCode;
 use crate::export::Exports;
@@ -126,7 +126,7 @@ impl Handshake {
     ) -> Flow {
         match then {
             Then::Refuse(refusal) => {
-                answers::refuse(out, option, refusal);
+                options::refuse(out, option, refusal);
                 Continue(())
             }
             Then::Abort => {

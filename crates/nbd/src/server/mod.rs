@@ -4,22 +4,14 @@
 //! requests with [`Requests::next`], checks each against the [`Terms`](crate::Terms) of the [`Negotiated`] and writes
 //! replies with [`Replies`].
 
-mod answers;
 mod config;
-mod contexts;
-mod extents;
 mod handshake;
-mod negotiated;
 mod options;
-mod pieces;
 mod replies;
 mod requests;
 mod session;
 
-pub use config::{Config, Listing, Tls};
-pub use extents::{Extents, Room};
+pub use config::{Closing, Config, Listing, Negotiated, Next, Progress, Tls};
 pub use handshake::Handshake;
-pub use negotiated::{Closing, Negotiated, Next, Progress};
-pub use pieces::Pieces;
-pub use replies::Replies;
+pub use replies::{Extents, Pieces, Replies, Room};
 pub use requests::{Malformed, Parsed, Requests};

@@ -1,16 +1,15 @@
 //! The bytes of replies (`docs/spec/nbd.md`, sections 2 and 4), in the form that the handshake agreed on.
 //!
-//! Headers come by value, so a reply without a payload, and a read in one piece, allocate nothing.
+//! Headers come by value, so a reply without a payload, and a read in one piece, allocate nothing. A read in several
+//! chunks is written by [`Pieces`], and the extents of an answer to BLOCK_STATUS are collected in [`Extents`].
 
-use super::extents::Extents;
-use super::pieces::Pieces;
-use crate::chunk::Chunk;
 use crate::code::{ChunkType, ErrorCode};
-use crate::header::Header;
-use crate::magic::{SIMPLE_REPLY, STRING};
+use crate::export::{Extent, ExtentCount};
+use crate::flags::ChunkFlags;
+use crate::limits::Limits;
+use crate::magic::{EXTENDED_REPLY, SIMPLE_REPLY, STRING, STRUCTURED_REPLY};
 use crate::request::{ReplyTo, Span};
-use crate::style::HeaderStyle;
-use crate::wire::{Put, clipped};
+use crate::wire::{Header, HeaderStyle, Put, clipped};
 
 /// The writer of replies. It has no state.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +121,154 @@ fn simple(to: ReplyTo, error: u32) -> Header {
     header.put_u32(error);
     header.put_u64(to.cookie.0);
     header
+}
+
+/// A chunk, without its payload. The style is one with chunks.
+#[derive(Clone, Copy)]
+struct Chunk {
+    pub(crate) style: HeaderStyle,
+    pub(crate) to: ReplyTo,
+    pub(crate) kind: ChunkType,
+    pub(crate) is_last: bool,
+}
+
+impl Chunk {
+    /// The bytes in front of a payload of `length` bytes.
+    pub(crate) fn header(self, length: u32) -> Header {
+        let is_extended = self.style == HeaderStyle::Extended;
+        let flags = if self.is_last { ChunkFlags::DONE } else { ChunkFlags::NONE };
+        let mut header = Header::new();
+        header.put_u32(if is_extended { EXTENDED_REPLY } else { STRUCTURED_REPLY });
+        header.put_u16(flags.to_wire());
+        header.put_u16(self.kind.to_wire());
+        header.put_u64(self.to.cookie.0);
+        if is_extended {
+            header.put_u64(self.to.offset);
+            header.put_u64(length.into());
+        } else {
+            header.put_u32(length);
+        }
+        header
+    }
+}
+
+/// A reply to a read under way. It knows which piece is the last one, and marks it.
+#[derive(Debug)]
+pub struct Pieces {
+    style: HeaderStyle,
+    to: ReplyTo,
+    left: Span,
+}
+
+impl Pieces {
+    pub(super) const fn new(style: HeaderStyle, to: ReplyTo, left: Span) -> Self {
+        Self { style, to, left }
+    }
+
+    /// The bytes that no piece has covered yet. The reply is complete when there are none.
+    #[must_use]
+    pub const fn left(&self) -> Span {
+        self.left
+    }
+
+    /// The header of a piece of data; its `length` bytes follow it. A read with DF has one such piece for all of it.
+    ///
+    /// # Panics
+    /// If `length` is 0, or more than is left.
+    pub fn data(&mut self, length: u32) -> Header {
+        self.piece(ChunkType::OffsetData, 8 + length, length)
+    }
+
+    /// A hole: `length` bytes of zeroes.
+    ///
+    /// # Panics
+    /// If `length` is 0, or more than is left.
+    pub fn hole(&mut self, length: u32) -> Header {
+        let mut header = self.piece(ChunkType::OffsetHole, 12, length);
+        header.put_u32(length);
+        header
+    }
+
+    /// The end of a read that failed at the beginning of the remaining range.
+    ///
+    /// # Panics
+    /// If nothing is left, because the reply is complete then.
+    #[must_use]
+    pub fn failed(self, error: ErrorCode) -> Header {
+        assert!(self.left.length > 0, "a reply ends once");
+        let chunk =
+            Chunk { style: self.style, to: self.to, kind: ChunkType::ErrorOffset, is_last: true };
+        let mut header = chunk.header(14);
+        header.put_u32(error.to_wire());
+        header.put_u16(0);
+        header.put_u64(self.left.offset);
+        header
+    }
+
+    fn piece(&mut self, kind: ChunkType, payload: u32, length: u32) -> Header {
+        let covered = u64::from(length);
+        assert!(covered > 0 && covered <= self.left.length, "a piece lies in what is left");
+        let offset = self.left.offset;
+        self.left = Span { offset: offset + covered, length: self.left.length - covered };
+        let is_last = self.left.length == 0;
+        let mut header = Chunk { style: self.style, to: self.to, kind, is_last }.header(payload);
+        header.put_u64(offset);
+        header
+    }
+}
+
+/// The extents of a context from the beginning of a request's range, bounded in number.
+///
+/// Neighbours in one state become one extent, and none reaches beyond the range. An answer may end before the range
+/// does; the client asks again behind it.
+#[derive(Clone, Debug)]
+pub struct Extents {
+    list: Vec<Extent>,
+    most: usize,
+    left: u64,
+}
+
+/// Whether more extents are of use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Room {
+    /// The next extent will be taken.
+    More,
+    /// The range is covered, or there are as many extents as the bound permits.
+    Full,
+}
+
+impl Extents {
+    /// None yet, for a request about `span`.
+    #[must_use]
+    pub fn new(span: Span, count: ExtentCount, limits: &Limits) -> Self {
+        let most = match count {
+            ExtentCount::One => 1,
+            ExtentCount::Many => limits.extents.max(1) as usize,
+        };
+        Self { list: Vec::new(), most, left: span.length }
+    }
+
+    /// Adds bytes of one state behind those before. An extent of no length adds nothing. Flags of more than 32 bits need
+    /// extended headers.
+    pub fn push(&mut self, extent: Extent) -> Room {
+        let length = extent.length.min(self.left);
+        let is_full = self.list.len() == self.most;
+        match self.list.last_mut() {
+            _ if length == 0 => {}
+            Some(last) if last.flags == extent.flags => last.length += length,
+            _ if is_full => return Room::Full,
+            _ => self.list.push(Extent { length, ..extent }),
+        }
+        self.left -= length;
+        if self.left == 0 { Room::Full } else { Room::More }
+    }
+
+    /// The extents so far.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Extent] {
+        &self.list
+    }
 }
 
 #[cfg(test)]

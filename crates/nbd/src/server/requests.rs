@@ -5,8 +5,7 @@ use crate::flags::CommandFlags;
 use crate::limits::Limits;
 use crate::magic::{EXTENDED_REQUEST, REQUEST};
 use crate::request::{Cookie, Request, Span};
-use crate::style::HeaderStyle;
-use crate::wire::Fields;
+use crate::wire::{Fields, HeaderStyle};
 use std::fmt;
 
 /// The parser of requests in the form that the handshake agreed on. It has no state and allocates nothing.

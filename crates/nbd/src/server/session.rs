@@ -1,18 +1,17 @@
 //! The answers to options, and the agreed terms (`docs/spec/nbd.md`, sections 3.1 and 3.2).
 //!
-//! It sees one option at a time with the whole of its data; it does not know how they arrive.
+//! It sees one option at a time with the whole of its data; it does not know how they arrive. A query that selects no
+//! metadata context, in an unknown namespace or without one, is no error (section 4).
 
-use super::answers::{self, Infos, Refusal};
-use super::config::{Config, Listing, Tls};
-use super::contexts;
-use super::negotiated::{Closing, Negotiated, Next};
-use super::options::{ContextRequest, InfoRequest, string};
+use super::config::{Closing, Config, Listing, Negotiated, Next, Tls};
+use super::options;
+use super::options::{ContextRequest, InfoRequest, Infos, Refusal, string};
 use crate::code::{InfoType, OptionCode, OptionError};
 use crate::export::{Context, ExportInfo, Exports};
 use crate::flags::ClientFlags;
 use crate::magic::EXPORT_NAME_ZEROES;
-use crate::style::HeaderStyle;
 use crate::terms::Terms;
+use crate::wire::HeaderStyle;
 
 const UNSUPPORTED: Refusal = Refusal::new(OptionError::Unsupported, "the option is not supported");
 const NO_TLS: Refusal = Refusal::new(OptionError::Unsupported, "this server has no TLS");
@@ -129,7 +128,7 @@ impl Session {
         let outcome = match asked.option {
             OptionCode::ExportName => return Some(self.export_name(asked, out)),
             OptionCode::Abort => {
-                answers::ack(out, OptionCode::Abort);
+                options::ack(out, OptionCode::Abort);
                 return Some(Next::Close(Closing::Aborted));
             }
             OptionCode::StartTls => self.start_tls(out),
@@ -144,7 +143,7 @@ impl Session {
             OptionCode::SetMetaContext => self.set_contexts(asked, out),
         };
         outcome.unwrap_or_else(|refusal| {
-            answers::refuse(out, asked.option.to_wire(), refusal);
+            options::refuse(out, asked.option.to_wire(), refusal);
             None
         })
     }
@@ -156,7 +155,7 @@ impl Session {
             Tls::Off => Err(NO_TLS),
             Tls::Established => Err(TLS_TWICE),
             Tls::Required => {
-                answers::ack(out, OptionCode::StartTls);
+                options::ack(out, OptionCode::StartTls);
                 self.tls = Tls::Established;
                 self.agreed = Agreed::default();
                 Ok(Some(Next::StartTls))
@@ -166,7 +165,7 @@ impl Session {
 
     fn agree(&mut self, style: HeaderStyle, asked: &Asked<'_>, out: &mut Vec<u8>) -> End {
         self.agreed.style = style;
-        answers::ack(out, asked.option);
+        options::ack(out, asked.option);
         None
     }
 
@@ -181,21 +180,21 @@ impl Session {
         let mut listed = 0_u32;
         exports.list(&mut |name, description| {
             listed += 1;
-            answers::server(out, name, description);
+            options::server(out, name, description);
         });
         self.listed = self.listed.max(listed);
-        answers::ack(out, OptionCode::List);
+        options::ack(out, OptionCode::List);
         Ok(None)
     }
 
     fn list_contexts(&self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<End, Refusal> {
         let request = ContextRequest::read(asked.data, &self.config.limits)?;
         let export = asked.exports.find(request.name).ok_or(UNKNOWN)?;
-        for context in contexts::listed(&export, &request.queries) {
+        for context in listed(&export, &request.queries) {
             // A list says which there are; ids are for choices.
-            answers::context(out, asked.option, 0, &context.name);
+            options::context(out, asked.option, 0, &context.name);
         }
-        answers::ack(out, asked.option);
+        options::ack(out, asked.option);
         Ok(None)
     }
 
@@ -207,11 +206,11 @@ impl Session {
         }
         let request = ContextRequest::read(asked.data, &self.config.limits)?;
         let export = asked.exports.find(request.name).ok_or(UNKNOWN)?;
-        let contexts = contexts::chosen(&export, &request.queries);
+        let contexts = chosen(&export, &request.queries);
         for context in &contexts {
-            answers::context(out, asked.option, context.id, &context.name);
+            options::context(out, asked.option, context.id, &context.name);
         }
-        answers::ack(out, asked.option);
+        options::ack(out, asked.option);
         self.agreed.chosen = Some(Chosen { export: request.name.to_owned(), contexts });
         Ok(None)
     }
@@ -232,7 +231,7 @@ impl Session {
         if asked_block_sizes {
             infos.block_sizes(&terms);
         }
-        answers::ack(out, asked.option);
+        options::ack(out, asked.option);
         let goes = asked.option == OptionCode::Go;
         Ok(goes.then(|| Next::Go(self.negotiated(request.name, terms, asked_block_sizes))))
     }
@@ -253,7 +252,7 @@ impl Session {
         };
         let terms = self.terms(name, &export);
         let without = self.client.contains(ClientFlags::NO_ZEROES);
-        answers::export_name(out, &terms, if without { 0 } else { EXPORT_NAME_ZEROES });
+        options::export_name(out, &terms, if without { 0 } else { EXPORT_NAME_ZEROES });
         Next::Go(self.negotiated(name, terms, false))
     }
 
@@ -281,5 +280,59 @@ impl Session {
             asked_block_sizes,
             tls: self.tls == Tls::Established,
         }
+    }
+}
+
+/// The contexts of `export` with their ids.
+fn all(export: &ExportInfo) -> impl Iterator<Item = Context> + '_ {
+    let ids = 1..;
+    ids.zip(&export.contexts).map(|(id, name)| Context { id, name: name.clone() })
+}
+
+/// Those that LIST_META_CONTEXT names: all without a query; a query is a name, or a namespace with its colon.
+pub(super) fn listed(export: &ExportInfo, queries: &[&str]) -> Vec<Context> {
+    let is_asked = |name: &str| {
+        queries.is_empty()
+            || queries
+                .iter()
+                .any(|query| *query == name || query.ends_with(':') && name.starts_with(query))
+    };
+    all(export).filter(|context| is_asked(&context.name)).collect()
+}
+
+/// Those that SET_META_CONTEXT chooses: the ones that a query names in full.
+pub(super) fn chosen(export: &ExportInfo, queries: &[&str]) -> Vec<Context> {
+    all(export).filter(|context| queries.contains(&context.name.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn export() -> ExportInfo {
+        let contexts = ["base:allocation", "x-blkmq:tier", "x-blkmq:zone"];
+        ExportInfo { contexts: contexts.map(str::to_owned).to_vec(), ..ExportInfo::default() }
+    }
+
+    fn ids(contexts: &[Context]) -> Vec<u32> {
+        contexts.iter().map(|context| context.id).collect()
+    }
+
+    #[test]
+    fn a_list_takes_names_namespaces_or_nothing() {
+        let export = export();
+        assert_eq!(ids(&listed(&export, &[])), [1, 2, 3]);
+        assert_eq!(ids(&listed(&export, &["x-blkmq:"])), [2, 3]);
+        assert_eq!(ids(&listed(&export, &["base:", "x-blkmq:zone", "base:allocation"])), [1, 3]);
+        assert_eq!(ids(&listed(&export, &["qemu:", "base", "x-blkmq:z"])), [0; 0]);
+    }
+
+    #[test]
+    fn a_choice_takes_names_only() {
+        let export = export();
+        assert_eq!(ids(&chosen(&export, &["x-blkmq:zone", "base:allocation"])), [1, 3]);
+        assert_eq!(ids(&chosen(&export, &["x-blkmq:tier", "x-blkmq:tier"])), [2]);
+        assert_eq!(ids(&chosen(&export, &["base:", "qemu:dirty-bitmap:x", ""])), [0; 0]);
+        assert_eq!(ids(&chosen(&export, &[])), [0; 0]);
     }
 }

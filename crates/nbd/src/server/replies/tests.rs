@@ -1,6 +1,6 @@
 use super::*;
 use crate::code::Command;
-use crate::extent::{Extent, ExtentCount};
+use crate::export::{Extent, ExtentCount};
 use crate::flags::CommandFlags;
 use crate::limits::Limits;
 use crate::request::{Cookie, Request};
@@ -124,4 +124,44 @@ fn extents_have_a_chunk_for_each_context() {
     let expected = "6e8a278c 0001 0006 000000000000abcd 0000000000001000 0000000000000018 \
                     00000002 00000001 0000000000000300 0000000000000007";
     assert_eq!(out, hex(expected));
+}
+
+const SPAN: Span = Span { offset: 4096, length: 100 };
+
+fn extent(length: u64, flags: u64) -> Extent {
+    Extent { length, flags }
+}
+
+fn extents(count: ExtentCount, most: u32) -> Extents {
+    Extents::new(SPAN, count, &Limits { extents: most, ..Limits::default() })
+}
+
+#[test]
+fn neighbours_in_one_state_are_one_extent() {
+    let mut all = extents(ExtentCount::Many, 9);
+    for (length, flags) in [(10, 0), (0, 1), (10, 0), (30, 3), (20, 3)] {
+        assert_eq!(all.push(extent(length, flags)), Room::More);
+    }
+    assert_eq!(all.push(extent(1000, 0)), Room::Full, "the range ends");
+    assert_eq!(all.as_slice(), [extent(20, 0), extent(50, 3), extent(30, 0)]);
+    assert_eq!(all.push(extent(1, 0)), Room::Full);
+    assert_eq!(all.as_slice().len(), 3);
+}
+
+#[test]
+fn the_bound_is_reached_by_the_first_extent_that_is_too_many() {
+    let mut all = extents(ExtentCount::Many, 2);
+    assert_eq!(all.push(extent(1, 0)), Room::More);
+    assert_eq!(all.push(extent(1, 1)), Room::More, "it may become longer");
+    assert_eq!(all.push(extent(1, 1)), Room::More);
+    assert_eq!(all.push(extent(1, 0)), Room::Full);
+    assert_eq!(all.as_slice(), [extent(1, 0), extent(2, 1)]);
+}
+
+#[test]
+fn one_extent_is_one_that_ends_within_the_range() {
+    let mut one = extents(ExtentCount::One, 9);
+    assert_eq!(one.push(extent(60, 0)), Room::More);
+    assert_eq!(one.push(extent(60, 0)), Room::Full);
+    assert_eq!(one.as_slice(), [extent(100, 0)]);
 }
