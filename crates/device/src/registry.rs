@@ -1,12 +1,9 @@
-//! Every device by name.
-
-mod around;
-
-pub use crate::description::{Argument, Description, Pair};
-pub use around::Around;
+//! Every device by name; and [`Around`], faults around a device that the registry does not know.
 
 use crate::description::About;
+pub use crate::description::{Argument, Description, Pair};
 use crate::device::Model;
+use crate::faults::FaultsParams;
 use crate::{
     Device, DeviceError, MachineShape, Parameter, cloud, disk, faults, flash, memory, null,
 };
@@ -130,6 +127,36 @@ pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
     let end = text.find([',', ':']).unwrap_or(text.len());
     let factory = named(text[..end].trim())?;
     (factory.build)(&factory.about.describe(&text[end..])?, host)
+}
+
+/// Faults around a device that is still a text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Around<'a> {
+    /// The parameters of the faults.
+    pub params: FaultsParams,
+    /// Notes on the parameters.
+    pub notes: Vec<String>,
+    /// The text of the inner device.
+    pub inside: &'a str,
+}
+
+impl<'a> Around<'a> {
+    /// Parses the faults around the device that `text` describes; `None` if it does not begin with faults.
+    ///
+    /// For devices that the registry does not know; the registry itself parses the inner device.
+    ///
+    /// # Errors
+    /// If the parameters are not those of faults, there is no inner device, or too many faults are nested.
+    pub fn parse(text: &'a str) -> Result<Option<Self>, DeviceError> {
+        let end = text.find([',', ':']).unwrap_or(text.len());
+        if text[..end].trim() != faults::ABOUT.name {
+            return Ok(None);
+        }
+        check_nesting(text)?;
+        let given = faults::ABOUT.describe(&text[end..])?;
+        let (params, notes) = faults::parameters(&given)?;
+        Ok(Some(Self { params, notes, inside: given.argument }))
+    }
 }
 
 #[cfg(test)]

@@ -2,24 +2,24 @@
 //!
 //! Its page (`doc/cloud.md`) describes the model, its limits, and how near it comes to published results. All times
 //! are computed in whole nanoseconds, so that a run repeats on every machine. It stores no data.
+//!
+//! The disk has one hardware queue: requests pass the limits in order of arrival, and are answered a latency later.
+//! It never reports busy, as such a disk does not: requests beyond the limits wait inside.
+//!
+//! A limit on a rate, one for I/Os and one for bytes, is a token bucket in front of the disk: tokens drip in at the
+//! present rate, the bucket holds those of a short time, and a request passes when there are tokens for all of it.
+//! Credits for bursts only raise the rate.
 
-mod bucket;
 mod params;
-mod presets;
-mod queue;
-mod read;
-mod tables;
-#[cfg(test)]
-mod tests;
-
-pub use bucket::Allowance;
-pub use params::{CloudParams, Terms};
 
 use crate::description::{About, Argument, Description};
 use crate::parts::Parts;
-use crate::{ArrivalLog, DeviceError, MachineShape};
-use blkmq_engine::DeviceQueues;
-use queue::CloudQueue;
+use crate::{Answer, ArrivalLog, DeviceError, MachineShape};
+use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Rng, SECTOR_SIZE};
+use blkmq_engine::{BioTable, DeviceQueue, DeviceQueues, Enqueued, Finished, Inflight, Verdict};
+pub use params::{CloudParams, Terms};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// The device for lists and messages.
 pub(crate) const ABOUT: About = About {
@@ -27,7 +27,7 @@ pub(crate) const ABOUT: About = About {
     summary: "a network disk: limits on I/Os and bytes, credits, a latency; stores nothing",
     doc: include_str!("../../doc/cloud.md"),
     argument: Argument::None,
-    parameters: tables::PARAMETERS,
+    parameters: params::PARAMETERS,
 };
 
 /// The device that `given` describes.
@@ -54,3 +54,144 @@ pub(crate) fn queues<P: 'static>(
 ) -> DeviceQueues<P> {
     vec![Box::new(CloudQueue::new(params, log.cloned()))]
 }
+
+struct CloudQueue {
+    terms: Terms,
+    capacity: u64,
+    iops: Bucket,
+    bps: Bucket,
+    latencies: Rng,
+    log: Option<ArrivalLog>,
+    /// Times of answers, with driver tags; the next one first.
+    ends: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// The tokens of the requests inside, by driver tag.
+    held: Box<[Option<(Inflight, IoResult)>]>,
+}
+
+impl CloudQueue {
+    fn new(params: &CloudParams, log: Option<ArrivalLog>) -> Self {
+        let terms = params.terms;
+        Self {
+            terms,
+            capacity: params.limits().capacity,
+            iops: Bucket::new(terms.iops, terms.bucket),
+            bps: Bucket::new(terms.bps, terms.bucket),
+            latencies: Rng::new(params.seed),
+            log,
+            ends: BinaryHeap::with_capacity(terms.hw_queue_depth as usize),
+            held: (0..terms.hw_queue_depth).map(|_| None).collect(),
+        }
+    }
+
+    /// When a request that arrives at `now` is answered.
+    fn end(&mut self, now: Instant, rq: &Inflight) -> Instant {
+        let bytes = match rq.op() {
+            Op::Read | Op::Write => u64::from(rq.sectors()) * u64::from(SECTOR_SIZE),
+            Op::WriteZeroes | Op::Flush | Op::Discard => 0,
+        };
+        let ios = match self.terms.io_size {
+            0 => 1,
+            size => bytes.div_ceil(size).max(1),
+        };
+        let passed = self.iops.pass(now, ios).max(self.bps.pass(now, bytes));
+        let spread = self.latencies.below(self.terms.latency_spread.0.saturating_add(1));
+        let transfer = bytes.saturating_mul(1_000_000_000) / self.terms.stream_bps.max(1);
+        passed + self.terms.latency + Nanos(spread) + Nanos(transfer)
+    }
+}
+
+impl<P> DeviceQueue<P> for CloudQueue {
+    fn enqueue(&mut self, now: Instant, _: &BioTable<P>, rq: Inflight) -> Enqueued {
+        if let Some(log) = &self.log {
+            log.record(now, &rq, Answer::Taken);
+        }
+        if rq.op() == Op::Discard {
+            // Not supported, as the limits say.
+            return Enqueued::Done(rq, Err(IoError::NOT_SUPPORTED));
+        }
+        let inside = rq.sector() + u64::from(rq.sectors()) <= self.capacity;
+        let result = if inside { Ok(()) } else { Err(IoError::NO_SPACE) };
+        let tag = rq.tag().0;
+        let end = self.end(now, &rq);
+        self.ends.push(Reverse((end, tag)));
+        self.held[tag as usize] = Some((rq, result));
+        Enqueued::Accepted
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        while let Some(Reverse((_, tag))) = self.ends.peek().filter(|next| next.0.0 <= now).copied()
+        {
+            self.ends.pop();
+            let (rq, result) = self.held[tag as usize].take().expect("what ends was inside");
+            out.push(Finished { rq, verdict: Verdict::Done(result) });
+        }
+    }
+
+    /// Never `None`: this device always knows its next event. [`Instant::MAX`] if it holds no request.
+    fn next_event(&self) -> Option<Instant> {
+        Some(self.ends.peek().map_or(Instant::MAX, |next| next.0.0))
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.ends.clear();
+        out.extend(self.held.iter_mut().filter_map(Option::take).map(|(rq, _)| rq));
+    }
+}
+
+const SECOND: u128 = 1_000_000_000;
+
+/// The allowance: a rate that lasts, and a higher one while there are credits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allowance {
+    /// Units per second that may be used for ever, and that credits grow by while they are not.
+    pub rate: u64,
+    /// Units per second while there are credits; not below `rate`.
+    pub burst: u64,
+    /// Units that are saved up at most; 0 for no bursts.
+    pub credits: u64,
+}
+
+/// The state of a limit.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    allowed: Allowance,
+    /// The time's worth of tokens that the bucket holds.
+    depth: Nanos,
+    /// The time at which the tokens of all requests so far have dripped in.
+    free: Instant,
+    /// Units saved, times a second in nanoseconds, at the time `counted`.
+    saved: u128,
+    counted: Instant,
+}
+
+impl Bucket {
+    /// Full, and with all its credits.
+    fn new(allowed: Allowance, depth: Nanos) -> Self {
+        let saved = u128::from(allowed.credits) * SECOND;
+        Self { allowed, depth, free: Instant::ZERO, saved, counted: Instant::ZERO }
+    }
+
+    /// The time at which a request of `units` that arrives at `now` has passed, behind all earlier ones.
+    fn pass(&mut self, now: Instant, units: u64) -> Instant {
+        let begin = self.free.max(now);
+        let grown = u128::from(begin.since(self.counted).0) * u128::from(self.allowed.rate);
+        let most = u128::from(self.allowed.credits) * SECOND;
+        self.saved = (self.saved + grown).min(most);
+        self.counted = begin;
+        let wanted = u128::from(units) * SECOND;
+        let bursts = self.saved >= wanted && self.allowed.credits > 0;
+        let rate = if bursts { self.allowed.burst } else { self.allowed.rate };
+        let takes = (wanted / u128::from(rate.max(1))).min(u128::from(u64::MAX >> 1));
+        self.free = begin + Nanos(takes as u64);
+        if bursts {
+            self.saved -= wanted;
+        } else {
+            // A request uses the credits that grow while it passes at the lasting rate.
+            self.counted = self.free;
+        }
+        self.free.saturating_sub(self.depth).max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

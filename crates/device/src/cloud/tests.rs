@@ -1,4 +1,4 @@
-use super::tables::PARAMETERS;
+use super::params::PARAMETERS;
 use super::*;
 use crate::device::Model;
 use crate::{Device, registry};
@@ -51,4 +51,42 @@ fn what_is_wrong_is_said() {
     assert!(refusal("iops=0").contains("1 to"));
     assert!(refusal("fast=1").contains("no parameter 'fast'"));
     assert_eq!(device("iops=9000").expect("valid").notes, ["burst_iops=3566 is raised to iops"]);
+}
+
+const START: Instant = Instant::from_nanos(1_000);
+
+/// Seconds, rounded, in which `units` pass one by one.
+fn seconds(bucket: &mut Bucket, units: u64) -> u64 {
+    let mut last = START;
+    (0..units).for_each(|_| last = bucket.pass(START, 1));
+    (last.since(START).0 + 500_000_000) / 1_000_000_000
+}
+
+#[test]
+fn without_credits_the_rate_is_the_rate() {
+    let mut bucket = Bucket::new(Allowance { rate: 100, burst: 100, credits: 0 }, Nanos::ZERO);
+    assert_eq!(seconds(&mut bucket, 1_000), 10);
+}
+
+#[test]
+fn a_full_bucket_lets_pass_what_it_holds() {
+    let allowed = Allowance { rate: 100, burst: 100, credits: 0 };
+    let mut bucket = Bucket::new(allowed, Nanos::from_millis(50));
+    let waits: Vec<u64> =
+        (0..8).map(|_| bucket.pass(START, 1).since(START).0 / 1_000_000).collect();
+    assert_eq!(waits, [0, 0, 0, 0, 0, 10, 20, 30]);
+}
+
+#[test]
+fn a_burst_lasts_until_the_credits_are_used_and_comes_back_with_rest() {
+    // 900 credits at 400 a second, while 100 a second grow again: three seconds, and 1200 I/Os.
+    let allowed = Allowance { rate: 100, burst: 400, credits: 900 };
+    let mut bucket = Bucket::new(allowed, Nanos::ZERO);
+    assert_eq!(seconds(&mut bucket, 1_200), 3);
+    assert_eq!(seconds(&mut bucket, 1_000), 13);
+    // After nine seconds of rest, all credits are there again.
+    let rested = bucket.free + Nanos::from_secs(9);
+    let mut last = rested;
+    (0..400).for_each(|_| last = bucket.pass(rested, 1));
+    assert_eq!(last.since(rested), Nanos::from_secs(1));
 }

@@ -96,7 +96,7 @@ impl Commands {
     pub(super) fn take_read_within(&mut self, range: &Range<u64>) -> Option<Waiting> {
         let is_within = |waiting: &Waiting| {
             let Command { kind, range: asked, .. } = &waiting.command;
-            *kind == Kind::Read && super::segments::covers(range, asked)
+            *kind == Kind::Read && super::read_ahead::covers(range, asked)
         };
         self.list.iter().position(is_within).map(|index| self.take(index))
     }

@@ -1,21 +1,23 @@
 //! The drive: takes commands, answers them, and keeps the arm busy. It knows nothing of the engine.
 //!
-//! Every call passes the time, and the drive catches up with it: it finishes the work that the arm has ended
-//! since, and takes each decision at its own time, in order. Reads, writes and write-back are not interrupted
-//! once they have begun; read-ahead gives way to all other work.
+//! Every call passes the time, and the drive catches up with it: it finishes the work that the arm has ended since,
+//! and takes each decision at its own time, in order. Reads, writes and write-back are not interrupted once they have
+//! begun; read-ahead gives way to all other work.
+//!
+//! From time to time the arm calibrates itself, and all commands wait. The times of these recalibrations are drawn
+//! from a seed, between half the mean interval and one and a half. A recalibration that falls into an idle time of
+//! the arm delays no command, unless one comes while it lasts.
 
 use super::answers::Answers;
 use super::commands::{Choice, Command, Commands, Kind, Waiting};
-use super::destage::Candidate;
 use super::geometry::Track;
 use super::mechanics::{Access, Mechanics, Passage};
 use super::params::DiskParams;
 use super::read_ahead::{HasRead, ReadAhead};
-use super::stalls::Stalls;
-use super::write_back::{Want, WriteBack};
+use super::write_back::{Candidate, Want, WriteBack};
 use crate::memory::BadBlocks;
 use crate::{Activity, OccupancyLog, Span};
-use blkmq_core::{Instant, IoError, IoResult, Nanos};
+use blkmq_core::{Instant, IoError, IoResult, Nanos, Rng};
 use std::ops::Range;
 
 /// Work of the arm that is not interrupted.
@@ -345,5 +347,69 @@ impl Drive {
             self.stop_ahead(at);
         }
         self.reads.invalidate(range);
+    }
+}
+
+/// The times of recalibrations.
+#[derive(Debug)]
+struct Stalls {
+    next: Instant,
+    /// The mean interval.
+    interval: Nanos,
+    takes: Nanos,
+    rng: Rng,
+}
+
+impl Stalls {
+    /// A recalibration every `interval` on average, of `takes` each.
+    pub(super) fn new(interval: Nanos, takes: Nanos, seed: u64) -> Self {
+        let mut stalls = Self { next: Instant::ZERO, interval, takes, rng: Rng::new(seed) };
+        stalls.draw(Instant::ZERO);
+        stalls
+    }
+
+    fn draw(&mut self, from: Instant) {
+        self.next = from + Nanos(self.interval.0 / 2 + self.rng.below(self.interval.0));
+    }
+
+    /// The arm, idle since `since`, is needed at `at`: returns the end of a recalibration that keeps it busy then, if
+    /// there is one.
+    pub(super) fn strike(&mut self, since: Instant, at: Instant) -> Option<Instant> {
+        if self.next > at {
+            return None;
+        }
+        let end = self.next.max(since) + self.takes;
+        self.draw(end.max(at));
+        (end > at).then_some(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_strike_as_often_as_they_should() {
+        let (interval, takes) = (Nanos::from_secs(1), Nanos::from_millis(50));
+        let mut stalls = Stalls::new(interval, takes, 3);
+        let (mut at, mut strikes) = (Instant::ZERO, 0);
+        while at < Instant::ZERO + Nanos::from_secs(1000) {
+            let since = at;
+            at += Nanos::from_millis(1);
+            if let Some(end) = stalls.strike(since, at) {
+                assert!(end > at && end - at <= takes);
+                at = end;
+                strikes += 1;
+            }
+        }
+        assert!((900..1000).contains(&strikes), "{strikes} in 1000 s");
+    }
+
+    #[test]
+    fn one_in_idle_time_is_not_noticed() {
+        let mut stalls = Stalls::new(Nanos::from_secs(1), Nanos::from_millis(50), 3);
+        let late = Instant::ZERO + Nanos::from_secs(100);
+        assert_eq!(stalls.strike(Instant::ZERO, late), None);
+        assert!(stalls.next > late);
     }
 }

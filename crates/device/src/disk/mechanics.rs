@@ -2,9 +2,8 @@
 //!
 //! Pure arithmetic on times and places, in integers. `drive.rs` decides when the arm moves.
 
-use super::geometry::{Geometry, Spot, Track};
+use super::geometry::{Angle, Geometry, Rotation, Spot, Track};
 use super::params::Figures;
-use super::rotation::{Angle, Rotation};
 use super::seek::{SeekCurve, SeekTimes};
 use blkmq_core::{Instant, Nanos};
 

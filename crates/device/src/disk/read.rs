@@ -1,16 +1,15 @@
-//! Parses the disk's parameters from pairs.
+//! The disk's parameters by name: their defaults and help texts, and how they are parsed from pairs.
 //!
 //! The preset is found first, wherever it stands: every other parameter changes a figure of it. A value that is
 //! changed or has no effect is reported in a note; an invalid one is an error.
 
 use super::geometry::TRACK_SECTORS;
 use super::mechanics::Mechanics;
+use super::params;
 use super::params::{DiskParams, Figures, MIB_SECTORS};
-use super::presets;
-use super::tables::PARAMETERS;
-use crate::ParamError;
-use crate::basics::{Basics, clamp};
+use crate::basics::{self, Basics, clamp, parameter};
 use crate::memory::{BADBLOCKS_FORM, BadBlocks};
+use crate::{ParamError, Parameter};
 use blkmq_core::{Given, Nanos, PairError, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 
@@ -27,7 +26,7 @@ impl Default for DiskParams {
     /// The first preset.
     fn default() -> Self {
         Self {
-            figures: presets::ALL[0].figures,
+            figures: params::ALL[0].figures,
             reorder: true,
             // Long enough to affect few commands, short enough for the submitter of one of those.
             age_limit: Nanos::from_secs(1),
@@ -80,9 +79,9 @@ fn read(pairs: &[(String, String)], notes: &mut Vec<String>) -> Result<DiskParam
 }
 
 fn preset(given: &Given<'_>) -> Result<Figures, PairError> {
-    let found = presets::ALL.iter().find(|preset| preset.name == given.value);
+    let found = params::ALL.iter().find(|preset| preset.name == given.value);
     found.map(|preset| preset.figures).ok_or_else(|| {
-        given.refuse(Vec::from_iter(presets::ALL.iter().map(|preset| preset.name)).join(", "))
+        given.refuse(Vec::from_iter(params::ALL.iter().map(|preset| preset.name)).join(", "))
     })
 }
 
@@ -290,3 +289,67 @@ fn note_crossings(figures: &Figures, notes: &mut Vec<String>) {
         }
     }
 }
+
+/// In the order in which help shows them. Defaults are those of the default preset.
+pub(super) const PARAMETERS: &[Parameter] = &[
+    parameter(
+        "preset",
+        "sata7200",
+        "the drive that all other defaults come from: sata7200, sas15k",
+    ),
+    parameter("gb", "", "size in GiB; that of the drive unless given"),
+    basics::SIZE,
+    parameter("rpm", "7200", "revolutions in a minute"),
+    parameter("heads", "10", "recording surfaces"),
+    parameter("zones", "30", "zones, of as many cylinders each"),
+    parameter("outer_sectors", "1242", "sectors on a track of the outermost zone"),
+    parameter("inner_sectors", "594", "sectors on a track of the innermost zone"),
+    parameter("zone_curve", "40", "percent of that fall that go with the square of the distance"),
+    parameter(
+        "track_skew_nsec",
+        "1480000",
+        "from a track's end to the next one's beginning, in ns",
+    ),
+    parameter("cylinder_skew_nsec", "1480000", "the same to the next cylinder, in ns"),
+    parameter("seek_track_nsec", "1400000", "seek to the next track, for reading, in ns"),
+    parameter("seek_average_nsec", "8500000", "average seek, for reading, in ns"),
+    parameter("seek_full_nsec", "14700000", "seek across all cylinders, for reading, in ns"),
+    parameter("write_seek_track_nsec", "1900000", "seek to the next track, for writing, in ns"),
+    parameter("write_seek_average_nsec", "9500000", "average seek, for writing, in ns"),
+    parameter("write_seek_full_nsec", "15700000", "seek across all cylinders, for writing, in ns"),
+    parameter("seek_knee", "6", "percent of the stroke up to which seeks grow with the root"),
+    parameter("head_switch_nsec", "1400000", "to another head of the cylinder, in ns"),
+    parameter("overhead_nsec", "220000", "from a command's arrival until the arm moves, in ns"),
+    parameter("hit_nsec", "50000", "from the arrival of what needs no arm until data moves, in ns"),
+    parameter("link_mbps", "286", "the interface, in MiB/s"),
+    parameter("segments", "16", "segments of the read cache; 0: none"),
+    parameter("read_ahead", "256", "KiB that are read ahead; 0: none, and nothing read is kept"),
+    parameter("cache_size", "8", "volatile write cache in MiB; 0: none"),
+    parameter("cache", "8", "another name of cache_size"),
+    parameter("fua", "0", "honour FUA; only with a cache"),
+    parameter("destage_delay_nsec", "5000000", "idle time before the cache is written back, in ns"),
+    parameter("hw_queue_depth", "32", "commands that the drive holds, 1 to 10240"),
+    parameter("reorder", "1", "serve first what the head gets to first; 0: in order of arrival"),
+    parameter("reorder_margin_nsec", "600000", "time in hand that it plans with, in ns"),
+    parameter("age_limit_nsec", "1000000000", "a command that has waited so long is next, in ns"),
+    basics::BS,
+    basics::BLOCKSIZE,
+    basics::MAX_SECTORS,
+    parameter("badblocks", "", "+START-END or -START-END in sectors; may be given repeatedly"),
+    parameter(
+        "recovery_nsec",
+        "7000000000",
+        "time spent on a bad sector before it is given up, in ns",
+    ),
+    parameter(
+        "recalibration_interval_nsec",
+        "0",
+        "mean time between recalibrations in ns; 0: none",
+    ),
+    parameter("recalibration_nsec", "50000000", "how long one takes, in ns"),
+    parameter("seed", "0", "of when the arm recalibrates"),
+    basics::LOG,
+    basics::LOG_SIZE_PARAMETER,
+    parameter("occupancy", "0", "record what the arm does, and where"),
+    parameter("occupancy_size", "65536", "movements that this log keeps"),
+];

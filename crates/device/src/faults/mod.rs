@@ -1,21 +1,27 @@
 //! Faults around any device: errors, refusals, requeues, late, lost and reordered answers.
 //!
-//! Their page (`doc/faults.md`) gives the meaning and the limits of each. The inner device does not see them; all
-//! of its answers pass through here. Parameters are in `params.rs`; `draw.rs` draws the faults that strike a request,
-//! and `queue.rs` carries them out.
+//! Their page (`doc/faults.md`) gives the meaning and the limits of each. The inner device does not see them; all of
+//! its answers pass through here, through [`Faulty`]. A request that is held back here leaves at a time that
+//! `next_event` names, or with the next answer of the inner device, which still owes one; a lost request leaves when
+//! it times out and the engine asks for it. So the promises of the inner device are kept, and so are the DEV_RESOURCE
+//! answers given here, which always name a time.
+//!
+//! At most one fault strikes an attempt, in the order of the table of parameters (`params.rs`); an attempt does not
+//! reach the fault points behind the one that strikes.
 
-mod draw;
 mod params;
-mod queue;
-mod tables;
-#[cfg(test)]
-mod tests;
-
-pub use params::FaultsParams;
-pub use queue::Faulty;
 
 use crate::DeviceError;
 use crate::description::{About, Argument, Description};
+use crate::fault::{self, Chance, FaultPoint};
+use crate::null::DEV_RESOURCE_DELAY;
+use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, Rng, Tag};
+use blkmq_engine::{
+    BioTable, Busy, DeviceQueue, DeviceQueues, DeviceShape, Enqueued, Expiry, Finished, Inflight,
+    Verdict,
+};
+pub use params::FaultsParams;
+use std::collections::BTreeMap;
 
 /// The device for lists and messages.
 pub(crate) const ABOUT: About = About {
@@ -23,7 +29,7 @@ pub(crate) const ABOUT: About = About {
     summary: "errors, busy answers, requeues, late and lost answers around any other device",
     doc: include_str!("../../doc/faults.md"),
     argument: Argument::Device,
-    parameters: tables::PARAMETERS,
+    parameters: params::PARAMETERS,
 };
 
 /// The parameters that `given` has, and notes on them.
@@ -33,3 +39,314 @@ pub(crate) fn parameters(
     let refused = |why| DeviceError::Parameter { device: ABOUT.name, why };
     FaultsParams::parse(&given.pairs).map_err(refused)
 }
+
+/// How a request is passed to the inner device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Passing {
+    /// The fate of its answer is drawn when the inner device takes it.
+    Untouched,
+    /// The request fails with any answer of the inner device.
+    Failing,
+}
+
+/// A hardware queue with injected faults.
+pub struct Faulty<P> {
+    inner: Box<dyn DeviceQueue<P>>,
+    draw: Draw,
+    errno: IoError,
+    /// Requests in the inner device.
+    inside: u32,
+    /// The fates of their answers, by driver tag.
+    fates: Box<[Fate]>,
+    /// The inner device was given a request since its doorbell was rung.
+    unrung: bool,
+    /// Answers that leave at a certain time, with a number, so that of two with one time the earlier leaves first.
+    held: BTreeMap<(Instant, u64), Finished>,
+    number: u64,
+    /// Lost requests; few.
+    lost: Vec<Inflight>,
+    /// Answers that wait to be overtaken. Empty if the inner device holds nothing.
+    waiting: Vec<Finished>,
+    /// How the request that the inner device refused last was passed. It is the next to come, and is passed in the
+    /// same way: a new draw might hold it back here, and the time that the inner device named would pass without a
+    /// request.
+    refused: Option<Passing>,
+    /// When the request refused last may come again, if it was refused here and not by the inner device.
+    retry_at: Option<Instant>,
+    /// Scratch space; empty between calls.
+    reaped: Vec<Finished>,
+}
+
+impl<P: 'static> Faulty<P> {
+    /// Puts faults around the hardware queues of a device of this shape.
+    #[must_use]
+    pub fn wrap(
+        params: &FaultsParams,
+        shape: &DeviceShape,
+        queues: DeviceQueues<P>,
+    ) -> DeviceQueues<P> {
+        let wrap = |(hw, inner)| {
+            Box::new(Self {
+                inner,
+                draw: Draw::new(params, HwQueue(hw)),
+                errno: params.errno,
+                inside: 0,
+                fates: vec![Fate::Pass; shape.hw_queue_depth as usize].into(),
+                unrung: false,
+                held: BTreeMap::new(),
+                number: 0,
+                lost: Vec::new(),
+                waiting: Vec::new(),
+                refused: None,
+                retry_at: None,
+                reaped: Vec::new(),
+            }) as Box<dyn DeviceQueue<P>>
+        };
+        (0..).zip(queues).map(wrap).collect()
+    }
+}
+
+impl<P> Faulty<P> {
+    /// Holds `rq`, to be returned with `verdict` at the first reap from `until` on.
+    fn hold(&mut self, until: Instant, rq: Inflight, verdict: Verdict) -> Enqueued {
+        self.held.insert((until, self.number), Finished { rq, verdict });
+        self.number += 1;
+        Enqueued::Accepted
+    }
+
+    /// Hands `rq` to the inner device.
+    fn pass(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight, how: Passing) -> Enqueued {
+        let tag = rq.tag();
+        let answer = self.inner.enqueue(now, bios, rq);
+        if let Enqueued::Busy(..) = answer {
+            self.refused = Some(how);
+            return answer;
+        }
+        let fate = match how {
+            Passing::Untouched => self.draw.taken(),
+            Passing::Failing => Fate::Fail,
+        };
+        let Enqueued::Done(rq, result) = answer else {
+            self.fates[tag.0 as usize] = fate;
+            self.inside += 1;
+            self.unrung = true;
+            return answer;
+        };
+        match fate {
+            Fate::Pass => Enqueued::Done(rq, result),
+            Fate::Fail => Enqueued::Done(rq, Err(self.errno)),
+            Fate::Late(by) => self.hold(now + by, rq, Verdict::Done(result)),
+            // All other answers within this call pass it.
+            Fate::Overtaken => self.hold(now, rq, Verdict::Done(result)),
+        }
+    }
+
+    /// Returns an answer of the inner device, or holds it back.
+    fn answer(&mut self, now: Instant, done: Finished, out: &mut Vec<Finished>) {
+        self.inside -= 1;
+        let fate = std::mem::take(&mut self.fates[done.rq.tag().0 as usize]);
+        // A requeued request comes again, and then has another fate.
+        let requeued = !matches!(done.verdict, Verdict::Done(_));
+        match fate {
+            Fate::Late(by) if !requeued => _ = self.hold(now + by, done.rq, done.verdict),
+            Fate::Overtaken if !requeued => self.waiting.push(done),
+            Fate::Fail if !requeued => {
+                self.pass_out(
+                    Finished { rq: done.rq, verdict: Verdict::Done(Err(self.errno)) },
+                    out,
+                );
+            }
+            _ => self.pass_out(done, out),
+        }
+    }
+
+    /// Returns whether the inner device has a descriptor that reports its completions.
+    fn is_watched(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        let watched = self.inner.event_fd().is_some();
+        #[cfg(not(target_os = "linux"))]
+        let watched = false;
+        watched
+    }
+
+    /// Returns an answer, and behind it the answers that waited to be overtaken, the latest first.
+    fn pass_out(&mut self, done: Finished, out: &mut Vec<Finished>) {
+        out.push(done);
+        out.extend(self.waiting.drain(..).rev());
+    }
+}
+
+impl<P> DeviceQueue<P> for Faulty<P> {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        self.retry_at = None;
+        if let Some(how) = self.refused.take() {
+            return self.pass(now, bios, rq, how);
+        }
+        match self.draw.attempt(rq.op()) {
+            Some(Strike::Resource) => Enqueued::Busy(rq, Busy::Resource),
+            Some(Strike::DevResource) => {
+                self.retry_at = Some(now + DEV_RESOURCE_DELAY);
+                Enqueued::Busy(rq, Busy::DevResource)
+            }
+            Some(Strike::Requeue) => self.hold(now, rq, Verdict::Requeue),
+            Some(Strike::Lose) => {
+                self.lost.push(rq);
+                Enqueued::Accepted
+            }
+            Some(Strike::FailUndone) => self.hold(now, rq, Verdict::Done(Err(self.errno))),
+            Some(Strike::FailDone) => self.pass(now, bios, rq, Passing::Failing),
+            None => self.pass(now, bios, rq, Passing::Untouched),
+        }
+    }
+
+    fn commit(&mut self, now: Instant) {
+        if std::mem::take(&mut self.unrung) {
+            self.inner.commit(now);
+        }
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
+            out.push(first.remove());
+        }
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.inner.reap(now, &mut reaped);
+        reaped.drain(..).for_each(|done| self.answer(now, done, out));
+        self.reaped = reaped;
+        if self.inside == 0 {
+            // No other answer is left to overtake them, so they overtake each other.
+            out.extend(self.waiting.drain(..).rev());
+        }
+    }
+
+    /// Returns a lost request; resets the timer of a request that is held back here, because it is on its way; asks
+    /// the inner device about any other.
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        if let Some(at) = self.lost.iter().position(|rq| rq.tag() == tag) {
+            return Expiry::Done(self.lost.swap_remove(at), Err(IoError::TIMED_OUT));
+        }
+        if self.held.values().chain(&self.waiting).any(|done| done.rq.tag() == tag) {
+            return Expiry::ResetTimer;
+        }
+        let expiry = self.inner.timed_out(now, tag);
+        if let Expiry::Done(..) = expiry {
+            self.inside -= 1;
+            self.fates[tag.0 as usize] = Fate::default();
+        }
+        expiry
+    }
+
+    /// `None` if the inner device holds a request, cannot name a time, and has no descriptor: then the inner device
+    /// is polled, and this one with it.
+    fn next_event(&self) -> Option<Instant> {
+        let held = self.held.first_key_value().map(|((until, _), _)| *until);
+        let own = held.into_iter().chain(self.retry_at).min().unwrap_or(Instant::MAX);
+        match self.inner.next_event() {
+            Some(inner) => Some(inner.min(own)),
+            None if self.inside > 0 && !self.is_watched() => None,
+            None => Some(own),
+        }
+    }
+
+    /// The descriptor of the inner device. Answers held back here leave at a time, which `next_event` names.
+    #[cfg(target_os = "linux")]
+    fn event_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.inner.event_fd()
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.inner.abandon(out);
+        let held = std::mem::take(&mut self.held).into_values();
+        out.extend(held.chain(self.waiting.drain(..)).map(|done| done.rq));
+        out.append(&mut self.lost);
+    }
+}
+
+/// A fault that strikes an attempt to hand over a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Strike {
+    Resource,
+    DevResource,
+    Requeue,
+    Lose,
+    /// The request fails without having been handed over.
+    FailUndone,
+    /// The request is handed over and fails all the same.
+    FailDone,
+}
+
+/// The fate of the answer to a request that was handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Fate {
+    /// The answer passes as it is.
+    #[default]
+    Pass,
+    /// An error replaces the answer.
+    Fail,
+    /// The answer is held back this long.
+    Late(Nanos),
+    /// The answer is held back until another one has passed.
+    Overtaken,
+}
+
+/// The fault points of one hardware queue.
+struct Draw {
+    resource: FaultPoint,
+    dev_resource: FaultPoint,
+    requeue: FaultPoint,
+    timeout: FaultPoint,
+    errors: [FaultPoint; 5],
+    late: FaultPoint,
+    late_nsec: Nanos,
+    reorder: FaultPoint,
+    rng: Rng,
+}
+
+impl Draw {
+    fn new(params: &FaultsParams, hw: HwQueue) -> Self {
+        let point = |chance| FaultPoint::new(params.fault(chance));
+        Self {
+            resource: point(params.resource),
+            dev_resource: point(params.dev_resource),
+            requeue: point(params.requeue),
+            timeout: point(params.timeout),
+            errors: params.errors.map(point),
+            late: point(params.late),
+            late_nsec: params.late_nsec,
+            reorder: point(params.reorder),
+            rng: fault::stream(params.seed, hw),
+        }
+    }
+
+    /// Draws the fault for one attempt to hand over a request of this kind.
+    fn attempt(&mut self, op: Op) -> Option<Strike> {
+        let rng = &mut self.rng;
+        let before = [
+            (&mut self.resource, Strike::Resource),
+            (&mut self.dev_resource, Strike::DevResource),
+            (&mut self.requeue, Strike::Requeue),
+            (&mut self.timeout, Strike::Lose),
+        ];
+        for (point, strike) in before {
+            if point.should_fail(rng) {
+                return Some(strike);
+            }
+        }
+        let fails = self.errors[op as usize].should_fail(rng);
+        // The submitter that gets an error cannot know whether the operation was carried out.
+        let undone = fails && Chance::percent(50).draw(rng);
+        fails.then_some(if undone { Strike::FailUndone } else { Strike::FailDone })
+    }
+
+    /// Draws the fate of the answer when the inner device has taken a request.
+    fn taken(&mut self) -> Fate {
+        let rng = &mut self.rng;
+        if self.late.should_fail(rng) {
+            return Fate::Late(Nanos(1 + rng.below(self.late_nsec.0)));
+        }
+        if self.reorder.should_fail(rng) { Fate::Overtaken } else { Fate::Pass }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,5 @@
-use super::draw::{Draw, Fate, Strike};
-use super::tables::PARAMETERS;
-use super::*;
+use super::params::PARAMETERS;
+use super::{Draw, Fate, Strike, *};
 use crate::ParamError;
 use crate::fault::Chance;
 use crate::{MachineShape, registry};

@@ -3,9 +3,8 @@
 //!
 //! Uses the translation layer and the garbage collection of the run, without time.
 
-use super::ftl::{Ftl, Stream};
+use super::ftl::{Ftl, Place, Stream};
 use super::geometry::Geometry;
-use super::mapping::Place;
 use super::reclaim::{Reclaim, Step, Watermarks};
 use blkmq_core::Rng;
 use std::collections::VecDeque;

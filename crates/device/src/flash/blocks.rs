@@ -2,7 +2,7 @@
 //!
 //! Closed blocks wait in lists by their number of valid units, one set of lists for each die, so that the greedy
 //! choice needs no search and a unit that becomes invalid costs O(1). Free blocks wait in the order in which they
-//! were erased. The contents of blocks are in `mapping.rs`.
+//! were erased. The contents of blocks are in `ftl.rs`.
 
 use super::geometry::Geometry;
 

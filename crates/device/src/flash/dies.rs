@@ -3,8 +3,7 @@
 //! `die.rs` chooses the next operation of a die; work that the host has not asked for is in `drain.rs`.
 
 use super::backend::Backend;
-use super::channel::Freight;
-use super::die::{Aside, Choice, Doing, Long};
+use super::die::{Aside, Choice, Doing, Freight, Long};
 use super::ftl::Stream;
 use super::geometry::UNIT;
 use crate::{Activity, Span};

@@ -3,11 +3,9 @@
 //! A row goes to the next idle die, so that a slow die delays no other. `reclaim.rs` chooses the garbage to collect.
 
 use super::backend::Backend;
-use super::channel::Freight;
-use super::die::{Doing, Long};
-use super::ftl::Stream;
+use super::die::{Doing, Freight, Long};
+use super::ftl::{Place, Stream};
 use super::geometry::UNIT;
-use super::mapping::Place;
 use super::reclaim::Step;
 
 impl Backend {

@@ -2,10 +2,9 @@
 //! buffer has been emptied, discards unmap units.
 
 use super::backend::Backend;
-use super::geometry::UNIT;
-use super::mapping::Place;
+use super::ftl::Place;
+use super::geometry::{Timing, UNIT};
 use super::requests::PageRead;
-use super::timing::Timing;
 use blkmq_core::{Nanos, Op};
 
 impl Backend {

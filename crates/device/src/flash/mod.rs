@@ -1,48 +1,43 @@
 //! The flash device: a solid-state drive with channels, dies, a write buffer and garbage collection.
 //!
 //! Its page (`doc/flash.md`) describes the model, lists the drives behind the presets, compares them, and names the
-//! limits of the model. It stores no data. One device behind one mutex serves all hardware queues; it behaves the
-//! same in virtual and in real time.
+//! limits of the model. It stores no data.
+//!
+//! One device behind one mutex, a [`FlashDrive`], serves all hardware queues; it behaves the same in virtual and in
+//! real time. A hardware queue hands requests to it, and takes them back when they end. It never reports busy: a
+//! device takes as many commands as there are driver tags, and makes them wait inside.
 
 mod age;
 mod backend;
 mod blocks;
 mod buffer;
-mod channel;
 mod die;
 mod dies;
 mod drain;
-mod drive;
 mod ftl;
 mod geometry;
 mod host;
-mod mapping;
 mod params;
-mod presets;
-mod queue;
 mod read;
 mod reclaim;
 mod requests;
-mod tables;
-#[cfg(test)]
-mod tests;
-mod timers;
-mod timing;
-
-pub use age::Preconditioned;
-pub use drive::FlashDrive;
-pub use ftl::FlashStats;
-pub use geometry::{Geometry, UNIT};
-pub use params::FlashParams;
-pub use reclaim::Watermarks;
-pub use timing::{Rate, Timing};
 
 use crate::description::{About, Argument, Description};
 use crate::parts::Parts;
-use crate::{ArrivalLog, DeviceError, MachineShape, OccupancyLog};
-use blkmq_core::HwQueue;
-use blkmq_engine::DeviceQueues;
-use queue::FlashQueue;
+use crate::{Answer, ArrivalLog, DeviceError, MachineShape, OccupancyLog};
+pub use age::Preconditioned;
+use backend::Backend;
+use blkmq_core::{HwQueue, Instant, IoFlags};
+use blkmq_engine::{
+    BioTable, DeviceQueue, DeviceQueues, Enqueued, Finished, Inflight, Verdict, WriteCache,
+};
+pub use ftl::FlashStats;
+pub use geometry::{Geometry, Rate, Timing, UNIT};
+pub use params::FlashParams;
+pub use reclaim::Watermarks;
+use requests::Command;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// The device for lists and messages.
 pub(crate) const ABOUT: About = About {
@@ -50,7 +45,7 @@ pub(crate) const ABOUT: About = About {
     summary: "a model of an SSD: dies, channels, write buffer, garbage collection; presets of real ones",
     doc: include_str!("../../doc/flash.md"),
     argument: Argument::None,
-    parameters: tables::PARAMETERS,
+    parameters: read::PARAMETERS,
 };
 
 /// The device that `given` describes.
@@ -81,3 +76,115 @@ pub(crate) fn queues<P: Send + 'static>(
     let hws = (0..params.submit_queues).map(HwQueue);
     hws.map(|hw| Box::new(FlashQueue::new(params, hw, drive.clone(), log.cloned())) as _).collect()
 }
+
+struct FlashQueue {
+    hw: HwQueue,
+    drive: FlashDrive,
+    log: Option<ArrivalLog>,
+    /// The tokens of the requests inside the device, by driver tag.
+    tokens: Vec<Option<Inflight>>,
+    inside: u32,
+    /// The write buffer is volatile, so that FUA has a meaning.
+    volatile: bool,
+}
+
+impl FlashQueue {
+    fn new(params: &FlashParams, hw: HwQueue, drive: FlashDrive, log: Option<ArrivalLog>) -> Self {
+        let tokens = (0..params.hw_queue_depth).map(|_| None).collect();
+        let volatile = params.cache != WriteCache::Through;
+        Self { hw, drive, log, tokens, inside: 0, volatile }
+    }
+
+    fn backend(&self) -> MutexGuard<'_, Backend> {
+        self.drive.backend()
+    }
+}
+
+impl<P> DeviceQueue<P> for FlashQueue {
+    fn enqueue(&mut self, now: Instant, _: &BioTable<P>, rq: Inflight) -> Enqueued {
+        if let Some(log) = &self.log {
+            log.record(now, &rq, Answer::Taken);
+        }
+        let tag = rq.tag();
+        let command = Command {
+            hw: self.hw,
+            tag,
+            op: rq.op(),
+            sector: rq.sector(),
+            sectors: rq.sectors(),
+            fua: self.volatile && rq.flags().contains(IoFlags::FUA),
+        };
+        self.backend().submit(now, &command);
+        self.tokens[tag.0 as usize] = Some(rq);
+        self.inside += 1;
+        Enqueued::Accepted
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        if self.inside == 0 {
+            return;
+        }
+        let mut backend = self.drive.backend();
+        backend.advance(now);
+        while let Some(tag) = backend.reap(now, self.hw) {
+            let rq = self.tokens[tag.0 as usize].take().expect("what ended was inside");
+            self.inside -= 1;
+            out.push(Finished { rq, verdict: Verdict::Done(Ok(())) });
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let next = (self.inside > 0).then(|| self.backend().next_event(self.hw));
+        Some(next.unwrap_or(Instant::MAX))
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        out.extend(self.tokens.iter_mut().filter_map(Option::take));
+        self.inside = 0;
+    }
+}
+
+/// A flash device, shared by its hardware queues and by code that reads its counters; clones are the same device.
+///
+/// One mutex protects all of it. The tables are allocated when the hardware queues are made for the first time, so
+/// that a device that is only described costs nothing.
+#[derive(Clone)]
+pub struct FlashDrive(Arc<OnceLock<Mutex<Backend>>>);
+
+impl FlashDrive {
+    fn new() -> Self {
+        Self(Arc::new(OnceLock::new()))
+    }
+
+    /// Powers the device on: makes it the first time, restarts it with its contents later.
+    fn power_on(&self, params: &FlashParams, occupancy: Option<&OccupancyLog>) {
+        let make = || Mutex::new(Backend::new(params, occupancy.cloned()));
+        if self.0.get().is_some() {
+            self.backend().restart();
+        } else {
+            // Two threads may meet here; then one of them makes the device.
+            self.0.get_or_init(make);
+        }
+    }
+
+    fn backend(&self) -> MutexGuard<'_, Backend> {
+        let backend = self.0.get().expect("hardware queues are made when it has been switched on");
+        backend.lock().expect("nobody panics while holding the device")
+    }
+
+    /// Units written and moved since the device was made, up to the last time passed to it. All zero before its
+    /// hardware queues are made.
+    #[must_use]
+    pub fn stats(&self) -> FlashStats {
+        if self.0.get().is_some() { self.backend().stats() } else { FlashStats::default() }
+    }
+}
+
+impl fmt::Debug for FlashDrive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlashDrive").field("stats", &self.stats()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,15 @@
-//! Parses the flash device's parameters from pairs.
+//! The flash device's parameters by name: their defaults and help texts, and how they are parsed from pairs.
 //!
 //! A preset is pairs as well, read before the others. A value that is changed or has no effect is reported in a note;
 //! an invalid one is an error.
 
 use super::age::Preconditioned;
-use super::geometry::{Geometry, UNIT};
-use super::params::FlashParams;
-use super::presets::{self, Preset};
+use super::geometry::{Geometry, Rate, Timing, UNIT};
+use super::params;
+use super::params::{FlashParams, Preset};
 use super::reclaim::Watermarks;
-use super::tables::PARAMETERS;
-use super::timing::{Rate, Timing};
-use crate::basics::Basics;
-use crate::{MachineShape, ParamError};
+use crate::basics::{self, Basics, parameter};
+use crate::{MachineShape, ParamError, Parameter};
 use blkmq_core::{Given, Nanos, PairError, Unit};
 use blkmq_engine::WriteCache;
 
@@ -78,9 +76,9 @@ fn read(
 
 fn preset(pairs: &[(String, String)]) -> Result<&'static Preset, ParamError> {
     let named = pairs.iter().rev().find(|(name, _)| name == "preset");
-    let name = named.map_or(presets::DEFAULT, |(_, value)| value);
-    presets::ALL.iter().find(|preset| preset.name == name).ok_or_else(|| {
-        let accepted = Vec::from_iter(presets::ALL.iter().map(|preset| preset.name)).join(", ");
+    let name = named.map_or(params::DEFAULT, |(_, value)| value);
+    params::ALL.iter().find(|preset| preset.name == name).ok_or_else(|| {
+        let accepted = Vec::from_iter(params::ALL.iter().map(|preset| preset.name)).join(", ");
         let value = name.to_owned();
         ParamError::Pair(PairError::Value { name: "preset", value, accepted })
     })
@@ -316,3 +314,62 @@ impl Raw {
         }
     }
 }
+
+/// In the order in which help shows them. An empty default stands for the preset's value.
+pub(super) const PARAMETERS: &[Parameter] = &[
+    parameter(
+        "preset",
+        "nvme-tlc",
+        "sata, sata-dc, nvme-tlc, nvme-client, nvme-mlc or low-latency",
+    ),
+    parameter("submit_queues", "", "hardware queues; at most one per CPU"),
+    basics::USE_PER_NODE_HCTX,
+    parameter("hw_queue_depth", "", "driver tags per hardware queue, 1 to 10240"),
+    basics::BS,
+    basics::BLOCKSIZE,
+    parameter("gb", "8", "size in GiB; a little more than 2 MiB of memory for each"),
+    basics::SIZE,
+    basics::MAX_SECTORS,
+    parameter("discard", "1", "support discard"),
+    parameter("write_cache", "", "the write buffer forgets when the power goes: flushes reach it"),
+    parameter("fua", "", "honour FUA; only with write_cache=1"),
+    parameter("channels", "", "channels, 1 to 64"),
+    parameter("dies_per_channel", "", "dies that share a channel, 1 to 64"),
+    parameter("planes", "", "planes of a die, which are programmed together, 1 to 8"),
+    parameter("page_size", "", "bytes in a page of a plane: 4096 to 65536"),
+    parameter("pages_per_block", "64", "pages of a block in each plane, 1 to 8192"),
+    parameter("overprovisioning", "", "flash beyond the size, in percent of it, 2 to 400"),
+    parameter("read_ns", "", "cells to register (tR)"),
+    parameter("program_ns", "", "registers to cells, all planes of a die at once (tPROG)"),
+    parameter("erase_ns", "", "erasing a block (tERASE)"),
+    parameter("channel_mbps", "", "bandwidth of a channel in MB/s"),
+    parameter("link_mbps", "", "bandwidth of the host link in MB/s"),
+    parameter("link_duplex", "", "the link moves data in both directions at once"),
+    parameter("read_command_ns", "", "how long a read takes up the controller"),
+    parameter("write_command_ns", "", "how long any other command takes up the controller"),
+    parameter("read_latency_ns", "", "what a read takes besides"),
+    parameter("write_latency_ns", "", "what any other command takes besides"),
+    parameter("buffer_kib", "", "write buffer in KiB"),
+    parameter("buffer_mbps", "", "bandwidth into the write buffer in MB/s; 0: no limit"),
+    parameter("suspend", "", "interrupt programs and erases for reads"),
+    parameter("suspend_ns", "", "what an interruption costs; only with suspend=1"),
+    parameter(
+        "flush_ns",
+        "0",
+        "what a flush takes once the buffer is programmed; with any, a flush is served alone",
+    ),
+    parameter("reads_first", "16", "reads that pass a program or an erase, at most"),
+    parameter("gc_start", "2", "free blocks of a die at which garbage collection begins"),
+    parameter("gc_stop", "4", "and at which it ends"),
+    parameter(
+        "preconditioned",
+        "1",
+        "0: never written; 1: filled in order; 2: then overwritten at random",
+    ),
+    parameter("retry_ppm", "0", "page reads in a million that have to be repeated"),
+    parameter("retry_steps", "3", "how often, at most; only with retry_ppm"),
+    parameter("seed", "0", "of retries and of preconditioned=2"),
+    basics::LOG,
+    basics::LOG_SIZE_PARAMETER,
+    parameter("occupancy_size", "0", "spans that the occupancy log keeps; 0: no such log"),
+];

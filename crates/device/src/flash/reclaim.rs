@@ -5,8 +5,7 @@
 //! host: for every row that the host takes, it first wins one back, so that no write waits for a whole block.
 //! `drain.rs` carries out the steps in time, `age.rs` without time.
 
-use super::ftl::{Ftl, Stream};
-use super::mapping::Place;
+use super::ftl::{Ftl, Place, Stream};
 
 /// How many free blocks a die is to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

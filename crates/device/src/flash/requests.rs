@@ -1,7 +1,7 @@
 //! The host's requests, and the page reads that a read consists of. Tables of fixed size.
 //!
 //! The number of a request follows from its hardware queue and driver tag; its token stays with the hardware queue
-//! (`queue.rs`).
+//! (`mod.rs`).
 
 use blkmq_core::{HwQueue, Instant, Op, SECTOR_SIZE, Tag};
 

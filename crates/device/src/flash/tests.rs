@@ -2,9 +2,8 @@
 
 use super::age::Writer;
 use super::backend::Backend;
-use super::ftl::{Ftl, Stream};
+use super::ftl::{Ftl, Place, Stream};
 use super::geometry::Geometry;
-use super::mapping::Place;
 use super::params::FlashParams;
 use super::reclaim::{Reclaim, Step, Watermarks};
 use super::requests::Command;

@@ -4,8 +4,7 @@
 //! Holds the volatile cache and the writes in flight alike: a read sees the newest bytes of a sector, from either.
 //! `store.rs` decides when pages leave.
 
-use super::image::Image;
-use super::page::{Extent, Page, Part, WHOLE, ZEROES, bytes_of, sectors_of};
+use super::image::{Extent, Image, Page, Part, WHOLE, ZEROES, bytes_of, sectors_of};
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! Payloads can be accessed only while a request is handed over, so the bytes move then. When the request ends, its
 //! data becomes durable or is owed to the next flush. The queue decides when a request ends.
 
-use super::page::Extent;
+use super::image::Extent;
 use super::store::{Landing, Store};
 use blkmq_core::{IoError, IoFlags, IoResult, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{BioRef, BioTable, Inflight, WriteCache};

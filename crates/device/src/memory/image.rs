@@ -1,7 +1,11 @@
-//! [`Image`]: the sparse contents of a device.
+//! [`Image`]: the sparse contents of a device, in chunks of pages, and the arithmetic of sector ranges on pages.
+//!
+//! A [`Chunk`] has the pages of one aligned stretch of an image in one allocation. A page of its own would be an
+//! allocation of its own: writes at random places would spend more time in the allocator than on their bytes. The
+//! kernel gives memory to the pages of a chunk as they are first written, so that a chunk with one stored page takes
+//! little more memory than the page.
 
-use super::chunk::{self, Chunk};
-use super::page::{PAGE, Page, WHOLE, ZEROES};
+use blkmq_core::SECTOR_SIZE;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -71,9 +75,9 @@ impl Image {
 
     /// The numbers of the stored pages within `range`.
     pub(super) fn numbers(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
-        let chunks = range.start / chunk::PAGES..range.end.div_ceil(chunk::PAGES);
+        let chunks = range.start / PAGES..range.end.div_ceil(PAGES);
         let pages = |(n, chunk): (&u64, &Chunk)| {
-            let first = n * chunk::PAGES;
+            let first = n * PAGES;
             chunk.stored().map(move |at| first + at as u64)
         };
         self.chunks.range(chunks).flat_map(pages).filter(move |n| range.contains(n))
@@ -82,7 +86,171 @@ impl Image {
 
 /// The number of the chunk that page `n` is in, and its place there.
 fn place(n: u64) -> (u64, usize) {
-    (n / chunk::PAGES, (n % chunk::PAGES) as usize)
+    (n / PAGES, (n % PAGES) as usize)
+}
+
+/// Pages in a chunk.
+const PAGES: u64 = u64::BITS as u64;
+
+/// The contents of [`PAGES`] pages.
+struct Chunk {
+    /// The stored pages, a bit each.
+    stored: u64,
+    /// The bytes of all pages; zero in those that are not stored.
+    bytes: Box<[u8]>,
+}
+
+impl Chunk {
+    /// A chunk without a stored page.
+    pub(super) fn new() -> Self {
+        // From the kernel, already zero and not yet in memory: do not fill it here.
+        Self { stored: 0, bytes: vec![0; PAGES as usize * PAGE].into_boxed_slice() }
+    }
+
+    /// Returns whether the chunk has no stored page.
+    pub(super) fn is_empty(&self) -> bool {
+        self.stored == 0
+    }
+
+    /// Number of stored pages.
+    pub(super) fn len(&self) -> u64 {
+        self.stored.count_ones().into()
+    }
+
+    /// The contents of page `at`; zeroes if it is not stored.
+    pub(super) fn page(&self, at: usize) -> &Page {
+        &self.bytes.as_chunks().0[at]
+    }
+
+    /// Page `at`, stored from now on.
+    pub(super) fn page_mut(&mut self, at: usize) -> &mut Page {
+        self.stored |= 1 << at;
+        &mut self.bytes.as_chunks_mut().0[at]
+    }
+
+    /// Zeroes page `at`, which is no longer stored.
+    pub(super) fn remove(&mut self, at: usize) {
+        if self.stored & 1 << at != 0 {
+            self.page_mut(at).fill(0);
+            self.stored &= !(1 << at);
+        }
+    }
+
+    /// Zeroes the sectors of page `at` that are in `mask`, if the page is stored.
+    pub(super) fn zero(&mut self, at: usize, mask: u8) {
+        if self.stored & 1 << at != 0 {
+            let page = self.page_mut(at);
+            sectors_of(mask).for_each(|sector| page[bytes_of(sector)].fill(0));
+        }
+    }
+
+    /// The stored pages, in order.
+    pub(super) fn stored(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.stored;
+        std::iter::from_fn(move || {
+            let at = left.trailing_zeros();
+            (at < u64::BITS).then(|| {
+                left &= left - 1;
+                at as usize
+            })
+        })
+    }
+}
+
+impl Clone for Chunk {
+    /// Copies the stored pages only, so that the others take no memory in the copy either.
+    fn clone(&self) -> Self {
+        let mut copy = Self::new();
+        self.stored().for_each(|at| *copy.page_mut(at) = *self.page(at));
+        copy
+    }
+}
+
+impl PartialEq for Chunk {
+    fn eq(&self, other: &Self) -> bool {
+        self.stored == other.stored && self.stored().all(|at| self.page(at) == other.page(at))
+    }
+}
+
+impl Eq for Chunk {}
+
+/// Bytes in a page, as in Linux. A logical block never crosses a page boundary.
+pub const PAGE: usize = 4096;
+/// Sectors in a page.
+pub(super) const PAGE_SECTORS: u64 = PAGE as u64 / SECTOR_SIZE as u64;
+/// Every sector of a page, as a mask.
+pub(super) const WHOLE: u8 = u8::MAX;
+const _: () = assert!(PAGE_SECTORS == u8::BITS as u64, "a bit per sector");
+
+/// The contents of one page.
+pub(super) type Page = [u8; PAGE];
+
+/// The contents of a page that is not stored.
+pub(super) const ZEROES: Page = [0; PAGE];
+
+/// A range of sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Extent {
+    pub(super) sector: u64,
+    pub(super) sectors: u32,
+}
+
+/// The part of an extent that lies on one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    /// The number of the page.
+    pub(super) page: u64,
+    /// Its first byte on the page.
+    pub(super) start: usize,
+    /// Its length in bytes.
+    pub(super) len: usize,
+    /// Its first byte in the extent.
+    pub(super) at: usize,
+}
+
+impl Extent {
+    /// The parts of the extent, page by page.
+    pub(super) fn parts(self) -> impl Iterator<Item = Part> {
+        let (mut sector, end) = (self.sector, self.sector + u64::from(self.sectors));
+        std::iter::from_fn(move || {
+            let page = sector / PAGE_SECTORS;
+            let until = ((page + 1) * PAGE_SECTORS).min(end);
+            let bytes = |sectors: u64| (sectors * u64::from(SECTOR_SIZE)) as usize;
+            let part = Part {
+                page,
+                start: bytes(sector % PAGE_SECTORS),
+                len: bytes(until.checked_sub(sector).filter(|left| *left > 0)?),
+                at: bytes(sector - self.sector),
+            };
+            sector = until;
+            Some(part)
+        })
+    }
+
+    /// The numbers of the pages that the extent touches.
+    pub(super) fn pages(self) -> Range<u64> {
+        let end = self.sector + u64::from(self.sectors);
+        self.sector / PAGE_SECTORS..end.div_ceil(PAGE_SECTORS)
+    }
+
+    /// The sectors of page `n` that the extent covers, as a mask.
+    pub(super) fn mask(self, n: u64) -> u8 {
+        let first = n * PAGE_SECTORS;
+        let from = self.sector.saturating_sub(first).min(PAGE_SECTORS);
+        let to = (self.sector + u64::from(self.sectors)).saturating_sub(first).min(PAGE_SECTORS);
+        (((1_u16 << to) - 1) & !((1_u16 << from) - 1)) as u8
+    }
+}
+
+/// The sectors in a mask.
+pub(super) fn sectors_of(mask: u8) -> impl Iterator<Item = usize> {
+    (0..PAGE_SECTORS as usize).filter(move |sector| mask & 1 << sector != 0)
+}
+
+/// The byte range of a sector on its page.
+pub(super) fn bytes_of(sector: usize) -> Range<usize> {
+    let size = SECTOR_SIZE as usize;
+    sector * size..(sector + 1) * size
 }
 
 #[cfg(test)]
@@ -100,5 +268,41 @@ mod tests {
         assert_eq!(image.page(1)[0], 7);
         image.zero(1, WHOLE);
         assert_eq!(image, Image::default());
+    }
+
+    #[test]
+    fn a_page_that_is_stored_again_is_zero() {
+        let mut chunk = Chunk::new();
+        chunk.page_mut(63).fill(7);
+        chunk.page_mut(0)[1] = 1;
+        assert_eq!(chunk.stored().collect::<Vec<_>>(), [0, 63]);
+        chunk.zero(63, 1);
+        assert_eq!((chunk.page(63)[511], chunk.page(63)[512]), (0, 7));
+        chunk.remove(63);
+        chunk.zero(5, 1);
+        assert_eq!((chunk.len(), chunk.page(63)[512]), (1, 0));
+        assert!(chunk.page_mut(63).iter().all(|b| *b == 0));
+        assert!(chunk.len() == 2 && !chunk.is_empty());
+    }
+
+    #[test]
+    fn a_copy_has_the_stored_pages() {
+        let mut chunk = Chunk::new();
+        chunk.page_mut(9)[0] = 1;
+        let mut copy = chunk.clone();
+        assert!(copy == chunk);
+        copy.page_mut(10);
+        assert!(copy != chunk, "a stored page of zeroes is stored");
+    }
+
+    #[test]
+    fn extents_fall_into_pages() {
+        let extent = Extent { sector: 6, sectors: 12 };
+        let parts: Vec<_> = extent.parts().map(|p| (p.page, p.start, p.len, p.at)).collect();
+        assert_eq!(parts, [(0, 3072, 1024, 0), (1, 0, 4096, 1024), (2, 0, 1024, 5120)]);
+        assert_eq!(extent.pages(), 0..3);
+        let masks: Vec<_> = (0..4).map(|n| extent.mask(n)).collect();
+        assert_eq!(masks, [0b1100_0000, WHOLE, 0b11, 0]);
+        assert_eq!(Extent { sector: 8, sectors: 0 }.parts().count(), 0);
     }
 }

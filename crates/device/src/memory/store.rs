@@ -1,12 +1,11 @@
 //! The store of a memory device, and [`MemoryStore`], the handle to it.
 //!
 //! Two layers: the durable contents, and above them the dirty sectors that a crash may take. `command.rs` carries out
-//! requests on the store; `queue.rs` decides when.
+//! requests on the store; the hardware queue decides when.
 
 use super::badblocks::{self, BadBlocks};
 use super::cache::Cache;
-use super::image::Image;
-use super::page::{Extent, PAGE_SECTORS, WHOLE, bytes_of};
+use super::image::{Extent, Image, PAGE_SECTORS, WHOLE, bytes_of};
 use super::{MemoryParams, PAGE};
 use blkmq_core::{Extent as Stretch, IoResult, PairError, Rng, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
@@ -214,7 +213,7 @@ impl Store {
     fn newest(&self, n: u64, out: &mut [u8; PAGE]) {
         out.copy_from_slice(self.durable.page(n));
         let (dirty, page) = (self.cache.mask(n), self.cache.page(n));
-        for sector in super::page::sectors_of(dirty) {
+        for sector in super::image::sectors_of(dirty) {
             out[bytes_of(sector)].copy_from_slice(&page[bytes_of(sector)]);
         }
     }

@@ -1,6 +1,6 @@
-use super::page::Extent;
+use super::image::Extent;
+use super::params::PARAMETERS;
 use super::store::{Landing, Store};
-use super::tables::PARAMETERS;
 use super::*;
 use crate::{Device, registry};
 use blkmq_core::Rng;

@@ -1,4 +1,4 @@
-use super::tables::{NOT_BUILT, OF_MEMORY, PARAMETERS};
+use super::params::{NOT_BUILT, OF_MEMORY, PARAMETERS};
 use super::*;
 use blkmq_core::Nanos;
 
