@@ -29,8 +29,7 @@ const KIT: [&str; 6] = [
     "planted/",
 ];
 /// The soak and its oracles: files and folders of the laboratory without a part in the generator of loads.
-const SOAK: &str = "soak draw scenario load subject planted oracle violation witness recording ledger contents durable \
-                    apart asking order seams power promise rates";
+const SOAK: &str = "soak draw scenario load subject planted oracle violation witness ledger contents durable asking order rates";
 
 /// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]

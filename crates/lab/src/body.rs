@@ -1,11 +1,13 @@
-//! The common part of every virtual CPU: a submitter, habits, and a state. Other modules decide which I/Os it
-//! submits.
+//! The common part of every virtual CPU: a submitter, habits, a state, and the costs of actions. Other modules decide
+//! which I/Os it submits.
 //!
 //! A CPU that is caught in mid-run makes other CPUs find the elevator busy; in a simulation on one thread this would
-//! otherwise never happen.
+//! otherwise never happen. Habits are independent of the client: batches, being caught in mid-run, absences.
+//!
+//! The figures of [`Costs::TYPICAL`] are round numbers of the size that measurements of the engine give; a claim
+//! about speed needs a real machine. The costs serve to order events: whether an I/O arrives while another thread is
+//! in the elevator depends on how long that thread stays there.
 
-use crate::costs::Costs;
-use crate::habits::Habits;
 use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_engine::{Queue, Run, Submitter};
 
@@ -139,5 +141,137 @@ impl<P: Send + 'static> Body<P> {
         self.state = State::Parked;
         let timer = self.submitter.next_deadline().into_iter().chain(at).min();
         Next::Parked(timer.filter(|at| *at < Instant::MAX).map(|at| at.max(then)))
+    }
+}
+
+/// A chance, in thousandths.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Permille(pub u16);
+
+impl Permille {
+    /// Returns whether the event happens this time.
+    pub(crate) fn strikes(self, rng: &mut Rng) -> bool {
+        self.0 > 0 && rng.chance(self.0.into(), 1000)
+    }
+}
+
+/// Being caught in mid-run: the CPU takes the run of its elevator and keeps it, like a thread that is interrupted,
+/// descheduled, or simply slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caught {
+    /// The chance per turn. It needs an elevator that is free at that moment.
+    pub chance: Permille,
+    /// The most passes made while it is caught; the number is drawn from 0 up.
+    pub steps: u32,
+    /// The longest time between passes, and before releasing the run; drawn from 0 up.
+    pub gap: Nanos,
+}
+
+/// The habits of a virtual CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Habits {
+    /// I/Os that it pushes before it flushes, at least 1.
+    pub batch: u32,
+    /// Being caught in mid-run.
+    pub caught: Caught,
+    /// The chance per turn that it is absent for a while, neither polling nor parking.
+    pub absent: Permille,
+    /// The longest absence.
+    pub absence: Nanos,
+    /// The chance that it stops between leaving a batch in staging and telling any thread of it, instead of flushing
+    /// it in one go: like a thread that is descheduled in the worst place.
+    pub stalls: Permille,
+    /// The longest stop.
+    pub stall: Nanos,
+    /// The chance per turn that it asks for one of its I/Os to be cancelled: before it flushes, and once more after
+    /// that. The I/O is drawn from all I/Os that have not completed.
+    pub cancels: Permille,
+    /// When its client wants nothing more and every I/O has ended, the CPU leaves instead of parking: it will neither
+    /// poll nor be woken.
+    pub leaves: bool,
+}
+
+impl Habits {
+    /// A CPU that does nothing but its I/O, `batch` at a time, and is never caught.
+    #[must_use]
+    pub const fn diligent(batch: u32) -> Self {
+        Self {
+            batch,
+            caught: Caught { chance: Permille(0), steps: 0, gap: Nanos::ZERO },
+            absent: Permille(0),
+            absence: Nanos::ZERO,
+            stalls: Permille(0),
+            stall: Nanos::ZERO,
+            cancels: Permille(0),
+            leaves: false,
+        }
+    }
+
+    /// The longest time that it may keep other CPUs waiting, if a pass takes `step`.
+    pub(crate) fn longest(&self, step: Nanos) -> Nanos {
+        let held = if self.caught.chance == Permille(0) {
+            0
+        } else {
+            (self.caught.gap.0 + step.0) * (u64::from(self.caught.steps) + 1)
+        };
+        let away = if self.absent == Permille(0) { 0 } else { self.absence.0 };
+        let stalled = if self.stalls == Permille(0) { 0 } else { self.stall.0 };
+        Nanos(held + away + stalled)
+    }
+}
+
+/// Time that a virtual CPU spends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Taking one I/O into the plug.
+    pub push: Nanos,
+    /// Flushing a plug.
+    pub flush: Nanos,
+    /// Polling for duties.
+    pub poll: Nanos,
+    /// Taking one completion.
+    pub reap: Nanos,
+    /// One pass over an elevator by a CPU that is caught in it.
+    pub step: Nanos,
+    /// Between a wake-up and the first action of the woken thread.
+    pub wake: Nanos,
+    /// How long a waiting thread stays awake before it sleeps. A thread that is woken in that time has been awake all
+    /// the while, and continues after a [`poll`](Self::poll).
+    pub spin: Nanos,
+}
+
+impl Costs {
+    /// An ordinary machine.
+    pub const TYPICAL: Self = Self {
+        push: Nanos(20),
+        flush: Nanos(200),
+        poll: Nanos(50),
+        reap: Nanos(20),
+        step: Nanos(500),
+        wake: Nanos(5_000),
+        spin: Nanos(20_000),
+    };
+
+    /// A random machine: each cost is up to four times the typical one, and may be next to nothing.
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let mut some = |typical: Nanos| Nanos(1 + rng.below(4 * typical.0));
+        let Self { push, flush, poll, reap, step, wake, .. } = Self::TYPICAL;
+        Self {
+            push: some(push),
+            flush: some(flush),
+            poll: some(poll),
+            reap: some(reap),
+            step: some(step),
+            wake: some(wake),
+            // Only a job's thread stays awake before it sleeps; under oracles a CPU sleeps immediately, which
+            // is the harder case.
+            spin: Self::TYPICAL.spin,
+        }
+    }
+
+    /// The most that one event with `ios` I/Os can take, apart from the delays of its CPU's habits.
+    pub(crate) fn most(&self, ios: u64) -> Nanos {
+        let each = (self.push.0 + self.reap.0) * ios;
+        Nanos(each + self.flush.0 + self.poll.0 + self.step.0 + self.wake.0)
     }
 }

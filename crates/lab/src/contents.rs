@@ -4,15 +4,17 @@
 //! submission, and the time and the result of their end. A write takes place at some moment in between; a failed
 //! write, perhaps not at all. So a read may find any write that had not certainly been overwritten when the read was
 //! submitted. After a power cut more is allowed: a block may then also hold a write that was overwritten, but by no
-//! write that was promised to be durable.
+//! write that was promised to be durable. [`PowerCuts`] has the number and the kind of the cuts, and [`Mains`] reads
+//! the surviving contents.
 //!
 //! The unit is a logical block, which is never torn. Zeroes and discards count as writes of zeroes, as they do for
 //! the devices that store.
 
 use crate::Payload;
-use crate::stamp::Found;
+use crate::stamp::{self, Found};
 use crate::violation::Violation;
-use blkmq_core::{IoFlags, IoResult, Op};
+use blkmq_core::{Instant, IoFlags, IoResult, Nanos, Op, Rng, SECTOR_SIZE};
+use blkmq_device::memory::MemoryStore;
 use blkmq_engine::{Io, WriteCache};
 use std::collections::BTreeMap;
 
@@ -282,6 +284,59 @@ fn survivor(history: &[Written], flushed: Moment, found: &[Found]) -> Result<Fou
             Err("a power cut took what was promised to be durable")
         }
         None => Err("a power cut left what was never written there"),
+    }
+}
+
+/// Power cuts of a run, drawn from its seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PowerCuts {
+    /// The number of cuts.
+    pub most: u32,
+    /// Only the device loses its power, and the queue continues with it; else the machine does, and a new queue
+    /// is built around the device.
+    pub device_only: bool,
+    /// The longest time from the beginning to the first cut, or from one cut to the next.
+    pub after: Nanos,
+}
+
+impl PowerCuts {
+    /// The power stays on.
+    pub const NONE: Self = Self { most: 0, device_only: false, after: Nanos::ZERO };
+}
+
+/// The times of power cuts, and the store that they affect.
+pub(crate) struct Mains {
+    cuts: PowerCuts,
+    rng: Rng,
+    store: Option<MemoryStore>,
+}
+
+impl Mains {
+    /// For a device that keeps its contents in `store`, if it has any.
+    pub(crate) fn new(cuts: PowerCuts, seed: u64, store: Option<MemoryStore>) -> Self {
+        Self { cuts, rng: Rng::new(seed ^ 0x006d_6169_6e73), store }
+    }
+
+    /// The time of the cut after `now`.
+    pub(crate) fn next(&mut self, now: Instant) -> Instant {
+        now + Nanos(1 + self.rng.below(self.cuts.after.0.max(1)))
+    }
+
+    /// Cuts the power, and restores it.
+    pub(crate) fn cut(&mut self) {
+        let seed = self.rng.next_u64();
+        if let Some(store) = &self.store {
+            store.crash(seed);
+        }
+    }
+
+    /// The contents of `sectors` sectors from `sector` on.
+    pub(crate) fn look(&self, sector: u64, sectors: u32) -> Vec<Found> {
+        let store = self.store.as_ref().expect("only what is stored is looked at");
+        let mut bytes = vec![0; sectors as usize * SECTOR_SIZE as usize];
+        store.read_at(sector * u64::from(SECTOR_SIZE), &mut bytes);
+        let each = bytes.chunks_exact(SECTOR_SIZE as usize);
+        (sector..).zip(each).map(|(sector, bytes)| stamp::read(sector, bytes)).collect()
     }
 }
 

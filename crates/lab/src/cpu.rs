@@ -4,9 +4,7 @@
 //! a batch and flush it, poll, and decide whether to continue, wait or park. A call into the engine takes no
 //! virtual time; its cost delays the CPU's next turn.
 
-use crate::body::{Body, Next};
-use crate::costs::Costs;
-use crate::habits::Habits;
+use crate::body::{Body, Costs, Habits, Next};
 use crate::oracle::Oracle;
 use crate::violation::Violation;
 use crate::{Client, Payload, Stamp, Want};

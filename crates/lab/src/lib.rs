@@ -32,21 +32,15 @@
 
 #![forbid(unsafe_code)]
 
-mod agenda;
-mod apart;
 mod asking;
 mod body;
 mod client;
 mod contents;
-mod costs;
 mod cpu;
 mod division;
 mod draw;
 mod durable;
 pub mod elevator_log;
-mod habits;
-mod hash;
-mod host;
 mod ledger;
 mod load;
 pub mod observe;
@@ -55,12 +49,8 @@ mod oracle;
 mod order;
 mod planted;
 mod policies;
-mod power;
-mod promise;
 mod rates;
-mod recording;
 mod scenario;
-mod seams;
 pub mod simulation;
 pub mod soak;
 mod stamp;
@@ -72,14 +62,13 @@ mod witness;
 pub mod workload;
 mod world;
 
+pub use body::{Caught, Costs, Habits, Permille};
 pub use client::{Client, Payload, Want};
-pub use costs::Costs;
+pub use contents::PowerCuts;
 pub use cpu::Plan;
 pub use durable::FlushFates;
-pub use habits::{Caught, Habits, Permille};
 pub use load::{Load, Pattern};
 pub use planted::Bug;
-pub use power::PowerCuts;
 pub use scenario::{Bounds, Meddling, Scenario, ScenarioError};
 pub use stamp::Stamp;
 pub use subject::Subject;

@@ -3,13 +3,12 @@
 //! The changes come one after the other; each is drawn from the seed when its time has come, and stepped as the
 //! runtime steps it. They come to an end, so that the run can end.
 
-use crate::Stamp;
 use crate::draw;
 use crate::oracle::{Evidence, Oracle};
 use crate::planted::Bug;
 use crate::policies;
-use crate::recording;
 use crate::scenario::{Meddling, STATS, group_name, some_goal, some_limits};
+use crate::{Stamp, witness};
 use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_engine::{
     Access, Change, Freeze, GroupError, GroupTree, Modes, NoMerges, Plan, Queue, Quiesce,
@@ -125,7 +124,7 @@ impl Operator {
             }
             _ => {
                 let plan = self.change(oracle, queue.plan());
-                let recorded = recording::Plan {
+                let recorded = witness::Plan {
                     factory: real(plan.scheduler),
                     oracle: oracle.clone(),
                     bug: self.bug,
@@ -134,7 +133,7 @@ impl Operator {
                     *current = plan;
                     Ok::<(), Infallible>(())
                 };
-                let change = recording::build_with(recorded, || queue.edit(edit));
+                let change = witness::build_with(recorded, || queue.edit(edit));
                 Doing::Changing(change.expect("what is drawn is possible"))
             }
         };
@@ -149,7 +148,7 @@ impl Operator {
                 0 | 1 => {
                     let all = policies::all();
                     let next = all[self.rng.below(all.len() as u64) as usize];
-                    plan = plan.scheduler(recording::factory(next));
+                    plan = plan.scheduler(witness::factory(next));
                 }
                 2 => plan.nr_requests = Some(1 + self.rng.below(128) as u32),
                 3 => {

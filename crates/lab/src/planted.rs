@@ -3,7 +3,7 @@
 //! They sit where the engine cannot tell them from real bugs: between it and the policy, the device, or the host.
 
 use crate::Stamp;
-use crate::host::Wakes;
+use crate::timeline::Wakes;
 use blkmq_core::{HwQueue, Instant, IoMeta, Op, RequestId, SubmitterId, Tag};
 use blkmq_engine::DeviceQueues;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Expiry, Finished, Host, Inflight};

@@ -1,12 +1,11 @@
 //! The queue under test, with a witness beside its policy and its device.
 
 use crate::contents::Contents;
-use crate::host::Wakes;
 use crate::oracle::Oracle;
 use crate::planted::{self, Bug};
-use crate::recording;
+use crate::timeline::Wakes;
 use crate::witness::witnessed;
-use crate::{FlushFates, Stamp, Violation};
+use crate::{FlushFates, Stamp, Violation, witness};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_device::contract::Checked;
 use blkmq_engine::{Config, ConfigError, DeviceShape, FlushStats, PumpMode, Queue, QueueStats};
@@ -37,14 +36,14 @@ impl Subject {
         let (checked, _) = Checked::wrap(&shape, planted::inside(bug, config.queues));
         let watched = witnessed(checked, &shape, config.retries, &oracle);
         let queues = planted::in_device(bug, watched);
-        let plan = recording::Plan { factory: config.scheduler, oracle: oracle.clone(), bug };
+        let plan = witness::Plan { factory: config.scheduler, oracle: oracle.clone(), bug };
         let config = Config {
             queues,
-            scheduler: recording::factory(config.scheduler),
+            scheduler: witness::factory(config.scheduler),
             host: planted::in_host(bug, wakes.clone()),
             ..config
         };
-        let queue = recording::build_with(plan, || Queue::new(config))?;
+        let queue = witness::build_with(plan, || Queue::new(config))?;
         Ok(Self { queue, wakes, oracle, shape, pump })
     }
 

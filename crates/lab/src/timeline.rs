@@ -1,10 +1,18 @@
-//! The schedule of turns in virtual time: CPUs, pump threads, and the operator of the queue.
+//! Virtual time: the schedule of turns of CPUs, pump threads and the operator of the queue, the agenda behind it, and
+//! the wake-ups that the engine asks for.
 //!
-//! It does not know the work of a turn. A turn that is put forward or back leaves an old event in the agenda, which
-//! does not count any more.
+//! The timeline does not know the work of a turn. A turn that is put forward or back leaves an old event in the
+//! agenda, which does not count any more. The agenda has events by time, and at one time in the order in which they
+//! were entered.
+//!
+//! A wake-up is recorded instead of carried out: it must not call back into the engine, and a real one takes its
+//! time, so the world looks here after each call and wakes the recorded threads some time later.
 
-use crate::agenda::Agenda;
-use blkmq_core::{HwQueue, Instant, Nanos};
+use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
+use blkmq_engine::Host;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex};
 
 /// The next turn of a participant, unless it was rescheduled since.
 #[derive(Clone, Copy)]
@@ -101,5 +109,110 @@ impl Timeline {
         if self.scheduled(who).at.is_none_or(|before| before > at) {
             self.schedule(who, Some(at));
         }
+    }
+}
+
+/// Events still to come.
+struct Agenda<E> {
+    heap: BinaryHeap<Reverse<Entry<E>>>,
+    /// Events entered so far: the sequence number of the next one.
+    entered: u64,
+}
+
+struct Entry<E> {
+    at: Instant,
+    sequence: u64,
+    what: E,
+}
+
+impl<E> Agenda<E> {
+    /// An agenda without events.
+    pub(crate) fn new() -> Self {
+        Self { heap: BinaryHeap::new(), entered: 0 }
+    }
+
+    /// Enters the event `what` at time `at`, behind all events already entered for that time. O(log n).
+    fn enter(&mut self, at: Instant, what: E) {
+        self.heap.push(Reverse(Entry { at, sequence: self.entered, what }));
+        self.entered += 1;
+    }
+
+    /// Takes the next event. O(log n).
+    pub(crate) fn pop(&mut self) -> Option<(Instant, E)> {
+        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
+    }
+}
+
+impl<E> Entry<E> {
+    fn key(&self) -> (Instant, u64) {
+        (self.at, self.sequence)
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// A thread to wake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wake {
+    Submitter(SubmitterId),
+    Pump(HwQueue),
+}
+
+/// A list of wake-ups; clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wakes(Arc<Mutex<Vec<Wake>>>);
+
+impl Wakes {
+    fn push(&self, wake: Wake) {
+        self.0.lock().expect("nobody panics while holding the list").push(wake);
+    }
+
+    /// Takes all wake-ups, in the order in which they came, into an empty list.
+    pub(crate) fn take_into(&self, list: &mut Vec<Wake>) {
+        debug_assert!(list.is_empty(), "what was taken before has been seen to");
+        std::mem::swap(list, &mut *self.0.lock().expect("nobody panics while holding the list"));
+    }
+}
+
+impl Host for Wakes {
+    fn wake_submitter(&self, submitter: SubmitterId) {
+        self.push(Wake::Submitter(submitter));
+    }
+
+    fn wake_pump(&self, hw: HwQueue) {
+        self.push(Wake::Pump(hw));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_as_they_were_entered() {
+        let mut agenda = Agenda::new();
+        for (at, what) in [(5, 'a'), (3, 'b'), (5, 'c'), (0, 'd'), (3, 'e')] {
+            agenda.enter(Instant::from_nanos(at), what);
+        }
+        let order: String = std::iter::from_fn(|| agenda.pop()).map(|(_, what)| what).collect();
+        assert_eq!(order, "dbeac");
     }
 }

@@ -1,16 +1,23 @@
-//! A witness beside a device: tells the oracle which requests arrive and which go back, and changes nothing.
+//! Witnesses beside a policy and a device: they tell the oracle which requests are picked, arrive and go back, and
+//! change nothing.
+//!
+//! The recorder beside a policy notes where requests were joined. The witness beside a device demands the treatment
+//! of a failed request that several owners share: the device is to be offered its runs, one after the other, each of
+//! leading bios of one owner, with the request's tag.
 
-use crate::Stamp;
-use crate::apart::{Apart, Owned};
 use crate::ledger::Seen;
+pub(crate) use crate::observe::factory;
+use crate::observe::{PolicyWatch, watched};
 use crate::oracle::{Answer, Offer, Oracle, Return};
-use crate::order::Picked;
-use blkmq_core::{HwQueue, Instant, IoResult, Nanos, Tag};
-use blkmq_engine::DeviceQueues;
+use crate::order::{Agreements, Picked};
+use crate::planted::{self, Bug};
+use crate::{Stamp, observe};
+use blkmq_core::{HwQueue, Instant, IoError, IoMeta, IoResult, Nanos, Owner, RequestId, Tag};
 use blkmq_engine::{
-    BioTable, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
+    BioTable, DeviceQueue, DeviceQueues, DeviceShape, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
-use std::collections::BTreeMap;
+use blkmq_sched::{At, Cx, Factory, Grown, Pick};
+use std::collections::{BTreeMap, VecDeque};
 
 /// One hardware queue with its witness.
 struct Witness {
@@ -167,5 +174,143 @@ impl DeviceQueue<Stamp> for Witness {
 
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.inner.abandon(out);
+    }
+}
+
+/// A bio with its owner.
+type Owned = (Owner, Seen);
+
+/// The requests of one hardware queue that are being repeated, each with its remaining bios.
+#[derive(Default)]
+pub(crate) struct Apart(BTreeMap<Tag, VecDeque<Owned>>);
+
+impl Apart {
+    /// Returns whether the request with this tag is being repeated.
+    pub(crate) fn has(&self, tag: Tag) -> bool {
+        self.0.contains_key(&tag)
+    }
+
+    /// Returns whether a request made of `bios` must be repeated after this result, which would otherwise be final.
+    fn concerns(bios: &[Owned], result: IoResult) -> bool {
+        let partial = result.is_err_and(IoError::may_be_partial);
+        partial && bios.iter().any(|(owner, _)| *owner != bios[0].0)
+    }
+
+    /// The request with this tag, made of `bios`, is to be repeated.
+    pub(crate) fn begin(&mut self, tag: Tag, bios: Vec<Owned>) {
+        self.0.insert(tag, bios.into());
+    }
+
+    /// Returns whether a request with this tag, which is being repeated and is offered to the device, is the next run.
+    fn is_next_run(&self, tag: Tag, bios: &[Owned]) -> bool {
+        let Some(rest) = self.0.get(&tag) else { return false };
+        let owner = rest.front().map(|(owner, _)| *owner);
+        let run = rest.iter().take_while(|(of, _)| Some(*of) == owner);
+        run.map(|(_, seen)| seen.bio()).eq(bios.iter().map(|(_, seen)| seen.bio()))
+    }
+
+    /// The device has returned a run of `bios` bios.
+    fn ran(&mut self, tag: Tag, bios: usize) {
+        let Some(rest) = self.0.get_mut(&tag) else { return };
+        rest.drain(..bios.min(rest.len()));
+        if rest.is_empty() {
+            self.0.remove(&tag);
+        }
+    }
+}
+
+/// The wrapper of the next policies built on this thread.
+pub(crate) struct Plan {
+    /// The real factory.
+    pub(crate) factory: &'static Factory,
+    /// The oracle that is notified.
+    pub(crate) oracle: Oracle,
+    /// The bug between the recorder and the engine.
+    pub(crate) bug: Option<Bug>,
+}
+
+/// Runs `build`, which builds a queue with the [`factory`] of the plan's policy.
+pub(crate) fn build_with<R>(plan: Plan, build: impl FnOnce() -> R) -> R {
+    let Plan { factory, oracle, bug } = plan;
+    let wrap = move |inner, _: &_, _: &_| {
+        let recorder = Box::new(Recorder {
+            oracle: oracle.clone(),
+            held: 0,
+            agreements: Agreements::default(),
+        });
+        planted::in_policy(bug, watched(inner, vec![recorder]))
+    };
+    observe::build_with(factory, wrap, build)
+}
+
+struct Recorder {
+    oracle: Oracle,
+    held: u32,
+    agreements: Agreements,
+}
+
+impl PolicyWatch for Recorder {
+    fn asked(&mut self, cx: &Cx<'_>, hw: HwQueue, answer: Pick) {
+        let what = match answer {
+            Pick::Issue(rq) => {
+                self.held -= 1;
+                Some((Picked::from(cx.requests.get(rq)), self.agreements.take(rq)))
+            }
+            _ => None,
+        };
+        self.oracle.with(|oracle| oracle.asked(cx.now, hw, answer, what));
+    }
+
+    fn inserted(&mut self, _: &Cx<'_>, _: RequestId, _: At) {
+        self.held += 1;
+    }
+
+    fn may_merge(&mut self, _: &Cx<'_>, into: RequestId, io: &IoMeta, answer: bool) {
+        self.agreements.answered(into, io, answer);
+    }
+
+    fn grown(&mut self, _: &Cx<'_>, rq: RequestId, edge: Grown) {
+        self.agreements.grown(rq, edge);
+    }
+
+    fn withdrawn(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.held -= 1;
+        self.agreements.take(rq);
+        if self.held == 0 {
+            let hw = cx.requests.get(rq).hw;
+            self.oracle.with(|oracle| oracle.emptied(hw));
+        }
+    }
+
+    fn absorbed(&mut self, _: &Cx<'_>, into: RequestId, gone: RequestId) {
+        self.held -= 1;
+        self.agreements.absorbed(into, gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::SubmitterId;
+
+    fn bio(owner: u32, sector: u64) -> Owned {
+        let seen = Seen { cookie: sector, by: SubmitterId(0), sector, sectors: 8, payload: 0 };
+        (Owner(owner), seen)
+    }
+
+    #[test]
+    fn runs_come_in_order_and_are_as_long_as_one_owner_goes() {
+        let all = vec![bio(1, 0), bio(1, 8), bio(2, 16), bio(1, 24)];
+        assert!(Apart::concerns(&all, Err(IoError::IO)));
+        assert!(!Apart::concerns(&all, Ok(())) && !Apart::concerns(&all[..2], Err(IoError::IO)));
+        assert!(!Apart::concerns(&all, Err(IoError::TIMED_OUT)));
+        let (mut apart, tag) = (Apart::default(), Tag(3));
+        apart.begin(tag, all.clone());
+        assert!(!apart.is_next_run(tag, &all[..1]) && !apart.is_next_run(tag, &all[2..3]));
+        for run in [&all[..2], &all[2..3], &all[3..]] {
+            assert!(apart.has(tag) && apart.is_next_run(tag, run));
+            apart.ran(tag, run.len());
+        }
+        assert!(!apart.has(tag));
     }
 }

@@ -4,12 +4,11 @@
 //! randomness of its own: the same subject and plans give the same run, event by event. The work of a turn is in
 //! `cpu.rs`; the conditions that must hold after it, in `oracle.rs`.
 
-use crate::costs::Costs;
+use crate::body::Costs;
 use crate::cpu::{Cpu, Plan, Turn};
-use crate::host::Wake;
 use crate::operator::Operator;
 use crate::scenario::Meddling;
-use crate::timeline::{Timeline, Who};
+use crate::timeline::{Timeline, Wake, Who};
 use crate::{Bug, Subject, Violation};
 use blkmq_core::{HwQueue, Instant, Nanos, Rng};
 use blkmq_engine::PumpMode;

@@ -8,8 +8,6 @@
 //! becomes bytes ([`ElevatorLog::bytes`]), and the bytes a [`Log`] again. `blkmq-trace` has the format and the recorder,
 //! which servers use, too.
 
-mod env;
-mod groups;
 mod replay;
 mod rerun;
 mod summary;

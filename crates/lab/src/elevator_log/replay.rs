@@ -1,11 +1,18 @@
 //! Exact replay: the same calls to the same policy, every answer compared.
+//!
+//! The outside of the policy gives the answers that it gave when the log was recorded. An engine changes the tree of
+//! groups one group at a time and never leaves a child without its parent; policies rely on that. The bytes of a log
+//! may say anything.
 
-use super::env::Recorded;
-use super::groups::Groups;
-use super::{Call, Entry, Instance, LogError};
-use blkmq_core::{IoMeta, Op, RequestId};
-use blkmq_sched::{At, Cx, Factory, OptionError, Options, Pick, Requests, Scheduler, registry};
-use std::collections::VecDeque;
+use super::{Call, Entry, Heard, Instance, LogError};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Op, RequestId};
+use blkmq_engine::{MAX_GROUPS, MAX_WEIGHT};
+use blkmq_sched::{
+    At, Cx, Factory, GroupChange, Note, OptionError, Options, Pick, PolicyEnv, Requests, Scheduler,
+    StatsLevel, registry,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 /// Calls before a difference that are shown with it.
@@ -289,5 +296,191 @@ impl Stage {
             _ => return,
         };
         self.places[rq.index()] = place;
+    }
+}
+
+/// The recorded answers for the coming call, and a question of the policy that has no recorded answer.
+#[derive(Default)]
+struct Recorded {
+    /// The pools from which the policy wants tokens in the coming call, and whether there was one.
+    tokens: RefCell<VecDeque<(u32, bool)>>,
+    values: RefCell<BTreeMap<u32, u64>>,
+    level: Cell<StatsLevel>,
+    draining: Cell<bool>,
+    /// The pool of a token that the policy wants now and did not want in the recording.
+    surprise: Cell<Option<usize>>,
+}
+
+impl Recorded {
+    /// Adds an answer that the policy gets in the next call.
+    fn will_say(&self, heard: Heard) {
+        match heard {
+            Heard::Token { pool, there } => self.tokens.borrow_mut().push_back((pool, there)),
+            Heard::Value { index, value } => {
+                self.values.borrow_mut().insert(index, value);
+            }
+            Heard::Level(level) => self.level.set(level),
+            Heard::Draining(draining) => self.draining.set(draining),
+        }
+    }
+
+    /// After a call: the difference between the policy's questions and the recorded ones.
+    fn left_over(&self) -> Option<String> {
+        if let Some(pool) = self.surprise.take() {
+            return Some(format!("wants a token of pool {pool}, which it did not"));
+        }
+        let unused = self.tokens.take();
+        let (pool, _) = unused.front()?;
+        Some(format!("wants no token of pool {pool}, which it did"))
+    }
+}
+
+impl PolicyEnv for Recorded {
+    fn take(&self, pool: usize) -> bool {
+        let next = self.tokens.borrow_mut().pop_front();
+        match next.filter(|(wanted, _)| *wanted as usize == pool) {
+            Some((_, there)) => there,
+            None => {
+                self.surprise.set(Some(pool));
+                false
+            }
+        }
+    }
+
+    fn count(&self, _: usize) {}
+
+    fn value(&self, index: usize) -> u64 {
+        self.values.borrow().get(&(index as u32)).copied().unwrap_or(0)
+    }
+
+    fn review_by(&self, _: Instant) {}
+
+    fn note(&self, _: &Note) {}
+
+    fn stats(&self) -> StatsLevel {
+        self.level.get()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+}
+
+/// The groups that exist after the calls so far, each with its parent. The root is not in it.
+#[derive(Debug, Default)]
+pub(super) struct Groups(BTreeMap<GroupIndex, GroupIndex>);
+
+impl Groups {
+    /// Checks that an engine could have made this change. The error says why not. O(groups) for a removal.
+    pub(super) fn check(&self, change: GroupChange) -> Result<(), String> {
+        match change {
+            GroupChange::Added { group, parent, weight } => {
+                if self.exists(group) {
+                    return Err(format!("{group:?} is added, which exists already"));
+                }
+                if self.0.len() >= usize::from(MAX_GROUPS) {
+                    return Err(format!("{group:?} is added to {MAX_GROUPS} groups, the most"));
+                }
+                self.known(parent)?;
+                weighs(weight)
+            }
+            GroupChange::Weight { group, weight } => {
+                self.known(group)?;
+                weighs(weight)
+            }
+            GroupChange::Guarantee { group, .. } => self.known(group),
+            GroupChange::Removed { group: GroupIndex::ROOT } => {
+                Err("the root is removed".to_owned())
+            }
+            GroupChange::Removed { group } => {
+                self.known(group)?;
+                match self.0.iter().find(|(_, parent)| **parent == group) {
+                    Some((child, _)) => Err(format!("{group:?} is removed before its {child:?}")),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Makes the change.
+    pub(super) fn follow(&mut self, change: GroupChange) {
+        match change {
+            GroupChange::Added { group, parent, .. } => {
+                self.0.insert(group, parent);
+            }
+            GroupChange::Removed { group } => {
+                self.0.remove(&group);
+            }
+            GroupChange::Weight { .. } | GroupChange::Guarantee { .. } => {}
+        }
+    }
+
+    fn exists(&self, group: GroupIndex) -> bool {
+        group == GroupIndex::ROOT || self.0.contains_key(&group)
+    }
+
+    fn known(&self, group: GroupIndex) -> Result<(), String> {
+        if self.exists(group) { Ok(()) } else { Err(format!("there is no {group:?}")) }
+    }
+}
+
+fn weighs(weight: u32) -> Result<(), String> {
+    if (1..=MAX_WEIGHT).contains(&weight) {
+        return Ok(());
+    }
+    Err(format!("a weight of {weight}; weights are 1 to {MAX_WEIGHT}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_sched::Guarantee;
+
+    fn added(group: u16, parent: u16, weight: u32) -> GroupChange {
+        GroupChange::Added { group: GroupIndex(group), parent: GroupIndex(parent), weight }
+    }
+
+    fn removed(group: u16) -> GroupChange {
+        GroupChange::Removed { group: GroupIndex(group) }
+    }
+
+    #[test]
+    fn a_change_that_no_engine_makes_is_said_to_be_one() {
+        let mut groups = Groups::default();
+        for change in [added(1, 0, 100), added(2, 1, 1), added(3, 1, 1000), removed(3)] {
+            assert_eq!(groups.check(change), Ok(()));
+            groups.follow(change);
+        }
+        let guarantee = |group| GroupChange::Guarantee {
+            group: GroupIndex(group),
+            guarantee: Guarantee::default(),
+        };
+        assert_eq!(groups.check(guarantee(2)), Ok(()));
+        let weight = |group, weight| GroupChange::Weight { group: GroupIndex(group), weight };
+        let wrong = [
+            (added(0, 0, 100), "exists already"),
+            (added(2, 0, 100), "exists already"),
+            (added(4, 3, 100), "no GroupIndex(3)"),
+            (added(4, 4, 100), "no GroupIndex(4)"),
+            (added(4, 0, 0), "weight of 0"),
+            (weight(2, 1001), "weight of 1001"),
+            (weight(3, 1), "no GroupIndex(3)"),
+            (guarantee(3), "no GroupIndex(3)"),
+            (removed(0), "the root"),
+            (removed(1), "before its GroupIndex(2)"),
+            (removed(3), "no GroupIndex(3)"),
+        ];
+        for (change, part) in wrong {
+            let error = groups.check(change).expect_err(part);
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_groups_than_an_engine_has() {
+        let mut groups = Groups::default();
+        (1..=MAX_GROUPS).for_each(|group| groups.follow(added(group, group - 1, 100)));
+        let error = groups.check(added(MAX_GROUPS + 1, 0, 100)).expect_err("one too many");
+        assert!(error.contains("1023"), "{error}");
     }
 }

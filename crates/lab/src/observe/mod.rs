@@ -1,22 +1,29 @@
 //! Observers beside a queue's policies and devices: a trace, depths over time, a log of the policies' calls.
 //!
-//! They are put between the engine and its plug-ins when a queue is built, and change nothing. Without an observer
-//! nothing is in between, so that an unobserved queue costs nothing.
+//! They are put between the engine and its plug-ins when a queue is built, see the calls of a policy or the requests
+//! that a device is given and gives back, and change nothing. Without an observer nothing is in between, so that an
+//! unobserved queue costs nothing.
+//!
+//! A [`Factory`] builds policies with a plain function, which cannot carry any state along. So the wrapper of a
+//! policy is left in a thread-local while a queue is being built, and only then: `build_with` puts it there and takes
+//! it away again.
 
-mod depths;
-pub(crate) mod device;
-mod inversions;
-pub(crate) mod policy;
-mod tracing;
-
-pub use depths::Depths;
-pub use inversions::Inversions;
+mod watches;
+pub(crate) use blkmq_trace::watched::{PolicyWatch, watched};
+#[cfg(target_os = "linux")]
+use std::os::fd::BorrowedFd;
+pub use watches::{Depths, Inversions};
 
 use crate::trace::Tracer;
-use blkmq_engine::Config;
-use blkmq_sched::{Factory, Options, Shape};
+use blkmq_core::{Instant, IoResult, Tag};
+use blkmq_engine::{
+    BioTable, Config, DeviceQueue, DeviceQueues, Enqueued, Expiry, Finished, Inflight, Verdict,
+};
+use blkmq_sched::{Factory, Options, Scheduler, Shape};
 use blkmq_trace::elevator_log::ElevatorLog;
-use tracing::{TracedDevice, TracedPolicy};
+use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
+use watches::{TracedDevice, TracedPolicy};
 
 /// The observers of a queue.
 #[derive(Clone, Debug, Default)]
@@ -52,17 +59,17 @@ impl Observation {
             return build(config);
         }
         let inner = config.scheduler;
-        let queues = device::watched(config.queues, config.retries, || self.beside_device());
-        let config = Config { queues, scheduler: policy::factory(inner), ..config };
+        let queues = watched_device(config.queues, config.retries, || self.beside_device());
+        let config = Config { queues, scheduler: factory(inner), ..config };
         let this = self.clone();
         let wrap = move |policy, shape: &Shape, options: &Options| {
-            policy::watched(policy, this.beside_policy(inner, shape, options))
+            watched(policy, this.beside_policy(inner, shape, options))
         };
-        policy::build_with(inner, wrap, || build(config))
+        build_with(inner, wrap, || build(config))
     }
 
-    fn beside_device(&self) -> Vec<Box<dyn device::DeviceWatch>> {
-        let mut watches: Vec<Box<dyn device::DeviceWatch>> = Vec::new();
+    fn beside_device(&self) -> Vec<Box<dyn DeviceWatch>> {
+        let mut watches: Vec<Box<dyn DeviceWatch>> = Vec::new();
         if let Some(tracer) = &self.tracer {
             watches.push(Box::new(TracedDevice(tracer.clone())));
         }
@@ -80,8 +87,8 @@ impl Observation {
         inner: &'static Factory,
         shape: &Shape,
         options: &Options,
-    ) -> Vec<Box<dyn policy::PolicyWatch>> {
-        let mut watches: Vec<Box<dyn policy::PolicyWatch>> = Vec::new();
+    ) -> Vec<Box<dyn PolicyWatch>> {
+        let mut watches: Vec<Box<dyn PolicyWatch>> = Vec::new();
         if let Some(tracer) = &self.tracer {
             watches.push(Box::new(TracedPolicy::new(tracer.clone(), shape)));
         }
@@ -95,5 +102,184 @@ impl Observation {
             watches.push(Box::new(inversions.clone()));
         }
         watches
+    }
+}
+
+/// Makes the wrapper of a policy.
+type Wrap = Box<dyn Fn(Box<dyn Scheduler>, &Shape, &Options) -> Box<dyn Scheduler>>;
+
+/// The factory and the wrapper of the next policies built on this thread.
+struct Plan {
+    /// The real factory.
+    factory: &'static Factory,
+    wrap: Wrap,
+}
+
+thread_local! {
+    static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
+}
+
+/// Runs `build`, which builds a queue with the watched [`factory`] of `inner`. Its policies are those of `inner` in
+/// the wrapper that `wrap` makes.
+pub(crate) fn build_with<R>(
+    inner: &'static Factory,
+    wrap: impl Fn(Box<dyn Scheduler>, &Shape, &Options) -> Box<dyn Scheduler> + 'static,
+    build: impl FnOnce() -> R,
+) -> R {
+    PLAN.set(Some(Plan { factory: inner, wrap: Box::new(wrap) }));
+    let built = build();
+    PLAN.take();
+    built
+}
+
+/// The factory of a wrapped policy of `inner`; it announces the same properties as `inner`. To be used within
+/// [`build_with`]. It is kept for good, once for each `inner`.
+pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
+    static WATCHED: Mutex<Vec<(&Factory, &Factory)>> = Mutex::new(Vec::new());
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, factory)) = watched.iter().find(|(known, _)| std::ptr::eq(*known, inner)) {
+        return factory;
+    }
+    let factory = Box::leak(Box::new(Factory {
+        name: inner.name,
+        summary: inner.summary,
+        scope: inner.scope,
+        doc: inner.doc,
+        attributes: inner.attributes,
+        common: inner.common,
+        build,
+    }));
+    watched.push((inner, factory));
+    factory
+}
+
+fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
+    PLAN.with_borrow(|plan| {
+        let plan = plan.as_ref().expect("a watched policy is built within `build_with`");
+        (plan.wrap)((plan.factory.build)(shape, options), shape, options)
+    })
+}
+
+/// The fate of a request at its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// It has ended.
+    Ended(IoResult),
+    /// It will be issued again.
+    Again,
+}
+
+/// An observer beside a device.
+trait DeviceWatch: Send {
+    /// The device has taken a request.
+    fn issued(&mut self, now: Instant, rq: &Seen);
+    /// The device has returned a request.
+    fn returned(&mut self, now: Instant, rq: &Seen, fate: Fate);
+}
+
+/// A request as observers see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) id: blkmq_core::RequestId,
+    pub(crate) op: blkmq_core::Op,
+    pub(crate) flags: blkmq_core::IoFlags,
+    pub(crate) sector: u64,
+    pub(crate) sectors: u32,
+}
+
+impl From<&Inflight> for Seen {
+    fn from(rq: &Inflight) -> Self {
+        Self {
+            id: rq.id(),
+            op: rq.op(),
+            flags: rq.flags(),
+            sector: rq.sector(),
+            sectors: rq.sectors(),
+        }
+    }
+}
+
+/// Puts observers beside each of `queues`; `watches` makes them. The engine tries a failed request `retries` times
+/// again.
+fn watched_device<P: Send + 'static>(
+    queues: DeviceQueues<P>,
+    retries: u8,
+    watches: impl Fn() -> Vec<Box<dyn DeviceWatch>>,
+) -> DeviceQueues<P> {
+    let watch =
+        |inner| Box::new(Watched { inner, retries, watches: watches() }) as Box<dyn DeviceQueue<P>>;
+    queues.into_iter().map(watch).collect()
+}
+
+struct Watched<P> {
+    inner: Box<dyn DeviceQueue<P>>,
+    retries: u8,
+    watches: Vec<Box<dyn DeviceWatch>>,
+}
+
+impl<P> Watched<P> {
+    fn issued(&mut self, now: Instant, rq: &Seen) {
+        self.watches.iter_mut().for_each(|watch| watch.issued(now, rq));
+    }
+
+    fn returned(&mut self, now: Instant, rq: &Inflight, verdict: Verdict) {
+        let fate = match verdict {
+            Verdict::Done(Err(error)) if error.is_retryable() && rq.retries() < self.retries => {
+                Fate::Again
+            }
+            Verdict::Done(result) => Fate::Ended(result),
+            Verdict::Requeue | Verdict::RequeueTail => Fate::Again,
+        };
+        let seen = Seen::from(rq);
+        self.watches.iter_mut().for_each(|watch| watch.returned(now, &seen, fate));
+    }
+}
+
+impl<P: Send> DeviceQueue<P> for Watched<P> {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        let seen = Seen::from(&rq);
+        let answer = self.inner.enqueue(now, bios, rq);
+        match &answer {
+            Enqueued::Accepted => self.issued(now, &seen),
+            Enqueued::Done(rq, result) => {
+                self.issued(now, &seen);
+                self.returned(now, rq, Verdict::Done(*result));
+            }
+            Enqueued::Busy(..) => {}
+        }
+        answer
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.inner.commit(now);
+    }
+
+    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        let before = out.len();
+        self.inner.reap(now, out);
+        for Finished { rq, verdict } in &out[before..] {
+            self.returned(now, rq, *verdict);
+        }
+    }
+
+    fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
+        let answer = self.inner.timed_out(now, tag);
+        if let Expiry::Done(rq, result) = &answer {
+            self.returned(now, rq, Verdict::Done(*result));
+        }
+        answer
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.inner.next_event()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.event_fd()
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.inner.abandon(out);
     }
 }

@@ -1,13 +1,12 @@
 //! A run with all its parameters: drawn from one seed, printed in one line and read back from it.
 //!
-//! The settings are in `fields.rs`, the line in `text.rs`. The values come from elsewhere: a seed (`draw`), a person,
+//! The settings and the line are in `text.rs`. The values come from elsewhere: a seed (`draw`), a person,
 //! or a shrunk failure (`shrink`).
 
-mod fields;
 mod text;
 
-pub(crate) use fields::{FIELDS, Field, Kind, STATS};
 pub use text::ScenarioError;
+pub(crate) use text::{FIELDS, Field, Kind, STATS};
 
 use crate::load::{Load, LoadClient, Place};
 use crate::policies;

@@ -6,21 +6,17 @@
 //!
 //! Build a [`Simulation`] around a queue's configuration, and run one phase of [`Program`]s after the other.
 
-mod stalls;
 mod thread;
 
-use crate::body::Body;
-use crate::costs::Costs;
-use crate::habits::Habits;
-use crate::host::{Wake, Wakes};
+use crate::body::{Body, Costs, Habits};
 use crate::observe::Observation;
-use crate::timeline::{Timeline, Who};
+use crate::timeline::{Timeline, Wake, Wakes, Who};
 use crate::trace::{ClientTrace, Tracer, on_cpu};
 use crate::workload::{Buffers, Job, Journal, Stream, Tally};
 use blkmq_core::{HwQueue, Instant, Nanos, Payload, Rng};
 use blkmq_engine::{Config, ConfigError, DeviceShape, PumpMode, Queue, QueueStats};
-pub use stalls::Stall;
 use std::fmt;
+pub use thread::Stall;
 use thread::{Thread, Turn};
 
 /// The settings of virtual CPUs.

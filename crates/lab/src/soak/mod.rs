@@ -4,26 +4,25 @@
 //! broken. In the second no client submits any more; faults come to an end, and every I/O must end too, without any
 //! of them waiting longer than the times that the engine itself names.
 //!
-//! A failing run can be printed in one line and run again (`replay.rs`), and made smaller (`shrink.rs`).
+//! A failing run can be printed in one line and run again ([`Replay`]), and made smaller (`shrink.rs`). A [`Tally`]
+//! has the conditions that many runs reached, so that "passed" does not hide "was not tested".
 
-mod replay;
 mod shrink;
-mod tally;
 
-pub use replay::{Replay, ReplayError};
 pub use shrink::{Shrunk, shrink};
-pub use tally::Tally;
 
-use crate::contents::Contents;
-use crate::hash::EventHash;
-use crate::power::Mains;
+use crate::contents::{Contents, Mains};
+use crate::oracle::EventHash;
+use crate::scenario::ScenarioError;
 use crate::{Bug, FlushFates, Scenario, Subject, Violation, World};
 use blkmq_core::{Instant, SECTOR_SIZE};
 use blkmq_device::Device;
 use blkmq_engine::QueueStats;
 use std::any::Any;
 use std::fmt;
+use std::ops::AddAssign;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
 
 /// The outcome of a run without a violation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -243,5 +242,166 @@ impl Lives<'_> {
             lost: self.lost,
             compared,
         })
+    }
+}
+
+/// A run that can be repeated.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Its scenario.
+    pub scenario: Scenario,
+    /// The planted bug.
+    pub bug: Option<Bug>,
+}
+
+/// Why a text describes no run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReplayError {
+    /// No such bug can be planted.
+    Bug(String),
+    /// The rest is no scenario.
+    Scenario(ScenarioError),
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bug(name) => {
+                let all = Vec::from_iter(Bug::ALL.iter().map(|bug| format!("{bug:?}"))).join(", ");
+                write!(f, "no bug '{name}'; accepted: {all}")
+            }
+            Self::Scenario(why) => why.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+const BUG: &str = "bug=";
+
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.scenario.fmt(f)?;
+        if let Some(bug) = self.bug {
+            write!(f, " {BUG}{bug:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Replay {
+    type Err = ReplayError;
+
+    fn from_str(text: &str) -> Result<Self, ReplayError> {
+        let (bugs, rest): (Vec<&str>, Vec<&str>) =
+            text.split_whitespace().partition(|word| word.starts_with(BUG));
+        let mut bug = None;
+        for word in bugs {
+            let name = &word[BUG.len()..];
+            let found = Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
+            bug = Some(found.ok_or_else(|| ReplayError::Bug(name.to_owned()))?);
+        }
+        let scenario = rest.join(" ").parse().map_err(ReplayError::Scenario)?;
+        Ok(Self { scenario, bug })
+    }
+}
+
+/// A condition that a run may reach.
+struct Reach {
+    name: &'static str,
+    amount: fn(&Outcome) -> u64,
+}
+
+/// The conditions, in the order in which they are printed.
+const REACHES: &[Reach] = &[
+    Reach { name: "merges", amount: |o| o.stats.merges.total() },
+    Reach { name: "splits", amount: |o| o.stats.splits },
+    Reach { name: "staged", amount: |o| o.stats.staged },
+    Reach { name: "parked", amount: |o| o.stats.locks.parked },
+    Reach { name: "merges_skipped", amount: |o| o.stats.locks.merges_skipped },
+    Reach { name: "sent_away", amount: |o| o.stats.locks.left },
+    Reach { name: "flushes", amount: |o| o.flushes.ended() },
+    Reach { name: "busy", amount: |o| o.stats.busy },
+    Reach { name: "requeues", amount: |o| o.stats.requeues - o.stats.retries },
+    Reach { name: "tail_requeues", amount: |o| o.stats.tail_requeues },
+    Reach { name: "taken_apart", amount: |o| o.stats.taken_apart },
+    Reach { name: "timeouts", amount: |o| o.stats.timeouts },
+    Reach { name: "retries", amount: |o| o.stats.retries },
+    Reach { name: "cancelled", amount: |o| o.stats.cancelled.total() },
+    Reach { name: "throttled", amount: |o| o.stats.throttled },
+    Reach { name: "changes", amount: |o| o.changes.into() },
+    Reach { name: "power_cuts", amount: |o| o.cuts.into() },
+    Reach { name: "lost_blocks", amount: |o| o.lost },
+    Reach { name: "compared_blocks", amount: |o| o.compared },
+];
+
+/// The number of runs, and for each condition the number of runs that reached it. Prints `name=number` pairs; those
+/// of two tallies may be added up.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    seeds: u64,
+    ios: u64,
+    events: u64,
+    reached: [u64; REACHES.len()],
+}
+
+impl Tally {
+    /// Adds a run.
+    pub fn count(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        self.ios += outcome.stats.submitted - outcome.stats.splits;
+        self.events += outcome.events;
+        for (reached, Reach { amount, .. }) in self.reached.iter_mut().zip(REACHES) {
+            *reached += u64::from(amount(outcome) > 0);
+        }
+    }
+
+    /// The number of runs that reached the condition called `name`; `None` if there is no such condition.
+    #[must_use]
+    pub fn reached(&self, name: &str) -> Option<u64> {
+        let at = REACHES.iter().position(|reach| reach.name == name)?;
+        Some(self.reached[at])
+    }
+
+    /// The names of all conditions.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        REACHES.iter().map(|reach| reach.name)
+    }
+}
+
+impl AddAssign<&Self> for Tally {
+    fn add_assign(&mut self, other: &Self) {
+        self.seeds += other.seeds;
+        self.ios += other.ios;
+        self.events += other.events;
+        for (sum, more) in self.reached.iter_mut().zip(other.reached) {
+            *sum += more;
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seeds={} ios={} events={}", self.seeds, self.ios, self.events)?;
+        for (reached, Reach { name, .. }) in self.reached.iter().zip(REACHES) {
+            write!(f, " {name}={reached}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_is_part_of_the_line() {
+        let line = "seed=3 cpus=2 ios=9 bug=LostRequest";
+        let replay: Replay = line.parse().expect("right");
+        assert_eq!(replay.bug, Some(Bug::LostRequest));
+        assert_eq!(replay.to_string(), line);
+        let error = "bug=Beetle".parse::<Replay>().expect_err("no such bug").to_string();
+        assert!(error.contains("no bug 'Beetle'; accepted: LostWakeUp, "), "{error}");
+        assert!("cpus=0".parse::<Replay>().is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! The direction of an I/O, and the meaning of a job's `rw`.
+//! [`NextIo`], an I/O that a thread of a job issues, the direction of an I/O, and the meaning of a job's `rw`.
 
-use blkmq_core::Op;
+use blkmq_core::{IoFlags, IoPrio, Op};
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
@@ -163,6 +163,28 @@ impl fmt::Display for Rw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Self::NAMES.iter().find(|(rw, _)| rw == self).map(|(_, names)| names[0]);
         f.write_str(names.expect("every pattern is in the table"))
+    }
+}
+
+/// The next I/O of a workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NextIo {
+    /// The operation. A [`Op::Flush`] carries no sectors.
+    pub op: Op,
+    /// Sync for reads, and for writes of `direct` and `sync` jobs; FUA for writes of `sync` jobs.
+    pub flags: IoFlags,
+    /// The job's priority, or that of `cmdprio`.
+    pub prio: IoPrio,
+    /// Length in sectors.
+    pub sectors: u32,
+    /// First sector.
+    pub sector: u64,
+}
+
+impl NextIo {
+    /// A flush of the device's cache, which a thread waits for.
+    pub(super) fn flush(prio: IoPrio) -> Self {
+        Self { op: Op::Flush, flags: IoFlags::SYNC, prio, sectors: 0, sector: 0 }
     }
 }
 

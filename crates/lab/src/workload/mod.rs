@@ -10,26 +10,18 @@
 //! Not here: fio's spelling (in the command line), queues, threads and waiting (in the code that drives a worker),
 //! and memory: buffers come through [`Buffers`].
 
-mod amount;
 mod block_size;
-mod cmdprio;
-mod contents;
 mod cover;
 mod direction;
 mod distribution;
-mod exit;
 mod failures;
 mod files;
 mod filler;
 mod floor;
-mod flow;
 mod generator;
 mod goal;
 mod job;
-mod journal;
-mod levels;
-mod logs;
-mod next_io;
+mod options;
 mod pacing;
 mod permutation;
 mod prios;
@@ -43,33 +35,27 @@ pub mod verify;
 mod worker;
 mod zones;
 
-pub use amount::Amount;
 pub use block_size::{BlockSize, BlockSizeError};
-pub use cmdprio::CmdPrio;
-pub use contents::{Contents, DedupeMode};
-pub use direction::{Direction, PerDirection, Rw};
+pub use direction::{Direction, NextIo, PerDirection, Rw};
 pub use distribution::{Distribution, DistributionError};
-pub use exit::{Exit, ExitWhat};
 pub use failures::{Failed, Failures, Late, OnError, Unfinished};
 pub use files::{File, FileService, Files};
 pub use filler::Filler;
 pub use floor::TOO_SLOW;
-pub use flow::{Flow, FlowPool, FlowShare};
 pub use generator::{Generator, GeneratorError};
 pub use goal::{LatencyTarget, NEVER_KEPT};
 pub use job::{Depth, Job, JobError, Latencies, ThinkTime, Unified};
-pub use journal::{Completed, Journal};
-pub use levels::{Batches, Levels};
-pub use logs::Logs;
-pub use next_io::NextIo;
+pub use options::{Amount, CmdPrio, Contents, DedupeMode, Logs};
 pub use pacing::{Pace, Pacer};
 pub use permutation::Permutation;
 pub use region::{Region, RegionError};
 pub use series::{BINS, Bin, Course, Series};
 pub use strides::{Strided, StridedError};
-pub use tally::{Checks, Counts, Sample, Tally, Times};
+pub use tally::{Batches, Checks, Counts, Levels, Sample, Tally, Times};
 pub use tape::{Tape, Taped};
-pub use ties::{Awaited, Member, Ties};
+pub use ties::{Awaited, Exit, ExitWhat, Flow, FlowPool, FlowShare, Member, Ties};
 pub use verify::{Verifier, Verify};
-pub use worker::{Buffers, NoBuffers, Port, Step, Stream, Taking, Window, Worker, longest};
+pub use worker::{
+    Buffers, Completed, Journal, NoBuffers, Port, Step, Stream, Taking, Window, Worker, longest,
+};
 pub use zones::{Zones, ZonesError};

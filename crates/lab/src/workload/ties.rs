@@ -1,9 +1,13 @@
-//! The ties of a thread to other threads: the end with them (`exitall`), the beginning behind them (`wait_for`), and a
-//! share of the I/Os of all (`flow`).
+//! The ties of a thread to other threads: the end of several threads with the first of them (`exitall` and
+//! `exit_what`), the beginning behind others (`wait_for`), and a share of the I/Os that all do together (`flow`).
+//!
+//! The threads of one flow have weights. A thread that has done a larger share of the I/Os than its weight is of all
+//! weights waits for the others. A thread that ends takes its weight and its I/Os with it. The counts say how much
+//! work was done and protect no memory; a thread that reads them late issues an I/O more or less.
 
-use super::{Exit, FlowShare};
+use blkmq_core::Nanos;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The ties of one thread. Most threads have none.
 #[derive(Debug, Default)]
@@ -57,6 +61,121 @@ impl Drop for Member {
     }
 }
 
+/// `exit_what`: the threads that a thread takes with it when it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ExitWhat {
+    /// Those of its reporting group.
+    #[default]
+    Group,
+    /// Those that run beside it, up to the next stonewall.
+    Stonewall,
+    /// All, those that have not begun included.
+    All,
+}
+
+impl ExitWhat {
+    /// Each with fio's word for it.
+    pub const NAMES: [(Self, &'static str); 3] =
+        [(Self::Group, "group"), (Self::Stonewall, "stonewall"), (Self::All, "all")];
+}
+
+/// The word of a thread's group, and the words that the thread says when it ends. Clones are the same words.
+#[derive(Clone, Debug, Default)]
+pub struct Exit {
+    word: Arc<AtomicBool>,
+    others: Vec<Arc<AtomicBool>>,
+}
+
+impl Exit {
+    /// The word of `self`, for a thread that also ends the threads of `others`.
+    #[must_use]
+    pub fn with<'a>(&self, others: impl IntoIterator<Item = &'a Self>) -> Self {
+        let others = others.into_iter().map(|other| Arc::clone(&other.word)).collect();
+        Self { word: Arc::clone(&self.word), others }
+    }
+
+    /// A thread has ended.
+    pub(super) fn end(&self) {
+        for word in std::iter::once(&self.word).chain(&self.others) {
+            // Nothing else is read by those who see it.
+            word.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether one of the threads has ended.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.word.load(Ordering::Relaxed)
+    }
+}
+
+/// `flow` and its companions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// `flow`: the weight of each thread of the job, at least 1.
+    pub weight: u32,
+    /// `flow_id`: jobs with the same number share.
+    pub id: u32,
+    /// `flow_sleep`: the time after which a thread that is ahead looks again.
+    pub sleep: Nanos,
+}
+
+/// The least time after which a thread that is ahead looks again; fio's threads spin.
+const LOOK: Nanos = Nanos::from_micros(1);
+
+/// The I/Os and weights of all threads of a flow. Clones are the same flow.
+#[derive(Clone, Debug, Default)]
+pub struct FlowPool(Arc<Sums>);
+
+#[derive(Debug, Default)]
+struct Sums {
+    ios: AtomicU64,
+    weight: AtomicU64,
+}
+
+impl FlowPool {
+    /// The share of one more thread.
+    #[must_use]
+    pub fn join(&self, flow: Flow) -> FlowShare {
+        self.0.weight.fetch_add(flow.weight.into(), Ordering::Relaxed);
+        let look = flow.sleep.max(LOOK);
+        FlowShare { sums: Arc::clone(&self.0), weight: flow.weight.into(), look, ios: 0 }
+    }
+}
+
+/// One thread's share. Dropping it leaves the flow.
+#[derive(Debug)]
+pub struct FlowShare {
+    sums: Arc<Sums>,
+    weight: u64,
+    look: Nanos,
+    ios: u64,
+}
+
+impl FlowShare {
+    /// The time to wait if this thread is ahead of the others; `None` if it may continue. There is always a
+    /// thread that may continue.
+    pub(super) fn hold(&self) -> Option<Nanos> {
+        let (ios, weight) = (&self.sums.ios, &self.sums.weight);
+        let all = u128::from(ios.load(Ordering::Relaxed));
+        let weights = u128::from(weight.load(Ordering::Relaxed));
+        (u128::from(self.ios) * weights > u128::from(self.weight) * all).then_some(self.look)
+    }
+
+    /// The thread has issued an I/O.
+    pub(super) fn count(&mut self) {
+        self.ios += 1;
+        self.sums.ios.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for FlowShare {
+    fn drop(&mut self) {
+        self.sums.ios.fetch_sub(self.ios, Ordering::Relaxed);
+        self.sums.weight.fetch_sub(self.weight, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +190,57 @@ mod tests {
         assert!(!all.are_over());
         drop(second);
         assert!(all.are_over());
+    }
+
+    #[test]
+    fn a_thread_ends_its_group_and_the_others_that_it_names() {
+        let groups = [Exit::default(), Exit::default(), Exit::default()];
+        let over = || groups.each_ref().map(Exit::is_over);
+        groups[0].with([]).end();
+        assert_eq!(over(), [true, false, false]);
+        groups[1].with(&groups[2..]).end();
+        assert_eq!(over(), [true, true, true]);
+    }
+
+    fn flow(weight: u32) -> Flow {
+        Flow { weight, id: 0, sleep: Nanos::ZERO }
+    }
+
+    /// Threads that always want to issue, in turn; the I/Os that each issues in `turns` turns.
+    fn issued(shares: &mut [FlowShare], turns: u32) -> Vec<u64> {
+        for _ in 0..turns {
+            let before = shares.iter().filter(|share| share.hold().is_none()).count();
+            assert!(before > 0, "all of them wait");
+            for share in shares.iter_mut() {
+                if share.hold().is_none() {
+                    share.count();
+                }
+            }
+        }
+        shares.iter().map(|share| share.ios).collect()
+    }
+
+    #[test]
+    fn shares_are_those_of_the_weights() {
+        let pool = FlowPool::default();
+        let mut shares = Vec::from_iter([1, 2, 5].map(|weight| pool.join(flow(weight))));
+        let ios = issued(&mut shares, 10_000);
+        for (ios, weight) in ios.iter().zip([1, 2, 5]) {
+            assert!((ios / weight).abs_diff(ios.div_ceil(weight)) <= 1);
+            assert!((ios / weight).abs_diff(shares[0].ios) <= 2, "{ios} for a weight of {weight}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_ends_holds_no_other_back() {
+        let pool = FlowPool::default();
+        let mut shares = Vec::from_iter([1, 1, 2].map(|weight| pool.join(flow(weight))));
+        issued(&mut shares, 100);
+        shares.truncate(2);
+        let before = [shares[0].ios, shares[1].ios];
+        let after = issued(&mut shares, 100);
+        assert!(after.iter().zip(before).all(|(after, before)| after - before >= 99));
+        shares.truncate(1);
+        assert_eq!(shares[0].hold(), None, "alone");
     }
 }

@@ -4,20 +4,17 @@
 //! and the write of it (`layout.rs`), a table remembers the latest write of each block (`table.rs`), and [`Verifier`]
 //! combines both for the code that drives a queue. Nothing here issues an I/O, owns a buffer, or knows the time.
 
-mod digest;
 mod findings;
 mod layout;
 mod options;
 mod pattern;
-mod spans;
-mod state;
 mod table;
 mod verifier;
 
 pub use findings::{Fault, Findings, Mismatch};
 pub use options::{Method, Verify, VerifyError};
 pub use pattern::{Pattern, PatternError};
-pub use state::StateError;
+pub use table::StateError;
 pub use verifier::Verifier;
 
 use super::{BlockSize, Job, Rw};

@@ -1,7 +1,24 @@
-//! The knowledge about each block of a region: its latest write, and whether an I/O is in flight to it.
+//! The knowledge about each block of a thread's regions: its place, its latest write, and whether an I/O is in flight
+//! to it; and that knowledge as bytes, for a later run that only checks. The contents of blocks and their layout are
+//! not here, and neither are files.
 //!
-//! The contents of blocks and their layout are not here.
+//! The places are numbered block by block in each region. Between two regions the numbers leave one block out, which
+//! is never written, so that no read for verification runs from one file into the next.
+//!
+//! The form of the bytes is blkmq's own, little-endian, and says to which job and region they belong:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 0-3 | magic |
+//! | 4-7 | sectors in a block |
+//! | 8-15 | first sector of the region |
+//! | 16-23 | `randseed` |
+//! | 24-31 | number of blocks |
+//! | then 4 for each block | the generation that the block holds, or 0 where that is not known |
+//! | the last 4 | CRC-32C of all of the above |
 
+use crate::workload::Region;
+use blkmq_core::SECTOR_SIZE;
 use std::ops::Range;
 
 /// An I/O in flight touches the block.
@@ -103,6 +120,166 @@ impl Table {
     }
 }
 
+/// The blocks of a region.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// First sector of the file, on the device.
+    file: u64,
+    /// First sector of the region, on the device.
+    start: u64,
+    /// The number of its first block.
+    first: usize,
+}
+
+/// The blocks of all regions of a thread; at least one region.
+#[derive(Clone, Debug)]
+pub(super) struct Spans {
+    /// By number of the first block, and as long as there is one, by place.
+    spans: Box<[Span]>,
+    /// Indices into `spans`, by place on the device.
+    by_place: Box<[usize]>,
+    /// Sectors in a block.
+    block: u64,
+    blocks: usize,
+}
+
+impl Spans {
+    /// The blocks of `interval` bytes of `regions`.
+    pub(super) fn new(regions: &[Region], interval: u32) -> Self {
+        let sectors = |bytes: u64| bytes / u64::from(SECTOR_SIZE);
+        let (mut spans, mut blocks) = (Vec::with_capacity(regions.len()), 0usize);
+        for region in regions {
+            let first = if spans.is_empty() { 0 } else { blocks.saturating_add(1) };
+            spans.push(Span { file: sectors(region.file), start: sectors(region.start), first });
+            let count = usize::try_from(region.size / u64::from(interval)).unwrap_or(usize::MAX);
+            blocks = first.saturating_add(count);
+        }
+        let mut by_place = Vec::from_iter(0..spans.len());
+        by_place.sort_by_key(|at| spans[*at].start);
+        let block = sectors(interval.into());
+        Self { spans: spans.into(), by_place: by_place.into(), block, blocks }
+    }
+
+    /// The number of numbers, those left out included.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// First sector of the first region.
+    pub(super) fn start(&self) -> u64 {
+        self.spans[0].start
+    }
+
+    /// The block that begins at `sector`, which lies in one of the regions. O(log regions).
+    pub(super) fn block(&self, sector: u64) -> usize {
+        let span = match &*self.spans {
+            [span] => span,
+            spans => {
+                let behind = self.by_place.partition_point(|at| spans[*at].start <= sector);
+                &spans[self.by_place[behind - 1]]
+            }
+        };
+        let at = sector - span.start;
+        debug_assert!(at.is_multiple_of(self.block), "the interval divides every I/O");
+        span.first + (at / self.block) as usize
+    }
+
+    /// The first sector of block `block`, on the device. O(log regions).
+    pub(super) fn sector(&self, block: usize) -> u64 {
+        let span = self.of_block(block);
+        span.start + (block - span.first) as u64 * self.block
+    }
+
+    /// Like [`sector`](Self::sector), but counted from the start of the block's file.
+    pub(super) fn sector_of_file(&self, block: usize) -> u64 {
+        self.sector(block) - self.of_block(block).file
+    }
+
+    fn of_block(&self, block: usize) -> &Span {
+        match &*self.spans {
+            [span] => span,
+            spans => &spans[spans.partition_point(|span| span.first <= block) - 1],
+        }
+    }
+}
+
+/// `bqS1`.
+const MAGIC: u32 = u32::from_le_bytes(*b"bqS1");
+/// Bytes in front of the blocks.
+const HEADER: usize = 32;
+/// Bytes of a block and of the checksum.
+const WORD: usize = 4;
+
+/// The job and region of a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    /// Sectors in a block.
+    pub(super) block: u32,
+    /// First sector of the region.
+    pub(super) start: u64,
+    pub(super) randseed: u64,
+    pub(super) blocks: u64,
+}
+
+/// Bytes that are not the state of a job's verification.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StateError {
+    /// They are no state at all.
+    #[error("no state of a verification by blkmq; fio's own form is not read")]
+    NoState,
+    /// They are damaged or cut.
+    #[error("a state of a verification that is damaged or cut")]
+    Damaged,
+    /// They belong to another region, block length or `randseed`.
+    #[error(
+        "the state of another job; accepted: one with the same offset, size, block sizes, verify_interval and \
+         randseed"
+    )]
+    OtherJob,
+}
+
+impl Place {
+    fn bytes(self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_le_bytes().to_vec();
+        bytes.extend(self.block.to_le_bytes());
+        for word in [self.start, self.randseed, self.blocks] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The state with these generations, one for each block.
+    pub(super) fn encode(self, generations: impl Iterator<Item = u32>) -> Vec<u8> {
+        let mut bytes = self.bytes();
+        generations.for_each(|generation| bytes.extend(generation.to_le_bytes()));
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// The generations of the state in `bytes`.
+    ///
+    /// # Errors
+    /// If there is none, or of another job.
+    pub(super) fn decode(self, bytes: &[u8]) -> Result<impl Iterator<Item = u32>, StateError> {
+        if !bytes.starts_with(&MAGIC.to_le_bytes()) {
+            return Err(StateError::NoState);
+        }
+        let (body, checksum) = bytes.split_last_chunk::<WORD>().ok_or(StateError::Damaged)?;
+        if crc32c::crc32c(body).to_le_bytes() != *checksum || body.len() < HEADER {
+            return Err(StateError::Damaged);
+        }
+        let (header, blocks) = body.split_at(HEADER);
+        let (blocks, rest) = blocks.as_chunks::<WORD>();
+        if header != self.bytes() {
+            return Err(StateError::OtherJob);
+        }
+        if blocks.len() as u64 != self.blocks || !rest.is_empty() {
+            return Err(StateError::Damaged);
+        }
+        Ok(blocks.iter().map(|block| u32::from_le_bytes(*block)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,5 +367,55 @@ mod tests {
         table.claim_write(6..7);
         table.forget(6..7);
         assert_eq!((table.take_due(0, 4), table.take_due(0, 4)), (Some(3..4), None));
+    }
+
+    #[test]
+    fn every_block_has_a_place_and_a_number_in_every_region() {
+        let region =
+            |file: u64, start: u64| Region { file, start, size: 16384, room: 16384, asked: 16384 };
+        // The second file lies in front of the first.
+        let regions =
+            [region(1 << 20, (1 << 20) + 8192), region(0, 4096), region(2 << 20, 2 << 20)];
+        let spans = Spans::new(&regions, 4096);
+        assert_eq!((spans.blocks(), spans.start()), (14, 2064));
+        for number in [0, 3, 5, 8, 10, 13] {
+            assert_eq!(spans.block(spans.sector(number)), number);
+        }
+        assert_eq!((spans.sector(5), spans.sector_of_file(5)), (8, 8));
+        assert_eq!((spans.sector(0), spans.sector_of_file(0)), (2064, 16));
+        assert_eq!(spans.sector_of_file(10), 0);
+        let one = Spans::new(&regions[1..2], 4096);
+        assert_eq!((one.blocks(), one.block(16), one.sector(1)), (4, 1, 16));
+    }
+
+    const PLACE: Place = Place { block: 8, start: 64, randseed: 0x89, blocks: 3 };
+
+    #[test]
+    fn a_state_is_read_back() {
+        let bytes = PLACE.encode([1, 0, 7].into_iter());
+        assert_eq!(PLACE.decode(&bytes).expect("a state").collect::<Vec<_>>(), [1, 0, 7]);
+    }
+
+    #[test]
+    fn any_other_bytes_are_refused() {
+        let bytes = PLACE.encode([1, 0, 7].into_iter());
+        let refused = |place: Place, bytes: &[u8]| place.decode(bytes).err();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(refused(PLACE, &damaged).is_some(), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert!(refused(PLACE, &bytes[..length]).is_some(), "{length} bytes");
+        }
+        for other in [
+            Place { block: 1, ..PLACE },
+            Place { start: 0, ..PLACE },
+            Place { randseed: 1, ..PLACE },
+            Place { blocks: 2, ..PLACE },
+        ] {
+            assert_eq!(refused(other, &bytes), Some(StateError::OtherJob));
+        }
+        assert_eq!(refused(PLACE, b"FIO"), Some(StateError::NoState));
     }
 }

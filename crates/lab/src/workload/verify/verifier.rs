@@ -2,9 +2,7 @@
 
 use super::findings::{Findings, Mismatch};
 use super::layout::{Expect, Layout};
-use super::spans::Spans;
-use super::state::{Place, StateError};
-use super::table::Table;
+use super::table::{Place, Spans, StateError, Table};
 use super::{Method, Verify};
 use crate::workload::{Direction, Generator, GeneratorError, Job, NextIo, Rw};
 use blkmq_core::{IoFlags, IoPrio, IoResult, Op, SECTOR_SIZE};

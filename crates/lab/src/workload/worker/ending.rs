@@ -1,14 +1,105 @@
-//! The end of a thread with a time limit: I/Os in flight get a little longer, and then are given up.
+//! The end of a thread's work: the thread waits for its I/Os in flight or gives them up, and flushes its writes. It
+//! may come before its time: by a signal, or because the queue refuses an I/O.
 //!
-//! A drain that makes progress is left alone: a slow device with a deep queue is no stall. A drain that would take
-//! more than ten seconds is a stall; I/Os that still wait are cancelled then. I/Os that do not
-//! complete after that are kept by a device, and the thread ends without them.
+//! With a time limit, I/Os in flight get a little longer, and then are given up. A drain that makes progress is left
+//! alone: a slow device with a deep queue is no stall. A drain that would take more than ten seconds is a stall; I/Os
+//! that still wait are cancelled then. I/Os that do not complete after that are kept by a device, and the thread ends
+//! without them.
 //!
-//! A thread sees its own I/Os only, and a scheduler may serve those of others first. With a second between two checks, 3 of
-//! 64 writers on a disk took that for a stall, on a machine that was busy with something else.
+//! A thread sees its own I/Os only, and a scheduler may serve those of others first. With a second between two
+//! checks, 3 of 64 writers on a disk took that for a stall, on a machine that was busy with something else.
 
-use crate::workload::Unfinished;
-use blkmq_core::{Instant, Nanos};
+use super::flight::{Cookie, Purpose, Stamps};
+use super::port::{Buffers, Port};
+use super::{Phase, State, Step, Then, Worker, all};
+use crate::workload::{Direction, Member, NextIo, Unfinished};
+use blkmq_core::{Instant, IoError, Nanos};
+use blkmq_engine::{Io, Refused};
+
+impl<P, B: Buffers<P>> Worker<'_, P, B> {
+    /// The treatment of I/Os in flight when no more are issued; `None` if they never complete. A thread without a
+    /// runtime waits for them, and the flush at the end may take as long as it has to.
+    pub(super) fn end(&mut self, in_flight: u32, port: &mut impl Port<P>) -> Option<Step> {
+        if self.window.end == Instant::MAX || self.phase == Phase::Closing {
+            return Some(all(Instant::MAX, in_flight));
+        }
+        let now = port.now();
+        let pace = if self.stopped { Pace::PROMPT } else { Pace::PATIENT };
+        let fresh = || Ending::new(now, self.window.end, in_flight, pace);
+        let ending = self.ending.get_or_insert_with(fresh);
+        let verdict = ending.judge(now, in_flight, &mut self.tally.unfinished);
+        let until = ending.look;
+        match verdict {
+            Verdict::Wait => {}
+            Verdict::Cancel => {
+                let cookies = self.stamps.as_ref().map(Stamps::in_flight).unwrap_or_default();
+                cookies.into_iter().for_each(|cookie| port.cancel(now, cookie.0));
+                self.stopped = true;
+            }
+            Verdict::Abandon => return None,
+        }
+        Some(all(until, in_flight))
+    }
+
+    /// Ends the thread without the I/Os in flight.
+    pub(super) fn abandoned(&mut self, port: &mut impl Port<P>) {
+        if self.tally.ended <= self.tally.started {
+            self.tally.ended = port.now();
+            port.measuring_ends();
+        }
+        self.note_checks(port.now());
+        self.over();
+    }
+
+    /// Issues the flush of `end_fsync`, if there is something to flush. False if not, or if it is done.
+    fn close(&mut self, port: &mut impl Port<P>) -> bool {
+        let wrote = self.tally.counts[Direction::Write as usize].ios > 0;
+        if self.phase == Phase::Closing || self.stopped || !self.job.end_fsync || !wrote {
+            return false;
+        }
+        self.phase = Phase::Closing;
+        let now = port.now();
+        self.closing = now;
+        self.push_rare(now, &NextIo::flush(self.job.prio), Purpose::Work, port);
+        self.flush(now, port);
+        true
+    }
+
+    /// The thread has ended.
+    fn over(&mut self) {
+        self.awaited.iter_mut().for_each(Member::end);
+        self.state = State::Over;
+    }
+
+    fn note_checks(&mut self, now: Instant) {
+        if self.phase == Phase::Checking && self.tally.checks.at_end > 0 {
+            self.tally.checks.time = now - self.tally.ended;
+        }
+    }
+
+    pub(super) fn drained(&mut self, then: Then, port: &mut impl Port<P>) {
+        self.ending = None;
+        self.state = match then {
+            Then::Measured if self.close(port) => State::Draining(then),
+            Then::Measured => {
+                self.tally.ended = port.now();
+                if self.phase == Phase::Closing && !self.stopped {
+                    self.tally.end_fsync = Some(self.tally.ended - self.closing);
+                }
+                port.measuring_ends();
+                self.phase = Phase::Checking;
+                State::Checking(Then::Measured)
+            }
+            Then::Work => State::Working,
+            Then::Loop => State::Checking(Then::Work),
+            Then::End => {
+                self.note_checks(port.now());
+                self.awaited.iter_mut().for_each(Member::end);
+                State::Over
+            }
+        };
+    }
+}
 
 /// How often a drain is checked.
 #[derive(Clone, Copy)]
@@ -21,9 +112,9 @@ pub(super) struct Pace {
 
 impl Pace {
     /// After the runtime.
-    pub(super) const PATIENT: Self = Self { look: Nanos::from_secs(5), shares: 2 };
+    const PATIENT: Self = Self { look: Nanos::from_secs(5), shares: 2 };
     /// For a thread that was asked to stop: a user waits for its end.
-    pub(super) const PROMPT: Self = Self { look: Nanos::from_secs(1), shares: 10 };
+    const PROMPT: Self = Self { look: Nanos::from_secs(1), shares: 10 };
 }
 
 /// After all waiting I/Os were cancelled, a completion comes within this time, or none ever will.
@@ -88,6 +179,39 @@ impl Ending {
         }
         unfinished.abandoned = in_flight;
         Verdict::Abandon
+    }
+}
+
+impl<P, B: Buffers<P>> Worker<'_, P, B> {
+    /// The queue has refused an I/O, which ends the thread.
+    #[cold]
+    pub(super) fn refused(&mut self, refused: Refused<P>, slot: u32) {
+        let error = IoError::from(refused.why);
+        let Io { cookie, sector, mut payload, .. } = refused.into_io();
+        if let Some(verify) = self.verifying() {
+            verify.end(slot, Err(error), B::bytes(&mut payload));
+        }
+        self.buffers.give(payload);
+        self.tally.error = error.0;
+        let failed = Cookie(cookie).failed(Some(sector), error);
+        self.tally.failures.note(failed);
+        self.stopped = true;
+        if let Some(stamps) = &mut self.stamps {
+            stamps.free.push(slot);
+        }
+    }
+
+    /// From `now` on, issues no more I/Os and checks no more contents. I/Os in flight are waited for as at the end of a
+    /// runtime.
+    pub fn stop(&mut self, now: Instant) {
+        self.window.end = self.window.end.min(now);
+        self.stopped = true;
+    }
+
+    /// Returns whether the worker counts its I/Os. False before its start, and during a ramp.
+    #[must_use]
+    pub fn is_measuring(&self) -> bool {
+        self.measuring
     }
 }
 

@@ -5,30 +5,23 @@
 //! waits, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again. So
 //! the same code is measured in both.
 
-mod closing;
 mod ending;
 mod filling;
 mod flight;
-mod limits;
 mod port;
-mod stopping;
 mod taking;
-mod verifying;
-
-pub use port::{Buffers, NoBuffers, Port};
+pub use port::{Buffers, Completed, Journal, NoBuffers, Port};
 pub use taking::Taking;
 
 use super::floor::Floor;
 use super::goal::Goal;
 use super::{
-    Awaited, BlockSize, Exit, Generator, Job, Journal, Member, NextIo, Pacer, Series, Tally, Ties,
-    Verifier,
+    Awaited, BlockSize, Exit, Generator, Job, Member, NextIo, Pacer, Series, Tally, Ties, Verifier,
 };
 use blkmq_core::{GroupId, Instant, Nanos, Owner};
 use ending::Ending;
-use flight::Stamps;
+use flight::{Purpose, Stamps, Verifying};
 use std::marker::PhantomData;
-use verifying::{Purpose, Verifying};
 
 /// fio's error for wrong contents: EILSEQ.
 const WRONG_CONTENTS: u16 = 84;

@@ -1,8 +1,7 @@
 //! The completions of one thread: counted, timed and checked; their places and payloads are free again.
 
-use super::flight::{Cookie, FLUSH};
+use super::flight::{Cookie, FLUSH, Purpose};
 use super::port::Buffers;
-use super::verifying::Purpose;
 use super::{Phase, Worker};
 use crate::workload::{Completed, Direction, Late, Times};
 use blkmq_core::{Histogram, Instant, IoError, IoPrio, Nanos, SECTOR_SIZE};

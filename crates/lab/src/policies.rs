@@ -1,15 +1,28 @@
-//! `stingy`: first come, first served, but with every refusal that the contract of policies allows.
+//! The policies of drawn scenarios: every policy of the registry, and one that is difficult on purpose.
 //!
-//! Not for use: it is for the soak, where each of its attributes makes the engine take a path that other policies
-//! take rarely. Tokens that all instances share, whose number rises and falls by turns; a pause behind each pick; one
-//! request at a time; and few slots for each owner.
+//! `stingy` is first come, first served, but with every refusal that the contract of policies allows. Not for use: it
+//! is for the soak, where each of its attributes makes the engine take a path that other policies take rarely. Tokens
+//! that all instances share, whose number rises and falls by turns; a pause behind each pick; one request at a time;
+//! and few slots for each owner.
 
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};
 use blkmq_sched::index::Fifo;
 use blkmq_sched::{
     At, Attribute, Common, Cx, Done, Factory, Facts, Governor, Pick, Scheduler, Scope, Shape, Unit,
-    Used,
+    Used, registry,
 };
+use std::sync::OnceLock;
+
+/// All of them.
+pub(crate) fn all() -> &'static [&'static Factory] {
+    static ALL: OnceLock<Vec<&'static Factory>> = OnceLock::new();
+    ALL.get_or_init(|| registry::ALL.iter().copied().chain([&FACTORY]).collect())
+}
+
+/// The policy called `name`.
+pub(crate) fn find(name: &str) -> Option<&'static Factory> {
+    all().iter().copied().find(|factory| factory.name == name)
+}
 
 const fn attribute(
     name: &'static str,
@@ -21,7 +34,7 @@ const fn attribute(
 }
 
 /// The factory of the policy.
-pub(super) static FACTORY: Factory = Factory {
+static FACTORY: Factory = Factory {
     name: "stingy",
     summary: "first come, first served, and says no in every way",
     scope: Scope::HwQueue,

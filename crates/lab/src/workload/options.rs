@@ -1,0 +1,227 @@
+//! Options of a job that have types of their own: amounts of data, priorities of a part of the I/Os, the bytes that
+//! writes carry, and logs.
+//!
+//! Storage that compresses, or keeps equal blocks once, takes zeroes for next to nothing. So the buffers of writes
+//! that nothing verifies begin with random bytes as fio's do, and a few bytes of each sector change with each write.
+//! Not here: the choice of the I/Os with a priority (`prios.rs`), and logs themselves, which are written by the code
+//! that drives a worker, from its [`Journal`](super::Journal).
+
+use super::verify::Pattern;
+use blkmq_core::{IoPrio, Nanos, Rng};
+use std::fmt;
+
+/// An amount of data: in bytes, or as a share of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Amount {
+    /// A number of bytes.
+    Bytes(u64),
+    /// A percentage of the device, or of `size` for `io_size`; 0 to 100.
+    Percent(u8),
+}
+
+impl Amount {
+    /// Zero bytes.
+    pub const ZERO: Self = Self::Bytes(0);
+
+    /// The amount in bytes. A share is one of `whole` bytes, and is rounded down to a multiple of `granule` bytes.
+    #[must_use]
+    pub fn bytes(self, whole: u64, granule: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => {
+                let exact = share(whole, percent);
+                exact - exact % granule.max(1)
+            }
+        }
+    }
+
+    /// The amount as an offset in bytes: as in fio, a share is rounded up.
+    #[must_use]
+    pub fn place(self, whole: u64, granule: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => {
+                let exact = share(whole, percent);
+                exact.checked_next_multiple_of(granule.max(1)).unwrap_or(exact)
+            }
+        }
+    }
+}
+
+fn share(whole: u64, percent: u8) -> u64 {
+    let exact = u128::from(whole) * u128::from(percent) / 100;
+    u64::try_from(exact).unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{bytes}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// The I/Os of a direction whose priority differs from that of the job.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum CmdPrio {
+    /// None.
+    #[default]
+    None,
+    /// A share of all, in percent.
+    Percentage(u8, IoPrio),
+    /// Shares of the I/Os of a length in bytes, in percent. The shares of one length sum to 100 or less.
+    Split(Vec<(u32, u8, IoPrio)>),
+}
+
+impl CmdPrio {
+    /// The largest sum of the shares of one length, in percent.
+    pub(super) fn most(&self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Percentage(share, _) => u32::from(*share),
+            Self::Split(parts) => {
+                let same = |len: u32| parts.iter().filter(move |part| part.0 == len);
+                let sum = |len: u32| same(len).map(|part| u32::from(part.1)).sum();
+                parts.iter().map(|part| sum(part.0)).max().unwrap_or(0)
+            }
+        }
+    }
+
+    pub(super) fn prios(&self) -> Vec<IoPrio> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Percentage(_, prio) => vec![*prio],
+            Self::Split(parts) => parts.iter().map(|part| part.2).collect(),
+        }
+    }
+}
+
+/// The bytes that writes carry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contents {
+    /// `zero_buffers`: nothing but zeroes.
+    pub is_zero: bool,
+    /// `refill_buffers`: all bytes are made anew for each write.
+    pub refills: bool,
+    /// `scramble_buffers`: some bytes of each sector are made anew.
+    pub scrambles: bool,
+    /// `buffer_pattern`: the bytes that are not random; all of them if no share is compressed.
+    pub pattern: Option<Pattern>,
+    /// `buffer_compress_percentage`: the share of each chunk that is not random.
+    pub compress: Option<u8>,
+    /// `buffer_compress_chunk`, in bytes.
+    pub chunk: u32,
+    /// `dedupe_percentage`: the share of writes that repeat the bytes of another one.
+    pub dedupe: u8,
+    /// `dedupe_mode`: the writes that are repeated.
+    pub dedupe_mode: DedupeMode,
+    /// `dedupe_working_set_percentage`: the buffers of the working set, as a share of those that the job writes.
+    pub working_set: u8,
+    /// `dedupe_global`: all jobs have one working set.
+    pub is_global: bool,
+}
+
+/// The writes that are repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DedupeMode {
+    /// The last one that was not a repetition.
+    Repeat,
+    /// Any one of a working set.
+    WorkingSet,
+}
+
+impl Default for Contents {
+    fn default() -> Self {
+        Self {
+            is_zero: false,
+            refills: false,
+            scrambles: true,
+            pattern: None,
+            compress: None,
+            chunk: 512,
+            dedupe: 0,
+            dedupe_mode: DedupeMode::Repeat,
+            working_set: 5,
+            is_global: false,
+        }
+    }
+}
+
+impl Contents {
+    /// Fills a buffer with the next bytes of `rng`.
+    pub(super) fn fill(&self, rng: &mut Rng, bytes: &mut [u8]) {
+        let share = self.compress.unwrap_or(if self.pattern.is_some() { 100 } else { 0 });
+        for chunk in bytes.chunks_mut(self.chunk as usize) {
+            let fixed = chunk.len() * usize::from(share) / 100;
+            let (random, fixed) = chunk.split_at_mut(chunk.len() - fixed);
+            for word in random.chunks_mut(8) {
+                let value = rng.next_u64().to_le_bytes();
+                word.copy_from_slice(&value[..word.len()]);
+            }
+            match &self.pattern {
+                Some(pattern) => pattern.fill(0, fixed),
+                None => fixed.fill(0),
+            }
+        }
+    }
+}
+
+/// The logs of a job's completed I/Os. Fields carry the names of fio's options, without `log_`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Logs {
+    /// `write_bw_log`: the beginning of the file's name.
+    pub bw: Option<String>,
+    /// `write_iops_log`.
+    pub iops: Option<String>,
+    /// `write_lat_log`: three files, of submission, completion and total latency.
+    pub lat: Option<String>,
+    /// `write_hist_log`: histograms of completion latency.
+    pub hist: Option<String>,
+    /// `write_iolog`: the file for the I/Os that are issued, which fio can replay.
+    pub io: Option<String>,
+    /// `log_avg_msec`: an entry for each so long time; zero is an entry for each I/O.
+    pub avg: Nanos,
+    /// `log_hist_msec`: a histogram for each so long time; zero is none.
+    pub hist_window: Nanos,
+    /// `log_hist_coarseness`: 0 to 6, each halves the number of bins.
+    pub coarseness: u8,
+    /// `log_offset`: entries have the place of the I/O.
+    pub offset: bool,
+    /// `log_prio`: entries have the priority of the I/O, and not only whether it is a realtime one.
+    pub prio: bool,
+    /// `log_unix_epoch`: times are those since the epoch, not since counting began.
+    pub unix_epoch: bool,
+    /// `log_max_value`: with `avg`, the largest latency instead of the mean.
+    pub max_value: bool,
+    /// `per_job_logs`: each thread has files of its own.
+    pub per_job: bool,
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Self {
+            bw: None,
+            iops: None,
+            lat: None,
+            hist: None,
+            io: None,
+            avg: Nanos::ZERO,
+            hist_window: Nanos::ZERO,
+            coarseness: 0,
+            offset: false,
+            prio: false,
+            unix_epoch: false,
+            max_value: false,
+            per_job: true,
+        }
+    }
+}
+
+impl Logs {
+    /// Returns whether any log is wanted.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        [&self.bw, &self.iops, &self.lat, &self.hist, &self.io].iter().any(|name| name.is_some())
+    }
+}
