@@ -1,5 +1,5 @@
-//! The environment of a policy: tokens, counters and values that its instances share, and the receiver of notes about
-//! groups.
+//! The environment of a policy: its dimensions, the tokens, counters and values that its instances share, and the
+//! receiver of notes about groups.
 //!
 //! A policy with an instance per hardware queue cannot bound the requests in the device as a whole, or learn from all
 //! of them, on its own. So the engine keeps the shared state: token pools, counters that the instances add to, and
@@ -7,7 +7,7 @@
 //! tokens and values. The engine handles the sharing between threads; to a policy these are plain calls, and two runs
 //! that get the same answers here behave the same.
 
-use crate::{Note, Options, Shape, Tallies};
+use crate::{Note, Options, Tallies};
 use alloc::boxed::Box;
 use blkmq_core::Instant;
 use core::cell::RefCell;
@@ -147,4 +147,19 @@ impl PolicyEnv for NoEnv {
     fn is_draining(&self) -> bool {
         false
     }
+}
+
+/// The dimensions that a policy is built for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Request indices are below this. Side tables of this size never grow.
+    pub slots: u32,
+    /// Scheduler tags per hardware queue (`nr_requests`).
+    pub nr_requests: u32,
+    /// Driver tags per hardware queue (`hw_queue_depth`).
+    pub hw_depth: u32,
+    /// The hardware queues that this instance serves.
+    pub hw_queues: u16,
+    /// The device reports itself as rotational.
+    pub rotational: bool,
 }

@@ -71,12 +71,11 @@ mod options;
 mod policy;
 pub mod registry;
 mod requests;
-mod shape;
 mod sorted;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
-pub use env::{Common, Governor, NoEnv, PolicyEnv, StatsLevel};
+pub use env::{Common, Governor, NoEnv, PolicyEnv, Shape, StatsLevel};
 pub use floors::{FloorCause, FloorReport, FloorState, Floors};
 pub use forecast::{Forecast, Outlook};
 pub use goals::{Goal, GoalKind, GoalReport, GoalState, Goals, Taken};
@@ -89,4 +88,3 @@ pub use policy::{
     Used,
 };
 pub use requests::Requests;
-pub use shape::Shape;

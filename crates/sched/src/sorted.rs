@@ -1,4 +1,4 @@
-//! The requests of a plug by sector, for policies that issue a plug in one step (`deadline/plug.rs`, `bfq/plug.rs`).
+//! The requests of a plug by sector, for policies that issue a plug in one step (`deadline/select.rs`, `bfq/plug.rs`).
 //!
 //! It answers like the tree of sectors ([`SectorIndex`](crate::index::SectorIndex)) and the list by age, for a few
 //! requests that come and go in one call. Which request is next is the policy's decision.

@@ -4,7 +4,7 @@ use super::budget::Reason;
 use super::notes::Kind;
 use super::queue::NO_LANE;
 use super::wf2q::{From, ROOT, When};
-use super::{Bfq, Item, NOBODY, State, burst, habits, raising};
+use super::{Bfq, Item, NOBODY, State, habits, raising, senders};
 use crate::Cx;
 use blkmq_core::{IoMeta, Nanos, RequestId};
 
@@ -139,7 +139,7 @@ impl Bfq {
         let now = self.now;
         let urgent = self.budget_on_wake(q);
         let queue = &mut self.queues[q];
-        let forgiven = queue.idle_since.is_some_and(|at| now > at + burst::FORGIVEN);
+        let forgiven = queue.idle_since.is_some_and(|at| now > at + senders::FORGIVEN);
         if !queue.just_created && queue.dispatched == 0 && forgiven {
             queue.in_burst = false;
         }

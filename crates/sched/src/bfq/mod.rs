@@ -3,17 +3,17 @@
 //! The behaviour is that of `spec/bfq.md`; `doc/bfq.md` lists the differences. This file defines the
 //! [`Scheduler`](crate::Scheduler) and its parts. In the order of a request's life:
 //!
-//! - `senders.rs` finds the request's queue, `arrive.rs` adds it, `order.rs` selects the next request of a queue;
+//! - `senders.rs` finds the request's queue, `arrive.rs` adds it;
 //! - [`wf2q`] selects the next queue, `select.rs` serves it, `expire.rs` ends its slot, `budget.rs` sets the length
 //!   of the next one;
 //! - `plug.rs` takes plugs for the queue in service through both in one step;
 //! - `finish.rs` handles requests that the device returns, `idling.rs` decides whether to wait for more;
-//! - heuristics: `raising.rs`, `burst.rs`, `merging.rs`, `injection.rs`, `wakers.rs`, fed by `habits.rs` and `rate.rs`;
+//! - heuristics: `raising.rs`, `merging.rs`, `injection.rs`, bursts in `senders.rs` and wakers in `queue.rs`, fed by
+//!   `habits.rs` and `rate.rs`;
 //! - `groups.rs`, `depth.rs` and `notes.rs` handle groups, tags and statistics.
 
 mod arrive;
 mod budget;
-mod burst;
 mod depth;
 mod expire;
 mod finish;
@@ -21,12 +21,9 @@ mod groups;
 mod habits;
 mod idling;
 mod injection;
-mod links;
 mod merging;
 mod notes;
-mod order;
 mod plug;
-mod priority;
 mod procs;
 mod queue;
 mod raising;
@@ -35,7 +32,6 @@ mod scheduler;
 mod select;
 mod senders;
 mod tunables;
-mod wakers;
 pub mod wf2q;
 
 /// Values that a twin of this policy may share: it would gain nothing from an attribute, a priority or an average of
@@ -43,7 +39,7 @@ pub mod wf2q;
 #[cfg(feature = "testkit")]
 pub mod values {
     pub use super::habits::{IoShare, Seeks, ThinkTime};
-    pub use super::priority::Priority;
+    pub use super::queue::Priority;
     pub use super::rate::{Dispatch, PeakRate};
     pub use super::tunables::{Joining, Tunables};
 }
@@ -55,16 +51,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use blkmq_core::{Instant, IoFlags, IoMeta, RequestId};
 use budget::Warmth;
-use burst::Burst;
 use expire::Turn;
 use groups::Groups;
 use idling::{Device, Weights};
 use injection::Sampling;
-use links::QueueRef;
 use merging::Positions;
 use procs::{Key, Procs};
-use queue::Queues;
+use queue::{QueueRef, Queues};
 use rate::PeakRate;
+use senders::Burst;
 use tunables::ATTRIBUTES;
 use tunables::Tunables;
 use wf2q::Wf2q;
@@ -248,7 +243,7 @@ impl Bfq {
 mod tests {
     use super::*;
     use crate::testkit::Driver;
-    use priority::Priority;
+    use queue::Priority;
 
     pub(super) fn at(ns: u64) -> Instant {
         Instant::ZERO + blkmq_core::Nanos(ns)

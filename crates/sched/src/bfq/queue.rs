@@ -1,16 +1,21 @@
-//! A queue: the state of the I/O of a process, or of async I/O of a group and priority.
+//! A queue: the state of the I/O of a process, or of async I/O of a group and priority; its priority, as a class of
+//! service and a weight; and its waker.
 //!
-//! State only. The events are in the files named after them: `arrive.rs`, `select.rs`, `expire.rs`, `finish.rs` and
-//! those of the heuristics.
+//! State only, but for wakers. The events are in the files named after them: `arrive.rs`, `select.rs`, `expire.rs`,
+//! `finish.rs` and those of the heuristics.
+//!
+//! Wakers (`spec/bfq.md` section 12): a process may wait for the I/O of another process before it continues. A queue
+//! with a long think time that becomes non-empty right after a completion of the same other queue, three times in a
+//! row, is woken by that queue. While the device is kept idle for it, requests of its waker are injected, as that is
+//! the shortest way on.
 
+use super::Bfq;
 use super::habits::{IoShare, Seeks, ThinkTime};
 use super::injection::Injection;
-use super::links::{QueueRef, Senders};
-use super::priority::Priority;
 use super::raising::Raising;
-use super::wakers::Waker;
+use super::wf2q::Class;
 use alloc::boxed::Box;
-use blkmq_core::{Instant, RequestId};
+use blkmq_core::{self as core_types, Instant, IoPrio, Nanos, RequestId};
 use core::ops::{Index, IndexMut};
 
 /// No lane.
@@ -300,9 +305,127 @@ impl Queues {
     }
 }
 
+/// A reference to a queue that may have been freed since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct QueueRef {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// The senders of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Senders {
+    /// A process, or async I/O of a group; the number of its record.
+    One(u32),
+    /// Several processes, after a merge.
+    Many,
+}
+
+/// A class and a level in it, 0 being the highest of 8.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Priority {
+    /// The class of service.
+    pub class: Class,
+    /// 0 to 7.
+    pub level: u8,
+}
+
+impl Priority {
+    /// For I/O without a priority.
+    pub const DEFAULT: Self = Self { class: Class::BestEffort, level: 4 };
+
+    /// The priority of an I/O. Without a class it is best-effort, of the middle level.
+    #[must_use]
+    pub fn of(ioprio: IoPrio) -> Self {
+        let level = ioprio.level() as u8;
+        match ioprio.class() {
+            core_types::Class::None => Self::DEFAULT,
+            core_types::Class::Realtime => Self { class: Class::Realtime, level },
+            core_types::Class::BestEffort => Self { class: Class::BestEffort, level },
+            core_types::Class::Idle => Self { class: Class::Idle, level: 7 },
+        }
+    }
+
+    /// 10 for the lowest level, 80 for the highest.
+    #[must_use]
+    pub fn weight(self) -> u32 {
+        (8 - u32::from(self.level)) * 10
+    }
+
+    /// A number for each priority, by which async queues are distinguished.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self.class as u8 * 8 + self.level
+    }
+}
+
+/// A request that arrives sooner than this after a completion may be caused by it.
+const SOON: Nanos = Nanos::from_millis(4);
+/// This many times in a row is no coincidence.
+const OFTEN: u32 = 3;
+/// Within this many times `slice_idle`.
+const WINDOW: u64 = 128;
+
+/// The waker of a queue, and the queue that it wakes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waker {
+    pub(super) queue: Option<QueueRef>,
+    suspect: Option<QueueRef>,
+    seen: u32,
+    since: Instant,
+    /// The queue that it was last found to wake.
+    pub(super) woken: Option<QueueRef>,
+}
+
+impl Waker {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { queue: None, suspect: None, seen: 0, since: now, woken: None }
+    }
+
+    /// The queue became non-empty right after a completion of `suspect`. Returns whether `suspect` is its waker now.
+    fn suspect(&mut self, suspect: QueueRef, now: Instant, slice_idle: Nanos) -> bool {
+        let window = Nanos(slice_idle.0.saturating_mul(WINDOW));
+        if self.suspect != Some(suspect) || now > self.since + window {
+            (self.suspect, self.seen, self.since) = (Some(suspect), 1, now);
+        } else {
+            self.seen += 1;
+        }
+        if self.seen < OFTEN {
+            return false;
+        }
+        (self.queue, self.suspect) = (Some(suspect), None);
+        true
+    }
+}
+
+impl Bfq {
+    /// A sync queue without waiting requests has got one.
+    pub(super) fn look_for_waker(&mut self, q: u32) {
+        let queue = &self.queues[q];
+        let Some(link) = self.last_completed else { return };
+        let Some(suspect) = self.queues.follow(link) else { return };
+        let alone = queue.queued == 0 && queue.dispatched == 0;
+        if queue.short_think
+            || !alone
+            || suspect == q
+            || self.queues[suspect].shared
+            || queue.waker.queue == Some(link)
+            || self.now.since(self.last_completion) >= SOON
+        {
+            return;
+        }
+        let (now, slice_idle) = (self.now, self.tunables.slice_idle);
+        if self.queues[q].waker.suspect(link, now, slice_idle) {
+            self.queues[suspect].waker.woken = Some(self.queues.link(q));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bfq::queue::Queues;
+    use crate::bfq::tests::{add_queue, with_a_queue};
     use alloc::vec::Vec;
 
     #[test]
@@ -328,5 +451,66 @@ mod tests {
         assert!(queues.busy().eq([0, 2, 1]));
         [0, 2, 1].into_iter().for_each(|q| queues.unlink_busy(q));
         assert_eq!(queues.busy().count(), 0);
+    }
+
+    #[test]
+    fn levels_are_weights_and_no_class_is_the_middle() {
+        let of = |class, level| Priority::of(IoPrio::new(class, level).expect("a level"));
+        assert_eq!(of(core_types::Class::BestEffort, 0).weight(), 80);
+        assert_eq!(of(core_types::Class::Realtime, 7).weight(), 10);
+        assert_eq!(of(core_types::Class::None, 0), Priority::DEFAULT);
+        assert_eq!(Priority::DEFAULT.weight(), 40);
+        assert_eq!(
+            of(core_types::Class::Idle, 3),
+            of(core_types::Class::Idle, 0),
+            "one idle queue"
+        );
+    }
+
+    #[test]
+    fn priorities_have_numbers_of_their_own() {
+        let numbers: alloc::collections::BTreeSet<u8> = Class::ALL
+            .into_iter()
+            .flat_map(|class| (0..8).map(move |level| Priority { class, level }.number()))
+            .collect();
+        assert_eq!(numbers.len(), 24);
+    }
+
+    #[test]
+    fn a_queue_that_thinks_for_long_and_has_no_other_request_may_be_woken() {
+        let seen = |short_think, queued, dispatched| {
+            let (mut bfq, q) = with_a_queue("");
+            let other = add_queue(&mut bfq);
+            bfq.last_completed = Some(bfq.queues.link(other));
+            let queue = &mut bfq.queues[q];
+            (queue.short_think, queue.queued, queue.dispatched) = (short_think, queued, dispatched);
+            bfq.look_for_waker(q);
+            bfq.queues[q].waker.seen
+        };
+        assert_eq!([seen(false, 0, 0), seen(true, 0, 0)], [1, 0]);
+        assert_eq!([seen(false, 1, 0), seen(false, 0, 1)], [0, 0]);
+    }
+
+    #[test]
+    fn three_times_in_a_row_and_within_the_window() {
+        let mut queues = Queues::new(2);
+        let links = [0; 2].map(|_| {
+            let q = queues.add(Instant::ZERO);
+            queues.link(q)
+        });
+        let slice = Nanos::from_millis(8);
+        let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
+        let mut waker = Waker::new(Instant::ZERO);
+        assert!(!waker.suspect(links[0], at(0), slice));
+        assert!(!waker.suspect(links[1], at(10), slice), "another one");
+        assert!(!waker.suspect(links[0], at(20), slice));
+        assert!(!waker.suspect(links[0], at(30), slice));
+        assert!(!waker.suspect(links[0], at(1_045), slice), "too late: it begins anew");
+        assert!(!waker.suspect(links[0], at(1_050), slice));
+        assert!(waker.suspect(links[0], at(1_060), slice));
+        assert_eq!(waker.queue, Some(links[0]));
+        let mut waker = Waker::new(Instant::ZERO);
+        let found = [0, 500, 1_024].map(|ms| waker.suspect(links[0], at(ms), slice));
+        assert_eq!(found, [false, false, true], "at the end of the window");
     }
 }

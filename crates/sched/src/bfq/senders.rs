@@ -1,14 +1,15 @@
-//! The mapping from I/Os to queues, and the creation and removal of queues with their senders.
+//! The mapping from I/Os to queues, the creation and removal of queues with their senders, and bursts of new queues.
+//!
+//! Bursts (`spec/bfq.md` section 13): a build or a boot is not an application that a user waits for. Eight queues of
+//! a group, each created within 180 ms of the one before it, are a large burst; none of them is raised.
 
-use super::budget;
-use super::links::Senders;
-use super::priority::Priority;
 use super::procs::Key;
+use super::queue::{Priority, QueueRef, Senders};
 use super::wf2q::{Class, ROOT};
-use super::{Bfq, NOBODY, is_sync};
+use super::{Bfq, NOBODY, budget, is_sync};
 use crate::Cx;
 use alloc::vec::Vec;
-use blkmq_core::{GroupIndex, IoMeta, Owner};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Owner};
 
 impl Bfq {
     /// The key of the sender of `io`.
@@ -128,7 +129,7 @@ impl Bfq {
     }
 
     /// Forgets a process; if it has requests, as soon as they have completed.
-    pub(super) fn forget_or_mark(&mut self, cx: &Cx<'_>, p: u32) {
+    fn forget_or_mark(&mut self, cx: &Cx<'_>, p: u32) {
         self.leave_queue(cx, p);
         self.forget_proc(p);
     }
@@ -221,5 +222,104 @@ impl Bfq {
     pub(super) fn is_serving(&self, q: u32) -> bool {
         debug_assert!(q != NOBODY);
         self.serving == q
+    }
+}
+
+/// The number of queues in a large burst.
+const LARGE: usize = 8;
+/// Queues created further apart do not belong to one burst.
+const APART: Nanos = Nanos::from_millis(180);
+/// A queue that was idle for this long no longer belongs to a burst.
+pub(super) const FORGIVEN: Nanos = Nanos::from_secs(10);
+
+/// The burst in progress.
+#[derive(Debug)]
+pub(super) struct Burst {
+    /// Its queues, until it is large and each of them is marked.
+    members: [Option<QueueRef>; LARGE],
+    size: usize,
+    large: bool,
+    last: Instant,
+    level: u32,
+}
+
+impl Burst {
+    pub(super) const fn new() -> Self {
+        Self { members: [None; LARGE], size: 0, large: false, last: Instant::ZERO, level: 0 }
+    }
+
+    /// Begins a new burst, with `first` if it counts.
+    fn restart(&mut self, level: u32, first: Option<QueueRef>) {
+        self.members = [first, None, None, None, None, None, None, None];
+        self.size = usize::from(first.is_some());
+        (self.large, self.level) = (false, level);
+    }
+
+    /// Removes `gone`, which is being freed.
+    pub(super) fn leave(&mut self, gone: QueueRef) {
+        for at in 0..self.size {
+            if self.members[at] == Some(gone) {
+                self.size -= 1;
+                self.members[at] = self.members[self.size].take();
+                return;
+            }
+        }
+    }
+}
+
+impl Bfq {
+    /// Accounts for a queue that has been created.
+    fn join_burst(&mut self, q: u32) {
+        let nobody_busy = self.busy_queues() == 0;
+        if self.burst.size == 0 && !self.burst.large && !nobody_busy {
+            return;
+        }
+        let (link, level) = (self.queues.link(q), self.wf.level(q));
+        let apart = self.now > self.burst.last + APART;
+        self.burst.last = self.now;
+        if apart || level != self.burst.level {
+            self.burst.restart(level, nobody_busy.then_some(link));
+        } else if self.burst.large {
+            self.queues[q].in_burst = true;
+        } else {
+            self.burst.members[self.burst.size] = Some(link);
+            self.burst.size += 1;
+            if self.burst.size == LARGE {
+                self.mark_burst();
+            }
+        }
+    }
+
+    fn mark_burst(&mut self) {
+        self.burst.large = true;
+        self.burst.size = 0;
+        for link in core::mem::take(&mut self.burst.members).into_iter().flatten() {
+            if let Some(q) = self.queues.follow(link) {
+                self.queues[q].in_burst = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bfq::queue::Queues;
+
+    #[test]
+    fn a_queue_that_is_freed_lowers_the_count() {
+        let mut queues = Queues::new(4);
+        let links = [0; 4].map(|_| {
+            let q = queues.add(Instant::ZERO);
+            queues.link(q)
+        });
+        let mut burst = Burst::new();
+        burst.restart(0, Some(links[0]));
+        burst.members[1] = Some(links[1]);
+        burst.size = 2;
+        burst.leave(links[0]);
+        assert_eq!((burst.size, burst.members[0]), (1, Some(links[1])));
+        burst.leave(links[3]);
+        assert_eq!(burst.size, 1, "it was no member");
     }
 }

@@ -1,11 +1,10 @@
 //! `mq-deadline`: sector order in batches, deadlines between batches, three priority classes.
 //!
 //! The behaviour is that of `spec/mq-deadline.md`; `doc/mq-deadline.md` lists the differences. This file is the
-//! [`Scheduler`]: it follows a request from insertion to completion. `select.rs` decides which request is next.
+//! [`Scheduler`], and the state of its priority classes and directions: it follows a request from insertion to
+//! completion. `select.rs` decides which request is next.
 
-mod class;
 mod options;
-mod plug;
 mod select;
 
 use crate::index::{Lists, SectorIndex};
@@ -14,8 +13,7 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::vec;
-use blkmq_core::{HwQueue, Instant, IoMeta, RequestId};
-use class::{Dir, Lane, PerClass, Rank};
+use blkmq_core::{Class, HwQueue, Instant, IoMeta, RequestId};
 use options::{ATTRIBUTES, Tunables};
 
 /// The registry line.
@@ -293,4 +291,73 @@ impl Scheduler for Deadline {
         self.rearrange_heads();
         known
     }
+}
+
+/// A priority class, in order of precedence (`spec/mq-deadline.md` section 2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rank {
+    Realtime = 0,
+    /// Also for requests without a class.
+    BestEffort = 1,
+    Idle = 2,
+}
+
+impl Rank {
+    /// Highest first.
+    const ALL: [Self; 3] = [Self::Realtime, Self::BestEffort, Self::Idle];
+    /// The classes that have a higher one above them, highest first.
+    const LOWER: [Self; 2] = [Self::BestEffort, Self::Idle];
+}
+
+/// A direction. Every operation that changes the device is a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Dir {
+    Read = 0,
+    Write = 1,
+}
+
+/// A class and a direction: each pair has a sector order and a FIFO of its own. A lane has the same number in both
+/// indices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Lane {
+    rank: Rank,
+    dir: Dir,
+}
+
+impl Lane {
+    const COUNT: usize = 6;
+
+    fn of(meta: &IoMeta) -> Self {
+        let rank = match meta.ioprio.class() {
+            Class::Realtime => Rank::Realtime,
+            Class::None | Class::BestEffort => Rank::BestEffort,
+            Class::Idle => Rank::Idle,
+        };
+        Self { rank, dir: if meta.op.is_write() { Dir::Write } else { Dir::Read } }
+    }
+
+    #[inline]
+    const fn index(self) -> usize {
+        self.rank as usize * 2 + self.dir as usize
+    }
+}
+
+/// The state of one class.
+#[derive(Clone, Copy, Default)]
+struct PerClass {
+    /// Requests inserted and not yet completed, merged away or withdrawn; requests in the device count. While it is
+    /// not zero, lower classes wait.
+    queued: u32,
+    /// Requests inserted and not yet picked.
+    held: u32,
+    /// The start sector of the last dispatched request of each direction; the sector order continues there.
+    latest_pos: [u64; 2],
+    /// Insertions, without requeues.
+    inserted: u64,
+    /// Requests that were fused into others.
+    merged: u64,
+    /// Picks, including those after a requeue.
+    dispatched: u64,
+    /// Completions at the device.
+    completed: u64,
 }

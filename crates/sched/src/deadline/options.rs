@@ -1,7 +1,7 @@
 //! Attributes: names, ranges and defaults of sysfs (`spec/mq-deadline.md` section 1), and two switches of our own
 //! that restore Linux's behaviour where ours differs.
 
-use super::class::Dir;
+use super::Dir;
 use crate::{Attribute, Options, Shape, Unit};
 use blkmq_core::Nanos;
 

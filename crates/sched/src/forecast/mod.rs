@@ -3,25 +3,15 @@
 //! A [`Forecast`] sees every request of an elevator, as a policy does. It has no clock, orders nothing, and knows
 //! neither the policy nor the device. It learns two things (`doc/forecast.md` has the rules):
 //!
-//! - *costs*: the device time of a request, by direction, size, and the number of requests that the device works at;
+//! - *costs*: the device time of a request, by direction, size, and the number of requests that the device works at: a
+//!   device that works on several at a time needs less time for each, as the time is divided among them;
 //! - *shares*: the part of the work waiting in the scheduler that is served before a new I/O, by group and direction.
 //!
 //! An [`Outlook`] is a forecast as of one moment, for threads that have only that.
 
-mod costs;
-mod outlook;
-mod share;
-
-#[cfg(test)]
-mod tests;
-
 use alloc::boxed::Box;
 use alloc::vec;
-use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, RequestId};
-use costs::Costs;
-use outlook::class;
-pub use outlook::{CLASSES, Outlook, Share};
-use share::Learnt;
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op, RequestId};
 
 /// The place of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -241,3 +231,204 @@ impl Forecast {
         if slot.id == Some(id) { slot.stage } else { Stage::Unknown }
     }
 }
+
+/// Sizes: up to 4, 16, 64, 256 and 1024 KiB, and more.
+const SIZES: usize = 6;
+/// The classes of requests: reads and others, by size.
+pub const CLASSES: usize = 2 * SIZES;
+
+/// The class of an I/O.
+fn class(op: Op, sectors: u32) -> usize {
+    let pages = sectors.div_ceil(8).max(1);
+    let size = (pages.next_power_of_two().ilog2().div_ceil(2) as usize).min(SIZES - 1);
+    size + if op.is_write() { SIZES } else { 0 }
+}
+
+/// The part of the held work that is served before an I/O, in 1/256.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share(u16);
+
+impl Share {
+    /// All of it, as in a line; also the assumption before anything is learnt.
+    pub const ALL: Self = Self(256);
+    /// Nothing of it.
+    pub const NONE: Self = Self(0);
+    /// I/Os that come later may be served before it, too.
+    const MOST: u64 = 16 * 256;
+
+    /// `behind` of `ahead`; all of it if `ahead` is zero.
+    fn of(behind: u64, ahead: u64) -> Self {
+        match (behind * 256).checked_div(ahead) {
+            None => Self::ALL,
+            Some(share) => Self(share.min(Self::MOST) as u16),
+        }
+    }
+
+    /// The number of 256th parts.
+    #[must_use]
+    pub const fn parts(self) -> u16 {
+        self.0
+    }
+
+    /// A share of so many 256th parts.
+    #[must_use]
+    pub const fn of_parts(parts: u16) -> Self {
+        Self(parts)
+    }
+}
+
+/// The work ahead of an I/O that arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outlook {
+    /// The device time of the requests that the scheduler holds.
+    pub held: Nanos,
+    /// The requests at the device.
+    pub at_device: u32,
+    /// When the device will have done all of them, as far as is known.
+    pub clear: Instant,
+    /// The device time of all of them.
+    pub device: Nanos,
+    /// The device time of one more request, by class.
+    pub costs: [Nanos; CLASSES],
+}
+
+impl Outlook {
+    /// How long an I/O takes that arrives at `now`, with `share` of the held work served before it. Zero while nothing is
+    /// known.
+    ///
+    /// `at_device` requests are at the device now, which may be fewer than when the forecast was made. A device that is
+    /// late is expected to need as long again as it is late: it may be stuck.
+    #[must_use]
+    pub fn expects(
+        &self,
+        (now, at_device): (Instant, u32),
+        share: Share,
+        op: Op,
+        sectors: u32,
+    ) -> Nanos {
+        let device = if at_device < self.at_device {
+            // The rest, at its mean cost: when the others ended is not known here.
+            u128::from(self.device.0) * u128::from(at_device) / u128::from(self.at_device)
+        } else if self.at_device == 0 {
+            0
+        } else {
+            self.clear.since(now).0.max(now.since(self.clear).0).into()
+        };
+        let device = u64::try_from(device).unwrap_or(u64::MAX);
+        let held = u128::from(self.held.0) * u128::from(share.0) / 256;
+        let held = u64::try_from(held).unwrap_or(u64::MAX);
+        Nanos(held.saturating_add(device).saturating_add(self.own(op, sectors).0))
+    }
+
+    /// The device time of an I/O.
+    #[must_use]
+    pub fn own(&self, op: Op, sectors: u32) -> Nanos {
+        self.costs[class(op, sectors)]
+    }
+}
+
+/// Powers of two of the number of requests; the last one is for more.
+const LOADS: usize = 9;
+/// The weight of a new cost is at least one in so many.
+const MEMORY: u8 = 16;
+
+/// The mean of the latest costs.
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    /// Nanoseconds.
+    cost: u32,
+    /// Costs seen, up to [`MEMORY`].
+    seen: u8,
+}
+
+#[derive(Default)]
+struct Costs([[Mean; LOADS]; CLASSES]);
+
+fn load(requests: u32) -> usize {
+    (requests.max(1).ilog2() as usize).min(LOADS - 1)
+}
+
+impl Costs {
+    /// A request got `cost` nanoseconds of the device in `stay` nanoseconds there.
+    fn learn(&mut self, class: usize, cost: u64, stay: u64) {
+        let requests = stay / cost.max(1);
+        let mean = &mut self.0[class][load(u32::try_from(requests).unwrap_or(u32::MAX))];
+        mean.seen = (mean.seen + 1).min(MEMORY);
+        let (old, new) = (i64::from(mean.cost), cost.min(u32::MAX.into()) as i64);
+        mean.cost = (old + (new - old) / i64::from(mean.seen)) as u32;
+    }
+
+    /// The cost of one more request of a class where the device then works at `requests`; of the nearest load and size that
+    /// is known, and zero if nothing is.
+    fn of(&self, class: usize, requests: u32) -> u64 {
+        let load = load(requests);
+        let mean = self.0[class][load];
+        if mean.seen > 0 { mean.cost.into() } else { self.nearest(class, load) }
+    }
+
+    /// The costs of as many requests of each class as `counts` says, where the device works at `requests`.
+    fn of_all(&self, counts: &[u32; CLASSES], requests: u32) -> u64 {
+        let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        some.map(|(class, count)| u64::from(*count) * self.of(class, requests)).sum()
+    }
+
+    #[cold]
+    fn nearest(&self, class: usize, load: usize) -> u64 {
+        let of_size = |class: usize| {
+            let loads = self.0[class].iter().enumerate().filter(|(_, mean)| mean.seen > 0);
+            // Of two that are as near, the one for fewer requests: rather too much than too little.
+            loads.min_by_key(|(at, _)| (at.abs_diff(load), *at)).map(|(_, mean)| mean.cost)
+        };
+        let half = CLASSES / 2;
+        let same_direction = (class / half * half)..(class / half * half + half);
+        let known =
+            same_direction.filter_map(|other| Some((other.abs_diff(class), of_size(other)?)));
+        known.min_by_key(|(far, _)| *far).map_or(0, |(_, cost)| cost.into())
+    }
+}
+
+/// Requests that a share is learnt from: an odd number, so that one of them is in the middle.
+const SEEN: usize = 31;
+/// Waits count as no longer than this, so that their product with a share does not overflow.
+const LONGEST: u64 = 1 << 48;
+
+/// The shares of the latest requests of one group and direction, and the median of them.
+///
+/// The median and not the mean: an I/O is predicted to be late if that is likelier than not, and a policy that gives a tenant
+/// turns makes waits of two kinds, of which a mean is neither.
+#[derive(Clone, Copy)]
+struct Learnt {
+    latest: [u16; SEEN],
+    len: u8,
+    next: u8,
+    median: Share,
+}
+
+impl Default for Learnt {
+    fn default() -> Self {
+        Self { latest: [0; SEEN], len: 0, next: 0, median: Share::ALL }
+    }
+}
+
+impl Learnt {
+    /// A request waited `behind` nanoseconds behind `ahead` nanoseconds of held work.
+    fn learn(&mut self, behind: u64, ahead: u64) {
+        if ahead == 0 {
+            return;
+        }
+        self.latest[usize::from(self.next)] = Share::of(behind.min(LONGEST), ahead).parts();
+        self.next = (self.next + 1) % SEEN as u8;
+        self.len = (self.len + 1).min(SEEN as u8);
+        let mut known = self.latest;
+        let known = &mut known[..usize::from(self.len)];
+        let middle = known.len() / 2;
+        self.median = Share::of_parts(*known.select_nth_unstable(middle).1);
+    }
+
+    fn share(&self) -> Share {
+        self.median
+    }
+}
+
+#[cfg(test)]
+mod tests;

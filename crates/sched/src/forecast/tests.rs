@@ -1,4 +1,4 @@
-use super::{Forecast, Share};
+use super::*;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op, RequestId};
@@ -220,5 +220,38 @@ fn requests_that_go_another_way_are_not_counted_twice() {
 
 #[test]
 fn a_slot_has_the_size_that_the_page_says() {
-    assert_eq!(size_of::<super::Slot>(), 72);
+    assert_eq!(size_of::<Slot>(), 72);
+}
+
+#[test]
+fn classes_are_by_direction_and_size() {
+    let kib = |kib: u32| class(Op::Read, 2 * kib);
+    let sizes = [1, 4, 5, 16, 17, 64, 65, 256, 257, 1024, 1025, 1 << 20];
+    assert_eq!(sizes.map(kib), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
+    assert_eq!((class(Op::Flush, 0), class(Op::Discard, 8)), (6, 6));
+}
+
+#[test]
+fn a_share_is_that_of_most_of_the_latest_requests() {
+    let mut learnt = Learnt::default();
+    assert_eq!(learnt.share(), Share::ALL, "nothing is known");
+    learnt.learn(500, 0);
+    assert_eq!(learnt.share(), Share::ALL, "with nothing held, nothing is learnt");
+    // A tenant whose turn it is waits for nothing, and otherwise for four times the held work.
+    for n in 0..SEEN {
+        learnt.learn(if n % 3 == 0 { 4_000 } else { 0 }, 1_000);
+    }
+    assert_eq!(learnt.share(), Share::NONE, "a mean would be 4/3");
+    (0..SEEN / 2).for_each(|_| learnt.learn(4_000, 1_000));
+    assert_eq!(learnt.share().parts(), 4 * 256, "most of the latest");
+}
+
+#[test]
+fn waits_of_any_length_are_learnt() {
+    let mut learnt = Learnt::default();
+    learnt.learn(u64::MAX, 1);
+    assert_eq!(learnt.share().parts(), 16 * 256, "the most that a share is");
+    learnt.learn(0, u64::MAX);
+    learnt.learn(0, 1);
+    assert_eq!(learnt.share(), Share::NONE);
 }

@@ -21,7 +21,6 @@ mod floors;
 mod pace;
 mod report;
 mod rest;
-mod sampling;
 mod shares;
 mod window;
 
@@ -36,9 +35,8 @@ use floors::Floors;
 use pace::Pace;
 pub use report::{GoalKind, GoalReport, GoalState, Taken};
 use rest::Rest;
-use sampling::Sampling;
 use shares::Shares;
-use window::{Verdict, Window};
+use window::{Sampling, Verdict, Window};
 
 /// The targets of a group; zero for none. Targets hold for the group and the groups below it that have none of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -382,7 +380,7 @@ impl Goals {
     /// may be taken.
     fn judge(&mut self, now: Instant, elapsed: Nanos) -> (bool, bool) {
         let (mut open, mut missed) = (false, false);
-        let mut stride = sampling::MOST;
+        let mut stride = window::MOST;
         for watched in &mut self.watched {
             let waits = watched.oldest.map(|came| now.since(came.max(self.since)));
             let verdict = watched.window.verdict(elapsed, waits, watched.goal);

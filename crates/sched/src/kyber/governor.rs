@@ -4,10 +4,9 @@
 //! tokens from the others. With `adaptive`, `learner.rs` decides about tokens and targets.
 
 use super::domain::{
-    ALONE_UNTIL, DEPTHS, Domain, Kind, MEASURED, NOT_YET, PERIOD, SINCE, bucket_counter,
+    ALONE_UNTIL, BAD, BUCKETS, DEPTHS, DEVICE_PERCENT, Domain, Findings, Kind, MEASURED, NOT_YET,
+    PERIOD, SINCE, bucket_counter, percentile, total,
 };
-use super::findings::Findings;
-use super::latency::{BAD, BUCKETS, DEVICE_PERCENT, percentile, total};
 use super::learner::{Learner, Lesson, Progress};
 use super::options::{Adaptive, Tunables};
 use crate::{Governor, Options};

@@ -7,9 +7,10 @@
 //! the reason why they do not run away. `bursts.rs` acts when fewer tokens are not enough.
 
 use super::bursts::{Bursts, Reads, Verdict};
-use super::domain::{Domain, MEASURED, OLD_COUNTER, fine_counter, refused_counter};
-use super::findings::Findings;
-use super::latency::{BAD, BUCKETS, FINE, fine_upper, tail, total};
+use super::domain::{
+    BAD, BUCKETS, Domain, FINE, Findings, MEASURED, OLD_COUNTER, fine_counter, fine_upper,
+    refused_counter, tail, total,
+};
 use super::options::Adaptive;
 use blkmq_core::{Instant, Nanos};
 

@@ -3,17 +3,18 @@
 //! The behaviour is that of `spec/kyber.md`; `doc/kyber.md` lists the differences. This file is the [`Scheduler`], of
 //! which every hardware queue has an instance: waiting requests, turns of the domains, and taking tokens.
 //! `governor.rs` decides how many tokens there are, for all instances together, with `adaptive` by `learner.rs` and
-//! `bursts.rs`. `gate.rs` holds back the domains that leave in bursts. `plug.rs` issues a plug in one step.
+//! `bursts.rs`, which also holds back the domains that leave in bursts.
+//!
+//! A plug that comes to an instance which holds none leaves immediately if there is a token for each of its requests,
+//! in the order of submission, as if its requests were inserted, staged and picked one by one (`spec/kyber.md`
+//! section 4). Only plugs of one domain, and only without `adaptive`, under which a domain may have to wait for its
+//! time; all others go the long way.
 
 mod bursts;
 mod domain;
-mod findings;
-mod gate;
 mod governor;
-mod latency;
 mod learner;
 mod options;
-mod plug;
 
 use crate::index::Lists;
 use crate::{
@@ -23,8 +24,8 @@ use crate::{
 use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::{HwQueue, IoFlags, IoMeta, Nanos, RequestId};
+use bursts::Gate;
 use domain::{DOMAINS, Domain, Kind, MEASURED};
-use gate::Gate;
 use governor::Tokens;
 use options::{ATTRIBUTES, Adaptive, Tunables};
 
@@ -237,11 +238,11 @@ impl Kyber {
         let target = env.value(domain);
         let device = done.completed.since(done.issued).0;
         for (kind, latency) in [(Kind::Total, total), (Kind::Device, device)] {
-            env.count(domain::bucket_counter(domain, kind, latency::bucket(latency, target)));
+            env.count(domain::bucket_counter(domain, kind, domain::bucket(latency, target)));
         }
         if self.tunables.adaptive != Adaptive::Off {
             let old = done.issued.as_nanos() < env.value(domain::SINCE);
-            let fine = domain::fine_counter(domain, latency::fine(device));
+            let fine = domain::fine_counter(domain, domain::fine(device));
             env.count(if old { domain::OLD_COUNTER } else { fine });
         }
     }
@@ -349,5 +350,53 @@ impl Scheduler for Kyber {
 
     fn set_attribute(&mut self, name: &str, value: i64) -> bool {
         self.tunables.set(name, value)
+    }
+}
+
+impl Kyber {
+    /// Issues all requests of `plug`, and writes their order. False, and nothing has happened, if they differ in domain, if
+    /// there are not enough tokens for all, or if too much of the async I/O has a scheduler tag.
+    fn issue_plug(&mut self, cx: &Cx<'_>, plug: &Fresh<'_>, order: &mut [u8]) -> bool {
+        debug_assert!(self.is_empty(), "the plug does not come alone");
+        let Some(first) = plug.rqs.first() else { return false };
+        let first = cx.requests.get(*first);
+        let mut unsynced = 0;
+        for rq in plug.rqs {
+            let meta = cx.requests.get(*rq);
+            if meta.op != first.op {
+                return false;
+            }
+            unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
+        }
+        let (domain, n) = (Domain::of(first.op), plug.rqs.len() as u32);
+        let is_below = |used: Used| used.unsynced + unsynced <= self.async_depth;
+        let admitted = unsynced == 0 || plug.used.is_none_or(is_below);
+        if !admitted || !self.takes_plugs() || !cx.env.take_all(domain as usize, n) {
+            return false;
+        }
+        for (nth, place) in order.iter_mut().enumerate() {
+            *place = nth as u8;
+        }
+        self.inserted += u64::from(n);
+        // The requests would all have been in one bank, and then in the other.
+        let lane = &mut self.lanes[domain as usize];
+        lane.gathering = lane.staged();
+        lane.dispatched += u64::from(n);
+        self.count_turns(domain, n);
+        true
+    }
+
+    /// Returns whether whole plugs leave immediately, if there are tokens.
+    fn takes_plugs(&self) -> bool {
+        self.tunables.adaptive == Adaptive::Off
+    }
+
+    /// `n` requests of `domain` are picked while no other domain has any: the domain continues its turn, and begins
+    /// another whenever one has its number of requests.
+    fn count_turns(&mut self, domain: Domain, n: u32) {
+        let batch = domain.batch();
+        let gone = if self.current == domain { self.batching } else { batch };
+        self.current = domain;
+        self.batching = (gone + n - 1) % batch + 1;
     }
 }

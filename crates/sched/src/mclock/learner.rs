@@ -1,13 +1,18 @@
-//! The bound of the device that is found while groups compete: how much it may hold, in device time.
+//! The bound of the device that is found while groups compete: how much it may hold, in device time; and the pace
+//! that is found for floors.
 //!
-//! Time is cut into windows of many completions. The first ones, without a bound, teach the rate of the saturated device.
-//! From there the bound goes down for as long as two things hold: the device delivers nearly that rate, and no more is
-//! waiting than before. It goes down further, if not all the way, where a group whose turn came had everything that it
-//! asks for in the device already, because weights then decide nothing. Now and then a window with a wider bound
-//! teaches the rate anew. `doc/mclock.md` has the rules in full.
+//! Time is cut into windows of many completions. The first ones, without a bound, teach the rate of the saturated
+//! device. From there the bound goes down for as long as two things hold: the device delivers nearly that rate, and
+//! no more is waiting than before. It goes down further, if not all the way, where a group whose turn came had
+//! everything that it asks for in the device already, because weights then decide nothing. Now and then a window with
+//! a wider bound teaches the rate anew. `doc/mclock.md` has the rules in full.
+//!
+//! A device that is limited by tokens makes each request wait that comes while it has all that it takes, however
+//! little it holds. Where the bound can do no more for a floor, requests leave at a pace a little below the rate of
+//! the device: as much of it as leaves its queue to those who have floors. The pace grows for as long as floors have
+//! room.
 
-use super::account::Floors;
-use super::keeper::Pace;
+use super::node::Floors;
 use blkmq_core::Instant;
 
 /// A window is at least as long, in nanoseconds, and has as many completions; or is as long as this, with fewer.
@@ -428,5 +433,54 @@ impl Learner {
         out("seen_nsec", self.seen.inside);
         out("slow_nsec", self.slow);
         out("unfair_nsec", self.unfair);
+    }
+}
+
+/// The part of the rate that is cut at first, and at most, as a shift.
+const CUTS: [u32; 2] = [6, 2];
+/// The part by which the pace grows: near the last one that was too fast, and elsewhere, as shifts.
+const GROWTH: [u32; 2] = [11, 5];
+
+/// The pace, in millionths of a second of device time a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Zero for none.
+    ppm: u64,
+    /// The last one at which a floor was short.
+    fast: u64,
+    /// Cuts in a row.
+    cuts: u32,
+}
+
+impl Pace {
+    pub(super) fn ppm(self) -> u64 {
+        self.ppm
+    }
+
+    /// A floor was short at the device's `rate`.
+    pub(super) fn cut(&mut self, rate: u64) {
+        let from = if self.ppm == 0 { rate } else { rate.min(self.ppm) };
+        let shift = CUTS[0].saturating_sub(self.cuts).max(CUTS[1]);
+        (self.fast, self.ppm) = (from, (from - (from >> shift)).max(1));
+        self.cuts += 1;
+    }
+
+    /// Floors are kept: it ends the cuts.
+    pub(super) fn keep(&mut self) {
+        self.cuts = 0;
+    }
+
+    /// Floors have room. A pace beyond the `saturated` rate holds nothing back.
+    pub(super) fn grow(&mut self, saturated: u64) {
+        self.cuts = 0;
+        if self.ppm == 0 {
+            return;
+        }
+        let near = self.fast - self.fast / 32..self.fast + self.fast / 128;
+        let is_near = near.contains(&self.ppm);
+        self.ppm += (self.ppm >> GROWTH[usize::from(!is_near)]).max(1);
+        if self.ppm > saturated + saturated / 4 {
+            *self = Self::default();
+        }
     }
 }

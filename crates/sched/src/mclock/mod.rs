@@ -1,17 +1,14 @@
 //! `mclock`: a floor, a weight and a ceiling for each group.
 //!
 //! `doc/mclock.md` is the page. This file is the [`Scheduler`]: it follows a request from insertion to completion.
-//! `tree.rs` decides which group is next (`account.rs`: the losses of groups), `queues.rs` which of its requests;
-//! `cost.rs` has the prices, and `learner.rs` finds the bound of the device's depth, with `keeper.rs` for the pace.
+//! `tree.rs` decides which group is next (`node.rs`: the losses of groups), `queues.rs` which of its requests;
+//! `cost.rs` has the prices, and `learner.rs` finds the bound of the device's depth, and the pace.
 
-mod account;
 mod cost;
-mod keeper;
 mod learner;
 mod node;
 mod options;
 mod queues;
-mod reason;
 mod tree;
 
 use crate::{
@@ -23,9 +20,9 @@ use alloc::vec;
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, RequestId};
 use cost::Costs;
 use learner::{Ended, Judged, LEAST, Learner, Moment};
+use node::Reason;
 use options::{ATTRIBUTES, Tunables};
 use queues::Queues;
-use reason::Reason;
 use tree::{ROOT, Tree};
 
 /// The registry line.

@@ -3,10 +3,8 @@
 //! A node is a group, or the requests of a group itself, which compete with the groups below it. This module knows
 //! nothing of requests: a node of requests is *filled* or *emptied*, and served at a cost.
 
-use super::account::{Account, Floors};
 use super::cost::{Clocks, Costs, Share};
-use super::node::Node;
-use super::reason::{Reason, Served};
+use super::node::{Account, Floors, Node, Reason, Served};
 use crate::index::Heap;
 use crate::{Guarantee, Rate};
 use alloc::vec::Vec;

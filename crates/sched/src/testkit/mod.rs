@@ -13,17 +13,11 @@
 mod conformance;
 mod driver;
 mod env;
-mod fake_device;
 mod oracle;
 pub mod rationed;
 mod script;
-mod step;
-mod tenants;
-
 pub use conformance::{Outcome, conformance};
 pub use driver::Driver;
-pub use env::LocalEnv;
-pub use fake_device::FakeDevice;
+pub use env::{FakeDevice, LocalEnv};
 pub use oracle::Checked;
-pub use script::{Event, Script};
-pub use step::Step;
+pub use script::{Event, Script, Step};

@@ -2,8 +2,8 @@
 //!
 //! This module concerns one level. The parent module connects the levels.
 
-use super::entity::{Class, Entity, NIL, Place, after, delta};
 use super::tree;
+use super::tree::{Class, Entity, NIL, Place, after, delta};
 use blkmq_core::{Instant, Nanos};
 
 /// Entities of the idle class are considered first when they have had no turn for this long.

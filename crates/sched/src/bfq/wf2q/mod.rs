@@ -20,16 +20,15 @@
 //! [`end_slot`]: Wf2q::end_slot
 //! [`add_level`]: Wf2q::add_level
 
-mod entity;
 mod level;
 mod tree;
 mod turns;
 
-pub use entity::{Class, after, delta};
+pub use tree::{Class, after, delta};
 
 use alloc::vec::Vec;
-use entity::{Entity, NIL, Place};
 use level::Level;
+use tree::{Entity, NIL, Place};
 
 /// The number of the root's level.
 pub const ROOT: u32 = 0;

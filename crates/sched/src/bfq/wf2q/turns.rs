@@ -2,8 +2,8 @@
 //!
 //! Each change of an entity takes effect on its own level, then level by level upwards as far as it matters.
 
-use super::entity::{Class, Entity, NIL, Place, after, later};
 use super::level::Level;
+use super::tree::{Class, Entity, NIL, Place, after, later};
 use super::{From, Keep, ROOT, Wf2q, When};
 use blkmq_core::Instant;
 
