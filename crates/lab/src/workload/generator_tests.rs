@@ -347,22 +347,29 @@ fn a_job_that_trims_and_writes_has_whole_passes() {
 
 /// fio 3.33 does as many.
 #[test]
-fn a_job_that_checks_and_reads_nothing_back_has_one_pass() {
+fn a_job_that_reads_in_order_to_check_has_one_pass_and_one_that_writes_has_its_loops() {
     let size = Some(Amount::Bytes(256 * 1024));
     let checks = |rw, do_verify| {
         let verify = Some(Verify { do_verify, ..Verify::new(Method::Crc32c) });
         Job { size, verify, ..random(rw) }
     };
     let count = |job: Job| stream(&job, 0).count();
-    for (rw, do_verify) in [(Rw::Read, true), (Rw::RandRead, true), (Rw::RandWrite, false)] {
-        let job = || checks(rw, do_verify);
-        assert_eq!(count(Job { io_size: Some(Amount::Bytes(3 * MIB)), ..job() }), 64);
-        assert_eq!(count(Job { loops: 2, ..job() }), 64);
+    let most = Some(Amount::Bytes(3 * MIB));
+    let part = Some(Amount::Bytes(100 * 1024));
+    for rw in [Rw::Read, Rw::RandRead, Rw::Write, Rw::RandWrite] {
+        let writes = matches!(rw, Rw::Write | Rw::RandWrite);
+        let job = || checks(rw, !writes);
+        let of = |read, written| if writes { written } else { read };
+        assert_eq!(count(Job { io_size: most, ..job() }), 64);
+        assert_eq!(count(Job { loops: 2, ..job() }), of(64, 128));
         assert_eq!(count(Job { number_ios: Some(10), loops: 3, ..job() }), 30);
-        let part = Some(Amount::Bytes(100 * 1024));
+        assert_eq!(count(Job { number_ios: Some(100), loops: 2, ..job() }), of(64, 128));
         assert_eq!(count(Job { io_size: part, ..job() }), 25);
-        assert_eq!(count(Job { io_size: part, loops: 3, ..job() }), 64);
+        assert_eq!(count(Job { io_size: part, loops: 3, ..job() }), of(64, 75));
+        assert_eq!(count(Job { io_size: most, loops: 2, ..job() }), of(64, 768));
     }
+    let anywhere = || Job { norandommap: true, ..checks(Rw::RandWrite, false) };
+    assert_eq!(count(Job { io_size: most, ..anywhere() }), 768);
 }
 
 #[test]
