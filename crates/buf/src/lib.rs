@@ -24,6 +24,7 @@ mod io_buf;
 mod lease;
 mod list;
 mod memory;
+mod pages;
 mod pool;
 
 pub use aligned::AlignedBuf;

@@ -4,6 +4,7 @@
 //! allocated without alignment and aligned here: then it comes from the system, which gives a page when it is first
 //! used.
 
+use crate::pages;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
@@ -19,9 +20,8 @@ const ANY: usize = align_of::<usize>();
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
-    /// The allocation, which `start` and `len` lie within.
-    base: NonNull<u8>,
-    layout: Layout,
+    /// The allocation, which `start` and `len` lie within; `None` of a page among others.
+    alone: Option<(NonNull<u8>, Layout)>,
 }
 
 // SAFETY: `Memory` owns its bytes but never reads or writes them. They are reached only through ranges, each of which
@@ -38,6 +38,9 @@ impl Memory {
         let whole = len.checked_next_multiple_of(PAGE);
         let whole = whole.filter(|whole| *whole <= isize::MAX as usize - PAGE);
         let len = whole.expect("a length that fits the address space");
+        if len == PAGE {
+            return Self { start: pages::take(), len, alone: None };
+        }
         let (size, align) = if len < LONG { (len, PAGE) } else { (len + PAGE, ANY) };
         let layout = Layout::from_size_align(size, align).expect("it was checked above");
         // SAFETY: the layout's size is above 0: `len` is, and rounding up has not wrapped around.
@@ -46,7 +49,7 @@ impl Memory {
         let skip = base.as_ptr().addr().wrapping_neg() % PAGE;
         // SAFETY: `skip` is 0 where the allocation is aligned, and below a page, which is there in addition, elsewhere.
         let start = unsafe { base.add(skip) };
-        Self { start, len, base, layout }
+        Self { start, len, alone: Some((base, layout)) }
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -66,7 +69,10 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and every range of it has an `Arc` to it.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        match self.alone {
+            // SAFETY: allocated in `new` with this layout, and every range of it has an `Arc` to it.
+            Some((base, layout)) => unsafe { dealloc(base.as_ptr(), layout) },
+            None => pages::give(self.start),
+        }
     }
 }
