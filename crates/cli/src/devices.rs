@@ -11,6 +11,8 @@ use blkmq_device::{DeviceError, OccupancyLog, descriptions, registry};
 use blkmq_terminal::UsageError;
 #[cfg(target_os = "linux")]
 use blkmq_uring::UringDevice;
+use std::fs::File;
+use std::io;
 
 /// A device, as lists and help show it.
 pub struct Offer {
@@ -115,9 +117,21 @@ pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
 pub fn open_choice(choice: &DeviceChoice, time: Time) -> Result<Device, UsageError> {
     match choice.kept.take() {
         Some(device) => Ok(device),
+        None if choice.is_filled => {
+            begin_as_hole(choice).map_err(|e| UsageError::new(e.to_string()))?;
+            open(&choice.text, time)
+        }
         None if choice.files.is_empty() => open(&choice.text, time),
         None => joined(choice),
     }
+}
+
+/// Makes the file of `choice` as long as it must be, so that opening it lays nothing out.
+fn begin_as_hole(choice: &DeviceChoice) -> io::Result<()> {
+    let path = path_of(&choice.text).expect("only a file begins as a hole");
+    let file = File::options().write(true).create(true).truncate(false).open(path)?;
+    let is_short = file.metadata()?.len() < choice.size_bytes;
+    if is_short { file.set_len(choice.size_bytes) } else { Ok(()) }
 }
 
 #[cfg(target_os = "linux")]
@@ -205,6 +219,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
         size_bytes: device.bytes(),
         notes: device.notes().to_vec(),
         files: Vec::new(),
+        is_filled: false,
         is_stand_in: false,
         kept: Kept::default(),
     };

@@ -116,6 +116,23 @@ fn a_device_is_filled_up_to_size() {
     }
 }
 
+/// The file was laid out, so that a `size` beyond the file system was refused: with `fill_device` it is the usual one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_to_be_filled_takes_the_room_of_what_is_written() {
+    use std::os::unix::fs::MetadataExt;
+    let path = folder("filled").join("file");
+    let file = format!("--filename={} --name=x --rw=write --bs=64k", path.display());
+    // The second run extends the file.
+    for size in ["1t", "2t"] {
+        let line = format!("{file} --size={size} --fill_device=1 --io_size=1m");
+        let Some(report) = on_file("a file to be filled", &line) else { return };
+        assert_eq!(ios(&report["jobs"][0]), [0, 16], "{line}");
+        let blocks = std::fs::metadata(&path).expect("it is there").blocks();
+        assert!(blocks * 512 < 2 << 20, "{line}: {blocks} blocks");
+    }
+}
+
 /// A folder of one test.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("as-fio-{name}"));

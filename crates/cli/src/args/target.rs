@@ -128,9 +128,18 @@ impl Asked<'_> {
         if !is_missing && needed <= length {
             return Ok(choice(described(file, is_direct, None), length));
         }
-        let bytes = self.laid_out(file, needed)?;
-        note_layout(path, bytes, notes);
-        Ok(choice(described(file, is_direct, Some(bytes)), bytes))
+        let mut bytes = self.laid_out(file, needed)?;
+        let writes = |job: &Job| job.rw.directions() == [Direction::Write];
+        let is_filled = jobs.iter().all(|job| job.fill_device && writes(job));
+        if is_filled {
+            bytes -= bytes % u64::from(SECTOR_SIZE);
+        }
+        notes.push(if is_filled {
+            format!("{path} begins as a hole of {bytes} bytes, which fill_device fills")
+        } else {
+            format!("{path} is laid out before the first run: {bytes} bytes, written through")
+        });
+        Ok(DeviceChoice { is_filled, ..choice(described(file, is_direct, Some(bytes)), bytes) })
     }
 
     /// Tells each of `jobs` the length of their file, which is `length` at first, when it begins. Returns the length in the end.
@@ -302,10 +311,6 @@ fn is_image(_: &str) -> bool {
     false
 }
 
-fn note_layout(path: &str, bytes: u64, notes: &mut Vec<String>) {
-    notes.push(format!("{path} is laid out before the first run: {bytes} bytes, written through"));
-}
-
 /// The refusal of a file that has a queue of its own.
 fn apart(path: &str, why: &str) -> UsageError {
     UsageError::new(format!(
@@ -319,8 +324,19 @@ fn choice(text: String, bytes: u64) -> DeviceChoice {
     let chosen_by = format!("--device {text}");
     let (name, notes, files) = ("uring".into(), Vec::new(), Vec::new());
     let kept = Kept::default();
-    let is_stand_in = false;
-    DeviceChoice { name, text, chosen_by, size_bytes, keeps: true, notes, files, is_stand_in, kept }
+    let (is_filled, is_stand_in) = (false, false);
+    DeviceChoice {
+        name,
+        text,
+        chosen_by,
+        size_bytes,
+        keeps: true,
+        notes,
+        files,
+        is_filled,
+        is_stand_in,
+        kept,
+    }
 }
 
 /// The file system that a file is on, or will be.

@@ -134,6 +134,8 @@ pub struct DeviceChoice {
     pub notes: Vec<String>,
     /// The files that it consists of, if these are several.
     pub files: Vec<PlacedFile>,
+    /// It is a file that begins as a hole of its size, since its jobs fill it.
+    pub is_filled: bool,
     /// It stands for the files of jobs that name none. As in fio, such a file ends with the size of its job.
     pub is_stand_in: bool,
     /// The device itself, until the first run takes it.

@@ -18,9 +18,9 @@ engine is refused: it does no block I/O, or does it over a network or a library.
 
 **Files.** With `filename`, and without `--device`, I/O goes to that file or block device. A file that does not exist
 or is too short is laid out before the first run, to the size that the options ask for (`size` behind `offset`, or
-`filesize`), with random bytes and written through. fio goes through the page cache unless there is `direct=1`; behind
-the cache, schedulers see little of what a job does, so here `direct=0` or `buffered=1` must ask for it, and a note says
-which of the two was done.
+`filesize`), with random bytes and written through; for jobs that only write, with `fill_device`, as a hole. fio goes
+through the page cache unless there is `direct=1`; behind the cache, schedulers see little of what a job does, so here
+`direct=0` or `buffered=1` must ask for it, and a note says which of the two was done.
 
 **Block sizes.** I/O is in whole sectors of 512 bytes, as it is in Linux' block layer. A `bs` (or `bsrange`, `bssplit`,
 `blockalign`) of another length, as in the check of disks for etcd (`bs=2300`), is rounded up to the next whole sector,

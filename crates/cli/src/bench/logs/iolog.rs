@@ -97,6 +97,7 @@ mod tests {
             keeps: true,
             notes: Vec::new(),
             files: files.iter().map(placed).collect(),
+            is_filled: false,
             is_stand_in: false,
             kept: Kept::default(),
         }
