@@ -590,3 +590,17 @@ fn real_threads_tell_their_status() {
     assert!(seen.windows(2).all(|pair| (0..3).all(|job| pair[0][job] <= pair[1][job])), "{seen:?}");
     assert!(seen[0][0] > 0.0 && seen[0][2] == 0.0, "{seen:?}");
 }
+
+/// `description` was accepted and was nowhere: in fio it is `desc` of its job, and the last field of its line.
+#[test]
+fn a_description_is_in_json_and_ends_a_line() {
+    let line = "--device=null --size=64k --description=all --name=a --rw=read --continue_on_error=all \
+        --name=b --rw=read --description=its;own";
+    let all = jobs(line);
+    assert_eq!(Vec::from_iter(all.iter().map(|job| &job["desc"])), ["all", "its;own"]);
+    assert!(job("--device=null --size=64k --name=a --rw=read").get("desc").is_none());
+    let terse = text(&format!("sim --scheduler=none --output-format=terse {line}"));
+    let ends = Vec::from_iter(terse.lines().map(|line| line.rsplit("%;").next().expect("an end")));
+    // In front of it are the errors that the job survived.
+    assert_eq!(ends, ["0;0;all", "its,own"]);
+}

@@ -47,9 +47,9 @@ pub fn render(report: &Report, fields: Version) -> String {
     let version = document["fio version"].as_str().unwrap_or_default();
     let jobs = document["jobs"].as_array().map_or(&[][..], Vec::as_slice);
     let results = report.runs.iter().flat_map(|run| &run.jobs);
-    let lines = jobs.iter().zip(results).map(|(job, result)| line(fields, version, job, result));
     let disks = Vec::from_iter(report.disks.iter().map(disk)).concat();
-    let lines = Vec::from_iter(lines.map(|line| line + &disks));
+    let line = |(job, result)| line(fields, version, job, result) + &disks + &additional(job);
+    let lines = Vec::from_iter(jobs.iter().zip(results).map(line));
     format!("{}\n", lines.join("\n"))
 }
 
@@ -84,6 +84,14 @@ fn line(version: Version, program: &str, job: &Value, result: &JobResult) -> Str
         fields.push(format!("{:.2}%", number(&job["latency_ms"][key])));
     }
     fields.join(";")
+}
+
+/// The fields behind all others, which only some jobs have: errors that they survive, and their description.
+fn additional(job: &Value) -> String {
+    let errors = ["total_err", "first_error"].map(|key| &job[key]);
+    let errors = errors.into_iter().filter(|it| !it.is_null()).map(|it| format!(";{it}"));
+    let description = job["desc"].as_str().map(|it| format!(";{}", it.replace(';', ",")));
+    errors.chain(description).collect()
 }
 
 fn disk(of: &Disk) -> String {

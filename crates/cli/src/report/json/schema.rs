@@ -93,6 +93,8 @@ struct Job<'a> {
     latency_target: u64,
     latency_percentile: f64,
     latency_window: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    desc: Option<&'a str>,
     blkmq: Queue<'a>,
 }
 
@@ -159,10 +161,12 @@ struct Sync {
 
 /// The place of a run among those of the report.
 #[derive(Clone, Copy)]
-struct Place {
+struct Place<'a> {
     index: usize,
     /// Reporting groups of the runs before.
     groups: u32,
+    /// Options of all jobs.
+    globals: &'a [(String, String)],
 }
 
 impl<'a> Document<'a> {
@@ -170,7 +174,7 @@ impl<'a> Document<'a> {
         let mut groups = 0;
         let mut jobs = Vec::new();
         for (index, run) in report.runs.iter().enumerate() {
-            let place = Place { index, groups };
+            let place = Place { index, groups, globals: &report.global_options };
             jobs.extend(run.jobs.iter().map(|job| Job::new(place, run, job, detail)));
             groups += run.jobs.iter().map(|job| job.group + 1).max().unwrap_or(0);
         }
@@ -214,7 +218,7 @@ impl<'a> About<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(place: Place, run: &'a Run, job: &'a JobResult, detail: Detail) -> Self {
+    fn new(place: Place<'a>, run: &'a Run, job: &'a JobResult, detail: Detail) -> Self {
         let [latency_ns, latency_us, latency_ms] = latency_classes(job).map(Map);
         let shown = Show::all(detail, job);
         let transfer = |name: &str| {
@@ -264,6 +268,10 @@ impl<'a> Job<'a> {
             latency_percentile: job.latency_target.map_or(100.0, |latency| latency.percentile),
             // In microseconds, as in fio.
             latency_window: job.latency_target.map_or(0, |latency| latency.window.0 / 1_000),
+            desc: [job.options.as_slice(), place.globals]
+                .into_iter()
+                .find_map(|options| options.iter().find(|(key, _)| key == "description"))
+                .map(|(_, text)| text.as_str()),
             blkmq: Queue::new(place.index, run, job),
         }
     }
