@@ -604,3 +604,17 @@ fn a_description_is_in_json_and_ends_a_line() {
     // In front of it are the errors that the job survived.
     assert_eq!(ends, ["0;0;all", "its,own"]);
 }
+
+/// Where the engine is synchronous, fio's whole latency is one of completion.
+#[test]
+fn a_synchronous_engine_has_no_latency_of_submission() {
+    let line = "--device=null,irqmode=2,completion_nsec=100000 --rw=randread --size=400k --name=a";
+    for (engine, submissions) in [("psync", 0), ("pvsync2", 0), ("libaio", 100), ("io_uring", 100)]
+    {
+        let read = &job(&format!("{line} --ioengine={engine}"))["read"];
+        let counts = ["slat_ns", "clat_ns", "lat_ns"].map(|key| &read[key]["N"]);
+        assert_eq!(counts, [&json!(submissions), &json!(100), &json!(100)], "{engine}");
+        let [clat, lat] = ["clat_ns", "lat_ns"].map(|key| number(&read[key]["mean"]));
+        assert!(submissions > 0 || clat == lat, "{engine}: {clat} of {lat}");
+    }
+}

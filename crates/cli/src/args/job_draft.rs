@@ -149,6 +149,10 @@ impl JobDraft {
             ));
             self.iodepth = 1;
         }
+        if self.files.engine.is_some_and(|it| it.is_synchronous) {
+            // As in fio: the one call that does the I/O is all completion.
+            self.job.latencies.slat = false;
+        }
         let depth = self.depth(name, notes);
         let mut job = Job { name: name.into(), index: index as u32, depth, ..self.job };
         for direction in Direction::ALL {

@@ -13,8 +13,8 @@ Of the 78 plain job files of fio's repository that fio 3.33 reads 68 are accepte
 The page is made from the table of options: `BLESS=1 cargo test -p blkmq-cli the_page_of_options` writes it.
 
 **Engines.** `ioengine=null` is the null device. libaio, io_uring, posixaio, sync, psync, vsync, pvsync and pvsync2
-move the data of files, here all of them through io_uring; as in fio, the last five have one I/O in flight. Every other
-engine is refused: it does no block I/O, or does it over a network or a library.
+move the data of files, here all of them through io_uring; as in fio, the last five have one I/O in flight, and no
+latency of submission. Every other engine is refused: it does no block I/O, or does it over a network or a library.
 
 **Files.** With `filename`, and without `--device`, I/O goes to that file or block device. A file that does not exist
 or is too short is laid out before the first run, to the size that the options ask for (`size` behind `offset`, or

@@ -137,7 +137,9 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         port: &mut impl Port<P>,
     ) -> bool {
         let begun = self.pacer.begun(now);
-        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(begun, || port.now()));
+        let takes_slat = self.job.latencies.slat;
+        let clock = || if takes_slat { port.now() } else { now };
+        let slot = self.stamps.as_mut().map_or(0, |stamps| stamps.begin(begun, clock));
         let mut payload = self.buffers.take(data_len(io));
         if let Some(verify) = self.verifying() {
             verify.begin(slot, io, purpose, B::bytes(&mut payload));
