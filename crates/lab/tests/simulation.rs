@@ -133,6 +133,25 @@ fn rates_pauses_delays_and_ramps_are_those_of_the_job() {
     assert!(done[0].tally.ios() < 810);
 }
 
+/// I/Os of the ramp counted as well: of 100 at a rate of 100 a second, 50 were left behind half a second.
+#[test]
+fn the_number_of_ios_is_that_behind_the_ramp() {
+    let job = |number_ios, loops| Job {
+        time_based: false,
+        runtime: None,
+        rate_iops: PerDirection::all(Some(1_000)),
+        ramp_time: Nanos::from_millis(50),
+        number_ios: Some(number_ios),
+        loops,
+        ..randread(1, 1)
+    };
+    for (number_ios, loops, measured) in [(100, 1, 100), (60, 2, 120)] {
+        let (done, _) = run(TIMER, "none", &job(number_ios, loops), Settings::new(3));
+        // One may be in flight when the ramp ends.
+        assert!((measured..=measured + 1).contains(&done[0].tally.ios()), "{number_ios}");
+    }
+}
+
 #[test]
 fn phases_follow_each_other() {
     let [first, second] = [64, 16].map(|blocks| Job {

@@ -226,6 +226,14 @@ impl Generator {
         self.pass.next_loop()
     }
 
+    /// Counts `number_ios` of `job` from here on, as fio does behind a ramp. Of the I/Os that follow, `drawn` have been drawn.
+    pub(super) fn count_anew(&mut self, job: &Job, drawn: u64) {
+        if let Some(ios) = job.number_ios {
+            let passes = if job.is_read_back() { 1 } else { job.loops };
+            self.pass.count_anew(ios.saturating_mul(passes.into()).saturating_sub(drawn));
+        }
+    }
+
     /// Starts the next pass, if there is one.
     #[cold]
     fn begin_pass(&mut self) -> bool {

@@ -159,6 +159,11 @@ impl Pass {
         there_is
     }
 
+    /// Lets `ios` more I/Os be drawn, however many have been.
+    pub(super) fn count_anew(&mut self, ios: u64) {
+        self.ios_left = ios;
+    }
+
     /// Returns whether the pass is over.
     #[inline]
     pub(super) fn is_over(&self) -> bool {

@@ -383,6 +383,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         if !self.measuring && now >= self.window.measure {
             self.measuring = true;
             self.tally = self.tally.anew(self.job, now);
+            self.generator.count_anew(self.job, self.next.is_some().into());
             port.measuring_begins();
             self.counting_began(now);
         }
