@@ -107,7 +107,7 @@ impl Job {
         size: Option<Amount>,
     ) -> Result<Region, RegionError> {
         let length = match self.found {
-            Some(found) if self.files.is_none() => self.before(thread, found),
+            Some(found) if self.files.is_none() => self.before(thread, self.numjobs, found),
             _ => device_bytes,
         };
         let granule = self.smallest_block();
@@ -166,14 +166,21 @@ impl Job {
         start.checked_next_multiple_of(smallest.max(1)).unwrap_or(start)
     }
 
-    /// The length of the file when thread `thread` begins, which was `found` when the job began.
-    fn before(&self, thread: u32, found: u64) -> u64 {
+    /// The length of the file when thread `thread` of `threads` begins, which was `found` when the job began. As in fio, the
+    /// first thread begins first, and then the last one.
+    fn before(&self, thread: u32, threads: u32, found: u64) -> u64 {
+        if thread == 0 {
+            return found;
+        }
+        let found = self.after(0, found);
         match (self.offset, self.offset_increment) {
-            // The thread before this one reaches furthest.
-            (Amount::Bytes(_), Amount::Bytes(_)) => {
-                thread.checked_sub(1).map_or(found, |last| self.after(last, found))
+            // The last thread reaches furthest.
+            (Amount::Bytes(_), Amount::Bytes(_)) if thread + 1 < threads => {
+                self.after(threads - 1, found)
             }
-            _ => (0..thread).fold(found, |length, thread| self.after(thread, length)),
+            _ => {
+                (thread + 1..threads).rev().fold(found, |length, thread| self.after(thread, length))
+            }
         }
     }
 
@@ -191,7 +198,9 @@ impl Job {
     /// after the other, and each sees the end that the one before has left.
     #[must_use]
     pub fn extended(&self, threads: u32, found: u64) -> u64 {
-        self.before(threads, found)
+        // Of several threads, the second one is the last to begin.
+        let last = threads.saturating_sub(1).min(1);
+        self.after(last, self.before(last, threads, found))
     }
 
     /// `size` in whole blocks of `granule` bytes. As in fio, the last block of a sequential job with one block size may end
@@ -345,8 +354,18 @@ mod tests {
             let region = job.region(thread, GIB).expect("fits");
             (region.start, region.room - (2 << 20))
         });
-        assert_eq!(starts, [(106_496, 0), (221_184, 0), (233_472, 0)]);
+        assert_eq!(starts, [(106_496, 0), (233_472, 0), (221_184, 0)]);
         assert_eq!(job.extended(3, 1_050_112), 233_472 + (2 << 20));
+        // Of four threads at a distance, the one that begins furthest follows the first.
+        let [offset, apart] = [Amount::ZERO, Amount::Percent(11)];
+        let four =
+            Job { size, found, offset, offset_increment: apart, numjobs: 4, ..Job::default() };
+        let starts = [0, 1, 2, 3].map(|thread| four.region(thread, GIB).expect("fits").start);
+        assert_eq!(starts, [0, 307_200, 614_400, 692_224]);
+        assert_eq!(four.extended(4, 1_050_112), 2_789_376);
+        let four = Job { offset_increment: Amount::Bytes(32 * KIB), ..four };
+        let rooms = [0, 1, 2, 3].map(|thread| four.region(thread, GIB).expect("fits").room);
+        assert_eq!(rooms.map(|room| (room - (2 << 20)) / KIB), [0, 64, 32, 0]);
         // A later job makes the file longer than this one knows it.
         let ends =
             Job { found: Some(0), offset: Amount::ZERO, ..job }.region(0, GIB).expect("fits");
