@@ -618,3 +618,49 @@ fn a_synchronous_engine_has_no_latency_of_submission() {
         assert!(submissions > 0 || clat == lat, "{engine}: {clat} of {lat}");
     }
 }
+
+/// fio's shares for the same jobs.
+#[test]
+fn depths_are_shares_of_ios_by_the_depth_that_they_found() {
+    let line = "--device=null,irqmode=2,completion_nsec=100000 --rw=randread --size=1m --name=a --iodepth=8";
+    let keys = ["1", "2", "4", "8", "16", "32", ">=64"];
+    for (options, expected) in [
+        ("", [0.390_625, 0.781_25, 1.562_5, 97.265_625, 0.0, 0.0, 0.0]),
+        (
+            "--iodepth_batch=4 --iodepth_batch_complete=4",
+            [0.0, 0.0, 1.5625, 98.4375, 0.0, 0.0, 0.0],
+        ),
+    ] {
+        let job = job(&format!("{line} {options}"));
+        assert_eq!(keys.map(|key| number(&job["iodepth_level"][key])), expected, "{options}");
+        assert_eq!(number(&job["iodepth_submit"]["4"]), 100.0, "{options}");
+    }
+}
+
+/// fio numbers threads through all jobs, and reports a group only where its jobs ask for it.
+#[test]
+fn threads_and_groups_are_numbered_through_all_jobs() {
+    let folder = folder("numbers");
+    let at = folder.display();
+    let logs =
+        format!("--write_lat_log={at}/l --name=a --numjobs=2 --name=b --write_lat_log={at}/m");
+    text(&format!("sim --scheduler=none --device=null --size=64k --rw=read {logs}"));
+    let found = std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("a file"));
+    let found = BTreeSet::from_iter(found.map(|it| it.file_name().into_string().expect("text")));
+    let of = |(prefix, number)| {
+        ["slat", "clat", "lat"].map(|kind| format!("{prefix}_{kind}.{number}.log"))
+    };
+    assert_eq!(found, BTreeSet::from_iter([("l", 1), ("l", 2), ("m", 3)].into_iter().flat_map(of)));
+
+    let groups = "--name=a --rw=read --numjobs=2 --name=b --rw=write --new_group --group_reporting --numjobs=2";
+    let rows = jobs(&format!("--device=null --bs=512 --size=3584 {groups}"));
+    let row = |job: &Value| {
+        let [read, write] = ios(job);
+        let kib = ["read", "write"].map(|key| job[key]["io_kbytes"].clone());
+        json!([job["jobname"], job["groupid"], read, write, kib])
+    };
+    // A KiB that is not whole does not count.
+    let alone = json!(["a", 0, 7, 0, [3, 0]]);
+    let expected = [alone.clone(), alone, json!(["b", 1, 0, 14, [0, 7]])];
+    assert_eq!(Vec::from_iter(rows.iter().map(row)), expected);
+}
