@@ -15,6 +15,7 @@ mod address;
 mod allow;
 mod bounds;
 mod buffers;
+mod carrier;
 mod certificate;
 mod clients;
 pub mod control;

@@ -4,7 +4,7 @@ use crate::guest::{
     Ask, DISCARD, FLUSH, GET_ID, Guest, IN, MOST_DATA, NEEDED, OUT, SIZE, WRITE_ZEROES,
 };
 use crate::until::until;
-use blkmq::{AUTO, Promise};
+use blkmq::{AUTO, Clock, Nanos, Promise};
 use blkmq_server::{Allow, Disk, Export, GuestIoprio, Server, Settings, VhostUser};
 use blkmq_vhost::features::virtio;
 use std::cell::RefCell;
@@ -15,7 +15,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread::{JoinHandle, spawn};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A server with an export on a socket for guests.
@@ -228,26 +227,27 @@ fn a_queue_that_is_stopped_has_drained_and_goes_on() {
 
 /// A front end that leaves with requests in flight, and one that follows. Both are of the same disk.
 /// Keeps `depth` reads in flight for `seconds`, and returns the latencies of those that end in the last `counted` of them.
-fn reads(path: &Path, depth: u16, (seconds, counted): (u64, u64)) -> JoinHandle<Vec<Duration>> {
+fn reads(path: &Path, depth: u16, (seconds, counted): (u64, u64)) -> JoinHandle<Vec<Nanos>> {
     let path = path.to_owned();
     spawn(move || {
-        let begun = Instant::now();
-        let [end, counted] = [seconds, counted].map(Duration::from_secs);
+        let clock = Clock::start();
+        let [end, counted] = [seconds, counted].map(|it| clock.now() + Nanos::from_secs(it));
+        let from = clock.now() + (end - counted);
         let mut guest = Guest::start(&path, 1, 0);
-        let mut offered = vec![begun; depth.into()];
+        let mut offered = vec![clock.now(); depth.into()];
         let mut latencies = Vec::new();
         let begin = |guest: &mut Guest, place| {
             guest.offer(0, place, ask(IN, u64::from(place) * 64, 512), 512);
-            Instant::now()
+            clock.now()
         };
         (0..depth).for_each(|place| offered[usize::from(place)] = begin(&mut guest, place));
         guest.kick(0);
-        while begun.elapsed() < end {
+        while clock.now() < end {
             for (place, _, status) in guest.wait(0) {
                 assert_eq!(status, 0);
                 let offered = &mut offered[usize::from(place)];
-                if begun.elapsed() >= end - counted {
-                    latencies.push(offered.elapsed());
+                if clock.now() >= from {
+                    latencies.push(clock.now() - *offered);
                 }
                 *offered = begin(&mut guest, place);
             }
@@ -259,7 +259,7 @@ fn reads(path: &Path, depth: u16, (seconds, counted): (u64, u64)) -> JoinHandle<
 
 /// Reads of two guests on one device, a request at a time and a millisecond each; the second guest is the one with the
 /// promise.
-fn beside(promises: [&str; 2], depths: [u16; 2], times: (u64, u64)) -> [Vec<Duration>; 2] {
+fn beside(promises: [&str; 2], depths: [u16; 2], times: (u64, u64)) -> [Vec<Nanos>; 2] {
     let folder = tempfile::tempdir().expect("a folder");
     let paths = ["neighbour", "tenant"].map(|name| folder.path().join(name));
     let export = |at: usize| {
@@ -308,7 +308,7 @@ fn a_guest_has_its_latency_beside_another_one() {
         [50, 99].map(|percent| tenant[tenant.len() * percent / 100])
     };
     let [without, with] = ["weight=10", "p99_read=8ms"].map(promised);
-    let is_met = with[0] < Duration::from_millis(8) && with[1] * 4 < without[1];
+    let is_met = with[0] < Nanos::from_millis(8) && with[1].0 * 4 < without[1].0;
     assert!(is_met, "{with:?}, and {without:?} without it");
 }
 

@@ -4,20 +4,18 @@ mod serve;
 
 use super::keeper::Keeper;
 use super::params::Facts;
-use crate::buffers::Buffers;
+use crate::carrier::{Carrier, Finished};
 use crate::export::{Cache, Seat};
-use crate::flight::{Cookie, Flights};
 use crate::inbox::{Inbox, Message};
 use crate::machine::{MOST_QUEUES, Ublk};
 use crate::rarely::Rarely;
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
-use blkmq::{AlignedBuf, Clock, Instant, Io, IoResult, Nanos};
+use blkmq::{Clock, Instant, Nanos};
 use blkmq_ublk::control::{Device, Origin, UblkError};
 use blkmq_ublk::queues::{Queues, Taken};
 use blkmq_ublk::wire::Info;
 use rustix::event::epoll;
-use serve::Flight;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -46,10 +44,9 @@ pub(crate) struct Backend {
     inbox: Arc<Inbox>,
     seat: Seat,
     device: Device,
-    client: DiskClient,
+    carrier: Carrier<u32>,
     sleeper: Sleeper,
     clock: Clock,
-    buffers: Buffers,
 }
 
 impl Backend {
@@ -71,13 +68,13 @@ impl Backend {
         let most = shared.bounds.connections_per_export;
         let seat = shared.exports.now().get(export).and_then(|export| Seat::take(export, most));
         let seat = seat.ok_or_else(|| invalid("the export has no place left".to_owned()))?;
-        let buffers = Buffers::new(shared.bounds.bytes_per_turn);
         let mut client = shared.disks[disk].service().client().map_err(io::Error::other)?;
         let clock = Clock::start();
         let sleeper = Sleeper::without_looks(clock)?;
         sleeper.watch(&*inbox, INBOX)?;
         sleeper.watch(client.event_fd()?, DISK)?;
-        let portion = buffers.portion();
+        let carrier = Carrier::new(DiskClient::new(client), shared.bounds.bytes_per_turn);
+        let portion = carrier.portion();
         let wanted = Info {
             queues: settings.queues,
             depth: DEPTH,
@@ -104,10 +101,9 @@ impl Backend {
             inbox,
             seat,
             device,
-            client: DiskClient::new(client),
+            carrier,
             sleeper,
             clock,
-            buffers,
         })
     }
 
@@ -118,7 +114,7 @@ impl Backend {
     /// If the kernel refuses memory, a ring or waiting.
     pub(crate) fn run(self, started: Sender<Result<(), UblkError>>) -> io::Result<()> {
         let Self { export, shared, disk, inbox, seat, device, .. } = self;
-        let Self { client, sleeper, clock, buffers, .. } = self;
+        let Self { carrier, sleeper, clock, .. } = self;
         let info = *device.info();
         let device = Arc::new(device);
         // Of this thread: the kernel binds tags to the thread that fetches them.
@@ -141,18 +137,12 @@ impl Backend {
             seat,
             keeper,
             queues,
-            disk_client: client,
+            carrier,
+            finished: Vec::new(),
             sleeper,
             clock,
-            buffers,
             through,
             waiting: VecDeque::new(),
-            flights: Flights::default(),
-            held: None,
-            unfinished: VecDeque::new(),
-            ended: Vec::new(),
-            bytes: 0,
-            turn: 0,
             ending: None,
             spin: Spin::default(),
             faults: Rarely::default(),
@@ -180,25 +170,16 @@ struct Serving {
     seat: Seat,
     keeper: Keeper,
     queues: Queues,
-    disk_client: DiskClient,
+    /// Its requests are known by their tags.
+    carrier: Carrier<u32>,
+    /// Requests that have finished. Empty between calls; keeps its capacity.
+    finished: Vec<Finished<u32>>,
     sleeper: Sleeper,
     clock: Clock,
-    buffers: Buffers,
     /// Every write is durable when it is answered.
     through: bool,
     /// Requests that have not begun: as many as there are tags, at most.
     waiting: VecDeque<Taken>,
-    flights: Flights<Flight>,
-    /// An I/O that found no credit. Nothing begins before it.
-    held: Option<(Cookie, Io<AlignedBuf>)>,
-    /// Requests with a further step to begin, by their places.
-    unfinished: VecDeque<u32>,
-    /// I/Os that have ended.
-    ended: Vec<(Cookie, IoResult, AlignedBuf)>,
-    /// Bytes of requests in flight.
-    bytes: usize,
-    /// Counts the turns, around at the end of the numbers.
-    turn: u32,
     /// The beginning of the device's end.
     ending: Option<Instant>,
     /// The experience of looking before sleeping.
@@ -219,7 +200,7 @@ impl Serving {
                 self.serve();
             }
             let most = self.sleep_for();
-            let disks = std::slice::from_mut(&mut self.disk_client);
+            let disks = std::slice::from_mut(&mut self.carrier.disk_client);
             served = self.sleeper.wait((DISK, disks), most, &mut events);
             self.take_turn(&mut events);
         }
@@ -230,9 +211,9 @@ impl Serving {
     fn look(&mut self) -> bool {
         let Some(mut looks) = self.spin.begin(self.clock) else { return false };
         loop {
-            if self.queues.has_request() || self.has_ended() && self.reap() {
+            if self.queues.has_request() || self.carrier.has_ended() && self.reap() {
                 // With more in flight, a sleep gathers more of them for a turn.
-                if self.flights.len() <= 1 {
+                if self.carrier.len() <= 1 {
                     self.spin.paid();
                 } else {
                     self.spin.found(&looks);
@@ -247,19 +228,18 @@ impl Serving {
 
     /// The longest sleep before the next turn; none while a request has a step to begin.
     fn sleep_for(&mut self) -> Nanos {
-        let has_step = self.held.is_none() && !self.unfinished.is_empty();
-        if has_step || !self.ended.is_empty() || self.may_begin() && !self.waiting.is_empty() {
+        if self.carrier.is_due() || self.may_begin() && !self.waiting.is_empty() {
             return Nanos::ZERO;
         }
         if self.ending.is_some() { SOON } else { TICK }
     }
 
     fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
-        self.turn = self.turn.wrapping_add(1);
+        self.carrier.next_turn();
         for event in events.drain(..) {
             match event.data.u64() {
                 INBOX => self.read_inbox(),
-                DISK => self.disk_client.is_called = true,
+                DISK => self.carrier.disk_client.is_called = true,
                 _ => {}
             }
         }
@@ -294,10 +274,10 @@ impl Serving {
         let is_late =
             self.ending.is_some_and(|at| self.clock.now() >= at + self.shared.bounds.drain);
         if is_late && !self.queues.is_over() {
-            let (export, requests) = (&self.export, self.flights.len());
+            let (export, requests) = (&self.export, self.carrier.len());
             tracing::warn!(export, requests, "the stop of a device takes too long and is given up");
         }
-        is_late || self.queues.is_over() && self.flights.len() == 0
+        is_late || self.queues.is_over() && self.carrier.len() == 0
     }
 
     /// Deletes the device, which takes as long as a drain at most.

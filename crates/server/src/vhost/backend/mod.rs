@@ -3,9 +3,8 @@
 mod serve;
 
 use super::front::Front;
-use crate::buffers::Buffers;
+use crate::carrier::{Carrier, Finished};
 use crate::export::Seat;
-use crate::flight::{Cookie, Flights};
 use crate::identity::Identity;
 use crate::inbox::{Inbox, Message};
 use crate::machine::{MOST_QUEUES, VhostUser};
@@ -15,11 +14,10 @@ use crate::rights::{Rights, listen_on};
 use crate::stream::local_identity;
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
-use blkmq::{AlignedBuf, Clock, Instant, Io, IoResult, Nanos};
+use blkmq::{Clock, Instant, Nanos};
 use blkmq_vhost::ring::Chain;
 use rustix::event::epoll;
-use serve::Flight;
-use std::collections::VecDeque;
+use serve::To;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -48,26 +46,16 @@ pub(crate) struct Backend {
     shared: Arc<Shared>,
     /// The place of the disk among those of the server.
     disk: usize,
-    disk_client: DiskClient,
+    carrier: Carrier<To>,
+    /// Requests that have finished. Empty between calls; keeps its capacity.
+    finished: Vec<Finished<To>>,
     inbox: Arc<Inbox>,
     sleeper: Sleeper,
     clock: Clock,
     listener: UnixListener,
     front: Option<Front>,
-    flights: Flights<Flight>,
-    buffers: Buffers,
-    /// An I/O that found no credit. Nothing begins before it.
-    held: Option<(Cookie, Io<AlignedBuf>)>,
-    /// Requests with a further step or portion to begin, by their places.
-    unfinished: VecDeque<u32>,
-    /// I/Os that have ended.
-    ended: Vec<(Cookie, IoResult, AlignedBuf)>,
     /// Chains without a request, kept for their memory.
     chains: Vec<Chain>,
-    /// Bytes of requests in flight.
-    bytes: usize,
-    /// Counts the turns, around at the end of the numbers.
-    turn: u32,
     /// The beginning of the server's drain.
     draining: Option<Instant>,
     stopped: bool,
@@ -103,26 +91,20 @@ impl Backend {
         let listener = listen_on(&settings.path, rights)?;
         listener.set_nonblocking(true)?;
         sleeper.watch(&listener, LISTENER)?;
-        let buffers = Buffers::new(shared.bounds.bytes_per_turn);
+        let carrier = Carrier::new(DiskClient::new(client), shared.bounds.bytes_per_turn);
         Ok(Self {
             export: export.to_owned(),
             settings,
             shared,
             disk,
-            disk_client: DiskClient::new(client),
+            carrier,
+            finished: Vec::new(),
             inbox,
             sleeper,
             clock,
             listener,
             front: None,
-            flights: Flights::default(),
-            buffers,
-            held: None,
-            unfinished: VecDeque::new(),
-            ended: Vec::new(),
             chains: Vec::new(),
-            bytes: 0,
-            turn: 0,
             draining: None,
             stopped: false,
             spin: Spin::default(),
@@ -145,7 +127,7 @@ impl Backend {
                 self.serve();
             }
             let most = self.sleep_for();
-            let disks = std::slice::from_mut(&mut self.disk_client);
+            let disks = std::slice::from_mut(&mut self.carrier.disk_client);
             self.sleeper.wait((DISK, disks), most, &mut events)?;
             self.take_turn(&mut events);
         }
@@ -161,9 +143,9 @@ impl Backend {
         let Some(mut looks) = self.spin.begin(self.clock) else { return false };
         loop {
             let has_request = self.front.as_mut().is_some_and(Front::has_request);
-            if has_request || self.has_ended() && self.reap() {
+            if has_request || self.carrier.has_ended() && self.reap() {
                 // With more in flight, a sleep gathers more of them for a turn.
-                if self.flights.len() <= 1 {
+                if self.carrier.len() <= 1 {
                     self.spin.paid();
                 } else {
                     self.spin.found(&looks);
@@ -178,7 +160,7 @@ impl Backend {
 
     /// The longest sleep before the next turn; none while a ring has a request to take, or a request a step to begin.
     fn sleep_for(&mut self) -> Nanos {
-        if !self.ended.is_empty() || self.held.is_none() && !self.unfinished.is_empty() {
+        if self.carrier.is_due() {
             return Nanos::ZERO;
         }
         if self.may_take()
@@ -191,11 +173,11 @@ impl Backend {
     }
 
     fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
-        self.turn = self.turn.wrapping_add(1);
+        self.carrier.next_turn();
         for event in events.drain(..) {
             match event.data.u64() {
                 INBOX => self.read_inbox(),
-                DISK => self.disk_client.is_called = true,
+                DISK => self.carrier.disk_client.is_called = true,
                 LISTENER => self.accept(),
                 SOCKET => self.hear(),
                 kick => self.front.iter().for_each(|front| front.kicked((kick - KICKS) as usize)),
@@ -239,17 +221,17 @@ impl Backend {
     fn is_done(&self) -> bool {
         let Some(since) = self.draining else { return self.stopped };
         let is_late = self.clock.now() >= since + self.shared.bounds.drain;
-        if is_late && self.flights.len() > 0 {
-            let (export, requests) = (&self.export, self.flights.len());
+        if is_late && self.carrier.len() > 0 {
+            let (export, requests) = (&self.export, self.carrier.len());
             tracing::warn!(export, requests, "a drain takes too long and is given up");
         }
-        self.stopped || is_late || self.flights.len() == 0
+        self.stopped || is_late || self.carrier.len() == 0
     }
 
     /// Returns whether requests may be taken from the rings.
     fn may_take(&self) -> bool {
         let bounds = &self.shared.bounds;
-        let has_room = self.bytes < bounds.bytes && self.held.is_none();
+        let has_room = self.carrier.has_room(bounds.bytes);
         has_room && self.draining.is_none() && self.front.as_ref().is_some_and(|it| !it.is_over)
     }
 
@@ -363,7 +345,7 @@ impl Backend {
             return;
         }
         self.give_up();
-        if self.flights.len() > 0 {
+        if self.carrier.len() > 0 {
             // A closed socket is an event that stays: the thread would not sleep until the requests have finished.
             if let Some(front) = &self.front {
                 // During a drain it is watched no more.

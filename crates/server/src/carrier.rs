@@ -1,0 +1,336 @@
+//! [`Carrier`]: requests of one client of a disk, each carried out by an I/O or by several.
+//!
+//! Virtual machines and block devices have one each. What a request is, and its answer, is theirs: `T` is all that they keep of
+//! one in flight.
+
+use crate::buffers::Buffers;
+use crate::export::Served;
+use crate::flight::{Cookie, Flights, Work};
+use crate::long::Long;
+use crate::steps::{Steps, Zeroes};
+use crate::waiting::DiskClient;
+use blkmq::core::IoPrio;
+use blkmq::{AlignedBuf, Bytes, Io, IoError, IoResult, Owner, Refusal, SECTOR_SIZE};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bytes that every request counts for beside its data.
+const OVERHEAD: usize = 256;
+
+pub(crate) struct Carrier<T> {
+    pub(crate) disk_client: DiskClient,
+    buffers: Buffers,
+    flights: Flights<Flight<T>>,
+    /// An I/O that found no credit. Nothing begins before it.
+    held: Option<(Cookie, Io<AlignedBuf>)>,
+    /// Requests with a further step or portion to begin, by their places.
+    unfinished: VecDeque<u32>,
+    /// I/Os that have ended.
+    ended: Vec<(Cookie, IoResult, AlignedBuf)>,
+    /// Bytes of requests in flight.
+    bytes: usize,
+    /// Counts the turns, around at the end of the numbers.
+    turn: u32,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+struct Flight<T> {
+    to: T,
+    ioprio: IoPrio,
+    work: Work,
+    /// The place on the disk of the last I/O that began, in bytes.
+    at: u64,
+    /// Bytes that it counts for.
+    bytes: usize,
+}
+
+/// A request whose I/Os have all ended.
+#[derive(Debug)]
+pub(crate) struct Finished<T> {
+    pub(crate) to: T,
+    pub(crate) work: Work,
+    pub(crate) result: IoResult,
+    /// The data of a read in one I/O.
+    pub(crate) payload: AlignedBuf,
+    at: u64,
+}
+
+impl<T> Finished<T> {
+    /// The failure of the device, if there was one: the operation, its place on the disk in bytes, and the error.
+    pub(crate) fn failure(&self) -> Option<((&'static str, u64), IoError)> {
+        let error = self.result.err()?;
+        let is_none = [IoError::CANCELLED, IoError::NOT_SUPPORTED].contains(&error);
+        (!is_none).then(|| ((self.work.name(), self.at), error))
+    }
+}
+
+impl<T> Carrier<T> {
+    pub(crate) fn new(disk_client: DiskClient, bytes_per_turn: usize) -> Self {
+        Self {
+            disk_client,
+            buffers: Buffers::new(bytes_per_turn),
+            flights: Flights::default(),
+            held: None,
+            unfinished: VecDeque::new(),
+            ended: Vec::new(),
+            bytes: 0,
+            turn: 0,
+        }
+    }
+
+    /// The longest read or write that is one I/O, in bytes.
+    pub(crate) fn portion(&self) -> usize {
+        self.buffers.portion()
+    }
+
+    /// How many requests are in flight.
+    pub(crate) fn len(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Returns whether another request may begin, with at most `most` bytes of requests in flight.
+    pub(crate) fn has_room(&self, most: usize) -> bool {
+        self.bytes < most && self.held.is_none()
+    }
+
+    /// Returns whether there is more to do without an event.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.ended.is_empty() || self.held.is_none() && !self.unfinished.is_empty()
+    }
+
+    /// Returns whether an I/O has ended, or may have.
+    pub(crate) fn has_ended(&self) -> bool {
+        // A refused I/O leaves nothing in flight.
+        !self.ended.is_empty() || self.disk_client.has_work()
+    }
+
+    /// The next turn of the thread: a step that begins in a turn may end in it.
+    pub(crate) fn next_turn(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+    }
+
+    /// Begins a flush of `export`.
+    pub(crate) fn flush(&mut self, (to, ioprio): (T, IoPrio), export: &Served) {
+        self.begin(Flight { to, ioprio, work: Work::Plain, at: 0, bytes: 0 }, Io::flush(), export);
+    }
+
+    /// Begins a read of `len` bytes from byte `at` of `export` on.
+    pub(crate) fn read(
+        &mut self,
+        (to, ioprio): (T, IoPrio),
+        export: &Served,
+        (at, len): (u64, u32),
+    ) {
+        let at = export.start + at;
+        let (bytes, portion) = (len as usize, self.portion());
+        let flight = |work| Flight { to, ioprio, work, at, bytes };
+        if bytes > portion {
+            let long = Work::Long(Long::read(at, len, portion as u32));
+            return self.begin_unfinished(flight(long), export);
+        }
+        let io = Io::read(Bytes(at), self.buffers.cleared(bytes, export.clears));
+        self.begin(flight(Work::Read(len)), io, export);
+    }
+
+    /// Begins a write of `len` bytes from byte `at` of `export` on, durable at its end with `fua`. `fill` copies its data from
+    /// the byte that it gets on, before anybody can change it again.
+    ///
+    /// # Errors
+    /// If `fill` returns false, with the request.
+    pub(crate) fn write(
+        &mut self,
+        (to, ioprio): (T, IoPrio),
+        export: &Served,
+        (at, len, fua): (u64, u32, bool),
+        mut fill: impl FnMut(&T, &mut [u8], usize) -> bool,
+    ) -> Result<(), T> {
+        let at = export.start + at;
+        let (bytes, portion) = (len as usize, self.portion());
+        let mut payloads = Vec::new();
+        for begin in (0..bytes).step_by(portion) {
+            let mut buffer = self.buffers.take(portion.min(bytes - begin));
+            if !fill(&to, buffer.as_mut_slice(), begin) {
+                return Err(to);
+            }
+            if bytes <= portion {
+                let io = Io::write(Bytes(at), buffer);
+                let io = if fua { io.fua() } else { io };
+                let flight = Flight { to, ioprio, work: Work::Write(len), at, bytes };
+                self.begin(flight, io, export);
+                return Ok(());
+            }
+            payloads.push(buffer);
+        }
+        let work = Work::Long(Long::write(at, payloads, fua));
+        self.begin_unfinished(Flight { to, ioprio, work, at, bytes }, export);
+        Ok(())
+    }
+
+    /// Begins a discard of these bytes of `export`, which has discards.
+    pub(crate) fn discard(
+        &mut self,
+        (to, ioprio): (T, IoPrio),
+        export: &Served,
+        range: Range<u64>,
+    ) {
+        let range = export.start + range.start..export.start + range.end;
+        let at = range.start;
+        let work = Work::Steps(Steps::trim(range, export.discard, false));
+        self.begin_unfinished(Flight { to, ioprio, work, at, bytes: 0 }, export);
+    }
+
+    /// Begins to zero these bytes of `export`, without a hole if there must be none.
+    pub(crate) fn zero(
+        &mut self,
+        (to, ioprio): (T, IoPrio),
+        export: &Served,
+        (range, no_hole, fua): (Range<u64>, bool, bool),
+    ) {
+        let range = export.start + range.start..export.start + range.end;
+        let (at, portion) = (range.start, self.portion());
+        let can = export.zeroes > 0 && (export.zeroing.keeps_room || !no_hole);
+        let steps = if can {
+            let zeroes = Zeroes { no_hole, otherwise: Some(portion) };
+            Steps::zero(range, export.zeroes, fua, zeroes)
+        } else {
+            Steps::fill(range, portion, fua)
+        };
+        let work = Work::Steps(steps);
+        self.begin_unfinished(Flight { to, ioprio, work, at, bytes: 0 }, export);
+    }
+
+    fn insert(&mut self, mut flight: Flight<T>) -> u32 {
+        flight.bytes += OVERHEAD;
+        self.bytes += flight.bytes;
+        self.flights.insert(flight)
+    }
+
+    /// Begins a request of one I/O.
+    fn begin(&mut self, flight: Flight<T>, io: Io<AlignedBuf>, export: &Served) {
+        let place = self.insert(flight);
+        self.push(Cookie { place, portion: 0 }, io, export);
+    }
+
+    /// Begins a request of several I/Os.
+    fn begin_unfinished(&mut self, flight: Flight<T>, export: &Served) {
+        let place = self.insert(flight);
+        self.unfinished.push_back(place);
+        self.go_on(export);
+    }
+
+    /// Pushes I/Os that have waited for credit, and begins steps and portions of unfinished requests, the oldest first.
+    pub(crate) fn go_on(&mut self, export: &Served) {
+        if let Some((cookie, io)) = self.held.take() {
+            self.push(cookie, io, export);
+        }
+        while self.held.is_none() {
+            let Some(place) = self.unfinished.pop_front() else { return };
+            let Self { flights, buffers, turn, .. } = self;
+            let flight = flights.get_mut(place);
+            let take = |len| buffers.cleared(len, export.clears);
+            let (portion, io, has_more) = match &mut flight.work {
+                Work::Long(long) => {
+                    let (portion, io) = long.begin(take);
+                    (portion, io, long.has_more())
+                }
+                // The next step begins when this one has ended.
+                Work::Steps(steps) => (0, steps.begin(*turn, take), false),
+                Work::Read(_) | Work::Write(_) | Work::Plain => continue,
+            };
+            flight.at = io.sector * u64::from(SECTOR_SIZE);
+            if has_more {
+                self.unfinished.push_back(place);
+            }
+            self.push(Cookie { place, portion }, io, export);
+        }
+    }
+
+    /// Pushes an I/O. Without credit it waits, and so does every request behind it.
+    fn push(&mut self, cookie: Cookie, io: Io<AlignedBuf>, export: &Served) {
+        let ioprio = self.flights.get_mut(cookie.place).ioprio;
+        let io = io.cookie(cookie.into()).owner(Owner(export.number)).group(export.group.id());
+        if let Err(refused) = self.disk_client.client.line_up(io.ioprio(ioprio)) {
+            if matches!(refused.why, Refusal::NoCredit { .. }) {
+                self.held = Some((cookie, refused.into_io()));
+                return;
+            }
+            let result = Err(refused.why.into());
+            self.ended.push((cookie, result, refused.into_io().payload));
+        }
+    }
+
+    /// Flushes the plug, takes completions, and appends the requests that have finished to `finished`. Returns whether an I/O
+    /// has ended.
+    pub(crate) fn reap(&mut self, finished: &mut Vec<Finished<T>>) -> bool {
+        let Self { disk_client, ended, .. } = self;
+        disk_client.reap(|cookie, result, payload| ended.push((cookie, result, payload)));
+        let mut ended = std::mem::take(&mut self.ended);
+        let has_some = !ended.is_empty();
+        finished.extend(
+            ended
+                .drain(..)
+                .filter_map(|(cookie, result, payload)| self.end(cookie, result, payload)),
+        );
+        self.ended = ended;
+        has_some
+    }
+
+    /// An I/O has ended: a further step of its request, or its end.
+    fn end(
+        &mut self,
+        Cookie { place, portion }: Cookie,
+        mut result: IoResult,
+        mut payload: AlignedBuf,
+    ) -> Option<Finished<T>> {
+        let mut goes_on = false;
+        match &mut self.flights.get_mut(place).work {
+            Work::Steps(steps) => {
+                if result == Err(IoError::NOT_SUPPORTED) && steps.falls_back() {
+                    result = Ok(());
+                }
+                goes_on = result.is_ok() && !steps.is_over();
+                if goes_on {
+                    steps.end(self.turn);
+                    self.unfinished.push_back(place);
+                }
+            }
+            Work::Long(long) => {
+                long.end(portion, result, std::mem::take(&mut payload));
+                goes_on = !long.is_over();
+                result = long.result();
+                if result.is_err() {
+                    self.unfinished.retain(|other| *other != place);
+                }
+            }
+            Work::Read(_) | Work::Write(_) | Work::Plain => {}
+        }
+        (!goes_on).then(|| self.finish(place, result, payload))
+    }
+
+    fn finish(&mut self, place: u32, result: IoResult, payload: AlignedBuf) -> Finished<T> {
+        let Flight { to, work, at, bytes, .. } = self.flights.remove(place);
+        self.bytes -= bytes;
+        Finished { to, work, result, payload, at }
+    }
+
+    /// Gives up all I/Os that have not begun, and appends the requests that finish by that to `finished`.
+    pub(crate) fn give_up(&mut self, finished: &mut Vec<Finished<T>>) {
+        if let Some((cookie, io)) = self.held.take() {
+            finished.extend(self.end(cookie, Err(IoError::CANCELLED), io.payload));
+        }
+        while let Some(place) = self.unfinished.pop_front() {
+            let over = match &mut self.flights.get_mut(place).work {
+                Work::Long(long) => {
+                    long.stop(Err(IoError::CANCELLED));
+                    long.is_over()
+                }
+                _ => true,
+            };
+            if over {
+                let cancelled = Err(IoError::CANCELLED);
+                finished.push(self.finish(place, cancelled, AlignedBuf::empty()));
+            }
+        }
+    }
+}
