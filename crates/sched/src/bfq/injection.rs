@@ -224,7 +224,7 @@ impl Bfq {
     fn sender_of(&self, q: u32) -> Option<u32> {
         debug_assert!(q != NOBODY);
         match self.queues[q].senders {
-            super::queue::Senders::One(proc) if self.queues[q].procs == 1 => Some(proc),
+            super::Senders::One(proc) if self.queues[q].procs == 1 => Some(proc),
             _ => None,
         }
     }

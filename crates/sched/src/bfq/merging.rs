@@ -2,7 +2,7 @@
 //!
 //! The requests of a queue stay in it. A merge changes where later requests of its process go.
 
-use super::queue::Senders;
+use super::Senders;
 use super::tunables::Joining;
 use super::wf2q::Class;
 use super::{Bfq, NOBODY};

@@ -57,7 +57,7 @@ use idling::{Device, Weights};
 use injection::Sampling;
 use merging::Positions;
 use procs::{Key, Procs};
-use queue::{QueueRef, Queues};
+use queue::Queues;
 use rate::PeakRate;
 use senders::Burst;
 use tunables::ATTRIBUTES;
@@ -99,6 +99,22 @@ enum State {
     Queued,
     /// In the device.
     Issued,
+}
+
+/// A reference to a queue that may have been freed since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct QueueRef {
+    index: u32,
+    generation: u32,
+}
+
+/// The senders of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Senders {
+    /// A process, or async I/O of a group; the number of its record.
+    One(u32),
+    /// Several processes, after a merge.
+    Many,
 }
 
 /// The state of a slot's request beyond its metadata, from insertion to completion.

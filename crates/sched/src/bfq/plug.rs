@@ -205,7 +205,7 @@ impl Bfq {
 #[cfg(test)]
 mod tests {
     use super::super::FACTORY;
-    use super::super::queue::Senders;
+    use super::super::Senders;
     use super::*;
     use crate::testkit::{Driver, LocalEnv};
     use crate::{At, Done, Options, PLUG, Pick, Requests, Scheduler, Shape, StatsLevel};

@@ -6,7 +6,8 @@
 //! table over a slab; the hash is the same in every run. All operations are O(1) on average, and nothing allocates
 //! after creation.
 
-use super::queue::{QueueRef, Saved};
+use super::QueueRef;
+use super::queue::Saved;
 use alloc::boxed::Box;
 use blkmq_core::{GroupIndex, IoPrio, Owner};
 

@@ -9,11 +9,11 @@
 //! row, is woken by that queue. While the device is kept idle for it, requests of its waker are injected, as that is
 //! the shortest way on.
 
-use super::Bfq;
 use super::habits::{IoShare, Seeks, ThinkTime};
 use super::injection::Injection;
 use super::raising::Raising;
 use super::wf2q::Class;
+use super::{Bfq, QueueRef, Senders};
 use alloc::boxed::Box;
 use blkmq_core::{self as core_types, Instant, IoPrio, Nanos, RequestId};
 use core::ops::{Index, IndexMut};
@@ -303,22 +303,6 @@ impl Queues {
             })
         })
     }
-}
-
-/// A reference to a queue that may have been freed since.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct QueueRef {
-    pub(super) index: u32,
-    pub(super) generation: u32,
-}
-
-/// The senders of a queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Senders {
-    /// A process, or async I/O of a group; the number of its record.
-    One(u32),
-    /// Several processes, after a merge.
-    Many,
 }
 
 /// A class and a level in it, 0 being the highest of 8.

@@ -4,9 +4,9 @@
 //! a group, each created within 180 ms of the one before it, are a large burst; none of them is raised.
 
 use super::procs::Key;
-use super::queue::{Priority, QueueRef, Senders};
+use super::queue::Priority;
 use super::wf2q::{Class, ROOT};
-use super::{Bfq, NOBODY, budget, is_sync};
+use super::{Bfq, NOBODY, QueueRef, Senders, budget, is_sync};
 use crate::Cx;
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Owner};
