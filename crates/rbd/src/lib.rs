@@ -18,21 +18,14 @@
 
 mod device;
 mod error;
-mod kind;
 mod options;
 mod queue;
 mod replies;
-mod shape;
-mod spec;
-mod state;
 mod sys;
 #[cfg(test)]
 mod tests;
 
 pub use device::RbdDevice;
 pub use error::OpenError;
-pub use kind::RBD;
-pub use options::{Cache, Options};
-pub use queue::RbdQueue;
-pub use spec::ImageSpec;
-pub use state::ImageState;
+pub use options::{Cache, ImageSpec, Options, RBD};
+pub use queue::{ImageState, RbdQueue};

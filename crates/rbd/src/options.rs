@@ -1,8 +1,9 @@
-//! The options of an RBD device, typed, and their parsing from text.
+//! The description of an RBD device: its options, typed, their parsing from text, the name of an image as the tools
+//! of Ceph write it ([`ImageSpec`]), and the device as programs offer it by name.
 
 use crate::OpenError;
-use crate::spec::ImageSpec;
-use blkmq_core::{Given, Nanos, Parameter};
+use blkmq_core::{Given, Nanos, Parameter, RealDevice};
+use std::fmt;
 
 /// Librbd serves an image from a few threads; more hardware queues gain nothing.
 const MAX_HW_QUEUES: u16 = 64;
@@ -16,7 +17,7 @@ const fn parameter(name: &'static str, default: &'static str, help: &'static str
 }
 
 /// All parameters, for help and for the parser below.
-pub(crate) const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     parameter(
         "image",
         "",
@@ -170,6 +171,70 @@ fn cache(given: &Given<'_>) -> Result<Cache, OpenError> {
     }
 }
 
+/// The name of an image: `POOL/[NAMESPACE/]IMAGE[@SNAP]`, Ceph's image-spec.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImageSpec {
+    /// Its pool.
+    pub pool: String,
+    /// The namespace in the pool, if it is not the default one.
+    pub namespace: Option<String>,
+    /// Its name there.
+    pub image: String,
+    /// A snapshot of it, which is read-only.
+    pub snapshot: Option<String>,
+}
+
+impl ImageSpec {
+    /// Reads `POOL/[NAMESPACE/]IMAGE[@SNAP]`.
+    ///
+    /// # Errors
+    /// If a part is missing or empty; the error names the accepted form.
+    pub fn parse(text: &str) -> Result<Self, OpenError> {
+        let refused = || OpenError::Spec(text.to_owned());
+        let (path, snapshot) = match text.split_once('@') {
+            Some((path, snapshot)) => (path, Some(snapshot)),
+            None => (text, None),
+        };
+        let parts = Vec::from_iter(path.split('/'));
+        let (pool, namespace, image) = match parts[..] {
+            [pool, image] => (pool, None, image),
+            [pool, namespace, image] => (pool, Some(namespace), image),
+            _ => return Err(refused()),
+        };
+        let words = [Some(pool), namespace, Some(image), snapshot];
+        let is_name = |word: &str| !word.is_empty() && !word.contains(['@', '/', '\0']);
+        if !words.into_iter().flatten().all(is_name) {
+            return Err(refused());
+        }
+        Ok(Self {
+            pool: pool.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            image: image.to_owned(),
+            snapshot: snapshot.map(str::to_owned),
+        })
+    }
+}
+
+impl fmt::Display for ImageSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/", self.pool)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.image)?;
+        self.snapshot.as_ref().map_or(Ok(()), |snapshot| write!(f, "@{snapshot}"))
+    }
+}
+
+/// For programs that offer devices by name.
+pub const RBD: RealDevice = RealDevice {
+    name: "rbd",
+    target: "POOL/IMAGE[@SNAP]",
+    summary: "an image of a Ceph cluster, through the librbd of this machine: POOL/IMAGE[@SNAP]",
+    doc: include_str!("../doc/rbd.md"),
+    parameters: PARAMETERS,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,5 +283,27 @@ mod tests {
             let error = Options::parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn names_are_read_and_written_as_ceph_does() {
+        for text in ["rbd/t", "p/n/i", "p/i@s", "p/n/i@s 1"] {
+            assert_eq!(ImageSpec::parse(text).expect(text).to_string(), text);
+        }
+        let spec = ImageSpec::parse("p/n/i@s").expect("all four");
+        assert_eq!((spec.namespace.as_deref(), spec.snapshot.as_deref()), (Some("n"), Some("s")));
+    }
+
+    #[test]
+    fn half_a_name_is_refused_with_the_form() {
+        for text in ["", "t", "/t", "p/", "p//i", "p/i@", "p/i@s@t", "a/b/c/d", "p/i@s/t"] {
+            let error = ImageSpec::parse(text).expect_err(text).to_string();
+            assert!(error.contains("accepted: POOL/[NAMESPACE/]IMAGE[@SNAP]"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_page_names_every_parameter() {
+        assert_eq!(RBD.undocumented(), None);
     }
 }

@@ -1,11 +1,15 @@
-//! [`Api`]: the functions of librados and librbd that are used, by their C names.
+//! [`Api`]: the functions of librados and librbd that are used, by their C names, and the library, which is loaded
+//! when the first image is opened.
 //!
 //! Written by hand from `rados/librados.h` and `rbd/librbd.h` of Ceph 16; none of them has changed since. A table of
 //! pointers, so that the program needs no librbd to start, and tests bring functions of their own.
 
+use crate::OpenError;
 use libc::{c_char, c_int, iovec, size_t, ssize_t};
 use libloading::Library;
+use std::error::Error;
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
 /// `rados_t`, a client of a cluster.
 pub(super) type Rados = *mut c_void;
@@ -110,4 +114,54 @@ table! {
     rbd_aio_discard(Handle, u64, u64, Completion) -> c_int;
     rbd_aio_write_zeroes(Handle, u64, size_t, Completion, c_int, c_int) -> c_int;
     rbd_aio_flush(Handle, Completion) -> c_int;
+}
+
+/// Where distributions put it; the number has been the same since 2010.
+const LIBRBD: &str = "librbd.so.1";
+
+impl Api {
+    /// The functions of the library of this machine.
+    ///
+    /// # Errors
+    /// If there is none, or it is older than Ceph 16.
+    pub(crate) fn get() -> Result<&'static Self, OpenError> {
+        static API: OnceLock<Result<Api, OpenError>> = OnceLock::new();
+        API.get_or_init(|| load(LIBRBD)).as_ref().map_err(Clone::clone)
+    }
+}
+
+fn load(name: &str) -> Result<Api, OpenError> {
+    // SAFETY: the loader runs the initialisers of the library of this name that the machine is set up with; those of
+    // librbd, and of the libraries it is linked to, need nothing but memory.
+    let library = unsafe { Library::new(name) };
+    let library = library.map_err(|error| {
+        // The loader's own words are the source of the error.
+        let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        OpenError::NoLibrary { name: name.into(), why }
+    })?;
+    // SAFETY: it is librbd by its name, and is never unloaded: see below.
+    let api = unsafe { Api::find(&library) };
+    // Its threads, and the functions in the table, outlive every image.
+    std::mem::forget(library);
+    api.map_err(OpenError::OldLibrary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri loads no library")]
+    fn a_machine_without_librbd_is_told_the_package() {
+        let Err(error) = load("librbd-absent.so.1") else { panic!("loaded") };
+        let text = error.to_string();
+        assert!(text.contains("package librbd1") && text.contains("No such file"), "{text}");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri loads no library")]
+    fn a_library_without_the_functions_is_too_old() {
+        let Err(error) = load("libc.so.6") else { panic!("loaded") };
+        assert!(error.to_string().contains("no rados_create"), "{error}");
+    }
 }

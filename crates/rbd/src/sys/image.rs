@@ -5,7 +5,7 @@
 
 use super::api::{Api, Completion, EVENT_FD, Handle, Info, Pool, Rados};
 use crate::OpenError;
-use crate::spec::ImageSpec;
+use crate::options::ImageSpec;
 use libc::c_int;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::ffi::{CStr, CString, c_char, c_void};

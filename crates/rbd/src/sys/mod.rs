@@ -2,8 +2,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `api.rs` | the functions, as a table |
-//! | `library.rs` | the table from the library of the machine |
+//! | `api.rs` | the functions, as a table from the library of the machine |
 //! | `image.rs` | a connection to a cluster with one open image: its properties, and its end |
 //! | `flight.rs` | the requests that librbd has, with the addresses that it was given |
 //! | `fake.rs` | for tests: a librbd over memory that fails and stalls on command |
@@ -23,8 +22,6 @@ mod api;
 pub(crate) mod fake;
 mod flight;
 mod image;
-mod library;
-
 pub(crate) use api::Api;
 pub(crate) use flight::Flight;
 pub(crate) use image::{Facts, Image, Reply, wait};
