@@ -18,7 +18,6 @@ pub mod output;
 pub mod page;
 pub mod paper;
 pub mod program;
-pub mod refusal;
 pub mod scheduler;
 pub mod screen;
 pub mod spec;

@@ -1,9 +1,12 @@
 //! The frame of a program: its arguments, its exit code, and one line on standard error for each error.
+//!
+//! Clap's refusals get the form of all others: one line that names the refused word and the accepted ones.
 
 use crate::error::UsageError;
 use crate::output::OutputError;
-use crate::{interrupt, output, refusal};
-use clap::{ArgMatches, Command};
+use crate::{interrupt, output};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgMatches, Command, Error};
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -45,7 +48,7 @@ pub fn understood<F: From<UsageError> + From<OutputError>>(
     let line = [program.get_name().to_owned()].into_iter().chain(words.iter().cloned());
     match program.try_get_matches_from(line) {
         Ok(found) => Ok(Some(found)),
-        Err(e) if e.use_stderr() => Err(refusal::of(&e, definition(), words).into()),
+        Err(e) if e.use_stderr() => Err(of(&e, definition(), words).into()),
         Err(e) => {
             output::print(&e.render().to_string())?;
             Ok(None)
@@ -60,4 +63,89 @@ fn arguments() -> Result<Vec<String>, UsageError> {
         arg.into_string().map_err(refuse)
     };
     std::env::args_os().skip(1).map(text).collect()
+}
+
+/// The refusal of `words`, which `definition` does not accept.
+pub fn of(e: &Error, mut definition: Command, words: &[String]) -> UsageError {
+    definition.build();
+    // Options of the program may stand before the command.
+    let named = words.iter().find_map(|name| definition.find_subcommand(name));
+    let command = named.unwrap_or(&definition);
+    let guess =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::SuggestedSubcommand];
+    let guess = guess.into_iter().find_map(|kind| text(e, kind));
+    let guess = guess.map_or(String::new(), |guess| format!("nearest: {guess}; "));
+    let message = match e.kind() {
+        ErrorKind::MissingSubcommand => format!("no command; accepted: {}", accepted(command)),
+        ErrorKind::InvalidSubcommand => {
+            let name = text(e, ContextKind::InvalidSubcommand).unwrap_or_default();
+            format!("{name}: no such command; {guess}accepted: {}", accepted(&definition))
+        }
+        ErrorKind::UnknownArgument => {
+            let word = text(e, ContextKind::InvalidArg).unwrap_or_default();
+            let what =
+                if word.starts_with('-') { "no such option" } else { "one argument too many" };
+            format!("{word}: {what}; {guess}accepted: {}", accepted(command))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let missing = command.get_arguments().find(|arg| arg.is_required_set());
+            let missing = missing.map_or(String::new(), |arg| {
+                format!("{} is missing: {}", value_name(arg), arg.get_help().unwrap_or_default())
+            });
+            format!("{missing}; accepted: {}", accepted(command))
+        }
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => value(e, command, &guess),
+        // The definition has no conflicts, no counted values and the like.
+        _ => {
+            let text = e.render().to_string();
+            text.lines().next().map_or("", |line| line.trim_start_matches("error: ")).to_owned()
+        }
+    };
+    UsageError::new(message)
+}
+
+/// The message for a value that an argument refuses.
+fn value(e: &Error, command: &Command, guess: &str) -> String {
+    // Clap names the argument as its usage does: `--runtime <TIME>`, `[CLAIM]...`.
+    let shown = text(e, ContextKind::InvalidArg).unwrap_or_default();
+    let option = shown.split([' ', '=']).next().filter(|word| word.starts_with("--"));
+    let arg = command.get_arguments().find(|arg| arg.to_string() == shown);
+    let name = arg.map_or("value", value_name);
+    let word = text(e, ContextKind::InvalidValue).unwrap_or_default();
+    let place = option.map_or(word.to_owned(), |option| format!("{option}={word}"));
+    if let Some(cause) = std::error::Error::source(e) {
+        return format!("{place}: {cause}");
+    }
+    if word.is_empty() {
+        return format!("{}: needs a value; accepted: {name}", option.unwrap_or(shown));
+    }
+    let known = match e.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(known)) => known.join(", "),
+        _ => name.to_owned(),
+    };
+    format!("{place}: no such {}; {guess}accepted: {known}", name.to_lowercase())
+}
+
+fn text(e: &Error, kind: ContextKind) -> Option<&str> {
+    match e.get(kind)? {
+        ContextValue::String(text) => Some(text),
+        ContextValue::Strings(texts) => texts.first().map(String::as_str),
+        _ => None,
+    }
+}
+
+/// The words that a command takes: commands, arguments, options.
+fn accepted(command: &Command) -> String {
+    let commands = command.get_subcommands().map(|command| command.get_name().to_owned());
+    let positionals = command.get_positionals().map(|arg| value_name(arg).to_owned());
+    let options = command.get_arguments().filter_map(|arg| {
+        let long = arg.get_long()?;
+        let takes = arg.get_num_args().is_some_and(|range| range.takes_values());
+        Some(if takes { format!("--{long}={}", value_name(arg)) } else { format!("--{long}") })
+    });
+    Vec::from_iter(commands.chain(positionals).chain(options)).join(", ")
+}
+
+fn value_name(arg: &Arg) -> &str {
+    arg.get_value_names().and_then(|names| names.first()).map_or(arg.get_id().as_str(), |it| it)
 }
