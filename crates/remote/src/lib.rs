@@ -23,8 +23,7 @@ mod nbd;
 
 pub use nbd::device::NbdDevice;
 pub use nbd::error::OpenError;
-pub use nbd::kind::{NBD, description};
-pub use nbd::options::Options;
-pub use nbd::outages::Outages;
+pub use nbd::options::{NBD, Options, description};
 pub use nbd::queue::NbdQueue;
+pub use nbd::target::Outages;
 pub use nbd::uri::{Server, Uri, UriError};

@@ -5,11 +5,10 @@
 
 use super::error::OpenError;
 use super::greeting::{Greeted, Greeting, Welcome};
-use super::receive::Input;
-use super::send::Output;
 use super::stream::Stream;
 use super::target::Target;
-use super::{address, shape};
+use super::transfer::{Input, Output};
+use super::{shape, target};
 use blkmq_core::{Instant, Nanos};
 use blkmq_nbd::HeaderStyle;
 use rustix::event::epoll;
@@ -175,7 +174,7 @@ impl Link {
         if !is_writable(&socket)? {
             return Ok(State::Connecting { socket, until });
         }
-        address::outcome(&socket)?;
+        target::outcome(&socket)?;
         let greeting = self.target.greeting(Stream::new(socket), &[]);
         self.greet(greeting, until)
     }

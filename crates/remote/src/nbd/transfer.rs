@@ -1,4 +1,5 @@
-//! [`Input`]: replies as they arrive. The bytes of reads go from the socket to their payloads.
+//! [`Output`]: the bytes of requests on their way out, many requests in one system call; and [`Input`]: replies as
+//! they arrive. The bytes of reads go from the socket to their payloads.
 
 use super::place::Flight;
 use super::stream::Stream;
@@ -7,12 +8,89 @@ use blkmq_engine::Finished;
 use blkmq_nbd::client::{BrokenReply, Content, Parsed, Replies, Reply};
 use blkmq_nbd::{ErrorCode, HeaderStyle, Limits};
 use std::fmt;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
+
+/// Slices in one system call. The kernel takes 1024; beyond some dozens the call no longer matters.
+const SENT_SLICES: usize = 64;
+
+/// The position in the stream of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// Bytes of the first unsent request that have been sent.
+    done: usize,
+}
+
+impl Output {
+    /// Sends as much as the socket has room for; false if some of it is left. Requests that were answered before
+    /// their last byte was sent go to `out`.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(crate) fn send(
+        &mut self,
+        stream: &mut Stream,
+        flight: &mut Flight,
+        out: &mut Vec<Finished>,
+    ) -> io::Result<bool> {
+        while !flight.unsent.is_empty() {
+            let sent = {
+                let mut slices = [IoSlice::new(&[]); SENT_SLICES];
+                let count = self.gather(flight, &mut slices);
+                match stream.write(&slices[..count]) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(sent) => sent,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                    Err(error) => return Err(error),
+                }
+            };
+            self.advance(sent, flight, out);
+            stream.is_inside = self.done > 0;
+        }
+        stream.send_rest()
+    }
+
+    /// Puts the bytes to be sent next into `slices`; returns how many slices there are.
+    fn gather<'a>(&self, flight: &'a Flight, slices: &mut [IoSlice<'a>; SENT_SLICES]) -> usize {
+        let (mut done, mut count) = (self.done, 0);
+        for at in &flight.unsent {
+            if count == SENT_SLICES {
+                break;
+            }
+            let place = flight.place(*at);
+            let header = place.header.as_ref().expect("a request to be sent has its header");
+            if done < header.len() {
+                slices[count] = IoSlice::new(&header[done..]);
+                count += 1;
+            }
+            let payload = done.saturating_sub(header.len());
+            let left = place.payload_len() - payload;
+            count += place.memory.slices(payload, left, &mut slices[count..]);
+            done = 0;
+        }
+        count
+    }
+
+    fn advance(&mut self, mut sent: usize, flight: &mut Flight, out: &mut Vec<Finished>) {
+        while let Some(at) = flight.unsent.front() {
+            let place = flight.place(*at);
+            let whole =
+                place.header.as_ref().map_or(0, |header| header.len()) + place.payload_len();
+            let left = whole - self.done;
+            if sent < left {
+                self.done += sent;
+                return;
+            }
+            sent -= left;
+            self.done = 0;
+            flight.sent(out);
+        }
+    }
+}
 
 /// Bytes read at a time, besides those that go to a payload: the replies to a depth of writes, or small reads.
 const BUFFER: usize = 64 << 10;
 /// Slices in one system call: pieces of a payload, and the buffer.
-const SLICES: usize = 33;
+const RECEIVED_SLICES: usize = 33;
 
 /// Replies as they arrive.
 pub(crate) struct Input {
@@ -111,9 +189,9 @@ impl Input {
             return Ok((read, room));
         };
         // All bytes in the buffer have been consumed for the payload.
-        let mut slices: [_; SLICES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let mut slices: [_; RECEIVED_SLICES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let memory = &mut flight.place_mut(data.place).memory;
-        let mut count = memory.slices_mut(data.at, data.left, &mut slices[..SLICES - 1]);
+        let mut count = memory.slices_mut(data.at, data.left, &mut slices[..RECEIVED_SLICES - 1]);
         let direct: usize = slices[..count].iter().map(|slice| slice.len()).sum();
         let takes_all = direct == data.left;
         if takes_all {
