@@ -1,4 +1,5 @@
-//! Reading the attributes of a queue and changing them while it is in use, for callers that can wait.
+//! For callers that can wait: reading the attributes of a queue and changing them while it is in use, traces of it,
+//! and observers of its policies. Traces and observers are begun and ended in one call each.
 //!
 //! The engine decides which changes are possible and takes the steps; this module has the loop around them.
 
@@ -6,7 +7,10 @@ use crate::port::thread::yield_now;
 use crate::{Clock, Service};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::attributes::{self, Attribute, AttributeError, SetAttributeError};
-use blkmq_engine::{Change, ChangeError, EditError, Plan, Queue};
+use blkmq_engine::{
+    Change, ChangeError, EditError, Plan, PolicyObserver, Queue, Trace, TraceError,
+};
+use std::sync::Arc;
 
 impl<P: Payload> Service<P> {
     /// Every attribute of the queue with its present value, in the order in which attributes are listed.
@@ -115,7 +119,7 @@ pub(crate) fn finish<P: Send + 'static>(
 }
 
 /// Takes the steps of `change`. One that waits for I/Os is given up once `goes_on` is false.
-pub(crate) fn finish_while<P: Send + 'static>(
+fn finish_while<P: Send + 'static>(
     mut change: Change<P>,
     clock: Clock,
     goes_on: &dyn Fn() -> bool,
@@ -132,7 +136,7 @@ pub(crate) fn finish_while<P: Send + 'static>(
 }
 
 /// How to wait for other threads' changes, which give no wake-up: yield first, then sleep, but never for long.
-pub(crate) struct Patience {
+struct Patience {
     clock: Clock,
     waits: u32,
 }
@@ -156,6 +160,81 @@ impl Patience {
             Some(slept) => {
                 let sleep = Nanos(SHORTEST.0 << slept.min(DOUBLINGS));
                 self.clock.sleep_until(self.clock.now() + sleep);
+            }
+        }
+    }
+}
+
+impl<P: Payload> Service<P> {
+    /// Begins a trace, with room for `notes` notes at each elevator (`Queue::begin_trace`). Stops no I/O.
+    ///
+    /// # Errors
+    /// If a trace is under way, so many notes cannot be kept, or the queue is poisoned.
+    pub fn begin_trace(&self, notes: u32) -> Result<Trace, TraceError> {
+        let (trace, change) = self.patiently(|| match self.queue().begin_trace(notes) {
+            Err(TraceError::Change(ChangeError::Busy)) => None,
+            result => Some(result),
+        })?;
+        finish(change, self.clock())?;
+        Ok(trace)
+    }
+
+    /// Ends a trace: no event is added to it any more. Those before can still be read.
+    ///
+    /// # Errors
+    /// If the queue is poisoned.
+    pub fn end_trace(&self, trace: &Trace) -> Result<(), ChangeError> {
+        self.change_patiently(|| self.queue().end_trace(trace))
+    }
+
+    /// Puts `observer` around new policies of the queue (`Queue::observe_policies`). The queue is frozen and drained for
+    /// that, as for another scheduler, but for `patience` at most. Returns how long it took.
+    ///
+    /// # Errors
+    /// If there is an observer already, the queue is poisoned, or I/Os in flight did not end in time
+    /// ([`ChangeError::Busy`]); the queue is as before then.
+    pub fn observe_policies(
+        &self,
+        observer: &Arc<dyn PolicyObserver>,
+        patience: Nanos,
+    ) -> Result<Nanos, TraceError> {
+        let begun = self.clock().now();
+        let goes_on = || self.clock().now() - begun <= patience;
+        let change =
+            self.patiently(|| match self.queue().observe_policies(Arc::clone(observer)) {
+                Err(TraceError::Change(ChangeError::Busy)) if goes_on() => None,
+                result => Some(result),
+            })?;
+        finish_while(change, self.clock(), &goes_on)?;
+        Ok(self.clock().now() - begun)
+    }
+
+    /// Takes the observer away again. Stops no I/O.
+    ///
+    /// # Errors
+    /// If the queue is poisoned.
+    pub fn unobserve_policies(&self) -> Result<(), ChangeError> {
+        self.change_patiently(|| self.queue().unobserve_policies())
+    }
+
+    fn change_patiently(
+        &self,
+        begin: impl Fn() -> Result<Change<P>, ChangeError>,
+    ) -> Result<(), ChangeError> {
+        let change = self.patiently(|| match begin() {
+            Err(ChangeError::Busy) => None,
+            result => Some(result),
+        })?;
+        finish(change, self.clock())
+    }
+
+    /// Asks until there is an answer: until other threads' changes are over.
+    fn patiently<T>(&self, mut ask: impl FnMut() -> Option<T>) -> T {
+        let mut patience = Patience::new(self.clock());
+        loop {
+            match ask() {
+                Some(answer) => return answer,
+                None => patience.wait(),
             }
         }
     }

@@ -46,7 +46,6 @@ mod host;
 mod placement;
 mod planted;
 mod port;
-mod post;
 mod pump_thread;
 mod reactor;
 mod seat;
@@ -56,8 +55,6 @@ mod shuttle_tests;
 mod stall;
 mod submit_error;
 mod waiting;
-mod watching;
-
 #[cfg(target_os = "linux")]
 pub use client::outside::{Sleep, wait_any};
 pub use client::{Batch, Blocking, CallError, Canceller, Client, ClientError};

@@ -1,9 +1,8 @@
 //! [`Seat`]: a place where one thread sleeps, and the devices that it watches during that sleep.
 
 use crate::bell::Bell;
-use crate::host::Threads;
+use crate::host::{Place, Threads};
 use crate::planted::{self, Planted};
-use crate::post::Place;
 use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 #[cfg(target_os = "linux")]
 use blkmq_engine::Berth;

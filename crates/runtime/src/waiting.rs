@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | at the device of its own lane | - | sleeps in the kernel, on its ring |
 //! | with other threads: staged, held, or on their way | spins for some microseconds | sleeps there, until a call, and looks after all lanes at times |
-//! | at a device that several clients watch | - | sleeps on the device's descriptor, or is woken by a client that does (`post.rs`) |
+//! | at a device that several clients watch | - | sleeps on the device's descriptor, or is woken by a client that does (`host.rs`) |
 //! | at a device that cannot be watched | spins, then yields | sleeps until the device's next event, or a wake-up |
 //!
 //! A thread that sleeps on a device uses no CPU for the wait, and the completion wakes it. So by default it does not

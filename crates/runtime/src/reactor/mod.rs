@@ -10,15 +10,12 @@ mod answer;
 mod driver;
 mod handle;
 mod inbox;
-mod lanes;
-mod permit;
 mod shared;
 mod slab;
 mod turn;
 
 pub use answer::{Answer, NotTaken, Unavailable};
-pub use handle::{Handle, Submitted};
-pub use permit::{Permit, Reserving};
+pub use handle::{Handle, Permit, Reserving, Submitted};
 
 use crate::host::Threads;
 use crate::port::thread::{self, JoinHandle};
@@ -29,8 +26,7 @@ use blkmq_core::Payload;
 use blkmq_engine::{NoSubmitterLeft, Submitter};
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 use driver::{Driver, Tasks};
-use lanes::Lanes;
-use shared::Shared;
+use shared::{Lanes, Shared};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -15,6 +15,5 @@ mod disk;
 mod model;
 mod outside;
 mod owners;
-mod pump_threads;
 mod reactor;
 mod shared;
