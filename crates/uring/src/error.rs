@@ -1,7 +1,7 @@
 //! The reasons why a file could not be made a device, with remedies.
 
 use crate::lock::{Access, Conflict, LockError, Permission};
-use crate::param::ParamError;
+use crate::options::ParamError;
 use nix::errno::Errno;
 use std::fmt;
 use std::io;

@@ -1,10 +1,9 @@
-//! Options for opening a file, typed, and their parsing from text.
+//! The description of a file: options for opening it, typed, their parsing from text, the parameters of both devices
+//! as help shows them, the reasons why a description is refused, and the devices as programs offer them by name.
 
-use crate::param::ParamError;
-use crate::tables::{OF_RINGS, OF_THREADS};
-use crate::{THREADS, URING};
-use blkmq_core::{Given, Parameter, Unit};
+use blkmq_core::{Given, PairError, Parameter, RealDevice, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
+use std::fmt;
 use std::path::PathBuf;
 
 /// Threads of a device unless configured otherwise: disks reach most of their rate with so many reads at a time.
@@ -138,6 +137,122 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, ParamError> {
     Ok(pairs)
 }
 
+const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
+    Parameter { name, default, help }
+}
+
+const PATH: Parameter =
+    parameter("path", "", "file or block device; in PATH[,KEY=VALUE]... the first word");
+const DEPTH: Parameter =
+    parameter("hw_queue_depth", "128", "requests in flight per hardware queue, 1 to 10240");
+const DIRECT: Parameter =
+    parameter("direct", "1", "1: past the page cache (O_DIRECT); 0: through it");
+const SIZE: Parameter = parameter(
+    "size",
+    "",
+    "create or extend the file to at least so many MiB (or 16m, 1g) of random bytes",
+);
+const CREATE_SIZE: Parameter = parameter("create_size", "", "another name of size");
+const READONLY: Parameter =
+    parameter("readonly", "0", "open for reading; everything else is answered with EROFS");
+const FORMAT: Parameter = parameter(
+    "format",
+    "",
+    "raw: the file is a disk though it begins like an image of another format, which is refused otherwise",
+);
+const LOCKING: Parameter =
+    parameter("locking", "1", "keep other programs from writing to a file meanwhile, as QEMU does");
+
+/// All parameters of `uring`.
+const OF_RINGS: &[Parameter] = &[
+    PATH,
+    parameter(
+        "hw_queues",
+        "",
+        "hardware queues, each with a ring of its own, 1 to 1024; by default one, with a ring for each client",
+    ),
+    DEPTH,
+    DIRECT,
+    parameter("fixed", "1", "register the file, and the buffers of pools, with the kernel"),
+    SIZE,
+    CREATE_SIZE,
+    READONLY,
+    FORMAT,
+    LOCKING,
+];
+
+/// All parameters of `threads`.
+const OF_THREADS: &[Parameter] = &[
+    PATH,
+    parameter("threads", "16", "requests that are done at a time, each by a thread, 1 to 1024"),
+    parameter(
+        "hw_queues",
+        "",
+        "hardware queues, which share the threads, 1 to 1024; by default one",
+    ),
+    DEPTH,
+    DIRECT,
+    SIZE,
+    CREATE_SIZE,
+    READONLY,
+    FORMAT,
+    LOCKING,
+];
+
+/// The reason why a description was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ParamError {
+    /// There is no such parameter, or it has no such value.
+    Pair(PairError),
+    /// Not of the form `PATH[,KEY=VALUE]...`.
+    Syntax {
+        /// The word that is not a pair.
+        word: String,
+    },
+    /// No path was given.
+    NoPath,
+}
+
+impl fmt::Display for ParamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pair(e) => e.fmt(f),
+            Self::Syntax { word } => {
+                write!(f, "'{word}' is no KEY=VALUE; accepted: PATH[,KEY=VALUE]...")
+            }
+            Self::NoPath => {
+                f.write_str("no path; name a file or block device: PATH[,KEY=VALUE]...")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParamError {}
+
+impl From<PairError> for ParamError {
+    fn from(e: PairError) -> Self {
+        Self::Pair(e)
+    }
+}
+
+/// For programs that offer devices by name.
+pub const URING: RealDevice = RealDevice {
+    name: "uring",
+    target: "PATH",
+    summary: "a file or block device through io_uring, past the page cache",
+    doc: include_str!("../doc/uring.md"),
+    parameters: OF_RINGS,
+};
+
+/// Like [`URING`], but without io_uring.
+pub const THREADS: RealDevice = RealDevice {
+    name: "threads",
+    target: "PATH",
+    summary: "a file or block device by threads that read and write, where io_uring is forbidden",
+    doc: include_str!("../doc/threads.md"),
+    parameters: OF_THREADS,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,5 +340,10 @@ mod tests {
             "size=ten is not possible; accepted: a whole number of MiB from 1 to 8796093022207, or with a unit: \
              512m, 1g"
         );
+    }
+
+    #[test]
+    fn the_pages_name_every_parameter() {
+        assert_eq!((URING.undocumented(), THREADS.undocumented()), (None, None));
     }
 }

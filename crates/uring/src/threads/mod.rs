@@ -1,8 +1,7 @@
 //! The other way to a file: a pool of threads that read and write, for places where io_uring is forbidden.
 //!
-//! `pool.rs` has the threads, `inbox.rs` the way back from them, `queue.rs` a hardware queue.
+//! `pool.rs` has the threads and the way back from them, `queue.rs` a hardware queue.
 
-mod inbox;
 mod pool;
 mod queue;
 

@@ -3,8 +3,7 @@
 //! *Invariant: a request that a thread of the pool may reach has its token inside.* The token leaves it here, when the
 //! request is back. So a queue that is forgotten leaves tokens, and with them payloads, to the threads.
 
-use super::inbox::{Done, Inbox};
-use super::pool::{Job, Pool};
+use super::pool::{Done, Inbox, Job, Pool};
 use crate::parts::{self, Files, Part};
 use crate::queue::RETRY_DELAY;
 use crate::request::{Kind, Request, Step, ZeroBy};
