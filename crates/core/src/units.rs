@@ -11,7 +11,13 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sectors(pub u64);
 
-/// A place or a length that can be expressed in sectors: [`Bytes`] and [`Sectors`].
+/// A place or a length that can be expressed in sectors: [`Bytes`] and [`Sectors`]. A number without a unit is neither:
+///
+/// ```compile_fail,E0277
+/// use blkmq_core::InSectors;
+/// fn read(_: impl InSectors) {}
+/// read(4096_u64);
+/// ```
 pub trait InSectors: Copy {
     /// The number of sectors; `None` for bytes that are not whole sectors.
     fn in_sectors(self) -> Option<u64>;

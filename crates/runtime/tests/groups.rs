@@ -138,6 +138,28 @@ fn limits_hold_from_the_first_io_and_end_with_the_guard() {
     assert_eq!(client.wait(30, 30, |io| assert_eq!(io.result, Ok(()))), 30);
 }
 
+/// A tenant that is removed while its clients go on has no limits of its own; those of the group above it bound them.
+#[test]
+fn ios_of_a_group_that_is_gone_keep_to_the_limits_of_its_parent() {
+    let service = null::<u64>("null,irqmode=2,completion_nsec=10000", |_| {});
+    let mut client = service.client().expect("one place");
+    let max = IoMax { riops: Some(1000), ..IoMax::default() };
+    let options = GroupOptions { max, ..GroupOptions::default() };
+    let _tenants = service.add_group("tenants", &options).expect("the name is free");
+    let below = GroupOptions { parent: "tenants", ..GroupOptions::default() };
+    let tenant = service.add_group("tenant", &below).expect("the name is free");
+    let id = tenant.id();
+    drop(tenant);
+    let begun = client.clock().now();
+    for n in 0..30 {
+        client.push(read(n).group(id)).expect("there is credit");
+    }
+    client.flush();
+    assert_eq!(client.wait(30, 30, |io| assert_eq!(io.result, Ok(()))), 30);
+    // The first few I/Os are within the slack of the limit, 10 ms.
+    assert!(client.clock().now() - begun >= Nanos::from_millis(15));
+}
+
 /// A service around a device that answers at once, with a group that may read 16 times in a second, and the number of its
 /// reads that have been answered.
 struct Throttled {
