@@ -4,8 +4,7 @@
 //! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another pass.
 //! One that trims and writes has whole passes, of an `io_size` and of `loops` times `number_ios` at most, and adds others
 //! while both together are less than that `io_size`.
-//! A job that reads in order to verify has one pass at most, whatever its `io_size` and `loops` are; one that writes for a
-//! later check has `loops` passes of its `size`, or of an `io_size` below it, and with several of them adds others as well.
+//! A job that reads in order to verify has one pass at most, whatever its `io_size` and `loops` are.
 
 use crate::workload::{Job, Region, Rw};
 use blkmq_core::SECTOR_SIZE;
@@ -62,16 +61,14 @@ impl Pass {
             _ => false,
         };
         let trims_and_writes = has_pairs && !job.time_based && job.strided.is_none();
-        let is_checked = job.verify.is_some() && !job.is_read_back() && !job.time_based;
-        let is_overwritten = job.rw == Rw::RandWrite && job.norandommap;
-        let writes = !matches!(job.rw, Rw::Read | Rw::RandRead);
-        let is_once = is_checked && !(writes && (loops > 1 || is_overwritten));
+        let only_reads = matches!(job.rw, Rw::Read | Rw::RandRead);
+        let is_once = job.verify.is_some() && only_reads && !job.time_based;
         let total = amount.saturating_mul(job.loops.into()).min(ENDLESS);
         let (size, total, more) = if job.time_based {
             (size, ENDLESS, u64::MAX)
         } else if reads_back {
             (amount, ENDLESS, 1)
-        } else if (trims_and_writes || (is_checked && !is_once)) && amount >= size {
+        } else if trims_and_writes && amount >= size {
             (size, ENDLESS, loops)
         } else if is_once {
             (size, total.min(size), 1)
