@@ -619,6 +619,21 @@ fn a_synchronous_engine_has_no_latency_of_submission() {
     }
 }
 
+/// A job that takes back what holds for all jobs was not heard.
+#[test]
+fn a_job_may_do_without_the_flush_of_all_jobs() {
+    let line = "--device=memory,size=8 --size=64k --rw=write";
+    for (all, own, is_flushed) in [
+        ("--fsync_on_close=1", "--fsync_on_close=0", false),
+        ("--end_fsync=1", "--end_fsync=0", false),
+        ("--end_fsync=1", "--fsync_on_close=0", true),
+        ("--fsync_on_close=1", "", true),
+    ] {
+        let job = job(&format!("{line} {all} --name=a {own}"));
+        assert_eq!(job["blkmq"]["end_fsync_ns"].is_u64(), is_flushed, "{all} {own}: {job}");
+    }
+}
+
 /// fio's shares for the same jobs.
 #[test]
 fn depths_are_shares_of_ios_by_the_depth_that_they_found() {

@@ -44,6 +44,8 @@ pub struct JobDraft {
     pub thinktime: Nanos,
     /// `thinktime_blocks`.
     pub thinktime_blocks: u32,
+    /// `fsync_on_close`, beside `end_fsync`.
+    pub fsync_on_close: bool,
     /// `prioclass`.
     pub prioclass: Option<u8>,
     /// `prio`.
@@ -106,6 +108,7 @@ impl Default for JobDraft {
             complete_max: None,
             thinktime: Nanos::ZERO,
             thinktime_blocks: 1,
+            fsync_on_close: false,
             prioclass: None,
             prio: None,
             cmdprio: CmdPrioDraft::default(),
@@ -155,6 +158,7 @@ impl JobDraft {
         }
         let depth = self.depth(name, notes);
         let mut job = Job { name: name.into(), index: index as u32, depth, ..self.job };
+        job.end_fsync |= self.fsync_on_close;
         for direction in Direction::ALL {
             let lengths = self.bssplit[direction].as_ref().or(self.bsrange[direction].as_ref());
             if let Some(lengths) = lengths {

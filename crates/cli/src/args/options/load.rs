@@ -313,7 +313,7 @@ pub const OPTIONS: &[Opt] = &[
         "",
         "the same as end_fsync: files are closed when all is done",
         |d, v| {
-            d.job.end_fsync |= v.flag()?;
+            d.fsync_on_close = v.flag()?;
             Ok(())
         },
     )
