@@ -7,7 +7,7 @@ use super::Done;
 use super::goals::Keeper;
 use super::timing::Timing;
 use crate::elevator::merge;
-use crate::shared::prospect::Prospect;
+use crate::shared::board::Prospect;
 use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
 use crate::sync::Arc;

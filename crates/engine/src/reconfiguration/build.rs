@@ -13,7 +13,7 @@ use crate::elevator::watches::{Forecaster, Watches};
 use crate::elevator::{Budgets, Elevator};
 use crate::plan::Plan;
 use crate::plan::config::Watchers;
-use crate::shared::board::Board;
+use crate::shared::board::{Board, Prospect};
 use crate::shared::common::{Common, ElevatorEnv};
 use crate::shared::completions::Completions;
 use crate::shared::hctx::Hctx;
@@ -21,7 +21,6 @@ use crate::shared::hub::{Hub, Lasting, Shard};
 use crate::shared::inflight::PluggedRequest;
 #[cfg(feature = "compare")]
 use crate::shared::parking::{Parked, ShardModes};
-use crate::shared::prospect::Prospect;
 use crate::shared::stats::ElevatorCounters;
 use crate::shared::tags::{Membership, Tags};
 use crate::sync::{AlarmRef, Arc, Budget, Level, Pending, Restart, Sleepers, ring};

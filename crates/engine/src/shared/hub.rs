@@ -6,14 +6,13 @@
 
 use crate::groups::{Ledger, Meters};
 use crate::planted::Planted;
-use crate::shared::board::Board;
+use crate::shared::board::{Board, Prospect};
 use crate::shared::common::Common;
 use crate::shared::duties::Duties;
 use crate::shared::follow::Lead;
 use crate::shared::hctx::Hctx;
 #[cfg(feature = "compare")]
 use crate::shared::parking::ShardModes;
-use crate::shared::prospect::Prospect;
 use crate::shared::seats::Seats;
 use crate::shared::slots::BioSender;
 use crate::shared::stats::{ElevatorCounters, SubmitterCounters};

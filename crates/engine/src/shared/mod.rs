@@ -12,7 +12,6 @@ pub(crate) mod inflight;
 pub(crate) mod modes;
 #[cfg(feature = "compare")]
 pub(crate) mod parking;
-pub(crate) mod prospect;
 pub(crate) mod seats;
 pub(crate) mod settings;
 pub(crate) mod slots;

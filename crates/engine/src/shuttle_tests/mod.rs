@@ -27,7 +27,6 @@ mod model;
 mod order;
 mod owners;
 mod park;
-mod pump_threads;
 mod shared;
 mod timeouts;
 mod world;

@@ -1,6 +1,5 @@
 //! From a program to an elevator, and back: submitters, and the I/Os that they hold back or divide.
 
-pub(crate) mod holdup;
 pub(crate) mod io;
 pub(crate) mod root;
 pub(crate) mod split;

@@ -2,6 +2,14 @@
 //!
 //! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing that
 //! other threads write. Contention begins, if at all, at [`flush`](Submitter::flush).
+//!
+//! A submitter that waits notices a runner that has lost its CPU (decision 0025). A pass takes microseconds. If an
+//! elevator is taken for longer, and no other pass has begun in the meantime, its runner is not running: the kernel
+//! has given the CPU to another thread, perhaps to the very one that looks. Nothing tells user space so; two looks at
+//! a counter do.
+
+mod push;
+mod wait;
 
 use super::split::Splits;
 use super::throttle::Throttle;
@@ -14,18 +22,14 @@ use crate::shared::follow::Follow;
 use crate::shared::hub::Shard;
 use crate::shared::seats::{Ask, Parts};
 use crate::shared::stats::SubmitterCounters;
-use crate::submission::holdup::Holdup;
 use crate::submission::root::Root;
 use crate::sync::{Arc, yield_now};
 use crate::{DeviceQueue, planted};
-use blkmq_core::{HwQueue, Instant, IoError, IoResult, SubmitterId};
+use blkmq_core::{HwQueue, Instant, IoError, IoResult, Nanos, SubmitterId};
 use crossbeam_utils::CachePadded;
 use push::plain_sizes;
 use std::fmt;
 use wait::{Health, Rest};
-
-mod push;
-mod wait;
 
 /// One thread's handle to a queue.
 ///
@@ -458,5 +462,62 @@ impl<P> Drop for Submitter<P> {
             // A sleeping thread may count on this one.
             self.q.wake_successor(&self.q.hub.shards[self.shard], lane);
         }
+    }
+}
+
+/// A thread in an elevator or at a pump that has come no further for so long has no CPU. Several times the duration of
+/// a long pass, and a twentieth of the time that an I/O may lie (decision 0025).
+const HELD_UP: Nanos = Nanos::from_micros(50);
+
+/// One submitter's view of the threads that run its elevator and the pumps.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holdup {
+    /// How far they had come, and since when they had come no further.
+    seen: Option<(u64, Instant)>,
+}
+
+impl Holdup {
+    /// `progress` is how far these threads have come by `now`; `None` if there are none. True if they are held up; then
+    /// not again for as long.
+    #[inline]
+    pub(crate) fn look(&mut self, progress: Option<u64>, now: Instant) -> bool {
+        let Some(progress) = progress else {
+            self.seen = None;
+            return false;
+        };
+        match self.seen {
+            Some((seen, since)) if seen == progress && now - since < HELD_UP => false,
+            seen => {
+                self.seen = Some((progress, now));
+                seen.is_some_and(|(seen, _)| seen == progress)
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_nanos(1_000);
+
+    #[test]
+    fn a_runner_that_gets_no_further_is_held_up_once_in_a_while() {
+        let mut holdup = Holdup::default();
+        let later = |n: u64| NOW + Nanos(n * HELD_UP.0);
+        assert!(!holdup.look(Some(7), NOW));
+        assert!(!holdup.look(Some(7), NOW + Nanos(HELD_UP.0 - 1)));
+        assert!(holdup.look(Some(7), later(1)));
+        assert!(!holdup.look(Some(7), later(1)), "it was told");
+        assert!(holdup.look(Some(7), later(2)));
+    }
+
+    #[test]
+    fn a_runner_that_gets_on_is_not() {
+        let mut holdup = Holdup::default();
+        let later = |n: u64| NOW + Nanos(n * HELD_UP.0);
+        assert!(!(0..9).any(|n| holdup.look(Some(n), later(n))));
+        assert!(!holdup.look(None, later(9)), "there is none");
+        assert!(!holdup.look(Some(8), later(20)), "another run");
     }
 }
