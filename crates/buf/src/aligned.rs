@@ -1,16 +1,35 @@
-//! [`AlignedBuf`]: bytes that direct I/O accepts.
+//! [`AlignedBuf`]: bytes that direct I/O accepts; and [`IoBuf`]: the promise of a payload whose bytes the kernel may
+//! reach by address.
 //!
 //! A buffer is a range of an allocation, or of a buffer in a pool (`pool.rs`), that overlaps no other range. Dividing
 //! a buffer makes two ranges of the same owner; nothing is copied or allocated.
 
-use crate::io_buf::IoBuf;
-use crate::lease::Lease;
-use crate::memory::Memory;
+use crate::memory::{Lease, Memory};
 use blkmq_core::{IoResult, Payload};
-use std::fmt;
-use std::iter;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::{fmt, iter};
+
+/// A payload of bytes that the kernel may read and write in place: in one range of memory, or in several, which a device
+/// gathers into one I/O without a copy.
+///
+/// # Safety
+///
+/// From the call that submits an I/O until its completion has been taken, the ranges that
+/// [`ranges`](Payload::ranges) names must be valid for reads and writes, must stay the same however often they are
+/// requested and wherever the payload itself is moved, and must not be read or written except by the device (and by
+/// [`Payload`]'s methods, which are for devices too). Together they are as long as [`Payload::data_len`] says, or empty
+/// if that says `None`. Neither the ranges of one payload nor the parts of a divided one overlap.
+///
+/// Memory that another owner keeps in place, such as a guest's, suits it too: a payload that holds an `Arc` of the owner
+/// and a list of addresses keeps this promise if nothing else takes part in an I/O on these bytes.
+pub unsafe trait IoBuf: Payload {}
+
+// SAFETY: they carry no data and name no ranges, so that there is nothing to promise. With them, a device whose payloads are
+// `IoBuf` can be measured without memory, and tested where the payload is a number.
+unsafe impl IoBuf for () {}
+// SAFETY: as above.
+unsafe impl IoBuf for u64 {}
 
 /// The owner of a range, which keeps its bytes in place.
 #[derive(Clone)]

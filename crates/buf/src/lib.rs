@@ -20,15 +20,12 @@
 //! This crate does no I/O and knows no device.
 
 mod aligned;
-mod io_buf;
-mod lease;
 mod list;
 mod memory;
 mod pages;
 mod pool;
 
-pub use aligned::AlignedBuf;
-pub use io_buf::IoBuf;
+pub use aligned::{AlignedBuf, IoBuf};
 pub use list::{BufList, TooManyBufs};
 pub use memory::PAGE;
 pub use pool::BufferPool;

@@ -3,8 +3,7 @@
 //! The buffers are shared by the parts of a divided list. A part is a window: the first and the last byte of those that
 //! belong to it. Dividing and joining copy nothing and allocate nothing.
 
-use crate::aligned::AlignedBuf;
-use crate::io_buf::IoBuf;
+use crate::aligned::{AlignedBuf, IoBuf};
 use blkmq_core::{IoResult, Payload};
 use std::fmt;
 use std::ops::Range;

@@ -2,8 +2,7 @@
 //! Nothing is allocated on the way, and a device can have the kernel map all of it in advance.
 
 use crate::aligned::AlignedBuf;
-use crate::lease::{Lease, Shared};
-use crate::memory::{Memory, PAGE};
+use crate::memory::{Lease, Memory, PAGE, Shared};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
