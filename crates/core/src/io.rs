@@ -1,6 +1,8 @@
-//! One I/O as policies see it: no buffers, no completion route, no tag.
+//! One I/O as policies see it: no buffers, no completion route, no tag; with its priority as Linux spells it, `class
+//! << 13 | hint << 3 | level`, and its [`Deadline`]: the time that it may take, and its fate if a prediction says
+//! that it takes longer.
 
-use crate::{Deadline, GroupIndex, HwQueue, Instant, IoPrio, Owner};
+use crate::{GroupIndex, HwQueue, Instant, Nanos, Owner};
 use core::fmt;
 use core::ops::BitOr;
 
@@ -205,6 +207,124 @@ impl core::error::Error for IoError {}
 /// The result of an I/O.
 pub type IoResult = Result<(), IoError>;
 
+/// A priority class. An I/O without a class carries `None`; policies treat it as best-effort (`spec/mq-deadline.md`
+/// section 2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum Class {
+    /// No class given.
+    #[default]
+    None = 0,
+    /// Before all others.
+    Realtime = 1,
+    /// The ordinary class.
+    BestEffort = 2,
+    /// Served only when no other class wants the device.
+    Idle = 3,
+}
+
+/// An I/O priority value, bit for bit that of Linux. Two requests merge only if these are equal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct IoPrio(u16);
+
+impl IoPrio {
+    /// Levels within a class, 0 (highest) to 7.
+    pub const LEVELS: u16 = 8;
+
+    /// Class and level; `None` if `level` is not in `0..8`.
+    #[must_use]
+    pub const fn new(class: Class, level: u16) -> Option<Self> {
+        if level < Self::LEVELS { Some(Self((class as u16) << 13 | level)) } else { None }
+    }
+
+    /// The class. Values that Linux does not define count as [`Class::None`].
+    #[must_use]
+    pub const fn class(self) -> Class {
+        match self.0 >> 13 {
+            1 => Class::Realtime,
+            2 => Class::BestEffort,
+            3 => Class::Idle,
+            _ => Class::None,
+        }
+    }
+
+    /// The level within the class, 0 to 7, 0 being the most urgent.
+    #[must_use]
+    pub const fn level(self) -> u16 {
+        self.0 & 7
+    }
+
+    /// The value as Linux passes it.
+    #[must_use]
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+
+    /// A value as Linux passes it.
+    #[must_use]
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+}
+
+/// The time from the arrival of an I/O within which it is to end. A queue that predicts the times of its I/Os (attribute
+/// `blkmq/forecast`) compares its prediction with it before the I/O takes a slot, and counts afterwards which of both was
+/// right.
+///
+/// A deadline is no order: no scheduler serves an I/O earlier for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Deadline(u32);
+
+impl Deadline {
+    /// No deadline.
+    pub const NONE: Self = Self(0);
+    /// The longest deadline, about 36 minutes.
+    pub const MAX: Nanos = Nanos(((1 << 31) - 1) * 1_000);
+    /// The I/O is served although it is expected to be late.
+    const SERVE: u32 = 1 << 31;
+
+    /// An I/O that is expected to take longer is refused immediately.
+    ///
+    /// `within` is rounded up to microseconds, at least one, and longer times than [`MAX`](Self::MAX) count as that.
+    #[must_use]
+    pub const fn reject(within: Nanos) -> Self {
+        let micros = within.0.div_ceil(1_000);
+        let most = Self::MAX.0 / 1_000;
+        Self(if micros == 0 {
+            1
+        } else if micros < most {
+            micros as u32
+        } else {
+            most as u32
+        })
+    }
+
+    /// An I/O that is expected to take longer is served all the same: the prediction is only compared with the truth.
+    #[must_use]
+    pub const fn serve(within: Nanos) -> Self {
+        Self(Self::reject(within).0 | Self::SERVE)
+    }
+
+    /// Returns whether there is a deadline.
+    #[inline]
+    #[must_use]
+    pub const fn is_some(self) -> bool {
+        self.0 != 0
+    }
+
+    /// The time from the arrival; zero without a deadline.
+    #[must_use]
+    pub const fn within(self) -> Nanos {
+        Nanos((self.0 & !Self::SERVE) as u64 * 1_000)
+    }
+
+    /// Returns whether an I/O that is expected to take longer is refused.
+    #[must_use]
+    pub const fn rejects(self) -> bool {
+        self.is_some() && self.0 & Self::SERVE == 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,5 +350,25 @@ mod tests {
     fn reads_are_sync_by_default_and_writes_are_not() {
         assert!(IoMeta::new(Op::Read, 0, 8).is_sync_read());
         assert!(!IoMeta::new(Op::Write, 0, 8).flags.contains(IoFlags::SYNC));
+    }
+
+    #[test]
+    fn bits_are_those_of_linux() {
+        let p = IoPrio::new(Class::Realtime, 3).expect("3 is a level");
+        assert_eq!(p.to_bits(), 1 << 13 | 3);
+        assert_eq!((p.class(), p.level()), (Class::Realtime, 3));
+        assert_eq!(IoPrio::new(Class::Idle, 8), None);
+        assert_eq!(IoPrio::from_bits(7 << 13).class(), Class::None);
+    }
+
+    #[test]
+    fn a_deadline_is_whole_microseconds_and_knows_what_becomes_of_late_ios() {
+        let reject = Deadline::reject(Nanos::from_millis(20));
+        let serve = Deadline::serve(Nanos(1));
+        assert_eq!((reject.within(), reject.rejects()), (Nanos::from_millis(20), true));
+        assert_eq!((serve.within(), serve.rejects()), (Nanos::from_micros(1), false));
+        assert!(!Deadline::NONE.is_some() && !Deadline::NONE.rejects());
+        assert_eq!(Deadline::reject(Nanos::ZERO).within(), Nanos::from_micros(1));
+        assert_eq!(Deadline::serve(Nanos(u64::MAX)).within(), Deadline::MAX);
     }
 }

@@ -32,38 +32,30 @@
 extern crate alloc;
 
 mod cut;
-mod deadline;
-mod extent;
 mod histogram;
 mod ids;
 mod io;
 mod limits;
 mod param;
 mod payload;
-mod prio;
 mod ranges;
-mod real_device;
 mod rng;
 mod time;
 mod unit;
 mod units;
 
 pub use cut::Parts;
-pub use deadline::Deadline;
-pub use extent::Extent;
 pub use histogram::Histogram;
 pub use ids::{GroupId, GroupIndex, HwQueue, Owner, RequestId, SubmitterId, Tag};
-pub use io::{IoError, IoFlags, IoMeta, IoResult, Op};
+pub use io::{Class, Deadline, IoError, IoFlags, IoMeta, IoPrio, IoResult, Op};
 pub use limits::{Limits, LimitsError};
-pub use param::{Given, PairError, Parameter};
+pub use param::{Given, PairError, Parameter, RealDevice};
 pub use payload::{Buffer, Payload};
-pub use prio::{Class, IoPrio};
 pub use ranges::{ListParts, TooScattered, is_list};
-pub use real_device::RealDevice;
 pub use rng::Rng;
 pub use time::{Instant, Nanos};
 pub use unit::Unit;
-pub use units::{Bytes, InSectors, Sectors};
+pub use units::{Bytes, Extent, InSectors, Sectors};
 
 /// Bytes in a sector, the unit of every address and length in blkmq.
 pub const SECTOR_SIZE: u32 = 512;
