@@ -187,7 +187,7 @@ pub(super) fn compare(file: &JobFile, both: &Both) -> Vec<Difference> {
     }
     found.options(file, &fio.report, &ours.report);
     let rows = |it: &Outcome| it.report["jobs"].as_array().cloned().unwrap_or_default();
-    let (theirs, ours_rows) = (rows(fio), rows(ours));
+    let (mut theirs, mut ours_rows) = (rows(fio), rows(ours));
     let names =
         |rows: &[Value]| {
             Vec::from_iter(rows.iter().map(|row| {
@@ -195,6 +195,11 @@ pub(super) fn compare(file: &JobFile, both: &Both) -> Vec<Difference> {
             }))
         };
     found.unequal(Kind::Rows, "names, groups and errors", &names(&theirs), &names(&ours_rows));
+    // fio counts the threads of a job in an order of its own.
+    for all in [&mut theirs, &mut ours_rows] {
+        let threads = all.chunk_by_mut(|one, next| one["jobname"] == next["jobname"]);
+        threads.for_each(|rows| rows.sort_by_key(work));
+    }
     if theirs.len() == ours_rows.len() {
         for (at, (fio, ours)) in theirs.iter().zip(&ours_rows).enumerate() {
             found.row(file, at, fio, ours);
@@ -212,6 +217,11 @@ pub(super) fn compare(file: &JobFile, both: &Both) -> Vec<Difference> {
     let are_places_equal = found.0.len() == before;
     found.files(file, fio, ours, are_places_equal);
     found.0
+}
+
+/// The I/Os of a row, by direction.
+fn work(row: &Value) -> [u64; 3] {
+    DIRECTIONS.map(|direction| row[direction]["total_ios"].as_u64().unwrap_or(0))
 }
 
 struct Found(Vec<Difference>);

@@ -52,10 +52,11 @@ impl Case<'_> {
         let [fio, ours] = [&self.both.fio.report, &self.both.ours.report].map(rows);
         let is_sum = self.file.to_string().contains("group_reporting");
         fio.iter().zip(ours).any(|(fio, ours)| {
-            let ios = [fio, ours].map(ios_of);
             self.file.jobs.iter().enumerate().any(|(at, job)| {
                 let is_of_job = is_sum || fio["jobname"] == job.name.as_str();
-                is_of_job && is(&self.file.effective(at), ios)
+                let settings = self.file.effective(at);
+                let ios = [fio, ours].map(|row| ios_of(row, settings.contains_key("verify")));
+                is_of_job && is(&settings, ios)
             })
         })
     }
@@ -65,9 +66,11 @@ fn rows(report: &Value) -> &[Value] {
     report["jobs"].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn ios_of(row: &Value) -> u64 {
-    let ways = [&row["read"], &row["write"], &row["trim"]];
-    ways.into_iter().filter_map(|way| way["total_ios"].as_u64()).sum()
+/// The I/Os of a row, without those that check writes.
+fn ios_of(row: &Value, is_verified: bool) -> u64 {
+    let ways = ["read", "write", "trim"].map(|way| row[way]["total_ios"].as_u64().unwrap_or(0));
+    let [read, write, trim] = ways;
+    if is_verified && write > 0 { write + trim } else { read + write + trim }
 }
 
 /// The pattern of a job, and the number behind its colon.
@@ -86,6 +89,13 @@ fn is_strided(settings: &Settings<'_>) -> bool {
     is(settings, "zonemode", &["strided"])
 }
 
+/// Returns whether lengths differ by direction.
+fn has_other_blocks(settings: &Settings<'_>) -> bool {
+    ["bs", "bsrange", "bssplit"]
+        .iter()
+        .any(|name| settings.get(name).is_some_and(|lengths| lengths.contains(',')))
+}
+
 /// Returns whether places of the job are drawn such that fio 3.33 may draw one that does not exist, or is used: it ends the
 /// pass there.
 fn may_draw_no_place(settings: &Settings<'_>) -> bool {
@@ -98,9 +108,7 @@ fn may_draw_no_place(settings: &Settings<'_>) -> bool {
     // Runs continue to the end, which may be no block, or to a place that is used.
     let has_runs = number.is_some() || has("percentage_random");
     // The map has blocks of the shortest direction, used or not, and the LFSR counts in them.
-    let has_other_blocks = ["bs", "bsrange", "bssplit"]
-        .iter()
-        .any(|name| settings.get(name).is_some_and(|lengths| lengths.contains(',')));
+    let has_other_blocks = has_other_blocks(settings);
     let is_lfsr = is(settings, "random_generator", &["lfsr"])
         && (has("blockalign") || has("random_distribution"));
     // A share of the last block is a place to a distribution.
@@ -129,29 +137,55 @@ fn has_parts(settings: &Settings<'_>) -> bool {
     // Holes that go round do not end with the file, nor do runs from random places.
     let has_holes = number.is_some() && (!rw.starts_with("rand") || has_amount);
     // Either direction has its own place, so a pass of both ends before the file of both.
-    let is_mixed = ["rw", "readwrite"].contains(&rw)
-        && is(settings, "ioengine", &["sync", "psync", "vsync", "pvsync", "pvsync2"]);
-    (is_part || has_holes || is_mixed) && (has_loops || has_amount)
+    let is_mixed = ["rw", "readwrite"].contains(&rw);
+    let is_synchronous = is(settings, "ioengine", &["sync", "psync", "vsync", "pvsync", "pvsync2"]);
+    // With nothing to read back, the first pass is the last one.
+    let is_unchecked = is_synchronous && is(settings, "do_verify", &["0"]) && has_amount;
+    // Checks that wait for more I/Os than such a pass has are forgotten with it.
+    let is_forgotten = number.is_some() && settings.contains_key("verify_backlog");
+    ((is_part || has_holes || (is_mixed && is_synchronous)) && (has_loops || has_amount))
+        || is_unchecked
+        || is_forgotten
+}
+
+/// Returns whether the mix of directions, each with its own place, decides how many I/Os the rest of a file takes.
+fn has_mixed_rest(settings: &Settings<'_>) -> bool {
+    let block = bytes(settings, settings.get("bs").copied().unwrap_or("4k")).max(1);
+    let has_rest = !bytes(settings, settings["size"]).is_multiple_of(block)
+        || settings.contains_key("nrfiles");
+    has_rest && ["rw", "readwrite"].contains(&pattern(settings).0)
 }
 
 /// All reasons.
 pub(super) const REASONS: &[Reason] = &[
     Reason {
-        text: "fio 3.33 does not end, or breaks off: an assertion, or a file of the null device that was closed",
+        text: "fio 3.33 does not end, or breaks off: an assertion, a file that was closed or is not there yet, or an LFSR of few \
+               blocks",
         explains: |case| {
             let fio = &case.both.fio;
-            let breaks_off =
-                ["Assertion", "func=file close"].iter().any(|it| fio.said.contains(it));
-            case.kind == Kind::Status && ([124, 137].map(Some).contains(&fio.code) || breaks_off)
+            // Two jobs that lay out one file together find it gone.
+            let breaks_off = ["Assertion", "func=file close", "func=open("]
+                .iter()
+                .any(|it| fio.said.contains(it));
+            (case.kind == Kind::Status && ([124, 137].map(Some).contains(&fio.code) || breaks_off))
+                || (case.is_of_ios() && fio.said.contains("failed initializing LFSR"))
+                || (case.kind == Kind::Work
+                    && case.file.jobs.len() > 1
+                    && case.has_job(|it| is(it, "create_serialize", &["0"])))
         },
     },
     Reason {
-        text: "blkmq refuses, or rounds up to sectors, what docs/fio-options.md says",
+        text: "blkmq refuses, rounds up to sectors, or lays out, what docs/fio-options.md says",
         explains: |case| {
             let sectors =
                 |it: &Settings<'_>| is(it, "kb_base", &["1000"]) || is(it, "offset", &["5000"]);
             let is_rounded = case.is_of_ios() && case.is_noted("is rounded up to");
-            case.is_refused("fio's, but not built")
+            // A job that reads beside one with `fill_device` finds an empty file in fio.
+            let is_laid_out = case.kind == Kind::Work
+                && case.has_job(|it| is(it, "fill_device", &["1"]))
+                && case.has_job(|it| !is(it, "fill_device", &["1"]));
+            is_laid_out
+                || case.is_refused("fio's, but not built")
                 || (is_rounded && case.has_job(sectors))
                 || (case.is_refused("accepted are multiples of 512") && case.has_job(sectors))
                 || (case.is_refused("no whole sectors, which direct=1 needs")
@@ -190,7 +224,11 @@ pub(super) const REASONS: &[Reason] = &[
                     && (it.contains_key("fsync") || it.contains_key("fdatasync"))
             };
             let is_tried_again = |it: &Settings<'_>| {
-                is(it, "ioengine", &["io_uring", "null", "posixaio"])
+                let is_batch = is(it, "ioengine", &["libaio"])
+                    && ["iodepth_batch", "iodepth_batch_complete", "iodepth_low"]
+                        .iter()
+                        .any(|name| it.contains_key(name));
+                (is(it, "ioengine", &["io_uring", "null", "posixaio"]) || is_batch)
                     && it.get("iodepth").is_some_and(|depth| *depth != "1")
                     && (it.contains_key("fsync") || it.contains_key("fdatasync"))
                     && (case.kind != Kind::Work || it.contains_key("number_ios"))
@@ -227,19 +265,37 @@ pub(super) const REASONS: &[Reason] = &[
                 let is_early = fio < ours || (fio == ours && case.kind != Kind::Work);
                 is_early && may_draw_no_place(it)
             };
-            case.is_of_ios() && case.has_row(ends_early)
+            // Either draws the last places of such a map by chance.
+            let is_chance = |it: &Settings<'_>, [fio, ours]: [u64; 2]| {
+                let is_random = pattern(it).0.starts_with("rand");
+                is_random && has_other_blocks(it) && fio.abs_diff(ours) <= 8
+            };
+            // Of two directions, one may be in the next zone already.
+            let is_apart =
+                |it: &Settings<'_>| is_strided(it) && ["rw", "readwrite"].contains(&pattern(it).0);
+            let is_wrong = case.both.ours.said.contains("verification failed");
+            (case.is_of_ios()
+                && (case.has_row(ends_early) || case.has_row(is_chance) || case.has_job(is_apart)))
+                || (case.kind == Kind::Status
+                    && is_wrong
+                    && case.has_row(|it, [fio, _]| fio == 0 && may_draw_no_place(it)))
         },
     },
     Reason {
-        text: "where passes end before their files, fio 3.33 continues with a synchronous engine, and begins again with another",
+        text: "where passes end before their files, fio 3.33 continues with a synchronous engine, begins again with another, and \
+               forgets what it was to check",
         explains: |case| {
             // With the pass begins the flush that is due.
             let is_flushed = |it: &Settings<'_>| {
                 let has = |name: &str| it.contains_key(name);
-                has("loops") && (has("fsync") || has("fdatasync"))
+                (has("loops") || has("io_size")) && (has("fsync") || has("fdatasync"))
             };
             let is_of_flushes = matches!(case.kind, Kind::Syncs | Kind::Places);
-            (case.is_of_ios() && case.has_job(has_parts))
+            // An I/O for each of the files, of which there are few.
+            let is_rest = |it: &Settings<'_>, [fio, ours]: [u64; 2]| {
+                has_mixed_rest(it) && fio.abs_diff(ours) <= 8
+            };
+            (case.is_of_ios() && (case.has_job(has_parts) || case.has_row(is_rest)))
                 || (is_of_flushes && case.has_job(is_flushed))
         },
     },
@@ -284,12 +340,9 @@ pub(super) const REASONS: &[Reason] = &[
                not flush between them",
         explains: |case| {
             let is_apart = |it: &Settings<'_>| {
-                let has_lengths = ["bs", "bsrange", "bssplit"]
-                    .iter()
-                    .any(|name| it.get(name).is_some_and(|value| value.contains(',')));
                 pattern(it).0.ends_with("trimwrite")
                     && (is_strided(it)
-                        || has_lengths
+                        || has_other_blocks(it)
                         || ["offset", "offset_increment", "nrfiles", "fsync", "fdatasync"]
                             .iter()
                             .any(|name| it.contains_key(name)))

@@ -1,6 +1,7 @@
 //! Real clients of a device that changes, or that takes no writes.
 
 use super::super::Outcome;
+use super::super::folder::Folder;
 use super::MIB;
 use crate::Result;
 use crate::nbd::Server;
@@ -79,8 +80,19 @@ pub(crate) fn read_only() -> Result<Outcome> {
     is_read_only(&image.serve("serve-option", ",readonly=1")?)?;
     if is_installed("nbdkit") {
         let peer = Server::start("serve-peer", "nbdkit -r -f -U SOCKET memory 16M")?;
-        let device = format!("nbd+unix:///?socket={}", peer.path("socket").display());
-        is_read_only(&Server::blkmq("serve-gateway", &device, "none", "--export=")?)?;
+        is_read_only(&Server::blkmq("serve-gateway", &peer.uri(""), "none", "--export=")?)?;
+    }
+    if is_installed("nbd-server") {
+        let folder = Folder::new("nbd-server")?;
+        let config = folder.path().join("nbd-server.conf");
+        let socket = Server::folder("serve-peer").join("socket");
+        let export = format!("[disk]\nexportname = {}\nreadonly = true\n", image.0.display());
+        fs::write(&config, format!("[generic]\nunixsock = {}\n{export}", socket.display()))?;
+        let line = format!("nbd-server -d -C {}", config.display());
+        let peer = Server::start_unasked("serve-peer", &line)?;
+        is_read_only(&Server::blkmq("serve-gateway", &peer.uri("disk"), "none", "--export=")?)?;
+    } else {
+        println!("nbd-server: SKIPPED, it is not installed");
     }
     let (is_attached, disk) =
         Cmd::new(&format!("losetup --read-only --find --show {}", image.0.display())).attempt()?;
