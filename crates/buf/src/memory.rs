@@ -1,30 +1,18 @@
-//! [`Memory`]: page-aligned memory, which ranges of it keep alive together; and [`Lease`], which ties a range to its
-//! buffer in a pool, and gives the buffer back behind the last range.
-//!
-//! Allocators fill aligned memory with zeroes themselves, which takes a fault for each page. Long memory is therefore
-//! allocated without alignment and aligned here: then it comes from the system, which gives a page when it is first
-//! used.
+//! [`Memory`]: page-aligned memory, which ranges of it keep alive together: a page among others, or an allocation; and [`Lease`],
+//! which ties a range to its buffer in a pool, and gives the buffer back behind the last range.
 
+use crate::allocation::{Allocation, PAGE};
 use crate::pages;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// The alignment of buffers, in bytes: at least the alignment that any disk and file system requires for direct I/O.
-pub const PAGE: usize = 4096;
-
-/// Bytes from which on memory is aligned here. Below, the page that this wastes counts for more.
-const LONG: usize = 32 * PAGE;
-/// An alignment that every allocator gives without extra work.
-const ANY: usize = align_of::<usize>();
 
 /// Page-aligned memory, zero at creation.
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
-    /// The allocation, which `start` and `len` lie within; `None` of a page among others.
-    alone: Option<(NonNull<u8>, Layout)>,
+    /// `None` of a page among others.
+    alone: Option<Allocation>,
 }
 
 // SAFETY: `Memory` owns its bytes but never reads or writes them. They are reached only through ranges, each of which
@@ -34,25 +22,14 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Allocates `len` bytes, above 0, rounded up to whole pages.
+    /// Memory of `len` bytes, above 0, rounded up to whole pages.
     pub(crate) fn new(len: usize) -> Self {
-        assert!(len > 0, "an allocation has at least one byte");
-        // Checked in every build: a length that wraps around would become a layout of no bytes.
-        let whole = len.checked_next_multiple_of(PAGE);
-        let whole = whole.filter(|whole| *whole <= isize::MAX as usize - PAGE);
-        let len = whole.expect("a length that fits the address space");
-        if len == PAGE {
-            return Self { start: pages::take(), len, alone: None };
+        assert!(len > 0, "memory has at least one byte");
+        if len <= PAGE {
+            return Self { start: pages::take(), len: PAGE, alone: None };
         }
-        let (size, align) = if len < LONG { (len, PAGE) } else { (len + PAGE, ANY) };
-        let layout = Layout::from_size_align(size, align).expect("it was checked above");
-        // SAFETY: the layout's size is above 0: `len` is, and rounding up has not wrapped around.
-        let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        let skip = base.as_ptr().addr().wrapping_neg() % PAGE;
-        // SAFETY: `skip` is 0 where the allocation is aligned, and below a page, which is there in addition, elsewhere.
-        let start = unsafe { base.add(skip) };
-        Self { start, len, alone: Some((base, layout)) }
+        let alone = Allocation::new(len);
+        Self { start: alone.start(), len: len.next_multiple_of(PAGE), alone: Some(alone) }
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -72,10 +49,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        match self.alone {
-            // SAFETY: allocated in `new` with this layout, and every range of it has an `Arc` to it.
-            Some((base, layout)) => unsafe { dealloc(base.as_ptr(), layout) },
-            None => pages::give(self.start),
+        if self.alone.is_none() {
+            pages::give(self.start);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Single pages for short buffers, cut from blocks of many: an allocator that keeps its records beside the memory, as glibc's
-//! does, spends two pages on an aligned one. Longer buffers are `memory.rs`'s own.
+//! does, spends two pages on an aligned one. Longer buffers are allocations of their own.
 
-use crate::memory::{Memory, PAGE};
+use crate::allocation::{Allocation, PAGE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ struct Blocks {
 }
 
 struct Block {
-    memory: Memory,
+    memory: Allocation,
     /// A bit for each page that may be taken.
     free: u64,
     /// A bit for each page that has been taken, and may have data of a buffer that is gone.
@@ -65,7 +65,7 @@ impl Blocks {
     }
 
     fn grow(&mut self) -> usize {
-        let memory = Memory::new(IN_BLOCK * PAGE);
+        let memory = Allocation::new(IN_BLOCK * PAGE);
         let start = memory.start().addr().get();
         self.all.insert(start, Block { memory, free: u64::MAX, used: 0 });
         self.open.insert(start);

@@ -2,7 +2,8 @@
 //! Nothing is allocated on the way, and a device can have the kernel map all of it in advance.
 
 use crate::aligned::AlignedBuf;
-use crate::memory::{Lease, Memory, PAGE, Shared};
+use crate::allocation::PAGE;
+use crate::memory::{Lease, Memory, Shared};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
