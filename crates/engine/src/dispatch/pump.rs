@@ -71,7 +71,7 @@ pub(crate) struct Pump<P> {
     completed: u64,
     /// Of `completed`, requests that are tried again.
     retried: u64,
-    /// Of `completed`, results that are followed by a run of the same request (`apart.rs`).
+    /// Of `completed`, results that are followed by a run of the same request.
     repeated: u64,
     /// Requests completed since `take_completed_since_kick` last took the count.
     #[cfg(feature = "compare")]
