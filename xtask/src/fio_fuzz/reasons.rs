@@ -169,7 +169,7 @@ pub(super) const REASONS: &[Reason] = &[
                 .any(|it| fio.said.contains(it));
             (case.kind == Kind::Status && ([124, 137].map(Some).contains(&fio.code) || breaks_off))
                 || (case.is_of_ios() && fio.said.contains("failed initializing LFSR"))
-                || (case.kind == Kind::Work
+                || (case.is_of_ios()
                     && case.file.jobs.len() > 1
                     && case.has_job(|it| is(it, "create_serialize", &["0"])))
         },
