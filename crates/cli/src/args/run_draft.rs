@@ -192,6 +192,7 @@ impl RunDraft {
             nomerges: self.nomerges,
             nr_requests: self.nr_requests,
             device_depth: self.device_depth,
+            inversions: false,
             pump: self.pump,
             repeat,
             format: self.format,

@@ -190,29 +190,6 @@ fn finish(report: &mut Report, disks: &Disks) {
     }
 }
 
-/// The only run of `plan`, in real time, with this `observation`, and the notes about it; `None` if `stop` was set
-/// before its end. Makes no report.
-///
-/// # Errors
-/// If the requested device or queue cannot be made, or the run did not go well.
-pub fn once(
-    plan: &Plan,
-    observation: &Observation,
-    stop: &Stop,
-) -> Result<Option<(Run, Vec<String>)>, Failure> {
-    let specs = plan.runs();
-    let [spec] = specs.as_slice() else { panic!("a plan of {} runs, not of one", specs.len()) };
-    setup::check(plan, spec)?;
-    let outcome = run::run(plan, spec, Beside { observation, stop, status: None })?;
-    if stop.is_set() {
-        return Ok(None);
-    }
-    let mut troubles = Troubles::default();
-    troubles.add(&label(plan, spec), &outcome.troubles);
-    troubles.verdict(1)?;
-    Ok(Some((outcome.run, outcome.notes)))
-}
-
 /// The report before the first run.
 fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
     let mut report = Report {
@@ -237,7 +214,7 @@ fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
 }
 
 /// The run with the median rate, which carries the rates of all runs.
-pub fn median(runs: &[Run]) -> Option<Run> {
+fn median(runs: &[Run]) -> Option<Run> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| runs[*a].iops().total_cmp(&runs[*b].iops()));
     let middle = *order.get(order.len().checked_sub(1)? / 2)?;

@@ -131,6 +131,7 @@ pub fn run_of(
         groups: counted.groups.clone(),
         shared: counted.shared.clone(),
         times: counted.times.clone(),
+        inversions_per_1000: watch::inversions_per_1000(counted.observed),
         courses: watch::courses(plan, parts, device, counted.observed, counted.end),
     }
 }

@@ -10,7 +10,7 @@ use blkmq::Device;
 use blkmq_core::Instant;
 use blkmq_device::OccupancyLog;
 use blkmq_lab::elevator_log::ElevatorLog;
-use blkmq_lab::observe::{Depths, Observation};
+use blkmq_lab::observe::{Depths, Inversions, Observation};
 use blkmq_lab::trace::Tracer;
 use blkmq_lab::workload::Series;
 use blkmq_terminal::UsageError;
@@ -18,17 +18,20 @@ use std::path::{Path, PathBuf};
 
 /// Bytes kept of an elevator log: some ten million calls.
 const LOG_BYTES: usize = 256 << 20;
+/// The slots of every elevator whose inversions are counted, and to spare.
+const REQUESTS: usize = 1 << 16;
 
 /// The observers that `plan` asks for in each of its runs.
 pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
     let cpus = u16::try_from(spec.threads.len()).unwrap_or(u16::MAX);
     let tracer = plan.trace.as_ref().map(|trace| Tracer::new(cpus, trace.events));
+    let inversions = plan.inversions.then(|| Inversions::new(REQUESTS));
     let log = plan.elevator_log.as_ref().map(|_| ElevatorLog::new(LOG_BYTES));
     // In real time an observer of every request slows the run down, so depths are recorded only if the requests are
     // observed for another reason.
     let watched = plan.time != Time::Real || tracer.is_some() || log.is_some();
     let depths = (plan.draws() && watched).then(Depths::default);
-    Observation { tracer, depths, log, inversions: None }
+    Observation { tracer, depths, log, inversions }
 }
 
 /// The courses over time of a run of `parts` that ended at `end`.
@@ -54,6 +57,12 @@ pub fn courses(
         spans: occupancy.map(OccupancyLog::spans).unwrap_or_default(),
         spans_missed: occupancy.map_or(0, OccupancyLog::missed),
     })
+}
+
+/// Requests in a thousand that overtook one picked before them, if they were counted.
+pub fn inversions_per_1000(observed: &Observation) -> Option<f64> {
+    let (arrived, inverted) = observed.inversions.as_ref()?.counts();
+    Some(inverted as f64 * 1_000.0 / arrived.max(1) as f64)
 }
 
 /// The process number of thread `number` of a run; 0 means no thread.

@@ -1,11 +1,12 @@
 //! The result of an experiment in words: sentences, a table, a page with plots, and lines of CSV.
 
 use super::compare::{Answer, LEAST_PAIRS, Metric, Question, Verdict};
+use super::figure::show;
 use super::row::{KindRow, Row};
 use super::study::{Axis, Study, Value};
 use crate::report::html;
 use crate::report::markup::Markup;
-use crate::report::number::{count, counted, decimal_bytes, nanos};
+use crate::report::number::counted;
 use crate::report::svg::rows::{self, LEFT, RIGHT};
 use crate::report::svg::{bar, line};
 use blkmq_terminal::paper::{Paper, push_line};
@@ -18,8 +19,8 @@ pub struct Result<'a> {
     pub study: &'a Study,
     /// Its axes.
     pub axes: &'a [Axis],
-    /// The rows of its points, in the order of the grid.
-    pub rows: &'a [&'a Row],
+    /// The number of its points that were run.
+    pub rows: usize,
     /// Points of the grid.
     pub points: usize,
     /// The answers.
@@ -27,22 +28,22 @@ pub struct Result<'a> {
 }
 
 impl Result<'_> {
-    /// The result of the comparison, a sentence for each question.
-    fn sentences(&self) -> Vec<String> {
-        self.questions.iter().map(sentence).collect()
+    /// The result of the comparison, a sentence for each question about a figure that `is_asked` for.
+    pub fn sentences(&self, is_asked: impl Fn(&Metric) -> bool) -> Vec<String> {
+        let asked = self.questions.iter().filter(|question| is_asked(&question.metric));
+        asked.map(|question| sentence(self.study, question)).collect()
     }
 
     /// How the answers came about.
     fn method(&self) -> Vec<String> {
-        let mut lines =
-            vec![format!("{} of {}", self.rows.len(), counted(self.points as u64, "point"))];
-        if self.rows.len() < self.points {
+        let mut lines = vec![format!("{} of {}", self.rows, counted(self.points as u64, "point"))];
+        if self.rows < self.points {
             lines[0].push_str("; the others are missing");
         }
         let (Some(compared), Some(first)) = (self.study.compared(), self.questions.first()) else {
             return lines;
         };
-        let baseline = &first.answers[0].value;
+        let baseline = self.study.shown(&first.answers[0].value);
         lines.push(match self.study.pair() {
             Some(pair) => format!(
                 "differences of each {compared} from {baseline}, over pairs with the same {pair}, and their 95 % intervals; \
@@ -85,12 +86,9 @@ impl Result<'_> {
                 let mut cells: Vec<String> =
                     self.places().iter().map(|name| question.place[*name].to_string()).collect();
                 cells.push(question.metric.to_string());
-                cells.push(answer.value.to_string());
-                cells.push(
-                    answer
-                        .median
-                        .map_or_else(|| "-".into(), |value| figure(&question.metric, value)),
-                );
+                cells.push(self.study.shown(&answer.value));
+                let median = answer.median.map(|value| show(&question.metric.name, value));
+                cells.push(median.unwrap_or_else(|| "-".into()));
                 let (difference, interval) = words(answer);
                 cells.extend([difference, interval]);
                 rows.push(cells);
@@ -109,16 +107,21 @@ impl Result<'_> {
             return out.finish();
         }
         out.push('\n');
+        self.table(&mut out);
+        out.push('\n');
+        for line in self.sentences(|_| true) {
+            push_line(&mut out, 0, &line);
+        }
+        out.finish()
+    }
+
+    /// Adds the table of all answers.
+    pub fn table(&self, out: &mut Paper) {
         let columns = self.columns();
         let columns = columns.into_iter().map(|(name, align)| (name.to_owned(), align)).collect();
         let mut table = TextTable::new(columns);
         self.cells().iter().for_each(|row| table.row(row));
         out.table(&table);
-        out.push('\n');
-        for line in self.sentences() {
-            push_line(&mut out, 0, &line);
-        }
-        out.finish()
     }
 
     /// The page.
@@ -126,35 +129,39 @@ impl Result<'_> {
         let title = format!("blkmq experiment: {name}");
         html::page(&title, |m| {
             m.leaf("h1", &[], &title);
-            html::list(m, "findings", &self.sentences());
+            html::list(m, "findings", &self.sentences(|_| true));
             html::list(m, "notes", &self.method());
-            let mut drawn: Vec<&Metric> = Vec::new();
-            for question in self.questions {
-                if drawn.contains(&&question.metric) {
-                    continue;
-                }
-                drawn.push(&question.metric);
-                let mut plot = Markup::default();
-                if !self.differences(&mut plot, &question.metric) {
-                    continue;
-                }
-                m.leaf("h2", &[], &question.metric.to_string());
-                let better = if question.metric.less_is_better() { "left" } else { "right" };
-                let says = format!(
-                    "Difference from {}, with its interval; further {better} is better.",
-                    question.answers[0].value
-                );
-                m.leaf("p", &[("class", &"soft")], &says);
-                m.append(&plot);
-            }
-            m.leaf("h2", &[], "All figures");
-            let columns = self.columns();
-            let columns =
-                Vec::from_iter(columns.into_iter().map(|(name, align)| (name, "", align)));
-            html::table(m, &columns, &self.cells());
+            self.draw(m, "h2");
             m.leaf("h2", &[], "The study");
             m.leaf("pre", &[], &self.study.json());
         })
+    }
+
+    /// Adds a plot for each figure and the table of all answers, under headings of that level.
+    pub fn draw(&self, m: &mut Markup, heading: &'static str) {
+        let mut drawn: Vec<&Metric> = Vec::new();
+        for question in self.questions {
+            if drawn.contains(&&question.metric) {
+                continue;
+            }
+            drawn.push(&question.metric);
+            let mut plot = Markup::default();
+            if !self.differences(&mut plot, &question.metric) {
+                continue;
+            }
+            m.leaf(heading, &[], &question.metric.to_string());
+            let better = if question.metric.less_is_better() { "left" } else { "right" };
+            let says = format!(
+                "Difference from {}, with its interval; further {better} is better.",
+                self.study.shown(&question.answers[0].value)
+            );
+            m.leaf("p", &[("class", &"soft")], &says);
+            m.append(&plot);
+        }
+        m.leaf(heading, &[], "All figures");
+        let columns = self.columns();
+        let columns = Vec::from_iter(columns.into_iter().map(|(name, align)| (name, "", align)));
+        html::table(m, &columns, &self.cells());
     }
 
     /// Draws the differences in `metric`; returns whether there was one.
@@ -166,7 +173,8 @@ impl Result<'_> {
                 let Some(difference) = &answer.difference else { continue };
                 let places = self.places();
                 let place = places.iter().map(|name| format!(", {}", question.place[*name]));
-                let name = format!("{}{}", answer.value, place.collect::<String>());
+                let value = self.study.shown(&answer.value);
+                let name = format!("{value}{}", place.collect::<String>());
                 let (low, high) = difference.interval.unwrap_or((difference.mean, difference.mean));
                 marks.push((low, difference.mean, high));
                 named.push(rows::Row { name, figure: percent(difference.mean) });
@@ -200,10 +208,10 @@ fn is_too_few(answer: &Answer) -> bool {
 }
 
 /// The answer to a question: the best value, and by how much.
-fn sentence(question: &Question) -> String {
+fn sentence(study: &Study, question: &Question) -> String {
     let places = question.place.iter().map(|(name, value)| format!("{name} {value}, "));
     let head = format!("{}{}", places.collect::<String>(), question.metric);
-    let baseline = &question.answers[0].value;
+    let baseline = study.shown(&question.answers[0].value);
     let differences = || question.answers.iter().filter_map(|it| Some((&it.value, it.difference?)));
     if differences().count() == 0 {
         return format!("{head}: nothing to compare with {baseline}");
@@ -228,14 +236,15 @@ fn sentence(question: &Question) -> String {
         Some((value, it)) => {
             let (low, high) = it.interval.expect("a verdict has an interval");
             format!(
-                "{head}: {value} is best, {} against {baseline} ({})",
+                "{head}: {} is best, {} against {baseline} ({})",
+                study.shown(value),
                 percent(it.mean),
                 between(low, high)
             )
         }
         None => {
             let worse = differences().filter(|(_, it)| it.verdict == bad);
-            let worse = Vec::from_iter(worse.map(|(value, _)| value.to_string())).join(", ");
+            let worse = Vec::from_iter(worse.map(|(value, _)| study.shown(value))).join(", ");
             format!("{head}: {baseline} is best; worse: {worse}")
         }
     }
@@ -251,10 +260,10 @@ fn words(answer: &Answer) -> (String, String) {
     }
 }
 
-/// `+12.3 %`; several times as much is a factor.
-fn percent(relative: f64) -> String {
-    if relative >= 9.0 {
-        return format!("{:.1}x", relative + 1.0);
+/// `+12.3 %`; twice as much and more is a factor.
+pub fn percent(relative: f64) -> String {
+    if relative >= 1.0 {
+        return format!("{:.2}x", relative + 1.0);
     }
     let text = format!("{:+.1} %", relative * 100.0);
     if text == "-0.0 %" { "+0.0 %".into() } else { text }
@@ -266,14 +275,6 @@ fn between(low: f64, high: f64) -> String {
     match (low.strip_suffix(" %"), high.ends_with(" %")) {
         (Some(low), true) => format!("{low} to {high}"),
         _ => format!("{low} to {high}"),
-    }
-}
-
-fn figure(metric: &Metric, value: f64) -> String {
-    match metric.name.as_str() {
-        "bytes_per_s" => format!("{}/s", decimal_bytes(value)),
-        name if name.ends_with("iops") => count(value),
-        _ => nanos(value),
     }
 }
 

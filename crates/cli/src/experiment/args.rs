@@ -43,7 +43,10 @@ The file is TOML. Options are those of the command, and an axis JOB.OPTION is of
   pair = \"seed\"                    # over pairs with the same value (default: seed)
   metrics = [\"reader.read_p99\", \"iops\"]
   least = 1                        # percent; smaller differences are none
-A figure is iops, bytes_per_s, or one of read, write, trim and sync with _iops, _mean, _max or a percentile, as read_p99.9.";
+  names = { bfq = \"proposed\" }     # of values, for the results (default: none)
+A figure of a job is iops, bytes_per_s, or one of read, write, trim and sync with _iops, _mean, _max or a percentile, as \
+read_p99.9. A figure of the whole run is merged (the share of I/Os), request_bytes, cpu_per_io, kicks_per_io, waiting (the \
+share of the threads' time for a lock) or inversions (of a thousand requests).";
 
 /// The task.
 pub enum Wanted {

@@ -1,14 +1,17 @@
 //! The answer of an experiment: for each figure, the difference of each alternative from the baseline, over pairs of
 //! points that differ in nothing else, with an interval.
 //!
-//! Differences are relative: the mean of the logarithms of ratios. The interval is a percentile bootstrap of that mean
-//! at 95 %, widened as Hesterberg proposes for few pairs (What Teachers Should Know about the Bootstrap, 2015): by the
-//! quantile of Student's distribution over that of the normal one, and by `sqrt(n / (n - 1))`. An interval that holds
-//! zero, or that lies within the differences that do not matter, is no difference.
+//! Differences are relative: the mean of the logarithms of ratios or, where a figure is zero, of the ratios themselves.
+//! The interval is a percentile bootstrap of that mean at 95 %, widened as Hesterberg proposes for few pairs (What Teachers
+//! Should Know about the Bootstrap, 2015): by the quantile of Student's distribution over that of the normal one, and by
+//! `sqrt(n / (n - 1))`. An interval that holds zero, or that lies within the differences that do not matter, is no
+//! difference.
 
+use super::figure::OfRun;
 use super::row::{JobRow, KindRow, Row};
 use super::study::{Axis, Study, Value};
 use blkmq_terminal::UsageError;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -24,17 +27,18 @@ const STUDENT: [f64; 30] = [
 ];
 const NORMAL: f64 = 1.960;
 
-/// A figure of a job.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// A figure of a job, or of a run.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Metric {
-    /// The job.
+    /// The job; empty for a figure of the run.
     pub job: String,
-    /// `iops`, `bytes_per_s`, or `KIND_FIGURE`.
+    /// `iops`, `bytes_per_s`, or `KIND_FIGURE`; or one of [`OF_RUN`](super::figure::OF_RUN).
     pub name: String,
 }
 
 /// The result of a comparison.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Too few pairs for one.
     TooFew,
@@ -47,7 +51,7 @@ pub enum Verdict {
 }
 
 /// An alternative beside the baseline.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Answer {
     /// The value of the compared axis.
     pub value: Value,
@@ -58,7 +62,7 @@ pub struct Answer {
 }
 
 /// A relative difference, 0.1 for 10 % more.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Difference {
     /// The mean over pairs.
     pub mean: f64,
@@ -71,7 +75,7 @@ pub struct Difference {
 }
 
 /// The answers for one figure at one place of the other axes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Question {
     /// The values of the axes that are neither compared nor paired.
     pub place: BTreeMap<String, Value>,
@@ -97,7 +101,9 @@ pub fn questions(study: &Study, axes: &[Axis], rows: &[&Row]) -> Result<Vec<Ques
         values[..=at].rotate_right(1);
     }
     let metrics = metrics(study, rows)?;
-    let mut places: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+    // In the order of the grid.
+    let mut places: Vec<Vec<&Row>> = Vec::new();
+    let mut known = BTreeMap::new();
     let of_place = |row: &Row| {
         let mut place = row.values.clone();
         place.retain(|name, _| name != compared && Some(name.as_str()) != study.pair());
@@ -105,10 +111,14 @@ pub fn questions(study: &Study, axes: &[Axis], rows: &[&Row]) -> Result<Vec<Ques
     };
     for row in rows {
         let key = serde_json::to_string(&of_place(row)).expect("keys are texts");
-        places.entry(key).or_default().push(row);
+        let at = *known.entry(key).or_insert_with(|| {
+            places.push(Vec::new());
+            places.len() - 1
+        });
+        places[at].push(row);
     }
     let mut questions = Vec::new();
-    for rows in places.values() {
+    for rows in &places {
         for metric in &metrics {
             let figures = Vec::from_iter(values.iter().map(|value| {
                 let mine = rows.iter().filter(|row| row.values.get(compared) == Some(value));
@@ -153,6 +163,8 @@ fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
         }
         has.extend(known(job));
     }
+    let of_run = |name: &String| Metric { job: String::new(), name: name.clone() };
+    has.extend(rows.iter().flat_map(|row| row.run.keys().map(of_run)));
     let mut all = Vec::new();
     let usual = ["iops", "read_p99", "write_p99", "sync_p99"].map(String::from);
     let asked = match study.compare.metrics.as_slice() {
@@ -165,6 +177,7 @@ fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
             .find_map(|job| Some((*job, metric.strip_prefix(job)?.strip_prefix('.')?.to_owned())));
         let found: Vec<Metric> = match of_job {
             Some((job, name)) => vec![Metric { job: job.into(), name }],
+            None if OfRun::find(metric).is_some() => vec![of_run(metric)],
             None => {
                 jobs.iter().map(|job| Metric { job: (*job).into(), name: metric.clone() }).collect()
             }
@@ -179,7 +192,9 @@ fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
         }
         all.extend(found);
     }
-    all.sort_by_key(|metric| jobs.iter().position(|job| *job == metric.job));
+    if study.compare.metrics.is_empty() {
+        all.sort_by_key(|metric| jobs.iter().position(|job| *job == metric.job));
+    }
     Ok(all)
 }
 
@@ -199,13 +214,19 @@ fn known(job: &JobRow) -> Vec<Metric> {
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.job, self.name)
+        match self.job.as_str() {
+            "" => f.write_str(&self.name),
+            job => write!(f, "{job}.{}", self.name),
+        }
     }
 }
 
 impl Metric {
     /// The figure in `row`; latencies are in nanoseconds.
     pub fn of(&self, row: &Row) -> Option<f64> {
+        if self.job.is_empty() {
+            return row.run.get(&self.name).copied();
+        }
         let job = row.jobs.iter().find(|job| job.name == self.job)?;
         match self.name.as_str() {
             "iops" => Some(job.iops),
@@ -219,7 +240,10 @@ impl Metric {
 
     /// Returns whether less of it is better.
     pub fn less_is_better(&self) -> bool {
-        !self.name.ends_with("iops") && self.name != "bytes_per_s"
+        match OfRun::find(&self.name) {
+            Some(figure) => figure.less_is_better,
+            None => !self.name.ends_with("iops") && self.name != "bytes_per_s",
+        }
     }
 }
 
@@ -239,7 +263,7 @@ fn median(figures: &[(String, f64)]) -> Option<f64> {
     values.get(values.len().checked_sub(1)? / 2).copied()
 }
 
-/// The difference of `figures` from `baseline`, over the pairs in which both are above zero.
+/// The difference of `figures` from `baseline`, over the pairs whose baseline is above zero.
 fn difference(
     baseline: &[(String, f64)],
     figures: &[(String, f64)],
@@ -247,16 +271,20 @@ fn difference(
 ) -> Option<Difference> {
     let of = |(pair, figure): &(String, f64)| {
         let before = baseline.iter().find(|it| it.0 == *pair)?.1;
-        (before > 0.0 && *figure > 0.0).then(|| (figure / before).ln())
+        (before > 0.0).then(|| figure / before)
     };
     let ratios = Vec::from_iter(figures.iter().filter_map(of));
     if ratios.is_empty() {
         return None;
     }
-    let middle = mean(&ratios);
-    let relative = |log: f64| log.exp_m1();
-    let interval = (ratios.len() >= LEAST_PAIRS).then(|| {
-        let (low, high) = bootstrap(&ratios);
+    // Zero has no logarithm.
+    let has_logs = ratios.iter().all(|ratio| *ratio > 0.0);
+    let value = |ratio: &f64| if has_logs { ratio.ln() } else { ratio - 1.0 };
+    let relative = |value: f64| if has_logs { value.exp_m1() } else { value.max(-1.0) };
+    let values = Vec::from_iter(ratios.iter().map(value));
+    let middle = mean(&values);
+    let interval = (values.len() >= LEAST_PAIRS).then(|| {
+        let (low, high) = bootstrap(&values);
         (relative(low), relative(high))
     });
     let least = least / 100.0;
@@ -267,7 +295,7 @@ fn difference(
         Some((low, _)) if low > 0.0 => Verdict::Higher,
         Some(_) => Verdict::Lower,
     };
-    Some(Difference { mean: relative(middle), interval, pairs: ratios.len(), verdict })
+    Some(Difference { mean: relative(middle), interval, pairs: values.len(), verdict })
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -341,12 +369,46 @@ mod tests {
     }
 
     #[test]
+    fn places_and_figures_stand_in_the_order_of_the_study() {
+        let text = "[grid]\niodepth=[2,16]\nscheduler=['none','bfq']\n[compare]\nmetrics=['r.iops','merged']";
+        let study = Study::parse(text).expect("a study");
+        let axes = study.axes().expect("axes");
+        let row = |index| Row {
+            id: String::new(),
+            values: Study::point(&axes, index).values,
+            run: BTreeMap::from([("merged".into(), 0.5)]),
+            jobs: vec![JobRow {
+                name: "r".into(),
+                runtime_ns: 1,
+                iops: 1.0,
+                bytes_per_s: 0.0,
+                kinds: BTreeMap::new(),
+            }],
+            groups: Vec::new(),
+            notes: Vec::new(),
+        };
+        let rows = Vec::from_iter((0..4).map(row));
+        let asked = questions(&study, &axes, &Vec::from_iter(&rows)).expect("answers");
+        let names = asked.iter().map(|it| format!("{} {}", it.place["iodepth"], it.metric));
+        assert_eq!(Vec::from_iter(names), ["2 r.iops", "2 merged", "16 r.iops", "16 merged"]);
+    }
+
+    #[test]
     fn small_differences_few_pairs_and_zeroes_have_their_words() {
         let (a, b) = (noisy(1, 10, 100.0, 0.0), noisy(2, 10, 100.5, 0.0));
         assert_eq!(difference(&a, &b, 1.0).expect("pairs").verdict, Verdict::NoDifference);
         assert_eq!(difference(&a, &b, 0.1).expect("pairs").verdict, Verdict::Higher);
         let few = difference(&a[..4], &b, 1.0).expect("pairs");
         assert_eq!((few.verdict, few.interval, few.pairs), (Verdict::TooFew, None, 4));
-        assert_eq!(difference(&noisy(1, 9, 0.0, 0.0), &b, 1.0), None);
+        let nothing = noisy(1, 10, 0.0, 0.0);
+        assert_eq!(difference(&nothing, &b, 1.0), None);
+        let gone = difference(&b, &nothing, 1.0).expect("pairs");
+        assert_eq!((gone.mean, gone.interval), (-1.0, Some((-1.0, -1.0))));
+        assert_eq!((gone.verdict, gone.pairs), (Verdict::Lower, 10));
+        let mut rare = noisy(1, 10, 0.0, 0.0);
+        rare[3].1 = 10.0;
+        let rare = difference(&a, &rare, 1.0).expect("pairs");
+        assert!((rare.mean + 0.99).abs() < 1e-9 && rare.pairs == 10, "{rare:?}");
+        assert_eq!((rare.verdict, rare.interval.expect("ten pairs").0), (Verdict::Lower, -1.0));
     }
 }

@@ -1,10 +1,11 @@
 //! `blkmq experiment`: a grid of runs, and the comparison of one of its axes.
 
-mod answer;
+pub mod answer;
 pub mod args;
-mod compare;
+pub mod compare;
+pub mod figure;
 mod point;
-mod row;
+pub mod row;
 mod store;
 pub mod study;
 
@@ -184,8 +185,8 @@ pub fn answers(points: &Points, rows: Vec<Row>, folder: Option<&Path>) -> Result
     let rows = Vec::from_iter(&rows);
     let (study, axes) = (points.study(), points.axes());
     let questions = compare::questions(study, axes, &rows)?;
-    let result =
-        answer::Result { study, axes, rows: &rows, points: points.len(), questions: &questions };
+    let (made, points) = (rows.len(), points.len());
+    let result = answer::Result { study, axes, rows: made, points, questions: &questions };
     if let Some(folder) = folder {
         let lines: String = rows.iter().map(|row| row.line()).collect();
         store::write(folder, "runs.jsonl", &lines)?;

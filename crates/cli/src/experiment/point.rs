@@ -1,8 +1,9 @@
 //! The points of a study as runs: the requirements of each run, and its result.
 
+use super::figure::INVERSIONS;
 use super::row::{self, Row};
 use super::study::{Axis, Point, Program, Study};
-use crate::args::{self, Request};
+use crate::args::{self, Request, quote};
 use crate::error::Failure;
 use crate::plan::{Plan, Time};
 use crate::{bench, replay};
@@ -70,6 +71,11 @@ impl Points {
         Vec::from_iter(values).join(" ")
     }
 
+    /// The command that makes the run of a point alone.
+    pub fn command(&self, index: usize) -> String {
+        quote(self.study.program.word(), &self.study.words(&self.point(index)))
+    }
+
     /// Returns whether runs take real time.
     pub fn is_real(&self) -> bool {
         let word = |index| self.study.words(&self.point(index)).iter().any(|it| it == "--real");
@@ -121,6 +127,7 @@ impl Points {
         plan.bound();
         plan.eta = false;
         plan.quiet = true;
+        plan.inversions = self.study.compare.metrics.iter().any(|name| name == INVERSIONS);
         let report = bench::report(&plan, stop)?;
         Ok(Row::of(self.id(index), &self.point(index), &report))
     }

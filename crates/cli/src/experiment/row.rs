@@ -1,6 +1,7 @@
 //! The result of a point: the figures of its run, as a line of JSON.
 
-use super::study::{Point, Program, Study, Value};
+use super::figure::OF_RUN;
+use super::study::{Point, Study, Value};
 use crate::report::job::{Direction, JobResult, Latency};
 use crate::report::model::{Report, Run};
 use blkmq_core::Histogram;
@@ -33,6 +34,9 @@ pub struct Row {
     pub id: String,
     /// The value of the point on each axis.
     pub values: BTreeMap<String, Value>,
+    /// The figures of the whole run by name; see [`OF_RUN`].
+    #[serde(default)]
+    pub run: BTreeMap<String, f64>,
     /// The jobs of the run.
     pub jobs: Vec<JobRow>,
     /// The groups of the run.
@@ -102,6 +106,7 @@ impl Row {
         Self {
             id,
             values: point.values.clone(),
+            run: run.into_iter().flat_map(figures).collect(),
             jobs: run.map_or_else(Vec::new, |run| {
                 run.jobs.iter().map(|job| job_row(run, job)).collect()
             }),
@@ -115,6 +120,10 @@ impl Row {
         let text = serde_json::to_string(self).expect("keys are texts");
         format!("{text}\n")
     }
+}
+
+fn figures(run: &Run) -> impl Iterator<Item = (String, f64)> {
+    OF_RUN.iter().filter_map(|figure| Some((figure.name.to_owned(), figure.of(run)?)))
 }
 
 fn job_row(run: &Run, job: &JobResult) -> JobRow {
@@ -164,18 +173,14 @@ fn timed(times: Option<&Latency>) -> KindRow {
 /// The identity of a point: a digest of the command, its words, the version of blkmq, and `trace`, the digest of the
 /// trace. Points of other studies with the same command line have the same one.
 pub fn id(study: &Study, point: &Point, trace: Option<&str>) -> String {
-    let program = match study.program {
-        Program::Sim => "sim",
-        Program::Bench => "bench",
-        Program::Replay => "replay",
-    };
     let mut words = study.words(point);
     // The contents of the trace count, wherever it lies.
     if let (Some(trace), Some(first)) = (trace, words.first_mut()) {
         trace.clone_into(first);
     }
-    let parts =
-        [program, env!("CARGO_PKG_VERSION")].into_iter().chain(words.iter().map(String::as_str));
+    let parts = [study.program.word(), env!("CARGO_PKG_VERSION")]
+        .into_iter()
+        .chain(words.iter().map(String::as_str));
     let mut digest = Sha256::new();
     for part in parts {
         digest.update((part.len() as u64).to_le_bytes());

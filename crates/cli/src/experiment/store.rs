@@ -216,6 +216,7 @@ mod tests {
         Row {
             id: id.into(),
             values: BTreeMap::new(),
+            run: BTreeMap::new(),
             jobs: Vec::new(),
             groups: Vec::new(),
             notes: Vec::new(),

@@ -29,6 +29,17 @@ pub enum Program {
     Replay,
 }
 
+impl Program {
+    /// The word for it on a command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Bench => "bench",
+            Self::Replay => "replay",
+        }
+    }
+}
+
 /// The value of an option.
 #[derive(Clone, PartialEq, PartialOrd, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -95,6 +106,9 @@ pub struct Compare {
     /// The figures, each `NAME` or `JOB.NAME`; some of each job otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
+    /// Names of values, which stand before them in the results.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<String, String>,
     /// Differences below so many percent are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
@@ -306,6 +320,15 @@ impl Study {
         let usual = self.grid.contains_key(COMPARED).then_some(COMPARED);
         let first = self.grid.keys().map(String::as_str).find(|name| Some(*name) != self.pair());
         self.compare.axis.as_deref().or(usual).or(first)
+    }
+
+    /// A value of the compared axis as it is shown.
+    pub fn shown(&self, value: &Value) -> String {
+        let value = value.to_string();
+        match self.compare.names.get(&value) {
+            Some(name) => format!("{name} ({value})"),
+            None => value,
+        }
     }
 
     /// Percent below which a difference is none.

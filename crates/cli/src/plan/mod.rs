@@ -84,6 +84,8 @@ pub struct Plan {
     pub report: Option<PathBuf>,
     /// The files and the size of traces.
     pub trace: Option<TracePlan>,
+    /// Requests that overtake others on their way to the device are counted.
+    pub inversions: bool,
     /// The prefix of the files that record the calls of policies and their answers.
     pub elevator_log: Option<String>,
     /// fio options that describe the run and change nothing, by name and value.

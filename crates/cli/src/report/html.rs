@@ -271,7 +271,7 @@ fn merges(m: &mut Markup, report: &Report) {
 }
 
 /// A legend: names and the classes that they are drawn with.
-pub fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
+fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
     m.element("ul", &[("class", &"legend")], |m| {
         entries.for_each(|(name, class)| entry(m, kind, &class, name));
     });

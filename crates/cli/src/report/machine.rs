@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// The properties of a machine that matter when its figures are compared with those of another.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Machine {
     /// The processor, `AMD EPYC 7763 64-Core Processor`.
     pub cpu_model: String,

@@ -101,6 +101,8 @@ pub struct Run {
     pub shared: Shared,
     /// Where the time of each operation went, ramp included; empty if it was not counted.
     pub times: Vec<OpTimes>,
+    /// Requests in a thousand that reached the device before one picked earlier, if they were counted.
+    pub inversions_per_1000: Option<f64>,
     /// The courses over time, if they were recorded: they are, for pages with plots.
     pub courses: Option<Courses>,
 }

@@ -1,13 +1,13 @@
 //! The command `blkmq repro`: its page, its options, and their meaning.
 
-use super::name::Name;
+use super::claim::Claim;
 use crate::report::Format;
 use blkmq_core::Nanos;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::page::Page;
 use blkmq_terminal::units::{self, KbBase, TimeUnit};
-use clap::builder::{EnumValueParser, PossibleValuesParser, TypedValueParser, ValueHint};
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser, ValueHint};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
 
 const PAGE: Page = Page {
@@ -36,8 +36,8 @@ const MAX_THREADS: u32 = 4096;
 /// The claims to measure, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// The claims, each once, in the order in which they are shown.
-    pub names: Vec<Name>,
+    /// The names of the claims.
+    pub names: Vec<String>,
     /// The time of each row, all repetitions together.
     pub runtime: Nanos,
     /// Thread counts; empty for those that suit each claim.
@@ -51,16 +51,16 @@ pub struct Wanted {
 /// The command.
 pub fn definition() -> Command {
     let mut claims = String::from("Claims:\n");
-    for claim in Name::ALL.iter().filter_map(Name::to_possible_value) {
-        let summary = claim.get_help().map_or(String::new(), ToString::to_string);
-        claims.push_str(&format!("  {:<10}  {summary}\n", claim.get_name()));
+    for Claim { name, summary, .. } in Claim::all() {
+        claims.push_str(&format!("  {name:<10}  {summary}\n"));
     }
     PAGE.command(&claims).args(arguments())
 }
 
 fn arguments() -> [Arg; 5] {
     let claims = Arg::new("claim").value_name("CLAIM").num_args(0..).action(ArgAction::Append);
-    let claims = claims.value_parser(EnumValueParser::<Name>::new()).hide_possible_values(true);
+    let names = PossibleValuesParser::new(Claim::all().into_iter().map(|claim| claim.name));
+    let claims = claims.value_parser(names).hide_possible_values(true);
     let option = |name, value| Arg::new(name).long(name).value_name(value);
     let formats = PossibleValuesParser::new(FORMATS.map(|(word, _)| word));
     let format = option("output-format", "FORMAT").alias("output_format");
@@ -89,14 +89,10 @@ impl Wanted {
     /// The arguments that clap has read.
     pub fn of(found: &ArgMatches) -> Self {
         let default = "it has a default";
-        let mut names = match found.get_many::<Name>("claim") {
-            Some(names) => names.copied().collect(),
-            None => Name::ALL.to_vec(),
-        };
-        names.sort_unstable();
-        names.dedup();
+        let names = found.get_many::<String>("claim").map(|names| names.cloned().collect());
+        let all = || Claim::all().into_iter().map(|claim| claim.name.into()).collect();
         Self {
-            names,
+            names: names.unwrap_or_else(all),
             runtime: *found.get_one("runtime").expect(default),
             threads: found.get_one("threads").cloned().unwrap_or_default(),
             report: found.get_one("report").cloned(),
@@ -148,17 +144,17 @@ pub mod tests {
     #[test]
     fn without_a_word_everything_is_measured() {
         let all = wanted("");
-        assert_eq!(all.names, Name::ALL);
+        assert_eq!(all.names.len(), 7);
         assert_eq!((all.runtime, all.format), (Nanos::from_secs(2), Format::Normal));
         assert!(all.threads.is_empty() && all.report.is_none());
     }
 
     #[test]
-    fn claims_have_an_order_of_their_own_and_options_fios_spelling() {
+    fn claims_are_words_and_options_have_fios_spelling() {
         let some = wanted(
             "stats batch stats --runtime=500ms --threads 8,2,2 --report=a.html --output_format=json",
         );
-        assert_eq!(some.names, [Name::Batch, Name::Stats]);
+        assert_eq!(some.names, ["stats", "batch", "stats"]);
         assert_eq!((some.runtime, some.threads), (Nanos::from_millis(500), vec![2, 8]));
         assert_eq!((some.report, some.format), (Some(PathBuf::from("a.html")), Format::Json));
         assert_eq!(wanted("--runtime=1 --runtime=3").runtime, Nanos::from_secs(3));

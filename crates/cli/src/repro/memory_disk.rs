@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[cfg(target_os = "linux")]
 const SIZE: u64 = 32;
 
-/// The device that runs of `kick` read from.
+/// The device that runs of `kick` read from, with 8 hardware queues of depth 16.
 pub struct MemoryDisk {
     path: Option<PathBuf>,
-    /// The value of `--device`, up to the number of hardware queues.
+    /// The value of `--device`.
     device: String,
     /// A note about it.
     note: Option<String>,
@@ -28,7 +28,8 @@ impl MemoryDisk {
             Ok(disk) => disk,
             Err(why) => Self {
                 path: None,
-                device: "null,irqmode=2,completion_nsec=10000,submit_queues=".into(),
+                device: "null,irqmode=2,completion_nsec=10000,submit_queues=8,hw_queue_depth=16"
+                    .into(),
                 note: Some(format!(
                     "There is no disk in memory here ({why}), so kick is shown on the null device: waking a thread that \
                      is awake costs next to nothing there."
@@ -47,7 +48,7 @@ impl MemoryDisk {
         let nth = MADE.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("blkmq-repro-{}-{nth}", std::process::id()));
         let words = format!("{},size={SIZE},direct=0", path.display());
-        let device = format!("uring:{words},hw_queues=");
+        let device = format!("uring:{words},hw_queues=8,hw_queue_depth=16");
         let disk = Self { path: Some(path), device, note: None };
         let opened = blkmq_uring::UringDevice::parse(&words).map_err(|error| error.to_string())?;
         opened.queues::<blkmq_buf::AlignedBuf>().map_err(|error| error.to_string())?;
@@ -59,9 +60,9 @@ impl MemoryDisk {
         Err("io_uring is Linux's".into())
     }
 
-    /// The value of `--device`, with `hw_queues` hardware queues of depth `hw_queue_depth`.
-    pub fn device(&self, hw_queues: u32, hw_queue_depth: u32) -> String {
-        format!("{}{hw_queues},hw_queue_depth={hw_queue_depth}", self.device)
+    /// The value of `--device`.
+    pub fn device(&self) -> &str {
+        &self.device
     }
 
     /// Why the disk is not in memory, if it is not.

@@ -1,25 +1,18 @@
 //! `blkmq repro`: the published claims that this project grew out of, measured again on this machine.
 //!
-//! For each [`Name`](name::Name) there are the published figures ([`published`]), the runs that show the claim here
-//! ([`cases`]), and their results ([`model`]); [`render`] shows both beside each other as text, JSON or a page. Every
-//! case is a command line of `blkmq bench`, which [`run`](run::run) measures in turns with those that it is compared
-//! with.
+//! A [`claim`] is a file of data: the published figures, and a study of `blkmq experiment` that shows it here. [`measure`]
+//! runs the points of the studies, and the pages [`text`], [`html`] and [`json`] put the answers beside the published
+//! figures.
 
 pub mod args;
-pub mod cases;
-mod findings;
+mod calls;
+mod claim;
 mod html;
 mod json;
+mod measure;
 mod memory_disk;
-pub mod metric;
-pub mod model;
-pub mod name;
-mod plot;
-pub mod published;
-mod run;
 #[cfg(test)]
 mod sample;
-mod table;
 mod text;
 
 use crate::error::Failure;
@@ -28,7 +21,7 @@ use crate::report::{self, Format};
 use args::Wanted;
 use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::screen;
-use model::Repro;
+use measure::Repro;
 
 /// Measures the claims of `wanted`, and writes the page if one is asked for. Returns the text to print, and the verdict:
 /// an error if the page could not be written, or a signal ended the measurement.
@@ -39,7 +32,7 @@ pub fn run(wanted: &Wanted, command: String) -> Result<(String, Result<(), Failu
     let stop = Stop::on_signals();
     // The page is opened before the minutes of measuring are spent.
     let page = wanted.report.as_deref().map(report::open).transpose()?;
-    let repro = run::run(wanted, command, &stop)?;
+    let repro = measure::measure(wanted, command, &stop)?;
     let mut text = render(&repro, wanted.format);
     if let (Some(mut file), Some(path)) = (page, &wanted.report) {
         if let Err(e) = file.write_text(&render(&repro, Format::Html)) {
@@ -58,9 +51,8 @@ pub fn run(wanted: &Wanted, command: String) -> Result<(String, Result<(), Failu
     Ok((text, verdict))
 }
 
-/// The results in the given format, ending in a newline; as text for the two formats that `blkmq repro` does not
-/// have.
-pub fn render(repro: &Repro, format: Format) -> String {
+/// The results in the given format, ending in a newline; as text for the formats that `blkmq repro` does not have.
+fn render(repro: &Repro, format: Format) -> String {
     match format {
         Format::Json => json::render(repro),
         Format::Html => html::render(repro),

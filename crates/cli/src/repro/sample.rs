@@ -1,86 +1,62 @@
 //! Made-up results for the tests of this module: fixed figures, nothing measured.
 
-use super::metric::Metric;
-use super::model::{Call, Experiment, Point, Repro, Setting, Timeline, Variant};
-use super::name::Name;
+use super::claim::Claim;
+use super::measure::{Measured, Repro};
+use crate::experiment::Row;
+use crate::experiment::figure::OF_RUN;
+use crate::experiment::row::{JobRow, KindRow};
+use crate::experiment::study::Study;
 use crate::report::machine::Machine;
+use blkmq_core::Nanos;
+use std::collections::BTreeMap;
 
-fn point(
-    (variant, how): (Variant, &str),
-    setting: Setting,
-    figures: &[(Metric, f64)],
-    spread: f64,
-) -> Point {
-    Point {
-        variant,
-        how: how.into(),
-        scheduler: "mq-deadline".into(),
-        setting,
-        command: format!("blkmq bench --access={how} --numjobs={}", setting.value),
-        figures: figures.to_vec(),
-        range: (spread > 0.0)
-            .then(|| (figures[0].1 * (1.0 - spread), figures[0].1 * (1.0 + spread))),
+/// The claim `name` with a row for each point, in which the rate of its job is `iops` of the words of the point, and every
+/// other figure is the same in all rows.
+fn measured(name: &str, iops: fn(&str) -> f64) -> Measured {
+    let claim = Claim::all().into_iter().find(|claim| claim.name == name);
+    let mut claim = claim.expect("a claim");
+    claim.prepare(Nanos::from_secs(2), &[2], (2, ""));
+    let mut measured = Measured::of(claim).expect("points");
+    measured.notes.push("a note".into());
+    for found in &mut measured.found {
+        let points = &found.points;
+        let figures = OF_RUN.iter().map(|figure| (figure.name.to_owned(), 0.5));
+        let percentiles_ns = BTreeMap::from([("99".into(), 1_000)]);
+        let (mean_ns, max_ns) = (Some(500.0), Some(1_000));
+        let kind = KindRow { ios: 8, bytes: 8 * 4096, iops: 8.0, mean_ns, max_ns, percentiles_ns };
+        let names = points.study().compare.metrics.iter().filter_map(|it| it.split_once('.'));
+        let name = names.map(|(job, _)| job).next().expect("the rate of a job");
+        let row = |index| Row {
+            id: points.id(index),
+            values: Study::point(points.axes(), index).values,
+            run: figures.clone().collect(),
+            jobs: vec![JobRow {
+                name: name.into(),
+                runtime_ns: 1,
+                iops: iops(&points.label(index)),
+                bytes_per_s: 0.0,
+                kinds: BTreeMap::from([("write".into(), kind.clone())]),
+            }],
+            groups: Vec::new(),
+            notes: Vec::new(),
+        };
+        found.rows = (0..points.len()).map(row).collect();
+        found.answer().expect("every figure is there");
     }
+    measured
 }
 
-/// Two and four threads in three variants.
-pub fn contention() -> Experiment {
-    let ways = [
-        (Variant::Before, "spin"),
-        (Variant::Proposed, "serialised"),
-        (Variant::Ours, "combining"),
-    ];
-    let rates = [(2, [1e6, 2e6, 4e6]), (4, [0.5e6, 1.5e6, 4e6])];
-    let mut points = Vec::new();
-    for (value, rates) in rates {
-        for (way, iops) in ways.into_iter().zip(rates) {
-            let mut figures = vec![(Metric::Iops, iops), (Metric::CpuPerIo, 2e9 / iops)];
-            if way.0 != Variant::Ours {
-                figures.insert(1, (Metric::Waiting, 5e5 / iops));
-            }
-            points.push(point(way, Setting { what: "threads", value }, &figures, 0.1));
-        }
-    }
-    Experiment {
-        name: Name::Contention,
-        workload: "random reads of 512 bytes, 4 in flight each, 1 s each".into(),
-        points,
-        timelines: Vec::new(),
-        notes: vec!["a note".into()],
-    }
-}
-
-/// One depth in three variants, and the three calls.
-pub fn kick() -> Experiment {
-    let ways = [
-        (Variant::Before, "always", 200e3, 1.0, vec![1_500, 2_500]),
-        (Variant::Proposed, "flag", 300e3, 0.25, vec![10_002_000]),
-        (Variant::Ours, "coalesced", 300e3, 0.125, vec![]),
-    ];
-    let (mut points, mut timelines) = (Vec::new(), Vec::new());
-    for (variant, how, iops, kicks, passes) in ways {
-        let (setting, long) =
-            (Setting { what: "depth", value: 64 }, format!("combining:kick={how}"));
-        let figures = [(Metric::Iops, iops), (Metric::Kicks, kicks)];
-        points.push(point((variant, &long), setting, &figures, 0.0));
-        let calls = [(0, 0), (1_000, 10_000_000), (2_000, 0)].map(|(at, delay)| Call { at, delay });
-        timelines.push(Timeline { variant, how: how.into(), calls: calls.to_vec(), passes });
-    }
-    Experiment {
-        name: Name::Kick,
-        workload: "random reads of 4 KiB".into(),
-        points,
-        timelines,
-        notes: Vec::new(),
-    }
-}
-
-/// Both claims, on a small machine.
+/// Two claims on a small machine, of which one has a study and one has three.
 pub fn both() -> Repro {
+    let contention = measured("contention", |words| match words {
+        _ if words.contains("spin") => 1e6,
+        _ if words.contains("mutex") => 1.5e6,
+        _ if words.contains("serialised") => 2e6,
+        _ => 4e6,
+    });
     Repro {
         partial: None,
-        command: "blkmq repro contention kick".into(),
-        version: "0.1.0".into(),
+        command: "blkmq repro contention depth".into(),
         time_ms: 1_795_259_797_343,
         machine: Machine {
             cpu_model: "Some CPU @ 2.0GHz".into(),
@@ -90,27 +66,17 @@ pub fn both() -> Repro {
             kernel: "6.1.0".into(),
             ..Machine::default()
         },
-        experiments: vec![contention(), kick()],
+        claims: vec![contention, measured("depth", |_| 100e3)],
     }
 }
 
-/// Like [`both`], but with text that would break a writer that does not escape, in every place that holds text.
+/// Like [`both`], but with text that would break a writer that does not escape, in every place that holds text of others.
 pub fn hostile() -> Repro {
     let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
     let mut repro = both();
     repro.command = evil.into();
-    repro.version = evil.into();
     repro.machine.cpu_model = evil.into();
     repro.machine.hypervisor = Some(evil.into());
-    for experiment in &mut repro.experiments {
-        experiment.workload = evil.into();
-        experiment.notes = vec![evil.into()];
-        for point in &mut experiment.points {
-            point.how.push_str(evil);
-            point.scheduler.push_str(evil);
-            point.command = evil.into();
-        }
-        experiment.timelines.iter_mut().for_each(|timeline| timeline.how.push_str(evil));
-    }
+    repro.claims.iter_mut().for_each(|measured| measured.notes = vec![evil.into()]);
     repro
 }

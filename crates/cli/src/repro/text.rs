@@ -1,14 +1,29 @@
-//! The results for the terminal: for each claim the published figures, the figures measured here, and the meaning of
+//! The results for the terminal: for each claim the published figures, the answers measured here, and the meaning of
 //! both.
 
-use super::findings::{findings, limits};
-use super::model::{Experiment, Repro};
-use super::published::{Published, Source, published};
-use super::table::{self, Table};
+use super::claim::{Claim, Published, Source};
+use super::measure::{Measured, Repro};
+use crate::experiment::answer::percent;
+use crate::experiment::figure::show;
 use crate::report::machine::Machine;
+use crate::report::model::Report;
 use crate::report::number::{bytes, counted};
+use crate::report::warnings::warnings;
 use blkmq_terminal::paper::{Paper, paragraph, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
+
+/// The columns of published figures, each with its meaning.
+pub const COLUMNS: [(&str, &str, Align); 5] = [
+    ("measured with", "as published", Align::Left),
+    ("figure", "the measured quantity", Align::Left),
+    ("before", "as the kernel was", Align::Right),
+    ("as proposed", "with the proposed change", Align::Right),
+    ("difference", "the second relative to the first", Align::Right),
+];
+
+/// How the answers come about.
+pub const METHOD: &str = "Measured differences are those from the first row of their kind, over pairs of runs that follow \
+                          one another, and stand beside their 95 % intervals; below 1 % there is none.";
 
 /// The results as lines of text, no line wider than `width`.
 pub fn render(repro: &Repro, width: usize) -> String {
@@ -17,67 +32,96 @@ pub fn render(repro: &Repro, width: usize) -> String {
         paragraph(&mut out, "", &partial.to_string());
         out.push('\n');
     }
-    if repro.experiments.is_empty() {
+    if repro.claims.is_empty() {
         out.push_str("Nothing was measured.\n");
     }
-    for experiment in &repro.experiments {
-        claim(&mut out, experiment, &repro.machine);
+    for measured in &repro.claims {
+        claim(&mut out, measured);
         out.push('\n');
     }
+    paragraph(&mut out, "", METHOD);
     let Machine { os, kernel, .. } = &repro.machine;
-    paragraph(&mut out, "", &format!("Measured on {}; {os}, kernel {kernel}.", machine(repro)));
+    let machine = machine(&repro.machine);
+    paragraph(&mut out, "", &format!("Measured on {machine}; {os}, kernel {kernel}."));
+    for warning in doubts(repro) {
+        paragraph(&mut out, "Warning: ", &warning);
+    }
     out.finish()
 }
 
 /// The processor and the memory of the machine, in a few words.
-pub fn machine(repro: &Repro) -> String {
-    let Machine { cpu_model, cores, memory_bytes, .. } = &repro.machine;
+pub fn machine(machine: &Machine) -> String {
+    let Machine { cpu_model, cores, memory_bytes, .. } = machine;
     format!("{cpu_model}, {}, {}", counted((*cores).into(), "core"), bytes(*memory_bytes as f64))
 }
 
-fn claim(out: &mut Paper, experiment: &Experiment, machine: &Machine) {
-    let Published { title, claim, tables, .. } = published(experiment.name);
-    let heading = format!("{}: {title}", experiment.name.word());
-    push_line(out, 0, &heading);
-    push_line(out, 0, &"=".repeat(heading.len()));
-    paragraph(out, "", claim);
-    for source in *tables {
-        out.push('\n');
-        paragraph(out, "", &format!("Published by {}", cited(source)));
-        push_table(out, &table::published(source));
-        if !source.remark.is_empty() {
-            paragraph(out, "", source.remark);
-        }
-    }
-    out.push('\n');
-    paragraph(out, "", &format!("Measured here: {}.", experiment.workload));
-    push_table(out, &table::measured(experiment));
-    if let Some(timelines) = table::timelines(experiment) {
-        out.push('\n');
-        push_table(out, &timelines);
-    }
-    out.push('\n');
-    for sentence in findings(experiment).iter().chain(&limits(experiment, machine)) {
-        paragraph(out, "- ", sentence);
-    }
-    for note in &experiment.notes {
-        paragraph(out, "Note: ", note);
-    }
+/// Reasons for doubt about every figure of this machine.
+pub fn doubts(repro: &Repro) -> Vec<String> {
+    let of_machine = Report { machine: repro.machine.clone(), ..Report::default() };
+    warnings(&of_machine).iter().map(ToString::to_string).collect()
 }
 
 /// The source of published figures, with its hardware and workload.
 pub fn cited(source: &Source) -> String {
-    format!("{}; {}; {}.", source.by, source.hardware, source.workload)
+    format!("Published by {}; {}; {}.", source.by, source.hardware, source.workload)
 }
 
-fn push_table(out: &mut Paper, table: &Table) {
-    let columns = table.columns.iter().map(|(name, _, align)| ((*name).to_owned(), *align));
-    let mut text = TextTable::new(columns.collect());
-    // A setting is a number, and tells rows apart as the words around it do.
-    let words = table.columns.iter().rposition(|(_, _, align)| *align == Align::Left);
-    text.keys(words.map_or(1, |last| last + 1));
-    table.rows.iter().for_each(|row| text.row(row));
-    out.table(&text);
+/// The rows of published figures.
+pub fn published(source: &Source) -> Vec<Vec<String>> {
+    let row = |row: &Published| {
+        let [before, proposed] = [row.before, row.proposed].map(|value| show(&row.metric, value));
+        vec![row.what.clone(), row.metric.clone(), before, proposed, percent(row.relative())]
+    };
+    source.figures.iter().map(row).collect()
+}
+
+/// The answers about the figure of the claim, the outcome of calls, and the limits of this machine, a sentence each.
+pub fn sentences(measured: &Measured) -> Vec<String> {
+    let mut all = Vec::new();
+    for found in &measured.found {
+        let first = found.points.study().compare.metrics.first();
+        let answers = found.result().sentences(|metric| Some(&metric.to_string()) == first);
+        let of = if found.of.is_empty() { String::new() } else { format!("{}, ", found.of) };
+        all.extend(answers.iter().map(|answer| format!("{of}{answer}.")));
+    }
+    all.extend(measured.calls.clone());
+    all.extend(measured.claim.limits.iter().cloned());
+    all
+}
+
+fn claim(out: &mut Paper, measured: &Measured) {
+    let Claim { name, title, claim, workload, published: sources, .. } = &measured.claim;
+    let heading = format!("{name}: {title}");
+    push_line(out, 0, &heading);
+    push_line(out, 0, &"=".repeat(heading.len()));
+    paragraph(out, "", claim);
+    for source in sources {
+        out.push('\n');
+        paragraph(out, "", &cited(source));
+        let columns = COLUMNS.map(|(name, _, align)| (name.to_owned(), align));
+        let mut table = TextTable::new(columns.into());
+        published(source).iter().for_each(|row| table.row(row));
+        out.table(&table);
+        if !source.remark.is_empty() {
+            paragraph(out, "", &source.remark);
+        }
+    }
+    out.push('\n');
+    paragraph(out, "", &format!("Measured here: {workload}."));
+    for found in &measured.found {
+        if !found.of.is_empty() {
+            out.push('\n');
+            push_line(out, 0, &format!("{}:", found.of));
+        }
+        found.result().table(out);
+    }
+    out.push('\n');
+    for sentence in sentences(measured) {
+        paragraph(out, "- ", &sentence);
+    }
+    for note in &measured.notes {
+        paragraph(out, "Note: ", note);
+    }
 }
 
 #[cfg(test)]
@@ -85,38 +129,20 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    fn render(repro: &Repro) -> String {
-        super::render(repro, 200)
-    }
-
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         for repro in [sample::both(), sample::hostile()] {
             for width in 60..=200 {
-                let text = super::render(&repro, width);
+                let text = render(&repro, width);
                 let wide = text.lines().find(|line| line.chars().count() > width);
                 assert_eq!(wide, None, "{width}");
             }
         }
     }
 
-    /// Rows of a second part had no names: those stood behind a number.
     #[test]
-    fn each_part_of_a_table_names_its_rows() {
-        let text = super::render(&sample::both(), 72);
-        let lines = Vec::from_iter(text.lines());
-        let heads = lines
-            .windows(2)
-            .enumerate()
-            .filter(|(_, pair)| pair[0].starts_with("scheduler ") && pair[1].starts_with("---"));
-        let rows = |at: usize| lines[at + 2..].iter().take_while(|line| !line.is_empty());
-        let named = Vec::from_iter(heads.map(|(at, _)| rows(at).any(|row| row.contains("ours "))));
-        assert!(named.len() > 2 && named.iter().all(|named| *named), "{text}");
-    }
-
-    #[test]
-    fn what_was_published_and_what_was_measured_stand_together() {
-        let (text, expected) = (render(&sample::both()), include_str!("testdata/both.txt"));
+    fn published_and_measured_figures_stand_together() {
+        let (text, expected) = (render(&sample::both(), 200), include_str!("testdata/both.txt"));
         for (number, (line, wanted)) in text.lines().zip(expected.lines()).enumerate() {
             assert_eq!(line, wanted, "line {}", number + 1);
         }
@@ -125,8 +151,16 @@ mod tests {
 
     #[test]
     fn no_control_character_reaches_the_terminal_and_nothing_is_said_of_nothing() {
-        let text = render(&sample::hostile());
+        let text = render(&sample::hostile(), 200);
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
-        assert!(render(&Repro::default()).starts_with("Nothing was measured.\n"));
+        assert!(render(&Repro::default(), 200).starts_with("Nothing was measured.\n"));
+    }
+
+    #[test]
+    fn a_guest_is_doubted() {
+        let mut repro = sample::both();
+        assert!(!render(&repro, 200).contains("Warning"));
+        repro.machine.hypervisor = Some("KVM".into());
+        assert!(render(&repro, 200).contains("\nWarning: This is a virtual machine (vendor: KVM)"));
     }
 }

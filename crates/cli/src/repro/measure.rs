@@ -1,0 +1,204 @@
+//! Measures the studies of claims, point by point. Points that are compared follow one another, and each is run once before
+//! any is run again, so that a machine whose speed drifts affects all alike.
+
+use super::args::Wanted;
+use super::calls;
+use super::claim::Claim;
+use super::memory_disk::MemoryDisk;
+use crate::bench::progress::Progress;
+use crate::error::Failure;
+use crate::experiment::answer;
+use crate::experiment::compare::{Question, questions};
+use crate::experiment::{Points, Row};
+use crate::report::machine::Machine;
+use crate::report::model::Partial;
+use blkmq_terminal::interrupt::Stop;
+
+/// The results of one `blkmq repro`.
+#[derive(Default)]
+pub struct Repro {
+    /// The command line as typed; running it again repeats the measurement.
+    pub command: String,
+    /// When the first run began: milliseconds since the epoch, UTC.
+    pub time_ms: u64,
+    /// The machine of the runs.
+    pub machine: Machine,
+    /// The claims of which something was measured.
+    pub claims: Vec<Measured>,
+    /// The number of missing runs, if a signal ended the measurement.
+    pub partial: Option<Partial>,
+}
+
+/// A claim and its results.
+pub struct Measured {
+    /// The claim.
+    pub claim: Claim,
+    /// The results of its studies.
+    pub found: Vec<Found>,
+    /// The outcome of calls in quick succession, if they are a part of the claim.
+    pub calls: Option<String>,
+    /// Notes for the reader, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A study and its results.
+pub struct Found {
+    /// Its subject, where a claim has several.
+    pub of: String,
+    /// Its points.
+    pub points: Points,
+    /// The rows of the first points, in order.
+    pub rows: Vec<Row>,
+    /// The answers.
+    pub questions: Vec<Question>,
+}
+
+impl Found {
+    /// Adds the answers of all rows.
+    ///
+    /// # Errors
+    /// If no row has a figure that is compared.
+    pub fn answer(&mut self) -> Result<(), Failure> {
+        let rows = Vec::from_iter(&self.rows);
+        self.questions = questions(self.points.study(), self.points.axes(), &rows)?;
+        Ok(())
+    }
+
+    /// The results as they are shown.
+    pub fn result(&self) -> answer::Result<'_> {
+        answer::Result {
+            study: self.points.study(),
+            axes: self.points.axes(),
+            rows: self.rows.len(),
+            points: self.points.len(),
+            questions: &self.questions,
+        }
+    }
+}
+
+impl Measured {
+    /// `claim` before the first run.
+    ///
+    /// # Errors
+    /// If a study has an axis without values.
+    pub fn of(mut claim: Claim) -> Result<Self, Failure> {
+        let mut found = Vec::new();
+        for part in std::mem::take(&mut claim.part) {
+            let points = Points::of(part.study)?;
+            found.push(Found { of: part.of, points, rows: Vec::new(), questions: Vec::new() });
+        }
+        let calls = claim.calls.then(calls::outcome);
+        Ok(Self { claim, found, calls, notes: Vec::new() })
+    }
+
+    fn points(&self) -> usize {
+        self.found.iter().map(|found| found.points.len()).sum()
+    }
+
+    /// Runs all points, or the first of them until `stop` is set. Returns their number.
+    fn run(&mut self, progress: &mut Progress, stop: &Stop) -> Result<usize, Failure> {
+        let mut done = 0;
+        for found in &mut self.found {
+            for index in 0..found.points.len() {
+                progress.begin(&format!("{}: {}", self.claim.name, found.points.label(index)));
+                let row = found.points.run(index, stop);
+                if stop.is_set() {
+                    break;
+                }
+                let row = row?;
+                progress.end();
+                done += 1;
+                for note in &row.notes {
+                    if !self.notes.contains(note) {
+                        self.notes.push(note.clone());
+                    }
+                }
+                found.rows.push(row);
+            }
+            found.answer()?;
+            if stop.is_set() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Measures the claims of `wanted`, or the first of them until `stop` is set. `command` is the command line.
+///
+/// # Errors
+/// If a point cannot be run on this machine.
+pub fn measure(wanted: &Wanted, command: String, stop: &Stop) -> Result<Repro, Failure> {
+    let machine = Machine::detect();
+    let time_ms = blkmq_runtime::wall_clock_millis();
+    let mut claims = Claim::all();
+    claims.retain(|claim| wanted.names.iter().any(|name| name == claim.name));
+    let disk = claims.iter().any(Claim::reads_disk).then(MemoryDisk::new);
+    let mut planned = Vec::new();
+    for mut claim in claims {
+        let disk = disk.as_ref().filter(|_| claim.reads_disk());
+        let here = (machine.cores, disk.map_or("", MemoryDisk::device));
+        claim.prepare(wanted.runtime, &wanted.threads, here);
+        let mut measured = Measured::of(claim)?;
+        measured.notes.extend(disk.and_then(MemoryDisk::note).map(String::from));
+        planned.push(measured);
+    }
+    let runs: usize = planned.iter().map(Measured::points).sum();
+    let mut progress = Progress::new(runs, None, true);
+    let (mut claims, mut done) = (Vec::new(), 0);
+    for mut measured in planned {
+        if stop.is_set() {
+            break;
+        }
+        done += measured.run(&mut progress, stop)?;
+        claims.push(measured);
+    }
+    progress.finish();
+    let partial = Partial { done, planned: runs, signal: stop.signal() };
+    let partial = (done < runs).then_some(partial);
+    Ok(Repro { command, time_ms, machine, claims, partial })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::tests::wanted;
+    use super::super::render;
+    use super::*;
+    use crate::report::Format;
+
+    #[test]
+    fn after_a_signal_there_is_what_was_measured_until_then() {
+        let stop = Stop::after_ctrl_c();
+        let repro = measure(&wanted("batch"), "blkmq repro".into(), &stop).expect("it ends");
+        assert!(repro.claims.is_empty());
+        let partial = repro.partial.expect("everything is missing");
+        assert!(partial.done == 0 && partial.planned > 0 && partial.signal == Some(2));
+        for format in [Format::Normal, Format::Json, Format::Html] {
+            assert!(render(&repro, format).to_lowercase().contains("partial"), "{format:?}");
+        }
+    }
+
+    #[test]
+    fn every_claim_can_be_run() {
+        let mut wanted = wanted("--runtime=25ms --threads=2");
+        // Merge and depth need seconds for any result at all.
+        wanted.names.retain(|name| !["merge", "depth"].contains(&name.as_str()));
+        let repro = measure(&wanted, "blkmq repro".into(), &Stop::default());
+        let repro = repro.expect("it can be measured");
+        assert_eq!(repro.claims.len(), 5);
+        for Measured { claim, found, .. } in &repro.claims {
+            let found = &found[0];
+            assert_eq!(found.rows.len(), found.points.len(), "{}", claim.name);
+            for metric in &found.points.study().compare.metrics {
+                let of = |it: &&Question| it.metric.to_string() == *metric;
+                let question = found.questions.iter().find(of).expect(metric);
+                let median = question.answers[0].median.expect(metric);
+                assert!(median > 0.0 || !metric.ends_with("iops"), "{}: {metric}", claim.name);
+            }
+        }
+        let order = &repro.claims[2].found[0].questions;
+        let ours = order.iter().filter(|question| question.metric.name == "inversions");
+        let ours = ours.map(|question| question.answers.last().and_then(|answer| answer.median));
+        assert!(ours.clone().count() == 2 && ours.into_iter().all(|median| median == Some(0.0)));
+    }
+}
