@@ -1,7 +1,8 @@
 //! The device `cloud` against the published limits of the disks that it models.
 
 use crate::common::closed_loop::{Job, Measured};
-use crate::common::device;
+use crate::common::{described, device};
+use blkmq_device::registry;
 
 /// The rates of random reads of 4 KiB, and of sequential reads of 1 MiB, at a depth that fills the disk.
 fn rates(text: &str) -> (Measured, Measured) {
@@ -55,5 +56,21 @@ fn a_single_request_takes_a_millisecond_or_two() {
         let got = job.run(&device);
         let mean = u64::midpoint(got.read_ns, got.write_ns);
         assert!((least..=most).contains(&mean), "{bytes} bytes: {mean} ns");
+    }
+}
+
+/// What the disk has of slow answers of its own: the page compares the measured tail with the model, and with the model
+/// behind late answers.
+#[test]
+fn a_tail_of_slow_answers_is_that_of_the_faults_around() {
+    let page = registry::find("cloud").expect("it is registered").doc;
+    for text in ["cloud", "faults,late=0.02,late_nsec=11000000:cloud"] {
+        let got = Job::random(100, 1, 20_000).run(&described(text));
+        let ms = |ns: u64| format!("{}.{:02}", ns / 1_000_000, ns / 10_000 % 100);
+        let (mean, p99) = (ms(got.read_ns), ms(got.read_p99_ns));
+        let percent = got.read_p99_ns as i64 / 75_000 - 100;
+        let row = format!("| `{text}` | {mean} | {p99} | {percent:+} % |");
+        println!("{row}");
+        assert!(page.contains(&row), "the page should say: {row}");
     }
 }

@@ -126,6 +126,7 @@ const FLASH: Choices = &[
     ("write_latency_ns", &["0", "10000"]),
     ("buffer_kib", &["4", "1000"]),
     ("buffer_mbps", &["0", "3", "2000"]),
+    ("discard_mbps", &["0", "2000"]),
     ("suspend", &["0", "1"]),
     ("suspend_ns", &["0", "30000"]),
     ("flush_ns", &["0", "2000000"]),

@@ -109,6 +109,20 @@ fn the_deskstar_is_compared_with_a_later_drive() {
     beside("flush behind 64 scattered writes, ms", 630.0, flushed(64));
 }
 
+/// Figures of later drives that are parameters here: the length of tracks, the seeks, the interface and the cache.
+#[test]
+fn parameters_bring_the_deskstar_nearer_to_later_drives() {
+    let text = "outer_sectors=2750,inner_sectors=1320,link_mbps=550,cache_size=64,\
+                seek_average_nsec=13000000,seek_full_nsec=22000000";
+    beside("BarraCuda: sequential read, MB/s", 143.0, stream(rig(text), Op::Read, 0));
+    let reads = |depth| random(rig(text), Op::Read, depth, 976_773_168);
+    beside("BarraCuda: random 4 KiB reads, depth 1", 1000.0 / 17.5, reads(1));
+    beside("BarraCuda: random 4 KiB reads, depth 32", 94.0, reads(32));
+    beside("Exos X20: sequential read, MB/s", 285.0, stream(rig(""), Op::Read, 0));
+    let text = "outer_sectors=5500,inner_sectors=2640,link_mbps=550,cache_size=256,gb=16384";
+    beside("Exos X20: with its parameters", 285.0, stream(rig(text), Op::Read, 0));
+}
+
 #[test]
 fn the_deskstar_does_what_is_published_of_it() {
     let sectors = 976_773_168;

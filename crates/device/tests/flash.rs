@@ -186,7 +186,11 @@ fn commits(text: &str, reads: bool) -> (u64, u64) {
 
 /// A row of the page about drives that others have measured, which need not be the modelled ones.
 fn beside(what: &str, measured: &str, about: u64, model: u64) {
-    let row = format!("| {what} | {measured} | {}", compared(Some(about), model, "per second"));
+    row_in("per second", what, measured, about, model);
+}
+
+fn row_in(unit: &str, what: &str, measured: &str, about: u64, model: u64) {
+    let row = format!("| {what} | {measured} | {}", compared(Some(about), model, unit));
     println!("{row}");
     let page = registry::find("flash").expect("it is registered").doc;
     assert!(page.contains(&row), "the page should say: {row}");
@@ -203,6 +207,72 @@ fn flushes_are_compared_with_measured_drives() {
     }
     beside("`sata-dc`: commits; PM883", "15500", 15_500, commits("preset=sata-dc", false).0);
     beside("`nvme-tlc`: commits; 7300 PRO", "29400", 29_400, commits("preset=nvme-tlc", false).0);
+}
+
+/// The milliseconds that 4 GB of discards take, 4 MiB each, with a full queue of them.
+fn discarded(text: &str) -> u64 {
+    const EACH: u32 = 8192;
+    let mut rig = common::rig(&device("flash", &format!("preset=sata,{text}")));
+    for nth in 0..4_000_000_000 / 512 / u64::from(EACH) {
+        while rig.in_flight() == 32 {
+            rig.now = rig.now.max(rig.next_deadline().expect("something will end"));
+            rig.poll();
+        }
+        rig.push(0, Op::Discard, nth * u64::from(EACH), EACH).expect("there is credit");
+        rig.settle();
+    }
+    rig.finish();
+    (rig.now - Instant::ZERO).0 / 1_000_000
+}
+
+#[test]
+fn discards_and_steady_writes_are_compared_with_other_drives() {
+    for (name, text) in
+        [("`sata`", "discard_mbps=0"), ("`sata`, `discard_mbps=4000`", "discard_mbps=4000")]
+    {
+        let what = format!("{name}: discards of 4 GB; RC100, 240 GB");
+        row_in("ms", &what, "1000", 1000, discarded(text));
+    }
+    for (name, text) in [
+        ("`sata`, `preconditioned=2`", ""),
+        ("`sata`, `preconditioned=2`, `program_ns=2200000`", ",program_ns=2200000"),
+    ] {
+        let device = device("flash", &format!("preset=sata,preconditioned=2{text}"));
+        let iops = Job::random(0, 32, LONG).run(&device).iops;
+        beside(&format!("{name}: random writes; 850 EVO, 2 TB"), "10000", 10_000, iops);
+    }
+}
+
+/// The rate of sequential writes of the last tenth of 16 GiB, in percent of the first.
+fn kept(text: &str) -> u64 {
+    let mut rig =
+        common::rig(&device("flash", &format!("preset=nvme-client,submit_queues=1,{text}")));
+    let (count, sectors) = (131_072, 256);
+    let mut marks = Vec::new();
+    for nth in 0..count {
+        while rig.in_flight() == 128 {
+            rig.now = rig.now.max(rig.next_deadline().expect("something will end"));
+            rig.poll();
+        }
+        if nth % (count / 10) == 0 {
+            marks.push(rig.now);
+        }
+        rig.push(0, Op::Write, nth % 65_536 * sectors, sectors as u32).expect("there is credit");
+        rig.settle();
+        rig.ended.clear();
+    }
+    let spans = Vec::from_iter(marks.windows(2).map(|two| (two[1] - two[0]).0));
+    spans[0] * 100 / spans[spans.len() - 1]
+}
+
+#[test]
+fn a_buffer_is_what_the_model_has_of_an_slc_cache() {
+    let cache = "buffer_kib=4194304,buffer_mbps=3200";
+    let with = format!("`nvme-client`, `{}`", cache.replace(',', "`, `"));
+    for (name, text) in [("`nvme-client`", "buffer_mbps=0"), (with.as_str(), cache)] {
+        let what = format!("{name}: the rate of long writes, of that at first; 980 PRO");
+        row_in("%", &what, "62", 62, kept(text));
+    }
 }
 
 #[test]

@@ -147,6 +147,24 @@ fn a_flush_waits_for_what_was_written_before_it() {
 }
 
 #[test]
+fn no_command_passes_a_discard() {
+    for (op, mbps, least) in
+        [(Op::Discard, 0, 0), (Op::Discard, 1024, 1000), (Op::WriteZeroes, 512, 2000)]
+    {
+        let mut rig = rig(&one_die(&format!("discard_mbps={mbps}")));
+        let began = rig.now;
+        // 1024000 bytes take 1 ms at 1024 MB a second.
+        let discard = rig.push(0, op, 0, 2000).expect("there is credit");
+        rig.settle();
+        let read = rig.push(0, Op::Read, 2048, 8).expect("there is credit");
+        rig.finish();
+        let [discard, read] = [discard, read].map(|it| (rig.ended(it).at - began).0 / 1000);
+        assert!(discard.abs_diff(least) <= 5, "{mbps}: {op:?} took {discard} us");
+        assert!((least..least + 100).contains(&read), "{mbps}: the read took {read} us");
+    }
+}
+
+#[test]
 fn a_flush_that_writes_tables_is_served_alone() {
     for (flush_ns, read_ends) in [(0, 1051), (3_000_000, 4055)] {
         let mut rig = rig(&one_die(&format!("flush_ns={flush_ns},read_ns=50000")));

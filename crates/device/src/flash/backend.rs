@@ -119,8 +119,14 @@ impl Backend {
     pub(super) fn submit(&mut self, now: Instant, command: &Command) {
         self.advance(now);
         let timing = &self.params.timing;
-        let read = command.op == Op::Read;
-        let span = if read { timing.read_command } else { timing.write_command };
+        let bytes = u64::from(command.sectors) * u64::from(SECTOR_SIZE);
+        let span = match command.op {
+            Op::Read => timing.read_command,
+            Op::Write | Op::Flush => timing.write_command,
+            Op::Discard | Op::WriteZeroes => {
+                Nanos(timing.write_command.0 + timing.discard.time(bytes).0)
+            }
+        };
         let decoded = self.controller.serve(self.now, span);
         let which = self.requests.add(command);
         self.decoding.push_back((decoded, which));

@@ -111,6 +111,8 @@ pub struct Timing {
     pub link: Rate,
     /// Bandwidth into the write buffer.
     pub buffer: Rate,
+    /// Bandwidth at which discards and writes of zeroes remove mappings.
+    pub discard: Rate,
     /// How long a read occupies the controller.
     pub read_command: Nanos,
     /// How long any other command occupies the controller.

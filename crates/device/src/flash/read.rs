@@ -106,6 +106,7 @@ impl Raw {
             channel: none,
             link: none,
             buffer: none,
+            discard: none,
             read_command: Nanos::ZERO,
             write_command: Nanos::ZERO,
             read_latency: Nanos::ZERO,
@@ -193,6 +194,7 @@ impl Raw {
             "channel_mbps" => timing.channel = rate(1)?,
             "link_mbps" => timing.link = rate(1)?,
             "buffer_mbps" => timing.buffer = rate(0)?,
+            "discard_mbps" => timing.discard = rate(0)?,
             "read_command_ns" => timing.read_command = span()?,
             "write_command_ns" => timing.write_command = span()?,
             "read_latency_ns" => timing.read_latency = span()?,
@@ -351,6 +353,11 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("write_latency_ns", "", "what any other command takes besides"),
     parameter("buffer_kib", "", "write buffer in KiB"),
     parameter("buffer_mbps", "", "bandwidth into the write buffer in MB/s; 0: no limit"),
+    parameter(
+        "discard_mbps",
+        "0",
+        "bandwidth of discards and zeroes in MB/s, which no command passes; 0: no limit",
+    ),
     parameter("suspend", "", "interrupt programs and erases for reads"),
     parameter("suspend_ns", "", "what an interruption costs; only with suspend=1"),
     parameter(
