@@ -628,6 +628,9 @@ fn a_job_may_do_without_the_flush_of_all_jobs() {
         ("--end_fsync=1", "--end_fsync=0", false),
         ("--end_fsync=1", "--fsync_on_close=0", true),
         ("--fsync_on_close=1", "", true),
+        // A job that may write is flushed, whatever it has drawn.
+        ("--end_fsync=1 --rw=rw --rwmixread=100", "", true),
+        ("--end_fsync=1 --rw=randread", "", false),
     ] {
         let job = job(&format!("{line} {all} --name=a {own}"));
         assert_eq!(job["blkmq"]["end_fsync_ns"].is_u64(), is_flushed, "{all} {own}: {job}");

@@ -321,11 +321,16 @@ pub(super) const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        text: "fio 3.33 finds blocks wrong that it has itself written again, and counts checks in number_ios",
+        text: "fio 3.33 finds blocks wrong that it has itself written again, counts checks in number_ios, and ends a job that checks \
+               on its way after a pass",
         explains: |case| {
             let is_counted =
                 |it: &Settings<'_>| it.contains_key("verify") && it.contains_key("number_ios");
-            if case.is_of_ios() && case.has_job(is_counted) {
+            let is_once = |it: &Settings<'_>| {
+                it.contains_key("verify_backlog")
+                    && ["loops", "io_size"].iter().any(|name| it.contains_key(name))
+            };
+            if case.is_of_ios() && (case.has_job(is_counted) || case.has_job(is_once)) {
                 return true;
             }
             let overlaps = |it: &Settings<'_>| it.contains_key("verify");
@@ -336,16 +341,24 @@ pub(super) const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        text: "fio 3.33 trims and writes apart from each other in zones and files, behind an offset, and where their lengths differ, and does \
-               not flush between them",
+        text: "fio 3.33 trims and writes apart from each other in zones and files, behind an offset, and where their lengths differ, does \
+               not flush between them, and counts number_ios in the last loop alone",
         explains: |case| {
             let is_apart = |it: &Settings<'_>| {
                 pattern(it).0.ends_with("trimwrite")
                     && (is_strided(it)
                         || has_other_blocks(it)
-                        || ["offset", "offset_increment", "nrfiles", "fsync", "fdatasync"]
-                            .iter()
-                            .any(|name| it.contains_key(name)))
+                        || it.contains_key("loops") && it.contains_key("number_ios")
+                        || [
+                            "offset",
+                            "offset_increment",
+                            "nrfiles",
+                            "blockalign",
+                            "fsync",
+                            "fdatasync",
+                        ]
+                        .iter()
+                        .any(|name| it.contains_key(name)))
             };
             case.is_of_ios() && case.has_job(is_apart)
         },

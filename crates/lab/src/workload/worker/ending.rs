@@ -51,10 +51,10 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.over();
     }
 
-    /// Issues the flush of `end_fsync`, if there is something to flush. False if not, or if it is done.
+    /// Issues the flush of `end_fsync`, if the job may write. False if not, or if it is done.
     fn close(&mut self, port: &mut impl Port<P>) -> bool {
-        let wrote = self.tally.counts[Direction::Write as usize].ios > 0;
-        if self.phase == Phase::Closing || self.stopped || !self.job.end_fsync || !wrote {
+        let writes = self.job.rw.directions().contains(&Direction::Write);
+        if self.phase == Phase::Closing || self.stopped || !self.job.end_fsync || !writes {
             return false;
         }
         self.phase = Phase::Closing;
