@@ -188,7 +188,8 @@ fn a_file_that_is_cut_grows_or_goes_is_in_the_log() {
     assert_eq!(file.metadata().expect("it is open").len(), MIB, "it stays short");
     logged(&mut log, &["ERROR", "operation=\"write\"", "offset=8388608", "errno=5"]);
     file.set_len(32 * MIB).expect("it can grow");
-    logged(&mut log, &["WARN", "from 1048576 to 33554432 bytes", "keep their size"]);
+    logged(&mut log, &["WARN", "from 1048576 to 33554432 bytes", "get that"]);
+    logged(&mut log, &["INFO", "bytes=33554432", "have its new size"]);
     assert_eq!(scene.client().call(WRITE, 8 * MIB), 0);
     std::fs::remove_file(scene.at("disk.img")).expect("it is ours");
     logged(&mut log, &["WARN", "removed or replaced"]);
