@@ -146,6 +146,7 @@ fn has_parts(settings: &Settings<'_>) -> bool {
     ((is_part || has_holes || (is_mixed && is_synchronous)) && (has_loops || has_amount))
         || is_unchecked
         || is_forgotten
+        || is_strided(settings) && number.is_some()
 }
 
 /// Returns whether the mix of directions, each with its own place, decides how many I/Os the rest of a file takes.
