@@ -94,7 +94,7 @@ fn fill(service: &Service<Buffer>) -> Result<Log, Failure> {
             writer.join().expect("a writer answers with an error and does not panic")?;
         }
         let (key, value) = record(0, PUTS - 1);
-        let block = index.lock().expect("nobody panics while holding it")[&key];
+        let block = index.lock().expect("no panic happens under this lock")[&key];
         let found = look_up(&mut service.blocking()?, block, &key)?;
         let log = log.join().expect("the log answers with an error and does not panic")?;
         if found == Some(value) { Ok(log) } else { Err(format!("{key} was not written").into()) }
@@ -151,7 +151,7 @@ fn run_log(
         // A flush covers only completed writes, and `write` has waited for its writes.
         push(&mut client, Io::new(Op::Flush, 0, 0, 0, Buffer::default()))?;
         finish(&mut client)?;
-        index.lock().expect("nobody panics while holding it").append(&mut places);
+        index.lock().expect("no panic happens under this lock").append(&mut places);
         for put in group {
             // The writer may have stopped waiting.
             let _ = put.done.send(());

@@ -18,7 +18,7 @@ const ANY: usize = align_of::<usize>();
 /// Page-aligned memory, zero at creation.
 pub(crate) struct Allocation {
     start: NonNull<u8>,
-    /// What the allocator gave, which the bytes from `start` on lie within.
+    /// The first byte from the allocator, at `start` or less than a page before it.
     base: NonNull<u8>,
     layout: Layout,
 }

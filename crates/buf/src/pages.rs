@@ -14,7 +14,7 @@ static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks { all: BTreeMap::new(), open: B
 struct Blocks {
     /// By their first addresses.
     all: BTreeMap<usize, Block>,
-    /// Those with a free page. The lowest is used first, so that high ones become empty.
+    /// Blocks with a free page. The lowest is used first, so that high ones become empty.
     open: BTreeSet<usize>,
 }
 

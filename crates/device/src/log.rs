@@ -76,7 +76,7 @@ impl ArrivalLog {
     }
 
     fn inner(&self) -> MutexGuard<'_, Arrivals> {
-        self.0.lock().expect("nobody panics while holding the log")
+        self.0.lock().expect("no panic happens under this lock")
     }
 
     /// Records the arrival of `rq`.
@@ -169,7 +169,7 @@ impl OccupancyLog {
     }
 
     fn inner(&self) -> MutexGuard<'_, Spans> {
-        self.0.lock().expect("nobody panics while holding the log")
+        self.0.lock().expect("no panic happens under this lock")
     }
 
     /// Records a span.

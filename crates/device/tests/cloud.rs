@@ -59,8 +59,7 @@ fn a_single_request_takes_a_millisecond_or_two() {
     }
 }
 
-/// What the disk has of slow answers of its own: the page compares the measured tail with the model, and with the model
-/// behind late answers.
+/// The page compares a measured tail of latencies with that of the model, and with that of the model behind late answers.
 #[test]
 fn a_tail_of_slow_answers_is_that_of_the_faults_around() {
     let page = registry::find("cloud").expect("it is registered").doc;

@@ -182,13 +182,13 @@ pub(crate) struct Wakes(Arc<Mutex<Vec<Wake>>>);
 
 impl Wakes {
     fn push(&self, wake: Wake) {
-        self.0.lock().expect("nobody panics while holding the list").push(wake);
+        self.0.lock().expect("no panic happens under this lock").push(wake);
     }
 
     /// Takes all wake-ups, in the order in which they came, into an empty list.
     pub(crate) fn take_into(&self, list: &mut Vec<Wake>) {
         debug_assert!(list.is_empty(), "what was taken before has been seen to");
-        std::mem::swap(list, &mut *self.0.lock().expect("nobody panics while holding the list"));
+        std::mem::swap(list, &mut *self.0.lock().expect("no panic happens under this lock"));
     }
 }
 

@@ -323,7 +323,7 @@ impl Dirty {
 
     /// Marks `range` as dirty; the caller has checked that it fits.
     pub(super) fn add(&mut self, range: &Range<u64>, era: u64) {
-        debug_assert!(self.fits(range), "somebody looked whether it fits");
+        debug_assert!(self.fits(range), "the caller has checked that it fits");
         let mut new = Extent { range: range.clone(), era };
         let Range { start: mut first, end: mut behind } = self.overlapping(range);
         // Joins a neighbour of the same era. Joining one of another era would make a flush wait for newer data.

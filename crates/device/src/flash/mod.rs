@@ -169,7 +169,7 @@ impl FlashDrive {
 
     fn backend(&self) -> MutexGuard<'_, Backend> {
         let backend = self.0.get().expect("hardware queues are made when it has been switched on");
-        backend.lock().expect("nobody panics while holding the device")
+        backend.lock().expect("no panic happens under this lock")
     }
 
     /// Units written and moved since the device was made, up to the last time passed to it. All zero before its

@@ -25,7 +25,7 @@ impl MemoryStore {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Store> {
-        self.0.lock().expect("nobody panics while holding the store")
+        self.0.lock().expect("no panic happens under this lock")
     }
 
     /// Copies the newest bytes from byte `offset` on into `out`, as a read that arrived now would see them: includes

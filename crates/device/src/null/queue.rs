@@ -116,7 +116,7 @@ impl NullQueue {
             return Ok(());
         }
         let bytes = u64::from(rq.sectors()) * u64::from(SECTOR_SIZE);
-        let mut bandwidth = bandwidth.lock().expect("nobody panics while holding the budget");
+        let mut bandwidth = bandwidth.lock().expect("no panic happens under this lock");
         bandwidth.take(now, bytes).map_err(|refill| {
             self.retry_at = Some(refill);
             Busy::DevResource

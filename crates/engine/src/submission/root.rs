@@ -44,13 +44,13 @@ impl<P> Root<P> {
 
     /// The current queue.
     pub(crate) fn current(&self) -> Arc<Engine<P>> {
-        Arc::clone(&self.current.lock().expect("nobody panics while holding it"))
+        Arc::clone(&self.current.lock().expect("no panic happens under this lock"))
     }
 
     /// Puts `next` in the place of the current queue.
     pub(crate) fn replace(&self, next: Engine<P>) -> Arc<Engine<P>> {
         let (version, next) = (next.hub.version, Arc::new(next));
-        *self.current.lock().expect("nobody panics while holding it") = Arc::clone(&next);
+        *self.current.lock().expect("no panic happens under this lock") = Arc::clone(&next);
         self.lasting.control.publish(version);
         next
     }

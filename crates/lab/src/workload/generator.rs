@@ -227,6 +227,8 @@ impl Generator {
     }
 
     /// Counts `number_ios` of `job` from here on, as fio does behind a ramp. Of the I/Os that follow, `drawn` have been drawn.
+    #[cold]
+    #[inline(never)]
     pub(super) fn count_anew(&mut self, job: &Job, drawn: u64) {
         if let Some(ios) = job.number_ios {
             let passes = if job.is_read_back() { 1 } else { job.loops };

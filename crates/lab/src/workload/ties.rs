@@ -64,10 +64,10 @@ impl Drop for Member {
 /// `exit_what`: the threads that a thread takes with it when it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ExitWhat {
-    /// Those of its reporting group.
+    /// The threads of its reporting group.
     #[default]
     Group,
-    /// Those that run beside it, up to the next stonewall.
+    /// The threads that run beside it, up to the next stonewall.
     Stonewall,
     /// All, those that have not begun included.
     All,

@@ -52,9 +52,13 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
     }
 
     /// Issues the flush of `end_fsync`, if the job may write. False if not, or if it is done.
+    #[cold]
+    #[inline(never)]
     fn close(&mut self, port: &mut impl Port<P>) -> bool {
-        let writes = self.job.rw.directions().contains(&Direction::Write);
-        if self.phase == Phase::Closing || self.stopped || !self.job.end_fsync || !writes {
+        if self.phase == Phase::Closing || self.stopped || !self.job.end_fsync {
+            return false;
+        }
+        if !self.job.rw.directions().contains(&Direction::Write) {
             return false;
         }
         self.phase = Phase::Closing;
