@@ -6,10 +6,14 @@ use crate::fault::{Fault, shown};
 const MOST_DIGITS: usize = 19;
 
 /// The whole number in `text`.
+#[inline]
 pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
-    if let Some(value) = digits(text) {
-        return Ok(value);
-    }
+    digits(text).map_or_else(|| slowly(field, text), Ok)
+}
+
+/// As [`whole`], a digit at a time: a number that is too large has a fault of its own.
+#[cold]
+fn slowly(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
     let mut value: u64 = 0;
     if text.is_empty() {
         return Err(bad(field, text));
@@ -26,21 +30,22 @@ pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
 }
 
 /// The number in `text` if it is digits only, and few enough to fit. Takes eight at a time: most of a row is digits.
+#[inline]
 fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > MOST_DIGITS {
         return None;
     }
-    let (eights, rest) = text.as_chunks::<8>();
+    let (first, eights) = text.as_rchunks::<8>();
     let mut value: u64 = 0;
-    for eight in eights {
-        value = value * 100_000_000 + eight_digits(u64::from_le_bytes(*eight))?;
-    }
-    for byte in rest {
+    for byte in first {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;
         }
         value = value * 10 + u64::from(digit);
+    }
+    for eight in eights {
+        value = value * 100_000_000 + eight_digits(u64::from_le_bytes(*eight))?;
     }
     Some(value)
 }
@@ -60,10 +65,13 @@ fn eight_digits(text: u64) -> Option<u64> {
 }
 
 /// The number in `text`, which may have a fraction, times `unit`. A fraction of the product is cut.
+#[inline]
 pub(crate) fn scaled(field: &'static str, text: &[u8], unit: u64) -> Result<u64, Fault> {
-    if let Some(times) = digits(text).and_then(|value| value.checked_mul(unit)) {
-        return Ok(times);
-    }
+    let times = digits(text).and_then(|value| value.checked_mul(unit));
+    times.map_or_else(|| with_fraction(field, text, unit), Ok)
+}
+
+fn with_fraction(field: &'static str, text: &[u8], unit: u64) -> Result<u64, Fault> {
     let Some(dot) = text.iter().position(|byte| *byte == b'.') else {
         let times = whole(field, text)?.checked_mul(unit);
         return times.ok_or_else(|| range(field, text));
