@@ -7,8 +7,10 @@ pub(crate) struct Distinct {
     /// Open addressing; 0 is a free place.
     table: Vec<u64>,
     kept: usize,
-    /// Hashes with this many leading zeroes are kept.
+    /// The threshold was halved so many times.
     level: u32,
+    /// The largest hash that is kept.
+    most: u64,
 }
 
 fn mixed(value: u64) -> u64 {
@@ -23,21 +25,27 @@ impl Distinct {
     pub(crate) const MOST: usize = 1 << 16;
 
     pub(crate) fn new() -> Self {
-        Self { table: vec![0; Self::MOST * 2], kept: 0, level: 0 }
+        Self { table: vec![0; Self::MOST * 2], kept: 0, level: 0, most: u64::MAX }
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, value: u64) {
         let hash = mixed(value);
-        if hash.leading_zeros() < self.level {
-            return;
+        if hash <= self.most {
+            self.keep(hash);
         }
+    }
+
+    #[cold]
+    fn keep(&mut self, hash: u64) {
         self.insert(hash);
         while self.kept > Self::MOST {
             self.level += 1;
+            self.most >>= 1;
             let empty = vec![0; Self::MOST * 2];
             let old = std::mem::replace(&mut self.table, empty);
             self.kept = 0;
-            let stays = |hash: &u64| *hash != 0 && hash.leading_zeros() >= self.level;
+            let stays = |hash: &u64| *hash != 0 && *hash <= self.most;
             let stay: Vec<u64> = old.into_iter().filter(stays).collect();
             stay.into_iter().for_each(|hash| self.insert(hash));
         }
