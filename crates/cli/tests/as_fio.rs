@@ -631,6 +631,9 @@ fn a_job_may_do_without_the_flush_of_all_jobs() {
         // A job that may write is flushed, whatever it has drawn.
         ("--end_fsync=1 --rw=rw --rwmixread=100", "", true),
         ("--end_fsync=1 --rw=randread", "", false),
+        ("--end_fsync=1 --fsync=1", "", true),
+        // The last place is sought behind the flush of the last write, which is enough.
+        ("--end_fsync=1 --fsync=1 --rw=write:8k", "", false),
     ] {
         let job = job(&format!("{line} {all} --name=a {own}"));
         assert_eq!(job["blkmq"]["end_fsync_ns"].is_u64(), is_flushed, "{all} {own}: {job}");

@@ -420,7 +420,9 @@ fn differ(
     let [mut fio, mut ours] = [fio, ours].map(|ios| comparable(chance, settings, ios));
     let is_certain = !chance.is_random && !chance.is_mix && !any_file;
     if is_certain {
-        if chance.by_completion || (chance.has_files && chance.is_verified) {
+        // A block of a backlog is read back when its write is complete.
+        let is_late = settings.contains_key("verify_backlog") && settings.contains_key("iodepth");
+        if chance.by_completion || is_late || (chance.has_files && chance.is_verified) {
             // I/Os stand in the order of completion, or files are read back one by one.
             fio.sort();
             ours.sort();

@@ -118,12 +118,17 @@ fn may_draw_no_place(settings: &Settings<'_>) -> bool {
         .is_some_and(|it| ["zipf", "pareto", "normal"].iter().any(|name| it.starts_with(name)));
     let has_rest = !size(settings["size"]).is_multiple_of(block) || has("nrfiles");
     let has_lengths = has("bsrange") || has("bssplit");
+    // Places of a distribution are counted in blocks, and aligned to more they lie behind the end.
+    let is_spread = has_rest || has_lengths || has("blockalign");
     // The last zone may be cut, or the block.
-    has_runs
-        || has_other_blocks
-        || is_lfsr
-        || (is_skewed && (has_rest || has_lengths))
-        || is_strided(settings)
+    has_runs || has_other_blocks || is_lfsr || (is_skewed && is_spread) || is_strided(settings)
+}
+
+/// The I/Os of a pass that may follow one that ended early, since `io_size` is not reached.
+fn ios_of_an_added_pass(settings: &Settings<'_>) -> u64 {
+    let block = bytes(settings, settings.get("bs").copied().unwrap_or("4k")).max(1);
+    let has_amount = settings.contains_key("io_size");
+    if has_amount { bytes(settings, settings["size"]).div_ceil(block) } else { 0 }
 }
 
 /// Returns whether passes of the job end before their files: fio 3.33 continues there if its engine is synchronous, and
@@ -181,10 +186,12 @@ pub(super) const REASONS: &[Reason] = &[
             let sectors =
                 |it: &Settings<'_>| is(it, "kb_base", &["1000"]) || is(it, "offset", &["5000"]);
             let is_rounded = case.is_of_ios() && case.is_noted("is rounded up to");
-            // A job that reads beside one with `fill_device` finds an empty file in fio.
+            // A job that reads beside one with `fill_device`, which is nothing to it, finds an empty file in fio.
+            let reads = |it: &Settings<'_>| pattern(it).0.ends_with("read");
             let is_laid_out = case.kind == Kind::Work
+                && case.file.jobs.len() > 1
                 && case.has_job(|it| is(it, "fill_device", &["1"]))
-                && case.has_job(|it| !is(it, "fill_device", &["1"]));
+                && case.has_job(|it| !is(it, "fill_device", &["1"]) || reads(it));
             is_laid_out
                 || case.is_refused("fio's, but not built")
                 || (is_rounded && case.has_job(sectors))
@@ -214,7 +221,7 @@ pub(super) const REASONS: &[Reason] = &[
     },
     Reason {
         text: "fio 3.33 counts flushes as turns of files and as I/O in a zone, those of fdatasync as short reads, and those of engines \
-               that flush without waiting once for each try",
+               that flush without waiting once for each try; files that wait to be closed have turns",
         explains: |case| {
             let has_fdatasync = case.has_job(|it| it.contains_key("fdatasync"));
             let is_in_zone = |it: &Settings<'_>| {
@@ -223,6 +230,10 @@ pub(super) const REASONS: &[Reason] = &[
             let is_turn = |it: &Settings<'_>| {
                 it.contains_key("nrfiles")
                     && (it.contains_key("fsync") || it.contains_key("fdatasync"))
+            };
+            let waits_to_be_closed = |it: &Settings<'_>| {
+                let depth = it.get("iodepth").is_some_and(|depth| *depth != "1");
+                depth && it.contains_key("openfiles") && it.contains_key("nrfiles")
             };
             let is_tried_again = |it: &Settings<'_>| {
                 let is_batch = is(it, "ioengine", &["libaio"])
@@ -238,7 +249,8 @@ pub(super) const REASONS: &[Reason] = &[
                 && ((has_fdatasync && case.has_short_reads())
                     || case.has_job(is_tried_again)
                     || case.has_job(is_in_zone)
-                    || case.has_job(is_turn))
+                    || case.has_job(is_turn)
+                    || (case.kind == Kind::Places && case.has_job(waits_to_be_closed)))
         },
     },
     Reason {
@@ -261,9 +273,11 @@ pub(super) const REASONS: &[Reason] = &[
         text: "fio 3.33 ends a pass early where it draws a place that does not exist or is used: in runs, in maps of a shorter \
                direction's blocks, with lfsr and blockalign, in the rest behind the last block, and in the last zone",
         explains: |case| {
-            // Another pass may follow: then there are as many I/Os, elsewhere.
+            // Another pass may follow: then there are as many I/Os, elsewhere, or a few more.
             let ends_early = |it: &Settings<'_>, [fio, ours]: [u64; 2]| {
-                let is_early = fio < ours || (fio == ours && case.kind != Kind::Work);
+                let is_early = fio < ours
+                    || (fio == ours && case.kind != Kind::Work)
+                    || fio - ours < ios_of_an_added_pass(it);
                 is_early && may_draw_no_place(it)
             };
             // Either draws the last places of such a map by chance.

@@ -88,6 +88,8 @@ pub struct Generator {
     writes: u64,
     /// No write has followed the last flush of this pass.
     is_flushed: bool,
+    /// The last I/O was a flush.
+    ends_flushed: bool,
     pass: Pass,
     /// The files of a thread that has several, each with a stream of its own; all of the above is then about the
     /// passes.
@@ -212,6 +214,7 @@ impl Generator {
             flushes: [job.fsync, job.fdatasync],
             writes: 0,
             is_flushed: true,
+            ends_flushed: false,
             pass,
             turns: None,
             tape: job.tape.as_ref().map(|tape| (Arc::clone(tape), 0)),
@@ -380,7 +383,7 @@ impl Generator {
                 return None;
             }
             if self.is_flush_due() {
-                self.is_flushed = true;
+                (self.is_flushed, self.ends_flushed) = (true, true);
                 return Some(NextIo::flush(self.prios.own()));
             }
             let drawn = match &mut self.turns {
@@ -420,7 +423,13 @@ impl Generator {
         !self.is_flushed && self.flushes.iter().any(is_due)
     }
 
+    /// Returns whether the last I/O of a stream with flushes was one.
+    pub(super) fn ends_flushed(&self) -> bool {
+        self.ends_flushed
+    }
+
     fn count_write(&mut self, io: &NextIo) {
+        self.ends_flushed = false;
         if io.op == Op::Write {
             self.writes += 1;
             self.is_flushed = false;

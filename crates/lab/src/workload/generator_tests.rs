@@ -330,6 +330,10 @@ fn a_job_that_trims_and_writes_has_whole_passes() {
             assert_eq!(counted(ios, None, loops), count, "number_ios={ios} loops={loops}");
         }
         assert_eq!(counted(100, kib(1024), 1), 128);
+        // No pass is added for an `io_size` behind the last of so many I/Os.
+        for (ios, io_size, loops, count) in [(1, 64, 1, 1), (1, 64, 2, 4), (40, 512, 1, 40)] {
+            assert_eq!(counted(ios, kib(io_size), loops), count, "{ios} of {io_size}k");
+        }
     }
     let runtime = Some(Nanos::from_secs(1));
     let timed = Job { time_based: true, runtime, number_ios: Some(20), ..random(Rw::TrimWrite) };
@@ -338,10 +342,15 @@ fn a_job_that_trims_and_writes_has_whole_passes() {
     let job = Job { size: kib(512), io_size: kib(300), loops: 3, ..random(Rw::TrimWrite) };
     let trims = Vec::from_iter(stream(&job, 0).filter(|io| io.op == Op::Discard));
     assert_eq!((trims.len(), trims[75].sector, trims[128].sector), (225, 75 * 8, 0));
-    for (norandommap, count) in [(false, 384), (true, 768)] {
-        let job = Job { size: kib(128), io_size: kib(3072), ..random(Rw::RandTrimWrite) };
-        let trims = stream(&Job { norandommap, ..job }, 0).filter(|io| io.op == Op::Discard);
-        assert_eq!(trims.count(), count);
+    let job = || Job { size: kib(128), io_size: kib(3072), ..random(Rw::RandTrimWrite) };
+    let zipf = Distribution::Zipf(1.2, None);
+    for (job, count) in [
+        (job(), 384),
+        (Job { norandommap: true, ..job() }, 768),
+        (Job { percentage_random: PerDirection::all(0), ..job() }, 768),
+        (Job { random_distribution: zipf, ..job() }, 768),
+    ] {
+        assert_eq!(stream(&job, 0).filter(|io| io.op == Op::Discard).count(), count);
     }
 }
 

@@ -57,7 +57,7 @@ impl Pass {
         let reads_back = job.is_read_back() && !job.time_based;
         let has_pairs = match job.rw {
             Rw::TrimWrite => true,
-            Rw::RandTrimWrite => !job.norandommap,
+            Rw::RandTrimWrite => mapped.is_some(),
             _ => false,
         };
         let trims_and_writes = has_pairs && !job.time_based && job.strided.is_none();
@@ -123,7 +123,9 @@ impl Pass {
         }
         if self.more > 0 {
             self.more -= u64::from(self.more != u64::MAX);
-        } else if self.is_read_back || !self.is_limited || self.wanted < self.longest.max(1) {
+        } else if self.is_read_back || !self.is_limited || self.ios_left == 0 {
+            return false;
+        } else if self.wanted < self.longest.max(1) {
             return false;
         }
         if let Some(ios) = self.ios {

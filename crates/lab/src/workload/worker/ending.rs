@@ -51,14 +51,15 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.over();
     }
 
-    /// Issues the flush of `end_fsync`, if the job may write. False if not, or if it is done.
+    /// Issues the flush of `end_fsync`, if the job may write and its last I/O was no flush. False if not, or if it is done.
     #[cold]
     #[inline(never)]
     fn close(&mut self, port: &mut impl Port<P>) -> bool {
         if self.phase == Phase::Closing || self.stopped || !self.job.end_fsync {
             return false;
         }
-        if !self.job.rw.directions().contains(&Direction::Write) {
+        let may_write = self.job.rw.directions().contains(&Direction::Write);
+        if !may_write || self.generator.ends_flushed() {
             return false;
         }
         self.phase = Phase::Closing;
