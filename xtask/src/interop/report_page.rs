@@ -77,6 +77,12 @@ fn looked_at(browser: &mut Browser, address: &str, width: u32) -> Result<()> {
     if width >= WIDE && cut != 0 {
         return Err(format!("{cut} tables are cut").into());
     }
+    // Where names and bars stand apart, a telephone shows one of them.
+    let rows = "[...document.querySelectorAll('.rows')].filter(it => it.scrollWidth > it.clientWidth).length";
+    let rows = browser.eval(rows)?;
+    if rows != 0 {
+        return Err(format!("{rows} plots of rows are cut").into());
+    }
     let least = "Math.min(...[...document.querySelectorAll('.plot text')].map(it => parseFloat(getComputedStyle(it)\
                  .fontSize) * it.getScreenCTM().a))";
     let least = browser.eval(least)?.as_f64().unwrap_or(0.0);

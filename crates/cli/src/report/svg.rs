@@ -28,7 +28,7 @@ use super::markup::{Attributes, Markup, Px};
 use super::model::{Report, Run};
 use look::{Shape, mark};
 
-/// Width of every plot, in the units of its view box; the page scales it.
+/// Width of a plot with curves, in the units of its view box; the page scales it.
 const WIDTH: f64 = 860.0;
 /// Runs that have a curve of their own in one plot: with more of them, none can be followed.
 const MOST_CURVES: usize = 24;
@@ -64,9 +64,20 @@ pub fn swatch(m: &mut Markup, kind: Swatch, class: &str) {
 
 /// A plot of the given height, with a description in words.
 fn plot(m: &mut Markup, height: f64, says: &str, content: impl FnOnce(&mut Markup)) {
-    let view = format!("0 0 {WIDTH} {}", Px(height));
+    sized(m, "plot", (WIDTH, height), says, content);
+}
+
+/// A plot of a class and a size of its own.
+fn sized(
+    m: &mut Markup,
+    class: &str,
+    (width, height): (f64, f64),
+    says: &str,
+    content: impl FnOnce(&mut Markup),
+) {
+    let view = format!("0 0 {width} {}", Px(height));
     let attributes: Attributes = &[("viewBox", &view), ("role", &"img"), ("aria-label", &says)];
-    m.element("div", &[("class", &"plot")], |m| m.element("svg", attributes, content));
+    m.element("div", &[("class", &class)], |m| m.element("svg", attributes, content));
 }
 
 /// A line.

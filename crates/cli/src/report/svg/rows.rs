@@ -1,19 +1,21 @@
-//! The frame of a plot with one row for each run: names on the left, an axis below, a figure on the right.
+//! The frame of a plot with one row for each run: the name and a figure above the marks, an axis below all rows. The plot
+//! is as narrow as the screen of a phone.
 
 use super::super::markup::Markup;
-use super::{WIDTH, line, plot, text};
+use super::{line, sized, text};
 
-/// The right end of the names.
-const NAMES: f64 = 272.0;
+/// Width of the plot, in the units of its view box.
+const WIDTH: f64 = 420.0;
 /// The left end of the axis.
-pub const LEFT: f64 = 284.0;
+pub const LEFT: f64 = 20.0;
 /// The right end of the axis.
-pub const RIGHT: f64 = 728.0;
-/// Height of a row.
-pub const ROW: f64 = 26.0;
+pub const RIGHT: f64 = WIDTH - 24.0;
+/// Height of a row, and the middle of its marks.
+const ROW: f64 = 42.0;
+const MIDDLE: f64 = 28.0;
 const TOP: f64 = 22.0;
 /// Longer names are cut; the whole name shows under the pointer.
-const NAME_CHARS: usize = 40;
+const NAME_CHARS: usize = 36;
 
 /// A row without its marks.
 pub struct Row {
@@ -40,20 +42,20 @@ pub fn rows(
     mark: impl Fn(&mut Markup, usize, f64),
 ) {
     let bottom = TOP + ROW * rows.len() as f64;
-    plot(m, bottom + 24.0, says, |m| {
+    sized(m, "plot rows", (WIDTH, bottom + 24.0), says, |m| {
         for (x, name) in &axis.ticks {
             line(m, "grid", (*x, TOP - 4.0), (*x, bottom + 2.0));
             text(m, "tick", "middle", (*x, bottom + 18.0), name);
         }
         text(m, "tick", "end", (WIDTH - 4.0, TOP - 8.0), axis.figures);
         for (index, row) in rows.iter().enumerate() {
-            let middle = TOP + ROW * (index as f64 + 0.5);
+            let top = TOP + ROW * index as f64;
             m.element("g", &[], |m| {
                 m.leaf("title", &[], &row.name);
-                text(m, "name", "end", (NAMES, middle + 4.0), &shortened(&row.name));
+                text(m, "name", "start", (LEFT, top + 14.0), &shortened(&row.name));
             });
-            mark(m, index, middle);
-            text(m, "figure", "end", (WIDTH - 4.0, middle + 4.0), &row.figure);
+            mark(m, index, top + MIDDLE);
+            text(m, "figure", "end", (WIDTH - 4.0, top + 14.0), &row.figure);
         }
     });
 }
