@@ -107,14 +107,14 @@ fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft, faults: &mut
 fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), UsageError> {
     let Some(option) = setting.option() else {
         let bare = Setting { value: None, ..setting.clone() };
-        return Err(bare.refuse(&options::unknown(&setting.name)));
+        return Err(bare.refuse(options::unknown(&setting.name)));
     };
     if let Meaning::Unsupported(why) = option.meaning {
         if setting.value.as_deref().is_some_and(|value| options::is_default(option.name, value)) {
             return Ok(());
         }
         let text = format!("fio's, but not built: {why}; accepted: jobs without it");
-        return Err(setting.refuse(&UsageError::new(text)));
+        return Err(setting.refuse(UsageError::new(text)));
     }
     let value = Value { text: text(setting, option)?, base: job.base };
     let applied = match option.meaning {
@@ -146,7 +146,7 @@ fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), 
             Ok(())
         }
     };
-    applied.map_err(|e| setting.refuse(&e))
+    applied.map_err(|e| setting.refuse(e))
 }
 
 /// The options of a section that are of jobs, as they were written; that of the name if it was.
@@ -180,7 +180,7 @@ fn text<'a>(setting: &'a Setting, option: &Opt) -> Result<&'a str, UsageError> {
         (None, Kind::Optional) => Ok(""),
         (None, Kind::Value) => {
             let accepts = if option.accepts.is_empty() { "a value" } else { option.accepts };
-            Err(setting.refuse(&UsageError::new(format!("needs a value; accepted: {accepts}"))))
+            Err(setting.refuse(UsageError::new(format!("needs a value; accepted: {accepts}"))))
         }
     }
 }
@@ -197,7 +197,7 @@ fn kb_base(section: &Section) -> Result<Option<KbBase>, UsageError> {
     match setting.value.as_deref() {
         Some("1024") => Ok(Some(KbBase::Binary)),
         Some("1000") => Ok(Some(KbBase::Decimal)),
-        _ => Err(setting.refuse(&UsageError::new("accepted: 1024, 1000"))),
+        _ => Err(setting.refuse(UsageError::new("accepted: 1024, 1000"))),
     }
 }
 

@@ -113,7 +113,7 @@ impl Reading<'_> {
         let section = self.sections.last_mut().ok_or_else(|| {
             let accepted =
                 "stands before the first section; accepted: [global] or [job name] first";
-            setting.refuse(&UsageError::new(accepted))
+            setting.refuse(UsageError::new(accepted))
         })?;
         section.settings.push(setting);
         Ok(())
@@ -148,7 +148,7 @@ fn setting(line: &str, origin: Origin) -> Result<Setting, UsageError> {
     let setting = Setting { name: name.into(), value, origin };
     if name.is_empty() || name.contains(char::is_whitespace) {
         let malformed = "malformed line; accepted: key=value, a bare boolean, or a comment";
-        return Err(setting.refuse(&UsageError::new(malformed)));
+        return Err(setting.refuse(UsageError::new(malformed)));
     }
     Ok(setting)
 }

@@ -19,7 +19,7 @@ pub fn collect(words: Words) -> Result<Vec<Section>, UsageError> {
             ("name", Some(name)) if !name.is_empty() => sections.push(Section::named(name)),
             ("name", _) => {
                 let message = UsageError::new("no value; accepted: the name of a job");
-                return Err(setting.refuse(&message));
+                return Err(setting.refuse(message));
             }
             ("section", _) => wanted.push(setting),
             _ => sections.last_mut().expect("begins with globals").settings.push(setting),
@@ -42,7 +42,7 @@ fn keep_wanted(sections: Vec<Section>, wanted: &[Setting]) -> Result<Vec<Section
         if !known.clone().any(|name| Some(name) == setting.value.as_deref()) {
             let known = Vec::from_iter(known).join(", ");
             let message = UsageError::new(format!("no such section; accepted: {known}"));
-            return Err(setting.refuse(&message));
+            return Err(setting.refuse(message));
         }
     }
     let is_wanted = |section: &Section| {

@@ -39,9 +39,9 @@ impl Setting {
         matches!(self.origin, Origin::File(..))
     }
 
-    /// `message`, prefixed with the place and the words of this setting.
-    pub fn refuse(&self, message: &UsageError) -> UsageError {
-        UsageError::new(format!("{self}: {message}"))
+    /// `error`, each of its faults behind the place and the words of this setting.
+    pub fn refuse(&self, error: UsageError) -> UsageError {
+        error.at(self)
     }
 }
 
@@ -63,5 +63,22 @@ impl fmt::Display for Setting {
         }
         f.write_str(&self.name)?;
         self.value.as_ref().map_or(Ok(()), |value| write!(f, "={value}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_of_a_value_has_a_line() {
+        let faults = ["a", "b"].map(UsageError::new).into();
+        let setting = Setting {
+            name: "tenants".into(),
+            value: Some("f".into()),
+            origin: Origin::CommandLine,
+        };
+        let refused = setting.refuse(UsageError::all(faults).expect("two"));
+        assert_eq!(refused.to_string(), "--tenants=f: a\n--tenants=f: b");
     }
 }
