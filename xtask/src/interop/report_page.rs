@@ -77,11 +77,12 @@ fn looked_at(browser: &mut Browser, address: &str, width: u32) -> Result<()> {
     if width >= WIDE && cut != 0 {
         return Err(format!("{cut} tables are cut").into());
     }
-    // Where names and bars stand apart, a telephone shows one of them.
-    let rows = "[...document.querySelectorAll('.rows')].filter(it => it.scrollWidth > it.clientWidth).length";
-    let rows = browser.eval(rows)?;
-    if rows != 0 {
-        return Err(format!("{rows} plots of rows are cut").into());
+    // Beside their names, bars would have a third of a telephone.
+    let cut = "(it => it.length ? it.filter(it => it.scrollWidth > it.clientWidth).length : 'no')([...document\
+               .querySelectorAll('.rows')])";
+    let cut = browser.eval(cut)?;
+    if cut != 0 {
+        return Err(format!("{cut} plots of rows are cut").into());
     }
     let least = "Math.min(...[...document.querySelectorAll('.plot text')].map(it => parseFloat(getComputedStyle(it)\
                  .fontSize) * it.getScreenCTM().a))";
