@@ -121,11 +121,10 @@ impl Pass {
         if self.total <= 0 || is_counted_out || is_idle {
             return false;
         }
+        let may_add = self.is_limited && !self.is_read_back && self.ios_left > 0;
         if self.more > 0 {
             self.more -= u64::from(self.more != u64::MAX);
-        } else if self.is_read_back || !self.is_limited || self.ios_left == 0 {
-            return false;
-        } else if self.wanted < self.longest.max(1) {
+        } else if !may_add || self.wanted < self.longest.max(1) {
             return false;
         }
         if let Some(ios) = self.ios {
