@@ -7,7 +7,7 @@ use super::{line, sized, text};
 /// Width of the plot, in the units of its view box.
 const WIDTH: f64 = 420.0;
 /// The left end of the axis.
-pub const LEFT: f64 = 20.0;
+pub const LEFT: f64 = 28.0;
 /// The right end of the axis.
 pub const RIGHT: f64 = WIDTH - 24.0;
 /// Height of a row, and the middle of its marks.
