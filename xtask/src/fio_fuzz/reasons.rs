@@ -232,8 +232,10 @@ pub(super) const REASONS: &[Reason] = &[
                     && (it.contains_key("fsync") || it.contains_key("fdatasync"))
             };
             let waits_to_be_closed = |it: &Settings<'_>| {
-                let depth = it.get("iodepth").is_some_and(|depth| *depth != "1");
-                depth && it.contains_key("openfiles") && it.contains_key("nrfiles")
+                let number = |name| it.get(name).and_then(|text| text.parse::<u32>().ok());
+                let has_more =
+                    number("openfiles").is_some() && number("openfiles") < number("nrfiles");
+                has_more && it.get("iodepth").is_some_and(|depth| *depth != "1")
             };
             let is_tried_again = |it: &Settings<'_>| {
                 let is_batch = is(it, "ioengine", &["libaio"])

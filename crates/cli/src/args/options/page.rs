@@ -47,7 +47,7 @@ have left: `offset=10%` is a share of that. Differences from fio 3.33 are known,
 - A random pass does all its I/Os. fio ends it early where it draws a place that does not exist, or is used.
 - Where a pass ends within a file (zones, `filesize`, a share as `io_size`), fio continues with a synchronous engine and begins
   again with another. Here zones and shares continue, and `filesize` begins again.
-- `end_fsync` and `fsync_on_close` flush the device once, behind the last pass. fio flushes each file behind each pass.
+- `end_fsync` and `fsync_on_close` flush the device once, behind the last pass, unless the job has ended with a flush. fio flushes each file behind each pass.
 - An `offset` in bytes replaces a share of the global section, and on the null device `filesize` is the length of a file.
 
 **Checksums.** `verify` takes crc32c (or crc32c-intel), xxhash, md5, sha256, meta, pattern and null. fio's other checksums

@@ -2,8 +2,8 @@
 //!
 //! As in fio, a pass ends with the `size` of the job or with its file, and all passes together are `loops` times the
 //! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another pass.
-//! One that trims and writes has whole passes, of an `io_size` and of `loops` times `number_ios` at most, and adds others
-//! while both together are less than that `io_size`.
+//! One that trims and writes has whole passes, of an `io_size` and of `loops` times `number_ios` at most. Behind a pass that
+//! `number_ios` did not end, it adds others while both together are less than that `io_size`.
 //! A job that reads in order to verify has one pass at most, whatever its `io_size` and `loops` are.
 
 use crate::workload::{Job, Region, Rw};
