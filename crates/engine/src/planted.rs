@@ -56,6 +56,12 @@ pub(crate) enum Planted {
     /// A dispatcher does not come again for a thread that it has sent away.
     #[cfg(feature = "compare")]
     ForgetsSentAway,
+    /// A thread that took a tag in vain returns it when it has released the elevator.
+    #[cfg(feature = "compare")]
+    ReturnsTagLate,
+    /// A thread that took a tag in vain does not look for requests that were parked in the meantime.
+    #[cfg(feature = "compare")]
+    ForgetsLateComers,
 }
 
 /// A place at which a thread may lose its CPU, between two steps that no lock holds together.
@@ -65,6 +71,12 @@ pub(crate) enum Stop {
     BeforePump,
     /// A thread has let go of a pump; it will wake submitters, and run the elevator if that is due.
     BeforePass,
+    /// A thread holds the elevator's lock and a tag, and the policy has no request for it.
+    #[cfg(feature = "compare")]
+    PicksInVain,
+    /// Such a thread has released the lock.
+    #[cfg(feature = "compare")]
+    PickedInVain,
 }
 
 /// The calling thread is at this place.

@@ -20,6 +20,7 @@ mod device;
 mod drawn;
 mod durable;
 mod flush;
+mod in_vain;
 mod leader;
 mod locked;
 mod lost_cpu;

@@ -7,24 +7,32 @@
 //! is picked; the kernel picks first and keeps a request for which there is no tag.
 
 use super::locked::{List, Locked};
-use crate::Inflight;
 use crate::dispatch::engine::By;
+use crate::elevator::runner::Runner;
+use crate::planted::{self, Planted, Stop};
 use crate::shared::hub::Shard;
-use blkmq_core::HwQueue;
+use crate::sync::{LockGuard, Ordering, fence};
+use blkmq_core::{HwQueue, Tag};
 
 /// Budgets taken for one hold.
 const BUDGETS: u32 = 8;
 
 impl<P: Send> Locked<'_, P> {
-    /// Adds the requests that one hold of the lock yields to `list`.
-    pub(crate) fn collect_batch(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) {
+    /// Adds the requests that one hold of the lock yields to `list`. Returns whether another hold may yield more.
+    pub(crate) fn collect_batch(
+        &self,
+        shard: &Shard,
+        by: By,
+        hw: HwQueue,
+        list: &mut List,
+    ) -> bool {
         let budgets = self.budgets_for_batch(shard);
         if budgets == 0 {
-            return;
+            return false;
         }
         let Some(mut runner) = self.enter(shard, by) else {
             self.put_back(hw, budgets, None);
-            return;
+            return false;
         };
         runner.take_over(&self.hub, shard);
         let (mut taken, mut unused) = (0, None);
@@ -41,8 +49,15 @@ impl<P: Send> Locked<'_, P> {
             runner.elevator.counters.batches.add(1);
             runner.elevator.counters.dispatched.add(taken.into());
         }
-        self.leave(shard, runner);
-        self.put_back(hw, budgets - taken, unused);
+        let parked = match unused {
+            Some(tag) => self.leave_unserved(shard, hw, runner, tag),
+            None => {
+                self.leave(shard, runner);
+                false
+            }
+        };
+        self.put_back(hw, budgets - taken, None);
+        taken > 0 || parked
     }
 
     /// The requests that one hold may take: `nr_requests`, or as many as there are budgets.
@@ -61,33 +76,61 @@ impl<P: Send> Locked<'_, P> {
 }
 
 impl<P: Send> Locked<'_, P> {
-    /// Takes a budget, then a driver tag, then a request for them, if there is one.
-    pub(crate) fn collect_one(&self, shard: &Shard, by: By, hw: HwQueue) -> Option<Inflight> {
+    /// Takes a budget, then a driver tag, then adds a request for them to `list`, if there is one. Returns whether
+    /// another call may add one.
+    pub(crate) fn collect_one(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) -> bool {
         let budget = !self.hub.budget.is_limited() || self.hub.budget.take(1) == 1 || {
             self.hub.budget_wait.set(shard.index);
             self.hub.budget.take(1) == 1
         };
         if !budget {
-            return None;
+            return false;
         }
         let Some(tag) = self.tag(shard, by, hw) else {
             self.put_back(hw, 1, None);
-            return None;
+            return false;
         };
         let Some(mut runner) = self.enter(shard, by) else {
             self.put_back(hw, 1, Some(tag));
-            return None;
+            return false;
         };
         runner.take_over(&self.hub, shard);
-        let picked = self.pick(shard, &mut runner, hw, tag);
-        if picked.is_some() {
+        if let Some(rq) = self.pick(shard, &mut runner, hw, tag) {
             runner.elevator.counters.batches.add(1);
             runner.elevator.counters.dispatched.add(1);
+            self.leave(shard, runner);
+            list.push_back(rq);
+            return true;
+        }
+        let parked = self.leave_unserved(shard, hw, runner, tag);
+        self.put_back(hw, 1, None);
+        parked
+    }
+
+    /// Returns a tag for which the policy had no request, then releases the lock: a thread that inserts a request later
+    /// finds the tag. Were it returned behind the lock, that thread could find none, and leave its request to a
+    /// completion that never comes. Returns whether a request was parked in the meantime, without the lock; its thread
+    /// may have found no tag.
+    fn leave_unserved(
+        &self,
+        shard: &Shard,
+        hw: HwQueue,
+        mut runner: LockGuard<'_, Runner>,
+        tag: Tag,
+    ) -> bool {
+        planted::stop(Stop::PicksInVain);
+        let late = planted::is(Planted::ReturnsTagLate);
+        if !late {
+            self.hub.hctx(hw).tags.put(&[tag], &self.hub.tag_wait, &mut runner.duties);
         }
         self.leave(shard, runner);
-        if picked.is_none() {
-            self.put_back(hw, 1, Some(tag));
+        planted::stop(Stop::PickedInVain);
+        if late {
+            self.put_back(hw, 0, Some(tag));
         }
-        picked
+        // Pairs with the mark of a thread that finds no tag: it parks, marks, and looks for a tag again.
+        fence(Ordering::SeqCst);
+        let forgets = [Planted::ForgetsLateComers, Planted::ForgetsParkedRequests];
+        shard.has_parked() && !forgets.into_iter().any(planted::is)
     }
 }

@@ -311,14 +311,13 @@ impl<P: Send> Locked<'_, P> {
             if !self.may_dispatch(shard, by) {
                 break;
             }
-            let before = list.len();
-            if batch {
-                self.collect_batch(shard, by, hw, list);
+            let more = if batch {
+                self.collect_batch(shard, by, hw, list)
             } else {
-                list.extend(self.collect_one(shard, by, hw));
-            }
+                self.collect_one(shard, by, hw, list)
+            };
             again |= shard.has_dispatched();
-            if list.len() == before {
+            if !more {
                 break;
             }
         }
