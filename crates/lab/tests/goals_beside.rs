@@ -225,17 +225,56 @@ fn a_tenant_that_waits_for_itself_takes_nothing() {
     }
 }
 
-/// The seconds of a run with slow spells in which the goal is missed although the device has been well for ten seconds.
-fn unprotected(got: &Outcome, goal: u64) -> Vec<u64> {
+/// The seconds of a run with slow spells in which the device has been well for ten seconds, and those of them in which the
+/// goal is missed.
+fn well_and_missed(got: &Outcome, goal: u64) -> [Vec<u64>; 2] {
     // Only a spell makes a write take so long.
     let is_slow = |at: u64| got.within(1, at, at + 1).any(|(latency, _)| latency > 120_000_000);
     let slow = Vec::from_iter((0..got.run.seconds).map(is_slow));
     let is_well =
         |at: &u64| !slow[(*at as usize).saturating_sub(10)..=*at as usize].contains(&true);
-    let late = (got.run.begins..got.run.seconds)
-        .filter(is_well)
-        .filter(|at| got.p99(0, *at, at + 1) > goal);
-    late.collect()
+    let well = Vec::from_iter((got.run.begins..got.run.seconds).filter(is_well));
+    let is_missed = |at: &&u64| got.p99(0, **at, **at + 1) > goal;
+    let missed = well.iter().filter(is_missed).copied().collect();
+    [well, missed]
+}
+
+/// A goal at the edge of what can be had left two neighbours an I/O in half a second and a second, for good, and was missed in
+/// three of ten windows.
+#[test]
+fn a_goal_at_the_edge_leaves_the_neighbours_a_tenth_or_is_infeasible() {
+    let silver = Load { depth: 16, ..WRITES };
+    let bronze = Load { kib: 64, depth: 16, ..READS };
+    let tenants = |words| {
+        let gold = ("gold", 300, words, Load { depth: 4, ..READS });
+        [gold, ("silver", 100, "", silver), ("bronze", 50, "", bronze)]
+    };
+    let seconds = 40;
+    let run = Run { device: "disk", scheduler: "bfq:low_latency=0", seconds, begins: 10, seed: 0 };
+    let free = run.of(&tenants(""));
+    // A share is of bytes, with 16 KiB for each I/O.
+    let kib = |tenant: usize| [4, 128, 64][tenant] + 16;
+    let all: usize = (0..3).map(|tenant| free.rate(tenant) * kib(tenant)).sum();
+    let due = |tenant: usize| all * [300, 100, 50][tenant] / 450 / kib(tenant);
+    let tenth = |tenant: usize| due(tenant) as f64 / 10.0;
+    for (goal, is_feasible) in [(60, false), (85, true), (90, true), (100, true), (120, true)] {
+        let words: &'static str = format!("p99_read={goal}ms").leak();
+        let got = run.of(&tenants(words));
+        let met = (10..seconds).filter(|at| got.p99(0, *at, at + 1) <= goal * 1_000).count();
+        for tenant in [1, 2] {
+            // The rate of a tier is divided by the scheduler: to a few percent.
+            let rate = got.rates(tenant).iter().sum::<usize>() as f64 / 30.0;
+            assert!(rate >= 0.95 * tenth(tenant), "{words}: {rate} of {}", tenth(tenant));
+        }
+        if is_feasible {
+            assert!(met * 100 >= 30 * 75, "{words}: {met} of 30 seconds");
+        } else {
+            assert_eq!(got.state(), GoalState::Infeasible);
+            for tenant in [1, 2] {
+                assert!(got.rate(tenant) >= due(tenant), "{} of {}", got.rate(tenant), due(tenant));
+            }
+        }
+    }
 }
 
 fn spells(space: u32, seconds: u64) -> Outcome {
@@ -253,7 +292,8 @@ fn spells(space: u32, seconds: u64) -> Outcome {
 #[test]
 fn a_goal_is_kept_again_within_ten_seconds_of_a_slow_spell() {
     let got = spells(35_000, 60);
-    assert_eq!(unprotected(&got, 6_000), [] as [u64; 0]);
+    let [_, missed] = well_and_missed(&got, 6_000);
+    assert_eq!(missed, [] as [u64; 0]);
     assert!(got.p99(0, 22, 26) > 6_000, "there is a spell");
     assert_eq!(got.state(), GoalState::Met);
 }
@@ -262,8 +302,11 @@ fn a_goal_is_kept_again_within_ten_seconds_of_a_slow_spell() {
 #[ignore = "long; cargo xtask soak runs it"]
 fn a_goal_is_kept_again_after_the_tenth_slow_spell() {
     let got = spells(50_000, 600);
-    let late = unprotected(&got, 6_000);
-    assert!(late.is_empty(), "{late:?}");
+    let [well, missed] = well_and_missed(&got, 6_000);
+    // Once a minute the controller tries whether the others may have more, which costs a second.
+    assert!(missed.len() * 20 <= well.len(), "{missed:?} of {} seconds", well.len());
+    let in_a_row = missed.windows(3).any(|three| three[2] == three[0] + 2);
+    assert!(!in_a_row, "{missed:?}");
 }
 
 /// Trials of a goal that cannot be met cost the others little, also over minutes.

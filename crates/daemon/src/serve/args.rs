@@ -58,6 +58,8 @@ An export is NAME, or NAME and settings of the form KEY=VALUE behind commas:
   p99_read=TIME, p99_write=TIME, p99_sync=TIME
                   99 of 100 of its reads, its writes, or its flushes take no longer, if exports without such a goal can be
                   slowed down for it; without p99_sync, flushes are among the writes
+  goal_takes_at_most=PERCENT
+                  how much of its share such an export may lose for that, 0 to 100 (90)
   overcommit=1    floors may exceed what the device can keep; then all fall short
   class=C         the priority class of its I/Os, for schedulers that have classes: rt, be (default) or idle
   cache=C         when a write is answered: writeback, once the device has it (default), or writethrough, once it is

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
-pub const KEYS: [&str; 31] = [
+pub const KEYS: [&str; 32] = [
     "device",
     "offset",
     "size",
@@ -36,6 +36,7 @@ pub const KEYS: [&str; 31] = [
     "p99_read",
     "p99_write",
     "p99_sync",
+    "goal_takes_at_most",
     "overcommit",
     "class",
     "cache",

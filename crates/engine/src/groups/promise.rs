@@ -29,7 +29,7 @@ impl fmt::Display for PromiseError {
         write!(
             f,
             "promise: '{}' is not possible; accepted: reserve_iops=N, reserve_bps=N, reserve_percent=N, limit_iops=N, \
-             limit_bps=N, limit_percent=N, p99_read=TIME, p99_write=TIME, p99_sync=TIME, N a number, TIME as in 500us, 20ms \
+             limit_bps=N, limit_percent=N, p99_read=TIME, p99_write=TIME, p99_sync=TIME, goal_takes_at_most=0 to 100, N a number, TIME as in 500us, 20ms \
              or 1s (a number is microseconds), 0 for none, overcommit=0, overcommit=1",
             self.word
         )
@@ -47,10 +47,13 @@ impl fmt::Display for Promise {
         for kind in GoalKind::ALL {
             write!(f, "{}={} ", kind.word(), micros(self.goal.of(kind)))?;
         }
+        write!(f, "{TAKES}={} ", self.goal.takes_at_most)?;
         write!(f, "overcommit={}", u8::from(self.overcommit))
     }
 }
 
+/// The word for the percent that goals take from others at most.
+const TAKES: &str = "goal_takes_at_most";
 /// The unit of goals.
 const MICRO: Nanos = Nanos::from_micros(1);
 /// The units in which they are written, the longest first, in microseconds.
@@ -78,7 +81,7 @@ fn time(text: &str) -> Option<Nanos> {
 
 impl Promise {
     /// The words, without values.
-    pub const WORDS: [&str; 10] = [
+    pub const WORDS: [&str; 11] = [
         "reserve_iops",
         "reserve_bps",
         "reserve_percent",
@@ -88,6 +91,7 @@ impl Promise {
         "p99_read",
         "p99_write",
         "p99_sync",
+        TAKES,
         "overcommit",
     ];
 
@@ -98,7 +102,7 @@ impl Promise {
     }
 
     /// This promise with the changes in `text`: pairs like `reserve_iops=200 p99_read=20ms`, separated by spaces. A time has
-    /// a unit of `us`, `ms` or `s`, or is a number of microseconds. 0 is none.
+    /// a unit of `us`, `ms` or `s`, or is a number of microseconds. 0 is none, except for `goal_takes_at_most`, a percentage.
     ///
     /// # Errors
     /// For the first word that is no such pair.
@@ -117,6 +121,11 @@ impl Promise {
                     1 => true,
                     _ => return Err(refused()),
                 };
+                continue;
+            }
+            if name == TAKES {
+                let percent = u8::try_from(number).ok().filter(|percent| *percent <= 100);
+                self.goal.takes_at_most = percent.ok_or_else(refused)?;
                 continue;
             }
             let (which, unit) = name.split_once('_').ok_or_else(refused)?;
@@ -143,15 +152,15 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let promise = Promise::default()
-            .set("reserve_iops=200 limit_percent=40 p99_read=2ms p99_sync=2500 overcommit=1");
+            .set("reserve_iops=200 limit_percent=40 p99_read=2ms p99_sync=2500 goal_takes_at_most=97 overcommit=1");
         let promise = promise.expect("right");
         assert_eq!(
             promise.to_string(),
-            "reserve_iops=200 reserve_bps=0 reserve_percent=0 limit_iops=0 limit_bps=0 limit_percent=40 p99_read=2ms p99_write=0 p99_sync=2500us overcommit=1"
+            "reserve_iops=200 reserve_bps=0 reserve_percent=0 limit_iops=0 limit_bps=0 limit_percent=40 p99_read=2ms p99_write=0 p99_sync=2500us goal_takes_at_most=97 overcommit=1"
         );
         assert_eq!(Promise::default().set(&promise.to_string()), Ok(promise));
         let gone =
-            promise.set("reserve_iops=0 limit_percent=0 p99_read=0 p99_sync=0s overcommit=0");
+            promise.set("reserve_iops=0 limit_percent=0 p99_read=0 p99_sync=0s goal_takes_at_most=90 overcommit=0");
         assert_eq!(gone, Ok(Promise::default()));
         for word in Promise::WORDS {
             assert_ne!(Promise::default().set(&format!("{word}=1")), Ok(Promise::default()));
@@ -166,6 +175,7 @@ mod tests {
             "reserve_iops=-1",
             "reserve_weight=1",
             "overcommit=2",
+            "goal_takes_at_most=101",
             "p99_sync=2m",
             "p99_read=ms",
             "p99_write=99999999999999999s",

@@ -39,7 +39,7 @@ use shares::Shares;
 use window::{Sampling, Verdict, Window};
 
 /// The targets of a group; zero for none. Targets hold for the group and the groups below it that have none of their own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
     /// 99 of 100 reads end within this time, from their arrival at the queue.
     pub p99_read: Nanos,
@@ -47,6 +47,17 @@ pub struct Goal {
     pub p99_write: Nanos,
     /// Like `p99_read`, but of flushes, which count for nothing else then.
     pub p99_sync: Nanos,
+    /// The percent of its share by weight that is taken from any group at most for the goals, up to 100. Of several groups
+    /// with goals, the largest holds. 90 by default.
+    pub takes_at_most: u8,
+}
+
+impl Default for Goal {
+    /// No targets.
+    fn default() -> Self {
+        let none = Nanos::ZERO;
+        Self { p99_read: none, p99_write: none, p99_sync: none, takes_at_most: TAKES_AT_MOST }
+    }
 }
 
 impl Goal {
@@ -72,7 +83,7 @@ impl Goal {
     /// Returns whether there is no target.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        *self == Self::default()
+        GoalKind::ALL.into_iter().all(|kind| self.of(kind) == Nanos::ZERO)
     }
 }
 
@@ -98,6 +109,9 @@ pub trait Sight {
     /// Requests at the device.
     fn at_device(&self) -> u32;
 }
+
+/// The percent of its share that is taken from a group at most, unless it is set.
+const TAKES_AT_MOST: u8 = 90;
 
 /// The time from one look to the next.
 pub const STEP: Nanos = Nanos::from_millis(100);
@@ -151,6 +165,9 @@ pub struct Goals {
     sampling: Sampling,
     /// The longest request of the groups of which requests are shortened, in sectors, since nothing was taken.
     longest: u32,
+    /// The percent of its share that is taken from a group at most, and what that leaves to all, as a cost a second.
+    takes_at_most: u8,
+    left: u64,
     /// I/Os that came before this do not show the actions taken then.
     since: Instant,
     due: Instant,
@@ -170,6 +187,8 @@ impl Goals {
             control: Control::new(most),
             sampling: Sampling::default(),
             longest: 0,
+            takes_at_most: TAKES_AT_MOST,
+            left: 0,
             since: Instant::ZERO,
             due: Instant::ZERO,
         };
@@ -184,7 +203,9 @@ impl Goals {
         let root = Treated { watched: [NONE; 3], tier: NONE };
         self.treated = alloc::vec![root; last + 1];
         let with_goals = members.iter().filter(|member| !member.goal.is_none());
-        let lightest = with_goals.map(|member| member.weight).min().unwrap_or(0);
+        let lightest = with_goals.clone().map(|member| member.weight).min().unwrap_or(0);
+        let most = with_goals.map(|member| member.goal.takes_at_most).max();
+        self.takes_at_most = most.unwrap_or(TAKES_AT_MOST).min(100);
         self.treated[0].tier = tier(DEFAULT_WEIGHT, lightest);
         for member in members {
             let above = self.treated[usize::from(member.parent.0)];
@@ -352,7 +373,13 @@ impl Goals {
             self.control.free_depth();
         }
         self.find_oldest(sight);
-        self.shares.measure(elapsed, self.taken() == Taken::default());
+        let waiting = self.watched.iter().filter(|watched| watched.oldest.is_some());
+        waiting.for_each(|watched| self.shares.wait(watched.group));
+        let is_free = self.taken() == Taken::default();
+        self.shares.measure(elapsed, is_free);
+        let kept = self.kept();
+        self.left = kept.iter().fold(0, |all, kept| all.saturating_add(*kept));
+        self.pace.keep(kept, is_free);
         let (open, missed) = self.judge(now, elapsed);
         if !missed && open {
             return;
@@ -362,8 +389,18 @@ impl Goals {
         let below = |part: u64| tried.clone().all(|it| it.level(now) <= it.goal.0 / 8 * part);
         let (rest, ease, room) = (below(1), below(4), below(6));
         let (at_device, longest) = (sight.at_device(), self.longest);
-        let seen =
-            control::Seen { now, missed, mean, rest, ease, room, at_device, longest, floors };
+        let seen = control::Seen {
+            now,
+            elapsed,
+            missed,
+            mean,
+            rest,
+            ease,
+            room,
+            at_device,
+            longest,
+            floors,
+        };
         if self.control.decide(&seen, &mut self.pace) == control::Answer::Infeasible {
             self.give_up(now);
         }
@@ -373,7 +410,19 @@ impl Goals {
             // Every request is counted.
             self.sampling.set(1);
         }
-        self.restart(now);
+        self.restart(now, is_free);
+    }
+
+    /// The rates that are left to the tiers, of what their groups are due by weight.
+    fn kept(&self) -> [u64; pace::TIERS] {
+        let mut kept = [0_u64; pace::TIERS];
+        self.shares.due(|group, due| {
+            if let Some(tier) = kept.get_mut(usize::from(self.treated(group).tier)) {
+                *tier = tier.saturating_add(due);
+            }
+        });
+        let left = u128::from(100 - self.takes_at_most);
+        kept.map(|due| (u128::from(due) * left / 100) as u64)
     }
 
     /// Judges the windows of all goals. Returns whether one is still open, and whether a goal is missed for which something
@@ -386,7 +435,7 @@ impl Goals {
             let verdict = watched.window.verdict(elapsed, waits, watched.goal);
             let idle_for = watched.idle_for(verdict, now);
             stride = stride.min(self.sampling.wanted(verdict, watched.window.ios(), idle_for));
-            watched.note(verdict, now);
+            watched.note(verdict, now, self.left);
             if watched.state == GoalState::Missed {
                 let mean = watched.window.mean();
                 if self.shares.explain(watched.group, elapsed, mean, watched.goal) {
@@ -425,15 +474,17 @@ impl Goals {
             if watched.state == GoalState::Missed {
                 watched.state = GoalState::Infeasible;
                 watched.best = watched.p99;
-                watched.rest.begin(now);
+                let is_near = watched.p99.0 < 2 * watched.goal.0;
+                watched.rest.begin(now, self.left, is_near);
             }
         }
     }
 
-    fn restart(&mut self, now: Instant) {
+    /// The next window begins, after one in which nothing was taken if it `was_free`.
+    fn restart(&mut self, now: Instant, was_free: bool) {
+        self.shares.restart(now.since(self.since), was_free);
         self.since = now;
         self.pace.restart(now);
-        self.shares.restart();
         self.sampling.restart();
         self.watched.iter_mut().for_each(|watched| watched.window = Window::default());
     }
@@ -484,14 +535,15 @@ impl Watched {
         if self.used.is_some_and(|used| now.since(used) < UNUSED) { self.p99.0 } else { 0 }
     }
 
-    fn note(&mut self, verdict: Verdict, now: Instant) {
+    /// Notes a verdict at a time at which others would be left so much.
+    fn note(&mut self, verdict: Verdict, now: Instant, left: u64) {
         if let Verdict::Met | Verdict::Missed = verdict {
             self.windows += 1;
             self.missed += u64::from(verdict == Verdict::Missed);
             self.p99 = self.window.p99();
         }
         if self.state == GoalState::Infeasible {
-            if !self.rest.is_over(now, self.window.whole(), self.goal) {
+            if !self.rest.is_over(now, self.window.whole(), self.goal, left) {
                 return;
             }
             self.state = GoalState::Unknown;

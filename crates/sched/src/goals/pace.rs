@@ -13,7 +13,7 @@ const OF_A_REQUEST: u64 = 16 << 10;
 const LATE: Nanos = Nanos::from_millis(5);
 /// A tier may have its next request after this time at the latest: nothing waits for ever.
 const LONGEST: Nanos = Nanos::from_millis(250);
-/// A tier keeps this part of the rate it had before anything was taken.
+/// A tier keeps this part of the rate that it had before anything was taken, in any case.
 const LEFT: u64 = 64;
 
 /// The bytes of a request or an I/O.
@@ -32,6 +32,8 @@ struct Tier {
     rate: Option<u64>,
     /// The rate in use before anything was taken.
     had: u64,
+    /// The rate that is left to it at least.
+    kept: u64,
     /// The cost of the requests of this window.
     used: u64,
     /// The cost a second in the last window.
@@ -80,6 +82,11 @@ pub(super) enum Cut {
 }
 
 impl Tier {
+    /// The rate below which nothing is taken from it.
+    fn least(&self) -> u64 {
+        self.kept.max(self.had / LEFT).max(1)
+    }
+
     /// A goal was missed at this rate.
     fn was_too_much(&mut self, rate: u64, now: Instant) {
         self.ceiling = (rate, now + REMEMBERED);
@@ -133,6 +140,23 @@ impl Pace {
         self.tiers.iter().filter(|tier| tier.lately > 0 || tier.rate.is_some()).count() as u64
     }
 
+    /// Leaves so much to the tiers at least. What a tier keeps while something is taken from it does not fall.
+    pub(super) fn keep(&mut self, kept: [u64; TIERS], is_free: bool) {
+        for (tier, kept) in self.tiers.iter_mut().zip(kept) {
+            tier.kept = if is_free { kept } else { tier.kept.max(kept) };
+        }
+    }
+
+    /// Returns whether all tiers from which something is taken have what they keep, and no more.
+    pub(super) fn is_bare(&self) -> bool {
+        self.tiers.iter().all(|tier| tier.rate.is_none_or(|rate| rate <= tier.least()))
+    }
+
+    /// Returns whether a tier that uses something has no more than it keeps.
+    pub(super) fn is_short(&self) -> bool {
+        self.tiers.iter().any(|tier| tier.lately > 0 && tier.lately <= tier.least())
+    }
+
     /// The next window begins.
     pub(super) fn restart(&mut self, now: Instant) {
         self.began = now;
@@ -146,7 +170,7 @@ impl Pace {
                 tier.had = tier.lately;
             }
             let now = tier.rate.map_or(tier.lately, |rate| rate.min(tier.lately.max(1)));
-            let least = (tier.had / LEFT).max(1);
+            let least = tier.least();
             if now > least {
                 if let (Some(rate), Cut::Little) = (tier.rate, how) {
                     tier.was_too_much(rate, at);

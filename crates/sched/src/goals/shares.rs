@@ -1,4 +1,5 @@
-//! The part of the device that each group has, and its part by weight: whether a goal is missed for its own depth.
+//! The part of the device that each group has, and its part by weight: whether a goal is missed for its own depth, and how
+//! much a goal may take from others.
 //!
 //! A tenant that has at least its share, and has so much outstanding that this would take longer than its goal with all of
 //! the share, waits for itself. Taking from others would give it more than it is due, for want of a shorter queue.
@@ -7,6 +8,8 @@ use super::{DEFAULT_WEIGHT, Member};
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Nanos};
 
+const SECOND: u64 = 1_000_000_000;
+
 #[derive(Clone, Copy, Default)]
 struct Group {
     parent: u16,
@@ -14,6 +17,12 @@ struct Group {
     used: Used,
     /// Like `used`, but with the groups below it.
     all: Used,
+    /// An I/O of it, or of a group below it, has not ended.
+    waits: bool,
+    /// The weights of its own I/Os and of the groups below it, of those that had something in the window or wait.
+    rivals: u64,
+    /// The cost a second that it is due by weight, with the groups below it, beside those.
+    due: u64,
 }
 
 /// The I/Os of a window.
@@ -36,9 +45,9 @@ pub(super) struct Shares {
     groups: Vec<Group>,
     /// The numbers, parents before children.
     order: Vec<u16>,
-    /// The cost a second of all, when nothing was taken.
+    /// The cost a second of all, when nothing was taken: in the last such window, and usually.
     free: u64,
-    lately: u64,
+    usual: u64,
 }
 
 impl Shares {
@@ -59,21 +68,52 @@ impl Shares {
         self.groups[at].used.add(cost, ios.into());
     }
 
-    /// The window is over: adds it up.
-    pub(super) fn measure(&mut self, elapsed: Nanos, is_free: bool) {
-        self.groups.iter_mut().for_each(|group| group.all = group.used);
-        for at in self.order.iter().rev() {
-            let Group { parent, all, .. } = self.groups[usize::from(*at)];
-            self.groups[usize::from(parent)].all.add(all.cost, all.ios);
-        }
-        self.lately = self.a_second(self.groups[0].all.cost, elapsed);
-        if is_free {
-            self.free = self.lately;
+    /// An I/O of `group` has not ended, perhaps none in this window.
+    pub(super) fn wait(&mut self, group: GroupIndex) {
+        if let Some(group) = self.groups.get_mut(usize::from(group.0)) {
+            group.waits = true;
         }
     }
 
-    /// The next window begins.
-    pub(super) fn restart(&mut self) {
+    /// Adds up the window, in which nothing is taken if `is_free`, and the groups that [wait](Self::wait). O(groups).
+    pub(super) fn measure(&mut self, elapsed: Nanos, is_free: bool) {
+        for group in &mut self.groups {
+            group.all = group.used;
+            group.rivals = if group.used.cost > 0 { DEFAULT_WEIGHT.into() } else { 0 };
+        }
+        for at in self.order.iter().rev() {
+            let Group { parent, weight, waits, all, .. } = self.groups[usize::from(*at)];
+            let above = &mut self.groups[usize::from(parent)];
+            above.all.add(all.cost, all.ios);
+            above.waits |= waits;
+            above.rivals += if waits || all.cost > 0 { weight.into() } else { 0 };
+        }
+        let lately = self.a_second(self.groups[0].all.cost, elapsed);
+        if is_free {
+            self.free = lately;
+        }
+        self.groups[0].due = lately.max(self.free);
+        for at in &self.order {
+            let Group { parent, weight, waits, all, .. } = self.groups[usize::from(*at)];
+            let Group { due, rivals, .. } = self.groups[usize::from(parent)];
+            let is_rival = waits || all.cost > 0;
+            self.groups[usize::from(*at)].due =
+                if is_rival { part(due, weight.into(), rivals) } else { 0 };
+        }
+        self.groups.iter_mut().for_each(|group| group.waits = false);
+    }
+
+    /// The next window begins, after one of this length. Where nothing was taken in that, it counts for the usual rate, by its
+    /// length beside a second.
+    pub(super) fn restart(&mut self, elapsed: Nanos, was_free: bool) {
+        if was_free {
+            let lately =
+                self.a_second(self.groups.first().map_or(0, |root| root.all.cost), elapsed);
+            let before = if self.usual == 0 { lately } else { self.usual };
+            let [old, new] = [(before, SECOND), (lately, elapsed.0)]
+                .map(|(rate, weight)| u128::from(rate) * u128::from(weight));
+            self.usual = ((old + new) / u128::from(SECOND + elapsed.0)) as u64;
+        }
         self.groups.iter_mut().for_each(|group| group.used = Used::default());
     }
 
@@ -82,26 +122,18 @@ impl Shares {
         u64::try_from(second).unwrap_or(u64::MAX)
     }
 
-    /// The cost a second that a group is due by weight, beside those that had something in the window.
-    fn due(&self, group: GroupIndex) -> u128 {
-        let mut due = u128::from(self.lately.max(self.free));
-        let mut at = group.0;
-        while at != 0 {
-            let Group { parent, weight, .. } = self.groups[usize::from(at)];
-            let rival = |it: &&u16| self.groups[usize::from(**it)].parent == parent && **it != at;
-            let others = self.order.iter().filter(rival).map(|it| self.groups[usize::from(*it)]);
-            let others: u64 =
-                others.filter(|it| it.all.cost > 0).map(|it| u64::from(it.weight)).sum();
-            let above = self.groups[usize::from(parent)];
-            let others = others + if above.used.cost > 0 { u64::from(DEFAULT_WEIGHT) } else { 0 };
-            due = due * u128::from(weight) / u128::from(u64::from(weight) + others).max(1);
-            at = parent;
+    /// Shows each group that had I/Os of its own in the window, with the cost a second that these are due by weight, of what
+    /// the device usually does when nothing is taken. O(groups).
+    pub(super) fn due(&self, mut show: impl FnMut(GroupIndex, u64)) {
+        let whole = self.groups.first().map_or(0, |root| root.due);
+        for (at, group) in (0..).zip(&self.groups).filter(|(_, group)| group.used.cost > 0) {
+            let own = part(group.due, DEFAULT_WEIGHT.into(), group.rivals);
+            show(GroupIndex(at), part(own, self.usual, whole));
         }
-        due
     }
 
     /// Returns whether `group` has its share and a queue of its own that would take longer than `goal` with all of the share,
-    /// if an I/O takes `mean` nanoseconds. One I/O at a time is no queue. O(groups) for each group above it.
+    /// if an I/O takes `mean` nanoseconds. One I/O at a time is no queue. O(1).
     pub(super) fn explain(
         &self,
         group: GroupIndex,
@@ -111,11 +143,17 @@ impl Shares {
     ) -> bool {
         let Some(own) = self.groups.get(usize::from(group.0)) else { return false };
         let has = u128::from(self.a_second(own.all.cost, elapsed));
-        let due = self.due(group);
+        let due = u128::from(own.due);
         // Little's law: the I/Os of a second, times the time of each, are outstanding.
         let queues = 2 * u128::from(own.all.ios) * u128::from(mean) > 3 * u128::from(elapsed.0);
         queues && has * 10 >= due * 9 && has * u128::from(mean) > due * u128::from(goal.0)
     }
+}
+
+/// So much of `whole` as `some` is of `all`.
+fn part(whole: u64, some: u64, all: u64) -> u64 {
+    let part = u128::from(whole) * u128::from(some) / u128::from(all.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -123,7 +161,7 @@ mod tests {
     use super::*;
     use crate::{Goal, Rate};
 
-    const SECOND: Nanos = Nanos::from_secs(1);
+    const SECOND: Nanos = Nanos(super::SECOND);
     const MS: u64 = 1_000_000;
 
     fn shares(groups: &[(u16, u16, u32)]) -> Shares {
@@ -143,7 +181,7 @@ mod tests {
         shares.charge(GroupIndex(1), used[0], 4_000);
         shares.charge(GroupIndex(2), used[1], 4_000);
         shares.measure(SECOND, true);
-        shares.restart();
+        shares.restart(SECOND, true);
         shares.explain(GroupIndex(1), SECOND, mean, Nanos(MS))
     }
 

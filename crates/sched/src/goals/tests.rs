@@ -154,6 +154,29 @@ fn an_infeasible_goal_is_called_so_within_five_seconds_and_costs_the_others_noth
     }
 }
 
+/// The flood has half of the weight in use, so half of 200 MiB a second is its share.
+#[test]
+fn others_keep_a_tenth_of_their_share_or_what_the_goal_says() {
+    let tight = |_, mib| if mib > 0 { ms(60) } else { ms(6) };
+    let least = |takes_at_most| {
+        let mut plant = Plant::new(ms(20), tight);
+        let mut members = members(ms(20));
+        members[0].goal.takes_at_most = takes_at_most;
+        plant.goals.set(&members, None);
+        plant.run(5);
+        // From the second second on: in the first one there is nothing to go by.
+        (
+            plant.written[10..].chunks(10).map(|second| second.iter().sum::<u64>()).min(),
+            plant.report().state,
+        )
+    };
+    let (kept, state) = least(90);
+    assert!((9..=12).contains(&kept.expect("a second")), "{kept:?} of 10 MiB");
+    assert_eq!(state, GoalState::Infeasible);
+    let (kept, _) = least(100);
+    assert!(kept.expect("a second") <= 5, "{kept:?}: a request in 250 ms, or 1/64");
+}
+
 #[test]
 fn when_the_flood_becomes_harmless_all_is_given_back() {
     let mut plant = Plant::new(ms(20), cached);
