@@ -17,9 +17,8 @@ const AT_ONCE: u64 = 5_000;
 /// Seeds in which each planted bug is looked for.
 const CANARY: u64 = 1_000;
 
-/// Simulations that `cargo test` leaves out because they take a minute.
-const LONG: &str =
-    "-p blkmq-lab --test all -- streams_on_disk:: goals:: reservations:: replicas:: promises::";
+/// Simulations that `cargo test` leaves out because they take a minute: all that are ignored, so that none is forgotten.
+const LONG: &str = "-p blkmq-lab -p blkmq-sched --test all --";
 /// Scenarios that `cargo test` leaves out for the same reason, with the program as it is measured.
 const SCENARIOS: &str = "-p blkmq-cli --test all -- scenarios::";
 /// Commands as they are documented, which `cargo test` leaves out for the same reason; some measure.
