@@ -56,10 +56,10 @@ pub(crate) enum Planted {
     /// A dispatcher does not come again for a thread that it has sent away.
     #[cfg(feature = "compare")]
     ForgetsSentAway,
-    /// A thread that took a tag in vain returns it when it has released the elevator.
+    /// A driver tag for which the policy has no request is returned after the lock of the elevator is released.
     #[cfg(feature = "compare")]
     ReturnsTagLate,
-    /// A thread that took a tag in vain does not look for requests that were parked in the meantime.
+    /// After such a tag is returned, requests that were parked under the lock are not looked for.
     #[cfg(feature = "compare")]
     ForgetsLateComers,
 }

@@ -34,7 +34,7 @@ struct Cell {
 
 const DISK: Cell = Cell { device: "disk", goal: 80_000, takes: 90, seconds: 100 };
 const SATA: Cell = Cell { device: "flash,preset=sata", goal: 1_500, takes: 90, seconds: 40 };
-/// With a tenth of their share the writers miss that goal in a third of the windows.
+/// With a tenth of their share left to the writers, more than half of the windows are missed.
 const NVME: Cell = Cell { device: "flash,preset=nvme-client", goal: 1_000, takes: 97, seconds: 30 };
 const CLOUD: Cell = Cell { device: "cloud", goal: 6_000, takes: 90, seconds: 70 };
 

@@ -132,7 +132,7 @@ impl Control {
             self.bare = self.bare.map(|bare| Nanos(bare.0.saturating_add(seen.elapsed.0)));
             return self.take(seen, pace);
         }
-        // What was given back leaves something to take.
+        // A tier above its least rate can be cut again.
         let met = seen.elapsed.0 / EDGE;
         self.bare =
             self.bare.filter(|_| pace.is_bare()).map(|bare| Nanos(bare.0.saturating_sub(met)));
