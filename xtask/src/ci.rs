@@ -6,8 +6,8 @@
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
-    Result, aarch64, api, bench, deny, fuzz, interop, loom, mass, miri, nightly, orderings,
-    outside, publish, python, sanitize, shuttle, soak, tidy,
+    Result, aarch64, api, bench, deadline, deny, fuzz, interop, loom, mass, miri, nightly,
+    orderings, outside, publish, python, sanitize, shuttle, soak, tidy,
 };
 use std::time::Duration;
 
@@ -49,7 +49,9 @@ const AT_ONCE: usize = 2;
 
 /// Steps that need the program as it is measured.
 const NEED_PROGRAM: [&str; 8] =
-    ["image", "python", "clients", "soak", "documented", "bench", "instructions", "interop"];
+    ["image", "python", "clients", "documented", "bench", "instructions", "interop", "long"];
+/// Minutes that must be left for a step that may be left out, and for those after it.
+const NEEDED: u64 = 15;
 /// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
 
@@ -118,11 +120,15 @@ const STEPS: &[Step] = &[
     Step::own("clients", interop::contents),
     // The soak runs as many seeds as fit, so that a machine of two cores takes no longer.
     Step::own("soak", || soak::for_minutes(SOAK_MINUTES)),
-    Step::shared("documented", soak::documented),
-    // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
-    Step::shared("bench", || bench::main(&["--test-size".to_owned()])),
     Step::shared("instructions", || bench::main(&["--instructions".to_owned()])),
+    Step::shared("documented", || deadline::within(NEEDED, "documented", soak::documented)),
+    // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
+    Step::shared("bench", || {
+        deadline::within(NEEDED, "bench", || bench::main(&["--test-size".to_owned()]))
+    }),
     Step::shared("interop", interop::times),
+    // Last, since they may be left out.
+    Step::shared("long", soak::in_ci),
 ];
 
 /// `cargo xtask ci [--skip STEP]... [STEP]...`

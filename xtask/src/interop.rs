@@ -25,8 +25,8 @@ pub(crate) mod report_page;
 mod serve;
 mod service;
 
-use crate::Result;
 use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, timed};
+use crate::{Result, deadline};
 use About::{Contents, Times};
 use guest::Kernel;
 use serde_json::Value;
@@ -284,6 +284,11 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let (mut passed, mut skipped, mut failed) = (0, 0, 0);
     let chosen = |check: &&Check| args.is_empty() || args.iter().any(|arg| arg == check.name);
     for Check { name, requires, run, .. } in CHECKS.iter().filter(chosen) {
+        if !deadline::has(0)? {
+            println!("{name}: SKIPPED, CI has to end");
+            skipped += 1;
+            continue;
+        }
         let missing = requires.filter(|program| !is_installed(program));
         let (outcome, time) = timed(|| match missing {
             Some(program) => Ok(Outcome::Skipped(format!("{program} is not installed"))),

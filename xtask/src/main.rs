@@ -11,6 +11,7 @@ mod bench;
 mod beside_linux;
 mod ceph;
 mod ci;
+mod deadline;
 mod deny;
 mod fio;
 mod fio_fuzz;

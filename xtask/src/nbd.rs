@@ -4,7 +4,9 @@
 //! compared, from the kernel's accounts: rates depend more on the client. Other checks start servers here, too.
 
 use crate::Result;
-use crate::shell::{BLKMQCTL, BLKMQD, Cmd, NBD_SERVER, is_installed, parse_json};
+use crate::shell::{
+    BLKMQCTL, BLKMQD, Cmd, NBD_SERVER, TESTED_NBD_SERVER, is_installed, parse_json,
+};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -18,13 +20,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The example, already built, on this device, under its default scheduler.
+    /// The example on this device, under its default scheduler, as `cargo test --workspace` has built it.
     ///
     /// # Errors
     /// If it does not build or start.
     pub(crate) fn example(name: &str, device: &str) -> Result<Self> {
-        Cmd::new("cargo build --profile dist -p blkmq --example nbd_server").run()?;
-        Self::start(name, &format!("{NBD_SERVER} {device} SOCKET"))
+        Cmd::new("cargo build --profile test --workspace --example nbd_server").run()?;
+        Self::start(name, &format!("{TESTED_NBD_SERVER} {device} SOCKET"))
     }
 
     /// `blkmqd`, already built, with one device.
@@ -194,7 +196,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     if let Some(missing) = ["fio", "nbdkit"].iter().find(|program| !is_installed(program)) {
         return Err(format!("{missing} is not installed").into());
     }
-    let ours = Server::example("ours", "memory,size=1024")?;
+    Cmd::new("cargo build --profile dist -p blkmq --example nbd_server").run()?;
+    let ours = Server::start("ours", &format!("{NBD_SERVER} memory,size=1024 SOCKET"))?;
     let nbdkit = Server::start("nbdkit", "nbdkit -f -U SOCKET memory 1G")?;
     for server in [&ours, &nbdkit] {
         fio(server, "--rw=write --bs=1m --iodepth=4 --size=1g")?;

@@ -39,6 +39,9 @@ const BUILD_SERVER: &str = "cargo build --profile dist -p blkmq-daemon";
 /// The example that serves a disk over NBD, as it is written down in results.
 pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 
+/// The same example, as the tests have built it.
+pub(crate) const TESTED_NBD_SERVER: &str = "target/debug/examples/nbd_server";
+
 /// The example that serves memory over NBD without a queue, as it is written down in results.
 pub(crate) const RAM_DISK: &str = "target/dist/examples/ram_disk";
 
@@ -352,7 +355,8 @@ fn target_of(moved: Option<OsString>) -> PathBuf {
 
 /// The path of `word`, which may be that of a built program as it is written down: the target folder may have been moved.
 fn built(word: &str, target: &Path) -> PathBuf {
-    let is_built = [BLKMQ, BLKMQD, BLKMQCTL, NBD_SERVER, RAM_DISK, LOST_CPU].contains(&word);
+    let programs = [BLKMQ, BLKMQD, BLKMQCTL, NBD_SERVER, TESTED_NBD_SERVER, RAM_DISK, LOST_CPU];
+    let is_built = programs.contains(&word);
     match word.strip_prefix("target/").filter(|_| is_built) {
         Some(program) => target.join(program),
         None => word.into(),
@@ -552,6 +556,7 @@ mod tests {
             (BLKMQD, "/elsewhere/dist/blkmqd"),
             (BLKMQCTL, "/elsewhere/dist/blkmqctl"),
             (NBD_SERVER, "/elsewhere/dist/examples/nbd_server"),
+            (TESTED_NBD_SERVER, "/elsewhere/debug/examples/nbd_server"),
             (RAM_DISK, "/elsewhere/dist/examples/ram_disk"),
             (LOST_CPU, "/elsewhere/release/examples/lost_cpu"),
             ("target/other", "target/other"),

@@ -5,9 +5,8 @@
 //! some thousand at a time; in between, this program prints the progress and checks the time. A failure is printed
 //! with the line that repeats it.
 
-use crate::Result;
-use crate::fio_fuzz;
 use crate::shell::{Cmd, build_program, target_dir, timed};
+use crate::{Result, deadline, fio_fuzz};
 use std::time::Duration;
 
 /// The default number of seeds: less than a minute.
@@ -23,9 +22,8 @@ const LONG: &str = "-p blkmq-lab -p blkmq-sched --test all --";
 const SCENARIOS: &str = "-p blkmq-cli --test all -- scenarios::";
 /// Commands as they are documented, which `cargo test` leaves out for the same reason; some measure.
 const DOCUMENTED: &str = "-p blkmq-cli --test all -- documented::";
-/// The variable with the second, counted as by `date +%s`, after which the soak of CI begins no long test any more: a
-/// machine that is slow that day still ends within CI's time, and lists the tests it left out.
-const LONG_UNTIL: &str = "BLKMQ_LONG_UNTIL";
+/// Minutes that must be left of CI's time for a test that takes long.
+const LONG_MINUTES: u64 = 20;
 /// I/Os of each combination of modes and devices that real threads stress: three minutes.
 const STRESS_IOS: &str = "20000";
 /// Seeds of the grids of promises: ten minutes.
@@ -91,36 +89,27 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
-/// Tests that take long: their words, and the function that runs them.
-type Part = (&'static str, fn() -> Result<()>);
-
-/// The soak of CI: the canary, seeds for a number of minutes, the tests that take long, with one seed of the grids
-/// of promises instead of three, and job files beside fio. Races and real threads have had their tests, and commands as
-/// they are documented are a step of their own.
+/// The soak of CI: the canary, and seeds for a number of minutes. Races and real threads have had their tests.
 ///
 /// # Errors
 /// As [`main`].
 pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     main(&["--canary".to_owned()])?;
-    seeds(1, Until::Minutes(minutes), None)?;
-    let parts: [Part; 3] =
-        [("job files beside fio", fio_fuzz::soak), (SCENARIOS, scenarios), (LONG, || long("1"))];
-    for (tests, run) in parts {
-        if is_late()? {
-            println!("soak: SKIPPED {tests}: it is later than {LONG_UNTIL}");
-        } else {
-            run()?;
-        }
-    }
-    Ok(())
+    seeds(1, Until::Minutes(minutes), None)
 }
 
-/// Returns whether the second in [`LONG_UNTIL`] is over.
-fn is_late() -> Result<bool> {
-    let Ok(until) = std::env::var(LONG_UNTIL) else { return Ok(false) };
-    let until: u64 = until.parse().map_err(|_| format!("{LONG_UNTIL}={until} is no number"))?;
-    let now = Cmd::new("date +%s").output()?;
-    Ok(now.trim().parse::<u64>()? > until)
+/// Tests that take long: their words, and the function that runs them.
+type Part = (&'static str, fn() -> Result<()>);
+
+/// The tests that take long, as far as CI's time allows: job files beside fio, scenarios, and simulations with one seed of
+/// the grids of promises instead of three. Commands as they are documented are a step of their own.
+///
+/// # Errors
+/// As [`main`].
+pub(crate) fn in_ci() -> Result<()> {
+    let parts: [Part; 3] =
+        [("job files beside fio", fio_fuzz::soak), (SCENARIOS, scenarios), (LONG, || long("1"))];
+    parts.into_iter().try_for_each(|(tests, run)| deadline::within(LONG_MINUTES, tests, run))
 }
 
 /// The simulations that `cargo test` leaves out, with so many seeds of the grids of promises.

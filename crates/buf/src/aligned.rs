@@ -269,14 +269,16 @@ mod tests {
     /// A page took 8.2 KiB of glibc's memory, as each stood at twice its length from the next.
     #[test]
     fn short_buffers_stand_side_by_side() {
-        let mut bufs = Vec::from_iter((0..256).map(|at| AlignedBuf::new(at * 16 + 16)));
+        // Miri takes a minute to look at a megabyte.
+        let pages = if cfg!(miri) { 16 } else { 256 };
+        let mut bufs = Vec::from_iter((0..pages).map(|at| AlignedBuf::new(at * 16 + 16)));
         let places = std::collections::BTreeSet::from_iter(bufs.iter().map(place));
         let followed = places.iter().filter(|place| places.contains(&(*place + PAGE))).count();
-        assert!(followed > 128, "{followed} of 256");
+        assert!(followed > pages / 2, "{followed} of {pages}");
         // Pages that had data are zeroes for the next buffer.
         bufs.iter_mut().for_each(|buf| buf.as_mut_slice().fill(7));
         drop(bufs);
-        for mut buf in (0..256).map(|_| AlignedBuf::new(PAGE)) {
+        for mut buf in (0..pages).map(|_| AlignedBuf::new(PAGE)) {
             assert!(buf.as_mut_slice().iter().all(|byte| *byte == 0));
         }
     }

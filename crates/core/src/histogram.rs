@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn every_value_falls_into_a_bucket_that_is_at_most_a_64th_wide() {
-        for value in
-            (0..1 << 14).chain((14..40).flat_map(|e| [(1u64 << e) - 1, 1 << e, (1 << e) + 1]))
-        {
+        let apart = if cfg!(miri) { 61 } else { 1 };
+        let near_powers = (14..40).flat_map(|e| [(1u64 << e) - 1, 1 << e, (1 << e) + 1]);
+        for value in (0..1 << 14).step_by(apart).chain(near_powers) {
             let upper = Histogram::upper(Histogram::index(value));
             assert!(
                 upper >= value && upper - value <= value / 64,

@@ -133,7 +133,7 @@ mod tests {
         let mut heap = Heap::new();
         heap.make_room(50);
         let mut plain: [Option<u64>; 50] = [None; 50];
-        for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
+        for _ in 0..if cfg!(miri) { 80 } else { 20_000 } {
             let member = rng.below(50) as u32;
             if rng.chance(1, 3) {
                 assert_eq!(heap.remove(member), plain[member as usize].take().is_some());

@@ -1,0 +1,32 @@
+//! The end of a run of CI.
+//!
+//! A machine that is slow that day has to end in time, too. Work that may be left out is not begun then, and is named.
+
+use crate::Result;
+use crate::shell::Cmd;
+
+/// The variable with the second at which the run should end, counted as by `date +%s`. Without it there is no end.
+const ENDS: &str = "BLKMQ_CI_ENDS";
+
+/// Runs `work` if at least so many `minutes` are left, and else prints that `name` is skipped.
+///
+/// # Errors
+/// If the work fails, or the variable is no number.
+pub(crate) fn within(minutes: u64, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    if has(minutes)? {
+        return work();
+    }
+    println!("{name}: SKIPPED, fewer than {minutes} minutes before {ENDS}");
+    Ok(())
+}
+
+/// Returns whether so many minutes are left.
+///
+/// # Errors
+/// If the variable is no number.
+pub(crate) fn has(minutes: u64) -> Result<bool> {
+    let Ok(ends) = std::env::var(ENDS) else { return Ok(true) };
+    let ends: u64 = ends.parse().map_err(|_| format!("{ENDS}={ends} is no number"))?;
+    let now: u64 = Cmd::new("date +%s").output()?.trim().parse()?;
+    Ok(now + 60 * minutes <= ends)
+}
