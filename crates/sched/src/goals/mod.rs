@@ -165,9 +165,8 @@ pub struct Goals {
     sampling: Sampling,
     /// The longest request of the groups of which requests are shortened, in sectors, since nothing was taken.
     longest: u32,
-    /// The percent of its share that is taken from a group at most, and what that leaves to all, as a cost a second.
+    /// The percent of its share that is taken from a group at most.
     takes_at_most: u8,
-    left: u64,
     /// I/Os that came before this do not show the actions taken then.
     since: Instant,
     due: Instant,
@@ -188,7 +187,6 @@ impl Goals {
             sampling: Sampling::default(),
             longest: 0,
             takes_at_most: TAKES_AT_MOST,
-            left: 0,
             since: Instant::ZERO,
             due: Instant::ZERO,
         };
@@ -377,9 +375,7 @@ impl Goals {
         waiting.for_each(|watched| self.shares.wait(watched.group));
         let is_free = self.taken() == Taken::default();
         self.shares.measure(elapsed, is_free);
-        let kept = self.kept();
-        self.left = kept.iter().fold(0, |all, kept| all.saturating_add(*kept));
-        self.pace.keep(kept, is_free);
+        self.pace.keep(self.kept(), is_free);
         let (open, missed) = self.judge(now, elapsed);
         if !missed && open {
             return;
@@ -435,7 +431,7 @@ impl Goals {
             let verdict = watched.window.verdict(elapsed, waits, watched.goal);
             let idle_for = watched.idle_for(verdict, now);
             stride = stride.min(self.sampling.wanted(verdict, watched.window.ios(), idle_for));
-            watched.note(verdict, now, self.left);
+            watched.note(verdict, now);
             if watched.state == GoalState::Missed {
                 let mean = watched.window.mean();
                 if self.shares.explain(watched.group, elapsed, mean, watched.goal) {
@@ -474,8 +470,7 @@ impl Goals {
             if watched.state == GoalState::Missed {
                 watched.state = GoalState::Infeasible;
                 watched.best = watched.p99;
-                let is_near = watched.p99.0 < 2 * watched.goal.0;
-                watched.rest.begin(now, self.left, is_near);
+                watched.rest.begin(now);
             }
         }
     }
@@ -535,15 +530,14 @@ impl Watched {
         if self.used.is_some_and(|used| now.since(used) < UNUSED) { self.p99.0 } else { 0 }
     }
 
-    /// Notes a verdict at a time at which others would be left so much.
-    fn note(&mut self, verdict: Verdict, now: Instant, left: u64) {
+    fn note(&mut self, verdict: Verdict, now: Instant) {
         if let Verdict::Met | Verdict::Missed = verdict {
             self.windows += 1;
             self.missed += u64::from(verdict == Verdict::Missed);
             self.p99 = self.window.p99();
         }
         if self.state == GoalState::Infeasible {
-            if !self.rest.is_over(now, self.window.whole(), self.goal, left) {
+            if !self.rest.is_over(now, self.window.whole(), self.goal) {
                 return;
             }
             self.state = GoalState::Unknown;

@@ -40,10 +40,6 @@ pub(super) struct Rest {
     tried: Option<Nanos>,
     /// Since when the goal is kept.
     kept: Option<Instant>,
-    /// The least that was left to others when it was given up since it was kept, as a cost a second.
-    left: u64,
-    /// The sum of what would be left since then, and the number of looks.
-    would: (u128, u32),
 }
 
 impl Default for Rest {
@@ -58,18 +54,13 @@ impl Default for Rest {
             good: 0,
             tried: None,
             kept: None,
-            left: u64::MAX,
-            would: (0, 0),
         }
     }
 }
 
 impl Rest {
-    /// The goal is given up; others were left so much, as a cost a second. `is_near`: the goal was missed by less than its
-    /// double, so that less for others might do.
-    pub(super) fn begin(&mut self, now: Instant, left: u64, is_near: bool) {
-        let left = if is_near { left } else { 0 };
-        (self.left, self.would) = (self.left.min(left), (0, 0));
+    /// The goal is given up.
+    pub(super) fn begin(&mut self, now: Instant) {
         (self.began, self.until) = (now, now + self.length);
         self.length = Nanos((2 * self.length.0).min(LONGEST.0));
         // The first seconds still show the effect of taking, and not the uncontrolled device.
@@ -82,7 +73,7 @@ impl Rest {
         let since = *self.kept.get_or_insert(now);
         if now.since(since) >= KEPT {
             self.kept = Some(now);
-            (self.tried, self.left) = (None, u64::MAX);
+            self.tried = None;
             self.length = Nanos((self.length.0 / 2).max(FIRST.0));
         }
     }
@@ -92,20 +83,9 @@ impl Rest {
         self.kept = None;
     }
 
-    /// So many I/Os have ended while it rests, with this percentile, and others would be left so much by now. Returns whether
-    /// the goal is tried again.
-    pub(super) fn is_over(
-        &mut self,
-        now: Instant,
-        (ios, p99): (u32, Nanos),
-        goal: Nanos,
-        left: u64,
-    ) -> bool {
-        // A device whose cache has filled does less, so that more may be taken.
-        self.would = (self.would.0 + u128::from(left), self.would.1 + 1);
-        let is_less = 2 * self.would.0 / u128::from(self.would.1) < self.left.into()
-            && now.since(self.began) >= LEAST;
-        if now >= self.until || is_less {
+    /// So many I/Os have ended while it rests, with this percentile. Returns whether the goal is tried again.
+    pub(super) fn is_over(&mut self, now: Instant, (ios, p99): (u32, Nanos), goal: Nanos) -> bool {
+        if now >= self.until {
             self.tried = None;
             return true;
         }
@@ -142,11 +122,10 @@ mod tests {
     /// A rest of seconds with these percentiles in milliseconds; the second at which it is over.
     fn over(rest: &mut Rest, from: u64, of: impl Fn(u64) -> u64) -> u64 {
         let at = |tenth: u64| Instant::from_nanos(tenth * 100_000_000);
-        rest.begin(at(from * 10), 0, false);
+        rest.begin(at(from * 10));
         let mut tenths = (from * 10 + 1)..;
-        let ends = |tenth: &u64| {
-            rest.is_over(at(*tenth), (2, Nanos::from_millis(of(tenth / 10))), GOAL, 0)
-        };
+        let ends =
+            |tenth: &u64| rest.is_over(at(*tenth), (2, Nanos::from_millis(of(tenth / 10))), GOAL);
         tenths.find(ends).expect("it ends") / 10
     }
 
@@ -173,28 +152,6 @@ mod tests {
         }
         (0..=120).for_each(|at| rest.keeps(Instant::from_nanos((from + at) * 1_000_000_000)));
         assert_eq!(over(&mut rest, from + 120, |_| 40), from + 120 + 240);
-    }
-
-    #[test]
-    fn it_ends_when_less_would_be_left_to_others() {
-        let at = Instant::from_nanos;
-        let mut rest = Rest::default();
-        let mut over = |from: u64, (was, is_near): (u64, bool), left: u64| {
-            rest.begin(at(from * 1_000_000_000), was, is_near);
-            let mut looks = (from * 10 + 1)..(from + 100) * 10;
-            let is_over = |tenth: &u64| {
-                let now = at(tenth * 100_000_000);
-                rest.is_over(now, (10, Nanos::from_millis(40)), GOAL, left)
-            };
-            looks.find(is_over).map(|tenth| tenth / 10 - from)
-        };
-        assert_eq!(over(0, (100, true), 50), None);
-        assert_eq!(over(200, (100, true), 49), Some(5), "not before five seconds");
-        assert_eq!(over(400, (90, true), 50), None, "half of 90 is less");
-        assert_eq!(over(600, (49, true), 25), None);
-        assert_eq!(over(800, (90, true), 25), None, "half of the least so far");
-        assert_eq!(over(1_000, (90, true), 24), Some(5));
-        assert_eq!(over(1_200, (90, false), 1), None, "it was far from met");
     }
 
     #[test]
