@@ -9,6 +9,7 @@ mod floors;
 mod grid;
 mod learned_again;
 mod rig;
+mod unlike;
 
 use blkmq_lab::workload::Rw;
 use blkmq_sched::registry;

@@ -21,6 +21,8 @@ pub struct Tenant {
     /// Its promises besides the weight, and the most I/Os a second that it pushes; 0 for no limit.
     pub promise: Promise,
     pub rate: u64,
+    /// Each write is followed by a flush.
+    pub synced: bool,
 }
 
 /// A change of the device in the middle of a run, and its time in seconds.
@@ -52,7 +54,7 @@ pub struct Run {
 impl Tenant {
     pub fn new(weight: u32, rw: Rw, (kib, iodepth): (u32, u32)) -> Self {
         let (promise, rate) = (Promise::default(), 0);
-        Self { weight, rw, bs: kib << 10, iodepth, promise, rate }
+        Self { weight, rw, bs: kib << 10, iodepth, promise, rate, synced: false }
     }
 
     pub fn promised(self, words: &str) -> Self {
@@ -63,6 +65,10 @@ impl Tenant {
 
     pub fn rate(self, rate: u64) -> Self {
         Self { rate, ..self }
+    }
+
+    pub fn synced(self) -> Self {
+        Self { synced: true, ..self }
     }
 }
 
@@ -102,7 +108,7 @@ impl<'a> Case<'a> {
 
     /// The job of tenant `at` on a device of so many bytes.
     fn job(&self, at: usize, bytes: u64) -> Job {
-        let Tenant { rw, bs, iodepth, rate, .. } = self.tenants[at];
+        let Tenant { rw, bs, iodepth, rate, synced, .. } = self.tenants[at];
         // Of a GiB each, and two GiB apart, where there is room.
         let apart = (bytes / self.tenants.len() as u64).min(2 * GIB) >> 21 << 21;
         Job {
@@ -111,6 +117,7 @@ impl<'a> Case<'a> {
             size: Some(Amount::Bytes(apart / 2)),
             offset: Amount::Bytes(apart * at as u64),
             rate_iops: PerDirection::all((rate > 0).then_some(rate)),
+            fsync: u32::from(synced),
             depth: Depth { iodepth, low: iodepth, ..Depth::default() },
             runtime: Some(Nanos::from_secs(self.seconds)),
             time_based: true,

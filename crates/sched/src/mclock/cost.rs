@@ -48,6 +48,23 @@ impl Share {
     }
 }
 
+/// Kinds of work that have a price: sequential and random requests, and sectors, of reads and then of writes; and all
+/// other requests.
+pub(super) const KINDS: usize = 7;
+const OTHER: usize = 6;
+
+/// What a request costs, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    /// By the clocks of the capacity: for floors, ceilings and a pace.
+    pub(super) clocks: Clocks,
+    /// Device time, by the prices that were found.
+    pub(super) time: u64,
+    /// The same as weights count it.
+    pub(super) weighed: u64,
+    pub(super) kind: u8,
+}
+
 /// Prices of one direction.
 #[derive(Clone, Copy, Debug)]
 struct Prices {
@@ -67,11 +84,26 @@ impl Clocks {
     pub(super) fn cost(self) -> u64 {
         self.0[0].max(self.0[1])
     }
+
+    /// The kind of work whose price is the cost.
+    #[inline]
+    pub(super) fn kind(self, io: &IoMeta, sequential: bool) -> usize {
+        let of = if self.0[1] > self.0[0] { 2 } else { usize::from(!sequential) };
+        match io.op {
+            Op::Read => of,
+            Op::Write => 3 + of,
+            Op::Discard | Op::WriteZeroes | Op::Flush => OTHER,
+        }
+    }
 }
 
 /// The costs of requests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Costs([Prices; 2]);
+pub(super) struct Costs {
+    data: [Prices; 2],
+    /// Of a request that moves no data.
+    other: u64,
+}
 
 impl Prices {
     /// From bytes, sequential and random I/Os per second, each at least 1.
@@ -90,19 +122,38 @@ impl Prices {
 impl Costs {
     /// Of a device that has this capacity.
     pub(super) fn new(capacity: [[u64; 3]; 2]) -> Self {
-        Self(capacity.map(|of| Prices::of(of.map(|n| n.max(1)))))
+        let data = capacity.map(|of| Prices::of(of.map(|n| n.max(1))));
+        Self { data, other: data[1].request[1] }
+    }
+
+    /// These prices, each times so many 2^-16.
+    pub(super) fn times(&self, factors: &[u32; KINDS]) -> Self {
+        let times = |price: u64, kind: usize| {
+            let price = (u128::from(price) * u128::from(factors[kind])) >> 16;
+            u64::try_from(price).unwrap_or(u64::MAX).max(1)
+        };
+        let request = |price, kind| times(price, kind).min(MOST);
+        let of = |direction: usize| {
+            let Prices { request: [sequential, random], sector } = self.data[direction];
+            let first = 3 * direction;
+            Prices {
+                request: [request(sequential, first), request(random, first + 1)],
+                sector: times(sector, first + 2),
+            }
+        };
+        Self { data: [of(0), of(1)], other: request(self.other, OTHER) }
     }
 
     /// The cost of a request, which may begin where the group's last one ended. At least 1 by the clock of requests.
     #[inline]
     pub(super) fn of(&self, io: &IoMeta, sequential: bool) -> Clocks {
-        let prices = &self.0[usize::from(io.op.is_write())];
+        let prices = &self.data[usize::from(io.op.is_write())];
         match io.op {
             Op::Read | Op::Write => Clocks([
                 prices.request[usize::from(!sequential)],
                 prices.transfer(io.sectors.into()),
             ]),
-            Op::Discard | Op::WriteZeroes | Op::Flush => Clocks([prices.request[1], 0]),
+            Op::Discard | Op::WriteZeroes | Op::Flush => Clocks([self.other, 0]),
         }
     }
 
@@ -111,7 +162,7 @@ impl Costs {
         if rate.is_none() {
             return None;
         }
-        let reads = &self.0[0];
+        let reads = &self.data[0];
         let one = u128::from(reads.request[1].max(reads.transfer(RATED)));
         let whole = u128::from(Share::WHOLE);
         let second = u128::from(SECOND);

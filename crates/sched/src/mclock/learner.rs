@@ -13,6 +13,7 @@
 //! room.
 
 use super::node::Floors;
+use super::prices::Work;
 use blkmq_core::Instant;
 
 /// A window is at least as long, in nanoseconds, and has as many completions; or is as long as this, with fewer.
@@ -30,13 +31,18 @@ pub(super) const LEAST: u32 = 2;
 const BELIEF: u64 = 2_000_000_000;
 const LONGEST_BELIEF: u64 = 8_000_000_000;
 const BELIEVED: u64 = 32;
-/// Parts of the rate of the saturated device, in thousandths: enough; and as little as is worth a share.
+/// Parts of the rate of the saturated device, in thousandths: enough, also with few completions; and as little as is worth a
+/// share, also while prices are in doubt.
 const FAST: [u64; 2] = [980, 950];
-const WORTH: u64 = 700;
+const WORTH: [u64; 2] = [700, 400];
 /// A group lacks its share if it has less than this of it, in thousandths, and less than the second if the bound costs
-/// the device some of its rate; and may get it if it has at least this.
+/// the device some of its rate; and may get it if it has at least this, also in a mixed window.
 const FAIR: [u64; 2] = [990, 980];
-const IN_REACH: u64 = 500;
+const IN_REACH: [u64; 2] = [500, 1];
+/// For a share, the bound is lowered to no less at once, in thousandths.
+const AT_ONCE: u64 = 250;
+/// The least bound in a mixed window, as a part of the mean in the device, as a shift.
+const BELOW: u32 = 4;
 /// The most windows without a bound.
 const MOST_SATURATED: u8 = 16;
 /// The rate of the saturated device is known for so long, in nanoseconds.
@@ -74,8 +80,8 @@ struct Window {
     /// Completions, and those while groups competed.
     ios: u32,
     competed: u32,
-    /// Device time of the requests completed, and of those in the device at each completion.
-    work: u64,
+    /// The requests completed, and the device time of those in the device at each completion.
+    work: Work,
     inside: u64,
     /// Requests in the device and in the scheduler at each completion, and those in the device alone.
     outstanding: u64,
@@ -83,7 +89,7 @@ struct Window {
 }
 
 /// A window that has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     /// Device time a second, in millionths.
     rate: u64,
@@ -93,6 +99,8 @@ struct Seen {
     /// In hundredths.
     issued: u64,
     ios: u32,
+    mixed: bool,
+    doubtful: bool,
 }
 
 /// The policy's numbers at a completion.
@@ -101,6 +109,7 @@ pub(super) struct Moment {
     pub(super) now: Instant,
     /// The cost of the request, and of all in the device with it.
     pub(super) cost: u64,
+    pub(super) kind: u8,
     pub(super) inside: u64,
     /// Requests in the device, and those with the scheduler.
     pub(super) issued: u32,
@@ -125,6 +134,10 @@ pub(super) enum Ended {
 pub(super) struct Judged {
     pub(super) got: u64,
     pub(super) floors: Floors,
+    /// The work was of more than one kind, and there are no floors.
+    pub(super) mixed: bool,
+    /// Its prices may be far off.
+    pub(super) doubtful: bool,
 }
 
 pub(super) struct Learner {
@@ -187,7 +200,7 @@ impl Learner {
             pace: Pace::default(),
             vain: 0,
             vains: VAIN,
-            seen: Seen { rate: 0, inside: 0, outstanding: 0, issued: 0, ios: 0 },
+            seen: Seen::default(),
             windows: 0,
         }
     }
@@ -215,7 +228,7 @@ impl Learner {
         }
         window.ios += 1;
         window.competed += u32::from(at.competing);
-        window.work += at.cost;
+        window.work.add(at.kind, at.cost);
         window.inside += at.inside;
         window.outstanding += u64::from(at.issued + at.held);
         window.issued += u64::from(at.issued);
@@ -226,18 +239,36 @@ impl Learner {
         if is_over { Ended::Window } else { Ended::Nothing }
     }
 
+    /// The work of the window, and its length by the time `now`; `None` if groups did not compete.
+    pub(super) fn work(&self, now: Instant) -> Option<(Work, u64)> {
+        let Window { begun, ios, competed, work, .. } = self.window;
+        (competed >= ios / 2).then(|| (work, now.as_nanos() - begun))
+    }
+
+    /// Returns whether the device is saturated under a bound.
+    pub(super) fn is_searching(&self) -> bool {
+        self.phase == Phase::Search
+    }
+
+    /// A window begins that does not count the `issued` requests in the device.
+    pub(super) fn begin_anew(&mut self, now: Instant, issued: u32) {
+        self.window = Window { begun: now.as_nanos(), skip: issued, ..Window::default() };
+    }
+
     /// A window has ended. The device has `issued` requests, the one that has just completed included.
     pub(super) fn judge(&mut self, now: Instant, judged: Judged, issued: u32) {
         let Window { begun, ios, competed, work, inside, outstanding, .. } = self.window;
         let span = (now.as_nanos() - begun).max(1);
         let mean = |sum: u64| sum / u64::from(ios);
-        let rate = (u128::from(work) * 1_000_000 / u128::from(span)) as u64;
+        let rate = (u128::from(work.all()) * 1_000_000 / u128::from(span)) as u64;
         let seen = Seen {
             rate,
             inside: mean(inside),
             outstanding: mean(outstanding),
             issued: mean(100 * self.window.issued),
             ios,
+            mixed: judged.mixed,
+            doubtful: judged.doubtful,
         };
         let last = core::mem::replace(&mut self.seen, seen).rate;
         self.windows += 1;
@@ -393,19 +424,21 @@ impl Learner {
             return;
         }
         // Where the requests that are never refused cost more than the bound, neither it nor half as much again holds any back.
-        self.bound = self.bound.max(seen.inside / 4 * 3);
+        // Large requests are most of what is inside beside small ones, which the bound holds back nevertheless.
+        let least = if seen.mixed { seen.inside >> BELOW } else { seen.inside / 4 * 3 };
+        self.bound = self.bound.max(least);
         let bound = self.bound;
         let fast = self.is_fast(seen);
-        if (IN_REACH..FAIR[usize::from(!fast)]).contains(&got) && now >= self.resigned {
-            if seen.rate >= self.reference / 1_000 * WORTH {
+        // By wrong prices another mix has another rate.
+        let worth = self.reference / 1_000 * WORTH[usize::from(seen.doubtful)];
+        let in_reach = IN_REACH[usize::from(seen.mixed)]..FAIR[usize::from(!fast)];
+        if in_reach.contains(&got) && now >= self.resigned {
+            if seen.rate >= worth {
                 self.unfair = bound;
                 // In proportion, since a group's part of the requests in the device is its part of the device's work.
-                self.bound = (seen.inside.min(bound) / 1_000 * got).max(1);
-            } else if self.is_checked(now, span) {
-                self.resigned = now.saturating_add(self.resigns);
-                self.resigns = (2 * self.resigns).min(8 * LONGEST_BELIEF);
-                self.unfair = 0;
-                self.bound = bound.max(self.good) + bound / 2;
+                self.bound = (seen.inside.min(bound) / 1_000 * got.max(AT_ONCE)).max(1);
+            } else {
+                self.resign(now, span);
             }
         } else if fast {
             self.good = bound;
@@ -416,10 +449,24 @@ impl Learner {
             }
         } else {
             let wider = bound + bound / 8;
-            if (self.unfair == 0 || wider < self.unfair) && self.is_checked(now, span) {
-                self.slow = self.slow.max(bound);
-                self.bound = wider;
+            if self.unfair == 0 || wider < self.unfair {
+                if self.is_checked(now, span) {
+                    self.slow = self.slow.max(bound);
+                    self.bound = wider;
+                }
+            } else if seen.mixed && seen.rate < worth {
+                self.resign(now, span);
             }
+        }
+    }
+
+    /// Shares are not worth what they cost of the rate: the bound grows, and they lower it no more for some time.
+    fn resign(&mut self, now: u64, span: u64) {
+        if self.is_checked(now, span) {
+            self.resigned = now.saturating_add(self.resigns);
+            self.resigns = (2 * self.resigns).min(8 * LONGEST_BELIEF);
+            self.unfair = 0;
+            self.bound = self.bound.max(self.good) + self.bound / 2;
         }
     }
 

@@ -2,12 +2,14 @@
 //!
 //! `doc/mclock.md` is the page. This file is the [`Scheduler`]: it follows a request from insertion to completion.
 //! `tree.rs` decides which group is next (`node.rs`: the losses of groups), `queues.rs` which of its requests;
-//! `cost.rs` has the prices, and `learner.rs` finds the bound of the device's depth, and the pace.
+//! `cost.rs` has the prices, `prices.rs` finds how they compare, and `learner.rs` finds the bound of the device's depth, and
+//! the pace.
 
 mod cost;
 mod learner;
 mod node;
 mod options;
+mod prices;
 mod queues;
 mod tree;
 
@@ -22,6 +24,7 @@ use cost::Costs;
 use learner::{Ended, Judged, LEAST, Learner, Moment};
 use node::Reason;
 use options::{ATTRIBUTES, Tunables};
+use prices::Prices;
 use queues::Queues;
 use tree::{ROOT, Tree};
 
@@ -45,8 +48,9 @@ struct Item {
     rq: RequestId,
     /// The node of requests that it belongs to.
     leaf: u32,
-    /// Its cost when it was picked, in nanoseconds.
+    /// Its cost when it was picked, in nanoseconds, and the kind of work that it is.
     cost: u64,
+    kind: u8,
     /// Returned by `pick`, and neither completed nor requeued since.
     issued: bool,
     /// Its cost was charged: it was picked before, and requeued.
@@ -63,7 +67,7 @@ struct Picked {
 
 struct Mclock {
     tunables: Tunables,
-    costs: Costs,
+    prices: Prices,
     tree: Tree,
     queues: Queues,
     items: Box<[Item]>,
@@ -85,10 +89,16 @@ struct Mclock {
 impl Mclock {
     fn new(shape: &Shape, options: &Options) -> Self {
         let tunables = Tunables::new(shape, options);
-        let nothing =
-            Item { rq: RequestId::new(0, 0), leaf: 0, cost: 0, issued: false, paid: false };
+        let nothing = Item {
+            rq: RequestId::new(0, 0),
+            leaf: 0,
+            cost: 0,
+            kind: 0,
+            issued: false,
+            paid: false,
+        };
         let mut mclock = Self {
-            costs: Costs::new(tunables.capacity()),
+            prices: Prices::new(Costs::new(tunables.capacity())),
             tree: Tree::new(),
             queues: Queues::new(shape.slots),
             items: vec![nothing; shape.slots as usize].into_boxed_slice(),
@@ -106,8 +116,7 @@ impl Mclock {
     }
 
     fn reprice(&mut self) {
-        self.costs = Costs::new(self.tunables.capacity());
-        self.tree.reprice(&self.costs, self.tunables.pace_percent(), self.now);
+        self.tree.reprice(self.prices.capacity(), self.tunables.pace_percent(), self.now);
     }
 
     /// Puts `rq` behind the requests of `leaf`.
@@ -131,9 +140,10 @@ impl Mclock {
     fn charge(&mut self, cx: &Cx<'_>, rq: RequestId, leaf: u32, reason: Reason) {
         let io = cx.requests.get(rq);
         let sequential = self.queues.follows(leaf, io);
-        let clocks = self.costs.of(io, sequential);
-        self.items[rq.index()].cost = clocks.cost();
-        self.tree.charge(leaf, clocks, reason, cx.now);
+        let charge = self.prices.charge(io, sequential);
+        let item = &mut self.items[rq.index()];
+        (item.cost, item.kind) = (charge.time, charge.kind);
+        self.tree.charge(leaf, &charge, reason, cx.now);
     }
 
     fn issue(&mut self, rq: RequestId) -> Pick {
@@ -200,23 +210,55 @@ impl Mclock {
 
     /// The device has finished a request that cost so much.
     #[inline]
-    fn learn(&mut self, now: Instant, cost: u64) {
+    fn learn(&mut self, now: Instant, cost: u64, kind: u8) {
         let (inside, issued) = (self.inflight, self.issued);
         let (held, competing) = (self.queues.held(), self.queues.active() > 1);
         let floors = self.tree.has_floors();
-        let at = Moment { now, cost, inside, issued, held, competing, floors };
+        let at = Moment { now, cost, kind, inside, issued, held, competing, floors };
         match self.learner.completed(at) {
             Ended::Nothing => {}
             Ended::Change => self.tree.begin_floors(now),
+            Ended::Window if self.prices.are_tried() => self.try_prices(now),
             Ended::Window => {
+                let work = self.learner.work(now).filter(|_| !floors);
                 let (got, floors) = (self.tree.judge_shares(), self.tree.judge_floors(now));
-                self.learner.judge(now, Judged { got, floors }, issued);
+                let mixed = work.is_some_and(|(work, _)| work.is_mixed());
+                let doubtful = work.is_some_and(|(work, _)| self.prices.are_doubtful(&work));
+                self.learner.judge(now, Judged { got, floors, mixed, doubtful }, issued);
                 // The option `pace_percent` overrides a pace that was found.
                 if self.tunables.pace_percent() == 0 {
                     self.tree.find_pace(self.learner.pace());
                 }
+                if let Some((work, _)) = work
+                    && self.learner.is_searching()
+                    && self.prices.begin(&work)
+                {
+                    self.learner.begin_anew(now, issued);
+                }
             }
         }
+    }
+
+    /// A window of a trial of prices may be over. The bound stays as it is.
+    fn try_prices(&mut self, now: Instant) {
+        match self.learner.work(now) {
+            Some((work, span)) if self.prices.suffices(&work, span) => {
+                self.prices.step(&work, span);
+            }
+            Some(_) => return,
+            None => self.prices.end(),
+        }
+        // The shares of a trial are judged by nobody.
+        self.tree.judge_shares();
+        self.learner.begin_anew(now, self.issued);
+    }
+
+    /// Prices are those of the capacity again, for the sake of floors or because another one is told.
+    fn forget_prices(&mut self) {
+        if self.prices.are_found() {
+            self.learner = Learner::new(self.tunables.begins_with());
+        }
+        self.prices = Prices::new(Costs::new(self.tunables.capacity()));
     }
 
     /// Tells the tree whether `leaf` has requests, for the sake of floors.
@@ -279,7 +321,7 @@ impl Scheduler for Mclock {
         assert!(!requeued || item.rq == rq, "{rq:?} took the slot of {:?}, still issued", item.rq);
         let before = *item;
         let cost = if requeued { before.cost } else { 0 };
-        *item = Item { rq, leaf, cost, issued: false, paid: requeued };
+        *item = Item { rq, leaf, cost, kind: before.kind, issued: false, paid: requeued };
         if requeued {
             self.inflight -= cost;
             self.issued -= 1;
@@ -332,9 +374,9 @@ impl Scheduler for Mclock {
         let item = &mut self.items[done.rq.index()];
         assert!(item.issued && item.rq == done.rq, "{:?} completed without being issued", done.rq);
         item.issued = false;
-        let Item { leaf, cost, .. } = *item;
+        let Item { leaf, cost, kind, .. } = *item;
         if self.tunables.learns() {
-            self.learn(cx.now, cost);
+            self.learn(cx.now, cost, kind);
         }
         self.inflight -= cost;
         self.issued -= 1;
@@ -365,6 +407,7 @@ impl Scheduler for Mclock {
         out("held_back", self.tree.held_back() as u64);
         out("written_off_nsec", self.tree.slip());
         self.learner.inspect(out);
+        self.prices.inspect(out);
     }
 
     fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
@@ -396,7 +439,11 @@ impl Scheduler for Mclock {
                 self.tree.set_weight(self.tree.named(group), weight);
             }
             GroupChange::Guarantee { group, guarantee } => {
-                self.tree.promise(self.tree.named(group), guarantee, &self.costs, cx.now);
+                let costs = self.prices.capacity();
+                self.tree.promise(self.tree.named(group), guarantee, costs, cx.now);
+                if self.tree.has_floors() {
+                    self.forget_prices();
+                }
                 // Nothing was watched without floors.
                 (1..self.tree.len() as u32).step_by(2).for_each(|leaf| self.watch(leaf, cx.now));
             }
@@ -415,9 +462,16 @@ impl Scheduler for Mclock {
 
     fn set_attribute(&mut self, name: &str, value: i64) -> bool {
         let told = self.tunables.begins_with();
+        let priced = |of: &Tunables| (of.capacity(), of.is_untold());
+        let before = priced(&self.tunables);
         let known = self.tunables.set(name, value);
         if told != self.tunables.begins_with() {
             self.learner = Learner::new(self.tunables.begins_with());
+        }
+        if before == priced(&self.tunables) {
+            self.prices.end();
+        } else {
+            self.forget_prices();
         }
         self.reprice();
         known

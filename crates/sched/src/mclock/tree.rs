@@ -3,7 +3,7 @@
 //! A node is a group, or the requests of a group itself, which compete with the groups below it. This module knows
 //! nothing of requests: a node of requests is *filled* or *emptied*, and served at a cost.
 
-use super::cost::{Clocks, Costs, Share};
+use super::cost::{Charge, Costs, Share};
 use super::node::{Account, Floors, Node, Reason, Served};
 use crate::index::Heap;
 use crate::{Guarantee, Rate};
@@ -461,8 +461,8 @@ impl Tree {
     }
 
     /// Charges the node of requests `leaf`, and the groups above it, for a request that takes so much.
-    pub(super) fn charge(&mut self, leaf: u32, clocks: Clocks, reason: Reason, now: Instant) {
-        let cost = clocks.cost();
+    pub(super) fn charge(&mut self, leaf: u32, charge: &Charge, reason: Reason, now: Instant) {
+        let (cost, time) = (charge.clocks.cost(), charge.time);
         let tau = self.tau(now);
         let mut in_turn = reason != Reason::Extra;
         let mut node = leaf;
@@ -477,9 +477,9 @@ impl Tree {
             } else {
                 Served::Ahead
             };
-            self.charge_weight(node, cost, served);
+            self.charge_weight(node, charge.weighed, served);
             let of = self.at_mut(node);
-            of.got += cost;
+            of.got += time;
             of.coverage.charge(cost);
             if let Some(reserve) = of.reserve {
                 of.r = of.r.min(tau).saturating_add(reserve.gap(cost));
@@ -493,10 +493,10 @@ impl Tree {
             }
             node = self.at(node).parent;
         }
-        self.at_mut(ROOT).got += cost;
+        self.at_mut(ROOT).got += time;
         if let Some(pace) = self.pace {
             let earliest = now.as_nanos().saturating_sub(SLACK);
-            let clocks = if self.pace_found { [cost; 2] } else { clocks.0 };
+            let clocks = if self.pace_found { [time; 2] } else { charge.clocks.0 };
             for (tag, takes) in self.pace_tags.iter_mut().zip(clocks) {
                 *tag = (*tag).max(earliest).saturating_add(pace.gap(takes));
             }

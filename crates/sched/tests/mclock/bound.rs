@@ -7,14 +7,17 @@ use blkmq_sched::{At, GroupChange, Pick, registry};
 /// The time that a server needs for a request.
 const SERVICE: u64 = 100_000;
 const SERVERS: usize = 8;
-const SECOND: Nanos = Nanos(1_000_000_000);
+pub(super) const SLOTS: u32 = 256;
+pub(super) const SECOND: Nanos = Nanos(1_000_000_000);
 
 /// Tenants with weights, each with so many random reads outstanding, and a device that takes everything.
-struct Device {
-    driver: Driver,
+pub(super) struct Device {
+    pub(super) driver: Driver,
     /// I/Os that each tenant has outstanding, and those that it keeps.
     outstanding: Vec<u32>,
     depths: Vec<u32>,
+    /// The operation of each tenant, and the time that a server needs for it.
+    ops: Vec<(Op, u64)>,
     /// When each server is free.
     free: [u64; SERVERS],
     /// Requests in the device, with the time of their end.
@@ -23,9 +26,13 @@ struct Device {
 }
 
 impl Device {
-    fn new(options: &str, tenants: &[(u32, u32)]) -> Self {
+    pub(super) fn new(options: &str, tenants: &[(u32, u32)]) -> Self {
         let factory = registry::find("mclock").expect("it is registered");
-        let mut driver = Driver::of(factory, 256, options);
+        Self::under(Driver::of(factory, SLOTS, options), tenants)
+    }
+
+    /// Under another policy.
+    pub(super) fn under(mut driver: Driver, tenants: &[(u32, u32)]) -> Self {
         for (group, (weight, _)) in (1..).map(GroupIndex).zip(tenants) {
             let parent = GroupIndex::ROOT;
             driver.regroup(GroupChange::Added { group, parent, weight: *weight });
@@ -34,10 +41,20 @@ impl Device {
             driver,
             outstanding: vec![0; tenants.len()],
             depths: tenants.iter().map(|(_, depth)| *depth).collect(),
+            ops: vec![(Op::Read, SERVICE); tenants.len()],
             free: [0; SERVERS],
             inside: Vec::new(),
             sector: 0,
         }
+    }
+
+    /// The same with these operations, and the times that they take.
+    pub(super) fn doing(self, ops: &[(Op, u64)]) -> Self {
+        Self { ops: ops.to_vec(), ..self }
+    }
+
+    fn tenant(&self, rq: RequestId) -> usize {
+        usize::from(self.driver.meta(rq).group.0) - 1
     }
 
     fn submit(&mut self) {
@@ -45,7 +62,7 @@ impl Device {
             while self.outstanding[tenant] < self.depths[tenant] {
                 self.sector += 1_000;
                 let group = GroupIndex(tenant as u16 + 1);
-                let io = IoMeta { group, ..IoMeta::new(Op::Read, self.sector, 8) };
+                let io = IoMeta { group, ..IoMeta::new(self.ops[tenant].0, self.sector, 8) };
                 self.driver.insert_meta(io, At::Tail).expect("slots enough");
                 self.outstanding[tenant] += 1;
             }
@@ -54,15 +71,15 @@ impl Device {
 
     fn issue(&mut self) {
         while let Pick::Issue(rq) = self.driver.pick() {
-            let now = self.driver.now().as_nanos();
+            let (now, tenant) = (self.driver.now().as_nanos(), self.tenant(rq));
             let server = self.free.iter_mut().min().expect("there are some");
-            *server = (*server).max(now) + SERVICE;
+            *server = (*server).max(now) + self.ops[tenant].1;
             self.inside.push((*server, rq));
         }
     }
 
     /// Lets `span` pass; returns the requests served, by tenant, and the most in the device.
-    fn run(&mut self, span: Nanos) -> (Vec<u64>, usize) {
+    pub(super) fn run(&mut self, span: Nanos) -> (Vec<u64>, usize) {
         let end = (self.driver.now() + span).as_nanos();
         let (mut served, mut most) = (vec![0; self.depths.len()], 0);
         loop {
@@ -76,7 +93,7 @@ impl Device {
                 return (served, most);
             }
             self.driver.advance(Nanos(at - self.driver.now().as_nanos()));
-            let tenant = usize::from(self.driver.meta(rq).group.0) - 1;
+            let tenant = self.tenant(rq);
             self.driver.complete(rq);
             self.outstanding[tenant] -= 1;
             served[tenant] += 1;

@@ -1,7 +1,8 @@
-//! `mclock` by its arithmetic: the table of the paper, floors under every load, ceilings, groups that nest, the bound
-//! that is found.
+//! `mclock` by its arithmetic: the table of the paper, floors under every load, ceilings, groups that nest, the bound and
+//! the prices that are found.
 
 mod bound;
+mod prices;
 mod table;
 mod world;
 

@@ -2,6 +2,7 @@
 //! the rules for a window of them.
 
 use super::nodes::Floors;
+use super::trials::Work;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -10,6 +11,7 @@ const SECOND: u64 = 1_000_000_000;
 pub(super) struct Sample {
     pub(super) now: u64,
     pub(super) cost: u64,
+    pub(super) kind: usize,
     pub(super) inside: u64,
     pub(super) outstanding: u64,
     pub(super) issued: u64,
@@ -66,6 +68,8 @@ struct Means {
     outstanding: u64,
     /// Hundredths of a request.
     issued: u64,
+    mixed: bool,
+    doubtful: bool,
     many: bool,
     span: u64,
 }
@@ -135,8 +139,32 @@ impl Learner {
         (span >= SECOND / 20 && count >= 128) || (span >= longest && count >= 24)
     }
 
+    /// The work of the window and its length, if groups competed.
+    pub(super) fn work(&self) -> Option<(Work, u64)> {
+        let competed = self.samples.iter().filter(|s| s.competing).count();
+        let now = self.samples.last()?.now;
+        let work = self.samples.iter().map(|s| (s.kind, s.cost)).collect();
+        (competed >= self.samples.len() / 2).then_some((work, now - self.begun))
+    }
+
+    pub(super) fn is_trying(&self) -> bool {
+        self.doing == Doing::Trying
+    }
+
+    /// A window begins after the requests in the device.
+    pub(super) fn begin_anew(&mut self, now: u64, issued: u64) {
+        self.samples.clear();
+        (self.begun, self.skip) = (now, issued);
+    }
+
     /// The window has ended; the group that lost most turns has `got` thousandths of its share.
-    pub(super) fn judge(&mut self, got: u64, floors: Floors, issued: u64) {
+    pub(super) fn judge(
+        &mut self,
+        got: u64,
+        floors: Floors,
+        [mixed, doubtful]: [bool; 2],
+        issued: u64,
+    ) {
         let samples = std::mem::take(&mut self.samples);
         let count = samples.len() as u64;
         let now = samples.last().expect("a window has some").now;
@@ -148,6 +176,8 @@ impl Learner {
             inside: sum(|s| s.inside) / count,
             outstanding: sum(|s| s.outstanding) / count,
             issued: 100 * sum(|s| s.issued) / count,
+            mixed,
+            doubtful,
             many: count >= 512,
             span,
         };
@@ -296,33 +326,42 @@ impl Learner {
             self.doing = Doing::Looking(0);
             return;
         }
-        bound = bound.max(means.inside / 4 * 3);
+        bound = bound.max(if means.mixed { means.inside / 16 } else { means.inside / 4 * 3 });
         self.bound = Some(bound);
         let thousandths = |n: u64| self.saturated / 1_000 * n;
         let aim = if self.pace == 0 { self.saturated } else { self.saturated.min(self.pace) };
         let enough = aim / 1_000 * if means.many { 980 } else { 950 };
         let fast = means.rate >= enough && means.outstanding <= self.crowd + self.crowd / 8 + 1;
-        let lacks = got >= 500 && got < if fast { 990 } else { 980 };
+        let lacks = got >= if means.mixed { 1 } else { 500 } && got < if fast { 990 } else { 980 };
+        let worth = thousandths(if means.doubtful { 400 } else { 700 });
         if lacks && now >= self.resigned {
-            if means.rate >= thousandths(700) {
+            if means.rate >= worth {
                 self.unfair = bound;
-                self.bound = Some((means.inside.min(bound) / 1_000 * got).max(1));
-            } else if self.knows(now, means.span) {
-                let seconds = 2 << self.resignations.min(6);
-                self.resigned = now + seconds * SECOND;
-                self.resignations += 1;
-                self.unfair = 0;
-                self.bound = Some(bound.max(self.good) + bound / 2);
+                self.bound = Some((means.inside.min(bound) / 1_000 * got.max(250)).max(1));
+            } else {
+                self.resign(now, means.span, bound);
             }
         } else if fast {
             self.good = bound;
             let lower = bound / 8 * if self.slow == 0 { 6 } else { 7 };
             self.bound = Some(if lower > self.slow { lower } else { bound });
-        } else if (self.unfair == 0 || bound + bound / 8 < self.unfair)
-            && self.knows(now, means.span)
-        {
-            self.slow = self.slow.max(bound);
-            self.bound = Some(bound + bound / 8);
+        } else if self.unfair == 0 || bound + bound / 8 < self.unfair {
+            if self.knows(now, means.span) {
+                self.slow = self.slow.max(bound);
+                self.bound = Some(bound + bound / 8);
+            }
+        } else if means.mixed && means.rate < worth {
+            self.resign(now, means.span, bound);
+        }
+    }
+
+    fn resign(&mut self, now: u64, span: u64, bound: u64) {
+        if self.knows(now, span) {
+            let seconds = 2 << self.resignations.min(6);
+            self.resigned = now + seconds * SECOND;
+            self.resignations += 1;
+            self.unfair = 0;
+            self.bound = Some(bound.max(self.good) + bound / 2);
         }
     }
 

@@ -5,6 +5,7 @@
 mod learner;
 mod nodes;
 mod prices;
+mod trials;
 
 use blkmq_core::{GroupIndex, HwQueue, Instant, IoMeta, Op, RequestId};
 use blkmq_sched::{At, Cx, Done, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape};
@@ -12,6 +13,7 @@ use learner::{Learner, Sample};
 use nodes::{How, Name, Nodes};
 use prices::{Values, clocks};
 use std::collections::{BTreeMap, BTreeSet};
+use trials::{Trials, is_mixed};
 
 pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
     let values = Values::new(shape.rotational, options);
@@ -27,6 +29,7 @@ pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
         in_a_row: 0,
         filings: 0,
         picked: [0; 3],
+        trials: Trials::new(),
     };
     naive.nodes.reprice(&naive.values, 0);
     Box::new(naive)
@@ -44,6 +47,7 @@ struct Entry {
     /// Orders requests at one sector.
     filing: u64,
     cost: u64,
+    kind: usize,
 }
 
 /// A group's own order.
@@ -68,6 +72,7 @@ struct Naive {
     /// By floor, by weight, from the head.
     picked: [u64; 3],
     learner: Learner,
+    trials: Trials,
 }
 
 impl Naive {
@@ -106,8 +111,10 @@ impl Naive {
         let sequential = io.sector == order.end;
         order.end = io.end();
         let clocks = clocks(&self.values, io, sequential);
-        entry.cost = clocks[0].max(clocks[1]);
-        self.nodes.charge(entry.group, clocks, how, &self.values, cx.now.as_nanos());
+        let (time, weighed, kind) = self.trials.charge(&self.values, io, sequential);
+        (entry.cost, entry.kind) = (time, kind);
+        let now = cx.now.as_nanos();
+        self.nodes.charge(entry.group, clocks, (time, weighed), how, &self.values, now);
     }
 
     fn serve(&mut self, cx: &Cx<'_>, group: GroupIndex, how: How) -> Pick {
@@ -214,6 +221,54 @@ impl Naive {
         }
     }
 
+    fn learn(&mut self, sample: Sample) {
+        let watched = self.nodes.has_floors();
+        let longest = if watched { 200_000_000 } else { 1_000_000_000 };
+        let was_waiting = self.learner.is_waiting();
+        let issued = self.issued.len() as u64;
+        if !self.learner.completed(sample, longest) {
+            if was_waiting && !self.learner.is_waiting() {
+                self.nodes.begin_floors(sample.now);
+            }
+            return;
+        }
+        let work = self.learner.work();
+        if self.trials.is_on() {
+            match work {
+                Some((work, span)) if self.trials.suffices(&work, span) => {
+                    self.trials.step(&work, span);
+                }
+                Some(_) => return,
+                None => self.trials.end(),
+            }
+            self.nodes.judge();
+            self.learner.begin_anew(sample.now, issued);
+            return;
+        }
+        let got = self.nodes.judge();
+        let floors = self.nodes.judge_floors(sample.now);
+        let known = work.as_ref().filter(|_| !watched);
+        let mixed = known.is_some_and(|(work, _)| is_mixed(work));
+        let doubtful = known.is_some_and(|(work, _)| self.trials.are_doubtful(work));
+        self.learner.judge(got, floors, [mixed, doubtful], issued);
+        if self.values.get("pace_percent") == 0 {
+            self.nodes.find_pace(self.learner.pace());
+        }
+        let work = work.filter(|_| !watched && self.learner.is_trying());
+        if work.is_some_and(|(work, _)| self.trials.begin(&work)) {
+            self.learner.begin_anew(sample.now, issued);
+        }
+    }
+
+    /// Prices are those of the capacity again.
+    fn forget_prices(&mut self) {
+        if self.trials.are_found() {
+            let [bound, rate] = ["bound_nsec", "saturated_ppm"].map(|name| self.values.get(name));
+            self.learner = Learner::new(bound, rate);
+        }
+        self.trials = Trials::new();
+    }
+
     fn refile(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let sector = cx.requests.get(rq).sector;
         self.filings += 1;
@@ -264,6 +319,7 @@ impl Scheduler for Naive {
             sector: io.sector,
             filing: self.filings,
             cost: before.map_or(0, |e| e.cost),
+            kind: before.map_or(0, |e| e.kind),
         };
         let place = if at == At::Head { 0 } else { self.requests.len() };
         self.requests.insert(place, entry);
@@ -286,23 +342,13 @@ impl Scheduler for Naive {
             let sample = Sample {
                 now: cx.now.as_nanos(),
                 cost: entry.cost,
+                kind: entry.kind,
                 inside: self.inflight(),
                 outstanding: (self.issued.len() + self.requests.len()) as u64,
                 issued: self.issued.len() as u64,
                 competing: self.active() > 1,
             };
-            let longest = if self.nodes.has_floors() { 200_000_000 } else { 1_000_000_000 };
-            let was_waiting = self.learner.is_waiting();
-            if self.learner.completed(sample, longest) {
-                let got = self.nodes.judge();
-                let floors = self.nodes.judge_floors(sample.now);
-                self.learner.judge(got, floors, self.issued.len() as u64);
-                if self.values.get("pace_percent") == 0 {
-                    self.nodes.find_pace(self.learner.pace());
-                }
-            } else if was_waiting && !self.learner.is_waiting() {
-                self.nodes.begin_floors(sample.now);
-            }
+            self.learn(sample);
         }
         self.issued.retain(|e| e.rq != done.rq);
     }
@@ -337,6 +383,7 @@ impl Scheduler for Naive {
         out("from_head", self.picked[2]);
         self.nodes.inspect(out);
         self.learner.inspect(out);
+        self.trials.inspect(out);
     }
 
     fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
@@ -362,6 +409,9 @@ impl Scheduler for Naive {
             GroupChange::Weight { group, weight } => self.nodes.set_weight(group, weight),
             GroupChange::Guarantee { group, guarantee } => {
                 self.nodes.promise(group, guarantee, &self.values, now);
+                if self.nodes.has_floors() {
+                    self.forget_prices();
+                }
                 self.settle(cx.now);
             }
             GroupChange::Removed { group } => self.remove_group(cx.now, group),
@@ -373,10 +423,16 @@ impl Scheduler for Naive {
     }
 
     fn set_attribute(&mut self, name: &str, value: i64) -> bool {
+        let before = self.values.priced();
         let known = self.values.set(name, value);
         if ["bound_nsec", "saturated_ppm"].contains(&name) {
             let [bound, rate] = ["bound_nsec", "saturated_ppm"].map(|name| self.values.get(name));
             self.learner.begin_with(bound, rate);
+        }
+        if before == self.values.priced() {
+            self.trials.end();
+        } else {
+            self.forget_prices();
         }
         self.nodes.reprice(&self.values, self.now.as_nanos());
         self.settle(self.now);

@@ -363,6 +363,7 @@ impl Nodes {
         &mut self,
         group: GroupIndex,
         clocks: [u64; 2],
+        (time, weighed): (u64, u64),
         how: How,
         values: &Values,
         now: u64,
@@ -382,12 +383,12 @@ impl Nodes {
             }
             let v = self.all[&parent].v;
             let node = self.all.get_mut(&name).expect("there");
-            node.got += cost;
+            node.got += time;
             node.cost = cost;
-            let whole = cost + node.rem;
+            let whole = weighed + node.rem;
             (node.p, node.rem) = (p + whole / node.weight, whole % node.weight);
             if !in_turn && how != How::Extra {
-                node.p = node.p.min(p.max(v + 2 * cost / node.weight));
+                node.p = node.p.min(p.max(v + 2 * weighed / node.weight));
             }
             if node.reserve > 0 {
                 node.r = node.r.min(tau) + gap(cost, node.reserve);
@@ -399,10 +400,10 @@ impl Nodes {
                 node.aside = true;
             }
         }
-        self.all.get_mut(&ROOT).expect("there").got += cost;
+        self.all.get_mut(&ROOT).expect("there").got += time;
         let told = u128::from(values.get("pace_percent")) * (1 << 32) / 100;
         let found = u128::from(self.found) * (1 << 32) / 1_000_000;
-        let (pace, clocks) = if found > 0 { (found, [cost; 2]) } else { (told, clocks) };
+        let (pace, clocks) = if found > 0 { (found, [time; 2]) } else { (told, clocks) };
         if pace > 0 {
             self.pace_tags = [0, 1].map(|clock| {
                 let from = self.pace_tags[clock].max(now.saturating_sub(10_000_000));

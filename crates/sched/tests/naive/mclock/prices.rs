@@ -57,6 +57,13 @@ impl Values {
         NAMES[..6].iter().all(|name| self.get(name) == 0) && self.get("inflight_usec") == 0
     }
 
+    /// All prices, and whether they are guesses.
+    pub(super) fn priced(&self) -> (Vec<u128>, bool) {
+        let of =
+            |write| [self.request(write, true), self.request(write, false), self.bps(write).into()];
+        ([false, true].map(of).concat(), self.untold())
+    }
+
     /// The first of `names` that was given, or the guess.
     fn first(&self, names: &[&str], rotating: u64, solid: u64) -> u64 {
         let given = names.iter().map(|name| self.get(name)).find(|value| *value > 0);
@@ -81,16 +88,16 @@ impl Values {
     }
 
     /// Nanoseconds of a sector, in units of 2^-16.
-    fn sector(&self, write: bool) -> u128 {
+    pub(super) fn sector(&self, write: bool) -> u128 {
         (512_000_000_000 << 16) / u128::from(self.bps(write))
     }
 
-    fn request(&self, write: bool, sequential: bool) -> u128 {
+    pub(super) fn request(&self, write: bool, sequential: bool) -> u128 {
         (1_000_000_000 / u128::from(self.iops(write, sequential))).clamp(1, MOST)
     }
 }
 
-const MOST: u128 = (1 << 31) - 1;
+pub(super) const MOST: u128 = (1 << 31) - 1;
 
 /// By the clock of requests, and by that of bytes; the greater one is the cost.
 pub(super) fn clocks(values: &Values, io: &IoMeta, sequential: bool) -> [u64; 2] {
