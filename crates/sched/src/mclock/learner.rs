@@ -32,9 +32,11 @@ const BELIEF: u64 = 2_000_000_000;
 const LONGEST_BELIEF: u64 = 8_000_000_000;
 const BELIEVED: u64 = 32;
 /// Parts of the rate of the saturated device, in thousandths: enough, also with few completions; and as little as is worth a
-/// share, also while prices are in doubt.
+/// share, also one that has grown.
 const FAST: [u64; 2] = [980, 950];
 const WORTH: [u64; 2] = [700, 400];
+/// A share has grown if the group that lacks most has so many thousandths of what it had on the saturated device.
+const GROWN: u64 = 1_050;
 /// A group lacks its share if it has less than this of it, in thousandths, and less than the second if the bound costs
 /// the device some of its rate; and may get it if it has at least this, also in a mixed window.
 const FAIR: [u64; 2] = [990, 980];
@@ -100,7 +102,6 @@ struct Seen {
     issued: u64,
     ios: u32,
     mixed: bool,
-    doubtful: bool,
 }
 
 /// The policy's numbers at a completion.
@@ -136,8 +137,6 @@ pub(super) struct Judged {
     pub(super) floors: Floors,
     /// The work was of more than one kind, and there are no floors.
     pub(super) mixed: bool,
-    /// Its prices may be far off.
-    pub(super) doubtful: bool,
 }
 
 pub(super) struct Learner {
@@ -164,6 +163,8 @@ pub(super) struct Learner {
     /// Until then no bound is lowered for the sake of shares: it was not worth it.
     resigned: u64,
     resigns: u64,
+    /// The rate of the group that lacked most on the saturated device, over its share.
+    poorest: u64,
     /// A floor was short since groups began to compete; the pace for it beside the bound, and the time until which no
     /// bound and no pace is found for floors, since the last pace was given up.
     owed: bool,
@@ -196,6 +197,7 @@ impl Learner {
             doubted: false,
             resigned: 0,
             resigns: BELIEF,
+            poorest: 0,
             owed: false,
             pace: Pace::default(),
             vain: 0,
@@ -268,7 +270,6 @@ impl Learner {
             issued: mean(100 * self.window.issued),
             ios,
             mixed: judged.mixed,
-            doubtful: judged.doubtful,
         };
         let last = core::mem::replace(&mut self.seen, seen).rate;
         self.windows += 1;
@@ -315,6 +316,7 @@ impl Learner {
                 self.phase = Phase::Search;
                 self.checked = now;
                 self.bound = seen.inside + seen.inside / 8;
+                self.poorest = seen.rate / 1_000 * got;
                 self.forget(now, span);
                 self.search(now, span, got, seen);
             }
@@ -429,8 +431,9 @@ impl Learner {
         self.bound = self.bound.max(least);
         let bound = self.bound;
         let fast = self.is_fast(seen);
-        // By wrong prices another mix has another rate.
-        let worth = self.reference / 1_000 * WORTH[usize::from(seen.doubtful)];
+        // Kinds of work that disturb each other little cost much of the rate for nothing.
+        let has_grown = seen.mixed && seen.rate / 1_000 * got > self.poorest / 1_000 * GROWN;
+        let worth = self.reference / 1_000 * WORTH[usize::from(has_grown)];
         let in_reach = IN_REACH[usize::from(seen.mixed)]..FAIR[usize::from(!fast)];
         if in_reach.contains(&got) && now >= self.resigned {
             if seen.rate >= worth {

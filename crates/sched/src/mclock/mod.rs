@@ -223,8 +223,7 @@ impl Mclock {
                 let work = self.learner.work(now).filter(|_| !floors);
                 let (got, floors) = (self.tree.judge_shares(), self.tree.judge_floors(now));
                 let mixed = work.is_some_and(|(work, _)| work.is_mixed());
-                let doubtful = work.is_some_and(|(work, _)| self.prices.are_doubtful(&work));
-                self.learner.judge(now, Judged { got, floors, mixed, doubtful }, issued);
+                self.learner.judge(now, Judged { got, floors, mixed }, issued);
                 // The option `pace_percent` overrides a pace that was found.
                 if self.tunables.pace_percent() == 0 {
                     self.tree.find_pace(self.learner.pace());

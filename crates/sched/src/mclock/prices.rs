@@ -28,8 +28,6 @@ const LONGEST: u64 = 1_000_000_000;
 const LEAST: u32 = 4;
 /// The fewest and the most windows between trials.
 const RESTS: [u32; 2] = [4, 64];
-/// The most trials of a kind until its price is believed.
-const DOUBTS: u8 = 8;
 /// An error beyond this makes trials frequent, and one below it rare, in 1024ths.
 const OFF: i64 = 256;
 const RIGHT: i64 = 128;
@@ -80,8 +78,6 @@ pub(super) struct Prices {
     rest: u32,
     /// The shortest window of a trial.
     length: u64,
-    /// By kind: the most trials until its price is believed.
-    doubts: [u8; KINDS],
     trials: u64,
 }
 
@@ -170,7 +166,6 @@ impl Prices {
             wait: RESTS[0],
             rest: RESTS[0],
             length: SHORTEST,
-            doubts: [DOUBTS; KINDS],
             trials: 0,
         }
     }
@@ -198,11 +193,6 @@ impl Prices {
     #[inline]
     pub(super) fn are_tried(&self) -> bool {
         self.trial.is_some()
-    }
-
-    /// Returns whether a price of this work may be far off, and rates by it with it.
-    pub(super) fn are_doubtful(&self, work: &Work) -> bool {
-        (0..KINDS).any(|kind| self.doubts[kind] > 0 && work.is_part(kind))
     }
 
     /// Returns whether a window of the trial with this work is over.
@@ -254,17 +244,13 @@ impl Prices {
     /// Changes the price of the kind that was tried.
     fn judge(&mut self, trial: &Trial) {
         self.trials += 1;
-        let doubts = &mut self.doubts[trial.kind];
-        *doubts = doubts.saturating_sub(1);
         let (one, other) = match (trial.half(0), trial.half(HALF)) {
             (Verdict::Off(one), Verdict::Off(other)) => (one, other),
             (Verdict::Noisy, _) | (_, Verdict::Noisy) => {
-                *doubts /= 2;
                 self.length = (2 * self.length).min(LONGEST);
                 return;
             }
             _ => {
-                *doubts /= 2;
                 self.rest = (2 * self.rest).min(RESTS[1]);
                 return;
             }
@@ -277,8 +263,6 @@ impl Prices {
         };
         if off.abs() > OFF {
             self.rest = RESTS[0];
-        } else {
-            *doubts = 0;
         }
         if off.abs() < RIGHT {
             self.rest = (2 * self.rest).min(RESTS[1]);

@@ -45,6 +45,8 @@ pub(super) struct Learner {
     beliefs: u32,
     resigned: u64,
     resignations: u32,
+    /// What the group that lost most had without a bound.
+    poorest: u64,
     /// The time of belief in an unfair bound was over once.
     doubted: bool,
     /// A floor was short.
@@ -69,7 +71,6 @@ struct Means {
     /// Hundredths of a request.
     issued: u64,
     mixed: bool,
-    doubtful: bool,
     many: bool,
     span: u64,
 }
@@ -94,6 +95,7 @@ impl Learner {
             beliefs: 0,
             resigned: 0,
             resignations: 0,
+            poorest: 0,
             doubted: false,
             owed: false,
             pace: 0,
@@ -158,13 +160,7 @@ impl Learner {
     }
 
     /// The window has ended; the group that lost most turns has `got` thousandths of its share.
-    pub(super) fn judge(
-        &mut self,
-        got: u64,
-        floors: Floors,
-        [mixed, doubtful]: [bool; 2],
-        issued: u64,
-    ) {
+    pub(super) fn judge(&mut self, got: u64, floors: Floors, mixed: bool, issued: u64) {
         let samples = std::mem::take(&mut self.samples);
         let count = samples.len() as u64;
         let now = samples.last().expect("a window has some").now;
@@ -177,7 +173,6 @@ impl Learner {
             outstanding: sum(|s| s.outstanding) / count,
             issued: 100 * sum(|s| s.issued) / count,
             mixed,
-            doubtful,
             many: count >= 512,
             span,
         };
@@ -257,6 +252,7 @@ impl Learner {
                 self.doing = Doing::Trying;
                 self.checked = now;
                 self.bound = Some(means.inside + means.inside / 8);
+                self.poorest = means.rate / 1_000 * got;
                 self.forget(now, means.span);
                 self.try_bound(now, means, got);
             }
@@ -333,7 +329,8 @@ impl Learner {
         let enough = aim / 1_000 * if means.many { 980 } else { 950 };
         let fast = means.rate >= enough && means.outstanding <= self.crowd + self.crowd / 8 + 1;
         let lacks = got >= if means.mixed { 1 } else { 500 } && got < if fast { 990 } else { 980 };
-        let worth = thousandths(if means.doubtful { 400 } else { 700 });
+        let grown = means.mixed && means.rate / 1_000 * got > self.poorest / 1_000 * 1_050;
+        let worth = thousandths(if grown { 400 } else { 700 });
         if lacks && now >= self.resigned {
             if means.rate >= worth {
                 self.unfair = bound;

@@ -249,8 +249,7 @@ impl Naive {
         let floors = self.nodes.judge_floors(sample.now);
         let known = work.as_ref().filter(|_| !watched);
         let mixed = known.is_some_and(|(work, _)| is_mixed(work));
-        let doubtful = known.is_some_and(|(work, _)| self.trials.are_doubtful(work));
-        self.learner.judge(got, floors, [mixed, doubtful], issued);
+        self.learner.judge(got, floors, mixed, issued);
         if self.values.get("pace_percent") == 0 {
             self.nodes.find_pace(self.learner.pace());
         }

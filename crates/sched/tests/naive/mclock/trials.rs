@@ -27,7 +27,6 @@ pub(super) struct Trials {
     wait: u32,
     rest: u32,
     length: u64,
-    doubts: [u32; KINDS],
     trials: u64,
 }
 
@@ -57,7 +56,6 @@ impl Trials {
             wait: 4,
             rest: 4,
             length: 50_000_000,
-            doubts: [8; KINDS],
             trials: 0,
         }
     }
@@ -117,10 +115,6 @@ impl Trials {
         next.is_some()
     }
 
-    pub(super) fn are_doubtful(&self, work: &Work) -> bool {
-        (0..KINDS).any(|kind| is_part(work, kind) && self.doubts[kind] > 0)
-    }
-
     pub(super) fn end(&mut self) {
         self.trial = None;
         self.wait = self.rest;
@@ -146,15 +140,12 @@ impl Trials {
 
     fn judge(&mut self, kind: usize, windows: &[[i64; KINDS]]) {
         self.trials += 1;
-        self.doubts[kind] = self.doubts[kind].saturating_sub(1);
         let halves = [0, 4].map(|from| off(kind, &windows[from..from + 4], &DEAR[from..from + 4]));
         if halves.contains(&Err(true)) {
-            self.doubts[kind] /= 2;
             self.length = (2 * self.length).min(1_000_000_000);
             return;
         }
         let [Ok(a), Ok(b)] = halves else {
-            self.doubts[kind] /= 2;
             self.rest = (2 * self.rest).min(64);
             return;
         };
@@ -163,9 +154,6 @@ impl Trials {
             (..=-1, ..=-1) => a.max(b),
             _ => 0,
         };
-        if off.abs() <= 256 {
-            self.doubts[kind] = 0;
-        }
         match off.abs() {
             257.. => self.rest = 4,
             ..128 => self.rest = (2 * self.rest).min(64),
