@@ -1,4 +1,4 @@
-//! Equal weights beside unlike loads, with no number about the device: what each tenant has of what it has alone.
+//! Weights of tenants with unlike loads, with no number about the device: the part that each has of its rate alone.
 
 use super::rig::{Case, Tenant};
 use super::{CLIENT, CLOUD, DISK, SATA, TLC, run, seeds, total};
@@ -147,7 +147,7 @@ fn hold(is_meant: impl Fn(&Mix) -> bool, device: &str, seed: u64) {
     assert!(short.is_empty(), "{short:#?}");
 }
 
-/// By guessed prices 4 KiB beside 1 MiB had 0.09 of what it has alone, and reads beside writes 0.26.
+/// By guessed prices 4 KiB beside 1 MiB has 0.09 of its rate alone, and reads beside writes 0.26.
 #[test]
 fn unlike_loads_have_their_shares_on_a_sata_drive() {
     let names = ["4 KiB, 1 MiB", "reads, writes", "random, sequential"];

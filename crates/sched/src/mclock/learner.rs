@@ -431,7 +431,7 @@ impl Learner {
         self.bound = self.bound.max(least);
         let bound = self.bound;
         let fast = self.is_fast(seen);
-        // Kinds of work that disturb each other little cost much of the rate for nothing.
+        // Beside work that disturbs it little, a group gains nothing by a lower bound.
         let has_grown = seen.mixed && seen.rate / 1_000 * got > self.poorest / 1_000 * GROWN;
         let worth = self.reference / 1_000 * WORTH[usize::from(has_grown)];
         let in_reach = IN_REACH[usize::from(seen.mixed)]..FAIR[usize::from(!fast)];

@@ -247,7 +247,7 @@ impl Mclock {
             Some(_) => return,
             None => self.prices.end(),
         }
-        // The shares of a trial are judged by nobody.
+        // Shares of a trial are not judged.
         self.tree.judge_shares();
         self.learner.begin_anew(now, self.issued);
     }

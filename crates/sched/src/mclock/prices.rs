@@ -1,8 +1,8 @@
 //! Prices that are found while groups with unlike loads compete: how the kinds of work compare on this device.
 //!
-//! A mix of two kinds that stays as it is says nothing about the price of either. So the mix is varied: in a *trial* a
-//! kind counts as more and as less to the weights, for two windows each. The work that it gains when it is cheap, and
-//! that all others lose by then, are worth the same device time. `doc/mclock.md` has the rules in full.
+//! A constant mix of two kinds says nothing about the price of either. So the mix is varied: in a *trial* a kind counts as
+//! more and as less to the weights, for four windows each. The work that it gains while it is cheap takes the device time
+//! of the work that the others lose. `doc/mclock.md` has the rules in full.
 
 use super::cost::{Charge, Costs, KINDS};
 use blkmq_core::IoMeta;
@@ -66,7 +66,7 @@ struct Trial {
 pub(super) struct Prices {
     /// Of the capacity, told or guessed.
     capacity: Costs,
-    /// By kind: the price that was found, as a part of the capacity's; and the prices, if they are others.
+    /// By kind: the price that was found, as a part of the capacity's; and the prices, where they differ.
     factors: [u32; KINDS],
     found: Option<Costs>,
     /// To the weights a kind counts as so many 64ths of its price.
@@ -180,7 +180,7 @@ impl Prices {
         self.trial.is_some() || self.found.is_some()
     }
 
-    /// What a request costs, which may begin where the group's last one ended.
+    /// The cost of a request, which may begin where the last one of its group ended.
     #[inline]
     pub(super) fn charge(&self, io: &IoMeta, sequential: bool) -> Charge {
         let clocks = self.capacity.of(io, sequential);
