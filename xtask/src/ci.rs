@@ -62,7 +62,7 @@ const APART: [(&str, &[&str]); 2] = [
     ("blkmq-daemon", &["blkmq-lab ", "blkmq-cli ", "blkmq-engine feature \"compare\""]),
 ];
 
-/// Builds the library as a program that does I/O has it, and runs the tests of files on that: `blkmq-uring` is a crate
+/// Builds and documents the library as a program that does I/O has it, and runs the tests of files on that: `blkmq-uring` is a crate
 /// whose tests do not ask for the comparison modes. Looks into the programs for each other's packages.
 fn product() -> Result<()> {
     for (program, words) in APART {
@@ -73,6 +73,7 @@ fn product() -> Result<()> {
         }
     }
     Cmd::new("cargo clippy -p blkmq -- -D warnings").run()?;
+    document("-p blkmq -p blkmq-engine")?;
     let passed = Cmd::new("cargo test -p blkmq-uring").run_tests()?;
     println!("product: {passed} tests passed");
     Ok(())
@@ -84,8 +85,8 @@ fn test() -> Result<()> {
     Ok(())
 }
 
-fn doc() -> Result<()> {
-    let cmd = Cmd::new("cargo doc --workspace --no-deps");
+fn document(packages: &str) -> Result<()> {
+    let cmd = Cmd::new(&format!("cargo doc {packages} --no-deps"));
     cmd.env("RUSTDOCFLAGS", "-Dwarnings").run()
 }
 
@@ -97,7 +98,7 @@ const STEPS: &[Step] = &[
     // Without the comparison modes, which the tests of the workspace have.
     Step::shared("product", product),
     Step::shared("fmt", || Cmd::new("cargo fmt --all -- --check").run()),
-    Step::shared("doc", doc),
+    Step::shared("doc", || document("--workspace")),
     Step::shared("tidy", || tidy::main(&[])),
     Step::shared("mass", || mass::main(&[])),
     Step::shared("deny", || deny::main(&[])),

@@ -14,8 +14,8 @@ pub trait Host: Send + Sync {
     fn wake_pump(&self, hw: HwQueue);
 
     /// Nanoseconds since any fixed time. The queue measures with it how long threads wait for a lock: a thread that
-    /// finds a lock taken reads it, once in several such waits; with [`Access::Combining`](crate::Access) never. The
-    /// default is 0, with which nothing is measured.
+    /// finds a lock taken reads it, once in several such waits; with `Access::Combining` never. The default is 0, with
+    /// which nothing is measured.
     fn ticks(&self) -> u64 {
         0
     }

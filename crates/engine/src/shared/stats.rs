@@ -132,7 +132,7 @@ impl CancelStats {
     }
 }
 
-/// Contention at the locks of elevators; all zero with [`Access::Combining`](crate::Access).
+/// Contention at the locks of elevators; all zero with `Access::Combining`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LockStats {
     /// Times that a lock was taken.
