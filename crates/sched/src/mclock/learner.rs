@@ -43,6 +43,9 @@ const FAIR: [u64; 2] = [990, 980];
 const IN_REACH: [u64; 2] = [500, 1];
 /// For a share, the bound is lowered to no less at once, in thousandths.
 const AT_ONCE: u64 = 250;
+/// A window counts as mixed, and prices are tried, when groups have competed for so long, in nanoseconds: what a neighbour
+/// does for a second is not worth a trial.
+const SETTLED: u64 = 2_000_000_000;
 /// The least bound in a mixed window, as a part of the mean in the device, as a shift.
 const BELOW: u32 = 4;
 /// The most windows without a bound.
@@ -171,9 +174,10 @@ pub(super) struct Learner {
     pace: Pace,
     vain: u64,
     vains: u64,
-    /// The last window, and the number of windows since groups began to compete.
+    /// The last window, the number of windows since groups began to compete, and the time at which they did.
     seen: Seen,
     windows: u64,
+    began: u64,
 }
 
 impl Learner {
@@ -204,6 +208,7 @@ impl Learner {
             vains: VAIN,
             seen: Seen::default(),
             windows: 0,
+            began: 0,
         }
     }
 
@@ -247,9 +252,9 @@ impl Learner {
         (competed >= ios / 2).then(|| (work, now.as_nanos() - begun))
     }
 
-    /// Returns whether the device is saturated under a bound.
-    pub(super) fn is_searching(&self) -> bool {
-        self.phase == Phase::Search
+    /// Returns whether prices may be tried: the device is saturated under a bound, and groups have competed for some time.
+    pub(super) fn is_settled(&self, now: Instant) -> bool {
+        self.phase == Phase::Search && now.as_nanos() - self.began >= SETTLED
     }
 
     /// A window begins that does not count the `issued` requests in the device.
@@ -261,6 +266,9 @@ impl Learner {
     pub(super) fn judge(&mut self, now: Instant, judged: Judged, issued: u32) {
         let Window { begun, ios, competed, work, inside, outstanding, .. } = self.window;
         let span = (now.as_nanos() - begun).max(1);
+        if self.windows == 0 {
+            self.began = begun;
+        }
         let mean = |sum: u64| sum / u64::from(ios);
         let rate = (u128::from(work.all()) * 1_000_000 / u128::from(span)) as u64;
         let seen = Seen {
@@ -269,7 +277,7 @@ impl Learner {
             outstanding: mean(outstanding),
             issued: mean(100 * self.window.issued),
             ios,
-            mixed: judged.mixed,
+            mixed: judged.mixed && now.as_nanos() - self.began >= SETTLED,
         };
         let last = core::mem::replace(&mut self.seen, seen).rate;
         self.windows += 1;

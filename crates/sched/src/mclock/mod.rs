@@ -229,7 +229,7 @@ impl Mclock {
                     self.tree.find_pace(self.learner.pace());
                 }
                 if let Some((work, _)) = work
-                    && self.learner.is_searching()
+                    && self.learner.is_settled(now)
                     && self.prices.begin(&work)
                 {
                     self.learner.begin_anew(now, issued);

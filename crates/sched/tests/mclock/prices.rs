@@ -84,7 +84,7 @@ fn the_twin_finds_the_same_prices() {
     let twin = Driver::with_env(build(&shape, &options), SLOTS, env);
     let [mut policy, mut twin] = [Driver::of_shape(factory, &shape, ""), twin]
         .map(|driver| Device::under(driver, &EQUAL).doing(&[READ, WRITE]));
-    for _ in 0..40 {
+    for _ in 0..60 {
         let span = Nanos(SECOND.0 / 10);
         assert_eq!(policy.run(span), twin.run(span));
         assert_eq!(policy.driver.inspect(), twin.driver.inspect());

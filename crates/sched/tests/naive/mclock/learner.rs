@@ -60,6 +60,8 @@ pub(super) struct Learner {
     vains: u32,
     seen: (u64, u64),
     windows: u64,
+    /// When groups began to compete.
+    began: u64,
 }
 
 /// The means of a window.
@@ -105,6 +107,7 @@ impl Learner {
             vains: 0,
             seen: (0, 0),
             windows: 0,
+            began: 0,
         }
     }
 
@@ -149,8 +152,8 @@ impl Learner {
         (competed >= self.samples.len() / 2).then_some((work, now - self.begun))
     }
 
-    pub(super) fn is_trying(&self) -> bool {
-        self.doing == Doing::Trying
+    pub(super) fn is_settled(&self, now: u64) -> bool {
+        self.doing == Doing::Trying && now - self.began >= 2 * SECOND
     }
 
     /// A window begins after the requests in the device.
@@ -165,6 +168,9 @@ impl Learner {
         let count = samples.len() as u64;
         let now = samples.last().expect("a window has some").now;
         let span = (now - self.begun).max(1);
+        if self.windows == 0 {
+            self.began = self.begun;
+        }
         let sum = |of: fn(&Sample) -> u64| samples.iter().map(of).sum::<u64>();
         let work = u128::from(sum(|s| s.cost));
         let means = Means {
@@ -172,7 +178,7 @@ impl Learner {
             inside: sum(|s| s.inside) / count,
             outstanding: sum(|s| s.outstanding) / count,
             issued: 100 * sum(|s| s.issued) / count,
-            mixed,
+            mixed: mixed && now - self.began >= 2 * SECOND,
             many: count >= 512,
             span,
         };

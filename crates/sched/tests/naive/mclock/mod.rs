@@ -253,7 +253,7 @@ impl Naive {
         if self.values.get("pace_percent") == 0 {
             self.nodes.find_pace(self.learner.pace());
         }
-        let work = work.filter(|_| !watched && self.learner.is_trying());
+        let work = work.filter(|_| !watched && self.learner.is_settled(sample.now));
         if work.is_some_and(|(work, _)| self.trials.begin(&work)) {
             self.learner.begin_anew(sample.now, issued);
         }
