@@ -71,12 +71,12 @@ struct Less {
 /// disk seeks between the regions of its tenants.
 const LESS: [Less; 14] = [
     Less { device: CLIENT, mix: "depth 1, depth 128", parts: &[0.25, 0.90], rate: 0.95 },
-    Less { device: CLIENT, mix: "4 KiB, 1 MiB", parts: &[0.40, 0.25], rate: 0.65 },
+    Less { device: CLIENT, mix: "4 KiB, 1 MiB", parts: &[0.28, 0.50], rate: 0.90 },
     Less { device: CLIENT, mix: "reads, writes", parts: &[0.08, 0.30], rate: 0.45 },
     Less { device: CLIENT, mix: "reads, 1 MiB writes", parts: &[0.05, 0.35], rate: 0.45 },
     Less { device: CLIENT, mix: "db, web, backup", parts: &[0.10, 0.20, 0.12], rate: 0.70 },
     Less { device: TLC, mix: "depth 1, depth 128", parts: &[0.15, 0.90], rate: 0.95 },
-    Less { device: TLC, mix: "4 KiB, 1 MiB", parts: &[0.27, 0.65], rate: 0.95 },
+    Less { device: TLC, mix: "4 KiB, 1 MiB", parts: &[0.40, 0.30], rate: 0.75 },
     Less { device: TLC, mix: "reads, writes", parts: &[0.28, 0.55], rate: 0.90 },
     Less { device: TLC, mix: "reads, 1 MiB writes", parts: &[0.25, 0.60], rate: 0.90 },
     Less { device: TLC, mix: "db, web, backup", parts: &[0.25, 0.25, 0.12], rate: 0.90 },
