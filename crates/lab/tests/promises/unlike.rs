@@ -69,7 +69,7 @@ struct Less {
 /// One I/O at a time waits for those in the device. On the drives for NVMe 32 reads have their rate alone only if all of them
 /// are in the device, and reads and writes disturb each other: with a capacity told, reads have 0.14 where writes have 0.66. A
 /// disk seeks between the regions of its tenants.
-const LESS: [Less; 14] = [
+const LESS: [Less; 13] = [
     Less { device: CLIENT, mix: "depth 1, depth 128", parts: &[0.25, 0.90], rate: 0.95 },
     Less { device: CLIENT, mix: "4 KiB, 1 MiB", parts: &[0.28, 0.50], rate: 0.90 },
     Less { device: CLIENT, mix: "reads, writes", parts: &[0.08, 0.30], rate: 0.45 },
@@ -78,7 +78,6 @@ const LESS: [Less; 14] = [
     Less { device: TLC, mix: "depth 1, depth 128", parts: &[0.15, 0.90], rate: 0.95 },
     Less { device: TLC, mix: "4 KiB, 1 MiB", parts: &[0.40, 0.30], rate: 0.75 },
     Less { device: TLC, mix: "reads, writes", parts: &[0.28, 0.55], rate: 0.90 },
-    Less { device: TLC, mix: "reads, 1 MiB writes", parts: &[0.25, 0.60], rate: 0.90 },
     Less { device: TLC, mix: "db, web, backup", parts: &[0.25, 0.25, 0.12], rate: 0.90 },
     Less { device: DISK, mix: "depth 1, depth 128", parts: &[0.02, 0.90], rate: 0.95 },
     Less { device: DISK, mix: "reads, 1 MiB writes", parts: &[0.22, 0.45], rate: 0.85 },
