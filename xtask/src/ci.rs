@@ -62,8 +62,8 @@ const APART: [(&str, &[&str]); 2] = [
     ("blkmq-daemon", &["blkmq-lab ", "blkmq-cli ", "blkmq-engine feature \"compare\""]),
 ];
 
-/// Builds and documents the library as a program that does I/O has it, and runs the tests of files on that: `blkmq-uring` is a crate
-/// whose tests do not ask for the comparison modes. Looks into the programs for each other's packages.
+/// Builds and documents the library as a program that does I/O has it, and runs the tests of files on that: `blkmq-uring`
+/// is a crate whose tests do not ask for the comparison modes. Looks into the programs for each other's packages.
 fn product() -> Result<()> {
     for (program, words) in APART {
         let tree = format!("cargo tree --locked -p {program} -e normal,features --prefix none");

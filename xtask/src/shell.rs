@@ -39,7 +39,7 @@ const BUILD_SERVER: &str = "cargo build --profile dist -p blkmq-daemon";
 /// The example that serves a disk over NBD, as it is written down in results.
 pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 
-/// The same example, as the tests have built it.
+/// The example that serves a disk over NBD, built with the tests.
 pub(crate) const TESTED_NBD_SERVER: &str = "target/debug/examples/nbd_server";
 
 /// The example that serves memory over NBD without a queue, as it is written down in results.

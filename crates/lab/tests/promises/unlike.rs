@@ -170,7 +170,7 @@ fn unlike_loads_have_their_shares_on_sata_drives_and_disks() {
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn unlike_loads_have_their_shares_on_nvme_client() {
-    // These take minutes, so that one seed has to do.
+    // The NVMe models take minutes, so that one seed has to do.
     hold(|_| true, CLIENT, 0);
 }
 

@@ -53,14 +53,14 @@ impl Share {
 pub(super) const KINDS: usize = 7;
 const OTHER: usize = 6;
 
-/// What a request costs, in nanoseconds.
+/// The cost of a request, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
     /// By the clocks of the capacity: for floors, ceilings and a pace.
     pub(super) clocks: Clocks,
     /// Device time, by the prices that were found.
     pub(super) time: u64,
-    /// The same as weights count it.
+    /// Device time as the weights count it: more or less while its kind is tried.
     pub(super) weighed: u64,
     pub(super) kind: u8,
 }
@@ -126,7 +126,7 @@ impl Costs {
         Self { data, other: data[1].request[1] }
     }
 
-    /// These prices, each times so many 2^-16.
+    /// Returns prices that are each multiplied by a factor, in units of 2^-16.
     pub(super) fn times(&self, factors: &[u32; KINDS]) -> Self {
         let times = |price: u64, kind: usize| {
             let price = (u128::from(price) * u128::from(factors[kind])) >> 16;

@@ -41,10 +41,10 @@ const GROWN: u64 = 1_050;
 /// the device some of its rate; and may get it if it has at least this, also in a mixed window.
 const FAIR: [u64; 2] = [990, 980];
 const IN_REACH: [u64; 2] = [500, 1];
-/// For a share, the bound is lowered to no less at once, in thousandths.
-const AT_ONCE: u64 = 250;
-/// A window counts as mixed, and prices are tried, when groups have competed for so long, in nanoseconds: what a neighbour
-/// does for a second is not worth a trial.
+/// The least part of the mean in the device to which one window lowers the bound for a share, in thousandths.
+const LEAST_STEP: u64 = 250;
+/// A window counts as mixed, and prices are tried, when groups have competed for so long, in nanoseconds: a neighbour that
+/// comes for a second is gone before a price is found.
 const SETTLED: u64 = 2_000_000_000;
 /// The least bound in a mixed window, as a part of the mean in the device, as a shift.
 const BELOW: u32 = 4;
@@ -447,7 +447,7 @@ impl Learner {
             if seen.rate >= worth {
                 self.unfair = bound;
                 // In proportion, since a group's part of the requests in the device is its part of the device's work.
-                self.bound = (seen.inside.min(bound) / 1_000 * got.max(AT_ONCE)).max(1);
+                self.bound = (seen.inside.min(bound) / 1_000 * got.max(LEAST_STEP)).max(1);
             } else {
                 self.resign(now, span);
             }

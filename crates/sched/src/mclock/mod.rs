@@ -252,7 +252,7 @@ impl Mclock {
         self.learner.begin_anew(now, self.issued);
     }
 
-    /// Prices are those of the capacity again, for the sake of floors or because another one is told.
+    /// Resets prices to those of the capacity, when a group gets a floor or another capacity is told.
     fn forget_prices(&mut self) {
         if self.prices.are_found() {
             self.learner = Learner::new(self.tunables.begins_with());

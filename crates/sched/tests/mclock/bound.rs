@@ -48,7 +48,7 @@ impl Device {
         }
     }
 
-    /// The same with these operations, and the times that they take.
+    /// Gives each tenant an operation, and the time that a server needs for it.
     pub(super) fn doing(self, ops: &[(Op, u64)]) -> Self {
         Self { ops: ops.to_vec(), ..self }
     }

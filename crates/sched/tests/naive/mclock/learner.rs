@@ -45,7 +45,7 @@ pub(super) struct Learner {
     beliefs: u32,
     resigned: u64,
     resignations: u32,
-    /// What the group that lost most had without a bound.
+    /// The rate, without a bound, of the group that lost most, over its share.
     poorest: u64,
     /// The time of belief in an unfair bound was over once.
     doubted: bool,

@@ -259,7 +259,7 @@ impl Naive {
         }
     }
 
-    /// Prices are those of the capacity again.
+    /// Resets prices to those of the capacity.
     fn forget_prices(&mut self) {
         if self.trials.are_found() {
             let [bound, rate] = ["bound_nsec", "saturated_ppm"].map(|name| self.values.get(name));
