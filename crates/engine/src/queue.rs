@@ -106,10 +106,12 @@ impl<P: Send + 'static> Queue<P> {
         }
     }
 
-    /// Returns whether there are submitters that were dropped with I/Os in flight.
+    /// Returns whether there are submitters that were dropped and whose I/Os have not ended. O(such submitters, and the I/Os
+    /// that have).
     #[must_use]
     pub fn has_departed(&self) -> bool {
-        self.root.lasting.seats.has_departed()
+        let lasting = &self.root.lasting;
+        lasting.seats.has_departed(&lasting.table)
     }
 
     /// Returns whether a policy or a device of this queue has panicked. A poisoned queue takes no more I/Os. Those that

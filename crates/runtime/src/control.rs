@@ -4,7 +4,7 @@
 //! The engine decides which changes are possible and takes the steps; this module has the loop around them.
 
 use crate::port::thread::yield_now;
-use crate::{Clock, Service};
+use crate::{Changing, Clock, Service};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::attributes::{self, Attribute, AttributeError, SetAttributeError};
 use blkmq_engine::{
@@ -50,16 +50,25 @@ impl<P: Payload> Service<P> {
         text: &str,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Nanos, SetAttributeError> {
-        let begun = self.clock().now();
-        let mut patience = Patience::new(self.clock());
-        let change = loop {
-            match self.queue().set_attribute(path, text) {
-                Err(SetAttributeError::Change(ChangeError::Busy)) if goes_on() => patience.wait(),
-                result => break result?,
-            }
-        };
-        finish_while(change, self.clock(), goes_on).map_err(SetAttributeError::Change)?;
-        Ok(self.clock().now() - begun)
+        set_attribute(self.queue(), self.clock(), path, text, goes_on)
+    }
+
+    /// As [`set_attribute`](Self::set_attribute), for callers that must not block: a thread of its own waits, for `within` at
+    /// most.
+    ///
+    /// # Errors
+    /// As [`set_attribute`](Self::set_attribute), and [`ChangeError::Busy`] if something was in the way for so long; the queue
+    /// is as before then.
+    pub fn set_attribute_async(
+        &self,
+        path: &str,
+        text: &str,
+        within: Nanos,
+    ) -> Changing<Result<Nanos, SetAttributeError>> {
+        let (queue, clock) = (self.queue().clone(), self.clock());
+        let (path, text) = (path.to_owned(), text.to_owned());
+        let goes_on = until(clock, within);
+        Changing::start(move || set_attribute(&queue, clock, &path, &text, &goes_on))
     }
 
     /// Changes the plan with `edit`, and waits until the new one is in force. Returns the time that it took. The
@@ -87,6 +96,47 @@ impl<P: Payload> Service<P> {
     ) -> Result<Nanos, EditError<E>> {
         self::edit(self.queue(), self.clock(), edit, goes_on)
     }
+
+    /// As [`edit`](Self::edit), for callers that must not block: a thread of its own calls `edit` and waits, for `within` at
+    /// most.
+    ///
+    /// # Errors
+    /// As [`edit`](Self::edit), and [`ChangeError::Busy`] if something was in the way for so long; the queue is as before then.
+    pub fn edit_async<E: Send + 'static>(
+        &self,
+        edit: impl FnOnce(&mut Plan) -> Result<(), E> + Send + 'static,
+        within: Nanos,
+    ) -> Changing<Result<Nanos, EditError<E>>> {
+        let (queue, clock) = (self.queue().clone(), self.clock());
+        let goes_on = until(clock, within);
+        Changing::start(move || self::edit(&queue, clock, edit, &goes_on))
+    }
+}
+
+/// True until `within` is over.
+pub(crate) fn until(clock: Clock, within: Nanos) -> impl Fn() -> bool + Send + 'static {
+    let begun = clock.now();
+    move || clock.now() - begun <= within
+}
+
+/// [`Service::set_attribute_while`], for callers that have a queue and no service.
+fn set_attribute<P: Payload>(
+    queue: &Queue<P>,
+    clock: Clock,
+    path: &str,
+    text: &str,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Nanos, SetAttributeError> {
+    let begun = clock.now();
+    let mut patience = Patience::new(clock);
+    let change = loop {
+        match queue.set_attribute(path, text) {
+            Err(SetAttributeError::Change(ChangeError::Busy)) if goes_on() => patience.wait(),
+            result => break result?,
+        }
+    };
+    finish_while(change, clock, goes_on).map_err(SetAttributeError::Change)?;
+    Ok(clock.now() - begun)
 }
 
 /// [`Service::edit_while`], for callers that have a queue and no service.
@@ -136,7 +186,7 @@ fn finish_while<P: Send + 'static>(
 }
 
 /// How to wait for other threads' changes, which give no wake-up: yield first, then sleep, but never for long.
-struct Patience {
+pub(crate) struct Patience {
     clock: Clock,
     waits: u32,
 }
@@ -199,7 +249,7 @@ impl<P: Payload> Service<P> {
         patience: Nanos,
     ) -> Result<Nanos, TraceError> {
         let begun = self.clock().now();
-        let goes_on = || self.clock().now() - begun <= patience;
+        let goes_on = until(self.clock(), patience);
         let change =
             self.patiently(|| match self.queue().observe_policies(Arc::clone(observer)) {
                 Err(TraceError::Change(ChangeError::Busy)) if goes_on() => None,

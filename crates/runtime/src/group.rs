@@ -1,9 +1,9 @@
 //! Groups for servers: a group for each tenant or connection, which exists as long as its guard.
 
 use crate::control;
-use crate::{Clock, Service};
-use blkmq_core::{GroupId, Payload};
-use blkmq_engine::{EditError, GroupError, IoMax, Plan, Promise, Queue};
+use crate::{Changing, Clock, Service};
+use blkmq_core::{GroupId, Nanos, Payload};
+use blkmq_engine::{ChangeError, EditError, GroupError, IoMax, Plan, Promise, Queue};
 use std::fmt;
 
 /// The parent, the weight and the limits of a new group; see [`Service::add_group`].
@@ -25,7 +25,8 @@ impl Default for GroupOptions<'_> {
     }
 }
 
-/// A group of a queue, from [`Service::add_group`]. Dropping it removes the group. I/Os that still carry its id
+/// A group of a queue, from [`Service::add_group`]. Dropping it removes the group; where that has to wait for another change or
+/// for I/Os, a thread of its own does so, and the name is free a little later. I/Os that still carry its id
 /// count for its parent, and its limits hold for them, until its index is given to another group: from then on they are
 /// refused ([`Refusal::NoGroup`](blkmq_engine::Refusal::NoGroup)). If it has child groups, it stays.
 ///
@@ -75,12 +76,11 @@ impl<P: Payload> GroupGuard<P> {
         self.edit(|plan| plan.groups.set_promise(&self.name, promise), &|| true)
     }
 
-    /// Removes the group, for a caller that gives up; see [`Service::set_attribute_while`]. Dropping the guard waits no
-    /// more then.
+    /// Removes the group, for a caller that gives up; see [`Service::set_attribute_while`].
     ///
     /// # Errors
     /// If it has child groups, another caller has removed it, the queue is poisoned, or `goes_on` is false
-    /// ([`ChangeError::Busy`](blkmq_engine::ChangeError::Busy)).
+    /// ([`ChangeError::Busy`]).
     pub fn remove_while(
         &mut self,
         goes_on: &dyn Fn() -> bool,
@@ -109,10 +109,16 @@ impl<P: Payload> GroupGuard<P> {
 
 impl<P: Payload> Drop for GroupGuard<P> {
     fn drop(&mut self) {
-        if !self.is_removed {
-            // Refused if it has child groups, if another caller has removed it, or if the queue is poisoned: then the
-            // group stays as it is.
-            let _ = self.remove_while(&|| true);
+        if self.is_removed {
+            return;
+        }
+        // Refused if it has child groups, if another caller has removed it, or if the queue is poisoned: then the group stays
+        // as it is.
+        if matches!(self.remove_while(&|| false), Err(EditError::Change(ChangeError::Busy))) {
+            let (queue, clock, id) = (self.queue.clone(), self.clock, self.id);
+            let name = std::mem::take(&mut self.name);
+            let mut guard = Self { queue, clock, id, name, is_removed: true };
+            drop(Changing::start(move || guard.remove_while(&|| true)));
         }
     }
 }
@@ -143,7 +149,7 @@ impl<P: Payload> Service<P> {
     /// [`set_attribute_while`](Self::set_attribute_while).
     ///
     /// # Errors
-    /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`](blkmq_engine::ChangeError::Busy) once `goes_on` is
+    /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`] once `goes_on` is
     /// false; there is no group then.
     pub fn add_group_while(
         &self,
@@ -151,15 +157,48 @@ impl<P: Payload> Service<P> {
         options: &GroupOptions<'_>,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<GroupGuard<P>, EditError<GroupError>> {
-        let mut id = GroupId::ROOT;
-        let add = |plan: &mut Plan| {
-            id = plan.groups.add(name, options.parent)?;
-            plan.groups.set_weight(name, options.weight)?;
-            plan.groups.set_max(name, options.max)?;
-            plan.groups.set_promise(name, options.promise)
-        };
-        self.edit_while(add, goes_on)?;
-        let (queue, clock) = (self.queue().clone(), self.clock());
-        Ok(GroupGuard { queue, clock, id, name: name.to_owned(), is_removed: false })
+        add_group(self.queue(), self.clock(), name, options, goes_on)
     }
+
+    /// As [`add_group`](Self::add_group), for callers that must not block: a thread of its own waits, for `within` at most. A
+    /// group whose guard is not fetched is removed.
+    ///
+    /// # Errors
+    /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`] if something was in the way for so long; there is no group
+    /// then.
+    pub fn add_group_async(
+        &self,
+        name: &str,
+        options: &GroupOptions<'_>,
+        within: Nanos,
+    ) -> Changing<Result<GroupGuard<P>, EditError<GroupError>>> {
+        let (queue, clock) = (self.queue().clone(), self.clock());
+        let (name, parent) = (name.to_owned(), options.parent.to_owned());
+        let GroupOptions { weight, max, promise, .. } = *options;
+        let goes_on = control::until(clock, within);
+        Changing::start(move || {
+            let options = GroupOptions { parent: &parent, weight, max, promise };
+            add_group(&queue, clock, &name, &options, &goes_on)
+        })
+    }
+}
+
+/// [`Service::add_group_while`], for callers that have a queue and no service.
+fn add_group<P: Payload>(
+    queue: &Queue<P>,
+    clock: Clock,
+    name: &str,
+    options: &GroupOptions<'_>,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<GroupGuard<P>, EditError<GroupError>> {
+    let mut id = GroupId::ROOT;
+    let add = |plan: &mut Plan| {
+        id = plan.groups.add(name, options.parent)?;
+        plan.groups.set_weight(name, options.weight)?;
+        plan.groups.set_max(name, options.max)?;
+        plan.groups.set_promise(name, options.promise)
+    };
+    control::edit(queue, clock, add, goes_on)?;
+    let (queue, name) = (queue.clone(), name.to_owned());
+    Ok(GroupGuard { queue, clock, id, name, is_removed: false })
 }

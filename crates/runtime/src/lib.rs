@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
+mod changing;
 mod client;
 mod clock;
 mod control;
@@ -53,8 +54,10 @@ mod service;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 mod stall;
+mod still_held;
 mod submit_error;
 mod waiting;
+pub use changing::Changing;
 #[cfg(target_os = "linux")]
 pub use client::outside::{Sleep, wait_any};
 pub use client::{Batch, Blocking, CallError, Canceller, Client, ClientError};
@@ -62,9 +65,11 @@ pub use clock::{Clock, wall_clock_millis};
 pub use group::{GroupGuard, GroupOptions};
 pub use placement::{Placement, available_cpus, numa_nodes};
 pub use reactor::{
-    Answer, Handle, NotTaken, Permit, Reactor, ReactorError, Reserving, Submitted, Unavailable,
+    Answer, Closed, Handle, NotTaken, Permit, Reactor, ReactorError, Reserving, Submitted,
+    Unavailable,
 };
 pub use service::{Service, ServiceError};
 pub use stall::{Event, Observer, Resumed, STALL_AFTER, Stall};
+pub use still_held::StillHeld;
 pub use submit_error::{SubmitError, SubmitErrorKind};
 pub use waiting::Waiting;

@@ -1,11 +1,14 @@
 //! [`Service`]: a running queue. Builds it, starts its threads, and stops both in the right order.
 
+use crate::control::{self, Patience};
 use crate::host::{ThreadHost, Threads};
 use crate::port::available_cpus;
 use crate::pump_thread::PumpThreads;
 use crate::reactor::Launch;
 use crate::stall::{Observer, Settings, Stalls};
-use crate::{Blocking, Client, ClientError, Clock, Placement, Reactor, ReactorError, Waiting};
+use crate::{
+    Blocking, Client, ClientError, Clock, Placement, Reactor, ReactorError, StillHeld, Waiting,
+};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{
     Another, Config, ConfigError, DEFAULT_SUBMITTERS, PumpMode, Queue, QueueStats, Submitter,
@@ -168,11 +171,29 @@ impl<P: Payload> Service<P> {
         self.queue.is_poisoned()
     }
 
-    fn submitter(&self) -> Result<Submitter<P>, ClientError> {
-        let submitter = self.queue.submitter().or_else(|none_left| {
-            if !self.queue.has_departed() {
-                return Err(none_left);
+    /// Ends the service: waits until no request of dropped clients is left, for `within` at most, and then drops it. Blocks the
+    /// calling thread. Live clients and reactors keep the queue, so they are closed or dropped before.
+    ///
+    /// # Errors
+    /// If requests have not ended by then: the error lists them. The queue stays in memory with their payloads until the
+    /// process ends, since the device may still use them; dropping it would wait for the device.
+    pub fn close(self, within: Nanos) -> Result<(), StillHeld> {
+        let goes_on = control::until(self.clock, within);
+        let mut patience = Patience::new(self.clock);
+        while self.queue.has_departed() {
+            self.queue.poll(self.clock.now());
+            if !goes_on() {
+                let held = StillHeld::of(&self.queue, self.clock.now());
+                std::mem::forget(self);
+                return Err(held);
             }
+            patience.wait();
+        }
+        Ok(())
+    }
+
+    fn submitter(&self) -> Result<Submitter<P>, ClientError> {
+        let submitter = self.queue.submitter().or_else(|_| {
             // Without other clients, no thread has checked whether the I/Os of dropped clients are done.
             self.queue.poll(self.clock.now());
             self.queue.submitter()
@@ -239,7 +260,7 @@ impl<P: Payload> Service<P> {
         let first = self.launch()?;
         let others = std::iter::from_fn(|| self.launch().ok());
         let workers = runtime.metrics().num_workers();
-        Reactor::start_on(runtime, std::iter::once(first).chain(others).take(workers))
+        Reactor::start_on(runtime, first, others.take(workers.saturating_sub(1)))
     }
 
     /// The parts of a reactor.

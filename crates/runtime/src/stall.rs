@@ -134,6 +134,11 @@ impl<P: Send + 'static> Stalls<P> {
         Self { settings, queue, since: None, had: 0, said: 0, next: Instant::ZERO }
     }
 
+    /// The client's queue.
+    pub(crate) fn queue(&self) -> &Queue<P> {
+        &self.queue
+    }
+
     /// A completion has arrived.
     #[inline]
     pub(crate) fn came(&mut self, now: Instant, submitter: &Submitter<P>) {

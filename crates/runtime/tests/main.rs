@@ -2,6 +2,7 @@
 //! `cargo test -p blkmq-runtime --test all blocking::` runs one file.
 
 mod blocking;
+mod bounded;
 mod callbacks;
 mod common;
 mod control;

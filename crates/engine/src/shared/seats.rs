@@ -40,23 +40,31 @@ impl Seats {
     /// Parts for a new submitter: idle ones, or those of a dropped submitter after its I/Os are done. O(dropped
     /// submitters, and the completions they get back).
     pub(crate) fn take<P>(&self, table: &BioTable<P>) -> Option<Parts> {
-        let mut payloads = Vec::new();
-        let mut lists = self.lists();
-        let parts = lists.idle.pop().or_else(|| {
-            let whole = lists.departed.iter_mut().position(|parts| {
-                payloads.extend(std::iter::from_fn(|| parts.pop(table)));
-                parts.is_whole()
-            });
-            whole.map(|at| lists.departed.swap_remove(at))
-        });
-        drop(lists);
-        drop(payloads);
-        parts
+        let idle = self.lists().idle.pop();
+        idle.or_else(|| {
+            self.settle(table);
+            self.lists().idle.pop()
+        })
     }
 
-    /// Returns whether there are parts with I/Os in flight that no submitter waits for.
-    pub(crate) fn has_departed(&self) -> bool {
+    /// Returns whether there are parts with I/Os in flight that no submitter waits for. O(dropped submitters, and the
+    /// completions they get back).
+    pub(crate) fn has_departed<P>(&self, table: &BioTable<P>) -> bool {
+        self.settle(table);
         !self.lists().departed.is_empty()
+    }
+
+    /// Takes the completions of dropped submitters. Their parts are idle when all I/Os are done.
+    fn settle<P>(&self, table: &BioTable<P>) {
+        let mut payloads = Vec::new();
+        let mut lists = self.lists();
+        let Lists { idle, departed } = &mut *lists;
+        idle.extend(departed.extract_if(.., |parts| {
+            payloads.extend(std::iter::from_fn(|| parts.pop(table)));
+            parts.is_whole()
+        }));
+        drop(lists);
+        drop(payloads);
     }
 
     /// All parts, when the queue ends.

@@ -14,6 +14,7 @@
 //! after that: an event before the look is found by the look, and one behind it makes the descriptor ready anew. The look
 //! leaves nothing behind, because it takes all completions that there are.
 
+use super::ends::{Ends, Entered};
 use super::turn::{Rest, Turns};
 use blkmq_core::{Instant, Payload};
 use std::future::Future;
@@ -21,7 +22,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::Interest;
@@ -31,42 +32,6 @@ use tokio::time::Sleep;
 
 /// Turns with work before other tasks have theirs.
 const TURNS: u32 = 8;
-
-/// The number of a reactor's tasks that have not ended.
-#[derive(Default)]
-pub(super) struct Tasks {
-    left: Mutex<usize>,
-    none_left: Condvar,
-}
-
-impl Tasks {
-    fn enter(self: &Arc<Self>) -> OneTask {
-        *self.left.lock().expect(COUNTS) += 1;
-        OneTask(Arc::clone(self))
-    }
-
-    /// Waits until all have ended.
-    pub(super) fn wait(&self) {
-        let left = self.left.lock().expect(COUNTS);
-        drop(self.none_left.wait_while(left, |left| *left > 0));
-    }
-}
-
-/// The reason why the count is never poisoned.
-const COUNTS: &str = "counting does not panic";
-
-/// A task that has not ended.
-struct OneTask(Arc<Tasks>);
-
-impl Drop for OneTask {
-    fn drop(&mut self) {
-        let mut left = self.0.left.lock().expect(COUNTS);
-        *left -= 1;
-        if *left == 0 {
-            self.0.none_left.notify_all();
-        }
-    }
-}
 
 /// The turns of one lane of a reactor. Ready when the reactor is closed and every answer delivered.
 ///
@@ -83,7 +48,7 @@ pub(super) struct Driver<P: Payload> {
     waits: bool,
     panicked: bool,
     /// Behind the client, so that its submitter is free when the last task has ended.
-    _task: OneTask,
+    _entered: Entered,
 }
 
 impl<P: Payload> Driver<P> {
@@ -91,7 +56,7 @@ impl<P: Payload> Driver<P> {
     ///
     /// # Errors
     /// If the client's descriptor cannot be made or watched.
-    pub(super) fn new(mut turns: Turns<P>, tasks: &Arc<Tasks>) -> io::Result<Self> {
+    pub(super) fn new(mut turns: Turns<P>, ends: &Arc<Ends>) -> io::Result<Self> {
         let fd = turns.client().event_fd()?.try_clone_to_owned()?;
         #[expect(
             deprecated,
@@ -105,7 +70,7 @@ impl<P: Payload> Driver<P> {
             waker: None,
             waits: false,
             panicked: false,
-            _task: tasks.enter(),
+            _entered: ends.enter(),
         })
     }
 

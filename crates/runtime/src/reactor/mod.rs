@@ -8,6 +8,7 @@
 mod answer;
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 mod driver;
+mod ends;
 mod handle;
 mod inbox;
 mod shared;
@@ -15,17 +16,19 @@ mod slab;
 mod turn;
 
 pub use answer::{Answer, NotTaken, Unavailable};
+pub use ends::Closed;
 pub use handle::{Handle, Permit, Reserving, Submitted};
 
 use crate::host::Threads;
 use crate::port::thread::{self, JoinHandle};
 use crate::pump_thread::PumpThreads;
 use crate::stall::Stalls;
-use crate::{Client, ClientError, Clock, Waiting};
-use blkmq_core::Payload;
-use blkmq_engine::{NoSubmitterLeft, Submitter};
+use crate::{Client, ClientError, Clock, StillHeld, Waiting};
+use blkmq_core::{Nanos, Payload};
+use blkmq_engine::{NoSubmitterLeft, Queue, Submitter};
 #[cfg(all(target_os = "linux", feature = "tokio"))]
-use driver::{Driver, Tasks};
+use driver::Driver;
+use ends::Ends;
 use shared::{Lanes, Shared};
 use std::fmt;
 use std::sync::Arc;
@@ -99,12 +102,13 @@ impl std::error::Error for ReactorError {
 /// # Dropping it
 ///
 /// That closes it: it takes no more I/Os, finishes and delivers those that have a place, gives back those that stand in line
-/// ([`SubmitError::Closed`](crate::SubmitError::Closed)), and waits for all that; for a device that never answers, forever. A reactor that is dropped on
-/// its own thread, by a callback, does the same but does not wait.
+/// ([`SubmitError::Closed`](crate::SubmitError::Closed)), and waits for all that; for a device that never answers, forever.
+/// [`close`](Self::close) waits for a limited time, and [`closed`](Self::closed) is a future of the end.
 ///
-/// A reactor on a runtime that is dropped within that runtime, in a task or in `block_on`, does not wait either: a worker
-/// that waits would not run the tasks. Nor does one on a `current_thread` runtime. The tasks continue until everything
-/// is delivered, as long as the runtime runs.
+/// The drop does not wait on the reactor's own thread, in a callback. With the feature `tokio` it does not wait in a task or in
+/// `block_on` of a runtime either, since that would block a worker, nor for a reactor on a `current_thread` runtime. The thread, or
+/// the tasks as long as their runtime runs, continue until everything is delivered; I/Os whose answers were not awaited are lost if
+/// the program ends before.
 ///
 /// A runtime that is shut down drops the tasks. I/Os that have not been pushed are given back then; I/Os in flight
 /// continue at the device, which keeps their payloads, and their answer is
@@ -116,14 +120,18 @@ pub struct Reactor<P> {
     lanes: Lanes<P>,
     panics: Arc<AtomicU64>,
     body: Body,
+    ends: Arc<Ends>,
+    queue: Queue<P>,
+    clock: Clock,
 }
 
 /// The turns' place.
 enum Body {
-    /// `None` only during drop.
-    Thread(Option<JoinHandle<()>>),
+    Thread(JoinHandle<()>),
     #[cfg(all(target_os = "linux", feature = "tokio"))]
-    Tasks(Arc<Tasks>, tokio::runtime::Handle),
+    Tasks(tokio::runtime::Handle),
+    /// They are left to themselves.
+    Left,
 }
 
 impl<P> fmt::Debug for Reactor<P> {
@@ -138,24 +146,29 @@ impl<P: Payload> Reactor<P> {
         let shared = Shared::of_thread(submitter.depth(), Arc::clone(&threads), submitter.id());
         let panics = Arc::new(AtomicU64::new(0));
         let (its_shared, its_panics) = (Arc::clone(&shared), Arc::clone(&panics));
+        let (queue, ends) = (stalls.queue().clone(), Arc::new(Ends::default()));
+        let entered = ends.enter();
         let body = move || {
+            let _entered = entered;
             // The client keeps the pump threads alive until the last I/O is done.
             let client = Client::new(submitter, clock, waiting, &threads, pumps, stalls);
             Turns::new(client, its_shared, its_panics).run();
         };
         let thread = thread::Builder::new().name("blkmq-reactor".into()).spawn(body);
-        let body = Body::Thread(Some(thread.map_err(ReactorError::Thread)?));
-        Ok(Self { lanes: Lanes::new([shared]), panics, body })
+        let body = Body::Thread(thread.map_err(ReactorError::Thread)?);
+        Ok(Self { lanes: Lanes::new([shared]), panics, body, ends, queue, clock })
     }
 
-    /// With a task of `runtime` for each of `launches`.
+    /// With a task of `runtime` for the `first` launch and for each of `others`.
     #[cfg(all(target_os = "linux", feature = "tokio"))]
     pub(crate) fn start_on(
         runtime: &tokio::runtime::Handle,
-        launches: impl IntoIterator<Item = Launch<P>>,
+        first: Launch<P>,
+        others: impl Iterator<Item = Launch<P>>,
     ) -> Result<Self, ReactorError> {
         let panics = Arc::new(AtomicU64::new(0));
-        let tasks = Arc::new(Tasks::default());
+        let ends = Arc::new(Ends::default());
+        let (queue, clock) = (first.stalls.queue().clone(), first.clock);
         let _context = runtime.enter();
         let lane = |launch| {
             let Launch { submitter, clock, waiting, threads, pumps, stalls } = launch;
@@ -164,15 +177,32 @@ impl<P: Payload> Reactor<P> {
             let turns = Turns::new(client, Arc::clone(&shared), Arc::clone(&panics));
             Ok::<_, ReactorError>((
                 shared,
-                Driver::new(turns, &tasks).map_err(ReactorError::Descriptor)?,
+                Driver::new(turns, &ends).map_err(ReactorError::Descriptor)?,
             ))
         };
-        let lanes: Result<Vec<_>, _> = launches.into_iter().map(lane).collect();
+        let lanes: Result<Vec<_>, _> = std::iter::once(first).chain(others).map(lane).collect();
         let (inboxes, drivers): (Vec<_>, Vec<_>) = lanes?.into_iter().unzip();
         for driver in drivers {
             runtime.spawn(driver);
         }
-        Ok(Self { lanes: Lanes::new(inboxes), panics, body: Body::Tasks(tasks, runtime.clone()) })
+        let body = Body::Tasks(runtime.clone());
+        Ok(Self { lanes: Lanes::new(inboxes), panics, body, ends, queue, clock })
+    }
+
+    /// Closes the reactor as a drop does, and waits for `within` at most. Blocks the calling thread; see
+    /// [`closed`](Self::closed) for tasks. Called on the reactor's own thread, by a callback, it does not wait.
+    ///
+    /// # Errors
+    /// If I/Os have not ended by then: the error lists them. The reactor's thread or tasks continue, and deliver the answers
+    /// if there will be any.
+    pub fn close(mut self, within: Nanos) -> Result<(), StillHeld> {
+        self.lanes.close();
+        let within = if self.is_own_thread() { Nanos::ZERO } else { within };
+        if self.ends.wait_for(within) {
+            return Ok(());
+        }
+        self.body = Body::Left;
+        Err(StillHeld::of(&self.queue, self.clock.now()))
     }
 }
 
@@ -191,28 +221,47 @@ impl<P> Reactor<P> {
     }
 }
 
+impl<P> Reactor<P> {
+    /// Closes the reactor as a drop does, without waiting: the future is ready when everything is delivered. It needs
+    /// nothing of an executor but to be woken; dropping it changes nothing for the reactor.
+    pub fn closed(mut self) -> Closed {
+        self.lanes.close();
+        self.body = Body::Left;
+        Closed(Arc::clone(&self.ends))
+    }
+
+    /// Returns whether the calling thread is the reactor's.
+    fn is_own_thread(&self) -> bool {
+        matches!(&self.body, Body::Thread(thread) if thread.thread().id() == thread::current().id())
+    }
+}
+
 impl<P> Drop for Reactor<P> {
     fn drop(&mut self) {
         self.lanes.close();
-        match &mut self.body {
-            Body::Thread(thread) => {
-                if let Some(thread) = thread.take()
-                    && thread.thread().id() != thread::current().id()
-                {
-                    // The thread's panic has been printed; a second panic here would hide it.
-                    let _ = thread.join();
-                }
-            }
+        if self.is_own_thread() || is_within_a_runtime() {
+            return;
+        }
+        match std::mem::replace(&mut self.body, Body::Left) {
+            // The thread's panic has been printed; a second panic here would hide it.
+            Body::Thread(thread) => drop(thread.join()),
             #[cfg(all(target_os = "linux", feature = "tokio"))]
-            Body::Tasks(tasks, runtime) => {
-                use tokio::runtime::{Handle, RuntimeFlavor};
-                let is_within = Handle::try_current().is_ok_and(|here| here.id() == runtime.id());
-                if !is_within && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
-                    tasks.wait();
+            Body::Tasks(runtime) => {
+                if runtime.runtime_flavor() != tokio::runtime::RuntimeFlavor::CurrentThread {
+                    self.ends.wait();
                 }
             }
+            Body::Left => {}
         }
     }
+}
+
+/// Returns whether the calling thread runs tasks, as far as that is known.
+fn is_within_a_runtime() -> bool {
+    #[cfg(all(target_os = "linux", feature = "tokio"))]
+    return tokio::runtime::Handle::try_current().is_ok();
+    #[cfg(not(all(target_os = "linux", feature = "tokio")))]
+    false
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub fn poll<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Poll<F::Ou
 }
 
 /// Yields until `reached` is true; another thread makes it true.
-pub fn until(reached: impl Fn() -> bool) {
+pub fn until(mut reached: impl FnMut() -> bool) {
     while !reached() {
         thread::yield_now();
     }
