@@ -3,11 +3,17 @@
 use crate::tidy::tree::Tree;
 use crate::{Result, shell};
 
-/// `cargo xtask map [WORD]`: the files with `WORD` in their path, or all of them.
+mod blocking;
+
+/// `cargo xtask map [WORD]`: the files with `WORD` in their path, or all of them. `cargo xtask map --blocking` writes
+/// `docs/blocking.md`.
 ///
 /// # Errors
 /// If the workspace cannot be read, or no file has the word in its path.
 pub(crate) fn main(args: &[String]) -> Result<()> {
+    if args.first().is_some_and(|arg| arg == "--blocking") {
+        return blocking::write();
+    }
     let word = args.first().map_or("", String::as_str);
     let lines = lines(&Tree::read(&shell::root())?, word);
     if lines.is_empty() {

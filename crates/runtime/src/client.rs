@@ -247,11 +247,17 @@ impl<P: Payload> Client<P> {
     /// Flushes, then waits until at least `least` I/Os have finished, but not for more than are outstanding, nor for
     /// any that are [lost](Self::lost). Hands up to `most` to `take`; returns how many. Also returns when the queue has
     /// refused an I/O that stood [in line](Self::line_up).
+    ///
+    /// # Blocking
+    /// Until as many I/Os have finished: without bound.
     pub fn wait(&mut self, least: u32, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
         self.wait_until(Instant::MAX, least, most, &mut take)
     }
 
     /// As [`wait`](Self::wait), but returns at `deadline` with the completions that there are.
+    ///
+    /// # Blocking
+    /// Until `deadline`.
     pub fn wait_until(
         &mut self,
         deadline: Instant,

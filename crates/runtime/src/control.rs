@@ -1,10 +1,10 @@
-//! For callers that can wait: reading the attributes of a queue and changing them while it is in use, traces of it,
-//! and observers of its policies. Traces and observers are begun and ended in one call each.
+//! For callers that can wait: the end of a queue, its attributes and their changes while it is in use, traces of it, and
+//! observers of its policies. Traces and observers are begun and ended in one call each.
 //!
 //! The engine decides which changes are possible and takes the steps; this module has the loop around them.
 
 use crate::port::thread::yield_now;
-use crate::{Changing, Clock, Service};
+use crate::{Changing, Clock, Service, StillHeld};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::attributes::{self, Attribute, AttributeError, SetAttributeError};
 use blkmq_engine::{
@@ -13,6 +13,30 @@ use blkmq_engine::{
 use std::sync::Arc;
 
 impl<P: Payload> Service<P> {
+    /// Ends the service: waits until no request of dropped clients is left, and then drops it. Live clients and
+    /// reactors keep the queue, so they are closed or dropped before.
+    ///
+    /// # Blocking
+    /// For `within` at most.
+    ///
+    /// # Errors
+    /// If requests have not ended by then: the error lists them. The queue stays in memory with their payloads until the
+    /// process ends, since the device may still use them; dropping it would wait for the device.
+    pub fn close(self, within: Nanos) -> Result<(), StillHeld> {
+        let goes_on = until(self.clock(), within);
+        let mut patience = Patience::new(self.clock());
+        while self.queue().has_departed() {
+            self.queue().poll(self.clock().now());
+            if !goes_on() {
+                let held = StillHeld::of(self.queue(), self.clock().now());
+                std::mem::forget(self);
+                return Err(held);
+            }
+            patience.wait();
+        }
+        Ok(())
+    }
+
     /// Every attribute of the queue with its present value, in the order in which attributes are listed.
     #[must_use]
     pub fn attributes(&self) -> Vec<(Attribute, String)> {
@@ -32,6 +56,9 @@ impl<P: Payload> Service<P> {
     /// meantime, and the calling thread's own I/Os need not be reaped; but while the queue is quiesced, this may not
     /// return.
     ///
+    /// # Blocking
+    /// Until other changes are over, and I/Os in flight if the change needs that: without bound.
+    ///
     /// # Errors
     /// If there is no such attribute, or it cannot be set to that value.
     pub fn set_attribute(&self, path: &str, text: &str) -> Result<Nanos, SetAttributeError> {
@@ -40,6 +67,9 @@ impl<P: Payload> Service<P> {
 
     /// As [`set_attribute`](Self::set_attribute), for a caller that gives up: `goes_on` is asked while another thread's
     /// change, or an I/O in flight, is in the way.
+    ///
+    /// # Blocking
+    /// While `goes_on` is true.
     ///
     /// # Errors
     /// As [`set_attribute`](Self::set_attribute), and [`ChangeError::Busy`] once `goes_on` is false; the queue is as before
@@ -75,6 +105,9 @@ impl<P: Payload> Service<P> {
     /// remarks about waiting at [`set_attribute`](Self::set_attribute) hold here as well: several threads that edit
     /// take turns. `edit` is called once, and must not call the queue.
     ///
+    /// # Blocking
+    /// Until other changes are over, and I/Os in flight if the change needs that: without bound.
+    ///
     /// # Errors
     /// If `edit` refuses, if the plan that it leaves is impossible or for another device, or if the queue is
     /// poisoned.
@@ -86,6 +119,9 @@ impl<P: Payload> Service<P> {
     }
 
     /// As [`edit`](Self::edit), for a caller that gives up; see [`set_attribute_while`](Self::set_attribute_while).
+    ///
+    /// # Blocking
+    /// While `goes_on` is true.
     ///
     /// # Errors
     /// As [`edit`](Self::edit), and [`ChangeError::Busy`] once `goes_on` is false; the queue is as before then.
@@ -186,7 +222,7 @@ fn finish_while<P: Send + 'static>(
 }
 
 /// How to wait for other threads' changes, which give no wake-up: yield first, then sleep, but never for long.
-pub(crate) struct Patience {
+struct Patience {
     clock: Clock,
     waits: u32,
 }
@@ -218,6 +254,9 @@ impl Patience {
 impl<P: Payload> Service<P> {
     /// Begins a trace, with room for `notes` notes at each elevator (`Queue::begin_trace`). Stops no I/O.
     ///
+    /// # Blocking
+    /// Until other changes are over: without bound.
+    ///
     /// # Errors
     /// If a trace is under way, so many notes cannot be kept, or the queue is poisoned.
     pub fn begin_trace(&self, notes: u32) -> Result<Trace, TraceError> {
@@ -231,6 +270,9 @@ impl<P: Payload> Service<P> {
 
     /// Ends a trace: no event is added to it any more. Those before can still be read.
     ///
+    /// # Blocking
+    /// Until other changes are over: without bound.
+    ///
     /// # Errors
     /// If the queue is poisoned.
     pub fn end_trace(&self, trace: &Trace) -> Result<(), ChangeError> {
@@ -239,6 +281,9 @@ impl<P: Payload> Service<P> {
 
     /// Puts `observer` around new policies of the queue (`Queue::observe_policies`). The queue is frozen and drained for
     /// that, as for another scheduler, but for `patience` at most. Returns how long it took.
+    ///
+    /// # Blocking
+    /// For `patience` at most.
     ///
     /// # Errors
     /// If there is an observer already, the queue is poisoned, or I/Os in flight did not end in time
@@ -260,6 +305,9 @@ impl<P: Payload> Service<P> {
     }
 
     /// Takes the observer away again. Stops no I/O.
+    ///
+    /// # Blocking
+    /// Until other changes are over: without bound.
     ///
     /// # Errors
     /// If the queue is poisoned.

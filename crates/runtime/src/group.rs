@@ -54,6 +54,9 @@ impl<P: Payload> GroupGuard<P> {
 
     /// Gives it another weight, 1 to 1000.
     ///
+    /// # Blocking
+    /// As [`Service::edit`].
+    ///
     /// # Errors
     /// If `weight` is out of range, the group has been removed by another caller, or the queue is poisoned.
     pub fn set_weight(&self, weight: u32) -> Result<(), EditError<GroupError>> {
@@ -61,6 +64,9 @@ impl<P: Payload> GroupGuard<P> {
     }
 
     /// Gives it other limits.
+    ///
+    /// # Blocking
+    /// As [`Service::edit`].
     ///
     /// # Errors
     /// If the group has been removed by another caller, or the queue is poisoned.
@@ -70,6 +76,9 @@ impl<P: Payload> GroupGuard<P> {
 
     /// Promises it another floor and ceiling.
     ///
+    /// # Blocking
+    /// As [`Service::edit`].
+    ///
     /// # Errors
     /// If the scheduler cannot keep all floors, the group has been removed by another caller, or the queue is poisoned.
     pub fn set_promise(&self, promise: Promise) -> Result<(), EditError<GroupError>> {
@@ -77,6 +86,9 @@ impl<P: Payload> GroupGuard<P> {
     }
 
     /// Removes the group, for a caller that gives up; see [`Service::set_attribute_while`].
+    ///
+    /// # Blocking
+    /// While `goes_on` is true.
     ///
     /// # Errors
     /// If it has child groups, another caller has removed it, the queue is poisoned, or `goes_on` is false
@@ -134,6 +146,9 @@ impl<P: Payload> Service<P> {
     /// hold here and where the guard is dropped. If the scheduler is chosen by groups and this group is the second one to
     /// compete, the scheduler changes, which waits for the I/Os in flight.
     ///
+    /// # Blocking
+    /// As [`edit`](Self::edit).
+    ///
     /// # Errors
     /// If the name is taken or impossible, if the parent is unknown, if the weight is out of range, if the scheduler
     /// cannot keep all floors, if there are too many groups, or if the queue is poisoned.
@@ -147,6 +162,9 @@ impl<P: Payload> Service<P> {
 
     /// As [`add_group`](Self::add_group), for a caller that gives up; see
     /// [`set_attribute_while`](Self::set_attribute_while).
+    ///
+    /// # Blocking
+    /// While `goes_on` is true.
     ///
     /// # Errors
     /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`] once `goes_on` is

@@ -30,6 +30,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The calls that block, and for how long, are listed in `docs/blocking.md`.
+//!
 //! By default there are no threads but the caller's: a thread that submits or waits runs elevator and pumps inline,
 //! because waking another thread costs more than all the rest at queue depth 1. A reactor with a thread pays that price, once
 //! in each direction for a batch; on a runtime it does not. A program that has a thread for each core does best with a client

@@ -1,14 +1,11 @@
 //! [`Service`]: a running queue. Builds it, starts its threads, and stops both in the right order.
 
-use crate::control::{self, Patience};
 use crate::host::{ThreadHost, Threads};
 use crate::port::available_cpus;
 use crate::pump_thread::PumpThreads;
 use crate::reactor::Launch;
 use crate::stall::{Observer, Settings, Stalls};
-use crate::{
-    Blocking, Client, ClientError, Clock, Placement, Reactor, ReactorError, StillHeld, Waiting,
-};
+use crate::{Blocking, Client, ClientError, Clock, Placement, Reactor, ReactorError, Waiting};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{
     Another, Config, ConfigError, DEFAULT_SUBMITTERS, PumpMode, Queue, QueueStats, Submitter,
@@ -169,27 +166,6 @@ impl<P: Payload> Service<P> {
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.queue.is_poisoned()
-    }
-
-    /// Ends the service: waits until no request of dropped clients is left, for `within` at most, and then drops it. Blocks the
-    /// calling thread. Live clients and reactors keep the queue, so they are closed or dropped before.
-    ///
-    /// # Errors
-    /// If requests have not ended by then: the error lists them. The queue stays in memory with their payloads until the
-    /// process ends, since the device may still use them; dropping it would wait for the device.
-    pub fn close(self, within: Nanos) -> Result<(), StillHeld> {
-        let goes_on = control::until(self.clock, within);
-        let mut patience = Patience::new(self.clock);
-        while self.queue.has_departed() {
-            self.queue.poll(self.clock.now());
-            if !goes_on() {
-                let held = StillHeld::of(&self.queue, self.clock.now());
-                std::mem::forget(self);
-                return Err(held);
-            }
-            patience.wait();
-        }
-        Ok(())
     }
 
     fn submitter(&self) -> Result<Submitter<P>, ClientError> {

@@ -187,6 +187,50 @@ fn a_group_goes_although_its_guard_must_not_wait() {
     until(|| !there(&service));
 }
 
+/// Those without a section `# Blocking`; `docs/blocking.md` lists the others.
+#[test]
+fn every_other_call_returns() {
+    for pump in PUMPS {
+        let (service, keeper, mut client) = stuck(pump);
+        let service = Arc::new(service);
+        let of = |name: &str, call: fn(&Service<u64>)| {
+            let service = Arc::clone(&service);
+            returns(name, move || call(&service));
+        };
+        // A change waits for the read.
+        let change = service.set_attribute_async("queue/scheduler", "bfq", Nanos::from_secs(60));
+        of("attributes", |it| assert!(!it.attributes().is_empty()));
+        of("attribute", |it| assert!(it.attribute("queue/nr_requests").is_ok()));
+        of("stats", |it| assert_eq!(it.stats().completed, 0));
+        of("times", |it| drop(it.queue().times()));
+        of("waits", |it| drop(it.queue().waits()));
+        of("outstanding", |it| drop(it.queue().outstanding(it.clock().now(), 9)));
+        of("snapshot", |it| drop(it.queue().snapshot()));
+        of("plan", |it| drop(it.queue().plan()));
+        of("poll", |it| it.queue().poll(it.clock().now()));
+        of("client", |it| assert!(it.client().is_err(), "there is one"));
+        of("reactor", |it| assert!(it.reactor().is_err(), "there is one"));
+        of("Queue::set_attribute", |it| drop(it.queue().set_attribute("queue/iostats", "0")));
+        returns("calls of a client", move || {
+            assert!(client.push(read(8)).is_ok());
+            client.flush();
+            client.cancel(7);
+            client.poll();
+            assert_eq!(client.reap(9, |_| ()), 0);
+            assert_eq!(client.wait_until(client.clock().now() + SOON, 1, 1, |_| ()), 0);
+            drop(client);
+        });
+        keeper.let_go(2);
+        block_on(change).expect("the device has answered");
+        assert!(
+            Arc::into_inner(service)
+                .expect("the calls are over")
+                .close(Nanos::from_secs(60))
+                .is_ok()
+        );
+    }
+}
+
 #[test]
 fn a_panic_of_an_edit_continues_where_it_is_awaited() {
     let (service, ..) = gate::<u64>(4, PUMPS[0]);

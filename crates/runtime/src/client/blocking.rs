@@ -153,6 +153,9 @@ impl<P: Payload> Blocking<P> {
 
     /// Submits `io` and waits for it. Gives the payload back with the result.
     ///
+    /// # Blocking
+    /// Until the I/O has ended: without bound. A [`Canceller`] ends it while the I/O has not reached the device.
+    ///
     /// # Errors
     /// Gives the I/O back if the device could not take it, if it would have more parts than the client has credit
     /// for, or if the queue is poisoned. Credit is never lacking otherwise, because there is one I/O at a time. An
@@ -192,6 +195,9 @@ impl<P: Payload> Blocking<P> {
 
     /// Makes all completed writes durable.
     ///
+    /// # Blocking
+    /// As [`call`](Self::call).
+    ///
     /// # Errors
     /// As the device answers.
     pub fn flush(&mut self) -> IoResult
@@ -210,6 +216,9 @@ impl<P: Payload> Blocking<P> {
     /// Reads from `at` on as many bytes as `payload` carries into it. It must be a payload that can be read into, as a
     /// [`Buffer`](blkmq_core::Buffer) is.
     ///
+    /// # Blocking
+    /// As [`call`](Self::call).
+    ///
     /// # Errors
     /// As [`call`](Self::call), and if the payload carries no whole sectors.
     pub fn read(&mut self, at: impl InSectors, payload: P) -> Result<(IoResult, P), CallError<P>> {
@@ -217,6 +226,9 @@ impl<P: Payload> Blocking<P> {
     }
 
     /// Writes the bytes of `payload` from `at` on. Durable after the next [`flush`](Self::flush).
+    ///
+    /// # Blocking
+    /// As [`call`](Self::call).
     ///
     /// # Errors
     /// As for [`read`](Self::read).

@@ -136,6 +136,9 @@ impl<P: Payload> Client<P> {
 /// Flushes all of them. If several clients have completions, the index is that of the first one, so a caller that
 /// wants to be fair reaps from all.
 ///
+/// # Blocking
+/// Until `deadline`.
+///
 /// # Errors
 /// If the system has no descriptor left, or cannot poll.
 pub fn wait_any<P: Payload>(

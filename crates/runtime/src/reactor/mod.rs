@@ -189,8 +189,11 @@ impl<P: Payload> Reactor<P> {
         Ok(Self { lanes: Lanes::new(inboxes), panics, body, ends, queue, clock })
     }
 
-    /// Closes the reactor as a drop does, and waits for `within` at most. Blocks the calling thread; see
-    /// [`closed`](Self::closed) for tasks. Called on the reactor's own thread, by a callback, it does not wait.
+    /// Closes the reactor as a drop does, and waits for its end; see [`closed`](Self::closed) for
+    /// tasks. Called on the reactor's own thread, by a callback, it does not wait.
+    ///
+    /// # Blocking
+    /// For `within` at most.
     ///
     /// # Errors
     /// If I/Os have not ended by then: the error lists them. The reactor's thread or tasks continue, and deliver the answers
