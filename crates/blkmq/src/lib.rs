@@ -86,7 +86,7 @@
 //! | start a queue with a scheduler for a device | [`Device::start`]; with every setting chosen, [`BlockDevice::config`], [`Config`], [`Service::start`] |
 //! | do I/O from a thread | [`Service::client`], [`Client`], [`Io`], [`Completion`]; one I/O at a time, [`Service::blocking`] and [`Blocking`] |
 //! | do I/O from tasks or many threads | [`Service::reactor`], on tokio `Service::reactor_on`, [`Reactor`], [`Handle`], [`Submitted`]; to reserve a place for an I/O in advance, [`Handle::reserve`] and [`Permit`] |
-//! | allocate buffers | [`AlignedBuf`]; several in one I/O, [`BufList`]; a pool, which can be registered with the kernel, [`BufferPool`] and [`Device::register`]; your own types, [`IoBuf`] and [`Payload`] |
+//! | allocate buffers | [`AlignedBuf`]; several in one I/O, [`BufList`]; bytes after an I/O for many readers, [`SharedBuf`]; a pool, which can be registered with the kernel, [`BufferPool`] and [`Device::register`]; your own types, [`IoBuf`] and [`Payload`] |
 #![cfg_attr(
     target_os = "linux",
     doc = "| wait for sockets and disks together | [`Client::event_fd`], [`Client::prepare_wait`], \
@@ -165,7 +165,7 @@ pub use open::{
 };
 
 #[doc(inline)]
-pub use blkmq_buf::{AlignedBuf, BufList, BufferPool, IoBuf, TooManyBufs};
+pub use blkmq_buf::{AlignedBuf, BufList, BufferPool, IoBuf, SharedBuf, TooManyBufs};
 #[doc(inline)]
 pub use blkmq_core::{
     Bytes, Class, Extent, GroupId, GroupIndex, Instant, IoError, IoFlags, IoPrio, IoResult, Limits,

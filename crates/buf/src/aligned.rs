@@ -33,11 +33,25 @@ unsafe impl IoBuf for u64 {}
 
 /// The owner of a range, which keeps its bytes in place.
 #[derive(Clone)]
-enum Owner {
+pub(crate) enum Owner {
     /// There are no bytes.
     Empty,
     Alloc(Arc<Memory>),
     Pool(Lease),
+}
+
+impl Owner {
+    /// Returns whether there is no other range of it.
+    ///
+    /// Acquires the writes that the drops of the others released: those of another thread into its range, before it dropped
+    /// the range, happen before accesses behind this call. `Arc::strong_count` does not do that: it is a relaxed load.
+    pub(crate) fn is_only(&mut self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Alloc(memory) => Arc::get_mut(memory).is_some(),
+            Self::Pool(lease) => lease.is_only(),
+        }
+    }
 }
 
 /// Bytes aligned to [`PAGE`](crate::PAGE), for direct I/O.
@@ -52,10 +66,12 @@ enum Owner {
 /// buf.as_mut_slice()[..5].copy_from_slice(b"hello");
 /// assert_eq!(buf.as_mut_slice().as_ptr() as usize % 4096, 0);
 /// ```
+///
+/// After the I/O, [`freeze`](Self::freeze) makes bytes of it that any number of threads read.
 pub struct AlignedBuf {
-    start: NonNull<u8>,
-    len: usize,
-    owner: Owner,
+    pub(crate) start: NonNull<u8>,
+    pub(crate) len: usize,
+    pub(crate) owner: Owner,
 }
 
 // SAFETY: a range is reached only through its one `AlignedBuf`, so sending the buffer sends the bytes.
@@ -114,13 +130,11 @@ impl AlignedBuf {
     /// # Panics
     /// If `len` exceeds the memory that it was made with, or if it is to grow while other parts of the memory exist.
     pub fn set_len(&mut self, len: usize) {
-        // Both checks acquire the writes that the drops of the other parts released: the writes of another thread into
-        // its part, before it dropped the part, happen before accesses to the bytes here. `Arc::strong_count` does not
-        // do that: it is a relaxed load.
-        let (end, is_whole) = match &mut self.owner {
-            Owner::Empty => (self.start.as_ptr(), true),
-            Owner::Alloc(memory) => (memory.end(), Arc::get_mut(memory).is_some()),
-            Owner::Pool(lease) => (lease.end(), lease.is_only()),
+        let is_whole = self.owner.is_only();
+        let end = match &self.owner {
+            Owner::Empty => self.start.as_ptr(),
+            Owner::Alloc(memory) => memory.end(),
+            Owner::Pool(lease) => lease.end(),
         };
         let most = end as usize - self.start.as_ptr() as usize;
         assert!(len <= most, "{len} bytes of a buffer of {most}");
@@ -145,6 +159,20 @@ impl AlignedBuf {
         assert!(fits, "{len} bytes at {at} of a buffer of {}", self.len);
         // SAFETY: within the range, or just behind it.
         unsafe { self.start.as_ptr().add(at) }
+    }
+}
+
+/// A copy, since a vector's bytes are not aligned.
+impl From<Vec<u8>> for AlignedBuf {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::copy_of(&bytes)
+    }
+}
+
+/// A copy, since a vector frees its bytes in its own way.
+impl From<AlignedBuf> for Vec<u8> {
+    fn from(mut buf: AlignedBuf) -> Self {
+        buf.as_mut_slice().to_vec()
     }
 }
 

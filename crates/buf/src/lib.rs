@@ -2,8 +2,9 @@
 //!
 //! [`AlignedBuf`] is the buffer to use unless a program has its own: page-aligned bytes that can be written from and
 //! read into on every device. A [`BufferPool`] hands out many of them without allocating, and a device that maps
-//! memory in advance can register it. A [`BufList`] is several buffers as one payload. [`IoBuf`] is the promise of payloads that the kernel or hardware reaches by
-//! address; it is the only unsafe trait of the project.
+//! memory in advance can register it. A [`BufList`] is several buffers as one payload. A [`SharedBuf`] is a buffer after its I/O, as
+//! bytes for many readers. [`IoBuf`] is the promise of payloads that the kernel or hardware reaches by address; it is the only
+//! unsafe trait of the project.
 //!
 //! ```
 //! use blkmq_buf::{AlignedBuf, BufferPool};
@@ -25,8 +26,10 @@ mod list;
 mod memory;
 mod pages;
 mod pool;
+mod shared;
 
 pub use aligned::{AlignedBuf, IoBuf};
 pub use allocation::PAGE;
 pub use list::{BufList, TooManyBufs};
 pub use pool::BufferPool;
+pub use shared::SharedBuf;
