@@ -1,5 +1,5 @@
 //! `outside`: a scheduler and a device in a package that is not in the workspace, by the recipe of CONTRIBUTING.md,
-//! pass their kits.
+//! pass their kits; and a crate that wants no feature compiles alone and beside it.
 //!
 //! The manifest and the test are the very blocks of the recipe, and the sources are the examples that it tells the
 //! reader to copy. The versions of dependencies are those of the workspace, so that nothing is fetched.
@@ -16,8 +16,28 @@ const SPECIMENS: [&str; 2] = ["own_device", "own_scheduler"];
 const VERSION: &str = "version = \"0.1\"";
 
 /// The rest of the package's manifest. Built to be checked, not to be fast.
-const PACKAGE: &str = "[workspace]\n\n[package]\nname = \"mine\"\nedition = \"2024\"\n\n\
+const PACKAGE: &str = "[workspace]\nmembers = ['slim']\n\n[package]\nname = \"mine\"\nedition = \"2024\"\n\n\
                        [profile.test]\nopt-level = 0\ndebug = false\n\n";
+
+/// A crate that knows the variants that there are without features.
+const SLIM: &str = "\
+pub fn name(device: &blkmq::Device) -> &'static str {
+    match device {
+        blkmq::Device::Virtual(_) => \"virtual\",
+        blkmq::Device::File(_) => \"file\",
+        blkmq::Device::Stack(_) => \"stack\",
+        _ => \"another\",
+    }
+}
+
+pub fn is_wrong(error: &blkmq::OpenError) -> bool {
+    match error {
+        blkmq::OpenError::Description(_) | blkmq::OpenError::Layer(_) => true,
+        blkmq::OpenError::File(_) | blkmq::OpenError::Stack(_) => false,
+        _ => false,
+    }
+}
+";
 
 /// A folder outside of the workspace, removed afterwards.
 struct Folder(PathBuf);
@@ -40,11 +60,14 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let folder = Folder(std::env::temp_dir().join(name));
     let page = fs::read_to_string(root().join("CONTRIBUTING.md"))?;
     write(&folder.0, &page)?;
-    // Apart from other builds, so that they need not wait; kept, so that the next time is short.
-    let passed = Cmd::new("cargo test --offline --quiet --tests --manifest-path")
-        .arg(folder.0.join("Cargo.toml").to_string_lossy())
-        .env("CARGO_TARGET_DIR", target_dir().join("outside").to_string_lossy())
-        .run_tests()?;
+    let cargo = |verb: &str| {
+        // Apart from other builds, so that they need not wait; kept, so that the next time is short.
+        Cmd::new(&format!("cargo {verb} --offline --quiet --manifest-path"))
+            .arg(folder.0.join("Cargo.toml").to_string_lossy())
+            .env("CARGO_TARGET_DIR", target_dir().join("outside").to_string_lossy())
+    };
+    let passed = cargo("test --workspace --tests").run_tests()?;
+    cargo("check --package slim").run()?;
     println!("outside: {passed} kits passed");
     let expected = SPECIMENS.len() as u32;
     if passed == expected { Ok(()) } else { Err(format!("{expected} kits should have run").into()) }
@@ -55,9 +78,14 @@ fn write(folder: &Path, page: &str) -> Result<()> {
     let (dependencies, test) = (block(page, "toml")?, block(page, "rust")?);
     let here = format!("path = '{}'", root().join("crates/blkmq").display());
     let manifest = PACKAGE.to_owned() + &dependencies.replace(VERSION, &here);
-    for name in ["src", "tests"] {
+    for name in ["src", "tests", "slim/src"] {
         fs::create_dir_all(folder.join(name))?;
     }
+    let slim = format!(
+        "[package]\nname = \"slim\"\nedition = \"2024\"\n\n[dependencies]\nblkmq = {{ {here}, default-features = false }}\n"
+    );
+    fs::write(folder.join("slim/Cargo.toml"), slim)?;
+    fs::write(folder.join("slim/src/lib.rs"), SLIM)?;
     fs::write(folder.join("Cargo.toml"), manifest)?;
     fs::write(folder.join("tests/kit.rs"), test)?;
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock"))?;

@@ -25,6 +25,7 @@ use std::{fmt, io};
 ///
 /// It is a description: each queue built for it gets hardware queues of its own.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Device {
     /// A device that exists only in this program.
     Virtual(blkmq_device::Device),
@@ -47,6 +48,7 @@ pub type FileDevice = Layers<UringDevice>;
 
 /// Why a device could not be opened.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The description names an unknown device, or a parameter that the device does not have; the text lists the
     /// accepted names.
@@ -486,6 +488,7 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
 
 /// Why [`Device::start`] did not start a service.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StartError {
     /// There is no scheduler of this name.
     Scheduler(String),

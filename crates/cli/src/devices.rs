@@ -71,9 +71,8 @@ pub fn kind(device: &Device) -> DeviceKind {
         Device::Virtual(device) if device.memory().is_some() => DeviceKind::Memory,
         Device::Virtual(device) if device.is_model() => DeviceKind::Model,
         Device::Virtual(_) => DeviceKind::Null,
-        #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => DeviceKind::File,
         Device::Stack(stack) => kind_of_stack(stack.device().legs()),
+        _ => DeviceKind::File,
     }
 }
 
@@ -88,9 +87,7 @@ fn kind_of_stack(legs: &[Device]) -> DeviceKind {
 pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
     match device {
         Device::Virtual(device) => device.occupancy.as_ref(),
-        #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => None,
-        Device::Stack(_) => None,
+        _ => None,
     }
 }
 

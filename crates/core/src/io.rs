@@ -147,7 +147,7 @@ impl IoMeta {
 }
 
 /// The error of a failed I/O: an errno, as the block layer's callers expect it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IoError(pub u16);
 
 impl IoError {
@@ -199,6 +199,25 @@ impl fmt::Display for IoError {
             Self::POISONED => f.write_str("a policy or a device of the queue panicked"),
             Self(errno) => write!(f, "errno {errno}"),
         }
+    }
+}
+
+/// The name of the errno, for those that the library itself gives: `IoError(EINVAL)`.
+impl fmt::Debug for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match *self {
+            Self::IO => "EIO",
+            Self::AGAIN => "EAGAIN",
+            Self::BUSY => "EBUSY",
+            Self::INVALID => "EINVAL",
+            Self::NO_SPACE => "ENOSPC",
+            Self::NOT_SUPPORTED => "EOPNOTSUPP",
+            Self::TIMED_OUT => "ETIMEDOUT",
+            Self::CANCELLED => "ECANCELED",
+            Self::POISONED => "ENOTRECOVERABLE",
+            Self(errno) => return write!(f, "IoError({errno})"),
+        };
+        write!(f, "IoError({name})")
     }
 }
 

@@ -67,6 +67,7 @@ impl Default for Limits {
 
 /// Contradictory limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum LimitsError {
     /// Not a power of two from 512 to 4096.
     LogicalBlockSize(u32),

@@ -26,6 +26,7 @@ pub struct Parameter {
 
 /// The reason why a pair was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum PairError {
     /// There is no parameter of that name.
     Unknown {

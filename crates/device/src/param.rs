@@ -59,6 +59,7 @@ impl From<PairError> for ParamError {
 
 /// Why a device could not be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The registry has no device of that name.
     Unknown {

@@ -33,6 +33,7 @@ const CONCAT: RealDevice = RealDevice {
 
 /// A layer with its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Kind {
     /// Chunks of the legs in turn.
     Stripe {
@@ -45,6 +46,7 @@ pub enum Kind {
 
 /// Why a description of a layer is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum KindError {
     /// The layer has no such parameter, or that has no such value.
     Pair {

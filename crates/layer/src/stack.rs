@@ -25,6 +25,7 @@ pub struct Stack<D> {
 
 /// Why devices make no stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum StackError {
     /// There are none.
     NoLegs,

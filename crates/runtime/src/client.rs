@@ -82,6 +82,7 @@ pub struct Client<P> {
 
 /// Why a service has no client left.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ClientError {
     /// As many clients and reactors as the queue was built for are there; [`Config::submitters`](blkmq_engine::Config::submitters) says how many that are.
     NoSubmitterLeft(NoSubmitterLeft),

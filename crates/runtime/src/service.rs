@@ -37,6 +37,7 @@ impl<P> fmt::Debug for Service<P> {
 
 /// Why a service could not start.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ServiceError {
     /// The configuration is impossible.
     Config(ConfigError),

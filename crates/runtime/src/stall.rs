@@ -18,6 +18,7 @@ const NAMED: usize = 4;
 
 /// The reports that an observer gets.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// A client that waits for completions has received none.
     Stalled(Stall),

@@ -4,6 +4,7 @@ use blkmq_engine::{Io, Refusal, Refused, Unsubmitted};
 use std::fmt;
 
 /// Why an I/O never reached the device, or was not returned by it.
+#[non_exhaustive]
 pub enum SubmitError<P> {
     /// The queue refused it; never for want of credit.
     Refused(Refused<P>),
@@ -20,6 +21,7 @@ pub enum SubmitError<P> {
 
 /// Why an I/O was not done, or may not have been, without the I/O itself: for errors that outlive it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum SubmitErrorKind {
     /// The queue did not take it.
     Refused(Refusal),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The reason why a device could not be opened, or its rings could not be made.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The description was not understood.
     Parameter(ParamError),

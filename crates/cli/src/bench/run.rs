@@ -37,15 +37,11 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>, beside: Beside<'_>) -> Result<Outcom
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // If no worker checks contents and the device does not store them, runs without payloads measure the queue alone.
     match device {
-        Device::Stack(_) => run_with::<AlignedBuf>(plan, spec, device, beside),
-        #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Nbd(_) | Device::Rbd(_) => {
-            run_with::<AlignedBuf>(plan, spec, device, beside)
-        }
         Device::Virtual(_) if verifies || spec.device.keeps => {
             run_with::<Buffer>(plan, spec, device, beside)
         }
         Device::Virtual(_) => run_with::<()>(plan, spec, device, beside),
+        _ => run_with::<AlignedBuf>(plan, spec, device, beside),
     }
 }
 

@@ -41,12 +41,10 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     }
     match device {
         Device::Virtual(_) => built::<()>(plan, spec, &device)?,
-        Device::Stack(_) => built::<AlignedBuf>(plan, spec, &device)?,
         // A queue would take its connections, and end them.
         #[cfg(target_os = "linux")]
         Device::Nbd(_) => spec.device.kept.keep(device),
-        #[cfg(target_os = "linux")]
-        Device::File(_) | Device::Rbd(_) => built::<AlignedBuf>(plan, spec, &device)?,
+        _ => built::<AlignedBuf>(plan, spec, &device)?,
     }
     Ok(notes)
 }

@@ -177,6 +177,7 @@ impl fmt::Display for Accepted {
 
 /// Why an attribute cannot be read or written.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum AttributeError {
     /// There is no attribute of that name.
     Unknown {
@@ -249,6 +250,7 @@ impl std::error::Error for AttributeError {}
 
 /// Why an attribute of a queue was not set.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum SetAttributeError {
     /// The attribute cannot be set, or not to this value.
     Attribute(AttributeError),

@@ -326,6 +326,7 @@ pub(super) const MAX_NAME: usize = 64;
 
 /// Why a tree of groups cannot be changed as asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum GroupError {
     /// No group has that name; lists the names that exist.
     Unknown {

@@ -13,6 +13,7 @@ use std::fmt;
 
 /// Why a queue could not be built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// The device's limits contradict themselves.
     Limits(LimitsError),

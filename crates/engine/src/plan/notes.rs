@@ -7,6 +7,7 @@ use std::fmt;
 
 /// Why groups or owners will not get the shares that one might expect ([`Config::notes`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ConfigNote {
     /// Groups have weights, but the policy does not share by group.
     WeightsUnused {

@@ -26,6 +26,7 @@ use std::fmt;
 
 /// Why a queue cannot be changed as asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ChangeError {
     /// The plan contradicts itself or exceeds a limit.
     Config(ConfigError),

@@ -87,6 +87,7 @@ impl<P: Payload> Queue<P> {
 
 /// Why no trace begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum TraceError {
     /// Another trace, or another observer of the policies, is under way.
     Busy,

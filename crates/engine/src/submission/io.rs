@@ -209,6 +209,7 @@ pub struct Completion<P> {
 
 /// Why an I/O was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Refusal {
     /// There is not enough credit left for it or, if it has to be divided, for all its parts. Reap, then try
     /// again.

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Why a blocking call has no result.
+#[non_exhaustive]
 pub enum CallError<P> {
     /// The queue did not take the I/O.
     Refused(Refused<P>),

@@ -9,6 +9,7 @@ pub type Answer<P> = Result<Completion<P>, SubmitError<P>>;
 
 /// Why a reactor takes no I/O at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Unavailable {
     /// Its inbox is full, or other I/Os are in line; or as many I/Os as an inbox has places wait for a limit of the same group,
     /// in the same direction. Wait for an answer, then try again.

@@ -48,6 +48,7 @@ pub(crate) struct Launch<P> {
 
 /// Why a reactor could not start.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ReactorError {
     /// The queue was built for fewer submitters.
     NoSubmitterLeft(NoSubmitterLeft),
