@@ -141,6 +141,7 @@ impl std::error::Error for OpenError {
 /// | `"rbd:pool/image"` | an image of a Ceph cluster, if this machine has librbd |
 /// | `"null"`, `"disk"`, `"flash"`, `"cloud"` | a counterpart of null_blk; models of a rotating disk, an SSD and a network disk |
 /// | `"stripe,chunk=128k:[uring:a.img][uring:b.img]"`, `"concat:[..][..]"` | one device of others: chunks in turn, or one behind the other |
+/// | `"crypt,key=disk.key:[uring:disk.img]"`, `"checksum:[..]"` | a device encrypted (AES-XTS), or with checksums, on another one |
 /// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
 /// `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
@@ -404,6 +405,19 @@ impl Device {
             Self::Rbd(image) => &image.notes,
             Self::Stack(stack) => &stack.notes,
         }
+    }
+
+    /// Takes the faults that layers have found in the contents since the last call, one sentence each; see
+    /// [`Stack::take_findings`]. O(legs and findings).
+    #[must_use]
+    pub fn take_findings(&self) -> Vec<String> {
+        let Self::Stack(stack) = self else { return Vec::new() };
+        let mut found = stack.device.take_findings();
+        for (number, leg) in stack.device.legs().iter().enumerate() {
+            found
+                .extend(leg.take_findings().into_iter().map(|it| format!("device {number}: {it}")));
+        }
+        found
     }
 
     /// Returns the name of the scheduler that Linux gives such a device; see [`BlockDevice::default_scheduler`].

@@ -161,6 +161,8 @@ impl IoError {
     pub const INVALID: Self = Self(22);
     /// `ENOSPC`: beyond the end, or no room.
     pub const NO_SPACE: Self = Self(28);
+    /// `EILSEQ`: the contents do not match their checksum.
+    pub const PROTECTION: Self = Self(84);
     /// `EOPNOTSUPP`: the device does not have this operation.
     pub const NOT_SUPPORTED: Self = Self(95);
     /// `ETIMEDOUT`: the device did not answer.
@@ -193,6 +195,7 @@ impl fmt::Display for IoError {
             Self::BUSY => f.write_str("would end after its deadline"),
             Self::INVALID => f.write_str("invalid request"),
             Self::NO_SPACE => f.write_str("no space"),
+            Self::PROTECTION => f.write_str("contents do not match their checksum"),
             Self::NOT_SUPPORTED => f.write_str("operation not supported"),
             Self::TIMED_OUT => f.write_str("timed out"),
             Self::CANCELLED => f.write_str("cancelled"),
@@ -211,6 +214,7 @@ impl fmt::Debug for IoError {
             Self::BUSY => "EBUSY",
             Self::INVALID => "EINVAL",
             Self::NO_SPACE => "ENOSPC",
+            Self::PROTECTION => "EILSEQ",
             Self::NOT_SUPPORTED => "EOPNOTSUPP",
             Self::TIMED_OUT => "ETIMEDOUT",
             Self::CANCELLED => "ECANCELED",

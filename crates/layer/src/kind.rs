@@ -4,6 +4,8 @@
 
 use blkmq_core::{Given, PairError, Parameter, RealDevice, SECTOR_SIZE, Unit};
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 /// The most bytes in a chunk of a stripe: 1 GiB.
 const MAX_CHUNK: u64 = 1 << 30;
@@ -30,9 +32,34 @@ const CONCAT: RealDevice = RealDevice {
     doc: include_str!("../doc/concat.md"),
     parameters: &[],
 };
+const CRYPT: RealDevice = RealDevice {
+    name: "crypt",
+    target: "[DEVICE]",
+    summary: "a device encrypted with AES in XTS mode",
+    doc: include_str!("../doc/crypt.md"),
+    parameters: &[
+        Parameter {
+            name: "key",
+            default: "",
+            help: "file with the key: 64 bytes for AES-256, 32 for AES-128",
+        },
+        Parameter {
+            name: "block",
+            default: "512",
+            help: "bytes that are encrypted together: 512, 1024, 2048, 4096",
+        },
+    ],
+};
+const CHECKSUM: RealDevice = RealDevice {
+    name: "checksum",
+    target: "[DEVICE]",
+    summary: "a device whose blocks of 4 KiB are stored with checksums, checked when they are read",
+    doc: include_str!("../doc/checksum.md"),
+    parameters: &[],
+};
 
 /// A layer with its parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Kind {
     /// Chunks of the legs in turn.
@@ -42,6 +69,15 @@ pub enum Kind {
     },
     /// The legs one behind the other.
     Concat,
+    /// A leg, encrypted.
+    Crypt {
+        /// The file with the key.
+        key: PathBuf,
+        /// The bytes that are encrypted together.
+        block: u32,
+    },
+    /// A leg with checksums.
+    Checksum,
 }
 
 /// Why a description of a layer is refused.
@@ -60,11 +96,15 @@ pub enum KindError {
         /// The form that is accepted.
         accepted: String,
     },
-    /// There are less than two devices, or too many.
+    /// There are fewer devices than the layer needs, or too many.
     Legs {
         /// Those that were given.
         given: usize,
+        /// The numbers that are accepted.
+        accepted: RangeInclusive<usize>,
     },
+    /// An encrypted device without a key.
+    NoKey,
     /// Too many layers stand on one another.
     Nested,
 }
@@ -76,9 +116,14 @@ impl fmt::Display for KindError {
             Self::Syntax { accepted } => {
                 write!(f, "devices stand in brackets behind the pairs; accepted: {accepted}")
             }
-            Self::Legs { given } => {
-                write!(f, "{given} devices in brackets; accepted: from 2 to {MAX_LEGS}")
+            Self::Legs { given, accepted } if accepted.start() == accepted.end() => {
+                write!(f, "{given} devices in brackets; accepted: {}", accepted.start())
             }
+            Self::Legs { given, accepted } => {
+                let (least, most) = (accepted.start(), accepted.end());
+                write!(f, "{given} devices in brackets; accepted: from {least} to {most}")
+            }
+            Self::NoKey => f.write_str("device crypt without a key; accepted: key=FILE"),
             Self::Nested => write!(
                 f,
                 "too many layers on one another; accepted: at most {MAX_NESTED} around a device"
@@ -91,13 +136,13 @@ impl std::error::Error for KindError {}
 
 impl Kind {
     /// Every layer, for programs that offer devices by name.
-    pub const ALL: [RealDevice; 2] = [STRIPE, CONCAT];
+    pub const ALL: [RealDevice; 4] = [STRIPE, CONCAT, CRYPT, CHECKSUM];
 
     /// Parses `NAME[,KEY=VALUE]...:[DEVICE][DEVICE]...`: the layer, and the descriptions of its legs. `None` if `text` begins
     /// with the name of no layer.
     ///
     /// # Errors
-    /// If a pair is wrong, or there are not two devices or more in brackets.
+    /// If a pair is wrong, or there are not as many devices in brackets as the layer needs.
     pub fn parse(text: &str) -> Option<Result<(Self, Vec<&str>), KindError>> {
         let end = text.find([',', ':']).unwrap_or(text.len());
         let layer = Self::ALL.into_iter().find(|layer| layer.name == text[..end].trim())?;
@@ -108,28 +153,55 @@ impl Kind {
         let form = "[,KEY=VALUE]...:[DEVICE][DEVICE]...";
         let syntax = || KindError::Syntax { accepted: format!("{}{form}", layer.name) };
         let (pairs, legs) = text.split_once(':').ok_or_else(syntax)?;
-        let mut kind =
-            if layer.name == STRIPE.name { Self::Stripe { chunk: 128 } } else { Self::Concat };
+        let mut kind = match layer.name {
+            "stripe" => Self::Stripe { chunk: 128 },
+            "crypt" => Self::Crypt { key: PathBuf::new(), block: SECTOR_SIZE },
+            "checksum" => Self::Checksum,
+            _ => Self::Concat,
+        };
         for word in pairs.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(syntax)?;
             let refused = |why| KindError::Pair { layer: layer.name, why };
             let given = Given::find(layer.parameters, key.trim(), value.trim()).map_err(refused)?;
-            if let Self::Stripe { chunk } = &mut kind {
-                let bytes = given.bytes(Unit::KIB, MAX_CHUNK).map_err(refused)?;
-                if bytes % u64::from(SECTOR_SIZE) != 0 || bytes == 0 {
-                    return Err(refused(given.refuse("whole sectors of 512 bytes, up to 1g")));
-                }
-                *chunk = (bytes / u64::from(SECTOR_SIZE)) as u32;
-            }
+            kind.set(given).map_err(refused)?;
+        }
+        if matches!(&kind, Self::Crypt { key, .. } if key.as_os_str().is_empty()) {
+            return Err(KindError::NoKey);
         }
         let (legs, depth) = bracketed(legs.trim()).ok_or_else(syntax)?;
         if depth > MAX_NESTED {
             return Err(KindError::Nested);
         }
-        if !(2..=MAX_LEGS).contains(&legs.len()) {
-            return Err(KindError::Legs { given: legs.len() });
+        let accepted = match kind {
+            Self::Stripe { .. } | Self::Concat => 2..=MAX_LEGS,
+            Self::Crypt { .. } | Self::Checksum => 1..=1,
+        };
+        if !accepted.contains(&legs.len()) {
+            return Err(KindError::Legs { given: legs.len(), accepted });
         }
         Ok((kind, legs))
+    }
+
+    fn set(&mut self, given: Given<'_>) -> Result<(), PairError> {
+        match self {
+            Self::Stripe { chunk } => {
+                let bytes = given.bytes(Unit::KIB, MAX_CHUNK)?;
+                if bytes % u64::from(SECTOR_SIZE) != 0 || bytes == 0 {
+                    return Err(given.refuse("whole sectors of 512 bytes, up to 1g"));
+                }
+                *chunk = (bytes / u64::from(SECTOR_SIZE)) as u32;
+            }
+            Self::Crypt { key, .. } if given.name == "key" => *key = given.value.into(),
+            Self::Crypt { block, .. } => {
+                let bytes = given.number(SECTOR_SIZE..=4096)?;
+                if !bytes.is_power_of_two() {
+                    return Err(given.refuse("512, 1024, 2048, 4096"));
+                }
+                *block = bytes;
+            }
+            Self::Concat | Self::Checksum => {}
+        }
+        Ok(())
     }
 }
 
@@ -179,6 +251,11 @@ mod tests {
         );
         assert_eq!(read("stripe,chunk=4k:[a] [b] [c]"), "Stripe { chunk: 8 } a | b | c");
         assert_eq!(read("concat:[stripe,chunk=1m:[a][b]][c]"), "Concat stripe,chunk=1m:[a][b] | c");
+        assert_eq!(
+            read("crypt,key=/etc/key,block=4096:[uring:/dev/sda]"),
+            "Crypt { key: \"/etc/key\", block: 4096 } uring:/dev/sda"
+        );
+        assert_eq!(read("checksum:[crypt,key=k:[a]]"), "Checksum crypt,key=k:[a]");
         assert_eq!(read("stripes:[a][b]"), "another");
         assert_eq!(read("uring:stripe:[a][b]"), "another");
     }
@@ -195,6 +272,15 @@ mod tests {
             read(&format!("concat:{}", "[a]".repeat(65))),
             "65 devices in brackets; accepted: from 2 to 64"
         );
+        assert_eq!(read("checksum:[a][b]"), "2 devices in brackets; accepted: 1");
+        assert_eq!(read("crypt:[a]"), "device crypt without a key; accepted: key=FILE");
+        for block in ["0", "256", "1000", "8192", "x"] {
+            let text = read(&format!("crypt,key=k,block={block}:[a]"));
+            assert!(
+                text.starts_with("device crypt: block=") && text.contains("accepted"),
+                "{text}"
+            );
+        }
         let nested =
             |depth| (0..depth).fold("a".to_owned(), |inside, _| format!("concat:[{inside}][b]"));
         assert!(read(&nested(8)).starts_with("Concat"));
@@ -213,6 +299,6 @@ mod tests {
 
     #[test]
     fn the_pages_name_every_parameter() {
-        assert_eq!(Kind::ALL.map(|layer| layer.undocumented()), [None; 2]);
+        assert_eq!(Kind::ALL.map(|layer| layer.undocumented()), [None; 4]);
     }
 }

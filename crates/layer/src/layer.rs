@@ -1,4 +1,4 @@
-//! [`Layer`]: the interface of a layer. It is about sectors only.
+//! [`Layer`]: the interface of a layer, which is about sectors only; and [`Codec`], that of one that changes bytes.
 
 use blkmq_core::{IoFlags, IoResult, Op};
 use blkmq_engine::Inflight;
@@ -92,4 +92,30 @@ pub trait Layer: Send {
         _ = (request, piece, plan);
         result
     }
+
+    /// The codec of a layer that changes bytes. Its pieces move the bytes that the leg has: `from` and `sectors` count these.
+    fn codec(&mut self) -> Option<&mut dyn Codec> {
+        None
+    }
+}
+
+/// Translates the bytes of a device, block by block, on their way to its only leg and back.
+///
+/// The bytes of a request are copied into memory of the layer for that, so the payload of a write stays as it is, and a read
+/// that fails changes nothing.
+pub trait Codec: Send {
+    /// The bytes of a block: whole sectors.
+    fn block(&self) -> usize;
+
+    /// The bytes that the leg has for a block: whole sectors.
+    fn stored(&self) -> usize;
+
+    /// Translates block number `at` for the leg.
+    fn encode(&mut self, at: u64, plain: &[u8], stored: &mut [u8]);
+
+    /// Translates block number `at` from the leg.
+    ///
+    /// # Errors
+    /// If the leg's bytes are not those that were written. The request ends with the error.
+    fn decode(&mut self, at: u64, stored: &[u8], plain: &mut [u8]) -> IoResult;
 }

@@ -9,10 +9,13 @@
 //!
 //! The parts of a read are disjoint, so that each byte has one writer. Those of a write may overlap, since they are only read:
 //! a device reads the payloads of writes, and [`Payload::read_from`] refuses.
+//!
+//! Memory that stands in for a request's bytes is owned by its [`Lent`], and kept as the token is. It is reached when no part is
+//! left.
 
 #![allow(unsafe_code)]
 
-use blkmq_buf::IoBuf;
+use blkmq_buf::{AlignedBuf, IoBuf};
 use blkmq_core::{IoError, IoResult, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{BioTable, Inflight};
 use std::mem;
@@ -29,6 +32,14 @@ pub(crate) struct Lent {
     is_read: bool,
     /// The bytes of each part that was lent, and its share, which is the only one again when the part is gone.
     lent: Vec<(Range<usize>, Arc<()>)>,
+    /// Memory that is lent in place of the request's.
+    stand_in: Option<StandIn>,
+}
+
+struct StandIn {
+    buf: AlignedBuf,
+    /// The bytes of the request, as `ranges` has them without a stand-in.
+    plain: Vec<*mut [u8]>,
 }
 
 // SAFETY: the addresses lead to payloads behind the token, which is `Send` as they are; nothing is reached through them here.
@@ -57,7 +68,37 @@ impl Lent {
             return Err((rq, IoError::INVALID));
         }
         let is_read = rq.op() == Op::Read;
-        Ok(Self { rq: Some(rq), ranges, is_read, lent: Vec::new() })
+        Ok(Self { rq: Some(rq), ranges, is_read, lent: Vec::new(), stand_in: None })
+    }
+
+    /// Has `len` zeroes lent in place of the bytes of the request, if that moves any. To be called before parts are lent.
+    ///
+    /// # Panics
+    /// If there are parts.
+    pub(crate) fn stand_in(&mut self, len: usize) {
+        assert!(self.lent.is_empty(), "parts are lent already");
+        if !self.ranges.is_empty() {
+            let buf = AlignedBuf::new(len);
+            let plain = mem::replace(&mut self.ranges, buf.ranges().collect());
+            self.stand_in = Some(StandIn { buf, plain });
+        }
+    }
+
+    /// Calls `convert` with the bytes of the request and with those of the memory in their place, if there is such.
+    ///
+    /// # Panics
+    /// If there are parts.
+    pub(crate) fn convert(
+        &mut self,
+        convert: impl FnOnce(&Part, &mut [u8]) -> IoResult,
+    ) -> IoResult {
+        // Acquires the writes that the drops of the parts released, as in `take`.
+        let is_back = self.lent.iter_mut().all(|(_, share)| Arc::get_mut(share).is_some());
+        let Some(StandIn { buf, plain }) = &mut self.stand_in else { return Ok(()) };
+        assert!(is_back, "parts are lent");
+        // It does not leave this call, in which the token is here.
+        let part = Part { ranges: mem::take(plain), is_read: self.is_read, share: None };
+        convert(&part, buf.as_mut_slice())
     }
 
     /// Lends `len` bytes from byte `at` on; an empty part if the request moves no data.
@@ -91,7 +132,7 @@ impl Lent {
         if self.lent.iter_mut().all(|(_, share)| Arc::get_mut(share).is_some()) {
             return Some(rq);
         }
-        mem::forget(rq);
+        mem::forget((rq, self.stand_in.take()));
         None
     }
 }

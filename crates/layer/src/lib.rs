@@ -1,8 +1,8 @@
-//! Devices that are layers: each cuts a request into requests to other devices, its legs.
+//! Devices that are layers: each cuts or translates a request into requests to other devices, its legs.
 //!
 //! A [`Layer`] decides the destinations of the pieces of a request and the meaning of their answers; it sees no bytes
 //! and no token. A [`Stack`] puts a layer in front of its legs, which are devices of any kind, layers included.
-//! [`Kind`] has the layers that there are: their pages are `doc/stripe.md` and `doc/concat.md`.
+//! [`Kind`] has the layers that there are; their pages are in `doc`.
 //!
 //! Each leg has a queue of the engine in front of it, with the scheduler `none`, one submitter, and the limits of that leg. So a
 //! piece is divided, merged, and flushed around as the leg needs, by the same code as any other I/O.
@@ -10,7 +10,7 @@
 //! # Writing a layer
 //!
 //! A layer that moves sectors is a file: [`Layer::begin`] sends a piece ([`Plan::send`]) for each part of the request. One that
-//! tolerates errors implements [`Layer::answered`], too. Another `Stack` than that of [`Kind`] is a [`BlockDevice`] whose `queues`
+//! tolerates errors implements [`Layer::answered`], too. One that changes bytes is a [`Codec`] in [`Coded`]. Another `Stack` than that of [`Kind`] is a [`BlockDevice`] whose `queues`
 //! is [`queue`].
 //!
 //! ```
@@ -31,7 +31,11 @@
 
 #![deny(unsafe_code)]
 
+mod checksum;
+mod codec;
 mod concat;
+mod crypt;
+mod findings;
 mod kind;
 mod layer;
 mod leg;
@@ -41,8 +45,10 @@ mod shape;
 mod stack;
 mod stripe;
 
+pub use codec::Coded;
+pub use crypt::KeyError;
 pub use kind::{Kind, KindError};
-pub use layer::{Layer, Piece, Plan, Request};
+pub use layer::{Codec, Layer, Piece, Plan, Request};
 pub use lent::Part;
 pub use queue::queue;
 pub use stack::{Stack, StackError};

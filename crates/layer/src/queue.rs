@@ -2,17 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-use crate::layer::{Layer, Piece, Plan, Request};
+use crate::layer::{Codec, Layer, Piece, Plan, Request};
 #[cfg(target_os = "linux")]
 use crate::leg::Bells;
 use crate::leg::Leg;
 use crate::lent::{Lent, Part};
 use blkmq_buf::IoBuf;
-use blkmq_core::{Instant, IoFlags, IoResult, SECTOR_SIZE};
+use blkmq_core::{Instant, IoFlags, IoResult, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{
     BioTable, BlockDevice, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io, Verdict,
 };
 use std::io;
+use std::ops::Range;
 
 /// Rounds over the legs in one call, after which the caller has to come again.
 const ROUNDS: u32 = 64;
@@ -93,15 +94,45 @@ fn passed(flags: IoFlags) -> IoFlags {
     all.fold(IoFlags::NONE, IoFlags::union)
 }
 
+/// The numbers of the blocks of a request.
+fn blocks(codec: &dyn Codec, request: &Request) -> Range<u64> {
+    let block = codec.block() as u64 / u64::from(SECTOR_SIZE);
+    let first = request.sector / block;
+    first..first + u64::from(request.sectors) / block
+}
+
+fn encode(codec: &mut dyn Codec, request: &Request, plain: &Part, stored: &mut [u8]) -> IoResult {
+    let mut block = vec![0; codec.block()];
+    let places = stored.chunks_exact_mut(codec.stored());
+    for (nth, (at, place)) in blocks(codec, request).zip(places).enumerate() {
+        plain.write_to(nth * block.len(), &mut block)?;
+        codec.encode(at, &block, place);
+    }
+    Ok(())
+}
+
+fn decode(codec: &mut dyn Codec, request: &Request, plain: &Part, stored: &[u8]) -> IoResult {
+    let mut block = vec![0; codec.block()];
+    let mut result = Ok(());
+    for (nth, (at, place)) in
+        blocks(codec, request).zip(stored.chunks_exact(codec.stored())).enumerate()
+    {
+        // All blocks are looked at, so that each that is wrong is named.
+        match codec.decode(at, place, &mut block) {
+            Ok(()) => plain.read_from(nth * block.len(), &block)?,
+            Err(error) => result = Err(error),
+        }
+    }
+    result
+}
+
 impl LayerQueue {
     /// Sends the pieces in `plan`, for the request of this tag.
     fn send(&mut self, tag: usize) {
         let open = self.open[tag].as_mut().expect("pieces belong to a request that is here");
         for piece in self.plan.pieces.drain(..) {
             let moves_data = piece.op == open.request.op && open.request.moves_data();
-            assert!(
-                moves_data || !matches!(piece.op, blkmq_core::Op::Read | blkmq_core::Op::Write)
-            );
+            assert!(moves_data || !matches!(piece.op, Op::Read | Op::Write));
             let part = if moves_data {
                 let bytes = |sectors: u32| sectors as usize * SECTOR_SIZE as usize;
                 open.lent.part(bytes(piece.from), bytes(piece.sectors))
@@ -133,9 +164,15 @@ impl LayerQueue {
     /// Takes the request of this tag out, if it is done.
     fn finished(&mut self, tag: usize) -> Option<Finished> {
         let open = self.open[tag].take_if(|open| open.pending == 0)?;
-        let result = open.result;
+        let Open { mut lent, request, mut result, .. } = open;
         // Every part was returned with its completion.
-        let rq = open.lent.release()?;
+        if result.is_ok()
+            && request.op == Op::Read
+            && let Some(codec) = self.layer.codec()
+        {
+            result = lent.convert(|plain, stored| decode(codec, &request, plain, stored));
+        }
+        let rq = lent.release()?;
         Some(Finished { rq, verdict: Verdict::Done(result) })
     }
 
@@ -152,10 +189,22 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
     fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         let request = Request::of(&rq);
         let tag = rq.tag().0 as usize;
-        let lent = match Lent::new(bios, rq) {
+        let mut lent = match Lent::new(bios, rq) {
             Ok(lent) => lent,
             Err((rq, error)) => return Enqueued::Done(rq, Err(error)),
         };
+        if request.moves_data()
+            && let Some(codec) = self.layer.codec()
+        {
+            lent.stand_in(blocks(codec, &request).count() * codec.stored());
+            if request.op == Op::Write
+                && let Err(error) =
+                    lent.convert(|plain, stored| encode(codec, &request, plain, stored))
+            {
+                let rq = lent.release().expect("no part was lent");
+                return Enqueued::Done(rq, Err(error));
+            }
+        }
         self.layer.begin(&request, &mut self.plan);
         let (pieces, result) = (Vec::new(), Ok(()));
         let open = Open { lent, request, pieces, pending: 0, result, failed_at: 0 };

@@ -29,6 +29,26 @@ pub(crate) fn of(legs: &[DeviceShape]) -> DeviceShape {
     }
 }
 
+/// The limits of a layer with blocks of `plain` bytes, for each of which the leg with these limits has `stored` bytes. Without
+/// discards: a discarded block would not be what its layer has made of zeroes.
+pub(crate) fn as_blocks(limits: &mut Limits, plain: u32, stored: u32) {
+    let [plain, stored] = [plain, stored].map(|bytes| bytes / SECTOR_SIZE);
+    let whole = |sectors: u32| sectors / stored * plain;
+    *limits = Limits {
+        logical_block_size: limits.logical_block_size.max(plain * SECTOR_SIZE),
+        physical_block_size: limits.physical_block_size.max(plain * SECTOR_SIZE),
+        max_sectors: whole(limits.max_sectors).max(plain),
+        max_discard_sectors: 0,
+        discard_granularity: 0,
+        max_write_zeroes_sectors: whole(limits.max_write_zeroes_sectors),
+        // A request is one range of the layer's own memory.
+        virt_boundary_mask: 0,
+        range_alignment: 0,
+        ..*limits
+    };
+    *limits = in_blocks(*limits);
+}
+
 fn both(one: Limits, other: Limits) -> Limits {
     Limits {
         logical_block_size: one.logical_block_size.max(other.logical_block_size),

@@ -2,7 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+use crate::checksum::{self, Checksum};
+use crate::codec::Coded;
 use crate::concat::Concat;
+use crate::crypt::{self, Key, KeyError};
+use crate::findings::Findings;
 use crate::kind::Kind;
 use crate::layer::Layer;
 use crate::lent::Part;
@@ -21,10 +25,13 @@ pub struct Stack<D> {
     legs: Vec<D>,
     shape: DeviceShape,
     notes: Vec<String>,
+    /// Of an encrypted device.
+    key: Option<Key>,
+    findings: Findings,
 }
 
 /// Why devices make no stack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StackError {
     /// There are none.
@@ -43,6 +50,13 @@ pub enum StackError {
         /// The bytes that it has to have.
         least: u64,
     },
+    /// The leg has no sectors of 512 bytes, which checksums need.
+    Block {
+        /// The block of the leg in bytes.
+        block: u32,
+    },
+    /// A file is no key.
+    Key(KeyError),
     /// Together they are longer than a device can be.
     Large,
 }
@@ -59,6 +73,11 @@ impl fmt::Display for StackError {
             Self::Small { leg, least } => {
                 write!(f, "device {leg} of the layer has less than {least} bytes; accepted: more")
             }
+            Self::Block { block } => write!(
+                f,
+                "blocks of {block} bytes have no room for checksums; accepted: a device with sectors of 512 bytes"
+            ),
+            Self::Key(e) => e.fmt(f),
             Self::Large => f.write_str("the devices of the layer have 2^64 bytes or more in all"),
         }
     }
@@ -78,16 +97,28 @@ impl<D: BlockDevice<Part>> Stack<D> {
         let shapes = Vec::from_iter(legs.iter().map(BlockDevice::shape));
         let mut shape = shape::of(&shapes);
         let mut notes = Vec::new();
+        if let Kind::Crypt { block, .. } = kind {
+            shape::as_blocks(&mut shape.limits, block, block);
+            shape.limits.max_write_zeroes_sectors = 0;
+        }
         let block = shape.limits.logical_block_size / SECTOR_SIZE;
         let unit = match kind {
             Kind::Stripe { chunk } if !chunk.is_multiple_of(block) => {
                 let chunk = u64::from(chunk) * u64::from(SECTOR_SIZE);
                 return Err(StackError::Chunk { chunk, block: shape.limits.logical_block_size });
             }
+            Kind::Checksum if block > 1 => {
+                return Err(StackError::Block { block: shape.limits.logical_block_size });
+            }
             Kind::Stripe { chunk } => chunk,
-            Kind::Concat => block,
+            Kind::Concat | Kind::Crypt { .. } => block,
+            Kind::Checksum => checksum::STORED as u32 / SECTOR_SIZE,
         };
-        let used = used(kind, unit.into(), &shapes)?;
+        let key = match &kind {
+            Kind::Crypt { key, .. } => Some(Key::read(key).map_err(StackError::Key)?),
+            _ => None,
+        };
+        let used = used(&kind, unit.into(), &shapes)?;
         for (leg, (used, shape)) in used.iter().zip(&shapes).enumerate() {
             let rest = shape.limits.capacity - used;
             if rest > 0 {
@@ -97,6 +128,12 @@ impl<D: BlockDevice<Part>> Stack<D> {
         let all = used.iter().try_fold(0_u64, |all, sectors| all.checked_add(*sectors));
         let all = all.filter(|all| *all <= Limits::MAX_CAPACITY).ok_or(StackError::Large)?;
         shape.limits.capacity = all;
+        if kind == Kind::Checksum {
+            let (plain, stored) = (checksum::BLOCK as u32, checksum::STORED as u32);
+            shape.limits.capacity =
+                all / u64::from(stored / SECTOR_SIZE) * u64::from(plain / SECTOR_SIZE);
+            shape::as_blocks(&mut shape.limits, plain, stored);
+        }
         for note in legs.iter().flat_map(BlockDevice::notes) {
             if !notes.contains(note) {
                 notes.push(note.clone());
@@ -107,12 +144,17 @@ impl<D: BlockDevice<Part>> Stack<D> {
             let most = shape.limits.max_sectors.saturating_mul(legs.len() as u32);
             shape.limits.max_sectors = most.min(u32::MAX >> 9) / block * block;
         }
-        Ok(Self { kind, legs, shape, notes })
+        Ok(Self { kind, legs, shape, notes, key, findings: Findings::default() })
     }
 
     fn layer(&self) -> Box<dyn Layer> {
         match self.kind {
             Kind::Stripe { chunk } => Box::new(Stripe::new(chunk, self.legs.len())),
+            Kind::Crypt { block, .. } => {
+                let key = self.key.as_ref().expect("it was read when the stack was made");
+                crypt::layer(key, block as usize)
+            }
+            Kind::Checksum => Box::new(Coded(Checksum::new(self.findings.clone()))),
             Kind::Concat => {
                 let block = self.shape.limits.logical_block_size / SECTOR_SIZE;
                 let capacity =
@@ -148,7 +190,12 @@ impl<D> Stack<D> {
                 let least = self.legs.iter().map(|leg| bytes(leg) / chunk * chunk).min();
                 least.unwrap_or(0).saturating_mul(self.legs.len() as u64).min(all)
             }
-            Kind::Concat => {
+            Kind::Checksum => {
+                let (plain, stored) = (checksum::BLOCK as u64, checksum::STORED as u64);
+                let least = self.legs.iter().map(|leg| bytes(leg) / stored * plain).min();
+                least.unwrap_or(0).min(all)
+            }
+            Kind::Concat | Kind::Crypt { .. } => {
                 let block = u64::from(self.shape.limits.logical_block_size);
                 let mut left = 0;
                 for leg in &self.legs {
@@ -164,6 +211,12 @@ impl<D> Stack<D> {
         }
     }
 
+    /// Takes the faults that the layer has found since the last call: a sentence for each block whose contents do not match
+    /// their checksum, 64 at most, and the number of further ones. Legs have findings of their own.
+    pub fn take_findings(&self) -> Vec<String> {
+        self.findings.take()
+    }
+
     /// The properties that the engine must know.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
@@ -172,7 +225,7 @@ impl<D> Stack<D> {
 }
 
 /// The sectors of each leg that are used, in whole `unit`s of sectors.
-fn used(kind: Kind, unit: u64, shapes: &[DeviceShape]) -> Result<Vec<u64>, StackError> {
+fn used(kind: &Kind, unit: u64, shapes: &[DeviceShape]) -> Result<Vec<u64>, StackError> {
     let whole = |shape: &DeviceShape| shape.limits.capacity / unit * unit;
     let mut used = Vec::from_iter(shapes.iter().map(whole));
     if let Some(leg) = used.iter().position(|sectors| *sectors == 0) {

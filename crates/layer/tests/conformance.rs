@@ -3,7 +3,7 @@
 use blkmq_core::Nanos;
 use blkmq_device::{Device, MachineShape, contract, registry};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
-use blkmq_layer::{Kind, Part, Stack};
+use blkmq_layer::{Kind, Part, Stack, StackError};
 
 fn leg(text: &str) -> Device {
     registry::parse(text, &MachineShape { cpus: 2, nodes: 1 }).expect(text)
@@ -53,6 +53,22 @@ fn concatenations_conform() {
     for texts in LEGS {
         let device = Stack::new(Kind::Concat, legs(texts)).expect("legs that suit");
         assert_eq!(check(&device, 0..3), 0, "{texts:?}");
+    }
+}
+
+#[test]
+fn layers_that_change_bytes_conform() {
+    let key = tempfile::NamedTempFile::new().expect("a folder for files");
+    std::fs::write(key.path(), Vec::from_iter(0..64)).expect("its file");
+    for text in LEGS.into_iter().flatten() {
+        let kinds = [512, 4096].map(|block| Kind::Crypt { key: key.path().into(), block });
+        for kind in kinds.into_iter().chain([Kind::Checksum]) {
+            match Stack::new(kind, vec![leg(text)]) {
+                Ok(device) => assert_eq!(check(&device, 0..2), 0, "{text}"),
+                Err(StackError::Block { block }) => assert_eq!(block, 4096, "{text}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 }
 

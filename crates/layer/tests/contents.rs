@@ -4,8 +4,10 @@ use blkmq_buf::{AlignedBuf, BufList};
 use blkmq_core::{Instant, IoError, IoFlags, IoResult, Nanos, Op, Payload, Rng};
 use blkmq_device::{Device, MachineShape, registry};
 use blkmq_engine::{BlockDevice, Config, Io, Queue, Submitter};
-use blkmq_layer::{Kind, Layer, Part, Piece, Plan, Request, Stack};
+use blkmq_layer::{Kind, Layer, Part, Piece, Plan, Request, Stack, StackError};
 use proptest::prelude::*;
+use std::path::PathBuf;
+use std::sync::Once;
 
 const SECTOR: usize = 512;
 
@@ -44,12 +46,27 @@ fn node(rng: &mut Rng, depth: u32, faults: &str) -> Node {
             "{faults}memory,size=1,discard=1,hw_queue_depth={depth}{irqmode}"
         ))));
     }
-    let kind = match rng.below(3) {
-        0 => Kind::Concat,
-        _ => Kind::Stripe { chunk: 1 + rng.below(40) as u32 },
+    let (kind, legs) = match rng.below(5) {
+        0 => (Kind::Concat, 2 + rng.below(3)),
+        1 => (Kind::Crypt { key: key(), block: 512 << rng.below(4) }, 1),
+        2 => (Kind::Checksum, 1),
+        _ => (Kind::Stripe { chunk: 8 * (1 + rng.below(5) as u32) }, 2 + rng.below(3)),
     };
-    let legs = (0..2 + rng.below(3)).map(|_| node(rng, depth - 1, faults)).collect();
-    Node::Stack(Box::new(Stack::new(kind, legs).expect("legs that suit")))
+    let legs = Vec::from_iter((0..legs).map(|_| node(rng, depth - 1, faults)));
+    match Stack::new(kind, legs) {
+        Ok(stack) => Node::Stack(Box::new(stack)),
+        // Checksums need sectors, and not the blocks of a layer below.
+        Err(StackError::Block { .. }) => node(rng, 0, faults),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The file of a key.
+fn key() -> PathBuf {
+    let path = std::env::temp_dir().join(format!("blkmq-layer-{}.key", std::process::id()));
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| std::fs::write(&path, Vec::from_iter(0..64)).expect("a folder for files"));
+    path
 }
 
 /// A queue in virtual time.
@@ -111,18 +128,30 @@ fn bytes_of(list: &BufList) -> Vec<u8> {
 
 /// Rounds of I/Os to disjoint places; each read is compared. Returns the number of errors.
 fn compare(device: &dyn BlockDevice<BufList>, rng: &mut Rng, rounds: u32) -> Result<usize, String> {
-    let capacity = device.shape().limits.capacity.min(4096);
+    let limits = device.shape().limits;
+    let capacity = limits.capacity.min(4096);
+    let block = u64::from(limits.logical_block_size) / SECTOR as u64;
     let mut model = vec![0; capacity as usize * SECTOR];
     let mut rig = Rig::new(device);
+    // Zeroes below crypt are none above it.
+    for at in (0..capacity).step_by(64).filter(|_| limits.max_write_zeroes_sectors == 0) {
+        let sectors = 64.min(capacity - at) as u32;
+        let zeroes = || BufList::from(AlignedBuf::new(sectors as usize * SECTOR));
+        let write = || Io::new(Op::Write, at, sectors, 0, zeroes());
+        rig.push(write());
+        while rig.finish().iter().any(|(_, result, _)| result.is_err()) {
+            rig.push(write());
+        }
+    }
     let mut errors = 0;
     for round in 0..rounds {
-        let mut at = rng.below(capacity / 2);
+        let mut at = rng.below(capacity / 2) / block * block;
         let mut sent = Vec::new();
         while at < capacity && sent.len() < 20 {
-            let sectors = (1 + rng.below(100)).min(capacity - at);
+            let sectors = (1 + rng.below(100)).next_multiple_of(block).min(capacity - at);
             let op = match rng.below(8) {
-                0 => Op::Discard,
-                1 => Op::WriteZeroes,
+                0 if limits.max_discard_sectors > 0 => Op::Discard,
+                1 if limits.max_write_zeroes_sectors > 0 => Op::WriteZeroes,
                 2..5 => Op::Read,
                 _ => Op::Write,
             };
@@ -137,7 +166,7 @@ fn compare(device: &dyn BlockDevice<BufList>, rng: &mut Rng, rounds: u32) -> Res
             rig.push(io);
             sent.push((op, at as usize * SECTOR, bytes));
             // Sometimes neighbours, which merge.
-            at += sectors + rng.below(2) * rng.below(60);
+            at += sectors + rng.below(2) * rng.below(60) / block * block;
         }
         if rng.chance(1, 3) {
             rig.push(Io::new(Op::Flush, 0, 0, u64::MAX, BufList::default()));
@@ -207,6 +236,85 @@ proptest! {
         let stack = node(&mut rng, 2, faults);
         let found = compare(&stack as &dyn BlockDevice<BufList>, &mut rng, 12);
         prop_assert!(found.is_ok(), "{found:?}");
+    }
+}
+
+/// Writes a block of this byte everywhere.
+fn fill(rig: &mut Rig, capacity: u64, byte: u8) {
+    for at in (0..capacity).step_by(8) {
+        let payload = BufList::from(AlignedBuf::copy_of(&[byte; 4096]));
+        rig.push(Io::new(Op::Write, at, 8, at, payload));
+        assert!(rig.finish().iter().all(|(_, result, _)| result.is_ok()));
+    }
+}
+
+/// The bytes of a sector of this device, and a write of others.
+fn sector(device: &Device, at: u64) -> Vec<u8> {
+    let mut rig = Rig::new(device);
+    rig.push(Io::new(Op::Read, at, 1, 0, BufList::from(AlignedBuf::new(SECTOR))));
+    bytes_of(&rig.finish()[0].2)
+}
+
+fn set_sector(device: &Device, at: u64, bytes: &[u8]) {
+    let mut rig = Rig::new(device);
+    rig.push(Io::new(Op::Write, at, 1, 0, BufList::from(AlignedBuf::copy_of(bytes))));
+    assert_eq!(rig.finish()[0].1, Ok(()));
+}
+
+#[test]
+fn a_flipped_bit_is_named_and_no_wrong_byte_is_read() {
+    let below = device("memory,size=1");
+    let stack = Stack::new(Kind::Checksum, vec![below.clone()]).expect("a leg that suits");
+    let capacity = stack.shape().limits.capacity;
+    let mut rig = Rig::new(&stack);
+    fill(&mut rig, capacity, 7);
+    // In block 3, which has nine sectors below.
+    let place = 3 * 9;
+    let mut bytes = sector(&below, place);
+    bytes[5] ^= 1;
+    set_sector(&below, place, &bytes);
+    for at in (0..capacity).step_by(16) {
+        let sectors = 16.min(capacity - at) as u32;
+        let payload = BufList::from(AlignedBuf::copy_of(&vec![1; sectors as usize * SECTOR]));
+        rig.push(Io::new(Op::Read, at, sectors, at, payload));
+        let (_, result, payload) = rig.finish().pop().expect("it has ended");
+        let bytes = bytes_of(&payload);
+        if at == 16 {
+            assert_eq!(result, Err(IoError::PROTECTION));
+            // Its other block is right.
+            assert!(bytes[..4096] == [7; 4096] && bytes[4096..] == [1; 4096]);
+        } else {
+            assert!(result.is_ok() && bytes.iter().all(|byte| *byte == 7), "sector {at}");
+        }
+    }
+    let named =
+        "block 3, at byte 12288, does not match its checksum (byte 13824 of the device below)";
+    assert_eq!(stack.take_findings(), [named]);
+    assert!(stack.take_findings().is_empty());
+}
+
+#[test]
+fn a_wrong_key_is_found_by_checksums_above() {
+    let below = device("memory,size=1");
+    let stack = |key: PathBuf| {
+        let crypt = Stack::new(Kind::Crypt { key, block: 512 }, vec![below.clone()]);
+        Stack::new(Kind::Checksum, vec![crypt.expect("a key")]).expect("a leg that suits")
+    };
+    let right = stack(key());
+    fill(&mut Rig::new(&right), 64, 7);
+    assert!(
+        sector(&below, 0).windows(8).all(|bytes| bytes != [7; 8]),
+        "nothing is stored as it is"
+    );
+    let folder = std::env::temp_dir().join(format!("blkmq-layer-{}.other", std::process::id()));
+    std::fs::write(&folder, Vec::from_iter(1..65)).expect("a folder for files");
+    let wrong = stack(folder.clone());
+    std::fs::remove_file(folder).expect("it was just written");
+    for (stack, result) in [(wrong, Err(IoError::PROTECTION)), (right, Ok(()))] {
+        let mut rig = Rig::new(&stack);
+        rig.push(Io::new(Op::Read, 8, 8, 0, BufList::from(AlignedBuf::new(4096))));
+        assert_eq!(rig.finish()[0].1, result);
+        assert_eq!(stack.take_findings().len(), usize::from(result.is_err()));
     }
 }
 

@@ -38,6 +38,9 @@ impl Standing {
             }
             self.outages = outages;
         }
+        for finding in device.take_findings() {
+            tracing::error!("{name}: {finding}");
+        }
         let state = disk.look();
         for line in changes(&self.state, &state, disk.seen().bytes()) {
             tracing::warn!("{name}: {line}");
