@@ -1,8 +1,9 @@
-//! [`Clients`]: a list of the connections that have agreed on an export, with their identities and figures, and the means to
-//! end them.
+//! [`Clients`]: a list of the connections that have agreed on an export, the virtual machines and the block devices of this
+//! machine, with their identities and figures, and the means to end them.
 //!
 //! A worker writes the figures of its connections here once a second, when it looks at the clock. So they cost a request
-//! nothing, and are up to a second old; a connection that is asked to end hears of it within a second.
+//! nothing, and are up to a second old; a connection that is asked to end hears of it within a second. The thread of a
+//! virtual machine or a block device does so in each turn.
 
 use blkmq::{Clock, Instant};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ pub struct ClientState {
     pub export: String,
     /// The rule of `allow` that names its client best: `cn:gold`, `uid:1001`, `net:10.0.0.7`.
     pub identity: String,
-    /// The address or the process on its other side.
+    /// The address, the process or the block device on its other side.
     pub peer: String,
     /// Seconds since it has agreed on the export.
     pub seconds: u64,
@@ -59,10 +60,12 @@ struct Client {
     written: AtomicU64,
     in_flight: AtomicU64,
     shall_end: AtomicBool,
+    /// It ends with its export.
+    stays: bool,
 }
 
 /// The figures of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) requests: u64,
     pub(crate) read: u64,
@@ -100,6 +103,21 @@ impl Clients {
 
     /// Lists a connection that has agreed on `export`.
     pub(crate) fn list(self: &Arc<Self>, peer: String, identity: String, export: &str) -> Listed {
+        self.enter(peer, identity, export, false)
+    }
+
+    /// Lists a block device of this machine. Its identity is its path: its users are unknown.
+    pub(crate) fn list_device(self: &Arc<Self>, path: String, export: &str) -> Listed {
+        self.enter(path.clone(), path, export, true)
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        peer: String,
+        identity: String,
+        export: &str,
+        stays: bool,
+    ) -> Listed {
         let client = Arc::new(Client {
             peer,
             identity,
@@ -110,6 +128,7 @@ impl Clients {
             written: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             shall_end: AtomicBool::new(false),
+            stays,
         });
         let mut all = self.all();
         let number = all.next;
@@ -136,12 +155,20 @@ impl Clients {
         self.all().by_number.iter().map(state).collect()
     }
 
-    /// Asks connections to end; returns their numbers. O(connections).
+    /// Returns whether this is the number of a block device, which ends with its export.
+    pub(crate) fn stays(&self, number: u64) -> bool {
+        self.all().by_number.get(&number).is_some_and(|client| client.stays)
+    }
+
+    /// Asks connections to end; returns their numbers. Block devices are left out. O(connections).
     pub(crate) fn end(&self, which: Which<'_>) -> Vec<u64> {
-        let is_meant = |number: u64, client: &Client| match which {
-            Which::Number(wanted) => number == wanted,
-            Which::Export(name) => client.export == name,
-            Which::Identity(name) => client.identity == name,
+        let is_meant = |number: u64, client: &Client| {
+            let is_it = match which {
+                Which::Number(wanted) => number == wanted,
+                Which::Export(name) => client.export == name,
+                Which::Identity(name) => client.identity == name,
+            };
+            is_it && !client.stays
         };
         let all = self.all();
         let meant = all.by_number.iter().filter(|(number, client)| is_meant(**number, client));

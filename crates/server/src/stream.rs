@@ -86,9 +86,7 @@ impl Stream {
     /// The other side, if the system knows it.
     pub(crate) fn peer(&self) -> Option<Peer> {
         match &self.socket {
-            Socket::Unix(socket) => {
-                Some(Peer::Process(getsockopt(socket, PeerCredentials).ok()?.pid()))
-            }
+            Socket::Unix(socket) => local_peer(socket),
             Socket::Tcp(socket) => Some(Peer::Address(socket.peer_addr().ok()?.ip())),
         }
     }
@@ -193,6 +191,11 @@ impl Stream {
     pub(crate) fn send_rest(&mut self) -> io::Result<()> {
         self.tls.as_mut().map_or(Ok(()), |tls| tls.send(&mut self.socket))
     }
+}
+
+/// The process behind a local socket, as it connected.
+pub(crate) fn local_peer(socket: &UnixStream) -> Option<Peer> {
+    Some(Peer::Process(getsockopt(socket, PeerCredentials).ok()?.pid()))
 }
 
 /// The client behind a local socket. Its credentials are those of the moment at which it connected.

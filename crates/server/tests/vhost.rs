@@ -5,6 +5,7 @@ use crate::guest::{
 };
 use crate::until::until;
 use blkmq::{AUTO, Clock, Nanos, Promise};
+use blkmq_server::control::{Answer, Request};
 use blkmq_server::{Allow, Disk, Export, GuestIoprio, Server, Settings, VhostUser};
 use blkmq_vhost::features::virtio;
 use std::cell::RefCell;
@@ -595,6 +596,34 @@ fn a_drain_answers_what_was_taken() {
     site.server.drain().expect("no thread has failed");
     assert!(!guest.answers(0).is_empty());
     assert!(!path.exists(), "the socket is gone");
+}
+
+/// The monitor may connect again, as after a restart of the server.
+#[test]
+fn a_machine_is_listed_and_can_be_disconnected() {
+    let site = memory();
+    let handle = site.server.handle();
+    let clients = || {
+        let Answer::Clients(all) = handle.ask(Request::Clients) else { panic!("no list") };
+        all
+    };
+    let mut guest = Guest::start(&site.path, 1, 0);
+    for at in 0..3 {
+        assert_eq!(guest.carry_out(0, ask(OUT, at * 8, 4096)).1, 0);
+    }
+    until(|| clients().iter().any(|it| it.requests == 3));
+    let found = clients();
+    assert_eq!((found.len(), found[0].written_bytes, found[0].in_flight), (1, 3 * 4096, 0));
+    let peer = format!("machine of process {}", std::process::id());
+    assert_eq!((&found[0].export[..], &found[0].peer), ("gold", &peer));
+    let number = Some(found[0].number);
+    let end = Request::Disconnect { number, export: None, identity: None };
+    assert_eq!(handle.ask(end), Answer::Disconnecting(vec![found[0].number]));
+    assert!(guest.receive(1).is_none(), "the connection is closed");
+    until(|| clients().is_empty());
+    let mut guest = Guest::start(&site.path, 1, 0);
+    assert_eq!(guest.carry_out(0, ask(IN, 0, 512)), (513, 0));
+    assert!(clients()[0].number > found[0].number);
 }
 
 /// The socket of a machine knows the user of the monitor, and nothing else of it.

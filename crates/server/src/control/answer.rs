@@ -117,6 +117,9 @@ fn disconnect(
     };
     let numbers = shared.clients.end(which);
     match (which, &numbers[..]) {
+        (Which::Number(number), []) if shared.clients.stays(number) => Err(format!(
+            "client {number} is a block device; accepted: a reload without its export, which ends it"
+        )),
         (Which::Number(number), []) => {
             Err(format!("there is no client {number}; accepted: a number of blkmqctl clients"))
         }

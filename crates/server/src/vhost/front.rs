@@ -1,5 +1,6 @@
 //! [`Front`]: a connection of a front end.
 
+use crate::clients::{Figures, Listed};
 use crate::export::{Cache, Seat};
 use crate::identity::Identity;
 use crate::machine::VhostUser;
@@ -43,6 +44,8 @@ pub(super) struct Front {
     pub(super) seat: Seat,
     /// The process that has connected.
     pub(super) identity: Identity,
+    /// Its place in the list of clients.
+    listed: Listed,
     /// The rules of the export by which it was let in.
     rules: u32,
     /// The message that waits. The next one is not received before.
@@ -64,7 +67,7 @@ impl Front {
     pub(super) fn new(
         socket: UnixStream,
         seat: Seat,
-        identity: Identity,
+        (identity, listed): (Identity, Listed),
         settings: &VhostUser,
     ) -> Self {
         let announced = |most: u64| if most > 0 { LONGEST_RANGE } else { 0 };
@@ -88,6 +91,7 @@ impl Front {
             rules: seat.allow.version().wrapping_sub(1),
             seat,
             identity,
+            listed,
             drain: None,
             is_over: false,
             in_flight: vec![0; queues],
@@ -244,6 +248,14 @@ impl Front {
         }
         self.rules = rules;
         self.seat.allow.allows(&self.identity)
+    }
+
+    /// Writes its figures down for the list of clients. Returns the number by which it is known if an operator wants its end.
+    pub(super) fn shall_end(&self) -> Option<u64> {
+        let Totals { requests, read, written } = self.totals;
+        let in_flight = self.in_flight.iter().map(|count| u64::from(*count)).sum();
+        let shall_end = self.listed.look(Figures { requests, read, written, in_flight });
+        shall_end.then(|| self.listed.number())
     }
 
     /// Returns whether its export is removed.

@@ -5,6 +5,7 @@ mod serve;
 use super::keeper::Keeper;
 use super::params::Facts;
 use crate::carrier::{Carrier, Finished};
+use crate::clients::{Figures, Listed};
 use crate::export::{Cache, Seat};
 use crate::inbox::{Inbox, Message};
 use crate::machine::{MOST_QUEUES, Ublk};
@@ -129,7 +130,9 @@ impl Backend {
         })?;
         let through = seat.cache == Cache::Writethrough;
         tracing::info!(export, device = info.device, queues = info.queues, "a device is served");
+        let path = format!("/dev/ublkb{}", info.device);
         let serving = Serving {
+            listed: shared.clients.list_device(path, &export),
             export,
             shared,
             disk,
@@ -165,6 +168,8 @@ struct Serving {
     /// The name of the export.
     export: String,
     shared: Arc<Shared>,
+    /// Its place in the list of clients.
+    listed: Listed,
     disk: usize,
     inbox: Arc<Inbox>,
     seat: Seat,
@@ -247,6 +252,10 @@ impl Serving {
             self.begin_end();
         }
         self.serve();
+        let Totals { requests, read, written } = self.totals;
+        let in_flight = (self.carrier.len() + self.waiting.len()) as u64;
+        // A device ends with its export.
+        let _ = self.listed.look(Figures { requests, read, written, in_flight });
         if let Some(error) = self.queues.take_fault() {
             let export = &self.export;
             tracing::error!(export, "a device ends, since a command was refused: {error}");

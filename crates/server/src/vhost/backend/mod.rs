@@ -11,7 +11,7 @@ use crate::machine::{MOST_QUEUES, VhostUser};
 use crate::rarely::Rarely;
 use crate::refusals::Reason;
 use crate::rights::{Rights, listen_on};
-use crate::stream::local_identity;
+use crate::stream::{local_identity, local_peer};
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
 use blkmq::{Clock, Instant, Nanos};
@@ -268,7 +268,9 @@ impl Backend {
         }
         let of = identity.to_string();
         tracing::info!(identity = of, export = self.export, "a front end connects");
-        self.front = Some(Front::new(socket, seat, identity, &self.settings));
+        let peer = local_peer(&socket).map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+        let listed = self.shared.clients.list(format!("machine of {peer}"), of, &self.export);
+        self.front = Some(Front::new(socket, seat, (identity, listed), &self.settings));
     }
 
     /// Logs that the export is not for the user of a front end.
@@ -329,6 +331,11 @@ impl Backend {
             self.turn_away(&identity, Reason::Revoked);
         }
         let Some(front) = &mut self.front else { return };
+        if let Some(number) = front.shall_end().filter(|_| !front.is_over) {
+            front.is_over = true;
+            let (identity, export) = (front.identity.to_string(), &self.export);
+            tracing::info!(number, identity, export, "a front end ends as an operator wants");
+        }
         front.is_over |= front.is_withdrawn();
         if !front.is_over && front.session.memory().is_broken() {
             front.is_over = true;
