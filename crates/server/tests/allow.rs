@@ -68,13 +68,13 @@ impl Site {
 
     /// Connects as `client`, up to the options.
     fn connect(&self, client: &Client) -> Any {
-        let wire: Box<dyn Wire> = match client {
-            Client::Local | Client::Certified(_) => {
+        let wire: Box<dyn Wire> = match client.over {
+            Over::File => {
                 let socket = UnixStream::connect(&self.socket).expect("it listens");
                 socket.set_read_timeout(PATIENCE).expect("a socket");
                 Box::new(socket)
             }
-            Client::Remote => {
+            Over::Tcp => {
                 let socket = TcpStream::connect(self.port).expect("it listens");
                 socket.set_read_timeout(PATIENCE).expect("a socket");
                 Box::new(socket)
@@ -83,7 +83,7 @@ impl Site {
         let mut talk = Talk(wire);
         talk.take(18);
         talk.send(&3_u32.to_be_bytes());
-        let Client::Certified(identity) = client else { return talk };
+        let Some(identity) = &client.certificate else { return talk };
         talk.option(talk::STARTTLS, &[]);
         assert_eq!(talk.reply(), talk::ACK);
         let tls: ClientConnection = self.authority.client(Some(identity));
@@ -99,13 +99,28 @@ impl Site {
     }
 }
 
-enum Client {
-    /// By its certificate, over the local socket.
-    Certified(Identity),
-    /// By its user.
-    Local,
-    /// By its address.
-    Remote,
+/// The socket of a client.
+#[derive(Clone, Copy)]
+enum Over {
+    /// The socket in the file system, which tells its user.
+    File,
+    /// A port of this machine, which tells its address.
+    Tcp,
+}
+
+struct Client {
+    over: Over,
+    certificate: Option<Identity>,
+}
+
+/// By its user.
+const LOCAL: Client = Client { over: Over::File, certificate: None };
+/// By its address.
+const REMOTE: Client = Client { over: Over::Tcp, certificate: None };
+
+/// By its certificate, over the socket in the file system.
+fn certified(site: &Site, name: &str) -> Client {
+    Client { over: Over::File, certificate: Some(site.authority.sign(name)) }
 }
 
 /// Returns whether the server closes the connection, and does not just say nothing.
@@ -211,30 +226,37 @@ fn own() -> (u32, u32) {
     (process.uid(), process.gid())
 }
 
+/// Five identities, five exports, and on each of them LIST, INFO, GO, EXPORT_NAME and both options of contexts; a client that is
+/// let in writes and reads. An identity is a certificate and a user, or a certificate and an address.
 #[test]
-fn certificates_open_the_exports_of_their_names() {
+fn each_identity_has_its_exports_and_no_others() {
+    let (user, group) = own();
+    let mine = format!("uid:{user}");
     let exports = [
         export("gold", &["cn:gold.example"]),
         export("silver", &["uid:4294967294", "san:silver.example"]),
-        export("both", &["cn:gold.example", "cn:silver.example"]),
-        export("open", &[]),
+        export("mine", &["net:10.0.0.0/8", &mine]),
+        export("near", &["net:127.0.0.0/8"]),
+        export("closed", &["cn:gold", "san:example", &format!("gid:{}", group + 1), "net:::/0"]),
     ];
     let site = Site::start(&exports, true, Settings::default());
-    let client = |name: &str| Client::Certified(site.authority.sign(name));
-    let (gold, silver) = (client("gold.example"), client("silver.example"));
-    let other = client("other.example");
+    let of = |over, name| Client { over, ..certified(&site, name) };
+    let mut refused = 0;
     for (client, may) in [
-        (&gold, [true, false, true, true]),
-        (&silver, [false, true, true, true]),
-        (&other, [false, false, false, true]),
+        (of(Over::File, "gold.example"), [true, false, true, false, false]),
+        (of(Over::File, "silver.example"), [false, true, true, false, false]),
+        (of(Over::File, "other.example"), [false, false, true, false, false]),
+        (of(Over::Tcp, "gold.example"), [true, false, false, true, false]),
+        (of(Over::Tcp, "other.example"), [false, false, false, true, false]),
     ] {
         for (export, may) in exports.iter().zip(may) {
-            check(&site, client, &export.name, may);
+            check(&site, &client, &export.name, may);
+            // LIST refuses nothing: it leaves the export out.
+            refused += if may { 0 } else { 5 };
         }
     }
-    // Five operations of each client on each export that is not its own.
-    assert_eq!(site.refused("export-allow"), 5 * 5);
-    assert_eq!(site.refused("unknown-export"), 3 * 4);
+    assert_eq!(site.refused("export-allow"), refused);
+    assert_eq!(site.refused("unknown-export"), 5 * 5);
 }
 
 #[test]
@@ -252,8 +274,8 @@ fn users_and_addresses_open_exports() {
     ];
     let site = Site::start(&exports, false, Settings::default());
     for (client, may) in [
-        (Client::Local, [true, false, true, false, false, false, true]),
-        (Client::Remote, [false, false, false, false, true, false, true]),
+        (LOCAL, [true, false, true, false, false, false, true]),
+        (REMOTE, [false, false, false, false, true, false, true]),
     ] {
         for (export, may) in exports.iter().zip(may) {
             check(&site, &client, &export.name, may);
@@ -270,12 +292,12 @@ fn the_empty_name_is_the_only_export_of_the_client() {
         false,
         Settings::default(),
     );
-    let mut local = site.connect(&Client::Local);
+    let mut local = site.connect(&LOCAL);
     assert_eq!(listed(&mut local), ["b"]);
     assert_eq!(ask(&mut local, talk::GO, "").0, talk::ACK);
     assert!(writes_and_reads(&mut local));
     assert!(site.server.handle().allow_export("b", allow(&["uid:4294967294"])));
-    let mut none = site.connect(&Client::Local);
+    let mut none = site.connect(&LOCAL);
     assert_eq!(listed(&mut none), [""; 0]);
     assert_eq!(ask(&mut none, talk::GO, "").0, NO_EXPORT);
 }
@@ -284,9 +306,9 @@ fn the_empty_name_is_the_only_export_of_the_client() {
 fn a_server_with_rules_closes_other_clients_before_they_learn_anything() {
     let settings = || Settings { allow: allow(&["cn:gold.example"]), ..Settings::default() };
     let site = Site::start(&[export("disk", &[])], true, settings());
-    let gold = Client::Certified(site.authority.sign("gold.example"));
+    let gold = certified(&site, "gold.example");
     check(&site, &gold, "disk", true);
-    let other = Client::Certified(site.authority.sign("other.example"));
+    let other = certified(&site, "other.example");
     let mut other = site.connect(&other);
     // The server may close it before all of the option is sent.
     let _ = other.0.write_all(&talk::OPTION.to_be_bytes());
@@ -307,8 +329,8 @@ fn a_tenant_has_neither_the_data_nor_the_places_of_its_neighbour() {
     let exports = [export("gold", &["cn:gold.example"]), export("silver", &["cn:silver.example"])];
     let bounds = Bounds { connections: 16, connections_per_identity: 4, ..Bounds::default() };
     let site = Site::start(&exports, true, Settings { bounds, ..Settings::default() });
-    let gold = Client::Certified(site.authority.sign("gold.example"));
-    let silver = Client::Certified(site.authority.sign("silver.example"));
+    let gold = certified(&site, "gold.example");
+    let silver = certified(&site, "silver.example");
     for _ in 0..20 {
         let mut attack = site.connect(&gold);
         attack.option(talk::EXPORT_NAME, b"silver");
@@ -351,7 +373,7 @@ fn a_client_that_loses_its_right_is_closed() {
     let exports = [export("a", &[&own]), export("b", &[&own])];
     let site = Site::start(&exports, false, Settings::default());
     let mut clients = ["a", "b"].map(|name| {
-        let mut talk = site.connect(&Client::Local);
+        let mut talk = site.connect(&LOCAL);
         talk.option(talk::EXPORT_NAME, name.as_bytes());
         talk.take(10);
         talk
@@ -363,5 +385,5 @@ fn a_client_that_loses_its_right_is_closed() {
     assert!(is_closed(&mut clients[0]));
     assert!(writes_and_reads(&mut clients[1]));
     assert!(handle.allow_export("a", allow(&[&own])));
-    check(&site, &Client::Local, "a", true);
+    check(&site, &LOCAL, "a", true);
 }
