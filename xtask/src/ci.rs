@@ -48,8 +48,8 @@ struct Took {
 const AT_ONCE: usize = 2;
 
 /// Steps that need the program as it is measured.
-const NEED_PROGRAM: [&str; 8] =
-    ["image", "python", "clients", "documented", "bench", "instructions", "interop", "long"];
+const NEED_PROGRAM: [&str; 7] =
+    ["python", "clients", "documented", "bench", "instructions", "interop", "long"];
 /// Minutes that must be left for a step that may be left out, and for those after it.
 const NEEDED: u64 = 15;
 /// How long the soak runs.
@@ -115,7 +115,6 @@ const STEPS: &[Step] = &[
     Step::own("asan", sanitize::address),
     Step::own("aarch64", || aarch64::main(&[])),
     Step::own("fuzz", || fuzz::main(&[])),
-    Step::own("image", || interop::main(&[interop::IMAGE.to_owned()])),
     Step::own("python", || python::main(&[])),
     // Half of their time they wait, for a guest or a cluster.
     Step::own("clients", interop::contents),

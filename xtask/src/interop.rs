@@ -25,6 +25,8 @@ pub(crate) mod report_page;
 mod serve;
 mod service;
 
+pub(crate) use service::upgrades;
+
 use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, timed};
 use crate::{Result, deadline};
 use About::{Contents, Times};
@@ -56,9 +58,6 @@ pub(crate) enum Outcome {
     /// This machine lacks a requirement.
     Skipped(String),
 }
-
-/// A check that builds the program anew. CI runs it beside other builds.
-pub(crate) const IMAGE: &str = "service-image";
 
 const CHECKS: &[Check] = &[
     Check { name: "fio-json-schema", about: Times, requires: Some("fio"), run: same_schema },
@@ -249,15 +248,21 @@ const CHECKS: &[Check] = &[
         requires: Some("losetup"),
         run: files::loop_tests,
     },
-    Check { name: IMAGE, about: Contents, requires: Some("nbdinfo"), run: service::image },
+    Check { name: "release", about: Contents, requires: Some("nbdinfo"), run: service::release },
+    Check {
+        name: "release-installed",
+        about: Contents,
+        requires: Some("dpkg"),
+        run: service::installed,
+    },
 ];
 
-/// The checks of contents but [`IMAGE`], which can run beside other work.
+/// The checks of contents, which can run beside other work.
 ///
 /// # Errors
 /// As [`main`].
 pub(crate) fn contents() -> Result<()> {
-    main(&names(|check| check.about == Contents && check.name != IMAGE))
+    main(&names(|check| check.about == Contents))
 }
 
 /// The checks of times.

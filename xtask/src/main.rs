@@ -13,6 +13,7 @@ mod ceph;
 mod ci;
 mod deadline;
 mod deny;
+mod dist;
 mod fio;
 mod fio_fuzz;
 mod fuzz;
@@ -88,6 +89,12 @@ const VERBS: &[Verb] = &[
         usage: "",
         summary: "licences, sources and versions of dependencies, and advisories about them",
         run: deny::main,
+    },
+    Verb {
+        name: "dist",
+        usage: "[archive|debian|image]...",
+        summary: "a release: an archive, a Debian package, and an image for containers",
+        run: dist::main,
     },
     Verb {
         name: "outside",
@@ -240,6 +247,12 @@ const VERBS: &[Verb] = &[
         usage: "[TIMES]",
         summary: "NBD servers are killed under a verified load of ours, 100 times each",
         run: interop::remote::kills,
+    },
+    Verb {
+        name: "upgrades",
+        usage: "[TIMES]",
+        summary: "the Debian package is upgraded below a load whose writes are all read back",
+        run: interop::upgrades,
     },
     Verb {
         name: "rbd-kills",

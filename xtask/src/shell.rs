@@ -54,14 +54,22 @@ pub(crate) const FAST_MODELS: &str = "--config profile.test.package.'*'.opt-leve
                                       --config profile.test.package.blkmq-engine.opt-level=2 \
                                       --config profile.test.package.blkmq-runtime.opt-level=2";
 
-/// Builds [`BLKMQ`], the block server, and [`RAM_DISK`].
+/// Builds the programs of a release, and [`RAM_DISK`].
 ///
 /// # Errors
 /// If it does not build.
 pub(crate) fn build() -> Result<()> {
-    build_program()?;
-    Cmd::new(BUILD_SERVER).run()?;
+    build_programs()?;
     Cmd::new("cargo build --profile dist -p blkmq-nbd --example ram_disk").run()
+}
+
+/// Builds [`BLKMQ`], [`BLKMQD`] and [`BLKMQCTL`].
+///
+/// # Errors
+/// If it does not build.
+pub(crate) fn build_programs() -> Result<()> {
+    build_program()?;
+    Cmd::new(BUILD_SERVER).run()
 }
 
 /// Builds [`BLKMQ`].

@@ -4,7 +4,7 @@ use super::super::Outcome;
 use super::super::folder::Folder;
 use crate::Result;
 use crate::fio::pause;
-use crate::shell::{BLKMQD, Cmd, is_installed, root, target_dir};
+use crate::shell::{BLKMQD, Cmd, is_installed, root};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,11 @@ const PATIENCE: u32 = 300;
 /// Restarts under load.
 const RESTARTS: u32 = 5;
 
+/// The name of the socket for the server's messages.
+pub(super) const NOTIFY: &str = "notify";
+
 /// The stand-in, the server below it, and the lines of both.
-struct Supervisor {
+pub(super) struct Supervisor {
     child: Child,
     input: Option<ChildStdin>,
     /// The file with the messages, and how many of them were looked at.
@@ -26,28 +29,37 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Nothing is started yet; `more` are the server's words.
-    fn new(folder: &Path, more: &str) -> Result<Self> {
-        let (socket, notify) = (folder.join("data"), folder.join("notify"));
-        let program = target_dir().join(BLKMQD.trim_start_matches("target/"));
+    /// Nothing is started yet; `server` is its command line.
+    pub(super) fn new(folder: &Path, server: &str) -> Result<Self> {
+        Self::new_in(folder, folder, server)
+    }
+
+    /// As [`new`](Self::new), for a server whose root may be `place`.
+    pub(super) fn new_in(folder: &Path, place: &Path, server: &str) -> Result<Self> {
+        let [socket, said] = ["data", "said"].map(|name| folder.join(name));
         let script = root().join("xtask/src/interop/service/supervisor.py");
-        let [script, data, notify, program] =
-            [&script, &socket, &notify, &program].map(|path| path.display().to_string());
-        let said = folder.join("said");
-        let line = format!("python3 {script} {data} {notify} {} {program} {more}", said.display());
+        let [script, data, out] = [&script, &socket, &said].map(|path| path.display().to_string());
+        // A name in the working directory is the same with another root.
+        let python = format!("env --chdir={} python3", place.display());
+        let line = format!("{python} {script} {data} {NOTIFY} {out} {server}");
         println!("$ {line}");
         let mut child = Cmd::new(&line).piped(File::create(folder.join("log"))?)?;
         let input = child.stdin.take();
         Ok(Self { child, input, said, seen: 0, socket })
     }
 
-    fn tell(&mut self, word: &str) -> Result<()> {
+    /// The socket that it holds.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(super) fn tell(&mut self, word: &str) -> Result<()> {
         let input = self.input.as_mut().ok_or("it has ended")?;
         Ok(writeln!(input, "{word}")?)
     }
 
     /// Waits for a line that begins so, and returns those up to it.
-    fn until(&mut self, begin: &str) -> Result<Vec<String>> {
+    pub(super) fn until(&mut self, begin: &str) -> Result<Vec<String>> {
         for _ in 0..PATIENCE {
             // There is none before the first message.
             let said = fs::read_to_string(&self.said).unwrap_or_default();
@@ -76,8 +88,8 @@ pub(in crate::interop) fn tells() -> Result<Outcome> {
     let folder = Folder::new("supervised")?;
     let config = folder.path().join("serve.toml");
     fs::write(&config, "[[device]]\nname = \"a\"\ndevice = \"memory,size=64\"\n")?;
-    let mut supervisor =
-        Supervisor::new(folder.path(), &format!("--log-format=journald {}", config.display()))?;
+    let server = format!("{BLKMQD} --log-format=journald {}", config.display());
+    let mut supervisor = Supervisor::new(folder.path(), &server)?;
     supervisor.tell("start")?;
     let first = supervisor.until("STATUS=")?;
     if first[0] != "READY=1" || !first[1].contains("1 exports of 1 devices") {
@@ -124,8 +136,8 @@ pub(in crate::interop) fn restarts() -> Result<Outcome> {
     let folder = Folder::new("restarts")?;
     let [disk, stop, log] = ["disk", "stop", "client"].map(|it| folder.path().join(it));
     File::create(&disk)?.set_len(64 << 20)?;
-    let device = format!("--device=uring:{} --export= --control=", disk.display());
-    let mut supervisor = Supervisor::new(folder.path(), &device)?;
+    let server = format!("{BLKMQD} --device=uring:{} --export= --control=", disk.display());
+    let mut supervisor = Supervisor::new(folder.path(), &server)?;
     supervisor.tell("start")?;
     supervisor.until("READY=1")?;
     let script = super::super::serve::load(&supervisor.socket, &stop);
