@@ -1,6 +1,7 @@
-//! The first commands of `docs/operate.md`, run as they stand there.
+//! The commands of `docs/operate.md`, pasted into a shell as they stand there.
 
 use super::super::Outcome;
+use super::super::folder::Folder;
 use crate::Result;
 use crate::shell::{Cmd, root, target_dir};
 use std::fs;
@@ -8,68 +9,61 @@ use std::fs;
 const PAGE: &str = "docs/operate.md";
 /// The most commands from the sources to a graph.
 const MOST: usize = 10;
-/// Seconds between a command in the background and the next one: as long as it takes to type that.
-const TYPING: u32 = 3;
 /// The export with three times the weight gets at least so many times the I/O. Shares within 3 percent are measured by
 /// `serve-isolation`; here the machine may be busy.
 const LEAST: f64 = 2.0;
+/// A shell that reads the page as a terminal hands it over: a command that reads its input takes the next lines away. It
+/// ends with the first command that fails.
+const SHELL: &str = "PATH=$PROGRAMS:$PATH exec bash -e < page";
 
-/// Two tenants, over TLS, share by weight, and there is a graph of it.
+/// In a folder with nothing else, each command of the page works; two tenants, over TLS, share by weight, and there is a
+/// graph of it.
 pub(in crate::interop) fn check() -> Result<Outcome> {
-    let text = fs::read_to_string(root().join(PAGE))?;
-    let commands = commands(&text).ok_or_else(|| format!("no commands in {PAGE}"))?;
-    if commands.len() > MOST {
-        return Err(format!("{} commands; the bound is {MOST}", commands.len()).into());
+    let page = fs::read_to_string(root().join(PAGE))?;
+    let blocks = blocks(&page);
+    let first = blocks.first().ok_or_else(|| format!("no commands in {PAGE}"))?;
+    if first.lines().count() > MOST {
+        return Err(format!("{} commands; the bound is {MOST}", first.lines().count()).into());
     }
     for program in ["openssl", "chromium"] {
         if Cmd::new("sh -c").arg(format!("command -v {program}")).output().is_err() {
             return Ok(Outcome::Skipped(format!("{program} is not installed")));
         }
     }
-    // The page's own path.
-    let folder = root().join("target/first");
-    let _ = fs::remove_dir_all(&folder);
-    // The program of this run, wherever it was built: the same path in a checkout that is not set up otherwise.
-    if target_dir() != root().join("target") {
-        return Ok(Outcome::Skipped("the target folder is elsewhere than the page says".into()));
-    }
-    let script = script(&commands);
-    let said = Cmd::new("bash -eu -c").arg(script).output()?;
+    let folder = Folder::new("operate")?;
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("page"), script(&blocks))?;
+    let programs = target_dir().join("dist").display().to_string();
+    let said = Cmd::new("sh -c").arg(SHELL).env("PROGRAMS", programs).output_in(folder.path())?;
     println!("{said}");
     let (gold, rest) = (last_rate(&said, "gold")?, last_rate(&said, "rest")?);
     println!("gold {gold} reads a second, rest {rest}");
     if gold < LEAST * rest || rest < 1.0 {
         return Err("weights of 300 and 100 do not show".into());
     }
-    if fs::metadata(folder.join("graph.png"))?.len() < 10_000 {
+    if fs::metadata(at("graph.png"))?.len() < 10_000 {
         return Err("the graph is empty".into());
     }
-    let errors = fs::read_to_string(folder.join("serve.log"))?;
-    if errors.contains("tls=true") {
-        fs::remove_dir_all(&folder)?;
-    } else {
-        return Err(errors.into());
+    if !said.ends_with(END) {
+        return Err("the shell has not reached the end of the page".into());
     }
-    Ok(Outcome::Passed)
+    let log = fs::read_to_string(at("serve.log"))?;
+    if log.contains("tls=true") { Ok(Outcome::Passed) } else { Err(log.into()) }
 }
 
-/// The lines of the page's first block for a shell.
-fn commands(page: &str) -> Option<Vec<&str>> {
-    let (_, block) = page.split_once("```sh\n")?;
-    Some(block.split_once("\n```")?.0.lines().collect())
+/// The page's blocks for a shell.
+fn blocks(page: &str) -> Vec<&str> {
+    let behind = page.split("```sh\n").skip(1);
+    behind.filter_map(|text| Some(text.split_once("```")?.0)).collect()
 }
+
+/// The last line of the shell.
+const END: &str = "the end of the page\n";
 
 /// A script that ends its background processes when it ends.
-fn script(commands: &[&str]) -> String {
-    let mut script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n".to_owned();
-    for command in commands {
-        script.push_str(command);
-        script.push('\n');
-        if command.ends_with(" &") {
-            script.push_str(&format!("sleep {TYPING}\n"));
-        }
-    }
-    script
+fn script(blocks: &[&str]) -> String {
+    let end = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n";
+    format!("{end}{}echo {END}", blocks.concat())
 }
 
 /// Reads in a second in the last row of this export that has them: `export  gold  5342.06 ...`, under `r/s`.
@@ -92,11 +86,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_block_of_the_page_is_found_and_waits_behind_the_background() {
-        let page = "text\n```sh\na b\nc &\n```\n```sh\nd\n```\n";
-        assert_eq!(commands(page), Some(vec!["a b", "c &"]));
-        let script = script(&["a b", "c &", "d"]);
-        assert!(script.ends_with("a b\nc &\nsleep 3\nd\n"), "{script}");
+    fn the_blocks_of_the_page_are_one_script() {
+        let page = "text\n```sh\na b\nc &\n```\n```\nno\n```\n```sh\nd\n```\n";
+        assert_eq!(blocks(page), ["a b\nc &\n", "d\n"]);
+        assert!(script(&blocks(page)).ends_with("EXIT\na b\nc &\nd\necho the end of the page\n"));
     }
 
     #[test]
