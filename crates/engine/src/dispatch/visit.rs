@@ -180,7 +180,7 @@ pub(crate) const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 200 };
 /// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
-    /// The scheduler holds it and has not picked it.
+    /// The scheduler holds it and has not picked it, or it waits for a slot, by group.
     Elevator,
     /// Picked, and not taken by the device: the device refused it, or no request may be issued at present.
     HardwareQueue,
@@ -309,6 +309,8 @@ impl<P: Send> Engine<P> {
         if runner.take_returns(&self.hub, shard) {
             let _ = self.gate(shard).kick();
         }
+        let lobby = runner.elevator.lobby();
+        found.extend(lobby.map(|io| Outstanding::new(io, Place::Elevator)));
         for (id, meta, waits) in runner.elevator.live() {
             if waits {
                 found.push(Outstanding::new(meta, Place::Elevator));

@@ -235,6 +235,11 @@ impl Elevator {
         self.lobby.waiting()
     }
 
+    /// These I/Os.
+    pub(crate) fn lobby(&self) -> impl Iterator<Item = &IoMeta> {
+        self.lobby.all()
+    }
+
     /// Tells the lobby of a change to a group, if the policy shares by group or groups have latency goals.
     pub(super) fn regroup_lobby(&mut self, change: GroupChange) {
         if self.facts.shares_by_group || self.has_goals() {

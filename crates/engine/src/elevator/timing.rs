@@ -20,9 +20,30 @@ struct Stamp {
     short: u64,
     /// How long it was short while it held the request.
     tag: u64,
+    /// The part of a request that had been at the device all the time, when it left for the device.
+    part: u64,
 }
 
-const UNKNOWN: Stamp = Stamp { inserted: Instant::MAX, short: 0, tag: 0 };
+const UNKNOWN: Stamp = Stamp { inserted: Instant::MAX, short: 0, tag: 0, part: 0 };
+
+/// The time of the device, divided at each moment between the requests there: the part of one that is there all the time.
+#[derive(Default)]
+struct Divided {
+    part: u64,
+    upto: Instant,
+    at_device: u32,
+}
+
+impl Divided {
+    /// From `now` on, `at_device` requests are there. O(1).
+    #[inline]
+    fn pass(&mut self, now: Instant, at_device: u32) -> u64 {
+        // Completions may be found later than they were.
+        self.part += now.since(self.upto).0 / u64::from(self.at_device.max(1));
+        (self.upto, self.at_device) = (self.upto.max(now), at_device);
+        self.part
+    }
+}
 
 /// The times of an elevator's requests.
 pub(crate) struct Timing {
@@ -36,6 +57,7 @@ pub(crate) struct Timing {
     busy_since: Option<Instant>,
     /// The latest completion.
     last: Instant,
+    divided: Divided,
     waits: Waits,
     counted: Counted,
 }
@@ -49,6 +71,7 @@ impl Timing {
             slow,
             busy_since: None,
             last: Instant::ZERO,
+            divided: Divided::default(),
             waits: Waits::default(),
             counted: Counted::default(),
         }
@@ -63,31 +86,43 @@ impl Timing {
     #[inline]
     pub(super) fn inserted(&mut self, now: Instant, id: RequestId, io: &IoMeta, bios: u32) {
         let short = self.short_until(now);
-        self.stamps[id.index()] = Stamp { inserted: now, short, tag: 0 };
+        self.stamps[id.index()] = Stamp { inserted: now, short, tag: 0, part: 0 };
         if bios > 1 {
             self.counted.merged(io, bios - 1);
         }
     }
 
+    /// The request leaves for the device, where `at_device` are with it.
     #[inline]
-    pub(super) fn issued(&mut self, now: Instant, id: RequestId) {
+    pub(super) fn issued(&mut self, now: Instant, id: RequestId, at_device: u32) {
         let short = self.short_until(now);
         let stamp = &mut self.stamps[id.index()];
         stamp.tag = short - stamp.short.min(short);
+        stamp.part = self.divided.pass(now, at_device);
     }
 
     #[inline]
-    fn spent(&self, id: RequestId, arrived: Instant, issued: Instant, ended: Instant) -> Spent {
+    fn spent(&self, arrived: Instant, done: &Done, charged: u64) -> Spent {
+        let &Done { rq: id, issued, completed: ended, .. } = done;
         let Stamp { inserted, tag, .. } = self.stamps[id.index()];
         let queue = issued.since(arrived).0;
         let slot = if inserted == Instant::MAX { 0 } else { inserted.since(arrived).0.min(queue) };
         let tag = if inserted == Instant::MAX { 0 } else { tag.min(queue - slot) };
-        Spent { slot, policy: queue - slot - tag, tag, device: ended.since(issued).0 }
+        Spent { slot, policy: queue - slot - tag, tag, device: ended.since(issued).0, charged }
     }
 
+    /// The request has ended. The policy has charged `cost` for it, if it charges; `at_device` others are still there.
     #[inline]
-    pub(super) fn completed(&mut self, io: &IoMeta, done: &Done) {
-        let spent = self.spent(done.rq, io.arrived, done.issued, done.completed);
+    pub(super) fn completed(
+        &mut self,
+        io: &IoMeta,
+        done: &Done,
+        (cost, at_device): (Option<Nanos>, u32),
+    ) {
+        let part = self.divided.pass(done.completed, at_device);
+        // Of a device that answers at once, shares are of requests.
+        let divided = (part - self.stamps[done.rq.index()].part.min(part)).max(1);
+        let spent = self.spent(io.arrived, done, cost.map_or(divided, |cost| cost.0));
         let bytes = u64::from(io.sectors) * u64::from(SECTOR_SIZE);
         self.last = self.last.max(done.completed);
         self.counted.completed(io, bytes, done.result.is_err(), spent);
@@ -153,5 +188,24 @@ impl Timing {
         if let Some(since) = self.short_since.take() {
             self.short += now.since(since).0;
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_device_is_divided_between_the_requests_there() {
+        let mut divided = Divided::default();
+        let mut pass = |ns, at_device| divided.pass(Instant::from_nanos(ns), at_device);
+        let alone = pass(100, 1);
+        let joined = pass(110, 2);
+        assert_eq!(joined - alone, 10);
+        let left = pass(130, 1);
+        assert_eq!((left - joined, left - alone), (10, 20), "of 20 that both were there");
+        // The completion was at 120, and is found late.
+        assert_eq!(pass(120, 0), left);
+        assert_eq!(pass(150, 1) - left, 20, "nobody has had it");
     }
 }

@@ -15,7 +15,7 @@ use crate::elevator::watches::Watch;
 use crate::shared::inflight::Way;
 use crate::trace::Kind;
 use crate::{BioTable, StatsMode};
-use blkmq_core::{GroupIndex, Instant, IoFlags, IoMeta, Op, RequestId};
+use blkmq_core::{GroupIndex, Instant, IoFlags, IoMeta, Nanos, Op, RequestId};
 use blkmq_sched::floors::FloorPlace;
 use blkmq_sched::goals::Member;
 use blkmq_sched::{Bypass, Floors, Scheduler};
@@ -151,11 +151,13 @@ impl Elevator {
 
     #[inline(never)]
     fn note_passed(&mut self, id: RequestId, bios: u32) {
+        let at_device = self.at_device();
         let Some(watch) = &mut self.watch else { return };
         let io = self.requests.get(id);
         if let Some(times) = &mut watch.times {
             times.is_supplied(self.now);
             times.inserted(self.now, id, io, bios);
+            times.issued(self.now, id, at_device);
         }
         if let Some(forecaster) = &mut watch.forecaster {
             forecaster.inserted(self.now, id, io);
@@ -173,9 +175,10 @@ impl Elevator {
 
     #[inline(never)]
     fn note_issued(&mut self, id: RequestId) {
+        let at_device = self.at_device();
         let Some(watch) = &mut self.watch else { return };
         if let Some(times) = &mut watch.times {
-            times.issued(self.now, id);
+            times.issued(self.now, id, at_device);
         }
         if let Some(forecaster) = &mut watch.forecaster {
             forecaster.issued(self.now, id, self.requests.get(id));
@@ -254,10 +257,11 @@ impl Elevator {
 
     #[inline(never)]
     fn note_completed(&mut self, done: &Done) {
+        let others = self.at_device().saturating_sub(1);
         let Some(watch) = &mut self.watch else { return };
         let io = self.requests.get(done.rq);
         if let Some(times) = &mut watch.times {
-            times.completed(io, done);
+            times.completed(io, done, (self.policy.charged(done.rq), others));
         }
         if let Some(goals) = &mut watch.goals {
             goals.completed(io, done.completed);
@@ -312,11 +316,12 @@ impl Elevator {
 
     /// The request `id` ends at the flush `by`. If it is a bare flush, it is counted; data was counted separately.
     pub(super) fn watch_served(&mut self, id: RequestId, by: &Done) {
+        let at_device = self.at_device();
         let io = self.requests.get(id);
         let Some(watch) = &mut self.watch else { return };
         if io.op == Op::Flush {
             if let Some(times) = &mut watch.times {
-                times.completed(io, &Done { rq: id, ..*by });
+                times.completed(io, &Done { rq: id, ..*by }, (Some(Nanos::ZERO), at_device));
             }
             if let Some(goals) = watch.goals.as_mut().filter(|_| !self.is_sampled) {
                 goals.completed(io, by.completed);
@@ -471,9 +476,14 @@ impl Elevator {
         self.keeper().and_then(|keeper| keeper.goals.next_admission(self.now))
     }
 
+    /// Requests that have left for the device and have not ended.
+    fn at_device(&self) -> u32 {
+        (self.requests.in_use() as u32).saturating_sub(self.held)
+    }
+
     /// Lets the controller look, if that is due. True if there is one.
     pub(super) fn look_at_goals(&mut self) -> bool {
-        let at_device = (self.requests.in_use() as u32).saturating_sub(self.held);
+        let at_device = self.at_device();
         let (now, requests) = (self.now, &self.requests);
         let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
         let Some(keeper) = keeper else { return false };

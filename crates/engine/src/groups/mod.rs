@@ -8,6 +8,7 @@ mod floors;
 mod limits;
 mod meters;
 mod promise;
+mod slow;
 mod stats;
 mod times;
 mod tree;
@@ -18,10 +19,11 @@ pub use limits::{Burst, IoMax, IoMaxError};
 pub(crate) use meters::{Meters, Stand};
 pub(crate) use promise::micros;
 pub use promise::{Promise, PromiseError};
+pub use slow::SlowIo;
 pub use stats::StatsMode;
 pub(crate) use stats::{Book, Ledger};
 pub(crate) use times::{Counted, Spent};
-pub use times::{IoTimes, KINDS, Latencies, SlowIo};
+pub use times::{IoTimes, KINDS, Latencies};
 pub(crate) use tree::DEFAULT_WEIGHT;
 pub use tree::{
     Group, GroupError, GroupSpec, GroupTree, MAX_GROUPS, MAX_WEIGHT, weight_of_io_weight,

@@ -7,6 +7,7 @@
 //! 32 linear buckets for each power of two, so the end of a bucket is at most 1/32 (3.1 %) above every time in it.
 
 use crate::groups::promise::Promise;
+use crate::groups::slow::SlowIo;
 use crate::groups::tree::{Group, GroupTree};
 use crate::groups::waits::{Wait, WaitSums};
 use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op};
@@ -49,6 +50,9 @@ pub struct IoTimes {
     pub tag: u64,
     /// From the pick until the completion was found at the device.
     pub device: u64,
+    /// The device time that the scheduler has charged for them; under a scheduler that charges none, the time in which they
+    /// were at the device, divided at each moment between all requests there. Sums of groups are comparable as shares.
+    pub charged: u64,
     /// The distribution of the times before the device.
     pub queue_times: Latencies,
     /// The distribution of the times at the device.
@@ -68,6 +72,7 @@ impl IoTimes {
             (&mut self.policy, &mut other.policy),
             (&mut self.tag, &mut other.tag),
             (&mut self.device, &mut other.device),
+            (&mut self.charged, &mut other.charged),
         ] {
             *into += std::mem::take(from);
         }
@@ -82,29 +87,6 @@ impl IoTimes {
     }
 }
 
-/// A request that took longer than [`StatsMode::slow`](super::StatsMode::slow), and where its time went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SlowIo {
-    /// Its group.
-    pub group: GroupIndex,
-    /// The operation.
-    pub op: Op,
-    /// The first sector.
-    pub sector: u64,
-    /// The length in sectors.
-    pub sectors: u32,
-    /// When its completion was found.
-    pub completed: Instant,
-    /// From the arrival until the request had a slot.
-    pub slot: Nanos,
-    /// In the scheduler, while it could have been picked.
-    pub policy: Nanos,
-    /// In the scheduler, while there was no driver tag, budget or room at the device.
-    pub tag: Nanos,
-    /// At the device.
-    pub device: Nanos,
-}
-
 /// The stages of one request.
 #[derive(Clone, Copy)]
 pub(crate) struct Spent {
@@ -112,6 +94,8 @@ pub(crate) struct Spent {
     pub(crate) policy: u64,
     pub(crate) tag: u64,
     pub(crate) device: u64,
+    /// As [`IoTimes::charged`].
+    pub(crate) charged: u64,
 }
 
 /// The requests that one elevator has completed since its counts were last moved away.
@@ -157,7 +141,7 @@ impl Counted {
     /// A request of `bytes` has ended.
     #[inline]
     pub(crate) fn completed(&mut self, io: &IoMeta, bytes: u64, failed: bool, spent: Spent) {
-        let Spent { slot, policy, tag, device } = spent;
+        let Spent { slot, policy, tag, device, charged } = spent;
         let queue = slot + policy + tag;
         let times = self.of(io.group, kind(io.op));
         times.ios += 1;
@@ -167,6 +151,7 @@ impl Counted {
         times.policy += policy;
         times.tag += tag;
         times.device += device;
+        times.charged += charged;
         times.queue_times.record(queue);
         times.device_times.record(device);
         times.total_times.record(queue + device);
@@ -179,7 +164,7 @@ impl Counted {
             self.slow_lost += 1;
             return;
         }
-        let Spent { slot, policy, tag, device } = spent;
+        let Spent { slot, policy, tag, device, .. } = spent;
         self.slow.push(SlowIo {
             group: io.group,
             op: io.op,
@@ -465,7 +450,12 @@ mod tests {
     fn one(account: &mut Account, group: u16, op: Op) {
         let mut counted = Counted::default();
         let io = IoMeta { group: GroupIndex(group), ..IoMeta::new(op, 0, 8) };
-        counted.completed(&io, 4096, false, Spent { slot: 1, policy: 2, tag: 3, device: 4 });
+        counted.completed(
+            &io,
+            4096,
+            false,
+            Spent { slot: 1, policy: 2, tag: 3, device: 4, charged: 5 },
+        );
         counted.merged(&io, 1);
         account.take(0, &mut counted);
         account.take(0, &mut counted);
@@ -526,7 +516,7 @@ mod tests {
     #[test]
     fn slow_ios_are_kept_up_to_a_bound_and_the_others_counted() {
         let (mut account, mut counted) = (Account::default(), Counted::default());
-        let spent = Spent { slot: 1, policy: 2, tag: 3, device: 4 };
+        let spent = Spent { slot: 1, policy: 2, tag: 3, device: 4, charged: 5 };
         for sector in 0..100 {
             counted.slow(&IoMeta::new(Op::Read, sector, 8), Instant::ZERO, spent);
         }

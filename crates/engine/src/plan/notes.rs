@@ -86,6 +86,12 @@ impl Plan {
         (self.scheduler.build)(&shape, &self.options).facts()
     }
 
+    /// Returns whether the scheduler divides the device by the weights of groups. Builds one to ask it.
+    #[must_use]
+    pub fn shares_by_group(&self) -> bool {
+        self.facts().shares_by_group
+    }
+
     /// Checks that the floors of groups are within the capacity that is reported to the policy.
     pub(crate) fn check_floors(&self) -> Result<(), ConfigError> {
         let capacity = || self.facts().capacity;
@@ -104,7 +110,7 @@ impl Plan {
 
     fn notes(&self, credit: u64) -> Vec<ConfigNote> {
         let groups = self.groups.iter().count();
-        if !self.facts().shares_by_group {
+        if !self.shares_by_group() {
             let scheduler = self.scheduler.name;
             let weighted = self.groups.iter().any(|group| group.weight != DEFAULT_WEIGHT);
             return weighted

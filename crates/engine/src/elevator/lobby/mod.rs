@@ -126,6 +126,11 @@ impl Lobby {
         self.waiting as usize
     }
 
+    /// The I/Os that wait, in no order. O(places).
+    pub(crate) fn all(&self) -> impl Iterator<Item = &IoMeta> {
+        self.places.iter().flatten().map(|proto| &proto.meta)
+    }
+
     /// Shows the first I/O of each line. O(groups + lines that have some).
     pub(crate) fn show_waiting(&self, mut show: impl FnMut(&IoMeta)) {
         if self.is_empty() {
