@@ -17,6 +17,7 @@ mod patience;
 mod reload;
 mod rights;
 mod signals;
+mod simulate;
 mod sockets;
 mod supervisor;
 pub mod wanted;
@@ -72,7 +73,24 @@ fn run(asked: Asked, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Fa
         Asked::Serve(wanted, path) => serve(*wanted, path, say),
         Asked::Check(path) => check(&path, |_| Vec::new(), say),
         Asked::CheckOpen(path) => check(&path, opening::faults, say),
+        Asked::Simulate(path, model) => {
+            let said = config::read(&path)
+                .and_then(|wanted| simulate::commands(&path, &wanted, model.as_deref()));
+            said.or_else(|faults| faulty(&path, &faults, &say)).and_then(|text| say(&text))
+        }
     }
+}
+
+/// Says the faults of a file.
+fn faulty<T>(
+    path: &str,
+    faults: &[String],
+    say: &impl Fn(&str) -> Result<(), Failure>,
+) -> Result<T, Failure> {
+    for fault in faults {
+        say(&format!("{fault}\n"))?;
+    }
+    Err(UsageError::new(format!("{path}: faults: {}", faults.len())).into())
 }
 
 /// Lists the faults of a file, or those that `look` finds if it has none.
@@ -91,12 +109,7 @@ fn check(
             let (devices, exports) = (wanted.disks.len(), wanted.exports.len());
             say(&format!("{path}: devices: {devices}, exports: {exports}, no faults\n"))
         }
-        Err(faults) => {
-            for fault in &faults {
-                say(&format!("{fault}\n"))?;
-            }
-            Err(UsageError::new(format!("{path}: faults: {}", faults.len())).into())
-        }
+        Err(faults) => faulty(path, &faults, &say),
     }
 }
 

@@ -89,16 +89,13 @@ pub enum Asked {
     Check(String),
     /// Name also the faults of the devices, certificates and folders in it.
     CheckOpen(String),
+    /// Say how its promises are tried, on this model in place of devices that are none.
+    Simulate(String, Option<String>),
 }
 
-/// The program.
-pub fn definition() -> Command {
-    let option = |name, value| Arg::new(name).long(name).value_name(value);
-    let list = |name, value| option(name, value).action(ArgAction::Append);
-    PAGE.command(NOTES).version(env!("CARGO_PKG_VERSION")).args([
-        Arg::new("CONFIG")
-            .help("a file with all settings, instead of options")
-            .conflicts_with_all(SETTINGS),
+/// The options about a file that is not served.
+fn checking() -> [Arg; 3] {
+    [
         Arg::new("check")
             .long("check")
             .value_name("CONFIG")
@@ -110,6 +107,26 @@ pub fn definition() -> Command {
             .requires("check")
             .action(ArgAction::SetTrue)
             .help("with --check: open devices for reading, and certificates, and say what is wrong with them; lays out no file"),
+        Arg::new("simulate")
+            .long("simulate")
+            .value_name("MODEL")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("")
+            .requires("check")
+            .conflicts_with("open")
+            .help("with --check: print the commands of blkmq that try the promises in virtual time, on MODEL in place of devices that are no models"),
+    ]
+}
+
+/// The program.
+pub fn definition() -> Command {
+    let option = |name, value| Arg::new(name).long(name).value_name(value);
+    let list = |name, value| option(name, value).action(ArgAction::Append);
+    let config = Arg::new("CONFIG").help("a file with all settings, instead of options");
+    let command = PAGE.command(NOTES).version(env!("CARGO_PKG_VERSION"));
+    let command = command.arg(config.conflicts_with_all(SETTINGS)).args(checking());
+    command.args([
         list("device", "DEVICE")
             .help("a device to serve; several for several (default: memory,size=1024)"),
         list("scheduler", "NAME[:KEY=VALUE,...]")
@@ -191,6 +208,10 @@ impl Asked {
     /// If an export or a file is not understood, or there are more schedulers than devices.
     pub fn of(found: &ArgMatches) -> Result<Self, UsageError> {
         if let Some(path) = found.get_one::<String>("check") {
+            if let Some(model) = found.get_one::<String>("simulate") {
+                let model = Some(model.clone()).filter(|model| !model.is_empty());
+                return Ok(Self::Simulate(path.clone(), model));
+            }
             let checked = if found.get_flag("open") { Self::CheckOpen } else { Self::Check };
             return Ok(checked(path.clone()));
         }
@@ -299,9 +320,10 @@ mod tests {
         let found = definition().try_get_matches_from(words).map_err(|e| e.to_string())?;
         match Asked::of(&found).map_err(|e| e.to_string())? {
             Asked::Serve(wanted, None) => Ok(*wanted),
-            Asked::Serve(_, Some(_)) | Asked::Check(_) | Asked::CheckOpen(_) => {
-                Err("a file".to_owned())
-            }
+            Asked::Serve(_, Some(_))
+            | Asked::Check(_)
+            | Asked::CheckOpen(_)
+            | Asked::Simulate(..) => Err("a file".to_owned()),
         }
     }
 
