@@ -10,6 +10,7 @@
 mod client;
 mod ctl;
 mod error;
+mod promises;
 mod serve;
 mod top;
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod counting;
 mod disk;
 mod export;
 mod failures;
+mod figures;
 mod flight;
 mod gate;
 mod guest;

@@ -9,6 +9,7 @@ use crate::control::{self, Answer, Control, GoesOn, Program, Request};
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::{Catalog, Export, ExportError};
+use crate::figures::Judge;
 use crate::gate::Gate;
 use crate::guest::Guests;
 use crate::http::Http;
@@ -239,6 +240,7 @@ impl Server {
             tenants: Arc::new(Tenants::default()),
             refusals: Arc::new(Refusals::new()),
             clients: Clients::new(),
+            judge: Judge::default(),
             counting: settings.counting,
             beats: (0..workers).map(|_| AtomicU32::new(0)).collect(),
         });

@@ -3,11 +3,14 @@
 //!
 //! A thread of its own looks once a second. It writes few lines, however much is slow.
 
+use crate::control::{State, counts};
+use crate::disk::Disk;
 use crate::export::Table;
 use crate::standing::Standing;
 use crate::worker::Shared;
 use blkmq::runtime::wall_clock_millis;
 use blkmq::{Clock, Instant, Nanos, SlowIo};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +44,7 @@ impl Watch {
         let is_stopped = Arc::clone(&stopped);
         let mut reported = vec![OLD; shared.disks.len()];
         let mut standings = Vec::from_iter(shared.disks.iter().map(Standing::new));
+        let mut fares = Fares::default();
         let mut certificate = Ends { clock: Clock::start(), next: Instant::ZERO };
         let run = move || {
             while !is_stopped.load(Ordering::Relaxed) {
@@ -49,6 +53,7 @@ impl Watch {
                     log_slow(&shared, disk);
                     log_old(&shared, disk, next);
                 }
+                fares.look(&shared);
                 shared.exports.sweep(&|| false);
                 if let Some(tls) = &shared.tls {
                     certificate.look(tls.end(), wall_clock_millis() / 1000);
@@ -70,6 +75,38 @@ impl Drop for Watch {
             thread.thread().unpark();
             // A panic there has been reported.
             let _ = thread.join();
+        }
+    }
+}
+
+/// The exports that do not get what they are promised, which are logged when that has lasted for some looks.
+#[derive(Default)]
+struct Fares(BTreeMap<String, (State, u32)>);
+
+/// So many looks.
+const LASTS: u32 = 10;
+
+impl Fares {
+    /// Where requests are counted. A stuck device and errors have lines of their own.
+    fn look(&mut self, shared: &Shared) {
+        let is_counting = |disk: &Disk| disk.service().queue().plan().stats.times;
+        if !shared.disks.iter().any(is_counting) {
+            return;
+        }
+        for one in counts(shared).exports {
+            let (State::ShareMissed | State::GoalMissed | State::FloorMissed | State::Starved) =
+                one.condition.state
+            else {
+                self.0.remove(&one.name);
+                continue;
+            };
+            let export = one.name.clone();
+            let (state, looks) = self.0.entry(one.name).or_default();
+            *looks = if *state == one.condition.state { *looks + 1 } else { 1 };
+            *state = one.condition.state;
+            if *looks == LASTS {
+                tracing::warn!(export, state = state.name(), "{}", one.condition.why);
+            }
         }
     }
 }

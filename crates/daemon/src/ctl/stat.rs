@@ -12,8 +12,13 @@
 //! | err/s | requests and flushes that failed |
 //! | held | requests that have not ended, at the end of the interval |
 //! | oldest | the age of the oldest of them in milliseconds |
+//! | share, due | percent of the device's time that an export had, and was due by weight among exports with requests |
+//!
+//! Below the table are the exports and devices that do not fare well, with the reason, and how promises stand.
 
 use super::text::table;
+use crate::promises;
+use crate::top::rates::{Of, between as rows};
 use blkmq_server::control::{DeviceStat, ExportStat, Figures, FloorStat, Stat};
 use blkmq_terminal::paper::{Paper, push_line};
 use serde::Serialize;
@@ -25,6 +30,8 @@ pub struct Rates {
     pub seconds: f64,
     /// By export, then by device.
     pub rows: Vec<Row>,
+    /// How exports and devices fare where that is not well, and their promises: a line each.
+    pub said: Vec<String>,
 }
 
 /// The rates of an export or a device.
@@ -55,6 +62,12 @@ pub struct Row {
     /// Requests that have not ended, at the end of the interval, and the age of the oldest in milliseconds.
     pub held: u64,
     pub oldest_ms: f64,
+    /// Percent of the device's time that an export had, and that it was due by weight among exports with requests.
+    pub share: f64,
+    pub due: f64,
+    /// How it fares, and the reason if that is not well.
+    pub state: &'static str,
+    pub why: String,
 }
 
 /// A floor that was missed.
@@ -73,6 +86,14 @@ pub struct Missed {
 /// The rates between two counts.
 pub fn between(before: &Stat, now: &Stat) -> Rates {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
+    let shown = rows(before, now);
+    let part = |name: &str| {
+        let of = shown.iter().filter(|row| row.name == name).find_map(|row| match row.of {
+            Of::Export { share, due, .. } => Some((100.0 * share, 100.0 * due)),
+            Of::Device { .. } => None,
+        });
+        of.unwrap_or_default()
+    };
     let export = |it: &ExportStat| {
         let before = before.exports.iter().find(|old| old.name == it.name);
         let figures = before.map(|old| old.figures).unwrap_or_default();
@@ -91,18 +112,22 @@ pub fn between(before: &Stat, now: &Stat) -> Rates {
         });
         let (held, oldest_ms) = (it.held.in_flight + it.held.waiting, it.held.oldest as f64 / 1e6);
         let row = row("export", &it.name, &figures, &it.figures, seconds);
-        Row { short, errors, missed, held, oldest_ms, ..row }
+        let ((share, due), state) = (part(&it.name), it.condition.state.name());
+        let why = it.condition.why.clone();
+        Row { short, errors, missed, held, oldest_ms, share, due, state, why, ..row }
     };
     let device = |(it, before): (&DeviceStat, &DeviceStat)| {
         let errors = failed(&it.errors, Some(&before.errors), seconds);
         let (held, oldest_ms) =
             (it.in_flight.iter().sum::<u64>() + it.waiting, it.oldest as f64 / 1e6);
         let row = row("device", &it.name, &before.figures, &it.figures, seconds);
-        Row { errors, held, oldest_ms, ..row }
+        let (state, why) = (it.condition.state.name(), it.condition.why.clone());
+        Row { errors, held, oldest_ms, state, why, ..row }
     };
     let devices = now.devices.iter().zip(&before.devices).map(device);
     let rows = now.exports.iter().map(export).chain(devices).collect();
-    Rates { seconds, rows }
+    let said = promises::lines(before, now).into_iter().map(|line| line.text).collect();
+    Rates { seconds, rows, said }
 }
 
 /// Failures in a second.
@@ -136,6 +161,10 @@ fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds:
         errors: 0.0,
         held: 0,
         oldest_ms: 0.0,
+        share: 0.0,
+        due: 0.0,
+        state: "",
+        why: String::new(),
     }
 }
 
@@ -158,6 +187,9 @@ const COLUMNS: &[(&str, bool)] = &[
     ("err/s", true),
     ("held", true),
     ("oldest", true),
+    ("share", true),
+    ("due", true),
+    ("state", false),
 ];
 
 /// The rates as a table, no line wider than `width`.
@@ -172,11 +204,14 @@ pub fn text(rates: &Rates, width: usize) -> String {
         }
         cells.extend([row.queue, row.short, row.errors].map(|figure| format!("{figure:.2}")));
         cells.extend([row.held.to_string(), format!("{:.2}", row.oldest_ms)]);
+        cells.extend([row.share, row.due].map(|figure| format!("{figure:.1}")));
+        cells.push(row.state.to_owned());
         out.row(&cells);
     }
     let mut paper = Paper::new(width);
     paper.table(&out);
     paper.push('\n');
+    rates.said.iter().for_each(|line| push_line(&mut paper, 0, line));
     for row in &rates.rows {
         if let Some(Missed { floor, judged, seconds, text, .. }) = &row.missed {
             let name = &row.name;

@@ -1,6 +1,8 @@
 //! Answers as text.
 
+use crate::promises::promised;
 use blkmq_server::control::{Answer, ClientState, DeviceState, ExportState};
+use blkmq_terminal::paper::{Paper, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
 use serde::Serialize;
 
@@ -73,7 +75,16 @@ fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> Strin
             set(&export.promise),
         ]);
     }
-    format!("{}\n{}", disks.render_within(width), list.render_within(width))
+    let mut paper = Paper::new(width);
+    for export in exports {
+        let parts = promised(&export.goals, &export.floor);
+        if !parts.is_empty() {
+            push_line(&mut paper, 0, &format!("{}: {}", export.name, parts.join("; ")));
+        }
+    }
+    let said = paper.finish();
+    let gap = if said.is_empty() { "" } else { "\n" };
+    format!("{}\n{}{gap}{said}", disks.render_within(width), list.render_within(width))
 }
 
 fn clients(all: &[ClientState], width: usize) -> String {
@@ -121,6 +132,7 @@ pub fn table(columns: &[(&str, bool)]) -> TextTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkmq_server::control::FloorStat;
 
     /// Limits that are not set take no room, so that those that are set can be read at 80 columns.
     #[test]
@@ -139,6 +151,8 @@ mod tests {
             connections: 12,
             class: "be".into(),
             cache: "writethrough".into(),
+            goals: Vec::new(),
+            floor: FloorStat::default(),
         };
         let exports = vec![export("gold", max, promise), export("rest", "rbps=max", "")];
         let list = of(&Answer::List { devices: Vec::new(), exports }, 80);

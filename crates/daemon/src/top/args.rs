@@ -24,8 +24,11 @@ dumb one, it prints the table again and again.",
 
 const NOTES: &str = "\
 Columns beside those of iostat:
+  state           how it fares, by the last five seconds; lines below the table give the reason
+  err/s           requests that failed
+  share%, due%    the part of the device's time, and the part by weight among exports with requests (bfq and mclock)
+  bytes%          the part of the device's bytes
   short%          the part of its floor (reserve_iops and so on) that an export lacked while it had I/Os outstanding
-  share%, due%    the part of the device's bytes, and the part by weight among exports whose I/O moves (bfq only)
   q_p50 ...       percentiles in ms of reads and writes in the queue: from the arrival to the scheduler's pick
   d_p50, t_p50    the same at the device, and of both
   flight, waiting requests at the device and before it, at the end of the interval

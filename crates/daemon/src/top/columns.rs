@@ -38,49 +38,54 @@ const TOTAL: usize = 2;
 const NUMBER: usize = 7;
 /// The characters of the name of a scheduler, at most: as many as Linux has room for.
 const LONGEST_NAME: usize = 15;
+/// The characters of a state, at most.
+const LONGEST_STATE: usize = 12;
 
 /// All columns behind the name, in their order.
 pub const COLUMNS: &[Column] = &[
     column("r/s", 0, |row| rate(row, READ)),
     column("rkB/s", 2, |row| kib(row, READ)),
     column("rrqm/s", 40, |row| merges(row, READ)),
-    column("%rrqm", 20, |row| merged(row, READ)),
-    column("r_await", 11, |row| wait(row, READ)),
-    column("rareq-sz", 22, |row| size(row, READ)),
+    column("%rrqm", 22, |row| merged(row, READ)),
+    column("r_await", 13, |row| wait(row, READ)),
+    column("rareq-sz", 24, |row| size(row, READ)),
     column("w/s", 1, |row| rate(row, WRITE)),
     column("wkB/s", 3, |row| kib(row, WRITE)),
     column("wrqm/s", 41, |row| merges(row, WRITE)),
-    column("%wrqm", 21, |row| merged(row, WRITE)),
-    column("w_await", 12, |row| wait(row, WRITE)),
-    column("wareq-sz", 23, |row| size(row, WRITE)),
+    column("%wrqm", 23, |row| merged(row, WRITE)),
+    column("w_await", 14, |row| wait(row, WRITE)),
+    column("wareq-sz", 25, |row| size(row, WRITE)),
     column("d/s", 42, |row| rate(row, DISCARD)),
     column("dkB/s", 43, |row| kib(row, DISCARD)),
     column("drqm/s", 46, |row| merges(row, DISCARD)),
     column("%drqm", 47, |row| merged(row, DISCARD)),
     column("d_await", 44, |row| wait(row, DISCARD)),
     column("dareq-sz", 45, |row| size(row, DISCARD)),
-    column("f/s", 30, |row| flushes(row).0),
-    column("f_await", 31, |row| flushes(row).1),
-    column("aqu-sz", 8, depth),
-    column("%util", 10, util),
-    column("share%", 5, |row| shares(row).0),
-    column("due%", 6, |row| shares(row).1),
-    column("short%", 28, short),
-    column("weight", 29, weight),
-    column("conn", 15, connections),
-    column("flight", 13, |row| Value::Count(row.held.in_flight)),
-    column("waiting", 14, |row| Value::Count(row.held.waiting)),
-    column("oldest", 7, |row| Value::Millis(row.held.oldest as f64 / 1e6)),
-    column("q_p50", 24, |row| quantile(row, QUEUE, 0.5)),
+    column("f/s", 32, |row| flushes(row).0),
+    column("f_await", 33, |row| flushes(row).1),
+    column("aqu-sz", 9, depth),
+    column("%util", 11, util),
+    column("state", 5, state),
+    column("err/s", 12, errors),
+    column("share%", 6, |row| shares(row).0),
+    column("due%", 7, |row| shares(row).1),
+    column("bytes%", 34, bytes),
+    column("short%", 30, short),
+    column("weight", 31, weight),
+    column("conn", 17, connections),
+    column("flight", 15, |row| Value::Count(row.held.in_flight)),
+    column("waiting", 16, |row| Value::Count(row.held.waiting)),
+    column("oldest", 8, |row| Value::Millis(row.held.oldest as f64 / 1e6)),
+    column("q_p50", 26, |row| quantile(row, QUEUE, 0.5)),
     column("q_p99", 4, |row| quantile(row, QUEUE, 0.99)),
-    column("q_p99.9", 26, |row| quantile(row, QUEUE, 0.999)),
-    column("d_p50", 25, |row| quantile(row, DEVICE, 0.5)),
-    column("d_p99", 9, |row| quantile(row, DEVICE, 0.99)),
-    column("d_p99.9", 27, |row| quantile(row, DEVICE, 0.999)),
-    column("t_p50", 17, |row| quantile(row, TOTAL, 0.5)),
-    column("t_p99", 16, |row| quantile(row, TOTAL, 0.99)),
-    column("t_p99.9", 18, |row| quantile(row, TOTAL, 0.999)),
-    column("scheduler", 19, scheduler),
+    column("q_p99.9", 28, |row| quantile(row, QUEUE, 0.999)),
+    column("d_p50", 27, |row| quantile(row, DEVICE, 0.5)),
+    column("d_p99", 10, |row| quantile(row, DEVICE, 0.99)),
+    column("d_p99.9", 29, |row| quantile(row, DEVICE, 0.999)),
+    column("t_p50", 19, |row| quantile(row, TOTAL, 0.5)),
+    column("t_p99", 18, |row| quantile(row, TOTAL, 0.99)),
+    column("t_p99.9", 20, |row| quantile(row, TOTAL, 0.999)),
+    column("scheduler", 21, scheduler),
 ];
 
 const fn column(name: &'static str, rank: u8, value: fn(&Row) -> Value) -> Column {
@@ -98,7 +103,11 @@ impl Column {
 
     /// The characters that it takes, with the gap before it.
     pub fn width(&self) -> usize {
-        let word = if self.name == "scheduler" { LONGEST_NAME } else { NUMBER };
+        let word = match self.name {
+            "scheduler" => LONGEST_NAME,
+            "state" => LONGEST_STATE,
+            _ => NUMBER,
+        };
         self.name.len().max(word) + 1
     }
 }
@@ -141,6 +150,7 @@ pub fn json(row: &Row) -> Json {
     all.insert("kind".to_owned(), kind.into());
     all.insert("name".to_owned(), row.name.as_str().into());
     all.insert("device".to_owned(), row.device.into());
+    all.insert("why".to_owned(), row.condition.why.as_str().into());
     for column in COLUMNS {
         let value = match column.value(row) {
             Value::Millis(number) | Value::Number(number) => json!(number),
@@ -212,6 +222,23 @@ fn shares(row: &Row) -> (Value, Value) {
     match row.of {
         Of::Export { share, due, .. } => (Value::Number(100.0 * share), Value::Number(100.0 * due)),
         Of::Device { .. } => (Value::None, Value::None),
+    }
+}
+
+fn state(row: &Row) -> Value {
+    Value::Word(row.condition.state.name().to_owned())
+}
+
+/// Requests that failed.
+fn errors(row: &Row) -> Value {
+    per_second(row, row.errors as f64)
+}
+
+/// The part of the device's bytes.
+fn bytes(row: &Row) -> Value {
+    match row.of {
+        Of::Export { bytes, .. } => Value::Number(100.0 * bytes),
+        Of::Device { .. } => Value::None,
     }
 }
 

@@ -18,11 +18,13 @@ mod screen;
 mod view;
 
 use crate::error::Failure;
+use crate::promises;
 use args::Wanted;
 use blkmq_runtime::Clock;
 use blkmq_server::control::{Answer, Request, Stat, call};
 use blkmq_terminal::OutputError;
 use blkmq_terminal::output::reaches;
+use blkmq_terminal::paper::{Paper, push_line};
 use rates::Row;
 use screen::{Line, Screen, Wish};
 use serde_json::json;
@@ -47,7 +49,8 @@ pub fn run(wanted: &Wanted) -> Result<(), Failure> {
     // Before the screen is taken, so that an error is seen.
     let before = counts(wanted)?;
     let screen = Screen::take().map_err(OutputError)?;
-    Top { wanted, screen, before, rows: Vec::new(), state: State::new(wanted) }.run()
+    Top { wanted, screen, before, rows: Vec::new(), said: Vec::new(), state: State::new(wanted) }
+        .run()
 }
 
 fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
@@ -74,7 +77,9 @@ fn batch(wanted: &Wanted) -> Result<(), Failure> {
             let rows: Vec<_> = rows.iter().map(columns::json).collect();
             format!("{}\n", json!({ "seconds": seconds, "rows": rows }))
         } else {
-            let (head, lines) = wanted.view.table(&rows, width);
+            let (head, mut lines) = wanted.view.table(&rows, width);
+            let said = promises::lines(&before, &now).into_iter();
+            lines.extend(said.flat_map(|line| broken(&line.text, width)));
             let gap = if done > 0 { "\n" } else { "" };
             format!("{gap}{head}\n{}\n", lines.join("\n"))
         };
@@ -87,12 +92,22 @@ fn batch(wanted: &Wanted) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A line in lines that are not wider than `width`.
+fn broken(text: &str, width: Option<usize>) -> Vec<String> {
+    let Some(width) = width else { return vec![text.to_owned()] };
+    let mut paper = Paper::new(width);
+    push_line(&mut paper, 0, text);
+    paper.finish().lines().map(str::to_owned).collect()
+}
+
 /// The screen, and the figures on it.
 struct Top<'a> {
     wanted: &'a Wanted,
     screen: Screen,
     before: Stat,
     rows: Vec<Row>,
+    /// How exports fare, and their promises.
+    said: Vec<promises::Line>,
     state: State,
 }
 
@@ -147,6 +162,7 @@ impl Top<'_> {
         match counts(self.wanted) {
             Ok(now) => {
                 self.rows = rates::between(&self.before, &now);
+                self.said = promises::lines(&self.before, &now);
                 self.before = now;
                 self.state.trouble = None;
                 self.state.done += 1;
@@ -180,14 +196,25 @@ impl Top<'_> {
         let (head, rows) = self.state.view.table(&self.rows, Some(width));
         let mut lines = vec![Line::Bold(self.title()), Line::Plain(self.remark())];
         lines.push(Line::Reverse(format!("{head:width$}")));
-        let room = height.saturating_sub(AROUND);
+        let said = Vec::from_iter(self.said(width));
+        let room = height.saturating_sub(AROUND + said.len().min(height / 2));
         lines.extend(rows.into_iter().skip(self.state.top).take(room).map(Line::Plain));
+        lines.extend(said);
+        lines.truncate(height.saturating_sub(1));
         while lines.len() + 1 < height {
             lines.push(Line::Plain(String::new()));
         }
         let keys = "q quit  space pause  <> sort  r reverse  arrows move  +- interval";
         lines.push(Line::Plain(keys.to_owned()));
         Ok(self.screen.draw(&lines).map_err(OutputError)?)
+    }
+
+    /// The lines below the table.
+    fn said(&self, width: usize) -> impl Iterator<Item = Line> {
+        self.said.iter().flat_map(move |line| {
+            let look = if line.is_bad { Line::Bad } else { Line::Plain };
+            broken(&line.text, Some(width)).into_iter().map(look)
+        })
     }
 
     fn title(&self) -> String {

@@ -1,6 +1,8 @@
 //! The figures of an interval, from the counts at its ends. How they are shown is in `columns.rs`.
 
-use blkmq_server::control::{DeviceStat, ExportStat, Figures, Held, Stages, Stat, Times};
+use blkmq_server::control::{
+    Condition, DeviceStat, ExportStat, Figures, Held, Stages, Stat, Times,
+};
 use std::collections::BTreeMap;
 
 /// The reads and writes among the operations of [`Stages`].
@@ -27,6 +29,10 @@ pub struct Row {
     pub times: [Times; 3],
     /// The requests that have not ended, at the end of the interval.
     pub held: Held,
+    /// Requests that failed.
+    pub errors: u64,
+    /// How it fares, at the end of the interval.
+    pub condition: Condition,
     pub of: Of,
 }
 
@@ -44,9 +50,12 @@ pub enum Of {
         connections: usize,
         /// Nanoseconds for which its floor was not kept.
         short: u64,
-        /// Its part of the bytes of the device, and its part by weight among the exports whose I/O moves.
+        /// The device time that it is charged with, in nanoseconds.
+        charged: u64,
+        /// Its part of the device's time, its part by weight among the exports that have requests, and its part of the bytes.
         share: f64,
         due: f64,
+        bytes: f64,
     },
 }
 
@@ -85,7 +94,10 @@ fn device(number: usize, now: &DeviceStat, before: &DeviceStat, seconds: f64) ->
             in_flight: now.in_flight.iter().sum(),
             waiting: now.waiting,
             oldest: now.oldest,
+            waited: 0,
         },
+        errors: failed(&now.errors, &before.errors),
+        condition: now.condition.clone(),
     }
 }
 
@@ -99,14 +111,22 @@ fn export(now: &ExportStat, before: &ExportStat, seconds: f64) -> Row {
         figures: grown(&now.figures, &before.figures),
         times: times(&now.stages, &before.stages),
         held: now.held,
+        errors: failed(&now.errors, &before.errors),
+        condition: now.condition.clone(),
         of: Of::Export {
             weight,
             connections,
             short: now.short_time.saturating_sub(before.short_time),
+            charged: now.charged.saturating_sub(before.charged),
             share: 0.0,
             due: 0.0,
+            bytes: 0.0,
         },
     }
+}
+
+fn failed(now: &[u64; 4], before: &[u64; 4]) -> u64 {
+    now.iter().sum::<u64>().saturating_sub(before.iter().sum())
 }
 
 fn grown(now: &Figures, before: &Figures) -> Figures {
@@ -146,17 +166,23 @@ fn sum(all: impl Iterator<Item = Times>) -> Times {
 
 /// Gives the exports of one device their parts.
 fn divide(exports: &mut [Row]) {
-    let bytes = |row: &Row| row.figures.bytes.iter().sum::<u64>();
-    let weight = |row: &Row| match row.of {
-        Of::Export { weight, .. } if bytes(row) > 0 => u64::from(weight),
-        _ => 0,
+    let moved = |row: &Row| row.figures.bytes.iter().sum::<u64>();
+    // Its device time, and its weight if it asks for any.
+    let claim = |row: &Row| match row.of {
+        Of::Export { charged, weight, .. } => {
+            let asks = charged > 0 || row.held.in_flight + row.held.waiting > 0;
+            (charged, if asks { u64::from(weight) } else { 0 })
+        }
+        Of::Device { .. } => (0, 0),
     };
-    let (moved, weights): (u64, u64) =
-        (exports.iter().map(bytes).sum(), exports.iter().map(weight).sum());
+    let bytes_of_all: u64 = exports.iter().map(moved).sum();
+    let claims = exports.iter().map(claim);
+    let (time, weights) = claims.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     for row in exports {
-        let (own, by_weight) = (bytes(row), weight(row));
-        if let Of::Export { share, due, .. } = &mut row.of {
-            (*share, *due) = (part(own, moved), part(by_weight, weights));
+        let (own, (had, weight)) = (moved(row), claim(row));
+        if let Of::Export { share, due, bytes, .. } = &mut row.of {
+            (*share, *due) = (part(had, time), part(weight, weights));
+            *bytes = part(own, bytes_of_all);
         }
     }
 }
@@ -169,7 +195,7 @@ pub fn part(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use blkmq_server::control::FloorStat;
+    use blkmq_server::control::State;
 
     /// Counts at the beginning, and 2 s later: two exports of weight 300 and 100, of which the first has read 100
     /// requests of 4 KiB and written 50, and the second has done nothing.
@@ -186,16 +212,17 @@ pub mod tests {
             service: [300_000_000, 500_000_000, 0],
         };
         let gold = ExportStat {
-            held: Held { in_flight: 2, waiting: 3, oldest: 4_000_000 },
-            errors: [0; 4],
-            short_time: 0,
-            floor: FloorStat::default(),
+            held: Held { in_flight: 2, waiting: 3, oldest: 4_000_000, waited: 3_000_000 },
+            errors: [6, 0, 0, 0],
+            charged: 900_000_000,
+            condition: Condition { state: State::Errors, why: "6 requests failed".into() },
             name: "gold".into(),
             device: 1,
             weight: 300,
             connections: 2,
             figures,
             stages: stages.clone(),
+            ..ExportStat::default()
         };
         let rest =
             ExportStat { name: "rest".into(), device: 1, weight: 100, ..ExportStat::default() };
@@ -211,11 +238,14 @@ pub mod tests {
             in_flight: [3, 1],
             busy_time: 1_000_000_000,
             waiting: 5,
+            ..DeviceStat::default()
         };
         let now = Stat { at: 2_000_000_005, exports: vec![gold, rest], devices: vec![disk] };
         let empty = |one: &ExportStat| ExportStat {
             figures: Figures::default(),
             stages: Stages::default(),
+            charged: 0,
+            errors: [0; 4],
             ..one.clone()
         };
         let before = Stat {

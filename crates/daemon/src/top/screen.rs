@@ -6,7 +6,7 @@
 use super::ending::Ending;
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use crossterm::style::{Attribute, Print, SetAttribute};
+use crossterm::style::{Attribute, Color, Print, SetAttribute, SetForegroundColor};
 use crossterm::terminal::{
     self, BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
     LeaveAlternateScreen,
@@ -48,6 +48,8 @@ pub enum Line {
     Bold(String),
     /// The head of a table.
     Reverse(String),
+    /// Not all is well; red.
+    Bad(String),
 }
 
 impl Screen {
@@ -77,13 +79,16 @@ impl Screen {
         queue!(out, BeginSynchronizedUpdate)?;
         for (at, line) in (0_u16..).zip(lines.iter().take(height)) {
             let (text, look) = match line {
-                Line::Plain(text) => (text, None),
+                Line::Plain(text) | Line::Bad(text) => (text, None),
                 Line::Bold(text) => (text, Some(Attribute::Bold)),
                 Line::Reverse(text) => (text, Some(Attribute::Reverse)),
             };
             queue!(out, MoveTo(0, at))?;
             if let Some(look) = look {
                 queue!(out, SetAttribute(look))?;
+            }
+            if let Line::Bad(_) = line {
+                queue!(out, SetForegroundColor(Color::Red))?;
             }
             queue!(out, Print(cut(text, width)), SetAttribute(Attribute::Reset))?;
             queue!(out, Clear(ClearType::UntilNewLine))?;

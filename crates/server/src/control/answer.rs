@@ -1,12 +1,13 @@
 //! The answers to requests, from the state that workers share.
 
-use super::counts::{begin, counts};
+use super::counts::{begin, counts, floor};
 use super::message::{Answer, DeviceState, ExportSettings, ExportState, Request};
 use super::waits::waits;
 use super::{GoesOn, Program};
 use crate::clients::Which;
 use crate::disk::Disk;
 use crate::export::{Cache, Served};
+use crate::figures::goals;
 use crate::worker::Shared;
 use blkmq::core::Class;
 use blkmq::engine::attributes::SetAttributeError;
@@ -77,8 +78,11 @@ fn list(shared: &Shared) -> Answer {
         bytes: disk.seen().bytes(),
         scheduler: disk.service().queue().plan().scheduler.name.to_owned(),
     };
+    let queue = |disk: &Disk| (disk.service().queue().times(), disk.service().queue().goals());
+    let queues = Vec::from_iter(shared.disks.iter().map(queue));
     let export = |export: &Served| {
         let group = group(shared, export);
+        let ((times, status), id) = (&queues[export.disk], export.group.id());
         ExportState {
             name: export.info.name.clone(),
             device: export.disk + 1,
@@ -88,6 +92,8 @@ fn list(shared: &Shared) -> Answer {
             weight: group.as_ref().map_or(0, |group| group.weight),
             max: group.as_ref().map(|group| group.max.to_string()).unwrap_or_default(),
             promise: group.as_ref().map(|group| group.promise.to_string()).unwrap_or_default(),
+            goals: goals(status.as_ref(), id.index()),
+            floor: floor(group.as_ref(), times.floor(id)),
             connections: export.connections(),
             class: class(export.ioprio.class()).to_owned(),
             cache: match export.cache {

@@ -1,8 +1,12 @@
 //! Takes the counts of a server: one reading of each queue, so that the figures of exports and device are of one moment.
 
-use super::figures::{DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times};
 use crate::counting::Counting;
+use crate::figures::{
+    Bounded, Condition, DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times,
+    bounded, goals,
+};
 use crate::worker::Shared;
+use blkmq::engine::GoalsStatus;
 use blkmq::engine::attributes::SetAttributeError;
 use blkmq::{
     ChangeError, Clock, FloorCause, FloorReport, Group, GroupIndex, Instant, IoTimes, Latencies,
@@ -37,39 +41,57 @@ pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
+/// A reading of a device.
+struct Read {
+    times: QueueTimes,
+    plan: Plan,
+    goals: Option<GoalsStatus>,
+    held: BTreeMap<GroupIndex, Held>,
+}
+
 /// The counts so far. Figures that were not counted are 0.
 pub(crate) fn counts(shared: &Shared) -> Stat {
     let mut stat = Stat::default();
-    let mut read: Vec<(QueueTimes, Plan, BTreeMap<GroupIndex, Held>)> = Vec::new();
+    let mut read: Vec<Read> = Vec::new();
     for disk in &shared.disks {
         let queue = disk.service().queue();
-        let times = queue.times();
+        let (times, goals) = (queue.times(), queue.goals());
         let now = disk.service().clock().now();
         stat.at = now.as_nanos();
         let plan = queue.plan();
-        let held = held(&disk.outstanding(now), now);
+        let outstanding = disk.outstanding(now);
+        let held = held(&outstanding, now);
         let oldest = held.values().map(|held| held.oldest).max().unwrap_or(0);
+        let kept = outstanding.iter().filter(|one| one.place != Place::Elevator);
+        let kept = kept.map(|one| now.since(one.since).0).max().unwrap_or(0);
         let device = DeviceStat::of(disk.name(), plan.scheduler.name, &times);
-        stat.devices.push(DeviceStat { oldest, ..device });
-        read.push((times, plan, held));
+        stat.devices.push(DeviceStat { oldest, kept, bounded: bounded(goals.as_ref()), ..device });
+        read.push(Read { times, plan, goals, held });
     }
     for export in shared.exports.now().all() {
-        let (times, plan, held) = &read[export.disk];
-        let of = times.group(export.group.id());
-        let group = plan.groups.get(export.group.id());
+        let Read { times, plan, goals: status, held } = &read[export.disk];
+        let id = export.group.id();
+        let (of, group) = (times.group(id), plan.groups.get(id));
         stat.exports.push(ExportStat {
             name: export.info.name.clone(),
             device: export.disk + 1,
             weight: group.map_or(0, |group| group.weight),
+            max: group.map(|group| group.max.to_string()).unwrap_or_default(),
+            promise: group.map(|group| group.promise.to_string()).unwrap_or_default(),
+            condition: Condition::default(),
             connections: export.connections(),
             figures: figures(&of),
             stages: stages(&of),
+            charged: of.iter().map(|times| times.charged).sum(),
             errors: of.each_ref().map(|times| times.errors),
-            held: held.get(&export.group.id().index()).copied().unwrap_or_default(),
-            short_time: times.shortfall(export.group.id()),
-            floor: floor(group, times.floor(export.group.id())),
+            held: held.get(&id.index()).copied().unwrap_or_default(),
+            short_time: times.shortfall(id),
+            floor: floor(group, times.floor(id)),
+            goals: goals(status.as_ref(), id.index()),
         });
     }
+    let by_weight = Vec::from_iter(read.iter().map(|read| read.plan.shares_by_group()));
+    shared.judge.judge(&mut stat, &by_weight);
     stat
 }
 
@@ -79,7 +101,10 @@ fn held(all: &[Outstanding], now: Instant) -> BTreeMap<GroupIndex, Held> {
     for one in all {
         let held = groups.entry(one.group).or_default();
         match one.place {
-            Place::Elevator => held.waiting += 1,
+            Place::Elevator => {
+                held.waiting += 1;
+                held.waited = held.waited.max(now.since(one.since).0);
+            }
             Place::HardwareQueue | Place::Device => held.in_flight += 1,
         }
         held.oldest = held.oldest.max(now.since(one.since).0);
@@ -87,7 +112,7 @@ fn held(all: &[Outstanding], now: Instant) -> BTreeMap<GroupIndex, Held> {
     groups
 }
 
-fn floor(group: Option<&Group>, report: Option<&FloorReport>) -> FloorStat {
+pub(super) fn floor(group: Option<&Group>, report: Option<&FloorReport>) -> FloorStat {
     let promised = group.and_then(|group| group.promise.floor()).unwrap_or_default();
     let Some(report) = report else { return FloorStat { promised, ..FloorStat::default() } };
     let missed = FloorCause::ALL.into_iter().zip(report.causes).filter(|(_, count)| *count > 0);
@@ -116,6 +141,9 @@ impl DeviceStat {
             busy_time: times.busy,
             waiting: times.waiting,
             oldest: 0,
+            kept: 0,
+            bounded: Bounded::new(),
+            condition: Condition::default(),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The messages of control, and the call of a client.
 
-use super::figures::Stat;
 use super::program::Saved;
 use super::waits::Waits;
 use crate::clients::ClientState;
+use crate::figures::{FloorStat, GoalStat, Stat};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -181,6 +181,12 @@ pub struct ExportState {
     /// Its floor and its ceiling, as [`ExportSettings::promise`].
     #[serde(default)]
     pub promise: String,
+    /// Its latency goals, and how they stand.
+    #[serde(default)]
+    pub goals: Vec<GoalStat>,
+    /// Its floor, and how it stands.
+    #[serde(default)]
+    pub floor: FloorStat,
     /// Its priority class: `rt`, `be` or `idle`.
     pub class: String,
     /// `writeback` or `writethrough`.

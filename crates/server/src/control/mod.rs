@@ -12,7 +12,6 @@
 mod answer;
 mod audit;
 mod counts;
-mod figures;
 mod message;
 mod program;
 mod recording;
@@ -20,10 +19,13 @@ mod socket;
 mod waits;
 
 pub use crate::clients::ClientState;
+pub use crate::figures::{
+    Bounded, Condition, DeviceStat, ExportStat, Figures, FloorStat, GoalStat, Held, Stages, Stat,
+    State, Times, time,
+};
 pub(crate) use answer::{patient, to as respond};
 pub(crate) use audit::{Origin, audited};
 pub(crate) use counts::{begin, counts};
-pub use figures::{DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times};
 pub use message::{Answer, CallError, DeviceState, ExportSettings, ExportState, Request, call};
 pub use program::{GoesOn, Program, Saved};
 pub use recording::{Ended, RecordError, Why, record};

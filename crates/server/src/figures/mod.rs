@@ -3,9 +3,17 @@
 //! All of them only grow while counting is on, but for those that say otherwise. They are taken in
 //! `control/counts.rs`.
 
-use blkmq::FloorCause;
+mod condition;
+mod judge;
+mod promise;
+
+pub use condition::{Condition, State};
+pub(crate) use judge::Judge;
+pub use judge::time;
+pub use promise::{Bounded, FloorStat, GoalStat};
+pub(crate) use promise::{bounded, goals};
+
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Counts so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -27,12 +35,21 @@ pub struct ExportStat {
     pub device: usize,
     /// Its weight, at present.
     pub weight: u32,
+    /// Its limits, at present, as [`ExportSettings::max`](crate::control::ExportSettings::max).
+    pub max: String,
+    /// Its floor, ceiling and goals, at present, as [`ExportSettings::promise`](crate::control::ExportSettings::promise).
+    pub promise: String,
+    /// How it fares.
+    pub condition: Condition,
     /// Connections that have agreed on it, at present.
     pub connections: usize,
     /// Requests.
     pub figures: Figures,
     /// Where their time went.
     pub stages: Stages,
+    /// Nanoseconds of device time that they are charged with ([`IoTimes::charged`](blkmq::IoTimes::charged)): beside those
+    /// of other exports of the device, the share that weights are about.
+    pub charged: u64,
     /// Failed requests: reads, writes, discards and flushes.
     pub errors: [u64; 4],
     /// The requests that have not ended, at present.
@@ -42,45 +59,21 @@ pub struct ExportStat {
     pub short_time: u64,
     /// How its floor was kept.
     pub floor: FloorStat,
+    /// Its latency goals, reads first.
+    pub goals: Vec<GoalStat>,
 }
 
-/// Requests that have not ended. I/Os that have no slot yet are left out.
+/// Requests that have not ended, without those that a limit holds back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Held {
     /// Requests that the scheduler has picked.
     pub in_flight: u64,
-    /// Requests that the scheduler holds.
+    /// Requests that the scheduler holds, and those that wait for a slot.
     pub waiting: u64,
     /// The age of the oldest one in nanoseconds.
     pub oldest: u64,
-}
-
-/// How the floor of an export was kept: in each second in which it had requests outstanding all the time, by its
-/// completions.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct FloorStat {
-    /// The floor, at present, such as `200 IOPS`; empty without one.
-    pub promised: String,
-    /// How it stood in the last second: `idle`, `kept`, `missed` or `infeasible`; empty if it was never judged.
-    pub state: String,
-    /// The seconds that were judged.
-    pub seconds: u64,
-    /// Those in which it completed less, by cause: `ceiling`, `slots`, `goal`, `device`, `depth` or `infeasible`.
-    pub missed: BTreeMap<String, u64>,
-}
-
-impl FloorStat {
-    /// The seconds that were judged after `before`, those in which the floor was missed, and the cause of most of these.
-    #[must_use]
-    pub fn since(&self, before: &Self) -> (u64, u64, Option<FloorCause>) {
-        let grown = |cause: &FloorCause| {
-            let of = |it: &Self| it.missed.get(cause.name()).copied().unwrap_or(0);
-            of(self).saturating_sub(of(before))
-        };
-        let most = FloorCause::ALL.into_iter().max_by_key(grown).filter(|cause| grown(cause) > 0);
-        let missed = FloorCause::ALL.iter().map(grown).sum();
-        (self.seconds.saturating_sub(before.seconds), missed, most)
-    }
+    /// The age of the oldest of those that wait.
+    pub waited: u64,
 }
 
 /// Counts of a device: those of all its exports, and the counts that only the device has.
@@ -108,6 +101,12 @@ pub struct DeviceStat {
     pub waiting: u64,
     /// The age of the oldest request that has not ended, in nanoseconds.
     pub oldest: u64,
+    /// The age of the oldest request at the device.
+    pub kept: u64,
+    /// The bounds that are in force for latency goals.
+    pub bounded: Bounded,
+    /// How it fares.
+    pub condition: Condition,
 }
 
 /// Counts of requests, as iostat has them; each is of reads, writes and discards.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `/` | the page, one file that asks nothing of any other host |
 //! | `/metrics` | the same counts for [Prometheus](crate::Format) |
-//! | `/stat.json`, `/list.json` | the answers of [control](crate::control) to `stat` and `list` |
+//! | `/stat.json`, `/waits.json`, `/list.json` | the answers of [control](crate::control) to `stat`, `stat --waits` and `list` |
 //! | `/schedulers.json` | the names of the schedulers, and `auto` |
 //! | `/healthz` | 200, or 503 once the server drains |
 //! | `/readyz` | 200, or 503 if it takes no further client, or a device is stuck |

@@ -17,6 +17,7 @@ const PAGE: &str = concat!(
     include_str!("page/body.html"),
     include_str!("page/rates.js"),
     include_str!("page/draw.js"),
+    include_str!("page/pictures.js"),
     include_str!("page/live.js"),
     "</script>\n</body>\n</html>\n"
 );
@@ -79,6 +80,7 @@ fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
     match request.path.as_str() {
         "/" => page(),
         "/stat.json" => Ok(asked(control::Request::Stat)),
+        "/waits.json" => Ok(asked(control::Request::Waits)),
         "/list.json" => Ok(asked(control::Request::List)),
         "/schedulers.json" => Ok(Reply::json(200, &schedulers())),
         "/metrics" => Ok(scrape(request, site)),
@@ -86,7 +88,7 @@ fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
         "/readyz" => Ok(readiness(site)),
         _ => Err(Refusal::new(
             404,
-            "accepted: /, /metrics, /stat.json, /list.json, /healthz, /readyz",
+            "accepted: /, /metrics, /stat.json, /waits.json, /list.json, /healthz, /readyz",
         )),
     }
 }

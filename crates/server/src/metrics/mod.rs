@@ -5,6 +5,7 @@
 
 mod access;
 mod process;
+mod promises;
 mod writer;
 
 pub use writer::Format;
@@ -55,7 +56,9 @@ fn written(
     let devices: Vec<(&str, &DeviceStat)> =
         names.iter().map(String::as_str).zip(&stat.devices).collect();
     disks(&mut out, &devices);
+    promises::disks(&mut out, &devices);
     exports(&mut out, &stat.exports);
+    promises::exports(&mut out, &stat.exports);
     durations(&mut out, &stat.exports);
     let engines: Vec<(&str, &QueueStats)> = names.iter().map(String::as_str).zip(queues).collect();
     engine(&mut out, &engines);

@@ -40,6 +40,7 @@ use crate::clients::Clients;
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::Catalog;
+use crate::figures::Judge;
 use crate::flight::{Cookie, Flight, Flights, Key};
 use crate::gate::Gate;
 use crate::inbox::Inbox;
@@ -90,6 +91,7 @@ pub(crate) struct Shared {
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) clients: Arc<Clients>,
+    pub(crate) judge: Judge,
     pub(crate) counting: Counting,
     /// For each worker, the number of its looks at the clock. An idle worker looks every second.
     pub(crate) beats: Vec<AtomicU32>,

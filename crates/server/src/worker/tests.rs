@@ -3,6 +3,7 @@
 use super::*;
 use crate::counting::Counting;
 use crate::export::Export;
+use crate::figures::Judge;
 use crate::gate::Gate;
 use crate::guest::Guests;
 use crate::inbox::Message;
@@ -48,6 +49,7 @@ impl Scene {
             tenants: Arc::new(Tenants::default()),
             refusals: Arc::new(Refusals::new()),
             clients: Clients::new(),
+            judge: Judge::default(),
             counting: Counting::default(),
             beats: vec![AtomicU32::new(0), AtomicU32::new(0)],
         };

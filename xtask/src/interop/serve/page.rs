@@ -110,7 +110,7 @@ fn agrees_now(scene: &mut Scene) -> Result<()> {
     let before = scene.server.ctl("stat --count=1 --interval=3")?;
     let shown = scene.browser.eval(
         "[...document.querySelectorAll('.export')].map((card) => [card.dataset.key, \
-         card.course.slice(-3).reduce((a, b) => a + b, 0) / Math.min(3, card.course.length)])",
+         card.history.points.slice(-3).reduce((a, b) => a + b.iops, 0) / Math.min(3, card.history.points.length)])",
     )?;
     for (name, ..) in EXPORTS {
         let counted =
@@ -215,7 +215,7 @@ fn fits(scene: &mut Scene) -> Result<()> {
 }
 
 /// Pixels by which the page is too wide, and texts below 4.5 to 1 (WCAG AA), large ones below 3 to 1.
-const CONTRAST: &str = r"
+pub(super) const CONTRAST: &str = r"
 (() => {
   const parts = (text) => text.match(/[\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)

@@ -1,7 +1,6 @@
 // Puts figures into the page. Every text that comes from the server becomes a text node, never markup.
 
 const COLOURS = 8;
-const KEPT = 60;
 const byId = (id) => document.getElementById(id);
 const field = (root, name) => root.querySelector(`[data-f="${name}"]`);
 const write = (root, name, text) => { field(root, name).textContent = text; };
@@ -35,7 +34,19 @@ function follow(input, value) {
   }
 }
 
-function draw(now, schedulers) {
+// States that call for a look, and those that call for an operator.
+const ILL = ["share-missed", "goal-missed", "floor-missed"], BAD = ["starved", "errors", "stuck"];
+
+// Shows how a device or an export fares.
+function fares(root, one) {
+  root.classList.toggle("ill", ILL.includes(one.state));
+  root.classList.toggle("bad", BAD.includes(one.state));
+  const why = field(root, "why");
+  why.textContent = one.why && `${one.state}: ${one.why}`;
+  why.hidden = !one.why;
+}
+
+function draw(now, schedulers, span) {
   const devices = byId("devices");
   forget(devices, now.devices.map((it) => String(it.number)));
   for (const device of now.devices) {
@@ -43,6 +54,8 @@ function draw(now, schedulers) {
     write(section, "name", device.name);
     follow(field(section, "scheduler"), device.scheduler);
     total(section, device);
+    fares(section, device);
+    write(section, "bounds", bounds(device.bounded));
     figure(section, "flight", count(device.flight));
     figure(section, "waiting", count(device.waiting));
     const exports = now.exports.filter((it) => it.device === device.number);
@@ -50,7 +63,8 @@ function draw(now, schedulers) {
     drawShares(section.querySelector(".shares"), exports);
     const list = section.querySelector(".exports");
     forget(list, exports.map((it) => it.name));
-    exports.forEach((one, at) => drawExport(element(list, "export", one.name, (it) => newExport(it, one, at)), one, now.seconds));
+    exports.forEach((one, at) => drawExport(element(list, "export", one.name, (it) => newExport(it, one, at)), one, span, now.at));
+    drawWaits(section.querySelector(".waits"), now.waits.filter((it) => it.device === device.number));
   }
 }
 
@@ -58,6 +72,7 @@ function total(root, of) {
   figure(root, "iops", count(sum(of.ios)));
   figure(root, "read", bandwidth(of.bytes[READ]));
   figure(root, "written", bandwidth(of.bytes[WRITE]));
+  figure(root, "failed", of.failed > 0 && of.failed < 9.95 ? short(of.failed, [""]) : count(of.failed));
 }
 
 function newDevice(section, device, schedulers) {
@@ -72,7 +87,7 @@ function newDevice(section, device, schedulers) {
 
 function newExport(card, one, at) {
   card.classList.add(`c${at % COLOURS}`);
-  card.course = [];
+  card.history = { points: [], marks: [], settings: null };
   const [weight, max] = [field(card, "weight"), field(card, "max")];
   const what = one.name || "(the unnamed export)";
   max.id = `max-${one.device}-${at}`;
@@ -87,10 +102,11 @@ function newExport(card, one, at) {
   });
 }
 
-function drawExport(card, one, seconds) {
+function drawExport(card, one, span, now) {
   write(card, "name", one.name || "(the unnamed export)");
   write(card, "connections", one.connections === 1 ? "1 connection" : `${one.connections} connections`);
-  write(card, "floor", one.floor);
+  write(card, "promises", promises(one));
+  fares(card, one);
   total(card, one);
   figure(card, "depth", count(one.waiting + one.flight));
   figure(card, "oldest", one.waiting + one.flight > 0 ? [duration(one.oldest), ""] : ["-", ""]);
@@ -98,25 +114,8 @@ function drawExport(card, one, seconds) {
     one.latency[stage].forEach((time, at) => write(card, stage + at, duration(time)));
   }
   follow(field(card, "weight"), one.weight);
-  card.course.push(sum(one.ios));
-  if (card.course.length > KEPT) card.course.shift();
-  drawCourse(card, seconds);
-}
-
-// The IOPS of the last intervals, from zero to the highest.
-function drawCourse(card, seconds) {
-  const all = card.course;
-  const most = Math.max(...all);
-  const step = 120 / (KEPT - 1);
-  const first = KEPT - all.length;
-  const points = all.map((value, at) => `${((first + at) * step).toFixed(1)} ${(most > 0 ? 39 - 37 * value / most : 39).toFixed(1)}`);
-  const line = `M${points.join("L")}`;
-  card.querySelector("path.line").setAttribute("d", line);
-  card.querySelector("path.area").setAttribute("d", `${line}L120 40L${(first * step).toFixed(1)} 40Z`);
-  const span = `${Math.round(all.length * seconds)} s`;
-  card.querySelector(".course").setAttribute("aria-label", `IOPS of the last ${span}, at most ${count(most).join("")}`);
-  write(card, "from", `IOPS, last ${span}`);
-  write(card, "most", `most ${count(most).join(" ")}`);
+  remember(card.history, one, now);
+  drawPictures(card, one, span, now);
 }
 
 function drawShares(list, exports) {
@@ -130,6 +129,9 @@ function drawShares(list, exports) {
       line.setAttribute("x2", (100 * one.due).toFixed(2));
       line.style.visibility = one.due > 0 ? "visible" : "hidden";
     }
-    write(row, "text", one.due > 0 ? `${percent(one.share)}, by weight ${percent(one.due)}` : "no I/O");
+    write(row, "text", one.due > 0 ? `${percent(one.share)}, due ${percent(one.due)}; bytes ${percent(one.part)}` : "no I/O");
+    write(row, "state", one.state);
+    row.classList.toggle("ill", ILL.includes(one.state));
+    row.classList.toggle("bad", BAD.includes(one.state));
   });
 }

@@ -7,7 +7,7 @@ if (given) {
   history.replaceState(null, "", location.pathname);
 }
 const key = sessionStorage.getItem("blkmq-key");
-const live = { before: null, schedulers: [], limits: null, paused: false, timer: 0 };
+const live = { before: null, waits: null, schedulers: [], limits: null, paused: false, timer: 0 };
 
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(5000) });
@@ -26,12 +26,14 @@ async function look() {
   try {
     if (!live.schedulers.length) live.schedulers = await ask("/schedulers.json");
     if (!live.limits) await limits();
-    const { stat } = await ask("/stat.json");
+    const [{ stat }, { waits }] = [await ask("/stat.json"), await ask("/waits.json")];
     const now = rates(live.before, stat);
     live.before = stat;
+    if (now) now.waits = waited(live.waits, waits);
+    live.waits = waits;
     if (now) {
       live.now = now;
-      draw(now, live.schedulers);
+      draw(now, live.schedulers, Number(byId("span").value));
       showLimits();
       lock();
       state("", "live");

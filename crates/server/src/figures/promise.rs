@@ -1,0 +1,99 @@
+//! The promises to exports in the counts: how latency goals and floors stand, and the bounds that goals put on others.
+
+use blkmq::engine::GoalsStatus;
+use blkmq::sched::{GoalReport, Taken};
+use blkmq::{FloorCause, GroupIndex, SECTOR_SIZE};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How the floor of an export was kept: in each second in which it had requests outstanding all the time, by its
+/// completions.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FloorStat {
+    /// The floor, at present, such as `200 IOPS`; empty without one.
+    pub promised: String,
+    /// How it stood in the last second: `idle`, `kept`, `missed` or `infeasible`; empty if it was never judged.
+    pub state: String,
+    /// The seconds that were judged.
+    pub seconds: u64,
+    /// Those in which it completed less, by cause: `ceiling`, `slots`, `goal`, `device`, `depth` or `infeasible`.
+    pub missed: BTreeMap<String, u64>,
+}
+
+impl FloorStat {
+    /// The seconds that were judged after `before`, those in which the floor was missed, and the cause of most of these.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> (u64, u64, Option<FloorCause>) {
+        let grown = |cause: &FloorCause| {
+            let of = |it: &Self| it.missed.get(cause.name()).copied().unwrap_or(0);
+            of(self).saturating_sub(of(before))
+        };
+        let most = FloorCause::ALL.into_iter().max_by_key(grown).filter(|cause| grown(cause) > 0);
+        let missed = FloorCause::ALL.iter().map(grown).sum();
+        (self.seconds.saturating_sub(before.seconds), missed, most)
+    }
+}
+
+/// A latency goal of an export. Times are in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct GoalStat {
+    /// The word by which it is set, such as `p99_read`.
+    pub word: String,
+    /// The target.
+    pub target: u64,
+    /// `idle`, `unknown`, `met`, `missed`, `own-backlog` or `infeasible`.
+    pub state: String,
+    /// The 99th percentile in the last window that was judged, at most 25 % above the true one; 0 before the first.
+    pub p99: u64,
+    /// Windows that were judged.
+    pub windows: u64,
+    /// Those in which it was missed.
+    pub missed: u64,
+}
+
+impl GoalStat {
+    fn of(report: &GoalReport) -> Self {
+        Self {
+            word: report.kind.word().to_owned(),
+            target: report.goal.0,
+            state: report.state.name().to_owned(),
+            p99: report.p99.0,
+            windows: report.windows,
+            missed: report.missed,
+        }
+    }
+
+    /// Returns whether it is not kept.
+    #[must_use]
+    pub fn is_missed(&self) -> bool {
+        matches!(self.state.as_str(), "missed" | "own-backlog" | "infeasible")
+    }
+}
+
+/// The goals of a group, reads first.
+pub(crate) fn goals(status: Option<&GoalsStatus>, group: GroupIndex) -> Vec<GoalStat> {
+    let all = status.into_iter().flat_map(|status| &status.goals);
+    all.filter(|report| report.group == group).map(GoalStat::of).collect()
+}
+
+/// The bounds in force for latency goals, by what they bound, of the exports without a goal: `length` (bytes of a request),
+/// `depth` (requests at the device), and bytes a second, with 16 KiB for each request, of those that are `lighter` than the
+/// lightest export with a goal, as heavy (`equal`) or `heavier`. Empty while nothing is taken.
+pub type Bounded = BTreeMap<String, u64>;
+
+pub(crate) fn bounded(status: Option<&GoalsStatus>) -> Bounded {
+    let Some(Taken { sectors, device_depth, rates: [lighter, equal, heavier] }) =
+        status.map(|status| status.taken)
+    else {
+        return Bounded::new();
+    };
+    let all = [
+        ("length", sectors.map(|it| u64::from(it) * u64::from(SECTOR_SIZE))),
+        ("depth", device_depth.map(u64::from)),
+        ("lighter", lighter),
+        ("equal", equal),
+        ("heavier", heavier),
+    ];
+    let there = all.into_iter().filter_map(|(name, bound)| Some((name.to_owned(), bound?)));
+    there.collect()
+}
