@@ -241,6 +241,18 @@ const CHECKS: &[Check] = &[
         requires: Some(browser::CHROMIUM),
         run: serve::page,
     },
+    Check {
+        name: "serve-scenes",
+        about: Times,
+        requires: Some(browser::CHROMIUM),
+        run: serve::scenes,
+    },
+    Check {
+        name: "prometheus",
+        about: Contents,
+        requires: Some("prometheus"),
+        run: serve::prometheus,
+    },
     Check { name: "beside-linux", about: Times, requires: Some("nbdfuse"), run: beside_linux },
     Check {
         name: "loop-device-tests",

@@ -1,15 +1,16 @@
-//! The rules of alerts hold in promtool's tests, and every metric that they and the dashboard name is in a scrape.
+//! The rules of alerts hold in promtool's tests and fire in Prometheus itself, every metric that they and the dashboard name
+//! is in a scrape, and every expression of the dashboard is one. No package of Debian has Grafana.
 
 use super::super::Outcome;
 use crate::Result;
-use crate::fio;
+use crate::fio::{self, Fio, pause};
 use crate::nbd::Server;
 use crate::shell::{Cmd, root};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 const RULES: &str = "contrib/prometheus/blkmq.rules.yml";
 const DASHBOARD: &str = "contrib/grafana/blkmq.json";
@@ -37,6 +38,9 @@ pub(in crate::interop) fn dashboards() -> Result<Outcome> {
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(root().join(DASHBOARD))?)?;
     let mut texts = Vec::new();
     collect(&dashboard, &mut texts);
+    let expressions = file.with_extension("yml");
+    fs::write(&expressions, as_rules(&dashboard["panels"])?)?;
+    Cmd::new(&format!("promtool check rules {}", expressions.display())).run()?;
     let rules = fs::read_to_string(root().join(RULES))?;
     texts.push(&rules);
     let named: BTreeSet<&str> = texts.iter().copied().flat_map(names).collect();
@@ -46,6 +50,71 @@ pub(in crate::interop) fn dashboards() -> Result<Outcome> {
         return Err(format!("not in a scrape: {missing:?}").into());
     }
     Ok(Outcome::Passed)
+}
+
+/// The expressions of panels as rules of Prometheus, with values for the variables of Grafana.
+fn as_rules(panels: &Value) -> Result<String> {
+    let mut texts = Vec::new();
+    collect(panels, &mut texts);
+    let rule = |(at, text): (usize, &&str)| {
+        let text = text.replace("$__rate_interval", "5m").replace("$instance", ".*");
+        serde_json::json!({ "record": format!("panel:{at}"), "expr": text.replace("$export", ".*") })
+    };
+    let rules = Vec::from_iter(texts.iter().enumerate().map(rule));
+    // JSON is YAML.
+    let groups = serde_json::json!({ "groups": [{ "name": "dashboard", "rules": rules }] });
+    Ok(serde_json::to_string(&groups)?)
+}
+
+/// Prometheus loads the rules, scrapes a server whose requests fail, and fires the alert about that and no other.
+pub(in crate::interop) fn prometheus() -> Result<Outcome> {
+    let more = "--http=tcp:127.0.0.1:0 --export=gold";
+    let device = "faults,error=0.2:memory,size=64";
+    let server = Server::blkmq("prometheus", device, "mq-deadline", more)?;
+    let own = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let config = server.path("prometheus.yml");
+    let text = serde_json::json!({
+        "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
+        "rule_files": [root().join(RULES)],
+        "scrape_configs": [{ "job_name": "blkmq", "static_configs": [{ "targets": [address(&server)?] }] }],
+    });
+    fs::write(&config, text.to_string())?;
+    let line = format!(
+        "prometheus --config.file={} --storage.tsdb.path={} --web.listen-address={own}",
+        config.display(),
+        server.path("tsdb").display()
+    );
+    let log = fs::File::create(server.path("prometheus-log"))?;
+    let mut prometheus = Cmd::new(&line).under("timeout 60").start(log)?;
+    let load =
+        "--rw=randread --size=4m --time_based --runtime=60 --rate_iops=50 --continue_on_error=io";
+    let client = Fio::start(&server.uri("gold"), &server.path("fio"), load)?;
+    let fired = fires(&own);
+    drop(client);
+    // It takes its time to end, and has nothing to keep.
+    prometheus.kill()?;
+    prometheus.wait()?;
+    fired.map(|()| Outcome::Passed)
+}
+
+fn fires(address: &str) -> Result<()> {
+    let mut names = Vec::new();
+    for _ in 0..80 {
+        pause(0.5)?;
+        let Ok(answer) = fetch(address, "/api/v1/alerts") else { continue };
+        let answer: Value = serde_json::from_str(&answer)?;
+        let alerts = answer["data"]["alerts"].as_array().cloned().unwrap_or_default();
+        let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
+        names = firing
+            .filter_map(|alert| alert["labels"]["alertname"].as_str())
+            .map(str::to_owned)
+            .collect();
+        if !names.is_empty() {
+            break;
+        }
+    }
+    println!("firing: {names:?}");
+    if names == ["BlkmqErrors"] { Ok(()) } else { Err(format!("firing: {names:?}").into()) }
 }
 
 /// Expressions of the panels and the variables.
@@ -74,20 +143,29 @@ fn names(text: &str) -> BTreeSet<&str> {
     words.filter(|word| word.starts_with("blkmq_")).collect()
 }
 
+/// The address of the server's HTTP.
+fn address(server: &Server) -> Result<String> {
+    let log = fs::read_to_string(server.path("log"))?;
+    let page = log.lines().find_map(|line| line.strip_prefix("page: http://"));
+    Ok(page.and_then(|page| page.split('/').next()).ok_or("no page")?.to_owned())
+}
+
 /// The answer of the server's HTTP to a GET.
 ///
 /// # Errors
 /// If there is none, or it is not 200.
 pub(super) fn get(server: &Server, path: &str) -> Result<String> {
-    let log = fs::read_to_string(server.path("log"))?;
-    let page = log.lines().find_map(|line| line.strip_prefix("page: http://"));
-    let address = page.and_then(|page| page.split('/').next()).ok_or("no page")?;
+    fetch(&address(server)?, path)
+}
+
+fn fetch(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
+        Some((head, body)) if head.contains(" 200 ") => Ok(body.to_owned()),
         _ => Err(format!("{path} is answered by {}", answer.lines().next().unwrap_or("")).into()),
     }
 }
