@@ -10,7 +10,7 @@ use crate::long::Long;
 use crate::steps::{Steps, Zeroes};
 use crate::waiting::DiskClient;
 use blkmq::core::IoPrio;
-use blkmq::{AlignedBuf, Bytes, Io, IoError, IoResult, Owner, Refusal, SECTOR_SIZE};
+use blkmq::{AlignedBuf, Bytes, Io, IoError, IoResult, Refusal, SECTOR_SIZE};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -249,7 +249,7 @@ impl<T> Carrier<T> {
     /// Pushes an I/O. Without credit it waits, and so does every request behind it.
     fn push(&mut self, cookie: Cookie, io: Io<AlignedBuf>, export: &Served) {
         let ioprio = self.flights.get_mut(cookie.place).ioprio;
-        let io = io.cookie(cookie.into()).owner(Owner(export.number)).group(export.group.id());
+        let io = io.cookie(cookie.into()).owner(export.owner(ioprio)).group(export.group.id());
         if let Err(refused) = self.disk_client.client.line_up(io.ioprio(ioprio)) {
             if matches!(refused.why, Refusal::NoCredit { .. }) {
                 self.held = Some((cookie, refused.into_io()));

@@ -7,8 +7,8 @@ use crate::machine::{Ublk, VhostUser};
 use blkmq::core::{Class, IoPrio};
 use blkmq::engine::GroupSpec;
 use blkmq::{
-    AlignedBuf, ChangeError, EditError, GroupError, GroupGuard, GroupOptions, IoMax, Promise,
-    SECTOR_SIZE, Zeroing,
+    AlignedBuf, ChangeError, EditError, GroupError, GroupGuard, GroupOptions, IoMax, Owner,
+    Promise, SECTOR_SIZE, Zeroing,
 };
 use blkmq_nbd::{BASE_ALLOCATION, BlockSizes, ExportInfo, Limits, TransmissionFlags};
 use std::ops::{Deref, Range};
@@ -143,11 +143,14 @@ impl Export {
 /// The most bytes of a name in NBD.
 const MOST_NAME: usize = 4096;
 
+/// The lowest bit of a priority in the number of an owner. No server has had so many exports.
+const PRIORITY: u32 = 24;
+
 /// An export in service.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) disk: usize,
-    /// Its number, from 1: the owner of its I/Os.
+    /// Its number, from 1: the owner of its I/Os of its own priority.
     pub(crate) number: u32,
     /// The first byte on the disk.
     pub(crate) start: u64,
@@ -323,6 +326,16 @@ impl Table {
 }
 
 impl Served {
+    /// The owner of its I/Os with this priority. The processes of a guest are not known, but a scheduler that serves processes
+    /// in turn, each with its priority, must not take those of different ones for one.
+    pub(crate) fn owner(&self, ioprio: IoPrio) -> Owner {
+        if ioprio == self.ioprio {
+            return Owner(self.number);
+        }
+        let priority = (ioprio.class() as u32) << 3 | u32::from(ioprio.level());
+        Owner(self.number | priority << PRIORITY)
+    }
+
     /// Connections that have agreed on it.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)

@@ -413,6 +413,47 @@ fn priorities_of_the_guest_reach_the_scheduler() {
     }
 }
 
+/// The reads of a reader of class realtime for one of class idle beside five of the former, on a device with one request at a
+/// time.
+fn advantage(scheduler: &str, of_guest: GuestIoprio) -> f64 {
+    use blkmq::core::{Class, IoPrio};
+    let slow = "null,size=16,irqmode=2,completion_nsec=1000000,submit_queues=1,hw_queue_depth=1";
+    let site = site(slow, scheduler, &Export::new("gold", 0), |it| it.guest_ioprio = of_guest);
+    let mut guest = Guest::start(&site.path, 1, 0);
+    let offer = |guest: &mut Guest, place: u16| {
+        let class = if place == 0 { Class::Idle } else { Class::Realtime };
+        let ioprio = IoPrio::new(class, 4).expect("a level").to_bits().into();
+        // All in one place, so that the order of sectors prefers none.
+        guest.offer(0, place, Ask { ioprio, ..ask(IN, 0, 512) }, 512);
+    };
+    (0..6).for_each(|place| offer(&mut guest, place));
+    guest.kick(0);
+    let mut reads = [0_u32; 6];
+    while reads.iter().sum::<u32>() < 390 {
+        for (place, _, status) in guest.wait(0) {
+            assert_eq!(status, 0);
+            reads[usize::from(place)] += 1;
+            offer(&mut guest, place);
+        }
+        guest.kick(0);
+    }
+    f64::from(reads[1..].iter().sum::<u32>()) / 5.0 / f64::from(reads[0].max(1))
+}
+
+/// Regression test: bfq took all requests of a guest for those of one process, whose class changed all the time; mclock ignored
+/// classes.
+#[test]
+fn an_idle_reader_in_a_guest_waits_for_others_if_its_priority_is_seen() {
+    for scheduler in ["mq-deadline", "bfq", "mclock"] {
+        let off = advantage(scheduler, GuestIoprio::Off);
+        assert!((0.83..1.2).contains(&off), "{scheduler}, off: {off}");
+        for of_guest in [GuestIoprio::Clamp, GuestIoprio::Trust] {
+            let seen = advantage(scheduler, of_guest);
+            assert!(seen >= 5.0, "{scheduler}, {of_guest}: {seen}");
+        }
+    }
+}
+
 /// A guest that switches its cache off has each write durable when it is answered. Without that, some cut loses one.
 #[test]
 fn without_a_write_back_cache_a_write_is_durable() {

@@ -122,7 +122,7 @@ impl Mclock {
     /// Puts `rq` behind the requests of `leaf`.
     fn enqueue(&mut self, cx: &Cx<'_>, rq: RequestId, leaf: u32) {
         self.items[rq.index()].leaf = leaf;
-        if self.queues.push(leaf, rq, cx.requests.get(rq).sector) {
+        if self.queues.push(leaf, rq, cx.requests.get(rq)) {
             let is_busy = !self.queues.is_idle(leaf);
             self.tree.filled(leaf, is_busy, cx.now);
         }

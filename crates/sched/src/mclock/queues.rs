@@ -1,21 +1,29 @@
-//! The requests of each group: in order of arrival, and in order of sector within a batch.
+//! The requests of each group: by class, in order of arrival, and in order of sector within a batch.
 //!
-//! Only nodes that have requests need a lane of the two orders, so there are no more lanes than slots.
+//! Only nodes that have requests need a lane of the two orders for each class, so there are no more lanes than slots.
 
 use crate::index::{Lists, SectorIndex};
 use alloc::vec::Vec;
-use blkmq_core::{IoMeta, RequestId};
+use blkmq_core::{Class, IoMeta, IoPrio, RequestId};
 
 /// The list of requests that go before all others. Lanes follow it.
 const HEADS: usize = 0;
-/// The most lanes: as many as there can be groups.
-const MOST_LANES: u32 = 1024;
+/// Classes of priority, the best first; a request without one is best-effort.
+const CLASSES: usize = 3;
+/// The most lanes: as many as there can be groups, for each class.
+const MOST_LANES: u32 = 1024 * CLASSES as u32;
+/// Picks of a node in a row that may pass by an older request of a lower class.
+const MOST_PASSED: u32 = 63;
 
 /// The place of a node of requests in its own order.
 #[derive(Clone, Copy, Default)]
 struct Queue {
-    /// Its lane, or zero if it has no requests.
-    lane: u32,
+    /// Its lanes by class, each zero if it has no requests.
+    lanes: [u32; CLASSES],
+    /// The class of its batch.
+    class: usize,
+    /// Picks in a row that have passed by an older request of a lower class.
+    passed: u32,
     /// The sector at which its batch continues.
     next: u64,
     /// Requests picked in its batch.
@@ -26,6 +34,23 @@ struct Queue {
     inflight: u32,
     /// It has requests, here or in the device.
     active: bool,
+}
+
+impl Queue {
+    /// Returns whether it has requests here.
+    #[inline]
+    fn has_some(&self) -> bool {
+        self.lanes != [0; CLASSES]
+    }
+}
+
+/// The place of a priority's class among the lanes of a node.
+fn rank(ioprio: IoPrio) -> usize {
+    match ioprio.class() {
+        Class::Realtime => 0,
+        Class::None | Class::BestEffort => 1,
+        Class::Idle => 2,
+    }
 }
 
 /// The held requests.
@@ -71,8 +96,28 @@ impl Queues {
         &mut self.at[leaf as usize / 2]
     }
 
-    fn lane(&self, leaf: u32) -> usize {
-        self.of(leaf).lane as usize
+    /// The class of the oldest request of `leaf`, if it has requests.
+    fn oldest(&self, leaf: u32) -> Option<usize> {
+        let lanes = self.of(leaf).lanes;
+        let age = |class: &usize| {
+            self.lists.front(lanes[*class] as usize).map(|rq| self.filed[rq.index()])
+        };
+        (0..CLASSES).filter(|class| lanes[*class] != 0).min_by_key(age)
+    }
+
+    /// The class of the next request of `leaf`, which has some: the best one, unless it has passed by older requests for too
+    /// long. True if it passes by one again.
+    fn next_class(&self, leaf: u32) -> (usize, bool) {
+        let Queue { lanes, passed, .. } = self.of(leaf);
+        let mut with_some = (0..CLASSES).filter(|class| lanes[*class] != 0);
+        let best = with_some.next().expect("it has requests");
+        if with_some.next().is_none() {
+            return (best, false);
+        }
+        match self.oldest(leaf) {
+            Some(oldest) if oldest != best && *passed >= MOST_PASSED => (oldest, false),
+            oldest => (best, oldest != Some(best)),
+        }
     }
 
     /// A request of `leaf` is in the device.
@@ -90,7 +135,7 @@ impl Queues {
     /// Counts `leaf` among the nodes that have requests, or no longer.
     fn count(&mut self, leaf: u32) {
         let of = self.of_mut(leaf);
-        let active = of.lane != 0 || of.inflight > 0;
+        let active = of.has_some() || of.inflight > 0;
         let before = core::mem::replace(&mut of.active, active);
         self.active = self.active + u32::from(active) - u32::from(before);
     }
@@ -137,17 +182,20 @@ impl Queues {
         self.lists.list_of(rq) == Some(HEADS)
     }
 
-    /// Puts `rq` behind the others of `leaf`; true if it is the only one.
-    pub(super) fn push(&mut self, leaf: u32, rq: RequestId, sector: u64) -> bool {
-        let is_first = self.lane(leaf) == 0;
-        if is_first {
+    /// Puts `rq` behind the others of `leaf` of its class; true if it is the only one of `leaf`.
+    pub(super) fn push(&mut self, leaf: u32, rq: RequestId, io: &IoMeta) -> bool {
+        let is_first = !self.of(leaf).has_some();
+        let class = rank(io.ioprio);
+        if self.of(leaf).lanes[class] == 0 {
             let lane = self.free.pop().expect("there are as many lanes as groups or slots");
-            self.of_mut(leaf).lane = lane;
+            self.of_mut(leaf).lanes[class] = lane;
+        }
+        if is_first {
             self.count(leaf);
         }
-        let lane = self.lane(leaf);
+        let lane = self.of(leaf).lanes[class] as usize;
         self.lists.push_back(lane, rq);
-        self.order.insert(lane, sector, rq);
+        self.order.insert(lane, io.sector, rq);
         self.filings += 1;
         self.filed[rq.index()] = self.filings;
         self.held += 1;
@@ -156,34 +204,34 @@ impl Queues {
 
     /// Takes `rq` out, which may be at the head; true if it was the last of `leaf`.
     pub(super) fn remove(&mut self, leaf: u32, rq: RequestId) -> bool {
-        let at_head = self.is_head(rq);
+        let list = self.lists.list_of(rq).expect("it is held");
         self.lists.remove(rq);
         self.held -= 1;
-        if at_head {
+        if list == HEADS {
             return false;
         }
         self.order.remove(rq);
-        self.free_if_empty(leaf)
-    }
-
-    fn free_if_empty(&mut self, leaf: u32) -> bool {
-        let lane = self.lane(leaf);
-        let is_empty = self.lists.is_empty(lane);
-        if is_empty {
-            self.free.push(lane as u32);
-            self.of_mut(leaf).lane = 0;
+        if !self.lists.is_empty(list) {
+            return false;
+        }
+        self.free.push(list as u32);
+        let of = self.of_mut(leaf);
+        of.lanes.iter_mut().filter(|lane| **lane == list as u32).for_each(|lane| *lane = 0);
+        let is_last = !of.has_some();
+        if is_last {
             self.count(leaf);
         }
-        is_empty
+        is_last
     }
 
     /// The next request of the batch of `leaf`, if there is one.
     fn in_batch(&self, leaf: u32, most: u32) -> Option<RequestId> {
-        let Queue { lane, next, run, .. } = *self.of(leaf);
-        if lane == 0 || run == 0 || run >= most {
+        let of = self.of(leaf);
+        let is_over = of.run == 0 || of.run >= most || !of.has_some();
+        if is_over || self.next_class(leaf).0 != of.class {
             return None;
         }
-        self.order.at_or_after(lane as usize, next).map(|found| found.rq)
+        self.order.at_or_after(of.lanes[of.class] as usize, of.next).map(|found| found.rq)
     }
 
     /// Returns whether `leaf` has another request in order of sector, in a batch of up to `most`.
@@ -194,21 +242,23 @@ impl Queues {
     /// Takes the next request of `leaf`, which has some: the next of its batch, or the oldest, with which a batch
     /// begins. True if it was the last.
     pub(super) fn pop(&mut self, leaf: u32, most: u32) -> (RequestId, bool) {
-        let of = *self.of(leaf);
+        let of = self.of(leaf);
+        let (class, passes) = self.next_class(leaf);
         let (rq, run) = match self.in_batch(leaf, most) {
             Some(rq) => (rq, of.run + 1),
-            None => (self.lists.front(of.lane as usize).expect("it has requests"), 1),
+            None => (self.lists.front(of.lanes[class] as usize).expect("it has requests"), 1),
         };
         let (_, next) = self.order.filed(rq).expect("it is in both orders");
         let of = self.of_mut(leaf);
-        (of.run, of.next) = (run, next);
+        (of.run, of.next, of.class) = (run, next, class);
+        of.passed = if passes { of.passed + 1 } else { 0 };
         (rq, self.remove(leaf, rq))
     }
 
     /// Takes the oldest request of `leaf`; true if it was the last.
     pub(super) fn pop_oldest(&mut self, leaf: u32) -> Option<(RequestId, bool)> {
-        let lane = self.lane(leaf);
-        let rq = if lane == 0 { None } else { self.lists.front(lane) }?;
+        let lane = self.of(leaf).lanes[self.oldest(leaf)?];
+        let rq = self.lists.front(lane as usize)?;
         Some((rq, self.remove(leaf, rq)))
     }
 

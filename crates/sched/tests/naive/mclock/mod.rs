@@ -7,7 +7,7 @@ mod nodes;
 mod prices;
 mod trials;
 
-use blkmq_core::{GroupIndex, HwQueue, Instant, IoMeta, Op, RequestId};
+use blkmq_core::{Class, GroupIndex, HwQueue, Instant, IoMeta, Op, RequestId};
 use blkmq_sched::{At, Cx, Done, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape};
 use learner::{Learner, Sample};
 use nodes::{How, Name, Nodes};
@@ -44,6 +44,8 @@ struct Entry {
     /// Its place in the order of arrival.
     arrival: u64,
     sector: u64,
+    /// The better, the less.
+    class: u8,
     /// Orders requests at one sector.
     filing: u64,
     cost: u64,
@@ -56,6 +58,8 @@ struct Order {
     next: u64,
     run: u64,
     end: u64,
+    class: u8,
+    passed: u32,
 }
 
 struct Naive {
@@ -91,12 +95,21 @@ impl Naive {
         self.nodes.settle(now.as_nanos(), is_busy, full);
     }
 
+    /// The class of the next request of a group that has some, and whether that passes by an older one.
+    fn class_of_next(&self, group: GroupIndex) -> Option<(u8, bool)> {
+        let passed = self.orders.get(&group).map_or(0, |order| order.passed);
+        let mine = || self.requests.iter().filter(|e| !e.head && e.group == group).map(|e| e.class);
+        let (oldest, best) = (mine().next()?, mine().min()?);
+        if passed == 63 { Some((oldest, false)) } else { Some((best, best != oldest)) }
+    }
+
     fn next_in_batch(&self, group: GroupIndex) -> Option<Entry> {
         let order = self.orders.get(&group).copied().unwrap_or_default();
-        if order.run == 0 || order.run >= self.values.batch() {
+        let class = self.class_of_next(group)?.0;
+        if order.run == 0 || order.run >= self.values.batch() || order.class != class {
             return None;
         }
-        let mine = self.requests.iter().filter(|e| !e.head && e.group == group);
+        let mine = self.requests.iter().filter(|e| !e.head && e.group == group && e.class == class);
         mine.filter(|e| e.sector >= order.next).min_by_key(|e| (e.sector, e.filing)).copied()
     }
 
@@ -127,12 +140,15 @@ impl Naive {
             self.serving = Some(group);
         }
         let batched = self.next_in_batch(group);
-        let oldest = self.requests.iter().find(|e| !e.head && e.group == group).copied();
+        let (class, passes) = self.class_of_next(group).expect("the group has requests");
+        let is_next = |e: &&Entry| !e.head && e.group == group && e.class == class;
+        let oldest = self.requests.iter().find(is_next).copied();
         let chosen = batched.or(oldest).expect("the group has requests");
         let mut entry = self.take(chosen.rq);
         let order = self.orders.entry(group).or_default();
         order.run = if batched.is_some() { order.run + 1 } else { 1 };
-        order.next = entry.sector;
+        (order.next, order.class) = (entry.sector, class);
+        order.passed = if passes { order.passed + 1 } else { 0 };
         self.charge(cx, &mut entry, how);
         self.settle(cx.now);
         self.issued.push(entry);
@@ -316,6 +332,11 @@ impl Scheduler for Naive {
             paid: before.is_some(),
             arrival: self.filings,
             sector: io.sector,
+            class: match io.ioprio.class() {
+                Class::Realtime => 1,
+                Class::None | Class::BestEffort => 2,
+                Class::Idle => 3,
+            },
             filing: self.filings,
             cost: before.map_or(0, |e| e.cost),
             kind: before.map_or(0, |e| e.kind),
