@@ -97,7 +97,7 @@ pub(crate) fn alignment(parts: &[Part]) -> Alignment {
 /// The files of a queue, open as long as its ring refers to them by number.
 pub(crate) struct Files {
     all: Box<[OpenFile]>,
-    _open: Box<[Arc<std::fs::File>]>,
+    open: Box<[Arc<std::fs::File>]>,
 }
 
 /// A file of a queue.
@@ -107,6 +107,8 @@ pub(crate) struct OpenFile {
     end: u64,
     pub(crate) file: File,
     pub(crate) readonly: bool,
+    /// See [`Target`].
+    is_in_memory: bool,
     pub(crate) present: Arc<Present>,
 }
 
@@ -131,10 +133,11 @@ impl Files {
             let readonly = part.target.readonly;
             let present = Arc::clone(&part.target.present);
             let end = if at + 1 == parts.len() { u64::MAX } else { part.end() };
-            OpenFile { start: part.start, end, file, readonly, present }
+            let is_in_memory = part.target.is_in_memory;
+            OpenFile { start: part.start, end, file, readonly, is_in_memory, present }
         };
         let open = parts.iter().map(|part| Arc::clone(&part.target.file)).collect();
-        Self { all: parts.iter().enumerate().map(file).collect(), _open: open }
+        Self { all: parts.iter().enumerate().map(file).collect(), open }
     }
 
     /// The number of the last file.
@@ -146,6 +149,13 @@ impl Files {
     #[inline]
     pub(crate) fn at(&self, at: usize) -> &OpenFile {
         &self.all[at]
+    }
+
+    /// The files for [`Request::perform`](crate::request::Request::perform), if a read or write of file `at` is best done by the
+    /// caller.
+    #[inline]
+    pub(crate) fn in_memory(&self, at: usize) -> Option<&[Arc<std::fs::File>]> {
+        self.all[at].is_in_memory.then_some(&self.open)
     }
 
     /// The files that `rq` goes to, and the sector of the device that the first of them begins at.

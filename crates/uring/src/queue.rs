@@ -147,10 +147,7 @@ impl UringQueue {
             let request = &mut self.places[at];
             match request.judge(answer, self.alignment.block) {
                 Step::Done(result) => {
-                    if result == Err(IoError::IO) {
-                        // It may have met a new end of the file.
-                        self.files.at(request.file()).present.find_end();
-                    }
+                    self.look_at_end(at, result);
                     over(self, at, result);
                 }
                 Step::Again => {
@@ -161,6 +158,14 @@ impl UringQueue {
             }
         }
         pushed
+    }
+
+    /// The request of place `at` has this result: a failed one may have met a new end of its file.
+    #[inline]
+    fn look_at_end(&self, at: u32, result: IoResult) {
+        if result == Err(IoError::IO) {
+            self.files.at(self.places[at].file()).present.find_end();
+        }
     }
 
     /// Frees the place `at`.
@@ -196,7 +201,7 @@ impl UringQueue {
 
 impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     #[inline]
-    fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         let kind = Kind::of(&rq, self.zero);
         let (files, start) = match self.files.admit(&rq, kind) {
             Ok(admitted) => admitted,
@@ -216,7 +221,18 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         }
         let at = self.places.take();
         self.places[at].rq = Some(rq);
-        self.push(at);
+        if kind.moves_data()
+            && let Some(files) = self.files.in_memory(self.places[at].file())
+        {
+            let step = self.places[at].perform(files, self.alignment.block);
+            if let Step::Done(result) = step {
+                self.look_at_end(at, result);
+                return Enqueued::Done(self.release(at), result);
+            }
+            self.later.push_back((now + RETRY_DELAY, at));
+        } else {
+            self.push(at);
+        }
         Enqueued::Accepted
     }
 

@@ -47,6 +47,9 @@ pub(crate) struct Target {
     pub(crate) has_fast_zeroes: bool,
     pub(crate) present: Arc<Present>,
     pub(crate) is_direct: bool,
+    /// The file system has no disk below, and can begin no I/O without waiting for it: the kernel hands each one of a ring to
+    /// a thread.
+    pub(crate) is_in_memory: bool,
     pub(crate) notes: Vec<String>,
 }
 
@@ -94,6 +97,8 @@ impl Target {
         } else if !options.readonly {
             notes.push("the block device is read-only".into());
         }
+        let is_in_memory =
+            rustix::fs::fstatfs(&file).is_ok_and(|it| it.f_type == libc::TMPFS_MAGIC);
         let file = Arc::new(file);
         let access = (readonly, is_direct);
         let present = Arc::new(Present::new(&file, kind, alignment.block, access));
@@ -114,6 +119,7 @@ impl Target {
             has_fast_zeroes,
             present,
             is_direct,
+            is_in_memory,
             notes,
         })
     }

@@ -47,6 +47,10 @@ impl Rig {
 
     /// Like [`new`](Self::new), but with a timeout for each request.
     fn with_timeout(test: &str, answers: &[Bend], timeout: Nanos) -> Option<Self> {
+        Self::of(test, answers, timeout, false)
+    }
+
+    fn of(test: &str, answers: &[Bend], timeout: Nanos, is_in_memory: bool) -> Option<Self> {
         let path = std::env::temp_dir().join(format!("blkmq-{test}-{}", std::process::id()));
         let bytes = Vec::from_iter((0..16).flat_map(|n| [n; BLOCK]));
         std::fs::write(&path, bytes).expect("a small file");
@@ -56,6 +60,7 @@ impl Rig {
             return None;
         }
         let target = Target::open(&path, &options).expect("it opens");
+        let target = Target { is_in_memory, ..target };
         let part = Part { start: 0, target: target.clone() };
         let origin = Origin { parts: vec![part], options, pools: Vec::new() };
         let mut queue = UringQueue::new(Arc::new(origin)).expect("a small ring");
@@ -97,6 +102,30 @@ impl Drop for Rig {
 
 fn read(n: u64, blocks: u32) -> Io<AlignedBuf> {
     Io::new(Op::Read, n * 8, blocks * 8, n, AlignedBuf::new(blocks as usize * BLOCK))
+}
+
+/// The kernel hands I/O on such a file to a thread of its own, and waking that took longer than the copy.
+#[test]
+fn a_file_in_memory_is_read_and_written_in_the_call() {
+    let test = "a_file_in_memory_is_read_and_written_in_the_call";
+    let Some(rig) = Rig::of(test, &[], Nanos(u64::MAX), true) else { return };
+    let reap = |submitter: &mut Submitter<AlignedBuf>| {
+        let mut all = Vec::new();
+        submitter.reap(8, |mut done| all.push((done.result, done.payload.as_mut_slice().to_vec())));
+        all
+    };
+    let mut submitter = rig.submit(read(3, 2));
+    let expected = [vec![3; BLOCK], vec![4; BLOCK]].concat();
+    assert_eq!(reap(&mut submitter), [(Ok(()), expected)]);
+    let mut data = AlignedBuf::new(BLOCK);
+    data.as_mut_slice().fill(77);
+    let mut submitter = rig.again(submitter, Io::new(Op::Write, 40, 8, 0, data));
+    assert_eq!(reap(&mut submitter).len(), 1);
+    assert_eq!(std::fs::read(&rig.path).expect("it is there")[5 * BLOCK..6 * BLOCK], [77; BLOCK]);
+    let file = std::fs::File::options().write(true).open(&rig.path).expect("it is there");
+    file.set_len(8 * BLOCK as u64).expect("it can be cut");
+    let mut submitter = rig.again(submitter, read(12, 1));
+    assert_eq!(reap(&mut submitter)[0].0, Err(IoError::IO));
 }
 
 /// Polls at `now` until at most `left` answers are left; the real disk takes real time.
