@@ -165,6 +165,12 @@ const CHECKS: &[Check] = &[
         run: || guest::nbd(Kernel::Cloud),
     },
     Check {
+        name: "cloud-guest-arrivals",
+        about: Contents,
+        requires: None,
+        run: guest::arrivals::check,
+    },
+    Check {
         name: "cloud-guest-blktrace",
         about: Contents,
         requires: Some("blkparse"),

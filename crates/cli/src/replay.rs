@@ -10,7 +10,7 @@ use crate::error::Failure;
 use crate::plan::{Plan, Time};
 use crate::report::number::nanos;
 use args::Wanted;
-use blkmq_core::{Histogram, Nanos, SECTOR_SIZE};
+use blkmq_core::{Class, Histogram, Nanos, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry};
 use blkmq_engine::Config;
 use blkmq_lab::elevator_log::{
@@ -23,6 +23,7 @@ use blkmq_terminal::bounded;
 use blkmq_terminal::paper::{Paper, push_command, push_line};
 use blkmq_terminal::program;
 use blkmq_terminal::text_table::{Align, TextTable};
+use std::collections::BTreeSet;
 
 /// The longest log that is read; it is held as a whole.
 const MAX_BYTES: u64 = 1 << 30;
@@ -202,6 +203,11 @@ fn table(columns: &[(&str, &Summary)]) -> TextTable {
         table.row(&[name.to_owned()].into_iter().chain(cells).collect::<Vec<_>>());
     };
     row("requests inserted", &|s| s.inserted.to_string());
+    let priorities = columns.iter().flat_map(|(_, summary)| summary.priorities.keys());
+    for key in priorities.copied().collect::<BTreeSet<_>>() {
+        let count = |s: &Summary| s.priorities.get(&key).copied().unwrap_or(0).to_string();
+        row(&priority(key), &count);
+    }
     row("  joined or fused", &|s| s.merged.to_string());
     row("  requeued", &|s| s.requeued.to_string());
     row("  taken back", &|s| s.withdrawn.to_string());
@@ -217,6 +223,18 @@ fn table(columns: &[(&str, &Summary)]) -> TextTable {
         row(&format!("{what}, longest"), &|s| quantile(times(s), 100));
     }
     table
+}
+
+/// The name of the row of a priority.
+fn priority((class, level, is_read): (Class, u16, bool)) -> String {
+    let what = if is_read { "reads" } else { "others" };
+    let class = match class {
+        Class::None => "none",
+        Class::Realtime => "realtime",
+        Class::BestEffort => "best-effort",
+        Class::Idle => "idle",
+    };
+    format!("  {what}, {class} {level}")
 }
 
 fn time(span: Nanos) -> String {

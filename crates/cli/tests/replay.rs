@@ -60,6 +60,16 @@ fn another_scheduler_or_another_option_is_a_simulation() {
     );
 }
 
+#[test]
+fn requests_are_counted_by_priority() {
+    let path = log("priorities", "sim --prioclass=3 --prio=5");
+    for scheduler in [&[][..], &["--scheduler=bfq"]] {
+        let text = shown("replay", &[&[path.as_str()], scheduler].concat());
+        let has = |name: &str| text.lines().any(|line| line.starts_with(name));
+        assert!(has("  reads, idle 5 ") && has("  others, idle 5 "), "{text}");
+    }
+}
+
 /// A log in which one answer was changed: exit code 1, and the output shows the call and the calls before it.
 #[test]
 fn a_changed_answer_is_shown() {

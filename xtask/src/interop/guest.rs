@@ -1,6 +1,7 @@
 //! A Linux kernel as a client: it mounts a virtual disk of `blkmqd`, and an export by its own driver of NBD. The scripts are
 //! in `tests/guest`.
 
+pub(super) mod arrivals;
 pub(super) mod blktrace;
 
 use super::Outcome;
@@ -62,7 +63,7 @@ pub(super) fn vhost(kernel: Kernel) -> Result<Outcome> {
         return Ok(Outcome::Skipped(lack));
     }
     let server = machine("guest-vhost", DEVICE, "mq-deadline", "off")?;
-    run(kernel, "vhost", &server)?;
+    run(kernel, "vhost", &server.path("socket"))?;
     Ok(Outcome::Passed)
 }
 
@@ -141,7 +142,7 @@ pub(super) fn priorities() -> Result<Outcome> {
     }
     for (of_guest, is_seen) in [("off", false), ("clamp", true), ("trust", true)] {
         let server = machine("guest-priorities", SLOW, "mq-deadline", of_guest)?;
-        let output = run(Kernel::Uml, "priorities", &server)?;
+        let output = run(Kernel::Uml, "priorities", &server.path("socket"))?;
         let time = |class: &str| -> Result<f64> {
             let line = output.lines().find_map(|line| line.strip_prefix(class));
             let number = line.and_then(|rest| rest.trim().strip_suffix(" ms")?.parse().ok());
@@ -166,10 +167,9 @@ fn machine(name: &str, device: &str, scheduler: &str, ioprio: &str) -> Result<Se
     Server::start_unasked(name, &line)
 }
 
-/// Runs a script in a guest with the disk of the server. Returns the lines of the guest.
-fn run(kernel: Kernel, script: &str, server: &Server) -> Result<String> {
-    let socket = server.path("socket").display().to_string();
-    let (passed, output) = kernel.script(script).arg(socket).attempt()?;
+/// Runs a script in a guest with the disk behind `socket`. Returns the lines of the guest.
+fn run(kernel: Kernel, script: &str, socket: &Path) -> Result<String> {
+    let (passed, output) = kernel.script(script).arg(socket.display().to_string()).attempt()?;
     println!("{}", output.trim());
     if passed { Ok(output) } else { Err(format!("{script} failed in the guest").into()) }
 }

@@ -1,7 +1,7 @@
 //! The fate of the requests of a log, in figures: their order, the distance between them, and their waiting times.
 
 use super::{Entry, Log, LogError};
-use blkmq_core::{Histogram, Instant, IoMeta, Op};
+use blkmq_core::{Class, Histogram, Instant, IoMeta, Op};
 use blkmq_sched::{At, Pick};
 use std::collections::BTreeMap;
 
@@ -19,6 +19,8 @@ pub struct Waits {
 pub struct Summary {
     /// Requests inserted, each counted once.
     pub inserted: u64,
+    /// How many of them had a priority: by class and level, and whether they are reads.
+    pub priorities: BTreeMap<(Class, u16, bool), u64>,
     /// Times that a request was returned to be issued again.
     pub requeued: u64,
     /// I/Os that joined a held request, and requests that were fused.
@@ -95,6 +97,11 @@ impl Elevator {
                     return;
                 }
                 sum.inserted += 1;
+                let (class, level) = (meta.ioprio.class(), meta.ioprio.level());
+                if class != Class::None {
+                    let is_read = meta.op == Op::Read;
+                    *sum.priorities.entry((class, level, is_read)).or_default() += 1;
+                }
                 self.inserts += 1;
                 let number = self.inserts;
                 self.waiting.insert(number);

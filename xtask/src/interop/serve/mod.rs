@@ -13,7 +13,7 @@ mod page;
 mod reconnect;
 mod scenes;
 mod tls;
-mod trace;
+pub(super) mod trace;
 mod truth;
 
 use super::{Outcome, nbd};

@@ -36,7 +36,7 @@ fn load(server: &Server, switch: Option<&str>) -> Result<()> {
 }
 
 /// Ends a recording as Ctrl-C does, and returns its output.
-fn interrupt(server: &Server, mut child: Child) -> Result<String> {
+pub(in crate::interop) fn interrupt(server: &Server, mut child: Child) -> Result<String> {
     Cmd::new("kill -INT").arg(child.id().to_string()).output()?;
     let status = child.wait()?;
     let said = read_to_string(server.path("said"))?;
@@ -44,7 +44,7 @@ fn interrupt(server: &Server, mut child: Child) -> Result<String> {
 }
 
 /// Begins an elevator log. It has begun when another one is refused; one that was in its way has a second.
-fn begin_log(server: &Server, file: &str) -> Result<Child> {
+pub(in crate::interop) fn begin_log(server: &Server, file: &str) -> Result<Child> {
     for _ in 0..20 {
         let log = ctl(server, "elevator-log -o").arg(file);
         let mut log = log.piped(File::create(server.path("said"))?)?;
