@@ -177,7 +177,30 @@ const CHECKS: &[Check] = &[
         run: guest::blktrace::check,
     },
     Check { name: "cloud-guest-null-blk", about: Contents, requires: None, run: guest::null_blk },
-    Check { name: "cloud-guest-ublk", about: Contents, requires: None, run: guest::ublk },
+    Check {
+        name: "cloud-guest-ublk",
+        about: Contents,
+        requires: None,
+        run: || guest::ublk(Kernel::Cloud, "ublk"),
+    },
+    Check {
+        name: "cloud-guest-ublk-end",
+        about: Contents,
+        requires: None,
+        run: || guest::ublk(Kernel::Cloud, "ublk_end"),
+    },
+    Check {
+        name: "next-guest-ublk",
+        about: Contents,
+        requires: None,
+        run: || guest::ublk(Kernel::Next, "ublk"),
+    },
+    Check {
+        name: "next-guest-ublk-end",
+        about: Contents,
+        requires: None,
+        run: || guest::ublk(Kernel::Next, "ublk_end"),
+    },
     Check {
         name: "service-units",
         about: Contents,

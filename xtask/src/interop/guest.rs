@@ -32,6 +32,8 @@ pub(super) enum Kernel {
     Uml,
     /// Debian's kernel for virtual machines, in an emulated one.
     Cloud,
+    /// The newest that Debian has backported, in the same machine.
+    Next,
 }
 
 impl Kernel {
@@ -40,6 +42,7 @@ impl Kernel {
         match self {
             Self::Uml => "uml",
             Self::Cloud => "cloud",
+            Self::Next => "next",
         }
     }
 
@@ -48,6 +51,7 @@ impl Kernel {
         match self {
             Self::Uml => "user-mode Linux",
             Self::Cloud => "Debian's kernel under QEMU",
+            Self::Next => "Debian's newest kernel under QEMU",
         }
     }
 
@@ -123,12 +127,12 @@ pub(super) fn null_blk() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A file system on a block device that a server in the guest serves by ublk.
-pub(super) fn ublk() -> Result<Outcome> {
-    if let Some(lack) = lack(Kernel::Cloud)? {
+/// A script about block devices that a server in the guest serves by ublk.
+pub(super) fn ublk(kernel: Kernel, script: &str) -> Result<Outcome> {
+    if let Some(lack) = lack(kernel)? {
         return Ok(Outcome::Skipped(lack));
     }
-    Kernel::Cloud.script("ublk").env("PROGRAMS", BLKMQD).run()?;
+    kernel.script(script).env("PROGRAMS", format!("{BLKMQD} {BLKMQCTL}")).run()?;
     Ok(Outcome::Passed)
 }
 
@@ -176,7 +180,7 @@ fn run(kernel: Kernel, script: &str, socket: &Path) -> Result<String> {
 
 /// The reason why no guest with this kernel can run here, if there is one. Fetches the kernel if it is missing.
 fn lack(kernel: Kernel) -> Result<Option<String>> {
-    let of_modules = ["/sbin/modprobe", "xz"].into_iter().filter(|_| kernel == Kernel::Cloud);
+    let of_modules = ["/sbin/modprobe", "xz"].into_iter().filter(|_| kernel != Kernel::Uml);
     let mut programs = ["cpio", "nbd-client", "busybox"].into_iter().chain(of_modules);
     if let Some(missing) = programs.find(|it| !has(it)) {
         return Ok(Some(format!("{missing} is not installed")));
@@ -188,7 +192,7 @@ fn lack(kernel: Kernel) -> Result<Option<String>> {
         }
     }
     // Each kernel is started once with an empty script: a machine may forbid something that the kernel needs.
-    static STARTS: [OnceLock<Option<String>>; 2] = [const { OnceLock::new() }; 2];
+    static STARTS: [OnceLock<Option<String>>; 3] = [const { OnceLock::new() }; 3];
     let starts = &STARTS[kernel as usize];
     if starts.get().is_none() {
         let run = Cmd::new("tests/guest/run.sh /dev/null").env("KERNEL", kernel.name());

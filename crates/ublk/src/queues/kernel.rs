@@ -167,6 +167,11 @@ impl Rings {
         Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
 
+    /// Returns whether this process has the tag.
+    pub(crate) fn is_taken(&self, number: usize) -> bool {
+        self.holders[number] == Holder::Us
+    }
+
     /// The descriptor of a tag, by value.
     ///
     /// # Panics

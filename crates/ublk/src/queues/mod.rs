@@ -83,6 +83,15 @@ impl Queues {
         self.rings.push(tag as usize, COMMIT_AND_FETCH, result);
     }
 
+    /// Answers every request that was taken and not answered with `result`, a negative errno.
+    pub fn fail(&mut self, result: i32) {
+        for number in 0..self.rings.tags() {
+            if self.rings.is_taken(number) {
+                self.rings.push(number, COMMIT_AND_FETCH, result);
+            }
+        }
+    }
+
     /// Gives the kernel the answers.
     ///
     /// # Errors

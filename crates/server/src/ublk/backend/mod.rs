@@ -12,7 +12,7 @@ use crate::machine::{MOST_QUEUES, Ublk};
 use crate::rarely::Rarely;
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
-use blkmq::{Clock, Instant, Nanos};
+use blkmq::{Clock, Instant, IoError, Nanos};
 use blkmq_ublk::control::{Device, Origin, UblkError};
 use blkmq_ublk::queues::{Queues, Taken};
 use blkmq_ublk::wire::Info;
@@ -147,6 +147,7 @@ impl Backend {
             through,
             waiting: VecDeque::new(),
             ending: None,
+            has_given_up: false,
             spin: Spin::default(),
             faults: Rarely::default(),
             totals: Totals::default(),
@@ -187,6 +188,8 @@ struct Serving {
     waiting: VecDeque<Taken>,
     /// The beginning of the device's end.
     ending: Option<Instant>,
+    /// The disk has not ended its requests in time: they were answered with errors, and new ones are.
+    has_given_up: bool,
     /// The experience of looking before sleeping.
     spin: Spin,
     faults: Rarely,
@@ -279,14 +282,32 @@ impl Serving {
         self.keeper.stop();
     }
 
-    fn is_done(&self) -> bool {
-        let is_late =
-            self.ending.is_some_and(|at| self.clock.now() >= at + self.shared.bounds.drain);
-        if is_late && !self.queues.is_over() {
-            let (export, requests) = (&self.export, self.carrier.len());
-            tracing::warn!(export, requests, "the stop of a device takes too long and is given up");
+    /// Returns whether the device has ended, or does not end.
+    fn is_done(&mut self) -> bool {
+        let drain = self.shared.bounds.drain;
+        let is_late = self.ending.is_some_and(|at| self.clock.now() >= at + drain);
+        if self.queues.is_over() {
+            return is_late || self.has_given_up || self.carrier.len() == 0;
         }
-        is_late || self.queues.is_over() && self.carrier.len() == 0
+        if is_late && !self.has_given_up {
+            self.give_up();
+            return false;
+        }
+        is_late
+    }
+
+    /// Fails all requests, and waits for the end as long again. Without the answers the kernel ends neither the stop of the
+    /// device nor its start, whatever becomes of this process.
+    fn give_up(&mut self) {
+        let (export, requests) = (&self.export, self.carrier.len() + self.waiting.len());
+        tracing::warn!(export, requests, "a device takes too long to stop: its requests fail");
+        self.has_given_up = true;
+        self.ending = Some(self.clock.now());
+        self.waiting.clear();
+        self.carrier.give_up(&mut self.finished);
+        self.finished.clear();
+        self.queues.fail(-i32::from(IoError::IO.0));
+        self.publish();
     }
 
     /// Deletes the device, which takes as long as a drain at most.

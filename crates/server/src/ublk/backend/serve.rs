@@ -7,6 +7,7 @@ use crate::flight::Work;
 use blkmq::{IoError, IoResult, SECTOR_SIZE};
 use blkmq_ublk::queues::Taken;
 use blkmq_ublk::wire::{Descriptor, Op};
+use std::ops::Range;
 
 /// Times that the queues are looked at before messages are: a disk that completes each I/O in its push could be busy for ever.
 const ROUNDS: usize = 8;
@@ -47,13 +48,17 @@ impl Serving {
 
     /// Begins a request, or answers it.
     fn begin(&mut self, tag: u32, request: Descriptor) {
+        if self.has_given_up {
+            return self.answer(tag, Err(IoError::IO), 0);
+        }
         let Self { seat, carrier, queues, .. } = self;
         let export = &**seat;
-        let len = request.sectors * SECTOR_SIZE;
-        let Some(at) = check(request, len.into(), carrier.portion(), export) else {
+        let Some(range) = check(request, carrier.portion(), export) else {
             return self.answer(tag, Err(IoError::IO), 0);
         };
-        let (of, range) = ((tag, export.ioprio), at..at + u64::from(len));
+        let of = (tag, export.ioprio);
+        // Of a read or write, whose length is a portion at most.
+        let (at, len) = (range.start, (range.end - range.start) as u32);
         let fua = request.fua || self.through;
         match request.op {
             Op::Flush => carrier.flush(of, export),
@@ -76,6 +81,10 @@ impl Serving {
     pub(super) fn reap(&mut self) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
         let has_some = self.carrier.reap(&mut finished);
+        if self.has_given_up {
+            // They were answered.
+            finished.clear();
+        }
         finished.drain(..).for_each(|done| self.finish(done));
         self.finished = finished;
         has_some
@@ -119,7 +128,7 @@ impl Serving {
     }
 
     /// Gives the kernel the answers.
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         if let Err(error) = self.queues.submit() {
             let export = &self.export;
             // They are given again in the next turn.
@@ -130,16 +139,17 @@ impl Serving {
     }
 }
 
-/// Checks a request of `len` bytes against the export. Returns its first byte there; `None` if it is impossible.
-fn check(request: Descriptor, len: u64, portion: usize, export: &Served) -> Option<u64> {
+/// Checks a request against the export. Returns its bytes there; `None` if it is impossible.
+fn check(request: Descriptor, portion: usize, export: &Served) -> Option<Range<u64>> {
     let most = match request.op {
-        Op::Flush | Op::Other(_) => return Some(0),
+        Op::Flush | Op::Other(_) => return Some(0..0),
         Op::Discard if export.discard == 0 => return None,
         Op::Read | Op::Write => portion as u64,
         Op::Discard | Op::WriteZeroes { .. } => u64::MAX,
     };
-    let at = request.sector.checked_mul(SECTOR_SIZE.into())?;
+    let sector = u64::from(SECTOR_SIZE);
+    let (at, len) = (request.sector.checked_mul(sector)?, u64::from(request.sectors) * sector);
+    let end = at.checked_add(len)?;
     let is_forbidden = request.op != Op::Read && export.is_read_only();
-    let is_inside = at.checked_add(len).is_some_and(|end| end <= export.bytes());
-    ((1..=most).contains(&len) && is_inside && !is_forbidden).then_some(at)
+    ((1..=most).contains(&len) && end <= export.bytes() && !is_forbidden).then_some(at..end)
 }
