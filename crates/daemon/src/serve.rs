@@ -181,6 +181,14 @@ impl Program for Running {
         done
     }
 
+    fn add(&self, export: &str, goes_on: GoesOn<'_>) -> Result<String, String> {
+        self.0.add(export, goes_on)
+    }
+
+    fn remove(&self, name: &str) -> Result<String, String> {
+        self.0.remove(name)
+    }
+
     fn diff(&self) -> Result<Vec<String>, String> {
         self.0.diff()
     }
@@ -212,7 +220,8 @@ fn open(description: &str, heard: &Heard) -> Result<Device, OpenError> {
 fn disks(wanted: &Wanted, heard: &Heard) -> Result<Vec<Disk>, String> {
     let start = |(at, disk): (usize, &DiskChoice)| {
         let device = open(&disk.device, heard).map_err(|e| e.to_string())?;
-        started(disk, device, Server::threads_of(at, &wanted.exports, wanted.workers))
+        let threads = Server::threads_of(at, &wanted.exports, wanted.workers);
+        started(disk, device, threads.saturating_add(wanted.bounds.devices))
     };
     wanted.disks.iter().enumerate().map(start).collect()
 }

@@ -47,6 +47,9 @@ pub struct Bounds {
     /// The longest drain. Clients that have not taken their replies by then, and requests that the device has not ended, are
     /// given up. Below the ten seconds after which `docker stop` kills.
     pub drain: Nanos,
+    /// Block devices of this machine that can be added to each disk while the server runs, beside those that it begins with.
+    /// A disk is [started](crate::Disk::start) for as many threads more, which costs memory only.
+    pub devices: u16,
 }
 
 impl Default for Bounds {
@@ -66,6 +69,7 @@ impl Default for Bounds {
             bytes_per_turn: 256 << 10,
             silence: Nanos::from_millis(60_000),
             drain: Nanos::from_millis(8_000),
+            devices: 4,
         }
     }
 }

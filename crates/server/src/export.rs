@@ -98,9 +98,9 @@ pub enum ExportError {
     /// Its socket for virtual machines cannot begin while the server runs.
     #[error("an export with a socket for virtual machines begins with the server")]
     VhostUser,
-    /// Its block device cannot begin while the server runs.
-    #[error("an export with a block device begins with the server")]
-    Ublk,
+    /// Its block device is refused.
+    #[error("ublk {0}: {1}")]
+    Ublk(u32, String),
     /// Its group was refused.
     #[error("{0}")]
     Group(EditError<GroupError>),
@@ -175,6 +175,8 @@ pub(crate) struct Served {
     withdrawn: AtomicBool,
     /// The clients that may use it.
     pub(crate) allow: Gate,
+    /// The block device of this machine that shows it.
+    pub(crate) ublk: Option<Ublk>,
 }
 
 /// The exports of a running server. They are looked up once for a connection, under a mutex.
@@ -413,6 +415,7 @@ impl Served {
             cache: export.cache,
             withdrawn: AtomicBool::new(false),
             allow: Gate::new(export.allow.clone()),
+            ublk: export.ublk,
         })
     }
 }

@@ -40,6 +40,7 @@ mod rarely;
 mod rate;
 mod refusals;
 mod rights;
+mod running;
 mod server;
 mod standing;
 mod steps;

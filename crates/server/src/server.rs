@@ -18,6 +18,7 @@ use crate::listener::Listener;
 use crate::metrics::{self, Format};
 use crate::refusals::Refusals;
 use crate::rights::Rights;
+use crate::running::{Devices, Running};
 use crate::tenants::Tenants;
 use crate::tls::Tls;
 use crate::ublk;
@@ -30,12 +31,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::channel;
-use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
-
-/// The longest start of a block device: its partitions are read.
-const DEVICE_STARTS: Duration = Duration::from_secs(30);
+use std::thread::Builder;
 
 /// The settings of a server.
 #[derive(Clone, Debug, Default)]
@@ -102,8 +98,8 @@ impl Handle {
     /// Adds an export, which clients can begin to use immediately.
     ///
     /// # Errors
-    /// If there is one of this name, the disk cannot be exported so, it has a socket for virtual machines or a block device, or connections
-    /// are left of a removed export of this name.
+    /// If there is one of this name, the disk cannot be exported so, it has a socket for virtual machines, its block device is
+    /// refused, or connections are left of a removed export of this name.
     pub fn add_export(&self, export: &Export) -> Result<(), ExportError> {
         self.add_export_while(export, &|| true)
     }
@@ -121,17 +117,23 @@ impl Handle {
         if export.vhost_user.is_some() {
             return Err(ExportError::VhostUser);
         }
-        if export.ublk.is_some() {
-            return Err(ExportError::Ublk);
-        }
-        self.0.exports.add(export, &self.0.disks, &control::patient(goes_on))
+        self.0.exports.add(export, &self.0.disks, &control::patient(goes_on))?;
+        let Some(settings) = export.ublk else { return Ok(()) };
+        ublk::start(&self.0, export, settings).map_err(|why| {
+            self.remove_export(&export.name);
+            ExportError::Ublk(settings.number, why)
+        })
     }
 
     /// Removes the export of this name; returns false if there is none. Its requests in flight are answered, further
-    /// ones of connections that it has get `ESHUTDOWN`, and its group goes within a second of the last of them.
-    #[must_use]
+    /// ones of connections that it has get `ESHUTDOWN`, and its group goes within a second of the last of them. Waits for the
+    /// end of its block device, if it has one.
     pub fn remove_export(&self, name: &str) -> bool {
-        self.0.exports.remove(name)
+        let was_there = self.0.exports.remove(name);
+        if let Err(error) = self.0.devices.remove(name) {
+            tracing::error!(export = name, "the thread of a device has failed: {error}");
+        }
+        was_there
     }
 
     /// Changes the clients that may use the server over its listeners. Connections of others are closed within a second.
@@ -201,19 +203,6 @@ fn count(shared: &Shared, settings: &Settings) -> io::Result<()> {
     Ok(())
 }
 
-/// A thread, and its inbox.
-#[derive(Debug)]
-struct Running {
-    inbox: Arc<Inbox>,
-    thread: JoinHandle<io::Result<()>>,
-}
-
-impl Running {
-    fn join(self) -> io::Result<()> {
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-    }
-}
-
 impl Server {
     /// Serves `exports` of `disks` on `listeners` with `workers` threads. Each disk was started for at least
     /// [`threads_of`](Self::threads_of) it.
@@ -242,6 +231,7 @@ impl Server {
             clients: Clients::new(),
             judge: Judge::default(),
             counting: settings.counting,
+            devices: Devices::default(),
             beats: (0..workers).map(|_| AtomicU32::new(0)).collect(),
         });
         count(&shared, settings).map_err(ServerError::System)?;
@@ -331,25 +321,11 @@ impl Server {
     }
 
     /// Starts the threads of exports that are block devices of this machine, and waits until these are there.
-    fn start_devices(&mut self, exports: &[Export]) -> Result<(), ServerError> {
+    fn start_devices(&self, exports: &[Export]) -> Result<(), ServerError> {
         for export in exports {
             let Some(settings) = export.ublk else { continue };
-            let refused = |error: String| ServerError::Ublk(settings.number, error);
-            let (told, started) = channel();
-            let start = || -> io::Result<Running> {
-                let inbox = Arc::new(Inbox::new()?);
-                let (shared, mail) = (Arc::clone(&self.shared), Arc::clone(&inbox));
-                let of = (&export.name[..], export.disk);
-                let backend = ublk::Backend::new(of, settings, shared, mail)?;
-                let name = format!("ublk {}", settings.number);
-                let thread = Builder::new().name(name).spawn(move || backend.run(told))?;
-                Ok(Running { inbox, thread })
-            };
-            self.workers.push(start().map_err(|error| refused(error.to_string()))?);
-            match started.recv_timeout(DEVICE_STARTS) {
-                Ok(result) => result.map_err(|error| refused(error.to_string()))?,
-                Err(_) => return Err(refused("the device does not start".to_owned())),
-            }
+            let started = ublk::start(&self.shared, export, settings);
+            started.map_err(|why| ServerError::Ublk(settings.number, why))?;
         }
         Ok(())
     }
@@ -435,6 +411,7 @@ impl Server {
             acceptor.inbox.send(message());
             acceptor.join()
         });
+        self.workers.extend(self.shared.devices.take());
         // All workers, before one of them is waited for.
         self.workers.iter().for_each(|worker| worker.inbox.send(message()));
         self.workers.drain(..).map(Running::join).fold(accepted, io::Result::and)

@@ -24,6 +24,14 @@ impl Program for Told {
         Ok(vec!["all".to_owned()])
     }
 
+    fn add(&self, _: &str, _: GoesOn<'_>) -> Result<String, String> {
+        Err("only of a program".to_owned())
+    }
+
+    fn remove(&self, _: &str) -> Result<String, String> {
+        Err("only of a program".to_owned())
+    }
+
     fn diff(&self) -> Result<Vec<String>, String> {
         Err("there is no file".to_owned())
     }

@@ -299,10 +299,11 @@ fn exports_come_and_go_while_others_are_served() {
     rig.check_at_rest();
 }
 
-/// A disk is started for the threads that serve it, which cannot become more.
+/// A disk is started for the threads that serve it.
 #[test]
-fn exports_with_threads_of_their_own_begin_with_the_server() {
-    let ublk = Export { ublk: Some(Ublk::new(0)), ..Export::new("ublk", 0) };
+fn exports_with_threads_of_their_own_count() {
+    let none = Ublk { queues: 0, ..Ublk::new(0) };
+    let ublk = Export { ublk: Some(none), ..Export::new("ublk", 0) };
     let vhost_user = Some(VhostUser::new("/nowhere".into()));
     let both = Export { vhost_user, ublk: Some(Ublk::new(1)), ..Export::new("both", 0) };
     let exports = [ublk.clone(), both, Export { disk: 1, ..ublk.clone() }, Export::new("plain", 1)];
@@ -310,8 +311,8 @@ fn exports_with_threads_of_their_own_begin_with_the_server() {
     assert_eq!(threads, [5, 3, 2]);
     let rig = serve(&[Export::new("disk", 0)]);
     let added = rig.server.handle().add_export(&ublk);
-    assert!(matches!(added, Err(ExportError::Ublk)), "{added:?}");
-    assert_eq!(rig.server.exports(), ["disk"]);
+    assert!(matches!(added, Err(ExportError::Ublk(0, _))), "{added:?}");
+    assert_eq!(rig.server.exports(), ["disk"], "one that is refused is not there");
 }
 
 /// Regression test: names were those of groups, so that clients whose names are addresses could not be served.

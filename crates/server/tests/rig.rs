@@ -34,6 +34,14 @@ impl Program for NoProgram {
         unreachable!("nothing asks for a reload")
     }
 
+    fn add(&self, _: &str, _: GoesOn<'_>) -> Result<String, String> {
+        unreachable!("nothing asks for that")
+    }
+
+    fn remove(&self, _: &str) -> Result<String, String> {
+        unreachable!("nothing asks for that")
+    }
+
     fn diff(&self) -> Result<Vec<String>, String> {
         Err("there is no file".to_owned())
     }

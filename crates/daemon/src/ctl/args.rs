@@ -23,6 +23,8 @@ no connection notices more than a pause.",
         "blkmqctl disconnect --identity=cn:gold",
         "blkmqctl switch bfq",
         "blkmqctl set queue/nr_requests 64",
+        "blkmqctl add gold,ublk=0,weight=300",
+        "blkmqctl remove gold",
         "blkmqctl export gold --weight=300 --max='wbps=52428800 riops=max'",
         "blkmqctl diff",
         "blkmqctl stat --interval=2",
@@ -177,6 +179,37 @@ fn of_clients() -> [Command; 2] {
     ]
 }
 
+/// The commands about exports.
+fn of_exports() -> [Command; 3] {
+    let value = |name| Arg::new(name).value_name(name).required(true);
+    let command = |name, about| Command::new(name).about(about);
+    [
+            command("export", "change the settings of an export").args([
+                value("NAME"),
+                Arg::new("weight")
+                    .long("weight")
+                    .value_name("N")
+                    .value_parser(value_parser!(u32).range(1..=1000))
+                    .help("its share of the device under mclock and bfq"),
+                Arg::new("max")
+                    .long("max")
+                    .value_name("LIMITS")
+                    .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max iops=500 burst=2 burst_length=10'"),
+                Arg::new("promise")
+                    .long("promise")
+                    .value_name("RATES")
+                    .help("its floor and ceiling under mclock: 'reserve_iops=200 limit_percent=0'"),
+            ]),
+            command("add", "add an export, with its block device if it has one").arg(
+                Arg::new("EXPORT")
+                    .value_name("NAME[,KEY=VALUE]...")
+                    .required(true)
+                    .help("as --export of blkmqd: gold,ublk=0,weight=300"),
+            ),
+            command("remove", "remove an export, and its block device").arg(value("NAME")),
+    ]
+}
+
 /// The command that keeps the settings in force.
 fn save() -> Command {
     let output = Arg::new("output").short('o').long("output").value_name("FILE");
@@ -233,22 +266,9 @@ pub fn definition() -> Command {
             ]),
             command("switch", "give a device another scheduler, or auto, as its exports ask for")
                 .args([device(), value("SCHEDULER")]),
-            command("export", "change the settings of an export").args([
-                value("NAME"),
-                Arg::new("weight")
-                    .long("weight")
-                    .value_name("N")
-                    .value_parser(value_parser!(u32).range(1..=1000))
-                    .help("its share of the device under mclock and bfq"),
-                Arg::new("max")
-                    .long("max")
-                    .value_name("LIMITS")
-                    .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max iops=500 burst=2 burst_length=10'"),
-                Arg::new("promise")
-                    .long("promise")
-                    .value_name("RATES")
-                    .help("its floor and ceiling under mclock: 'reserve_iops=200 limit_percent=0'"),
-            ]),
+        ])
+        .subcommands(of_exports())
+        .subcommands([
             command("stat", "rates of devices and exports, as iostat computes them")
                 .args(intervals())
                 .args([
@@ -295,6 +315,8 @@ impl Wanted {
                     ExportSettings { weight, max: text("max"), promise: text("promise") };
                 Request::Export { name: given("NAME"), settings }
             }
+            "add" => Request::Add { export: given("EXPORT") },
+            "remove" => Request::Remove { name: given("NAME") },
             "clients" => Request::Clients,
             "disconnect" => Request::Disconnect {
                 number: of.get_one::<u64>("NUMBER").copied(),
@@ -389,6 +411,9 @@ mod tests {
         let settings = ExportSettings { weight: Some(3), ..ExportSettings::default() };
         let name = "a".to_owned();
         assert_eq!(asked("export a --weight=3"), Request::Export { name, settings });
+        let export = "a,ublk=0".to_owned();
+        assert_eq!(asked("add a,ublk=0"), Request::Add { export });
+        assert_eq!(asked("remove a"), Request::Remove { name: "a".to_owned() });
     }
 
     #[test]

@@ -46,7 +46,10 @@ fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> Strin
         let cells = [format!("{number}"), disk.bytes.to_string()];
         disks.row(&[&cells[..], &[disk.scheduler.clone(), disk.name.clone()]].concat());
     }
-    let mut list = table(&[
+    // Few servers have one.
+    let has_ublk = exports.iter().any(|export| export.ublk.is_some());
+    let ublk = if has_ublk { &[("ublk", false)][..] } else { &[] };
+    let columns = [
         ("export", false),
         ("device", true),
         ("offset", true),
@@ -58,10 +61,11 @@ fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> Strin
         ("connections", true),
         ("limits", false),
         ("promise", false),
-    ]);
+    ];
+    let mut list = table(&[&columns, ublk].concat());
     for export in exports {
         let access = if export.read_only { "read-only" } else { "read-write" };
-        list.row(&[
+        let mut cells = vec![
             export.name.clone(),
             export.device.to_string(),
             export.offset.to_string(),
@@ -73,7 +77,11 @@ fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> Strin
             export.connections.to_string(),
             set(&export.max),
             set(&export.promise),
-        ]);
+        ];
+        if has_ublk {
+            cells.push(export.ublk.map_or_else(String::new, |ublk| format!("/dev/ublkb{ublk}")));
+        }
+        list.row(&cells);
     }
     let mut paper = Paper::new(width);
     for export in exports {
@@ -153,6 +161,7 @@ mod tests {
             cache: "writethrough".into(),
             goals: Vec::new(),
             floor: FloorStat::default(),
+            ublk: None,
         };
         let exports = vec![export("gold", max, promise), export("rest", "rbps=max", "")];
         let list = of(&Answer::List { devices: Vec::new(), exports }, 80);

@@ -5,7 +5,7 @@ use blkmq_terminal::UsageError;
 use blkmq_terminal::units::{self, KbBase, TimeUnit};
 
 /// The settings, in the order of [`Bounds`].
-pub const KEYS: [&str; 14] = [
+pub const KEYS: [&str; 15] = [
     "connections",
     "connections-per-export",
     "connections-per-identity",
@@ -20,6 +20,7 @@ pub const KEYS: [&str; 14] = [
     "bytes-per-turn",
     "silence",
     "drain",
+    "devices",
 ];
 
 /// Gives the bound `key` the value `text`: a count, an amount of bytes, or a time in seconds.
@@ -51,6 +52,7 @@ pub fn set(bounds: &mut Bounds, key: &str, text: &str) -> Result<(), UsageError>
         }
         "silence" => time().map(|t| bounds.silence = t),
         "drain" => time().map(|t| bounds.drain = t),
+        "devices" => units::count(text, 0..=256, KbBase::Binary).map(|n| bounds.devices = n),
         _ => Err(UsageError::new(format!("no such bound; accepted: {}", KEYS.join(", ")))),
     }
 }

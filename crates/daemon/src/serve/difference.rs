@@ -66,6 +66,19 @@ pub fn between(wanted: &Wanted, server: &Handle) -> Vec<Difference> {
     all
 }
 
+/// A line for each export that was added or removed since the configuration was read.
+pub fn exports(wanted: &Wanted, server: &Handle) -> Vec<String> {
+    let Answer::List { exports, .. } = server.ask(Request::List) else { return Vec::new() };
+    let live = Vec::from_iter(exports.iter().map(|export| &export.name));
+    let configured = Vec::from_iter(wanted.exports.iter().map(|export| &export.name));
+    let lines = |all: &[&String], others: &[&String], what: &str| {
+        let missing = all.iter().filter(|name| !others.contains(name));
+        Vec::from_iter(missing.map(|name| format!("export '{name}': {what}; no key of a file")))
+    };
+    let added = lines(&live, &configured, "added");
+    [added, lines(&configured, &live, "removed")].concat()
+}
+
 /// The scheduler in force, in the grammar of `--scheduler`.
 fn in_force(plan: &Plan) -> String {
     match plan.choice {

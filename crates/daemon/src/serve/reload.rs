@@ -3,15 +3,16 @@
 //! The new file is compared with the settings in force because of the old one, so a setting that `blkmqctl` has changed
 //! in the meantime stays, unless its line in the file has changed. A file with a fault changes nothing.
 
-use super::access;
+use super::access::{self, Ways};
 use super::config;
 use super::difference::{self, Attributes, Difference};
+use super::export;
 use super::log::SetLevel;
 use super::wanted::Wanted;
 use blkmq_engine::{AUTO, AutoChoice, AutoReason, PolicyChoice};
 use blkmq_server::control::{Answer, ExportSettings, GoesOn, Request, Saved};
 use blkmq_server::{Allow, Export, Handle};
-use blkmq_terminal::SchedulerChoice;
+use blkmq_terminal::{SchedulerChoice, UsageError};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread::park_timeout;
@@ -71,14 +72,13 @@ impl Reloader {
     /// # Errors
     /// If the file has a fault: a line for each.
     pub fn diff(&self) -> Result<Vec<String>, String> {
-        let differences = match &self.path {
-            Some(path) => {
-                let wanted = config::read(path).map_err(|faults| faults.join("\n"))?;
-                difference::between(&wanted, &self.server)
-            }
-            None => difference::between(&*self.current(&|| true)?, &self.server),
+        let wanted = match &self.path {
+            Some(path) => config::read(path).map_err(|faults| faults.join("\n"))?,
+            None => self.current(&|| true)?.clone(),
         };
+        let differences = difference::between(&wanted, &self.server);
         let mut lines = Vec::from_iter(differences.iter().map(Difference::line));
+        lines.extend(difference::exports(&wanted, &self.server));
         for (attributes, disk) in self.attributes.iter().zip(self.server.disks()) {
             lines.extend(attributes.differences(disk));
         }
@@ -95,6 +95,35 @@ impl Reloader {
         let text = difference::saved(path, &self.server)?;
         let whole = std::fs::canonicalize(path).map_err(|e| format!("{path}: {e}"))?;
         Ok(text.map(|text| Saved { path: whole, text }))
+    }
+
+    /// Adds an export, spelled as `--export`. The configuration knows nothing of it: reloads leave it as it is. Returns a line that
+    /// says so.
+    ///
+    /// # Errors
+    /// If the words are wrong, a rule of it can match no client, or the server refuses.
+    pub fn add(&self, words: &str, goes_on: GoesOn<'_>) -> Result<String, String> {
+        let current = self.current(goes_on)?;
+        let said = |error: UsageError| error.to_string();
+        let export = export::parse(words, current.disks.len()).map_err(said)?;
+        let alone = Wanted { exports: vec![export.clone()], ..current.clone() };
+        let ways = Ways::new(&alone.listen, alone.tls.is_some());
+        ways.check_all(None, &alone.exports).map_err(said)?;
+        access::check_files(&alone)?;
+        let added = self.server.add_export_while(&export, goes_on);
+        added.map_err(|error| format!("export '{}': not added: {error}", export.name))?;
+        Ok(format!("export '{}': added", export.name))
+    }
+
+    /// Removes an export, which stays in the configuration. Returns a line that says so.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn remove(&self, name: &str) -> Result<String, String> {
+        match self.server.remove_export(name) {
+            true => Ok(format!("export '{name}': removed")),
+            false => Err(format!("there is no export '{name}'; blkmqctl list shows all")),
+        }
     }
 
     /// The settings in force, once another reload is over.
@@ -206,9 +235,10 @@ impl Reloader {
             }
             Change::AllowExport { name, allow } => {
                 let what = format!("export '{name}': allow: {}", access::shown(allow.as_ref()));
-                let was_there = self.server.allow_export(&name, allow);
-                debug_assert!(was_there, "only a reload removes exports");
-                what
+                match self.server.allow_export(&name, allow) {
+                    true => what,
+                    false => format!("{what}: not changed: it was removed"),
+                }
             }
             Change::Attribute { device, path, value } => {
                 let what = format!("device {device}: {path}={value}");
@@ -225,8 +255,8 @@ impl Reloader {
                 }
             },
             Change::Remove(name) => {
-                let was_there = self.server.remove_export(&name);
-                debug_assert!(was_there, "only a reload removes exports");
+                // A client of control may have done that.
+                self.server.remove_export(&name);
                 format!("export '{name}': removed")
             }
             Change::Export { name, settings } => {
@@ -291,18 +321,13 @@ fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     for export in &new.exports {
         match old.exports.iter().find(|old| old.name == export.name) {
             Some(old) => settings(old, export, &mut all),
-            None if same_disk(old, new, export.disk) && !has_thread(export) => {
+            None if same_disk(old, new, export.disk) && export.vhost_user.is_none() => {
                 all.push(Change::Add(Box::new(export.clone())));
             }
             None => all.push(restart(format!("the new export '{}'", export.name))),
         }
     }
     all
-}
-
-/// Returns whether a thread shows it that begins with the server.
-fn has_thread(export: &Export) -> bool {
-    export.vhost_user.is_some() || export.ublk.is_some()
 }
 
 /// Returns whether the device at this place is the one that the server has there.

@@ -38,6 +38,12 @@ pub(crate) fn to(
             disk(shared, device).and_then(|disk| set(disk, &path, &value, &is_wanted))
         }
         Request::Export { name, settings } => change(shared, &name, &settings, &is_wanted),
+        Request::Add { export } => program()
+            .and_then(|it| it.add(&export, goes_on))
+            .map(|line| Answer::Reloaded(vec![line])),
+        Request::Remove { name } => {
+            program().and_then(|it| it.remove(&name)).map(|line| Answer::Reloaded(vec![line]))
+        }
         Request::Stat => begin(shared).map(|()| Answer::Stat(counts(shared))),
         Request::Waits => begin(shared).map(|()| Answer::Waits(waits(shared))),
         Request::Trace { .. } | Request::ElevatorLog { .. } => {
@@ -95,6 +101,7 @@ fn list(shared: &Shared) -> Answer {
             goals: goals(status.as_ref(), id.index()),
             floor: floor(group.as_ref(), times.floor(id)),
             connections: export.connections(),
+            ublk: export.ublk.map(|ublk| ublk.number),
             class: class(export.ioprio.class()).to_owned(),
             cache: match export.cache {
                 Cache::Writeback => "writeback",

@@ -37,8 +37,9 @@ pub(crate) fn audited(
 
 /// Returns whether the request changes the server.
 fn is_change(request: &Request) -> bool {
-    let is_end = matches!(request, Request::Disconnect { .. } | Request::Drain);
-    is_end || matches!(request, Request::Set { .. } | Request::Export { .. } | Request::Reload)
+    use Request as R;
+    let is_end = matches!(request, R::Disconnect { .. } | R::Remove { .. } | R::Drain);
+    is_end || matches!(request, R::Set { .. } | R::Export { .. } | R::Add { .. } | R::Reload)
 }
 
 /// The values in force of the settings that a request names, if it names any. Waits for nothing.

@@ -53,6 +53,16 @@ pub enum Request {
         /// The settings to change.
         settings: ExportSettings,
     },
+    /// Adds an export, spelled as on the command line of the program, with its block device if it has one.
+    Add {
+        /// Its name and its settings.
+        export: String,
+    },
+    /// Removes an export, and waits for the end of its block device, if it has one. Its requests in flight are answered.
+    Remove {
+        /// Its name.
+        name: String,
+    },
     /// The counts of devices and exports so far. Counting begins with the first such request, if the server's
     /// [`Counting`](crate::Counting) does not say otherwise.
     Stat,
@@ -129,7 +139,8 @@ pub enum Answer {
     Stat(Stat),
     /// To [`Request::Waits`].
     Waits(Waits),
-    /// To [`Request::Reload`]: the changes made and the changes that need a restart, a line each.
+    /// To [`Request::Reload`], [`Request::Add`] and [`Request::Remove`]: the changes made and the changes that need a restart, a
+    /// line each.
     Reloaded(Vec<String>),
     /// To [`Request::Diff`]: a line for each setting.
     Differences(Vec<String>),
@@ -193,6 +204,9 @@ pub struct ExportState {
     pub cache: String,
     /// Connections that have agreed on it.
     pub connections: usize,
+    /// The number of its block device, as in `/dev/ublkb0`; `None` if it has none.
+    #[serde(default)]
+    pub ublk: Option<u32>,
 }
 
 /// The reason why a call had no answer.

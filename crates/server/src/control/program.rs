@@ -27,6 +27,18 @@ pub trait Program: Send + Sync {
     /// If the configuration is wrong, or the program has none. Nothing is changed then.
     fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String>;
 
+    /// Adds an export, spelled as on the program's command line, while `goes_on`. Returns a line that says so.
+    ///
+    /// # Errors
+    /// If the words are wrong, or the server refuses.
+    fn add(&self, export: &str, goes_on: GoesOn<'_>) -> Result<String, String>;
+
+    /// Removes the export of this name. Returns a line that says so.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn remove(&self, name: &str) -> Result<String, String>;
+
     /// A line for each setting that is in force otherwise than in the configuration.
     ///
     /// # Errors

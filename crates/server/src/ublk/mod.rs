@@ -15,4 +15,47 @@ mod backend;
 mod keeper;
 mod params;
 
-pub(crate) use backend::Backend;
+use crate::export::{Export, Served};
+use crate::inbox::Inbox;
+use crate::machine::Ublk;
+use crate::running::Running;
+use crate::worker::Shared;
+use backend::Backend;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::Builder;
+use std::time::Duration;
+
+/// The longest start of a block device: its partitions are read.
+const STARTS: Duration = Duration::from_secs(30);
+
+/// Starts the thread of `export`, which is served, and waits until the block device is there.
+///
+/// # Errors
+/// If the device is refused, or does not start in time. Its thread ends then.
+pub(crate) fn start(shared: &Arc<Shared>, export: &Export, settings: Ublk) -> Result<(), String> {
+    let exports = shared.exports.now();
+    let has_number = |other: &&Served| {
+        other.info.name != export.name && other.ublk.is_some_and(|it| it.number == settings.number)
+    };
+    if let Some(other) = exports.all().find(has_number) {
+        return Err(format!("it is the block device of the export '{}'", other.info.name));
+    }
+    // It would keep exports that are removed meanwhile.
+    drop(exports);
+    let (told, started) = channel();
+    let run = || -> io::Result<Running> {
+        let inbox = Arc::new(Inbox::new()?);
+        let of = (&export.name[..], export.disk);
+        let backend = Backend::new(of, settings, Arc::clone(shared), Arc::clone(&inbox))?;
+        let name = format!("ublk {}", settings.number);
+        let thread = Builder::new().name(name).spawn(move || backend.run(told))?;
+        Ok(Running { inbox, thread })
+    };
+    shared.devices.add(&export.name, run().map_err(|error| error.to_string())?);
+    match started.recv_timeout(STARTS) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("the device does not start".to_owned()),
+    }
+}

@@ -47,6 +47,7 @@ use crate::inbox::Inbox;
 use crate::input::Input;
 use crate::rarely::Rarely;
 use crate::refusals::Refusals;
+use crate::running::Devices;
 use crate::tenants::Tenants;
 use crate::tls::Tls;
 use crate::waiting::{DiskClient, Sleeper};
@@ -93,6 +94,7 @@ pub(crate) struct Shared {
     pub(crate) clients: Arc<Clients>,
     pub(crate) judge: Judge,
     pub(crate) counting: Counting,
+    pub(crate) devices: Devices,
     /// For each worker, the number of its looks at the clock. An idle worker looks every second.
     pub(crate) beats: Vec<AtomicU32>,
 }

@@ -50,6 +50,7 @@ impl Scene {
             refusals: Arc::new(Refusals::new()),
             clients: Clients::new(),
             judge: Judge::default(),
+            devices: Devices::default(),
             counting: Counting::default(),
             beats: vec![AtomicU32::new(0), AtomicU32::new(0)],
         };

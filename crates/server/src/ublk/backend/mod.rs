@@ -12,7 +12,7 @@ use crate::machine::{MOST_QUEUES, Ublk};
 use crate::rarely::Rarely;
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
-use blkmq::{Clock, Instant, IoError, Nanos};
+use blkmq::{ClientError, Clock, Instant, IoError, Nanos};
 use blkmq_ublk::control::{Device, Origin, UblkError};
 use blkmq_ublk::queues::{Queues, Taken};
 use blkmq_ublk::wire::Info;
@@ -69,7 +69,14 @@ impl Backend {
         let most = shared.bounds.connections_per_export;
         let seat = shared.exports.now().get(export).and_then(|export| Seat::take(export, most));
         let seat = seat.ok_or_else(|| invalid("the export has no place left".to_owned()))?;
-        let mut client = shared.disks[disk].service().client().map_err(io::Error::other)?;
+        let client = shared.disks[disk].service().client().map_err(|error| match error {
+            ClientError::NoSubmitterLeft(_) => {
+                let text = "the disk has no place for another block device; the bound 'devices' says how many there are";
+                io::Error::other(text)
+            }
+            error => io::Error::other(error),
+        });
+        let mut client = client?;
         let clock = Clock::start();
         let sleeper = Sleeper::without_looks(clock)?;
         sleeper.watch(&*inbox, INBOX)?;
