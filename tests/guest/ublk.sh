@@ -110,6 +110,17 @@ times=$(grep -c 'left behind is taken up' /tmp/log)
 echo "killed 20 times, taken up $times times under $files files"
 [ $times -ge 20 ] && [ $files -ge 20 ]
 dmesg | grep 'I/O error.*ublkb0' && exit 1
+# The disk grows, and so does its device where the kernel has a command for that.
+truncate -s 80M /tmp/disk
+for tick in $(seq 100); do grep -q 'a device has another size\|a device keeps its size' /tmp/log && break; sleep 0.1; done
+case $(uname -r) in
+6.[0-9].* | 6.1[0-5].*) attributes size 131072 ;;
+*)
+    attributes size 163840
+    dd if=/dev/urandom of=/dev/ublkb0 bs=1M seek=79 count=1 oflag=direct 2>/dev/null
+    dd if=/dev/ublkb0 bs=1M skip=79 iflag=direct 2>/dev/null | cmp -n 1048576 - /tmp/disk 0 82837504
+    ;;
+esac
 # With other settings it is replaced.
 killed
 serve memory,size=32
@@ -117,7 +128,7 @@ for tick in $(seq 100); do grep -q 'no process served is replaced' /tmp/log && b
 for tick in $(seq 100); do [ -b /dev/ublkb0 ] && break; sleep 0.1; done
 attributes size 65536
 gone
-grep ' ERROR\| WARN' /tmp/log | grep -v 'is replaced' && exit 1
+grep ' ERROR\| WARN' /tmp/log | grep -v 'is replaced\|keeps its size\|has been resized' && exit 1
 rmmod ublk_drv
 refused blkmqd --device=memory,size=64 --export=x,ublk=0 --listen=unix:/tmp/other.sock
 grep 'modprobe ublk_drv' /tmp/other

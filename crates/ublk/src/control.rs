@@ -2,8 +2,8 @@
 
 use crate::queues::control;
 use crate::wire::{
-    CMD_IOCTL_ENCODE, Control, Info, MOST_DEPTH, Params, STATE_DEAD, STATE_LIVE, USER_RECOVERY,
-    USER_RECOVERY_REISSUE,
+    CMD_IOCTL_ENCODE, Control, Info, MOST_DEPTH, Params, STATE_DEAD, STATE_LIVE, UPDATE_SIZE,
+    USER_RECOVERY, USER_RECOVERY_REISSUE,
 };
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -105,9 +105,11 @@ impl Device {
         if queues == 0 || depth == 0 || depth > MOST_DEPTH {
             return Err(UblkError::Impossible { queues, depth });
         }
-        let control = driver()?;
+        let (control, features) = driver()?;
         let wanted = Info { pid: -1, flags: FEATURES, ..wanted };
-        let (mut control, mut origin, mut bytes) = (control, Origin::New, wanted.to_bytes());
+        // A device that is taken up may lack it.
+        let asked = Info { flags: FEATURES | features & UPDATE_SIZE, ..wanted };
+        let (mut control, mut origin, mut bytes) = (control, Origin::New, asked.to_bytes());
         let mut added = send(&control, Control::Add, device, &mut bytes, 0);
         if added.as_ref().err().and_then(errno) == Some(EEXIST) {
             let info = left_behind(&control, device)?;
@@ -116,7 +118,7 @@ impl Device {
                 return Ok(left);
             }
             left.remove()?;
-            (control, origin, bytes) = (left.control, Origin::Replaced, wanted.to_bytes());
+            (control, origin, bytes) = (left.control, Origin::Replaced, asked.to_bytes());
             added = send(&control, Control::Add, device, &mut bytes, 0);
         }
         added?;
@@ -151,12 +153,7 @@ impl Device {
 
     /// Compares the device with the settings that it should have.
     fn compare(&self, wanted: Info, params: &Params) -> Result<(), UblkError> {
-        let Info { depth, max_bytes, flags, queues, .. } = self.info;
-        let is_kept = depth == wanted.depth
-            && max_bytes == wanted.max_bytes
-            && flags & wanted.flags == wanted.flags
-            && (1..=wanted.queues).contains(&queues);
-        if !is_kept {
+        if !self.info.keeps(&wanted) {
             let text = format!("the description of a device: {wanted:?} became {:?}", self.info);
             return Err(UblkError::Changed(text));
         }
@@ -210,6 +207,17 @@ impl Device {
             Origin::Recovered => Control::EndRecovery,
         };
         self.send(command, &mut [], std::process::id().into())
+    }
+
+    /// Gives the block device another size, in sectors, which its users see at once. Returns false if it cannot have one.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn resize(&self, sectors: u64) -> Result<bool, UblkError> {
+        if self.info.flags & UPDATE_SIZE == 0 {
+            return Ok(false);
+        }
+        self.send(Control::UpdateSize, &mut [], sectors).map(|()| true)
     }
 
     /// Stops the device: the block device disappears. Waits for its requests, which another thread has to serve.
@@ -313,15 +321,16 @@ pub fn check_driver() -> Result<(), UblkError> {
     driver().map(drop)
 }
 
-/// The file of the driver.
-fn driver() -> Result<File, UblkError> {
+/// The file of the driver, and its features.
+fn driver() -> Result<(File, u64), UblkError> {
     let control = open(CONTROL).map_err(|error| match error {
         UblkError::File(path, error) => refused(path, error),
         other => other,
     })?;
     let mut bytes = [0; 8];
     send(&control, Control::GetFeatures, u32::MAX, &mut bytes, 0).map_err(|_| UblkError::Old)?;
-    lacks(u64::from_ne_bytes(bytes)).map_or(Ok(control), Err)
+    let has = u64::from_ne_bytes(bytes);
+    lacks(has).map_or(Ok((control, has)), Err)
 }
 
 /// The reason why the driver cannot be reached.

@@ -2,6 +2,8 @@
 //!
 //! Nothing here is I/O: `control.rs` and `queues` send these bytes.
 
+use std::ops::Range;
+
 /// Bytes of a sector, the unit of all places and lengths of requests.
 pub const SECTOR: u32 = 512;
 /// The most tags of a queue.
@@ -37,6 +39,8 @@ pub enum Control {
     EndRecovery,
     /// The features of the kernel: 8 bytes.
     GetFeatures,
+    /// Gives a device another size, in sectors, while it is served. Kernels from 6.16 on have it.
+    UpdateSize,
 }
 
 impl Control {
@@ -54,6 +58,7 @@ impl Control {
             Self::StartRecovery => command(READ_WRITE, 32, 0x10),
             Self::EndRecovery => command(READ_WRITE, 32, 0x11),
             Self::GetFeatures => command(READ, 32, 0x13),
+            Self::UpdateSize => command(READ_WRITE, 32, 0x15),
         }
     }
 
@@ -71,6 +76,7 @@ impl Control {
             Self::StartRecovery => "START_USER_RECOVERY",
             Self::EndRecovery => "END_USER_RECOVERY",
             Self::GetFeatures => "GET_FEATURES",
+            Self::UpdateSize => "UPDATE_SIZE",
         }
     }
 }
@@ -122,6 +128,9 @@ pub const USER_RECOVERY: u64 = 1 << 3;
 /// The next process gets the requests that the last one had not answered, too.
 pub const USER_RECOVERY_REISSUE: u64 = 1 << 4;
 
+/// The size of a device can be changed.
+pub const UPDATE_SIZE: u64 = 1 << 10;
+
 /// A device that has not started, or has stopped.
 pub const STATE_DEAD: u16 = 0;
 /// A device that is served, or whose process has just ended.
@@ -162,6 +171,15 @@ impl Info {
         put(&mut bytes, 16, &self.pid.to_ne_bytes());
         put(&mut bytes, 24, &self.flags.to_ne_bytes());
         bytes
+    }
+
+    /// Returns whether the kernel has made `wanted` this: nothing but fewer queues, and further features.
+    #[must_use]
+    pub fn keeps(&self, wanted: &Self) -> bool {
+        self.depth == wanted.depth
+            && self.max_bytes == wanted.max_bytes
+            && self.flags & wanted.flags == wanted.flags
+            && (1..=wanted.queues).contains(&self.queues)
     }
 
     /// The description that has these bytes.
@@ -300,9 +318,38 @@ pub struct Descriptor {
     pub sectors: u32,
 }
 
+/// The bounds of requests. The kernel keeps to the parameters of a device, but nothing relies on that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allowed {
+    /// Bytes of the disk.
+    pub bytes: u64,
+    /// The most bytes of a read or write.
+    pub most: u32,
+    /// It has discards.
+    pub discards: bool,
+    /// Nothing can be written.
+    pub is_read_only: bool,
+}
+
 impl Descriptor {
     /// Bytes of a descriptor.
     pub const LEN: usize = 24;
+
+    /// The bytes of the disk that the request is about, none for one without data; `None` if the request is not allowed.
+    #[must_use]
+    pub fn range(&self, allowed: &Allowed) -> Option<Range<u64>> {
+        let most = match self.op {
+            Op::Flush | Op::Other(_) => return Some(0..0),
+            Op::Discard if !allowed.discards => return None,
+            Op::Read | Op::Write => allowed.most.into(),
+            Op::Discard | Op::WriteZeroes { .. } => u64::MAX,
+        };
+        let sector = u64::from(SECTOR);
+        let (at, len) = (self.sector.checked_mul(sector)?, u64::from(self.sectors) * sector);
+        let end = at.checked_add(len)?;
+        let is_forbidden = self.op != Op::Read && allowed.is_read_only;
+        ((1..=most).contains(&len) && end <= allowed.bytes && !is_forbidden).then_some(at..end)
+    }
 
     /// The request that has these bytes.
     #[must_use]
@@ -350,6 +397,7 @@ mod tests {
             (C::StartRecovery, 0xc020_7510),
             (C::EndRecovery, 0xc020_7511),
             (C::GetFeatures, 0x8020_7513),
+            (C::UpdateSize, 0xc020_7515),
         ];
         table.iter().for_each(|(command, number)| assert_eq!(command.opcode(), *number));
         assert_eq!((FETCH, COMMIT_AND_FETCH), (0xc010_7520, 0xc010_7521));
@@ -422,6 +470,27 @@ mod tests {
         let (keeps, frees) =
             (Op::WriteZeroes { no_hole: true }, Op::WriteZeroes { no_hole: false });
         assert_eq!(ops, [Op::Read, Op::Flush, Op::Discard, frees, keeps, Op::Other(13)]);
+    }
+
+    #[test]
+    fn a_request_is_inside_of_the_disk_or_refused() {
+        let allowed = Allowed { bytes: 1 << 20, most: 4096, discards: true, is_read_only: false };
+        let range = |op, sector, sectors, allowed: &Allowed| {
+            Descriptor { op, fua: false, sector, sectors }.range(allowed)
+        };
+        assert_eq!(range(Op::Read, 2040, 8, &allowed), Some(1_044_480..1_048_576));
+        assert_eq!(range(Op::Discard, 0, 2048, &allowed), Some(0..1 << 20));
+        assert_eq!(range(Op::Flush, u64::MAX, u32::MAX, &allowed), Some(0..0));
+        for (sector, sectors) in
+            [(0, 0), (0, 9), (2041, 8), (u64::MAX, 1), (u64::MAX >> 9, 8), (0, 1 << 23)]
+        {
+            assert_eq!(range(Op::Write, sector, sectors, &allowed), None, "{sector} {sectors}");
+        }
+        assert_eq!(range(Op::Discard, 0, 1 << 23, &allowed), None);
+        let fixed = Allowed { discards: false, is_read_only: true, ..allowed };
+        let ops = [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes { no_hole: true }];
+        let ranges = ops.map(|op| range(op, 0, 8, &fixed).is_some());
+        assert_eq!(ranges, [true, false, false, false]);
     }
 
     /// With the distance of a queue's own depth, all queues would read the descriptors of the first.

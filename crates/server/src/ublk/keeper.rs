@@ -14,6 +14,8 @@ use std::time::Duration;
 /// The next command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Command {
+    /// To so many sectors.
+    Resize(u64),
     Stop,
     Delete,
 }
@@ -48,8 +50,9 @@ impl Keeper {
             }
             for command in inbox {
                 match command {
-                    Command::Stop if has_started => log(&device, device.stop()),
-                    Command::Stop => {}
+                    Command::Stop | Command::Resize(_) if !has_started => {}
+                    Command::Resize(sectors) => resize(&device, sectors),
+                    Command::Stop => log(&device, device.stop()),
                     Command::Delete => {
                         log(&device, device.delete());
                         break;
@@ -61,6 +64,12 @@ impl Keeper {
         // It is not joined: a command that never ends must not keep the server.
         Builder::new().name("ublk control".to_owned()).spawn(run)?;
         Ok(Self { commands, over, has_stopped: false })
+    }
+
+    /// Gives the device another size, in sectors.
+    pub(super) fn resize(&self, sectors: u64) {
+        // Without the thread the device has ended.
+        let _ = self.commands.send(Command::Resize(sectors));
     }
 
     /// Stops the device, once.
@@ -77,6 +86,18 @@ impl Keeper {
         let _ = self.commands.send(Command::Delete);
         let waited = self.over.recv_timeout(Duration::from_nanos(bound.0));
         waited != Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+    }
+}
+
+fn resize(device: &Device, sectors: u64) {
+    let number = device.info().device;
+    match device.resize(sectors) {
+        Ok(true) => tracing::info!(device = number, sectors, "a device has another size"),
+        Ok(false) => tracing::warn!(
+            device = number,
+            "a device keeps its size until it is added anew: this kernel has no UPDATE_SIZE"
+        ),
+        Err(error) => log(device, Err(error)),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::machine::{MOST_QUEUES, Ublk};
 use crate::rarely::Rarely;
 use crate::waiting::{DiskClient, Sleeper, Spin};
 use crate::worker::Shared;
-use blkmq::{ClientError, Clock, Instant, IoError, Nanos};
+use blkmq::{ClientError, Clock, Instant, IoError, Nanos, SECTOR_SIZE};
 use blkmq_ublk::control::{Device, Origin, UblkError};
 use blkmq_ublk::queues::{Queues, Taken};
 use blkmq_ublk::wire::Info;
@@ -44,6 +44,8 @@ pub(crate) struct Backend {
     disk: usize,
     inbox: Arc<Inbox>,
     seat: Seat,
+    /// Its bytes, as the device has them.
+    bytes: u64,
     device: Device,
     carrier: Carrier<u32>,
     sleeper: Sleeper,
@@ -91,7 +93,8 @@ impl Backend {
             ..Info::default()
         };
         let shape = shared.disks[disk].device().shape();
-        let params = Facts::of(&seat, portion).params(&shape.limits, shape.cache);
+        let facts = Facts::of(&seat, portion);
+        let (params, bytes) = (facts.params(&shape.limits, shape.cache), facts.bytes);
         let device = Device::add(wanted, &params).map_err(io::Error::other)?;
         match device.origin() {
             Origin::New => {}
@@ -108,6 +111,7 @@ impl Backend {
             disk,
             inbox,
             seat,
+            bytes,
             device,
             carrier,
             sleeper,
@@ -121,7 +125,7 @@ impl Backend {
     /// # Errors
     /// If the kernel refuses memory, a ring or waiting.
     pub(crate) fn run(self, started: Sender<Result<(), UblkError>>) -> io::Result<()> {
-        let Self { export, shared, disk, inbox, seat, device, .. } = self;
+        let Self { export, shared, disk, inbox, seat, bytes, device, .. } = self;
         let Self { carrier, sleeper, clock, .. } = self;
         let info = *device.info();
         let device = Arc::new(device);
@@ -145,6 +149,7 @@ impl Backend {
             disk,
             inbox,
             seat,
+            bytes,
             keeper,
             queues,
             carrier,
@@ -181,6 +186,8 @@ struct Serving {
     disk: usize,
     inbox: Arc<Inbox>,
     seat: Seat,
+    /// Bytes of the device.
+    bytes: u64,
     keeper: Keeper,
     queues: Queues,
     /// Its requests are known by their tags.
@@ -260,6 +267,11 @@ impl Serving {
         }
         if self.seat.is_withdrawn() {
             self.begin_end();
+        }
+        let bytes = self.seat.bytes();
+        if bytes != self.bytes {
+            self.bytes = bytes;
+            self.keeper.resize(bytes / u64::from(SECTOR_SIZE));
         }
         self.serve();
         let Totals { requests, read, written } = self.totals;

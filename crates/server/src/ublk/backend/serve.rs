@@ -2,12 +2,10 @@
 
 use super::Serving;
 use crate::carrier::Finished;
-use crate::export::Served;
 use crate::flight::Work;
-use blkmq::{IoError, IoResult, SECTOR_SIZE};
+use blkmq::{IoError, IoResult};
 use blkmq_ublk::queues::Taken;
-use blkmq_ublk::wire::{Descriptor, Op};
-use std::ops::Range;
+use blkmq_ublk::wire::{Allowed, Descriptor, Op};
 
 /// Times that the queues are looked at before messages are: a disk that completes each I/O in its push could be busy for ever.
 const ROUNDS: usize = 8;
@@ -53,7 +51,13 @@ impl Serving {
         }
         let Self { seat, carrier, queues, .. } = self;
         let export = &**seat;
-        let Some(range) = check(request, carrier.portion(), export) else {
+        let allowed = Allowed {
+            bytes: export.bytes(),
+            most: carrier.portion() as u32,
+            discards: export.discard > 0,
+            is_read_only: export.is_read_only(),
+        };
+        let Some(range) = request.range(&allowed) else {
             return self.answer(tag, Err(IoError::IO), 0);
         };
         let of = (tag, export.ioprio);
@@ -137,19 +141,4 @@ impl Serving {
             });
         }
     }
-}
-
-/// Checks a request against the export. Returns its bytes there; `None` if it is impossible.
-fn check(request: Descriptor, portion: usize, export: &Served) -> Option<Range<u64>> {
-    let most = match request.op {
-        Op::Flush | Op::Other(_) => return Some(0..0),
-        Op::Discard if export.discard == 0 => return None,
-        Op::Read | Op::Write => portion as u64,
-        Op::Discard | Op::WriteZeroes { .. } => u64::MAX,
-    };
-    let sector = u64::from(SECTOR_SIZE);
-    let (at, len) = (request.sector.checked_mul(sector)?, u64::from(request.sectors) * sector);
-    let end = at.checked_add(len)?;
-    let is_forbidden = request.op != Op::Read && export.is_read_only();
-    ((1..=most).contains(&len) && end <= export.bytes() && !is_forbidden).then_some(at..end)
 }
