@@ -190,6 +190,12 @@ const CHECKS: &[Check] = &[
         run: || guest::ublk(Kernel::Cloud, "ublk_end"),
     },
     Check {
+        name: "cloud-guest-ublk-load",
+        about: Times,
+        requires: Some("fio"),
+        run: || guest::ublk_load(Kernel::Cloud),
+    },
+    Check {
         name: "next-guest-ublk",
         about: Contents,
         requires: None,
@@ -200,6 +206,12 @@ const CHECKS: &[Check] = &[
         about: Contents,
         requires: None,
         run: || guest::ublk(Kernel::Next, "ublk_end"),
+    },
+    Check {
+        name: "next-guest-ublk-load",
+        about: Times,
+        requires: Some("fio"),
+        run: || guest::ublk_load(Kernel::Next),
     },
     Check {
         name: "service-units",

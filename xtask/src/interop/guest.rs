@@ -136,6 +136,19 @@ pub(super) fn ublk(kernel: Kernel, script: &str) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// Verified load on file systems on such devices, and shares between them.
+pub(super) fn ublk_load(kernel: Kernel) -> Result<Outcome> {
+    if !has("mkfs.xfs") {
+        return Ok(Outcome::Skipped("mkfs.xfs is not installed".to_owned()));
+    }
+    if let Some(lack) = lack(kernel)? {
+        return Ok(Outcome::Skipped(lack));
+    }
+    let programs = format!("{BLKMQD} {BLKMQCTL} fio mkfs.xfs xfs_repair");
+    kernel.script("ublk_load").env("MODULES", "xfs").env("PROGRAMS", programs).run()?;
+    Ok(Outcome::Passed)
+}
+
 /// The priorities of the guest's processes, which the scheduler of the server sees if it is configured to: then, and
 /// only then, a reader of class idle waits for those of class realtime.
 ///
