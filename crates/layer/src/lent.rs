@@ -96,7 +96,7 @@ impl Lent {
         let is_back = self.lent.iter_mut().all(|(_, share)| Arc::get_mut(share).is_some());
         let Some(StandIn { buf, plain }) = &mut self.stand_in else { return Ok(()) };
         assert!(is_back, "parts are lent");
-        // It does not leave this call, in which the token is here.
+        // The part does not leave this call, in which the token is here.
         let part = Part { ranges: mem::take(plain), is_read: self.is_read, share: None };
         convert(&part, buf.as_mut_slice())
     }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 /// change.
 ///
 /// A panic of the closure that was passed to the change continues where the future is awaited.
-#[must_use = "without waiting for the result nobody knows whether the change was made"]
+#[must_use = "only the result says whether the change was made"]
 pub struct Changing<T>(Arc<Mutex<Slot<T>>>);
 
 enum Slot<T> {

@@ -187,7 +187,7 @@ fn a_group_goes_although_its_guard_must_not_wait() {
     until(|| !there(&service));
 }
 
-/// Those without a section `# Blocking`; `docs/blocking.md` lists the others.
+/// The calls without a section `# Blocking`; `docs/blocking.md` lists the others.
 #[test]
 fn every_other_call_returns() {
     for pump in PUMPS {

@@ -60,7 +60,7 @@ struct Client {
     written: AtomicU64,
     in_flight: AtomicU64,
     shall_end: AtomicBool,
-    /// It ends with its export.
+    /// Ends with its export only.
     stays: bool,
 }
 

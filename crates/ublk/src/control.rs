@@ -209,7 +209,7 @@ impl Device {
         self.send(command, &mut [], std::process::id().into())
     }
 
-    /// Gives the block device another size, in sectors, which its users see at once. Returns false if it cannot have one.
+    /// Gives the block device another size, in sectors, which its users see immediately. Returns false if it cannot have one.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -325,7 +325,7 @@ pub struct Allowed {
     pub bytes: u64,
     /// The most bytes of a read or write.
     pub most: u32,
-    /// It has discards.
+    /// The device takes discards.
     pub discards: bool,
     /// Nothing can be written.
     pub is_read_only: bool,

@@ -1,6 +1,6 @@
 //! `dist`: a release archive, a Debian package and a container image, each from the programs of profile dist.
 //!
-//! The same programs give the same bytes: names are sorted, owners fixed, and the time is that of the last commit, or of
+//! Equal programs give equal bytes: names are sorted, owners fixed, and the time is that of the last commit, or of
 //! `SOURCE_DATE_EPOCH`. It publishes nothing.
 
 mod debian;

@@ -235,7 +235,7 @@ impl Elevator {
         self.lobby.waiting()
     }
 
-    /// These I/Os.
+    /// The I/Os that wait for a slot, by group.
     pub(crate) fn lobby(&self) -> impl Iterator<Item = &IoMeta> {
         self.lobby.all()
     }

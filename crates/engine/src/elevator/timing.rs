@@ -120,7 +120,7 @@ impl Timing {
         (cost, at_device): (Option<Nanos>, u32),
     ) {
         let part = self.divided.pass(done.completed, at_device);
-        // Of a device that answers at once, shares are of requests.
+        // A device that answers within the call takes no time: its requests count alike.
         let divided = (part - self.stamps[done.rq.index()].part.min(part)).max(1);
         let spent = self.spent(io.arrived, done, cost.map_or(divided, |cost| cost.0));
         let bytes = u64::from(io.sectors) * u64::from(SECTOR_SIZE);
@@ -206,6 +206,6 @@ mod tests {
         assert_eq!((left - joined, left - alone), (10, 20), "of 20 that both were there");
         // The completion was at 120, and is found late.
         assert_eq!(pass(120, 0), left);
-        assert_eq!(pass(150, 1) - left, 20, "nobody has had it");
+        assert_eq!(pass(150, 1) - left, 20, "no request was there");
     }
 }

@@ -11,7 +11,7 @@ pub enum State {
     Idle,
     /// Requests are served.
     Served,
-    /// It always had requests waiting, and less of the device than its weight is due.
+    /// Requests always waited, and the share of the device was less than the weight is due.
     ShareMissed,
     /// A latency goal of it is not kept.
     GoalMissed,

@@ -33,7 +33,7 @@ struct Reading {
     exports: BTreeMap<String, Seen>,
 }
 
-/// What has been counted of an export.
+/// The counts of an export.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     ended: u64,

@@ -16,7 +16,7 @@ pub struct FloorStat {
     pub state: String,
     /// The seconds that were judged.
     pub seconds: u64,
-    /// Those in which it completed less, by cause: `ceiling`, `slots`, `goal`, `device`, `depth` or `infeasible`.
+    /// The seconds in which it completed less, by cause: `ceiling`, `slots`, `goal`, `device`, `depth` or `infeasible`.
     pub missed: BTreeMap<String, u64>,
 }
 
@@ -47,7 +47,7 @@ pub struct GoalStat {
     pub p99: u64,
     /// Windows that were judged.
     pub windows: u64,
-    /// Those in which it was missed.
+    /// The windows in which it was missed.
     pub missed: u64,
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn start(shared: &Arc<Shared>, export: &Export, settings: Ublk) -> Re
     if let Some(other) = exports.all().find(has_number) {
         return Err(format!("it is the block device of the export '{}'", other.info.name));
     }
-    // It would keep exports that are removed meanwhile.
+    // Kept over the start, the table would hold exports that are removed in that time.
     drop(exports);
     let (told, started) = channel();
     let run = || -> io::Result<Running> {

@@ -14,7 +14,7 @@ const ARRIVE: [(&str, u64, Option<u64>); 6] = [
     ("reads, best-effort 6", 30, Some(0)),
     ("reads, idle", 40, Some(20)),
     ("reads, best-effort 4", 10, None),
-    // Those of a direct write. Of a write through the page cache they are the kernel's, and best-effort 4.
+    // Of a direct write. A write through the page cache is the kernel's, and best-effort 4.
     ("others, idle", 50, Some(0)),
     // The journal of ext4.
     ("others, best-effort 3", 1, Some(100)),

@@ -91,7 +91,7 @@ pub(in crate::interop) fn prometheus() -> Result<Outcome> {
     let client = Fio::start(&server.uri("gold"), &server.path("fio"), load)?;
     let fired = fires(&own);
     drop(client);
-    // It takes its time to end, and has nothing to keep.
+    // Its end takes time, and it has nothing to keep.
     prometheus.kill()?;
     prometheus.wait()?;
     fired.map(|()| Outcome::Passed)
