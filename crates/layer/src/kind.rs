@@ -150,8 +150,8 @@ impl Kind {
     }
 
     fn described<'a>(layer: &RealDevice, text: &'a str) -> Result<(Self, Vec<&'a str>), KindError> {
-        let form = "[,KEY=VALUE]...:[DEVICE][DEVICE]...";
-        let syntax = || KindError::Syntax { accepted: format!("{}{form}", layer.name) };
+        let form = || format!("{}[,KEY=VALUE]...:{}", layer.name, layer.target);
+        let syntax = || KindError::Syntax { accepted: form() };
         let (pairs, legs) = text.split_once(':').ok_or_else(syntax)?;
         let mut kind = match layer.name {
             "stripe" => Self::Stripe { chunk: 128 },
@@ -272,6 +272,7 @@ mod tests {
             read(&format!("concat:{}", "[a]".repeat(65))),
             "65 devices in brackets; accepted: from 2 to 64"
         );
+        assert!(read("crypt").ends_with("accepted: crypt[,KEY=VALUE]...:[DEVICE]"));
         assert_eq!(read("checksum:[a][b]"), "2 devices in brackets; accepted: 1");
         assert_eq!(read("crypt:[a]"), "device crypt without a key; accepted: key=FILE");
         for block in ["0", "256", "1000", "8192", "x"] {

@@ -10,9 +10,11 @@ fn refusal(text: &str) -> String {
 
 #[test]
 fn every_device_is_a_name_away() {
-    for name in device_names().filter(|name| {
-        !["uring", "threads", "nbd", "rbd", "faults", "stripe", "concat"].contains(name)
-    }) {
+    let needs_more = |name: &str| {
+        ["uring", "threads", "nbd", "rbd", "faults"].contains(&name)
+            || Kind::ALL.iter().any(|layer| layer.name == name)
+    };
+    for name in device_names().filter(|name| !needs_more(name)) {
         let device = open(name).expect(name);
         let config = BlockDevice::<AlignedBuf>::config(&device).expect(name);
         assert_eq!(config.queues.len(), usize::from(device.shape().hw_queues));
