@@ -14,11 +14,12 @@ config() { # EXPORT...
     for export in "$@"; do printf '[[export]]\nname = "%s"\ndevice = "below"\n' "$export" >>/tmp/toml; done
     sed -i 's/name = "disk"/&\nublk = 0/' /tmp/toml
 }
-# Readers and writers whose requests are in the device: none has ended for a while.
+# Readers and writers whose requests are in the device: there are some, and none has ended for a while.
 ended() { awk '{ print $1, $5 }' /sys/block/ublkb0/stat; }
 hold() {
     dd if=/dev/ublkb0 of=/dev/null bs=4k iflag=direct 2>/dev/null &
     dd if=/dev/zero of=/dev/ublkb0 bs=4k count=1000 2>/dev/null &
+    until awk '{ exit !($1 + $2) }' /sys/block/ublkb0/inflight; do sleep 0.1; done
     before=
     while [ "$(ended)" != "$before" ]; do before=$(ended); sleep 0.5; done
 }
