@@ -68,8 +68,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "map",
-        usage: "[WORD]",
-        summary: "what each source file is for, of all files or those with WORD in their path",
+        usage: "[WORD | --blocking]",
+        summary: "what each source file is for, of all files or those with WORD in their path; or the page of calls that block",
         run: map::main,
     },
     Verb {
