@@ -92,6 +92,24 @@ impl Timing {
         }
     }
 
+    /// The request takes a slot and leaves for the device in one step. As [`inserted`](Self::inserted) and
+    /// [`issued`](Self::issued).
+    #[inline]
+    pub(super) fn passed(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        (io, bios): (&IoMeta, u32),
+        at_device: u32,
+    ) {
+        let short = self.short_until(now);
+        let part = self.divided.pass(now, at_device);
+        self.stamps[id.index()] = Stamp { inserted: now, short, tag: 0, part };
+        if bios > 1 {
+            self.counted.merged(io, bios - 1);
+        }
+    }
+
     /// The request leaves for the device, where `at_device` are with it.
     #[inline]
     pub(super) fn issued(&mut self, now: Instant, id: RequestId, at_device: u32) {

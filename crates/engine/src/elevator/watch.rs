@@ -156,8 +156,7 @@ impl Elevator {
         let io = self.requests.get(id);
         if let Some(times) = &mut watch.times {
             times.is_supplied(self.now);
-            times.inserted(self.now, id, io, bios);
-            times.issued(self.now, id, at_device);
+            times.passed(self.now, id, (io, bios), at_device);
         }
         if let Some(forecaster) = &mut watch.forecaster {
             forecaster.inserted(self.now, id, io);
