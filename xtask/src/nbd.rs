@@ -13,6 +13,17 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
+/// Returns whether a socket listens, without a connection to it.
+///
+/// # Errors
+/// If the kernel has no list of sockets.
+pub(crate) fn listens(socket: &Path) -> Result<bool> {
+    let path = socket.display().to_string();
+    // Columns: address, references, protocol, flags (those of a socket that listens), ...
+    let listens = |line: &str| line.ends_with(&path) && line.contains(" 00010000 ");
+    Ok(fs::read_to_string("/proc/net/unix")?.lines().any(listens))
+}
+
 /// A server of NBD on a socket in a folder of its own; stopped, and the folder removed, when this is dropped.
 pub(crate) struct Server {
     child: Child,
@@ -59,12 +70,7 @@ impl Server {
     /// # Errors
     /// If it does not start; then with its own message.
     pub(crate) fn start_unasked(name: &str, line: &str) -> Result<Self> {
-        Self::start_until(name, line, |socket| {
-            let path = socket.display().to_string();
-            // Columns: address, references, protocol, flags (those of a socket that listens), ...
-            let listens = |line: &str| line.ends_with(&path) && line.contains(" 00010000 ");
-            Ok(fs::read_to_string("/proc/net/unix")?.lines().any(listens))
-        })
+        Self::start_until(name, line, listens)
     }
 
     fn start_until(

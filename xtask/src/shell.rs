@@ -42,6 +42,9 @@ pub(crate) const NBD_SERVER: &str = "target/dist/examples/nbd_server";
 /// The example that serves a disk over NBD, built with the tests.
 pub(crate) const TESTED_NBD_SERVER: &str = "target/debug/examples/nbd_server";
 
+/// The example that is the front end of a virtual disk, built with the tests.
+pub(crate) const VHOST_READS: &str = "target/debug/examples/vhost_reads";
+
 /// The example that serves memory over NBD without a queue, as it is written down in results.
 pub(crate) const RAM_DISK: &str = "target/dist/examples/ram_disk";
 
@@ -363,7 +366,8 @@ fn target_of(moved: Option<OsString>) -> PathBuf {
 
 /// The path of `word`, which may be that of a built program as it is written down: the target folder may have been moved.
 fn built(word: &str, target: &Path) -> PathBuf {
-    let programs = [BLKMQ, BLKMQD, BLKMQCTL, NBD_SERVER, TESTED_NBD_SERVER, RAM_DISK, LOST_CPU];
+    let programs =
+        [BLKMQ, BLKMQD, BLKMQCTL, NBD_SERVER, TESTED_NBD_SERVER, VHOST_READS, RAM_DISK, LOST_CPU];
     let is_built = programs.contains(&word);
     match word.strip_prefix("target/").filter(|_| is_built) {
         Some(program) => target.join(program),
@@ -565,6 +569,7 @@ mod tests {
             (BLKMQCTL, "/elsewhere/dist/blkmqctl"),
             (NBD_SERVER, "/elsewhere/dist/examples/nbd_server"),
             (TESTED_NBD_SERVER, "/elsewhere/debug/examples/nbd_server"),
+            (VHOST_READS, "/elsewhere/debug/examples/vhost_reads"),
             (RAM_DISK, "/elsewhere/dist/examples/ram_disk"),
             (LOST_CPU, "/elsewhere/release/examples/lost_cpu"),
             ("target/other", "target/other"),

@@ -9,11 +9,12 @@
 //! between cores costs no instruction.
 
 use crate::Result;
-use crate::shell::{BLKMQ, Cmd, is_installed, root, target_dir};
+use crate::fio::pause;
+use crate::shell::{BLKMQ, BLKMQD, Cmd, VHOST_READS, is_installed, root, target_dir};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 /// By how much a figure may rise, in percent.
@@ -35,6 +36,10 @@ enum Case {
         taken: Taken,
         submitters: u32,
         goal: Goal,
+    },
+    /// The server of a virtual disk; its front end is another process, and not counted.
+    Vhost {
+        depth: u32,
     },
     /// fio's null engine, which has no block layer.
     Fio {
@@ -98,6 +103,7 @@ impl fmt::Display for Case {
                 let goal = goal.name();
                 write!(f, "{scheduler}, plugs of {plug}, {times}, submitters {submitters}{goal}")
             }
+            Self::Vhost { depth } => write!(f, "vhost-user-blk, none, depth {depth}"),
             Self::Fio { batch } => write!(f, "fio, batches of {batch}"),
         }
     }
@@ -134,6 +140,7 @@ impl Case {
                 }
             }
         }
+        all.extend([32, 1].map(|depth| Self::Vhost { depth }));
         if is_installed("fio") {
             all.extend(PLUGS.map(|batch| Self::Fio { batch }));
         }
@@ -141,9 +148,9 @@ impl Case {
     }
 
     /// Returns whether a rise of this figure is a fault. Two threads under valgrind change at moments that depend on
-    /// each other, and fio is another program.
+    /// each other, a server looks for a single request as often as the clock lets it, and fio is another program.
     fn is_gated(self) -> bool {
-        matches!(self, Self::Ours { submitters: 1, .. })
+        matches!(self, Self::Ours { submitters: 1, .. } | Self::Vhost { depth: 32 })
     }
 
     /// I/Os of the two runs, for each submitter.
@@ -158,7 +165,7 @@ impl Case {
     fn submitters(self) -> u64 {
         match self {
             Self::Ours { submitters, .. } => submitters.into(),
-            Self::Fio { .. } => 1,
+            Self::Vhost { .. } | Self::Fio { .. } => 1,
         }
     }
 
@@ -178,6 +185,11 @@ impl Case {
                      --numjobs={submitters} --threads {submitters} --repeat 1"
                 ))
             }
+            Self::Vhost { .. } => Cmd::new(&format!(
+                "{BLKMQD} vhost-user-blk --socket-path={} --blk-file=null,submit_queues=1,irqmode=0 --scheduler=none \
+                 --num-queues=1 --log=warn",
+                socket(ios).display()
+            )),
             Self::Fio { batch } => Cmd::new(&format!(
                 "fio --name=null --ioengine=null --thread {work} --gtod_reduce=1 --iodepth_batch_submit={batch} \
                  --iodepth_batch_complete_min={batch} --number_ios={ios}"
@@ -213,14 +225,40 @@ impl Case {
             log.display()
         );
         let output = target_dir().join(format!("instructions-{ios}.out"));
-        let child = self.cmd(ios).under(&tool).start(File::create(&output)?)?;
-        Ok(Run { child, log, output })
+        let mut child = self.cmd(ios).under(&tool).start(File::create(&output)?)?;
+        let client = match self {
+            Self::Vhost { depth } => {
+                await_server(&mut child, &socket(ios))?;
+                let line = format!("{VHOST_READS} {} {depth} {ios}", socket(ios).display());
+                Some(Cmd::new(&line).start(File::create(output.with_extension("client"))?)?)
+            }
+            Self::Ours { .. } | Self::Fio { .. } => None,
+        };
+        Ok(Run { child, client, log, output })
     }
+}
+
+/// The socket of the server in a run of so many I/Os.
+fn socket(ios: u64) -> PathBuf {
+    target_dir().join(format!("instructions-{ios}.sock"))
+}
+
+/// Waits until the server listens. Its socket is not connected to, which would be its front end.
+fn await_server(child: &mut Child, socket: &Path) -> Result<()> {
+    while !crate::nbd::listens(socket)? {
+        if let Some(status) = child.try_wait()? {
+            return Err(format!("the server of a virtual disk: {status}").into());
+        }
+        pause(0.02)?;
+    }
+    Ok(())
 }
 
 /// A run under valgrind.
 struct Run {
     child: Child,
+    /// The front end of a server, which ends behind it.
+    client: Option<Child>,
     /// The output of valgrind.
     log: PathBuf,
     /// The output of the program.
@@ -230,6 +268,11 @@ struct Run {
 impl Run {
     /// Waits for the end, and returns the number of instructions.
     fn count(mut self) -> Result<u64> {
+        if let Some(client) = &mut self.client {
+            client.wait()?;
+            // The socket stays for the next front end.
+            Cmd::new("kill -TERM").arg(self.child.id().to_string()).output()?;
+        }
         let status = self.child.wait()?;
         if !status.success() {
             return Err(format!("{status}: {}", fs::read_to_string(&self.output)?).into());
@@ -266,7 +309,8 @@ pub(super) fn main(bless: bool) -> Result<()> {
         println!("instructions: SKIPPED, valgrind is not installed");
         return Ok(());
     }
-    super::build()?;
+    crate::shell::build()?;
+    Cmd::new("cargo build --profile test --workspace --example vhost_reads").run()?;
     let compiler = compiler()?;
     let mut figures = Vec::new();
     for case in Case::all() {
