@@ -193,10 +193,10 @@ pub use blkmq_rbd::RbdDevice;
 pub use blkmq_remote::NbdDevice;
 #[doc(inline)]
 pub use blkmq_runtime::{
-    Answer, Batch, Blocking, CallError, Canceller, Client, ClientError, Clock, Event, GroupGuard,
-    GroupOptions, Handle, NotTaken, Observer, Permit, Placement, Reactor, ReactorError, Reserving,
-    Resumed, Service, ServiceError, Stall, SubmitError, SubmitErrorKind, Submitted, Unavailable,
-    Waiting,
+    Answer, Batch, Blocking, CallError, Canceller, Changing, Client, ClientError, Clock, Closed,
+    Event, GroupGuard, GroupOptions, Handle, NotTaken, Observer, Permit, Placement, Reactor,
+    ReactorError, Reserving, Resumed, Service, ServiceError, Stall, StillHeld, SubmitError,
+    SubmitErrorKind, Submitted, Unavailable, Waiting,
 };
 #[cfg(target_os = "linux")]
 #[doc(inline)]

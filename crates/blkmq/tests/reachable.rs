@@ -14,7 +14,7 @@ macro_rules! reachable {
 reachable!(ITEMS:
     // Devices and buffers.
     open, open_on, device, device_names, Device, OpenError, StartError, AlignedBuf, BufList, BufferPool,
-    IoBuf, Payload, TooManyBufs,
+    IoBuf, Payload, SharedBuf, TooManyBufs,
     // I/Os and their results.
     Io, Bytes, Sectors, Op, IoFlags, IoPrio, Class, Owner, Completion, IoResult, IoError,
     Refused, Refusal, Unsubmitted, SECTOR_SIZE,
@@ -22,6 +22,7 @@ reachable!(ITEMS:
     Config, ConfigError, Service, ServiceError, Client, Batch, Blocking, CallError, Canceller, Clock, Waiting,
     PumpMode, Placement, Reactor, ReactorError, Handle, Submitted, Answer, NotTaken, SubmitError,
     SubmitErrorKind, Unavailable, ClientError, NoSubmitterLeft, Permit, Reserving,
+    Closed, StillHeld, Changing,
     // A running queue.
     Queue, QueueStats, Plan, Change, ChangeError, EditError, Freeze, Quiesce, Access, NoMerges,
     Event, Observer, Stall, Resumed, Outstanding, Place, Trace, TraceError, TraceEvent, TraceWhat,

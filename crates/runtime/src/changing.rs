@@ -17,7 +17,7 @@ pub struct Changing<T>(Arc<Mutex<Slot<T>>>);
 
 enum Slot<T> {
     Waits(Option<Waker>),
-    Done(thread::Result<T>),
+    Done(std::thread::Result<T>),
     Taken,
 }
 
