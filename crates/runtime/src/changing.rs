@@ -1,6 +1,7 @@
 //! [`Changing`]: a change of the queue that a thread of its own makes, for callers that must not block.
 
 use crate::port::{Mutex, thread};
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,7 +18,8 @@ pub struct Changing<T>(Arc<Mutex<Slot<T>>>);
 
 enum Slot<T> {
     Waits(Option<Waker>),
-    Done(std::thread::Result<T>),
+    /// With the panic of its closure, if that panicked.
+    Done(Result<T, Box<dyn Any + Send>>),
     Taken,
 }
 
