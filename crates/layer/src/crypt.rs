@@ -8,11 +8,16 @@ use aes::cipher::consts::U16;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use aes::{Aes128, Aes256};
 use blkmq_core::{IoResult, SECTOR_SIZE};
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fmt, fs};
 use xts_mode::{Xts128, get_tweak_default};
 use zeroize::Zeroizing;
+
+/// Bytes that are read of a key file: one more than the longest key.
+const MOST: usize = 65;
 
 /// The key of an encrypted device. Never shown, and overwritten when the last copy is dropped.
 #[derive(Clone)]
@@ -45,7 +50,10 @@ impl Key {
     /// If the file cannot be read, or has no key in it.
     pub(crate) fn read(path: &Path) -> Result<Self, KeyError> {
         let refused = |why: String| KeyError { path: path.to_owned(), why };
-        let bytes = fs::read(path).map(Zeroizing::new).map_err(|e| refused(e.to_string()))?;
+        let mut bytes = Zeroizing::new(Vec::with_capacity(MOST));
+        // One byte more than a key has, whatever the length of the file.
+        let read = File::open(path).and_then(|file| file.take(MOST as u64).read_to_end(&mut bytes));
+        read.map_err(|e| refused(e.to_string()))?;
         Self::of(bytes).map_err(|why| refused(why.to_owned()))
     }
 
@@ -163,6 +171,11 @@ mod tests {
         assert!(key(&[1; 64]).is_err_and(|why| why.contains("halves are equal")));
         let key = key(&Vec::from_iter(0..64)).expect("a key");
         assert_eq!(format!("{key:?}"), "Key");
+        #[cfg(unix)]
+        {
+            let endless = Key::read(Path::new("/dev/zero")).expect_err("it has no end");
+            assert!(endless.to_string().contains("exactly 64 bytes"), "{endless}");
+        }
         let missing = Key::read(Path::new("/nowhere/key")).expect_err("there is none");
         assert!(missing.to_string().starts_with("the key file '/nowhere/key': "), "{missing}");
     }

@@ -1,7 +1,7 @@
 //! Reads of 4 KiB by the front end of a virtual disk: COUNT of them, DEPTH at a time, the next ones when these are answered.
 //!
 //! `cargo run --release -p blkmq-server --example vhost_reads -- SOCKET DEPTH COUNT`. `cargo xtask bench --instructions` counts
-//! what they cost the server.
+//! the instructions of the server for them.
 
 #[path = "../tests/guest.rs"]
 #[allow(dead_code, reason = "tests use the rest")]

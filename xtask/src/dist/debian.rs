@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Its maintainer, unless `DEBFULLNAME` and `DEBEMAIL` name one, as for Debian's own tools.
 const MAINTAINER: (&str, &str) = ("blkmq authors", "maintainers@blkmq.example");
-/// What dpkg calls while it installs, upgrades and removes.
+/// The scripts that dpkg calls while it installs, upgrades and removes.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 impl Release {

@@ -252,7 +252,7 @@ impl Mclock {
         self.learner.begin_anew(now, self.issued);
     }
 
-    /// Resets prices to those of the capacity, when a group gets a floor or another capacity is told.
+    /// Resets prices to the capacity's, when a group gets a floor or the capacity changes.
     fn forget_prices(&mut self) {
         if self.prices.are_found() {
             self.learner = Learner::new(self.tunables.begins_with());

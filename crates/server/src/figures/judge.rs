@@ -1,7 +1,7 @@
 //! Judges how exports and devices fare, from the counts of the last seconds.
 //!
-//! Each reading of the counts is judged against the readings before it, whoever asked for those. A server that counts
-//! reads them once a second itself.
+//! Each reading of the counts is judged against the readings before it, of any client. A server that counts reads them once a
+//! second, too.
 
 use super::condition::{Condition, State};
 use super::promise::GoalStat;
