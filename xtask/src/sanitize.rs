@@ -38,8 +38,13 @@ const QUEUES: Suite = Suite {
     filter: "contention:: lists:: tokens:: shared_tags:: pump_thread::",
     left_out: &[],
 };
-const RUNTIME: Suite =
-    Suite { name: "runtime", package: "-p blkmq-runtime --lib --tests", filter: "", left_out: &[] };
+const RUNTIME: Suite = Suite {
+    name: "runtime",
+    package: "-p blkmq-runtime --lib --tests",
+    filter: "",
+    // A queue stays in memory while a device may use its payloads.
+    left_out: &[("a_service_is_closed_in_bounded_time", "leaks on purpose")],
+};
 const DEVICE: Suite = Suite {
     name: "device",
     package: "-p blkmq-device --test all",

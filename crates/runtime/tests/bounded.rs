@@ -109,6 +109,17 @@ fn a_reactor_that_is_dropped_by_a_task_blocks_no_worker() {
 }
 
 #[test]
+fn a_service_is_closed_once_its_device_has_answered() {
+    for pump in PUMPS {
+        let (service, keeper, client) = stuck(pump);
+        drop(client);
+        keeper.let_go(1);
+        assert!(returns("close", move || service.close(Nanos::from_secs(60))).is_ok());
+    }
+}
+
+/// Leaks the queues, as `Service::close` says: the address sanitizer leaves it out.
+#[test]
 fn a_service_is_closed_in_bounded_time() {
     for pump in PUMPS {
         let (service, keeper) = gate(4, pump);
@@ -126,11 +137,6 @@ fn a_service_is_closed_in_bounded_time() {
         assert_eq!(drops.count(), 0, "the device may still use it");
         // A pump thread goes to sleep.
         keeper.let_go(1);
-
-        let (service, keeper, client) = stuck(pump);
-        drop(client);
-        keeper.let_go(1);
-        assert!(returns("close", move || service.close(Nanos::from_secs(60))).is_ok());
     }
 }
 
