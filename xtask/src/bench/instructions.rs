@@ -140,6 +140,13 @@ impl Case {
                 }
             }
         }
+        // The price of the scheduler that keeps promises.
+        for plug in PLUGS {
+            for goal in [Goal::NoGroup, Goal::None] {
+                let (scheduler, taken, submitters) = ("mclock", Taken::Nothing, 1);
+                all.push(Self::Ours { scheduler, plug, taken, submitters, goal });
+            }
+        }
         all.extend([32, 1].map(|depth| Self::Vhost { depth }));
         if is_installed("fio") {
             all.extend(PLUGS.map(|batch| Self::Fio { batch }));

@@ -4,7 +4,7 @@ use super::access::Ways;
 use super::http::Http;
 use super::log::LogFormat;
 use super::wanted::{self, Control, DiskChoice, Wanted};
-use super::{access, config, export, http, rights};
+use super::{access, config, export, http, rights, simulate};
 use blkmq_engine::DeviceDepth;
 use blkmq_server::{Address, Allow, Bounds, Export, Rule};
 use blkmq_terminal::SchedulerChoice;
@@ -113,6 +113,7 @@ fn checking() -> [Arg; 3] {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("")
+            .value_parser(simulate::model)
             .requires("check")
             .conflicts_with("open")
             .help("with --check: print the commands of blkmq that try the promises in virtual time, on MODEL in place of devices that are no models"),

@@ -4,6 +4,7 @@
 //! tenants are in no configuration.
 
 use super::wanted::Wanted;
+use blkmq_terminal::UsageError;
 use std::fmt::Write;
 
 /// The load of each tenant until another is typed: always some waiting, so that promises and weights decide.
@@ -13,6 +14,25 @@ const SIZE: usize = 64;
 /// The models that take time. A tenant that always has I/Os waiting would never come to the end of a second on others.
 const MODELS: [&str; 3] = ["disk", "flash", "cloud"];
 
+/// The model that `--simulate` names; empty if it names none. Its parameters are checked by `blkmq sim`.
+///
+/// # Errors
+/// If that is no model, or one that takes no time.
+pub fn model(text: &str) -> Result<String, UsageError> {
+    if text.is_empty() || MODELS.contains(&kind(text)) {
+        return Ok(text.to_owned());
+    }
+    Err(UsageError::new(format!(
+        "'{text}' is no model that takes time; accepted: {}, with parameters behind commas",
+        MODELS.join(", ")
+    )))
+}
+
+/// The name that the description of a device begins with.
+fn kind(device: &str) -> &str {
+    device.split(',').next().unwrap_or_default()
+}
+
 /// A command for each device of the file at `path`, on `model` where the device itself is none.
 ///
 /// # Errors
@@ -20,8 +40,7 @@ const MODELS: [&str; 3] = ["disk", "flash", "cloud"];
 pub fn commands(path: &str, wanted: &Wanted, model: Option<&str>) -> Result<String, Vec<String>> {
     let (mut text, mut faults) = (String::new(), Vec::new());
     for (at, disk) in wanted.disks.iter().enumerate() {
-        let kind = disk.device.split(',').next().unwrap_or_default();
-        let own = MODELS.contains(&kind).then_some(disk.device.as_str());
+        let own = MODELS.contains(&kind(&disk.device)).then_some(disk.device.as_str());
         let Some(device) = own.or(model) else {
             faults.push(format!(
                 "device '{}' is no model that takes time; accepted: --simulate=MODEL, such as flash,preset=nvme-client, or cloud",
@@ -73,6 +92,20 @@ mod tests {
         let wanted = config::read(path.to_str().expect("UTF-8"));
         let wanted = wanted.unwrap_or_else(|faults| panic!("{faults:?}"));
         commands("serve.toml", &wanted, model)
+    }
+
+    #[test]
+    fn a_model_takes_time() {
+        for text in ["", "cloud", "flash,preset=sata"] {
+            assert_eq!(model(text).as_deref(), Ok(text));
+        }
+        for (text, why) in [
+            ("memory", "'memory' is no model that takes time; accepted: disk, flash, cloud"),
+            ("clod", "'clod' is no model"),
+        ] {
+            let error = model(text).expect_err(text).to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]
