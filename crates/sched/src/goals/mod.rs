@@ -424,6 +424,7 @@ impl Goals {
     /// Judges the windows of all goals. Returns whether one is still open, and whether a goal is missed for which something
     /// may be taken.
     fn judge(&mut self, now: Instant, elapsed: Nanos) -> (bool, bool) {
+        let usual = self.shares.usual();
         let (mut open, mut missed) = (false, false);
         let mut stride = window::MOST;
         for watched in &mut self.watched {
@@ -431,7 +432,7 @@ impl Goals {
             let verdict = watched.window.verdict(elapsed, waits, watched.goal);
             let idle_for = watched.idle_for(verdict, now);
             stride = stride.min(self.sampling.wanted(verdict, watched.window.ios(), idle_for));
-            watched.note(verdict, now);
+            watched.note(verdict, now, usual);
             if watched.state == GoalState::Missed {
                 let mean = watched.window.mean();
                 if self.shares.explain(watched.group, elapsed, mean, watched.goal) {
@@ -466,11 +467,12 @@ impl Goals {
 
     /// Sets the goals aside that were missed although nothing is left to take.
     fn give_up(&mut self, now: Instant) {
+        let usual = self.shares.usual();
         for watched in &mut self.watched {
             if watched.state == GoalState::Missed {
                 watched.state = GoalState::Infeasible;
                 watched.best = watched.p99;
-                watched.rest.begin(now);
+                watched.rest.begin(now, usual);
             }
         }
     }
@@ -530,14 +532,14 @@ impl Watched {
         if self.used.is_some_and(|used| now.since(used) < UNUSED) { self.p99.0 } else { 0 }
     }
 
-    fn note(&mut self, verdict: Verdict, now: Instant) {
+    fn note(&mut self, verdict: Verdict, now: Instant, usual: u64) {
         if let Verdict::Met | Verdict::Missed = verdict {
             self.windows += 1;
             self.missed += u64::from(verdict == Verdict::Missed);
             self.p99 = self.window.p99();
         }
         if self.state == GoalState::Infeasible {
-            if !self.rest.is_over(now, self.window.whole(), self.goal) {
+            if !self.rest.is_over(now, self.window.whole(), (self.goal, usual)) {
                 return;
             }
             self.state = GoalState::Unknown;

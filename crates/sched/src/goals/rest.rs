@@ -5,6 +5,10 @@
 //! would not do: a device that answers some I/Os late does as many, and has a queue that is as much shorter. Without a
 //! sign the goal is tried again after a time that doubles with each failure, and halves with each minute in which it
 //! was kept.
+//!
+//! The neighbours keep a part of what the device usually does. A cache that takes a burst makes that look like more than the
+//! device can do, so that hardly anything was there to take. The goal is tried again when the device turns out to do less
+//! than a quarter of it, after a time that doubles likewise.
 
 use blkmq_core::{Instant, Nanos};
 
@@ -12,6 +16,8 @@ use blkmq_core::{Instant, Nanos};
 const LEAST: Nanos = Nanos::from_secs(5);
 /// The time for which nothing is learned after the goal was given up.
 const SETTLES: Nanos = Nanos::from_secs(3);
+/// Where a device does less than this part of what was assumed, others kept much of what it does.
+const LESS: u64 = 4;
 /// Without a sign the first trial is after this time, and later ones after up to the second.
 const FIRST: Nanos = Nanos::from_secs(120);
 const LONGEST: Nanos = Nanos::from_secs(960);
@@ -38,6 +44,10 @@ pub(super) struct Rest {
     good: u8,
     /// The percentile at the sign that led to the last trial: the next sign has to be as much below that.
     tried: Option<Nanos>,
+    /// The usual cost a second of the device, by which the last trial left something to others.
+    assumed: u64,
+    /// How long it rests before it is tried again for a device that does less.
+    doubt: Nanos,
     /// Since when the goal is kept.
     kept: Option<Instant>,
 }
@@ -53,14 +63,17 @@ impl Default for Rest {
             usual: Nanos::ZERO,
             good: 0,
             tried: None,
+            assumed: 0,
+            doubt: LEAST,
             kept: None,
         }
     }
 }
 
 impl Rest {
-    /// The goal is given up.
-    pub(super) fn begin(&mut self, now: Instant) {
+    /// The goal is given up, after a trial that left others a part of this cost a second.
+    pub(super) fn begin(&mut self, now: Instant, usual: u64) {
+        self.assumed = usual;
         (self.began, self.until) = (now, now + self.length);
         self.length = Nanos((2 * self.length.0).min(LONGEST.0));
         // The first seconds still show the effect of taking, and not the uncontrolled device.
@@ -73,7 +86,7 @@ impl Rest {
         let since = *self.kept.get_or_insert(now);
         if now.since(since) >= KEPT {
             self.kept = Some(now);
-            self.tried = None;
+            (self.tried, self.doubt) = (None, LEAST);
             self.length = Nanos((self.length.0 / 2).max(FIRST.0));
         }
     }
@@ -83,10 +96,20 @@ impl Rest {
         self.kept = None;
     }
 
-    /// So many I/Os have ended while it rests, with this percentile. Returns whether the goal is tried again.
-    pub(super) fn is_over(&mut self, now: Instant, (ios, p99): (u32, Nanos), goal: Nanos) -> bool {
+    /// So many I/Os have ended while it rests, with this percentile, and the device usually does this cost a second. Returns
+    /// whether the goal is tried again.
+    pub(super) fn is_over(
+        &mut self,
+        now: Instant,
+        (ios, p99): (u32, Nanos),
+        (goal, usual): (Nanos, u64),
+    ) -> bool {
         if now >= self.until {
             self.tried = None;
+            return true;
+        }
+        if now.since(self.began) >= self.doubt && usual < self.assumed / LESS {
+            self.doubt = Nanos((2 * self.doubt.0).min(LONGEST.0));
             return true;
         }
         if now < self.since {
@@ -118,14 +141,16 @@ mod tests {
     use super::*;
 
     const GOAL: Nanos = Nanos::from_millis(6);
+    const RATE: u64 = 1_000_000;
 
     /// A rest of seconds with these percentiles in milliseconds; the second at which it is over.
     fn over(rest: &mut Rest, from: u64, of: impl Fn(u64) -> u64) -> u64 {
         let at = |tenth: u64| Instant::from_nanos(tenth * 100_000_000);
-        rest.begin(at(from * 10));
+        rest.begin(at(from * 10), RATE);
         let mut tenths = (from * 10 + 1)..;
-        let ends =
-            |tenth: &u64| rest.is_over(at(*tenth), (2, Nanos::from_millis(of(tenth / 10))), GOAL);
+        let ends = |tenth: &u64| {
+            rest.is_over(at(*tenth), (2, Nanos::from_millis(of(tenth / 10))), (GOAL, RATE))
+        };
         tenths.find(ends).expect("it ends") / 10
     }
 
@@ -139,6 +164,20 @@ mod tests {
             assert!((healthy + 1..=healthy + 3).contains(&ends), "{spell}: {ends}");
             (0..70).for_each(|at| rest.keeps(Instant::from_nanos((ends + at) * 1_000_000_000)));
         }
+    }
+
+    #[test]
+    fn it_ends_for_a_device_that_does_a_quarter_of_what_was_assumed() {
+        let mut rest = Rest::default();
+        let at = |second: u64| Instant::from_nanos(second * 1_000_000_000);
+        let slow = (100, Nanos::from_millis(90));
+        rest.begin(at(0), 5 * RATE);
+        assert!(!rest.is_over(at(4), slow, (GOAL, RATE)), "too soon");
+        assert!(!rest.is_over(at(5), slow, (GOAL, 2 * RATE)));
+        assert!(rest.is_over(at(6), slow, (GOAL, RATE)));
+        rest.begin(at(10), 5 * RATE);
+        assert!(!rest.is_over(at(19), slow, (GOAL, RATE)), "such trials are ever fewer");
+        assert!(rest.is_over(at(20), slow, (GOAL, RATE)));
     }
 
     #[test]

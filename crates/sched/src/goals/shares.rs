@@ -117,6 +117,11 @@ impl Shares {
         self.groups.iter_mut().for_each(|group| group.used = Used::default());
     }
 
+    /// The cost a second of all that the device usually does when nothing is taken.
+    pub(super) fn usual(&self) -> u64 {
+        self.usual
+    }
+
     fn a_second(&self, cost: u64, elapsed: Nanos) -> u64 {
         let second = u128::from(cost) * 1_000_000_000 / u128::from(elapsed.0.max(1));
         u64::try_from(second).unwrap_or(u64::MAX)
