@@ -6,8 +6,6 @@ mod callbacks;
 #[path = "../examples/copy.rs"]
 #[expect(dead_code, reason = "its `main` takes arguments")]
 mod copy;
-#[path = "../examples/embed.rs"]
-mod embed;
 #[path = "../examples/event_loop.rs"]
 #[expect(dead_code, reason = "its `main` takes arguments")]
 mod event_loop;
@@ -15,8 +13,6 @@ mod event_loop;
 mod own_device;
 #[path = "../examples/own_scheduler.rs"]
 mod own_scheduler;
-#[path = "../examples/storage_engine.rs"]
-mod storage_engine;
 #[path = "../examples/tokio.rs"]
 mod tokio_tasks;
 
@@ -29,11 +25,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
-
-#[test]
-fn embed_runs() {
-    embed::main().expect("nothing fails on the null device");
-}
 
 /// Copies a file of 3 MiB and one block, in which each word holds its own index.
 #[test]
@@ -75,11 +66,6 @@ fn callbacks_runs() {
 #[test]
 fn tokio_runs() {
     tokio_tasks::main().expect("nothing fails on the null device");
-}
-
-#[test]
-fn storage_engine_loses_nothing_that_it_acknowledged() {
-    storage_engine::main().expect("its disk keeps what was flushed");
 }
 
 /// The number of pages that [`event_loop_copies_pages`] copies through several connections at once.

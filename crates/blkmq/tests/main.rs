@@ -10,3 +10,4 @@ mod on_runtime;
 mod reachable;
 mod readme;
 mod splitting;
+mod storage_engine;

@@ -1,0 +1,119 @@
+//! A log-structured key-value store: a record that `put` has acknowledged survives kills and power cuts.
+//!
+//! `store.rs` is the store, for engines to begin with; `blocks.rs` has its blocks and its client. Here four writers put records, the
+//! power is cut under them, and what they were told is compared with what is there.
+//!
+//! `cargo run --release --example storage_engine`, or with a device, `... storage_engine uring:store.img,size=64`: then it puts
+//! records until it is killed, and checks at its next start.
+
+mod blocks;
+pub mod store;
+
+use blkmq::prelude::*;
+pub use blocks::Failure;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use store::{Reader, Store};
+
+/// Threads that put.
+const WRITERS: usize = 4;
+/// Keys of each writer, which it writes again and again.
+const KEYS: u64 = 50;
+
+/// Fills a store, cuts the power and compares; or fills one on a file until it is killed.
+pub fn main() -> Result<(), Failure> {
+    if let Some(device) = std::env::args().nth(1).filter(|it| it.starts_with("uring:")) {
+        let service = blkmq::open(&device)?.start("mq-deadline")?;
+        let store = Store::open(&service)?;
+        let begin = check(&mut store.reader(&service)?)?;
+        println!("puts until now: {begin:?}");
+        return load(&store, begin, |_, _| true).1;
+    }
+    let disk = blkmq::device("memory,size=64,cache_size=8")?;
+    let cut = |writer, nth| {
+        let is_time = (writer, nth) == (0, 400);
+        if is_time {
+            disk.memory().expect("it is a memory device").cut_power(1);
+        }
+        !is_time
+    };
+    let service = Service::start(disk.config())?;
+    let store = Store::open(&service)?;
+    let (told, ended) = load(&store, [0; WRITERS], cut);
+    let why = ended.expect_err("the power is cut");
+    drop((store, service));
+    let service = Service::start(disk.config())?;
+    let store = Store::open(&service)?;
+    let found = check(&mut store.reader(&service)?)?;
+    println!("puts acknowledged before the power cut ({why}): {told:?}; found: {found:?}");
+    compare(told, found)?;
+    store.close()?;
+    Ok(service.close(blkmq::Nanos::from_secs(5))?)
+}
+
+/// A number for each writer.
+pub type Counts = [u64; WRITERS];
+
+/// Each writer puts its records, from its number in `begin` on, as long as `goes_on` is true of the last one that was acknowledged.
+/// Returns how many each was told of, and why it ended.
+pub fn load(
+    store: &Store,
+    begin: Counts,
+    goes_on: impl Fn(u64, u64) -> bool + Sync,
+) -> (Counts, Result<(), Failure>) {
+    let told = begin.map(AtomicU64::new);
+    let write = |writer: usize| {
+        for nth in begin[writer].. {
+            store.put(&key(writer as u64, nth), &value(nth))?;
+            told[writer].store(nth + 1, SeqCst);
+            if !goes_on(writer as u64, nth) {
+                break;
+            }
+        }
+        Ok(())
+    };
+    let write = &write;
+    let outcome = thread::scope(|scope| {
+        let writers = Vec::from_iter((0..told.len()).map(|it| scope.spawn(move || write(it))));
+        writers.into_iter().try_for_each(|it| it.join().expect("a writer does not panic"))
+    });
+    (told.map(AtomicU64::into_inner), outcome)
+}
+
+fn key(writer: u64, nth: u64) -> String {
+    format!("{writer}/{}", nth % KEYS)
+}
+
+fn value(nth: u64) -> String {
+    format!("{nth:0>width$}", width = (nth * 613 % 3000) as usize)
+}
+
+/// Returns how many puts of each writer have led to the records that are there.
+pub fn check(reader: &mut Reader) -> Result<Counts, Failure> {
+    let mut counts = [0; WRITERS];
+    for (writer, count) in (0..).zip(&mut counts) {
+        let mut newest = Vec::new();
+        for nth in 0..KEYS {
+            let found = reader.get(&key(writer, nth))?;
+            newest.push(found.map(|text| text.parse::<u64>()).transpose()?);
+        }
+        *count = newest.iter().flatten().max().map_or(0, |newest| newest + 1);
+        for (nth, found) in (0..).zip(newest) {
+            let before = *count + KEYS - 1 - nth;
+            let expected = (before / KEYS).checked_sub(1).map(|laps| laps * KEYS + nth);
+            if found != expected {
+                let key = key(writer, nth);
+                return Err(
+                    format!("{key} is {found:?} after {count} puts, not {expected:?}").into()
+                );
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// Each record that was acknowledged is there, and at most one more of each writer.
+pub fn compare(told: Counts, found: Counts) -> Result<(), Failure> {
+    let holds = told.iter().zip(&found).all(|(told, found)| (*told..=told + 1).contains(found));
+    if holds { Ok(()) } else { Err(format!("told {told:?}, found {found:?}").into()) }
+}

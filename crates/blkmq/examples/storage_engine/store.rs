@@ -1,0 +1,299 @@
+//! The store: a log with group commit, sorted runs, and a thread that merges them.
+//!
+//! - **The log** is a ring of blocks. One thread takes all records that wait and acknowledges them together: a group of one block
+//!   is one FUA write, a larger one is writes in one plug and a flush. The sum of a block begins with that of the block before it,
+//!   so recovery ends at the first block that is missing, whatever an earlier lap has left behind it.
+//! - **A run** is sorted and never changed. When half of the log is used, the records in memory become a run, while puts wait.
+//! - **The manifest** names the runs and the beginning of the log: a block, in two places by turns. PREFLUSH makes its runs durable
+//!   first, FUA itself; blocks that it gives up are used again only after that.
+//! - **Compaction** merges all runs, in a thread with a client and a group of its own: what waits for its ceiling uses up no
+//!   credit of others.
+//!
+//! Left out: deletions, scans, an index on disk (the one in memory is read when the store is opened), merging in pieces.
+
+use super::blocks::{
+    Disk, Failure, HEADER, Records, Run, SECTORS, append, records, seal, unseal, words,
+};
+use blkmq::prelude::*;
+use blkmq::{GroupGuard, GroupOptions, IoMax};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::thread::{self, JoinHandle};
+
+/// The blocks of the log, behind the two places of the manifest.
+const LOG: Range<u64> = 2..66;
+/// The most records in a group: half of the log has room for two groups.
+const GROUP: usize = 16;
+/// Runs that are merged into one.
+const RUNS: usize = 4;
+const POISONED: &str = "no panic happens under this lock";
+
+/// The newest records, and older ones in runs, the newest run first.
+#[derive(Default)]
+struct Tables {
+    memory: Records,
+    runs: Vec<Arc<Run>>,
+}
+
+/// A number of blocks of the log, and the sum of the last of them.
+type Position = (u64, u64);
+
+struct Manifest {
+    /// `None` if the last one failed. It may have been written, so no block may be used again.
+    number: Option<u64>,
+    /// The beginning of the log: what precedes it is in runs.
+    log: Position,
+    /// A run keeps its blocks until the last table, and the last reader, has dropped it.
+    places: Vec<Weak<Run>>,
+}
+
+struct Shared {
+    tables: RwLock<Tables>,
+    /// Locked while it is written.
+    manifest: Mutex<Manifest>,
+    /// Blocks of the device.
+    end: u64,
+}
+
+impl Shared {
+    /// Writes records as a run, which no manifest names yet.
+    fn write_run(&self, disk: &mut Disk, sorted: &Records) -> Result<Arc<Run>, Failure> {
+        let mut blocks = Vec::new();
+        sorted.iter().for_each(|(key, value)| append(&mut blocks, key, value));
+        let first = |block: &Vec<u8>| records(&block[HEADER..]).next().map(|(key, _)| key);
+        let run = self.reserve(blocks.iter().filter_map(first).collect())?;
+        let sealed = run.blocks().zip(blocks).map(|(at, block)| (at, seal(block, at).0));
+        disk.write(sealed, IoFlags::NONE)?;
+        Ok(run)
+    }
+
+    /// Finds blocks for a run.
+    fn reserve(&self, firsts: Vec<String>) -> Result<Arc<Run>, Failure> {
+        let mut manifest = self.manifest.lock().expect(POISONED);
+        let mut others = Vec::from_iter(manifest.places.iter().filter_map(Weak::upgrade));
+        others.sort_unstable_by_key(|run| run.start);
+        let mut run = Run { start: LOG.end, firsts };
+        for other in others.iter().map(|other| other.blocks()) {
+            if other.start < run.blocks().end {
+                run.start = other.end;
+            }
+        }
+        if run.blocks().end > self.end || manifest.number.is_none() {
+            return Err("there is no room for a run".into());
+        }
+        let run = Arc::new(run);
+        manifest.places = others.iter().chain([&run]).map(Arc::downgrade).collect();
+        Ok(run)
+    }
+
+    /// Changes the runs: on disk, and then for readers. With `log`, the runs have all that was in memory.
+    fn install(
+        &self,
+        disk: &mut Disk,
+        log: Option<Position>,
+        change: impl FnOnce(&mut Vec<Arc<Run>>),
+    ) -> Result<(), Failure> {
+        let mut manifest = self.manifest.lock().expect(POISONED);
+        let number = manifest.number.take().ok_or("a manifest was not written")? + 1;
+        let mut runs = self.tables.read().expect(POISONED).runs.clone();
+        change(&mut runs);
+        manifest.log = log.unwrap_or(manifest.log);
+        let head = [0, 0, number, manifest.log.0, manifest.log.1];
+        let places = runs.iter().flat_map(|run| [run.start, run.firsts.len() as u64]);
+        let bytes = head.into_iter().chain(places).flat_map(u64::to_le_bytes).collect();
+        disk.write_manifest(number % 2, seal(bytes, 0).0)?;
+        manifest.number = Some(number);
+        let mut tables = self.tables.write().expect(POISONED);
+        tables.runs = runs;
+        if log.is_some() {
+            tables.memory.clear();
+        }
+        Ok(())
+    }
+
+    /// Commits the records from `inbox`, group by group.
+    fn run_log(
+        &self,
+        mut disk: Disk,
+        inbox: &Receiver<Put>,
+        mut log: Position,
+        more_runs: &SyncSender<()>,
+    ) -> Result<(), Failure> {
+        while let Ok(first) = inbox.recv() {
+            // Records that arrived during the last commit belong to this group.
+            let group = Vec::from_iter([first].into_iter().chain(inbox.try_iter().take(GROUP - 1)));
+            let begin = self.manifest.lock().expect(POISONED).log.0;
+            if log.0 - begin > (LOG.end - LOG.start) / 2 {
+                let memory = self.tables.read().expect(POISONED).memory.clone();
+                let run = self.write_run(&mut disk, &memory)?;
+                self.install(&mut disk, Some(log), |runs| runs.insert(0, run))?;
+                // Which waits for a compaction that has fallen behind.
+                more_runs.send(()).map_err(|_| "the compaction has failed")?;
+            }
+            let mut blocks = Vec::new();
+            group.iter().for_each(|put| append(&mut blocks, &put.key, &put.value));
+            let flags = if blocks.len() == 1 { IoFlags::FUA } else { IoFlags::SYNC };
+            let sealed = blocks.into_iter().map(|block| {
+                let (at, (block, sum)) = (place_in_log(log.0), seal(block, log.1));
+                log = (log.0 + 1, sum);
+                (at, block)
+            });
+            disk.write(sealed, flags)?;
+            if flags != IoFlags::FUA {
+                disk.flush()?;
+            }
+            let mut tables = self.tables.write().expect(POISONED);
+            for Put { key, value, done } in group {
+                tables.memory.insert(key, value);
+                // The writer may have stopped waiting.
+                let _ = done.send(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges all runs whenever there are enough of them.
+    fn compact(&self, mut disk: Disk, more_runs: &Receiver<()>) -> Result<(), Failure> {
+        while more_runs.recv().is_ok() {
+            let old = self.tables.read().expect(POISONED).runs.clone();
+            if old.len() < RUNS {
+                continue;
+            }
+            let mut merged = Records::new();
+            for number in old.iter().rev().flat_map(|run| run.blocks()) {
+                merged.append(&mut Run::read(&mut disk, number)?);
+            }
+            let merged = self.write_run(&mut disk, &merged)?;
+            self.install(&mut disk, None, |runs| {
+                // In front of them are newer ones.
+                runs.truncate(runs.len() - old.len());
+                runs.push(merged);
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A record, and the channel that says that it is durable.
+struct Put {
+    key: String,
+    value: String,
+    done: SyncSender<()>,
+}
+
+fn place_in_log(number: u64) -> u64 {
+    LOG.start + number % (LOG.end - LOG.start)
+}
+
+/// An open store: any thread puts through it, and gets through a [`Reader`] of its own.
+pub struct Store {
+    shared: Arc<Shared>,
+    puts: Sender<Put>,
+    threads: [JoinHandle<Result<(), Failure>>; 2],
+    _group: GroupGuard<AlignedBuf>,
+}
+
+impl Store {
+    /// Opens the store on the device of `service`, or makes one.
+    pub fn open(service: &Service<AlignedBuf>) -> Result<Self, Failure> {
+        let mut disk = Disk::new(service, GroupId::ROOT, Class::BestEffort)?;
+        let end = service.queue().plan().device.limits.capacity / SECTORS;
+        let (tables, manifest, log) = recover(&mut disk)?;
+        // A tenth of the weight of others, under schedulers that share by weight, and a ceiling under all.
+        let max = IoMax { wbps: Some(20 << 20), ..IoMax::default() };
+        let options = GroupOptions { weight: 10, max, ..GroupOptions::default() };
+        let group = service.add_group("compaction", &options)?;
+        let idle = Disk::new(service, group.id(), Class::Idle)?;
+        let shared = Arc::new(Shared { tables: tables.into(), manifest: manifest.into(), end });
+        let (logging, compacting) = (Arc::clone(&shared), Arc::clone(&shared));
+        // The compaction may have 32 runs to catch up with.
+        let ((puts, inbox), (more_runs, wake)) = (channel(), sync_channel(32));
+        let threads = [
+            thread::spawn(move || logging.run_log(disk, &inbox, log, &more_runs)),
+            thread::spawn(move || compacting.compact(idle, &wake)),
+        ];
+        Ok(Self { shared, puts, threads, _group: group })
+    }
+
+    /// Returns when the record is durable.
+    pub fn put(&self, key: &str, value: &str) -> Result<(), Failure> {
+        if key.len() + value.len() > 4000 {
+            return Err("a record fits into a block".into());
+        }
+        let (done, is_done) = sync_channel(1);
+        let put = Put { key: key.into(), value: value.into(), done };
+        self.puts.send(put).map_err(|_| "the log has failed")?;
+        is_done.recv().map_err(|_| "the log has failed".into())
+    }
+
+    /// A reader for a thread.
+    pub fn reader(&self, service: &Service<AlignedBuf>) -> Result<Reader, Failure> {
+        let disk = Disk::new(service, GroupId::ROOT, Class::BestEffort)?;
+        Ok(Reader { shared: Arc::clone(&self.shared), disk })
+    }
+
+    /// Ends the log, whose end is that of the compaction.
+    pub fn close(self) -> Result<(), Failure> {
+        drop(self.puts);
+        self.threads.into_iter().try_for_each(|it| it.join().map_err(|_| "it has panicked")?)
+    }
+}
+
+/// Reads what the newest manifest names, and then the log.
+fn recover(disk: &mut Disk) -> Result<(Tables, Manifest, Position), Failure> {
+    let (mut tables, mut newest) = (Tables::default(), Vec::new());
+    for place in 0..2 {
+        let block = disk.read(place)?;
+        newest = newest.max(unseal(&block, 0).map_or(Vec::new(), |(it, _)| words(it).collect()));
+    }
+    // Without a manifest, the store is new.
+    newest.resize(newest.len().max(3), 0);
+    for place in newest[3..].chunks_exact(2) {
+        let (start, mut firsts) = (place[0], Vec::new());
+        for number in start..start + place[1] {
+            firsts.extend(Run::read(disk, number)?.into_keys().next());
+        }
+        tables.runs.push(Arc::new(Run { start, firsts }));
+    }
+    let (number, begin) = (Some(newest[0]), (newest[1], newest[2]));
+    let places = tables.runs.iter().map(Arc::downgrade).collect();
+    let mut log = begin;
+    for _ in LOG {
+        let block = disk.read(place_in_log(log.0))?;
+        let Some((bytes, sum)) = unseal(&block, log.1) else { break };
+        tables.memory.extend(records(bytes));
+        log = (log.0 + 1, sum);
+    }
+    // After a kill, they may have come from a cache, and blocks behind them are worth nothing without them.
+    disk.flush()?;
+    Ok((tables, Manifest { number, log: begin, places }, log))
+}
+
+/// Looks records up.
+pub struct Reader {
+    shared: Arc<Shared>,
+    disk: Disk,
+}
+
+impl Reader {
+    /// Returns the newest value of `key`.
+    pub fn get(&mut self, key: &str) -> Result<Option<String>, Failure> {
+        let runs = {
+            let tables = self.shared.tables.read().expect(POISONED);
+            if let Some(value) = tables.memory.get(key) {
+                return Ok(Some(value.clone()));
+            }
+            tables.runs.clone()
+        };
+        for run in runs {
+            let behind = run.firsts.partition_point(|first| &**first <= key) as u64;
+            if behind > 0
+                && let Some(value) = Run::read(&mut self.disk, run.start + behind - 1)?.remove(key)
+            {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+}
