@@ -17,8 +17,6 @@ use store::{Reader, Store};
 
 /// Threads that put.
 const WRITERS: usize = 4;
-/// Keys of each writer, which it writes again and again.
-const KEYS: u64 = 50;
 
 /// Fills a store, cuts the power and compares; or fills one on a file until it is killed.
 pub fn main() -> Result<(), Failure> {
@@ -64,7 +62,7 @@ pub fn load(
     let told = begin.map(AtomicU64::new);
     let write = |writer: usize| {
         for nth in begin[writer].. {
-            store.put(&key(writer as u64, nth), &value(nth))?;
+            store.put(&format!("{writer}/{}", key(nth)), &value(nth))?;
             told[writer].store(nth + 1, SeqCst);
             if !goes_on(writer as u64, nth) {
                 break;
@@ -80,8 +78,9 @@ pub fn load(
     (told.map(AtomicU64::into_inner), outcome)
 }
 
-fn key(writer: u64, nth: u64) -> String {
-    format!("{writer}/{}", nth % KEYS)
+/// The key of the `nth` put. Each is written three times in a row of rounds, and then rests for as long as three others are.
+fn key(nth: u64) -> u64 {
+    nth / 60 % 4 * 20 + nth % 20
 }
 
 fn value(nth: u64) -> String {
@@ -90,23 +89,18 @@ fn value(nth: u64) -> String {
 
 /// Returns how many puts of each writer have led to the records that are there.
 pub fn check(reader: &mut Reader) -> Result<Counts, Failure> {
-    let mut counts = [0; WRITERS];
-    for (writer, count) in (0..).zip(&mut counts) {
-        let mut newest = Vec::new();
-        for nth in 0..KEYS {
-            let found = reader.get(&key(writer, nth))?;
-            newest.push(found.map(|text| text.parse::<u64>()).transpose()?);
+    let mut counts = Counts::default();
+    for (writer, count) in counts.iter_mut().enumerate() {
+        let mut found = [None; 80];
+        for (key, newest) in found.iter_mut().enumerate() {
+            let value = reader.get(&format!("{writer}/{key}"))?;
+            *newest = value.map(|text| text.parse::<u64>()).transpose()?;
         }
-        *count = newest.iter().flatten().max().map_or(0, |newest| newest + 1);
-        for (nth, found) in (0..).zip(newest) {
-            let before = *count + KEYS - 1 - nth;
-            let expected = (before / KEYS).checked_sub(1).map(|laps| laps * KEYS + nth);
-            if found != expected {
-                let key = key(writer, nth);
-                return Err(
-                    format!("{key} is {found:?} after {count} puts, not {expected:?}").into()
-                );
-            }
+        *count = found.iter().flatten().max().map_or(0, |newest| newest + 1);
+        let mut expected = [None; 80];
+        (0..*count).for_each(|nth| expected[key(nth) as usize] = Some(nth));
+        if found != expected {
+            return Err(format!("of {writer} is {found:?} after {count} puts").into());
         }
     }
     Ok(counts)
