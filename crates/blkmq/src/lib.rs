@@ -74,6 +74,12 @@
 //! A device that bypasses the page cache takes ranges of whole blocks, each aligned in memory; any other list is
 //! [refused](Refusal::RangeMisaligned) when it is pushed ([`Limits::range_alignment`]).
 //!
+//! # Pages for authors
+//!
+//! - [An engine on blkmq](guide::engine): submitters, classes of work, durability, the end.
+//! - [Sizing](guide::sizing): submitters, depth, `nr_requests`, and the memory and the descriptors of each.
+//! - [Choosing a scheduler](guide::choosing): for which device and load, with commands that show it.
+//!
 //! # Items by task
 //!
 //! | task | items |
@@ -127,6 +133,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod guide;
 mod layers;
 mod open;
 #[cfg(feature = "testkit")]
