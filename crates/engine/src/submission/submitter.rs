@@ -374,9 +374,9 @@ impl<P: Send> Submitter<P> {
     /// Asks for the I/O with this cookie to be given up. If it still waits, in the plug, in staging or in an
     /// elevator, and is a request of its own, it ends with [`IoError::CANCELLED`] without reaching the device.
     /// Otherwise it continues and ends with its own result. That is the case when it has been merged with another
-    /// I/O, when its flush sequence has begun, when it has been issued to a device, and always when it was divided:
-    /// its parts are sent one by one, and some would be done. Either way it has one completion, which says how it
-    /// ended. If no I/O in flight has the cookie, nothing happens.
+    /// I/O, when its flush sequence has begun, when it has been issued to a device, which gives back none that it has begun
+    /// (decision 0045), and always when it was divided: its parts are sent one by one, and some would be done. Either
+    /// way it has one completion, which says how it ended. If no I/O in flight has the cookie, nothing happens.
     ///
     /// Cookies of I/Os that may be cancelled should differ. If several waiting I/Os have this cookie, the oldest in
     /// the plug is cancelled, and if there is none, the oldest beyond the plug, by the times that they were pushed
