@@ -215,7 +215,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "serve-isolation",
         usage: "[SECONDS]",
-        summary: "shares and latencies of real clients on models of devices",
+        summary: "shares and latencies of real clients on a file and on models, all at its default",
         run: serve::isolation::main,
     },
     Verb {

@@ -1,57 +1,76 @@
-//! `serve-isolation`: shares and latencies of real clients on the models of a disk and of a flash drive, in real time.
+//! `serve-isolation`: shares and latencies of real clients in real time, on a file and on models, with everything at its
+//! default.
 //!
-//! Three clients of exports with the weights 100, 200 and 400 load a device as much as they can, under bfq; their shares
-//! of the bytes are compared with those of the weights. Then a client with one read at a time is measured alone and beside
-//! two clients that write as much as they can, under several schedulers. The device is a model, so that its speed is the
-//! same everywhere; the server, the wire and the clients are real, so that their processor time is part of the figures.
+//! Two clients of exports with the weights 300 and 100 load a device as much as they can; the parts of the bytes that they have
+//! are compared with those of the weights. Then a client with one read at a time is measured alone, beside two clients that
+//! write as much as they can, and so again with a latency goal. The server is told no number of a device. The server, the wire
+//! and the clients are real, so that their processor time is part of the figures.
 
 use crate::Result;
 use crate::fio::{Figures, Fio, pause};
 use crate::nbd::Server;
+use crate::shell::{Cmd, target_dir};
 
 const HELP: &str = "usage: cargo xtask serve-isolation [SECONDS]
 
-  SECONDS   each of the 14 measurements runs for so long (20)";
+  SECONDS   each of the 20 measurements runs for so long (20)";
 
-/// A model, and a load that three clients can put on it.
+/// A device, and the loads of clients on it.
 struct Device {
     name: &'static str,
+    /// Empty: a file in the target directory.
     line: &'static str,
     /// The load of each client for shares.
     load: &'static str,
     /// Megabytes of each client's export.
     size: u32,
-    /// The scheduler that `docs/serve.md` recommends for clients that share by weight: bfq, without the raising of
-    /// clients that seem interactive, as new ones do for some seconds.
-    sharing: &'static str,
-    /// The scheduler that `docs/serve.md` recommends for a client with one read at a time beside others that flood it.
-    recommended: &'static str,
+    /// The latency goal of the client with one read at a time; none: it is not measured.
+    goal: &'static str,
 }
 
-const DEVICES: [Device; 2] = [
+const DEVICES: [Device; 5] = [
     Device {
         name: "disk",
         line: "disk",
         load: "--rw=randread --bs=4k --iodepth=32",
         size: 65536,
-        sharing: "bfq:low_latency=0",
-        recommended: "bfq:strict_guarantees=1,low_latency=0,max_budget=64,timeout_sync=25",
+        goal: "30ms",
     },
     Device {
-        name: "flash, SATA at 150 MB/s",
+        name: "SATA at 150 MB/s",
         line: "flash,preset=sata,link_mbps=150",
         load: "--rw=randread --bs=128k --iodepth=32",
         size: 256,
-        sharing: "bfq:low_latency=0,max_budget=2048",
-        recommended: "bfq",
+        goal: "2ms",
+    },
+    Device {
+        name: "SATA",
+        line: "flash,preset=sata",
+        load: "--rw=randread --bs=64k --iodepth=32",
+        size: 256,
+        goal: "",
+    },
+    Device {
+        name: "cloud",
+        line: "cloud",
+        load: "--rw=randread --bs=4k --iodepth=32",
+        size: 256,
+        goal: "6ms",
+    },
+    Device {
+        name: "file",
+        line: "",
+        load: "--rw=randread --bs=64k --iodepth=32",
+        size: 256,
+        goal: "",
     },
 ];
 
-const WEIGHTS: [u32; 3] = [100, 200, 400];
-/// Seconds before the measurement, in which bfq learns the rate of the device.
-const RAMP: f64 = 2.0;
-/// Schedulers beside the recommended one with which the client with one read at a time is measured.
-const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber:adaptive=2", "bfq:low_latency=0"];
+const WEIGHTS: [u32; 2] = [300, 100];
+/// The parts of the heavier client in those of the lighter one that count as three.
+const THREE: std::ops::RangeInclusive<f64> = 2.9..=3.1;
+/// Seconds before the measurement, in which the scheduler learns the device.
+const RAMP: f64 = 3.0;
 const WRITER: &str = "--rw=randwrite --bs=64k --iodepth=32";
 const READER: &str = "--rw=randread --bs=4k --iodepth=1";
 
@@ -69,110 +88,111 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         }
     };
     crate::shell::build()?;
+    let mut text = "| device, load | weight 300, MiB/s | weight 100 | ratio | |\n| --- | --- | --- | --- | --- |\n".to_owned();
     for device in &DEVICES {
-        println!("\n{}{}", shares(device, seconds)?.0, latencies(device, seconds)?);
+        text.push_str(&device.row(device.rates(seconds)?));
     }
+    text.push_str("\n| device | reader beside two writers | p50, ms | p99, ms | written, MiB/s |\n| --- | --- | --- | --- | --- |\n");
+    for device in DEVICES.iter().filter(|it| !it.goal.is_empty()) {
+        text.push_str(&device.latencies(seconds)?);
+    }
+    println!("\n{text}");
     Ok(())
 }
 
-/// The shares of one device over three seconds: too short for figures, and long enough to tell weights from none.
+/// The shares on one device over three seconds: too short for figures, and long enough to tell weights from none.
 ///
 /// # Errors
-/// As [`main`], and if the heaviest client, with four times the weight of the lightest, has less than twice its bytes.
-/// A busy machine takes processor time from one client or another, which bends the shares; equal ones pass never.
+/// As [`main`], and if the heavier client, with three times the weight, has less than twice the bytes of the other. A busy machine
+/// takes processor time from one client or another, which bends the shares; equal ones pass never.
 pub(crate) fn test_size() -> Result<()> {
-    let (text, rates) = shares(&DEVICES[1], 3)?;
+    let rates = DEVICES[1].rates(3)?;
+    let text = DEVICES[1].row(rates);
     println!("{text}");
-    if rates[2] >= 2.0 * rates[0] { Ok(()) } else { Err(text.into()) }
+    if rates[0] >= 2.0 * rates[1] { Ok(()) } else { Err(text.into()) }
 }
 
-/// A server of `device` with three exports beside each other.
-fn serve(device: &Device, scheduler: &str) -> Result<Server> {
-    let exports: String = (0_u32..)
-        .zip(WEIGHTS)
-        .map(|(at, weight)| {
-            let (name, size) = (name(at as usize), device.size);
-            format!(" --export={name},offset={}m,size={size}m,weight={weight}", at * size)
-        })
-        .collect();
-    Server::blkmq("isolation", device.line, scheduler, &exports)
-}
-
-fn name(at: usize) -> String {
-    format!("w{}", WEIGHTS[at])
-}
-
-/// The client of export number `at`.
-fn client(server: &Server, at: usize, options: &str, seconds: u32) -> Result<Fio> {
-    let time = format!("--norandommap --time_based --ramp_time={RAMP} --runtime={seconds}");
-    Fio::start(&server.uri(&name(at)), &server.path(&name(at)), &format!("{options} {time}"))
-}
-
-/// A table of the shares of the bytes, in percent, beside those of the weights, and the rates. They are the server's own
-/// counts, over a time in which all clients are busy: the last I/Os of fio come after its time.
-fn shares(device: &Device, seconds: u32) -> Result<(String, Vec<f64>)> {
-    let server = serve(device, device.sharing)?;
-    let load = format!("{} --size={}m", device.load, device.size);
-    let clients: Result<Vec<Fio>> = (0..3).map(|at| client(&server, at, &load, 3600)).collect();
-    let clients = clients?;
-    server.connected(3)?;
-    pause(RAMP)?;
-    let rates = server.ctl(&format!("stat --interval={seconds} --count=1"))?;
-    for client in clients {
-        client.kill()?;
+impl Device {
+    /// A server with exports beside each other, of these names and options, and of this scheduler.
+    fn serve(&self, scheduler: &str, exports: &[(&str, String)]) -> Result<Server> {
+        let size = self.size;
+        let line = match self.line {
+            "" => {
+                let path = target_dir().join("isolation.img");
+                let mib = exports.len() as u32 * size;
+                // Holes would be read from no disk.
+                let fio = "fio --name=layout --rw=write --bs=1m --end_fsync=1";
+                Cmd::new(&format!("{fio} --size={mib}m --filename={}", path.display())).output()?;
+                format!("uring:{}", path.display())
+            }
+            line => line.to_owned(),
+        };
+        let exports = (0..).zip(exports).map(|(at, (name, options)): (u32, _)| {
+            format!(" --export={name},offset={}m,size={size}m{options}", at * size)
+        });
+        Server::blkmq("isolation", &line, scheduler, &String::from_iter(exports))
     }
-    let rates: Option<Vec<f64>> = (0..3).map(|at| rates["rows"][at]["kib"][0].as_f64()).collect();
-    let rates = rates.ok_or("no rates of the exports")?;
-    let mut text = format!(
-        "{}, {}: three clients, {}\n\n| weight | MiB/s | share | wanted | off by, points |\n\
-         | --- | --- | --- | --- | --- |\n",
-        device.name, device.sharing, device.load
-    );
-    let all: f64 = rates.iter().sum();
-    for (weight, rate) in WEIGHTS.into_iter().zip(&rates) {
-        let wanted = f64::from(weight) / f64::from(WEIGHTS.iter().sum::<u32>());
-        let share = rate / all;
-        text.push_str(&format!(
-            "| {weight} | {:.2} | {:.1} % | {:.1} % | {:+.1} |\n",
-            rate / 1024.0,
-            share * 100.0,
-            wanted * 100.0,
-            (share - wanted) * 100.0
-        ));
-    }
-    Ok((text, rates))
-}
 
-/// The latency of single reads, alone and beside two writers.
-fn latencies(device: &Device, seconds: u32) -> Result<String> {
-    let reader = format!("{READER} --size={}m", device.size);
-    let writer = format!("{WRITER} --size={}m", device.size);
-    let alone = {
-        let server = serve(device, "none")?;
-        client(&server, 2, &reader, seconds)?.wait()?
-    };
-    let ms = |ns: u64| ns as f64 / 1e6;
-    let mut text = format!(
-        "\n{}: {READER} beside two of {WRITER}\n\n| scheduler | p50, ms | p99, ms | p99 to alone | written, MiB/s |\n\
-         | --- | --- | --- | --- | --- |\n| alone | {:.2} | {:.2} | 1.0 | - |\n",
-        device.name,
-        ms(alone.p50),
-        ms(alone.p99)
-    );
-    for scheduler in SCHEDULERS.into_iter().chain([device.recommended]) {
-        let server = serve(device, scheduler)?;
-        let writers: Result<Vec<Fio>> =
-            (0..2).map(|at| client(&server, at, &writer, seconds)).collect();
-        let read = client(&server, 2, &reader, seconds)?.wait()?;
-        let written: Result<Vec<Figures>> = writers?.into_iter().map(Fio::wait).collect();
-        let bytes: u64 = written?.iter().map(|it| it.bytes).sum();
-        text.push_str(&format!(
-            "| {scheduler} | {:.2} | {:.2} | {:.1} | {:.0} |\n",
-            ms(read.p50),
-            ms(read.p99),
-            read.p99 as f64 / alone.p99.max(1) as f64,
-            bytes as f64 / f64::from(seconds) / f64::from(1 << 20)
-        ));
+    fn client(&self, server: &Server, name: &str, load: &str, seconds: u32) -> Result<Fio> {
+        let time = format!("--norandommap --time_based --ramp_time={RAMP} --runtime={seconds}");
+        let options = format!("{load} --size={}m {time}", self.size);
+        Fio::start(&server.uri(name), &server.path(name), &options)
     }
-    Ok(text)
+
+    /// KiB a second of two clients by weight. They are the server's own counts, over a time in which both are busy: the last
+    /// I/Os of fio come after its time.
+    fn rates(&self, seconds: u32) -> Result<[f64; 2]> {
+        let exports = WEIGHTS.map(|weight| (format!("w{weight}"), format!(",weight={weight}")));
+        let named = exports.each_ref().map(|(name, options)| (name.as_str(), options.clone()));
+        let server = self.serve("auto", &named)?;
+        let start = |(name, _): &(String, String)| self.client(&server, name, self.load, 3600);
+        let clients: Vec<Fio> = exports.iter().map(start).collect::<Result<_>>()?;
+        server.connected(2)?;
+        pause(RAMP)?;
+        let counted = server.ctl(&format!("stat --interval={seconds} --count=1"))?;
+        clients.into_iter().try_for_each(Fio::kill)?;
+        let rate = |at: usize| counted["rows"][at]["kib"][0].as_f64();
+        rate(0).zip(rate(1)).map(|(a, b)| [a, b]).ok_or_else(|| "no rates of the exports".into())
+    }
+
+    fn row(&self, rates: [f64; 2]) -> String {
+        let ratio = rates[0] / rates[1];
+        let [heavy, light] = rates.map(|kib| kib / 1024.0);
+        let verdict = if THREE.contains(&ratio) { "holds" } else { "missed" };
+        let (name, load) = (self.name, self.load);
+        format!("| {name}, `{load}` | {heavy:.2} | {light:.2} | {ratio:.2} | {verdict} |\n")
+    }
+
+    /// The latency of single reads: alone, beside two writers under `none` and as the server comes, and with a goal.
+    fn latencies(&self, seconds: u32) -> Result<String> {
+        let goal = format!(",p99_read={}", self.goal);
+        let rows = [
+            ("alone", "none", "", 0),
+            ("`none`", "none", "", 2),
+            ("`auto`", "auto", "", 2),
+            ("`auto`, a goal", "auto", goal.as_str(), 2),
+        ];
+        let mut text = String::new();
+        for (row, scheduler, options, writers) in rows {
+            let exports = [("r", options.to_owned()), ("a", String::new()), ("b", String::new())];
+            let server = self.serve(scheduler, &exports)?;
+            let start = |name: &&str| self.client(&server, name, WRITER, seconds);
+            let writers: Vec<Fio> =
+                ["a", "b"][..writers].iter().map(start).collect::<Result<_>>()?;
+            let read = self.client(&server, "r", READER, seconds)?.wait()?;
+            let written: Vec<Figures> =
+                writers.into_iter().map(Fio::wait).collect::<Result<_>>()?;
+            let bytes: u64 = written.iter().map(|it| it.bytes).sum();
+            let ms = |ns: u64| ns as f64 / 1e6;
+            let goal = options.trim_start_matches(",p99_read=");
+            text.push_str(&format!(
+                "| {} | {row} {goal} | {:.2} | {:.2} | {:.1} |\n",
+                self.name,
+                ms(read.p50),
+                ms(read.p99),
+                bytes as f64 / f64::from(seconds) / f64::from(1 << 20)
+            ));
+        }
+        Ok(text)
+    }
 }
