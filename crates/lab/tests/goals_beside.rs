@@ -29,15 +29,16 @@ struct Load {
     syncs: bool,
     /// The size of its region: seeks in a large one take long.
     gib: u64,
+    /// The second of its first I/O.
+    from: u64,
 }
 
-const READS: Load = Load { op: Op::Read, random: true, kib: 4, depth: 1, syncs: false, gib: 1 };
-const WRITES: Load =
-    Load { op: Op::Write, random: true, kib: 128, depth: 32, syncs: false, gib: 1 };
+const READS: Load =
+    Load { op: Op::Read, random: true, kib: 4, depth: 1, syncs: false, gib: 1, from: 0 };
+const WRITES: Load = Load { op: Op::Write, kib: 128, depth: 32, ..READS };
 /// A database that commits, and a neighbour that copies.
-const COMMITS: Load = Load { op: Op::Write, random: false, kib: 2, depth: 1, syncs: true, gib: 1 };
-const BULK: Load =
-    Load { op: Op::Write, random: false, kib: 1024, depth: 16, syncs: false, gib: 1 };
+const COMMITS: Load = Load { op: Op::Write, random: false, kib: 2, syncs: true, ..READS };
+const BULK: Load = Load { op: Op::Write, random: false, kib: 1024, depth: 16, ..READS };
 
 /// An I/O that has ended: when, after how long, and whether it was a flush.
 type Ended = Rc<RefCell<Vec<(u64, u64, bool)>>>;
@@ -59,6 +60,10 @@ impl Client for Tenant {
     fn next(&mut self, now: Instant, in_flight: u32) -> Want {
         if now.as_nanos() >= self.until {
             return Want::Nothing;
+        }
+        let from = Instant::from_nanos(self.load.from * SECOND);
+        if now < from {
+            return Want::At(from);
         }
         if in_flight >= self.load.depth {
             return Want::Completion;
@@ -227,6 +232,24 @@ fn a_tenant_that_waits_for_itself_takes_nothing() {
         let kept = with.iter().all(|rate| rate * 100 >= without * 98);
         assert!(kept, "{scheduler}: {with:?} of {without}");
     }
+}
+
+/// Reads that waited for a slot were not seen: with weight 1 beside 1000 and a floor a reader had one read in eight seconds, and its
+/// goal was called idle.
+#[test]
+fn a_read_that_waits_for_a_slot_is_seen() {
+    let device = "null,irqmode=2,completion_nsec=8000000,submit_queues=1,hw_queue_depth=1";
+    let run = Run { device, scheduler: "mclock", seconds: 20, begins: 5, seed: 0 };
+    let deep = Load { depth: 32, ..READS };
+    let tenants = [
+        ("flood", 1000, "", deep),
+        ("paid", 1, "reserve_iops=15", deep),
+        ("victim", 1, "p99_read=500ms", Load { from: 1, ..READS }),
+    ];
+    let got = run.of(&tenants);
+    let p99 = got.p99(2, 5, 20);
+    assert!(p99 <= 500_000, "{p99} us, {:?}", got.status);
+    assert!(got.rates(1).iter().all(|rate| *rate >= 14), "{:?}", got.rates(1));
 }
 
 /// The seconds of a run with slow spells in which the device has been well for ten seconds, and those of them in which the

@@ -3,6 +3,7 @@
 //! Decisions of the controller take effect in two places: the limit of the queue's budget, and the slots of groups, which
 //! may be held back. The state of the goals is published for readers, who never make the runner wait.
 
+use super::lobby::Lobby;
 use crate::shared::board::Board;
 use crate::sync::Lever;
 use blkmq_core::{Instant, IoMeta, Nanos, RequestId};
@@ -26,15 +27,17 @@ pub(crate) struct Keeper {
 /// The longest time from one look to the next where nothing ends is 2^20 of the shortest, more than a day.
 const MOST_DOUBLINGS: u32 = 20;
 
-/// The requests that have slots.
+/// The requests that have slots, and the I/Os that wait for one.
 pub(super) struct InElevator<'a> {
     pub(super) requests: &'a Requests,
+    pub(super) lobby: &'a Lobby,
     pub(super) at_device: u32,
 }
 
 impl Sight for InElevator<'_> {
     fn waiting(&self, show: &mut dyn FnMut(&IoMeta)) {
         self.requests.live().for_each(|id: RequestId| show(self.requests.get(id)));
+        self.lobby.all().for_each(show);
     }
 
     fn at_device(&self) -> u32 {

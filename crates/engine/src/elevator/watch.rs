@@ -483,12 +483,12 @@ impl Elevator {
     /// Lets the controller look, if that is due. True if there is one.
     pub(super) fn look_at_goals(&mut self) -> bool {
         let at_device = self.at_device();
-        let (now, requests) = (self.now, &self.requests);
+        let (now, requests, lobby) = (self.now, &self.requests, &self.lobby);
         let keeper = self.watch.as_mut().and_then(|watch| watch.goals.as_mut());
         let Some(keeper) = keeper else { return false };
         if keeper.goals.due() <= now {
             let some_ended = std::mem::take(&mut self.some_ended);
-            keeper.look(now, &InElevator { requests, at_device }, some_ended);
+            keeper.look(now, &InElevator { requests, lobby, at_device }, some_ended);
             self.until_sample = self.until_sample.min(keeper.goals.stride());
             self.settle_watch();
         }
