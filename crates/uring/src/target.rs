@@ -97,8 +97,7 @@ impl Target {
         } else if !options.readonly {
             notes.push("the block device is read-only".into());
         }
-        let is_in_memory =
-            rustix::fs::fstatfs(&file).is_ok_and(|it| it.f_type == libc::TMPFS_MAGIC);
+        let is_in_memory = is_in_memory(kind, &file);
         let file = Arc::new(file);
         let access = (readonly, is_direct);
         let present = Arc::new(Present::new(&file, kind, alignment.block, access));
@@ -123,6 +122,11 @@ impl Target {
             notes,
         })
     }
+}
+
+/// Returns whether it is a file of tmpfs. The node of a block device may be on one, which says nothing of the device.
+fn is_in_memory(kind: Kind, file: &File) -> bool {
+    kind == Kind::File && rustix::fs::fstatfs(file).is_ok_and(|it| it.f_type == libc::TMPFS_MAGIC)
 }
 
 /// Sets the limits of discards, and those of zeroes where discards decide about them.
@@ -368,6 +372,16 @@ fn discard_of_device(queue: Option<&sysfs::Queue>, notes: &mut Vec<String>) -> u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression test: nodes of block devices are in a file system of the kind of tmpfs, so every block device was read and
+    /// written in the call, a request at a time.
+    #[test]
+    fn a_block_device_is_not_in_the_memory_that_its_node_is_in() {
+        let node = File::open("/dev/null").expect("it is in the folder of block devices");
+        assert!(!is_in_memory(Kind::BlockDevice, &node));
+        let file = tempfile::tempfile_in("/dev/shm").expect("tmpfs");
+        assert!(is_in_memory(Kind::File, &file));
+    }
 
     fn limits_of(attributes: &[(&str, u32)]) -> Limits {
         let folder = tempfile::tempdir().unwrap();
