@@ -21,7 +21,7 @@ use crate::port::thread::{self, Thread};
 #[cfg(target_os = "linux")]
 use blkmq_engine::Berth;
 #[cfg(target_os = "linux")]
-use std::os::fd::OwnedFd;
+use nix::sys::eventfd::EventFd;
 #[cfg(target_os = "linux")]
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) enum Bell {
     /// In a queue without device descriptors to watch.
     Thread(Mutex<Sleeper>),
     #[cfg(target_os = "linux")]
-    Event(OwnedFd),
+    Event(EventFd),
     /// Of a client that owns a lane to the device, and sleeps on it.
     #[cfg(target_os = "linux")]
     Berth(Box<dyn Berth>),
@@ -47,7 +47,7 @@ pub(crate) enum Sleeper {
     Thread(Thread),
     /// Any thread that polls the descriptor that the client was asked for.
     #[cfg(target_os = "linux")]
-    Event(Arc<OwnedFd>),
+    Event(Arc<EventFd>),
 }
 
 impl Bell {
@@ -104,7 +104,9 @@ mod linux {
     use crate::port::{Mutex, drain, park, poll};
     use blkmq_core::Nanos;
     use blkmq_engine::DeviceQueue;
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd};
+    use nix::poll::{PollFd, PollFlags};
+    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+    use nix::sys::eventfd::{EfdFlags, EventFd};
     use std::io;
     use std::ops::Range;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -118,7 +120,7 @@ mod linux {
 
         /// Calls `then` with the descriptor that a ring makes readable. Makes that descriptor now if the bell has
         /// woken a thread so far. To be called by the sleeper, before its last look for work.
-        pub(crate) fn with_event<T>(&self, then: impl FnOnce(&OwnedFd) -> T) -> io::Result<T> {
+        pub(crate) fn with_event<T>(&self, then: impl FnOnce(&EventFd) -> T) -> io::Result<T> {
             let place = match self {
                 Self::Event(fd) => return Ok(then(fd)),
                 Self::Thread(place) => place,
@@ -135,7 +137,7 @@ mod linux {
         }
 
         /// The descriptor, if it has been made.
-        fn event_of(place: &Mutex<Sleeper>) -> Option<Arc<OwnedFd>> {
+        fn event_of(place: &Mutex<Sleeper>) -> Option<Arc<EventFd>> {
             match &*place.lock().expect("no thread panics while it holds this") {
                 Sleeper::Event(fd) => Some(Arc::clone(fd)),
                 Sleeper::Nobody | Sleeper::Thread(_) => None,
@@ -166,22 +168,22 @@ mod linux {
     }
 
     fn sleep<'a>(
-        bell: &'a OwnedFd,
+        bell: &'a EventFd,
         devices: impl Iterator<Item = BorrowedFd<'a>>,
         left: Option<Nanos>,
     ) {
-        let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let watch = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds: Vec<_> = std::iter::once(bell.as_fd()).chain(devices).map(watch).collect();
         // Interrupted or out of memory counts as a ring: the thread looks for work, and sleeps again.
         let polled = poll(&mut fds, left);
-        if polled.is_err() || !fds[0].revents().is_empty() {
+        if polled.is_err() || fds[0].any() != Some(false) {
             drain(bell);
         }
     }
 
-    fn new_event() -> io::Result<OwnedFd> {
+    fn new_event() -> io::Result<EventFd> {
         // Non-blocking, so that neither side ever waits for the other at a full or an empty count.
-        Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+        Ok(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?)
     }
 
     /// The descriptors of a queue's devices, by hardware queue. They are duplicates, so threads may sleep on them
@@ -204,22 +206,21 @@ mod linux {
 
         /// Sleeps until `bell` rings, a device of the hardware queues `hws` has something, or `left` is over;
         /// sometimes wakes for no reason. Consumes a ring.
-        pub(crate) fn sleep(&self, bell: &OwnedFd, hws: Range<u16>, left: Option<Nanos>) {
+        pub(crate) fn sleep(&self, bell: &EventFd, hws: Range<u16>, left: Option<Nanos>) {
             let hws = usize::from(hws.start)..usize::from(hws.end);
             sleep(bell, self.0[hws].iter().flatten().map(AsFd::as_fd), left);
         }
 
         /// One descriptor for all of these: readable when `bell` has rung or a device of the hardware queues `hws`
         /// has something.
-        pub(crate) fn join(&self, bell: &OwnedFd, hws: Range<u16>) -> io::Result<OwnedFd> {
-            let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        pub(crate) fn join(&self, bell: &EventFd, hws: Range<u16>) -> io::Result<OwnedFd> {
+            let all = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
             let hws = usize::from(hws.start)..usize::from(hws.end);
             let devices = self.0[hws].iter().flatten().map(AsFd::as_fd);
             for fd in std::iter::once(bell.as_fd()).chain(devices) {
-                let data = epoll::EventData::new_u64(0);
-                epoll::add(&all, fd, data, epoll::EventFlags::IN)?;
+                all.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
             }
-            Ok(all)
+            Ok(all.0)
         }
     }
 }

@@ -23,7 +23,6 @@ pub struct Clock {
 #[cfg(all(target_os = "linux", not(all(test, shuttle))))]
 #[inline]
 fn nanos() -> u64 {
-    // Through libc: rustix looks for the kernel's function on its own, which valgrind hides from it.
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .expect("every Linux has this clock");
     // The clock counts from the start of the machine, so that neither part is negative and the sum fits for 584 years.

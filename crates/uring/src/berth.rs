@@ -34,17 +34,17 @@
 //! look costs a turn more. The words `waits` and `left` matter to the owner's thread alone, which writes them.
 
 use crate::ring::Ring;
+use crate::sys;
 use blkmq_core::Nanos;
 use blkmq_engine::Berth;
 use io_uring::cqueue;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io_uring::{
-    IoringEnterFlags, Timespec, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
-};
+use io_uring::types::Timespec;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The number of the completion that says that a poll has been ended; those of requests are smaller, and those of polls
 /// larger.
@@ -54,7 +54,7 @@ const ENDED: u64 = 1 << 32;
 struct Shared {
     /// A share in the ring.
     ring: OwnedFd,
-    event: OwnedFd,
+    event: EventFd,
     /// The thread that wants the poll to be its own.
     sleeper: AtomicUsize,
     /// The thread that asked for the poll; none before the first sleep.
@@ -91,7 +91,7 @@ struct Bed(Arc<Shared>);
 impl Place {
     /// For the owner of `ring`.
     pub(crate) fn new(ring: &Ring) -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let ring = ring.fd().try_clone_to_owned()?;
         let [sleeper, polls, waits] = [(); 3].map(|()| AtomicUsize::new(NONE));
         let left = AtomicU32::new(0);
@@ -154,7 +154,7 @@ impl Place {
             ring.forget_poll(self.poll, ENDED);
         }
         self.poll += 1;
-        ring.poll(self.shared.event.as_raw_fd(), self.poll);
+        ring.poll(self.shared.event.as_fd().as_raw_fd(), self.poll);
         self.shared.polls.store(this_thread(), Ordering::Relaxed);
     }
 
@@ -178,7 +178,7 @@ impl Place {
 impl Shared {
     fn call(&self) {
         // Fails only at a count of 2^64 - 2, which no program reaches.
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        let _ = self.event.write(1);
     }
 }
 
@@ -192,26 +192,15 @@ impl Bed {
 
     /// Submits the entries that the calling thread's turns have left, and waits for `least` completions.
     fn enter(&self, least: u32, left: Option<Nanos>) {
-        let time = left.map(|Nanos(ns)| Timespec {
-            tv_sec: (ns / 1_000_000_000) as i64,
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
-        let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let arg = io_uring_getevents_arg {
-            sigmask: io_uring_ptr::null(),
-            sigmask_sz: 0,
-            min_wait_usec: 0,
-            ts: io_uring_ptr::new(pointer.cast_mut().cast()),
-        };
-        let flags = IoringEnterFlags::GETEVENTS | IoringEnterFlags::EXT_ARG;
+        let limit = left.map(|Nanos(ns)| Timespec::from(Duration::from_nanos(ns)));
         let entries = self.0.left.load(Ordering::Relaxed);
+        let ring = self.0.ring.as_raw_fd();
         // SAFETY: the entries are those of requests in places, which keep the memory as for any submission, or point to
-        // none. The kernel reads the time during the call only.
-        let entered =
-            unsafe { io_uring_enter_arg(&self.0.ring, entries, least, flags, Some(&arg)) };
+        // none.
+        let entered = unsafe { sys::enter(ring, entries, least, limit.as_ref()) };
         // Otherwise the kernel lacks memory, or another thread has submitted them: the next turn looks. That the time is
         // over, or a signal came, is said only where nothing was submitted.
-        if entries > 0 && entered == Ok(entries) {
+        if entries > 0 && entered.is_ok_and(|taken| taken == entries) {
             self.0.left.store(0, Ordering::Relaxed);
         }
     }

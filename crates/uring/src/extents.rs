@@ -2,11 +2,17 @@
 //! hole: a reader has to meet the error.
 
 use blkmq_core::Extent;
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek64};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+
+/// The place in `file` that `whence` means, from `at` on.
+pub(crate) fn seek(file: &File, at: u64, whence: Whence) -> nix::Result<u64> {
+    let at = i64::try_from(at).map_err(|_| Errno::EINVAL)?;
+    lseek64(file, at, whence).map(|found| found as u64)
+}
 
 /// The stretches of `range`: at least one, at most `most`. The last hole of the file ends with the last whole `block`.
 pub(crate) fn of_file(
@@ -18,11 +24,11 @@ pub(crate) fn of_file(
     let mut extents = Vec::new();
     let mut at = range.start;
     while at < range.end && extents.len() < most.max(1) {
-        let data = match seek(file, SeekFrom::Data(at)) {
+        let data = match seek(file, at, Whence::SeekData) {
             Ok(data) => data.min(range.end),
             // There is none behind: a hole to the end of the file.
-            Err(Errno::NXIO) => {
-                let end = seek(file, SeekFrom::End(0))?;
+            Err(Errno::ENXIO) => {
+                let end = seek(file, 0, Whence::SeekEnd)?;
                 let end = end - end % u64::from(block);
                 if end <= at {
                     Extent::append(&mut extents, Extent { end: range.end, is_hole: false });
@@ -31,7 +37,7 @@ pub(crate) fn of_file(
                 end.min(range.end)
             }
             // Not a file with holes.
-            Err(Errno::INVAL) => at,
+            Err(Errno::EINVAL) => at,
             Err(error) => return Err(error.into()),
         };
         if data > at {
@@ -39,9 +45,9 @@ pub(crate) fn of_file(
             at = data;
             continue;
         }
-        let hole = match seek(file, SeekFrom::Hole(at)) {
+        let hole = match seek(file, at, Whence::SeekHole) {
             Ok(hole) if hole > at => hole.min(range.end),
-            Ok(_) | Err(Errno::INVAL | Errno::NXIO) => range.end,
+            Ok(_) | Err(Errno::EINVAL | Errno::ENXIO) => range.end,
             Err(error) => return Err(error.into()),
         };
         Extent::append(&mut extents, Extent { end: hole, is_hole: false });

@@ -1,11 +1,10 @@
 //! Lays out a file of a given size, as fio does: written through, not left sparse, because a hole is read without
 //! access to the disk.
 
-use crate::OpenError;
 use crate::lock::{Access, LockError, lock};
+use crate::{OpenError, sys};
 use blkmq_core::Rng;
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -70,7 +69,7 @@ fn fill(file: &mut File, mut at: u64, size: u64, stop: &AtomicBool) -> io::Resul
 /// # Errors
 /// If the caller has asked for the end.
 fn go_on(stop: &AtomicBool) -> io::Result<()> {
-    if stop.load(Ordering::Relaxed) { Err(Errno::CANCELED.into()) } else { Ok(()) }
+    if stop.load(Ordering::Relaxed) { Err(Errno::ECANCELED.into()) } else { Ok(()) }
 }
 
 /// Reserves the space in the file system, where possible: a disk that has too little is not filled up first. The file
@@ -78,9 +77,9 @@ fn go_on(stop: &AtomicBool) -> io::Result<()> {
 fn reserve(file: &File, at: u64, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     loop {
         go_on(stop)?;
-        match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, at, bytes) {
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+        match sys::allocate(file, libc::FALLOC_FL_KEEP_SIZE, at, bytes) {
+            Err(Errno::EINTR) => {}
+            Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => return Ok(()),
             done => return Ok(done?),
         }
     }

@@ -81,6 +81,7 @@ mod present;
 mod queue;
 mod request;
 mod ring;
+mod sys;
 mod sysfs;
 mod target;
 mod threads;

@@ -1,6 +1,6 @@
 //! Attributes of a device from the kernel's own block layer, in `/sys/dev/block/MAJOR:MINOR/queue`.
 
-use rustix::fs::{major, minor};
+use nix::sys::stat::{major, minor};
 use std::path::PathBuf;
 
 /// The queue attributes of one block device.

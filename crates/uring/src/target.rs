@@ -2,14 +2,16 @@
 //!
 //! This module knows nothing about rings. Deviations from the options are reported in notes.
 
+use crate::extents::seek;
 use crate::lock::{Access, LockError, lock};
 use crate::present::{self, Kind, Present};
-use crate::{OpenError, Options, image, layout, sysfs};
+use crate::{OpenError, Options, image, layout, sys, sysfs};
 use blkmq_buf::{AlignedBuf, PAGE};
 use blkmq_core::{Limits, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
-use rustix::fs::{AtFlags, FallocateFlags, SeekFrom, StatxFlags, seek};
-use rustix::io::Errno;
+use nix::errno::Errno;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::Whence;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -126,7 +128,7 @@ impl Target {
 
 /// Returns whether it is a file of tmpfs. The node of a block device may be on one, which says nothing of the device.
 fn is_in_memory(kind: Kind, file: &File) -> bool {
-    kind == Kind::File && rustix::fs::fstatfs(file).is_ok_and(|it| it.f_type == libc::TMPFS_MAGIC)
+    kind == Kind::File && fstatfs(file).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC)
 }
 
 /// Sets the limits of discards, and those of zeroes where discards decide about them.
@@ -276,11 +278,7 @@ fn open_direct(
 /// The alignment for direct I/O: from statx, since Linux 6.1; before, the logical block size of a device, or for a
 /// file the block size found by trial. `None` if it has no direct I/O after all.
 fn direct_alignment(file: &File, kind: Kind) -> Option<Alignment> {
-    let wanted = StatxFlags::DIOALIGN;
-    if let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)
-        && StatxFlags::from_bits_retain(stat.stx_mask).contains(wanted)
-    {
-        let (block, memory) = (stat.stx_dio_offset_align, stat.stx_dio_mem_align);
+    if let Some((block, memory)) = sys::direct_alignment(file) {
         let has_direct = block > 0 && memory > 0;
         return has_direct.then(|| Alignment { block: block.max(SECTOR_SIZE), memory });
     }
@@ -290,7 +288,7 @@ fn direct_alignment(file: &File, kind: Kind) -> Option<Alignment> {
 
 /// The logical block size of a device.
 fn block_size(file: &File, kind: Kind) -> Option<u32> {
-    (kind == Kind::BlockDevice).then(|| rustix::fs::ioctl_blksszget(file).ok()).flatten()
+    (kind == Kind::BlockDevice).then(|| sys::block_size(file)).flatten()
 }
 
 /// The smallest block that can be read: a direct read of less than a block is refused.
@@ -330,11 +328,11 @@ fn limits(queue: Option<&sysfs::Queue>, (block, alignment): (u32, u32), bytes: u
 /// Sectors in one hole; 0 if the file system makes none. Tried beyond the end of the file, where no data is lost, or
 /// where there is a hole already if no file can be longer.
 fn holes_of_file(file: &File, bytes: u64) -> u64 {
-    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let page = PAGE as u64;
-    let punch = |at| rustix::fs::fallocate(file, mode, at, page);
+    let punch = |at| sys::allocate(file, mode, at, page);
     let can = match punch(bytes.checked_next_multiple_of(page).unwrap_or(bytes)) {
-        Err(Errno::FBIG | Errno::INVAL) => {
+        Err(Errno::EFBIG | Errno::EINVAL) => {
             page_of_hole(file, bytes).is_some_and(|at| punch(at).is_ok())
         }
         punched => punched.is_ok(),
@@ -345,10 +343,10 @@ fn holes_of_file(file: &File, bytes: u64) -> u64 {
 /// The place of a page in the first hole of the file, if that is large enough.
 fn page_of_hole(file: &File, bytes: u64) -> Option<u64> {
     let page = PAGE as u64;
-    let at = seek(file, SeekFrom::Hole(0)).ok()?.checked_next_multiple_of(page)?;
-    let is_free = match seek(file, SeekFrom::Data(at)) {
+    let at = seek(file, 0, Whence::SeekHole).ok()?.checked_next_multiple_of(page)?;
+    let is_free = match seek(file, at, Whence::SeekData) {
         Ok(data) => at + page <= data,
-        Err(error) => error == Errno::NXIO,
+        Err(error) => error == Errno::ENXIO,
     };
     (is_free && at.checked_add(page)? <= bytes).then_some(at)
 }

@@ -11,7 +11,8 @@ use crate::planted::{self, Planted};
 use crate::port::poll;
 use blkmq_core::{Instant, Nanos, Payload};
 use blkmq_engine::Awaited;
-use rustix::event::{PollFd, PollFlags};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -172,10 +173,10 @@ fn sleep_on_all<P: Payload>(clients: &mut [&mut Client<P>], deadline: Instant) -
     }
     let mut watched = Vec::with_capacity(clients.len());
     for client in clients.iter_mut() {
-        watched.push(PollFd::from_borrowed_fd(client.event_fd()?, PollFlags::IN));
+        watched.push(PollFd::new(client.event_fd()?, PollFlags::POLLIN));
     }
     match poll(&mut watched, earliest(&until)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

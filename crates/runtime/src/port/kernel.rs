@@ -18,27 +18,25 @@ pub(crate) fn park(left: Option<Nanos>) {
 #[cfg(target_os = "linux")]
 mod linux {
     use blkmq_core::Nanos;
-    use rustix::event::{PollFd, Timespec};
-    use std::os::fd::OwnedFd;
+    use nix::poll::{PollFd, ppoll};
+    use nix::sys::eventfd::EventFd;
+    use std::time::Duration;
 
     /// Sleeps until one of `fds` is ready, for `left` at most. Returns how many are.
-    pub(crate) fn poll(fds: &mut [PollFd<'_>], left: Option<Nanos>) -> rustix::io::Result<usize> {
-        let left = left.map(|Nanos(ns)| Timespec {
-            tv_sec: (ns / 1_000_000_000) as i64,
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
-        rustix::event::poll(fds, left.as_ref())
+    pub(crate) fn poll(fds: &mut [PollFd<'_>], left: Option<Nanos>) -> nix::Result<usize> {
+        let left = left.map(|Nanos(ns)| Duration::from_nanos(ns).into());
+        ppoll(fds, left, None).map(|ready| ready as usize)
     }
 
     /// Makes an eventfd readable.
-    pub(crate) fn ring(fd: &OwnedFd) {
+    pub(crate) fn ring(fd: &EventFd) {
         // Fails only at a count of 2^64 - 2, and then the descriptor is readable anyway.
-        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+        let _ = fd.write(1);
     }
 
     /// Makes an eventfd unreadable.
-    pub(crate) fn drain(fd: &OwnedFd) {
+    pub(crate) fn drain(fd: &EventFd) {
         // If there is nothing to read, it fails with an error that says so.
-        let _ = rustix::io::read(fd, &mut [0; 8]);
+        let _ = fd.read();
     }
 }

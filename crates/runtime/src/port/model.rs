@@ -8,11 +8,11 @@
 //! can be those of the kernel: a descriptor is asked whether it is readable.
 
 use blkmq_core::{Instant, Nanos};
-use rustix::event::{PollFd, Timespec};
+use nix::poll::{PollFd, PollTimeout};
+use nix::sys::eventfd::EventFd;
 use shuttle::rand::Rng;
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use std::cell::RefCell;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 thread_local! {
@@ -208,29 +208,29 @@ pub(crate) fn available_cpus() -> u16 {
 }
 
 /// Sleeps until a descriptor is ready, in the model; the answer is that of the system call.
-pub(crate) fn poll(fds: &mut [PollFd<'_>], left: Option<Nanos>) -> rustix::io::Result<usize> {
+pub(crate) fn poll(fds: &mut [PollFd<'_>], left: Option<Nanos>) -> nix::Result<usize> {
     let mut found = Ok(0);
     world().sleep(left, || {
-        found = rustix::event::poll(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        found = nix::poll::poll(fds, PollTimeout::ZERO).map(|ready| ready as usize);
         found != Ok(0)
     });
     found
 }
 
 /// Makes an eventfd readable.
-pub(crate) fn ring(fd: &OwnedFd) {
+pub(crate) fn ring(fd: &EventFd) {
     let world = world();
     let mut state = world.state();
-    rustix::io::write(fd, &1_u64.to_ne_bytes()).expect("there is room in the count");
+    fd.write(1).expect("there is room in the count");
     state.rouse_all();
 }
 
 /// Makes an eventfd unreadable.
-pub(crate) fn drain(fd: &OwnedFd) {
+pub(crate) fn drain(fd: &EventFd) {
     let world = world();
     let _state = world.state();
     // If there is nothing to read, it fails with an error that says so.
-    let _ = rustix::io::read(fd, &mut [0; 8]);
+    let _ = fd.read();
 }
 
 /// Parks the thread, for `left` at most.

@@ -10,11 +10,11 @@
 use crate::port::model::{thread, world};
 use blkmq_core::{Instant, Nanos, Tag};
 use blkmq_engine::{Another, Berth, BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
-use rustix::event::{EventfdFlags, eventfd};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use shuttle::rand::Rng;
 use shuttle::sync::{Mutex, MutexGuard};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use thread::ThreadId;
 
@@ -55,7 +55,7 @@ enum Pace {
 
 /// The part of a queue that its pump shares with sleepers, callers and the disk.
 struct Ring {
-    fd: Arc<OwnedFd>,
+    fd: Arc<EventFd>,
     /// Not submitted yet.
     entries: Vec<Tag>,
     /// At the disk.
@@ -94,7 +94,7 @@ impl Disk {
 
     /// A queue of the disk.
     pub(super) fn queue(self: &Arc<Self>) -> Box<dyn DeviceQueue<u64>> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let fd = Arc::new(fd.expect("there are descriptors left"));
         let mut rings = self.rings();
         rings.push(Ring {
@@ -168,7 +168,7 @@ impl Ring {
     fn complete(&mut self, completed: Completed) {
         self.completions.push(completed);
         self.tail += 1;
-        rustix::io::write(&self.fd, &1_u64.to_ne_bytes()).expect("there is room in the count");
+        self.fd.write(1).expect("there is room in the count");
         self.changed = true;
     }
 
@@ -196,7 +196,7 @@ impl Ring {
 struct End {
     disk: Arc<Disk>,
     at: usize,
-    fd: Arc<OwnedFd>,
+    fd: Arc<EventFd>,
 }
 
 impl End {
@@ -250,7 +250,7 @@ impl DeviceQueue<u64> for Queue {
         let completions = self.end.with(|ring| {
             let completions = std::mem::take(&mut ring.completions);
             // If there is nothing to read, it fails with an error that says so.
-            let _ = rustix::io::read(&ring.fd, &mut [0; 8]);
+            let _ = ring.fd.read();
             ring.ask();
             // Not in the turn that has left them.
             if !has_left {

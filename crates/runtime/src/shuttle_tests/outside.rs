@@ -9,7 +9,7 @@ use crate::{Client, Sleep, wait_any};
 use blkmq_core::Instant;
 use blkmq_engine::Completion;
 use blkmq_sched::deadline;
-use rustix::event::{PollFd, PollFlags};
+use nix::poll::{PollFd, PollFlags};
 
 const THREE: &[Load] = &[Load::new(2, 1), Load::new(2, 1), Load::new(2, 1)];
 
@@ -29,7 +29,7 @@ fn wait(client: &mut Client<u64>, _: u32, take: &mut dyn FnMut(Completion<u64>))
             Sleep::Until(at) => {
                 let left = at.map(|at| at - client.clock().now());
                 let fd = client.event_fd().expect("it has been made");
-                poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], left).expect("it is one");
+                poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], left).expect("it is one");
                 client.end_wait();
             }
         }

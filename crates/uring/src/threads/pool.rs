@@ -4,11 +4,12 @@
 //! Threads are started when requests wait that no idle thread will take, and stay until the pool goes.
 
 use crate::request::{Request, Step};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -166,14 +167,14 @@ pub(super) type Done = (Request, Step);
 pub(super) struct Inbox {
     /// The bell is rung and emptied under the lock: it is rung while there is something, and at no other time.
     done: Mutex<Vec<Done>>,
-    bell: OwnedFd,
+    bell: EventFd,
 }
 
 impl Inbox {
     /// # Errors
     /// Without a descriptor.
     pub(super) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         Ok(Self { done: Mutex::default(), bell })
     }
 
@@ -182,7 +183,7 @@ impl Inbox {
         let mut all = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if all.is_empty() {
             // The counter has room: it is at 0.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+            let _ = self.bell.write(1);
         }
         all.push(done);
     }
@@ -191,7 +192,7 @@ impl Inbox {
     pub(super) fn take(&self, out: &mut Vec<Done>) {
         let mut all = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.is_empty() {
-            let _ = rustix::io::read(&self.bell, &mut [0; 8][..]);
+            let _ = self.bell.read();
             out.append(&mut all);
         }
     }
@@ -199,7 +200,7 @@ impl Inbox {
     /// Sleeps until something is done.
     pub(super) fn wait(&self) {
         // Whatever else ends the sleep: the caller looks again.
-        let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], None);
+        let _ = poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], PollTimeout::NONE);
     }
 
     /// Readable while there is something to take.
