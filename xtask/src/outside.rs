@@ -1,8 +1,10 @@
 //! `outside`: a scheduler and a device in a package that is not in the workspace, by the recipe of CONTRIBUTING.md,
-//! pass their kits; and a crate that wants no feature compiles alone and beside it.
+//! pass their kits; a crate that wants no feature compiles alone and beside it; and a program of eight lines is small.
 //!
 //! The manifest and the test are the very blocks of the recipe, and the sources are the examples that it tells the
 //! reader to copy. The versions of dependencies are those of the workspace, so that nothing is fetched.
+
+mod small;
 
 use crate::Result;
 use crate::shell::{Cmd, root, target_dir};
@@ -19,25 +21,31 @@ const VERSION: &str = "version = \"0.1\"";
 const PACKAGE: &str = "[workspace]\nmembers = ['slim']\n\n[package]\nname = \"mine\"\nedition = \"2024\"\n\n\
                        [profile.test]\nopt-level = 0\ndebug = false\n\n";
 
-/// A crate that knows the variants that there are without features.
+/// A crate that knows the variants that there are without features, and the errors of devices that others add.
 const SLIM: &str = "\
 pub fn name(device: &blkmq::Device) -> &'static str {
     match device {
         blkmq::Device::Virtual(_) => \"virtual\",
-        blkmq::Device::File(_) => \"file\",
-        blkmq::Device::Stack(_) => \"stack\",
         _ => \"another\",
     }
 }
 
-pub fn is_wrong(error: &blkmq::OpenError) -> bool {
-    match error {
-        blkmq::OpenError::Description(_) | blkmq::OpenError::Layer(_) => true,
-        blkmq::OpenError::File(_) | blkmq::OpenError::Stack(_) => false,
-        _ => false,
+pub fn missing(text: &str) -> Option<&'static str> {
+    match blkmq::open(text) {
+        Err(blkmq::OpenError::Description(blkmq::device::DeviceError::LeftOut { feature, .. })) => Some(feature),
+        _ => None,
     }
 }
+
+#[test]
+fn a_device_that_is_left_out_names_its_feature() {
+    let texts = [\"faults,late=0.1:disk\", \"nbd+unix:///?socket=/no\", \"rbd:p/i\", \"stripe:[null][null]\"];
+    assert_eq!(texts.map(missing), [Some(\"models\"), Some(\"nbd\"), Some(\"rbd\"), Some(\"layers\")]);
+    assert!(blkmq::open(\"null\").is_ok_and(|device| name(&device) == \"virtual\"));
+}
 ";
+/// Tests in it.
+const SLIM_TESTS: u32 = 1;
 
 /// A folder outside of the workspace, removed afterwards.
 struct Folder(PathBuf);
@@ -68,9 +76,12 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     };
     let passed = cargo("test --workspace --tests").run_tests()?;
     cargo("check --package slim").run()?;
-    println!("outside: {passed} kits passed");
-    let expected = SPECIMENS.len() as u32;
-    if passed == expected { Ok(()) } else { Err(format!("{expected} kits should have run").into()) }
+    println!("outside: {passed} kits and tests passed");
+    let expected = SPECIMENS.len() as u32 + SLIM_TESTS;
+    if passed != expected {
+        return Err(format!("{expected} kits and tests should have run").into());
+    }
+    small::check(&folder.0)
 }
 
 /// Makes the package that the recipe describes.

@@ -40,8 +40,8 @@ impl<'a> Wrapped<'a> {
     }
 
     /// The layers around `device`.
-    pub(crate) fn around<D: BlockDevice<AlignedBuf>>(self, device: D) -> Layers<D> {
-        let Self { faults, mut notes, .. } = self;
+    pub(crate) fn around<D: BlockDevice<AlignedBuf>>(&self, device: D) -> Layers<D> {
+        let (faults, mut notes) = (self.faults.clone(), self.notes.clone());
         notes.extend(device.notes().iter().cloned());
         let inner = device.shape();
         let shape = faults.iter().rev().fold(inner, |shape, params| params.shape(&shape));
@@ -62,13 +62,20 @@ impl<D> Layers<D> {
     pub fn device(&self) -> &D {
         &self.device
     }
+}
 
-    pub(crate) fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>>
-    where
-        D: BlockDevice<P>,
-    {
+impl<P: IoBuf, D: BlockDevice<P>> BlockDevice<P> for Layers<D> {
+    fn shape(&self) -> DeviceShape {
+        self.shape
+    }
+
+    fn queues(&self) -> io::Result<DeviceQueues<P>> {
         // A fault layer reads only fields of the shape that no fault layer changes, so all take the outer shape.
         let around = |queues, params| Faulty::wrap(params, &self.shape, queues);
         Ok(self.faults.iter().rev().fold(self.device.queues()?, around))
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }

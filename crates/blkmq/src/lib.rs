@@ -86,7 +86,7 @@
 //! |---|---|
 //! | open a device by its description | [`open`], [`Device`]; a virtual device, [`device()`] |
 #![cfg_attr(
-    target_os = "linux",
+    all(target_os = "linux", feature = "uring"),
     doc = "| open a file or block device by typed options | [`UringDevice::open`], [`uring::Options`] |"
 )]
 //! | start a queue with a scheduler for a device | [`Device::start`]; with every setting chosen, [`BlockDevice::config`], [`Config`], [`Service::start`] |
@@ -107,24 +107,36 @@
 //! | reconfigure a running queue | [`Service::edit`] and [`Plan`]; by sysfs names, [`Service::attribute`] and [`Service::set_attribute`]; stop it for a while, [`Queue::freeze`] and [`Queue::quiesce`] |
 //! | observe a queue | [`Service::stats`] and [`QueueStats`]; I/Os that do not complete, [`Service::set_observer`], [`Stall`] and [`Queue::outstanding`] |
 //! | write a device | [`DeviceQueue`], [`DeviceShape`], [`Inflight`], [`BioTable`]; instructions, [`device`](mod@device) |
-//! | write a layer, a device in front of others | [`layer::Layer`]; instructions, [`layer`] |
+#![cfg_attr(
+    feature = "layers",
+    doc = "| write a layer, a device in front of others | [`layer::Layer`]; instructions, [`layer`] |"
+)]
 //! | write a scheduler | [`Scheduler`], [`Factory`]; instructions, [`sched`] |
 //! | test a device or a scheduler | `testkit`, with the feature of that name |
 //! | run a queue without threads or clocks | [`Queue::submitter`] and [`Submitter`], in [`engine`] |
 //!
 //! The lower layers are separate crates, re-exported here as modules: [`core`](mod@core) has the basic types, [`sched`]
 //! the schedulers, [`engine`] the queue and the device interface, [`device`](mod@device) the virtual devices,
-//! [`runtime`] the clocks, threads and clients, [`buf`] the buffers, [`layer`] the devices made of others, and, on Linux, `uring` files and block devices and
-//! `remote` the exports of NBD servers, `rbd` the images of Ceph clusters.
+//! [`runtime`] the clocks, threads and clients, and [`buf`] the buffers. With their features there are `layer`, the devices made
+//! of others, and, on Linux, `uring`, files and block devices, `remote`, the exports of NBD servers, and `rbd`, the images of
+//! Ceph clusters.
 //!
 //! # Features
 //!
+//! A feature adds devices or items and takes none away. [`open`] refuses a device that is left out, and names its feature.
+//!
+//! `uring`, the only default: files and block devices (`UringDevice`), on Linux.
+//!
+//! `nbd`: exports of NBD servers as devices (`NbdDevice`), on Linux; with `tls`, inside TLS too.
+//!
+//! `rbd`: images of Ceph clusters as devices (`RbdDevice`), on Linux, where the machine has librbd.
+//!
+//! `layers`: devices made of others, `stripe`, `concat`, `crypt` and `checksum`, and the interface for layers of your own.
+//!
+//! `models`: models of hardware, the devices `disk`, `flash` and `cloud`. `null`, `memory` and `faults` are always there.
+//!
 //! `testkit`: the conformance suites of the built-in devices and schedulers, for devices and schedulers of your own. It
 //! is meant for `[dev-dependencies]`.
-//!
-//! `nbd`, on by default: exports of NBD servers as devices (`NbdDevice`); with `tls`, inside TLS too.
-//!
-//! `rbd`, on by default: images of Ceph clusters as devices (`RbdDevice`), where the machine has librbd.
 //!
 //! `tokio`: reactors whose turns are tasks of a tokio runtime (`Service::reactor_on`), on Linux.
 //!
@@ -147,6 +159,7 @@ pub use blkmq_core as core;
 pub use blkmq_device as device;
 #[doc(inline)]
 pub use blkmq_engine as engine;
+#[cfg(feature = "layers")]
 #[doc(inline)]
 pub use blkmq_layer as layer;
 #[cfg(all(target_os = "linux", feature = "rbd"))]
@@ -159,12 +172,12 @@ pub use blkmq_remote as remote;
 pub use blkmq_runtime as runtime;
 #[doc(inline)]
 pub use blkmq_sched as sched;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "uring"))]
 #[doc(inline)]
 pub use blkmq_uring as uring;
 
 pub use layers::Layers;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "uring"))]
 pub use open::FileDevice;
 pub use open::{
     Device, DeviceState, OpenError, StartError, Zeroing, accepted_devices, device_names, open,
@@ -212,7 +225,7 @@ pub use blkmq_runtime::{Sleep, wait_any};
 pub use blkmq_sched::{
     Factory, FloorCause, FloorReport, FloorState, Flow, GroupIo, Options, Scheduler, StatsLevel,
 };
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "uring"))]
 #[doc(inline)]
 pub use blkmq_uring::UringDevice;
 

@@ -2,11 +2,11 @@
 //!
 //! It is a description; [`Device::queues`] makes the hardware queues.
 
-use crate::cloud::{self, CloudParams};
-use crate::disk::{self, DiskParams};
 use crate::faults::{FaultsParams, Faulty};
-use crate::flash::{self, FlashDrive, FlashParams};
+#[cfg(feature = "models")]
+use crate::flash::FlashDrive;
 use crate::memory::{self, MemoryParams, MemoryStore};
+use crate::models::Hardware;
 use crate::null::{self, NullParams};
 use crate::parts::Parts;
 use crate::{ArrivalLog, OccupancyLog};
@@ -36,9 +36,9 @@ pub struct Device {
 pub(crate) enum Model {
     Null(NullParams),
     Memory(MemoryParams, MemoryStore),
-    Disk(DiskParams),
-    Flash(FlashParams, FlashDrive),
-    Cloud(CloudParams),
+    /// A model of hardware.
+    #[cfg_attr(not(feature = "models"), expect(dead_code, reason = "there is no `Hardware`"))]
+    Hardware(Hardware),
     /// Faults around another device.
     Faults(FaultsParams, Box<Device>),
 }
@@ -72,11 +72,9 @@ impl Device {
         match &self.model {
             Model::Null(params) => null::queues(params, self.log.as_ref()),
             Model::Memory(params, store) => memory::queues(params, store, self.log.as_ref()),
-            Model::Disk(params) => disk::queues(params, self.log.as_ref(), self.occupancy.as_ref()),
-            Model::Flash(params, drive) => {
-                flash::queues(params, drive, self.log.as_ref(), self.occupancy.as_ref())
+            Model::Hardware(hardware) => {
+                hardware.queues(self.log.as_ref(), self.occupancy.as_ref())
             }
-            Model::Cloud(params) => cloud::queues(params, self.log.as_ref()),
             Model::Faults(params, inner) => Faulty::wrap(params, &self.shape, inner.queues()),
         }
     }
@@ -86,7 +84,7 @@ impl Device {
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
         match &self.model {
-            Model::Null(_) | Model::Disk(_) | Model::Flash(..) | Model::Cloud(_) => None,
+            Model::Null(_) | Model::Hardware(_) => None,
             Model::Memory(_, store) => Some(store),
             Model::Faults(_, inner) => inner.memory(),
         }
@@ -98,18 +96,19 @@ impl Device {
     pub fn is_model(&self) -> bool {
         match &self.model {
             Model::Null(_) | Model::Memory(..) => false,
-            Model::Disk(_) | Model::Flash(..) | Model::Cloud(_) => true,
+            Model::Hardware(_) => true,
             Model::Faults(_, inner) => inner.is_model(),
         }
     }
 
     /// The counters of written and moved units, if the device or its inner device is a flash device. Clones of a
     /// device share them.
+    #[cfg(feature = "models")]
     #[must_use]
     pub fn flash(&self) -> Option<&FlashDrive> {
         match &self.model {
-            Model::Null(_) | Model::Memory(..) | Model::Disk(_) | Model::Cloud(_) => None,
-            Model::Flash(_, drive) => Some(drive),
+            Model::Null(_) | Model::Memory(..) => None,
+            Model::Hardware(hardware) => hardware.flash(),
             Model::Faults(_, inner) => inner.flash(),
         }
     }

@@ -68,6 +68,13 @@ pub enum DeviceError {
         /// Every known name, separated by commas.
         accepted: String,
     },
+    /// There is such a device, and this build is without it.
+    LeftOut {
+        /// The name that was given.
+        name: String,
+        /// The feature of the crate `blkmq` that adds it.
+        feature: &'static str,
+    },
     /// A word of a description is not a pair.
     Syntax {
         /// The word.
@@ -102,6 +109,12 @@ impl fmt::Display for DeviceError {
             Self::Unknown { name, accepted } => {
                 write!(f, "no device '{name}'; accepted: {accepted}")
             }
+            Self::LeftOut { name, feature } => {
+                write!(
+                    f,
+                    "device '{name}' is left out of this build; the feature '{feature}' of blkmq adds it"
+                )
+            }
             Self::Syntax { word, accepted } => {
                 write!(f, "'{word}' is no KEY=VALUE; accepted: {accepted}")
             }
@@ -122,6 +135,7 @@ impl std::error::Error for DeviceError {
         match self {
             Self::Parameter { why, .. } => Some(why),
             Self::Unknown { .. }
+            | Self::LeftOut { .. }
             | Self::Syntax { .. }
             | Self::Argument { .. }
             | Self::Nested { .. } => None,

@@ -4,9 +4,7 @@ use crate::description::About;
 pub use crate::description::{Argument, Description, Pair};
 use crate::device::Model;
 use crate::faults::FaultsParams;
-use crate::{
-    Device, DeviceError, MachineShape, Parameter, cloud, disk, faults, flash, memory, null,
-};
+use crate::{Device, DeviceError, MachineShape, Parameter, faults, memory, null};
 use std::fmt;
 
 /// Makes a device from its description, for a machine like `host`.
@@ -57,26 +55,50 @@ const MEMORY: DeviceFactory = DeviceFactory::new(memory::ABOUT, |given, host| {
     Ok(Device::of(memory::build(given, host)?, model))
 });
 
-const DISK: DeviceFactory = DeviceFactory::new(disk::ABOUT, |given, host| {
-    Ok(Device::of(disk::build(given, host)?, Model::Disk))
-});
-
-const FLASH: DeviceFactory = DeviceFactory::new(flash::ABOUT, |given, host| {
-    let model = |(params, drive)| Model::Flash(params, drive);
-    Ok(Device::of(flash::build(given, host)?, model))
-});
-
-const CLOUD: DeviceFactory = DeviceFactory::new(cloud::ABOUT, |given, host| {
-    Ok(Device::of(cloud::build(given, host)?, Model::Cloud))
-});
-
 const FAULTS: DeviceFactory = DeviceFactory::new(faults::ABOUT, |given, host| {
     let (params, notes) = faults::parameters(given)?;
     Ok(Device::around(params, notes, parse(given.argument, host)?))
 });
 
-/// All devices, in the order in which lists show them. A name here makes a device available, documented and tested.
-pub const ALL: &[&DeviceFactory] = &[&NULL, &MEMORY, &DISK, &FLASH, &CLOUD, &FAULTS];
+#[cfg(feature = "models")]
+mod models {
+    use super::DeviceFactory;
+    use crate::device::Model;
+    use crate::models::Hardware;
+    use crate::{Device, cloud, disk, flash};
+
+    pub(super) const DISK: DeviceFactory = DeviceFactory::new(disk::ABOUT, |given, host| {
+        let model = |params| Model::Hardware(Hardware::Disk(params));
+        Ok(Device::of(disk::build(given, host)?, model))
+    });
+
+    pub(super) const FLASH: DeviceFactory = DeviceFactory::new(flash::ABOUT, |given, host| {
+        let model = |(params, drive)| Model::Hardware(Hardware::Flash(params, drive));
+        Ok(Device::of(flash::build(given, host)?, model))
+    });
+
+    pub(super) const CLOUD: DeviceFactory = DeviceFactory::new(cloud::ABOUT, |given, host| {
+        let model = |params| Model::Hardware(Hardware::Cloud(params));
+        Ok(Device::of(cloud::build(given, host)?, model))
+    });
+}
+
+/// All devices of this build, in the order in which lists show them. A name here makes a device available, documented and
+/// tested.
+pub const ALL: &[&DeviceFactory] = &[
+    &NULL,
+    &MEMORY,
+    #[cfg(feature = "models")]
+    &models::DISK,
+    #[cfg(feature = "models")]
+    &models::FLASH,
+    #[cfg(feature = "models")]
+    &models::CLOUD,
+    &FAULTS,
+];
+
+/// The devices that the feature `models` adds.
+const MODELS: [&str; 3] = ["disk", "flash", "cloud"];
 
 /// The most devices around the innermost one. More have no use, and each takes stack, when it is made and with every
 /// request.
@@ -110,9 +132,12 @@ pub fn find(name: &str) -> Option<&'static DeviceFactory> {
 /// The device called `name`, or an error that lists all devices.
 ///
 /// # Errors
-/// [`DeviceError::Unknown`].
+/// [`DeviceError::LeftOut`] or [`DeviceError::Unknown`].
 pub fn named(name: &str) -> Result<&'static DeviceFactory, DeviceError> {
     find(name).ok_or_else(|| {
+        if MODELS.contains(&name) {
+            return DeviceError::LeftOut { name: name.into(), feature: "models" };
+        }
         let accepted = Vec::from_iter(ALL.iter().map(|f| f.name)).join(", ");
         DeviceError::Unknown { name: name.into(), accepted }
     })

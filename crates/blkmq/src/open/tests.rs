@@ -10,10 +10,8 @@ fn refusal(text: &str) -> String {
 
 #[test]
 fn every_device_is_a_name_away() {
-    let needs_more = |name: &str| {
-        ["uring", "threads", "nbd", "rbd", "faults"].contains(&name)
-            || Kind::ALL.iter().any(|layer| layer.name == name)
-    };
+    let needs_more =
+        |name: &&str| *name == "faults" || FEATURES.iter().any(|(.., names)| names.contains(name));
     for name in device_names().filter(|name| !needs_more(name)) {
         let device = open(name).expect(name);
         let config = BlockDevice::<AlignedBuf>::config(&device).expect(name);
@@ -27,13 +25,9 @@ fn every_device_is_a_name_away() {
 #[cfg(target_os = "linux")]
 #[test]
 fn faults_stand_around_files_as_around_others() {
-    #[cfg(feature = "nbd")]
-    {
-        assert!(refusal("nbd").contains("accepted: nbd://HOST[:PORT]/EXPORT"));
-        assert!(refusal("faults,late=0.1:nbd+unix:///?socket=/no").contains("cannot be reached"));
-        assert!(refusal("nbd:nbd://a,color=1").contains("no parameter 'color'"));
-    }
-    #[cfg(feature = "rbd")]
+    assert!(refusal("nbd").contains("accepted: nbd://HOST[:PORT]/EXPORT"));
+    assert!(refusal("faults,late=0.1:nbd+unix:///?socket=/no").contains("cannot be reached"));
+    assert!(refusal("nbd:nbd://a,color=1").contains("no parameter 'color'"));
     for (text, part) in [
         ("rbd", "accepted: rbd:POOL/[NAMESPACE/]IMAGE[@SNAP]"),
         ("rbd:image", "'image' names no image; accepted: POOL/"),
@@ -46,6 +40,16 @@ fn faults_stand_around_files_as_around_others() {
     assert!(missing.contains("/nowhere/at/all"), "{missing}");
     assert!(refusal("faults,error=2:uring:/x").contains("error=2 is not possible"));
     assert!(refusal("faults:uring").contains("no path"), "{}", refusal("faults:uring"));
+}
+
+/// The tests have every feature: a device that none of them adds is not in the table, and one that is there is.
+#[cfg(target_os = "linux")]
+#[test]
+fn every_device_beside_the_virtual_ones_has_its_feature() {
+    let names = FEATURES.iter().flat_map(|(.., names)| *names);
+    let names = Vec::from_iter(names.filter(|name| !name.contains("nbd") || **name == "nbd"));
+    let kinds = OPENERS.iter().flat_map(|opener| opener.kinds).map(|kind| &kind.name);
+    assert_eq!(names, Vec::from_iter(kinds));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::mechanics::Mechanics;
 use super::params;
 use super::params::{DiskParams, Figures, MIB_SECTORS};
 use crate::basics::{self, Basics, clamp, parameter};
-use crate::memory::{BADBLOCKS_FORM, BadBlocks};
+use crate::memory::BadBlocks;
 use crate::{ParamError, Parameter};
 use blkmq_core::{Given, Nanos, PairError, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
@@ -176,7 +176,7 @@ impl Raw {
         match given.name {
             "badblocks" => {
                 if !done.badblocks.change(given.value) {
-                    return Err(given.refuse(BADBLOCKS_FORM).into());
+                    return Err(given.refuse(BadBlocks::FORM).into());
                 }
             }
             "recovery_nsec" => done.recovery = nanos(given, MAX_NSEC)?,

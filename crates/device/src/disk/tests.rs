@@ -4,6 +4,7 @@ use super::mechanics::{Access, Mechanics};
 use super::read::PARAMETERS;
 use super::*;
 use crate::device::Model;
+use crate::models::Hardware;
 use crate::{Activity, Device, Span, registry};
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Rng};
 use std::ops::Range;
@@ -17,7 +18,7 @@ fn device(text: &str) -> Result<Device, DeviceError> {
 
 fn params(text: &str) -> DiskParams {
     match device(text).unwrap_or_else(|e| panic!("{text}: {e}")).model {
-        Model::Disk(params) => params,
+        Model::Hardware(Hardware::Disk(params)) => params,
         _ => unreachable!("it was asked for by name"),
     }
 }

@@ -4,9 +4,6 @@
 
 use std::collections::BTreeMap;
 
-/// The form of a change, for messages.
-pub const FORM: &str = "+START-END or -START-END, in sectors of 512 bytes, END included";
-
 /// A set of bad sectors. Ranges that overlap or touch are one range.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BadBlocks {
@@ -15,6 +12,9 @@ pub struct BadBlocks {
 }
 
 impl BadBlocks {
+    /// The form of a change, for messages.
+    pub(crate) const FORM: &str = "+START-END or -START-END, in sectors of 512 bytes, END included";
+
     /// Applies a change, `+START-END` or `-START-END`; false if it is not of that form (`FORM`).
     pub fn change(&mut self, text: &str) -> bool {
         let parse = || {

@@ -15,7 +15,6 @@ use crate::parts::Parts;
 use crate::service::{IrqMode, Ring};
 use crate::{Answer, ArrivalLog, DeviceError, MachineShape};
 pub use badblocks::BadBlocks;
-pub(crate) use badblocks::FORM as BADBLOCKS_FORM;
 use blkmq_core::{Instant, Payload};
 use blkmq_engine::{BioTable, DeviceQueue, DeviceQueues, Enqueued, Finished, Inflight, Verdict};
 use command::Owed;

@@ -3,7 +3,6 @@
 //!
 //! A value that is changed or has no effect is reported in a note; an invalid one is an error.
 
-use super::badblocks;
 use super::badblocks::BadBlocks;
 use crate::basics::{Basics, clamp, parameter};
 use crate::service::IrqMode;
@@ -135,7 +134,7 @@ impl Raw {
             "fua" => self.fua = Some(given.flag()?),
             "badblocks" => {
                 if !done.badblocks.change(given.value) {
-                    return Err(given.refuse(badblocks::FORM).into());
+                    return Err(given.refuse(BadBlocks::FORM).into());
                 }
             }
             "badblocks_once" => done.badblocks_once = given.flag()?,

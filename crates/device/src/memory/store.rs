@@ -3,7 +3,7 @@
 //! Two layers: the durable contents, and above them the dirty sectors that a crash may take. `command.rs` carries out
 //! requests on the store; the hardware queue decides when.
 
-use super::badblocks::{self, BadBlocks};
+use super::badblocks::BadBlocks;
 use super::cache::Cache;
 use super::image::{Extent, Image, PAGE_SECTORS, WHOLE, bytes_of};
 use super::{MemoryParams, PAGE};
@@ -120,7 +120,7 @@ impl MemoryStore {
         if self.lock().bad.change(change) {
             return Ok(());
         }
-        let accepted = badblocks::FORM.into();
+        let accepted = BadBlocks::FORM.into();
         Err(PairError::Value { name: "badblocks", value: change.into(), accepted })
     }
 
