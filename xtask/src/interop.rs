@@ -177,6 +177,7 @@ const CHECKS: &[Check] = &[
         run: guest::blktrace::check,
     },
     Check { name: "cloud-guest-null-blk", about: Contents, requires: None, run: guest::null_blk },
+    Check { name: "cloud-guest-iopoll", about: Contents, requires: None, run: guest::iopoll },
     Check {
         name: "cloud-guest-ublk",
         about: Contents,

@@ -54,7 +54,7 @@ impl UringDevice {
         if options.threads.is_none()
             && let Err(why) = Self::check()
         {
-            if !why.leaves_threads() {
+            if options.iopoll || !why.leaves_threads() {
                 return Err(why);
             }
             options.threads = Some(DEFAULT_THREADS);

@@ -57,6 +57,11 @@ pub enum OpenError {
         /// The name of the format.
         format: &'static str,
     },
+    /// `iopoll` was given, and the file is on no disk that can be polled, or does not bypass the page cache.
+    NotPolled {
+        /// The file.
+        path: PathBuf,
+    },
     /// io_uring is not available: not built into the kernel, switched off, or filtered.
     NoIoUring {
         /// `ENOSYS`, `EPERM` or `EACCES`.
@@ -133,7 +138,7 @@ impl From<OpenError> for io::Error {
             OpenError::File { why, .. }
             | OpenError::NoIoUring { why, .. }
             | OpenError::Ring { why, .. } => why.kind(),
-            OpenError::Missing { .. } => io::ErrorKind::Unsupported,
+            OpenError::Missing { .. } | OpenError::NotPolled { .. } => io::ErrorKind::Unsupported,
             OpenError::InUse { .. } => io::ErrorKind::ResourceBusy,
             OpenError::Parameter(_)
             | OpenError::NotStorage { .. }
@@ -166,6 +171,12 @@ impl fmt::Display for OpenError {
                 f,
                 "{} begins like a {format} image, and its bytes would be taken as those of a disk; accepted: a raw image, \
                  as qemu-img convert -O raw makes, an export of qemu-nbd (nbd:), or format=raw to take it as it is",
+                path.display()
+            ),
+            Self::NotPolled { path } => write!(
+                f,
+                "{} cannot be polled (iopoll=1): accepted is direct I/O on a disk whose queue/io_poll is 1 in sysfs; \
+                 for NVMe the kernel needs nvme.poll_queues=N",
                 path.display()
             ),
             Self::NoIoUring { why, disabled } => {
@@ -239,6 +250,7 @@ impl std::error::Error for OpenError {
             | Self::Empty { .. }
             | Self::Image { .. }
             | Self::NotExtended { .. }
+            | Self::NotPolled { .. }
             | Self::Missing { .. } => None,
         }
     }

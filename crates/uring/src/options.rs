@@ -29,6 +29,8 @@ pub struct Options {
     pub direct: bool,
     /// Register the file, and the buffers of the pools given to the device, with the kernel.
     pub fixed: bool,
+    /// Look for completions of reads and writes at the device itself instead of being interrupted.
+    pub iopoll: bool,
     /// Create or extend the file to at least this many bytes.
     pub size_bytes: Option<u64>,
     /// Open for reading only.
@@ -48,6 +50,7 @@ impl Default for Options {
             hw_queue_depth: 128,
             direct: true,
             fixed: true,
+            iopoll: false,
             size_bytes: None,
             readonly: false,
             raw: false,
@@ -107,6 +110,7 @@ impl Options {
                 }
                 "direct" => options.direct = given.flag()?,
                 "fixed" => options.fixed = given.flag()?,
+                "iopoll" => options.iopoll = given.flag()?,
                 "size" | "create_size" => {
                     options.size_bytes = Some(given.bytes(Unit::MIB, MAX_BYTES)?);
                 }
@@ -174,6 +178,11 @@ const OF_RINGS: &[Parameter] = &[
     DEPTH,
     DIRECT,
     parameter("fixed", "1", "register the file, and the buffers of pools, with the kernel"),
+    parameter(
+        "iopoll",
+        "0",
+        "look for completions at a disk with queues for that, and take a CPU for it while there is I/O",
+    ),
     SIZE,
     CREATE_SIZE,
     READONLY,
@@ -263,7 +272,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
-        let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,size=7,readonly=y,format=raw,locking=off";
+        let text = "/dev/sda, hw_queues=4,hw_queue_depth=32,direct=0,fixed=off,iopoll=on,size=7,readonly=y,format=raw,locking=off";
         let (path, options) = Options::parse(text).expect("valid");
         let expected = Options {
             threads: None,
@@ -271,6 +280,7 @@ mod tests {
             hw_queue_depth: 32,
             direct: false,
             fixed: false,
+            iopoll: true,
             size_bytes: Some(7 << 20),
             readonly: true,
             raw: true,
@@ -322,8 +332,8 @@ mod tests {
     fn refusals_list_what_is_accepted() {
         assert_eq!(
             refusal("a,depth=1"),
-            "no parameter 'depth'; accepted: path, hw_queues, hw_queue_depth, direct, fixed, size, \
-             create_size, readonly, format, locking"
+            "no parameter 'depth'; accepted: path, hw_queues, hw_queue_depth, direct, fixed, iopoll, \
+             size, create_size, readonly, format, locking"
         );
         assert_eq!(
             refusal("a,hw_queue_depth=0"),

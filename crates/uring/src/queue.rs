@@ -20,6 +20,7 @@ use blkmq_core::{Instant, IoError, IoResult, Nanos, Tag};
 use blkmq_engine::{
     Another, Berth, BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
+use io_uring::cqueue;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -31,6 +32,9 @@ pub(crate) const RETRY_DELAY: Nanos = Nanos::from_millis(1);
 /// One hardware queue of an open file.
 pub struct UringQueue {
     ring: Ring,
+    /// With `iopoll`, the ring of reads and writes. It has no descriptor that becomes readable, so the threads that wait for the
+    /// device poll it.
+    polled: Option<Ring>,
     files: Files,
     /// To make another queue.
     origin: Arc<Origin>,
@@ -72,15 +76,17 @@ impl UringQueue {
         let Origin { parts, options, pools } = &*origin;
         let depth = options.hw_queue_depth;
         let mut ring = Ring::new(depth)?;
-        if options.fixed {
+        let mut polled = options.iopoll.then(|| Ring::polled(depth)).transpose()?;
+        for ring in [&mut ring].into_iter().chain(&mut polled).filter(|_| options.fixed) {
             ring.register_files(parts.iter().map(|part| &*part.target.file))?;
             ring.register_buffers(pools)?;
         }
-        let has_place = options.hw_queues.is_none() && ring.has_berths();
+        let has_place = options.hw_queues.is_none() && polled.is_none() && ring.has_berths();
         let place = has_place.then(|| Place::new(&ring)).transpose();
         Ok(Self {
             place: place.map_err(OpenError::ring("make a place to sleep"))?,
             ring,
+            polled,
             files: Files::new(parts, options.fixed),
             alignment: parts::alignment(parts),
             zero: parts::zeroes(parts),
@@ -109,23 +115,42 @@ impl UringQueue {
     fn push(&mut self, at: u32) {
         let place = &self.places[at];
         let entry = place.entry(self.files.at(place.file()).file).user_data(at.into());
+        let ring = match &mut self.polled {
+            Some(polled) if place.moves_data() => polled,
+            _ => &mut self.ring,
+        };
         // SAFETY: the entry points to the list of pieces in the place, and through it to payloads. The list stays as
         // it is while the kernel has the place's number: it is refilled only when the place is free, and advanced
         // only by an answer. The payloads stay while their token is not back in the engine. The token is in the
         // place; safe code gets it from there by `release`, after the kernel's answer, or by `abandon`, after
         // `quiesce`. A queue that is forgotten keeps list and token for ever. Adding places does not move lists.
-        // There is at most one entry for each place, and the ring was made for as many entries as there can be
+        // There is at most one entry for each place, and each ring was made for as many entries as there can be
         // places.
-        unsafe { self.ring.push(&entry) };
+        unsafe { ring.push(&entry) };
     }
 
     fn submit(&mut self, now: Instant) {
         // The kernel refuses for lack of memory or of room for completions, both of which pass. Entries that it has
         // not taken stay in the submission queue.
-        self.resubmit = self.ring.submit().is_err().then_some(now + RETRY_DELAY);
+        let is_due = self.polled.is_none() || self.ring.waiting() > 0;
+        let refused = (is_due && self.ring.submit().is_err()) | self.look();
+        self.resubmit = refused.then_some(now + RETRY_DELAY);
         if let Some(place) = &self.place {
             place.take_left();
         }
+    }
+
+    /// With `iopoll`, submits reads and writes and looks for their completions. Returns whether the kernel refused.
+    #[inline]
+    fn look(&self) -> bool {
+        self.polled.as_ref().is_some_and(|polled| polled.submit().is_err())
+    }
+
+    /// The oldest completion.
+    #[inline]
+    fn pop(&mut self) -> Option<cqueue::Entry> {
+        let polled = self.polled.as_mut().and_then(Ring::pop);
+        polled.or_else(|| self.ring.pop())
     }
 
     /// Takes all available answers. `over` gets the places of finished requests, with their results; unfinished
@@ -133,7 +158,7 @@ impl UringQueue {
     #[inline]
     fn take(&mut self, now: Instant, mut over: impl FnMut(&mut Self, u32, IoResult)) -> bool {
         let mut pushed = false;
-        while let Some(completion) = self.ring.pop() {
+        while let Some(completion) = self.pop() {
             if let Some(place) = &mut self.place
                 && let Some(asks) = place.notice(&completion, &mut self.ring)
             {
@@ -186,10 +211,14 @@ impl UringQueue {
             self.ring.cancel();
         }
         while self.at_kernel() > ended {
-            if self.ring.submit_and_wait().is_err() {
+            let waited = match &self.polled {
+                None => self.ring.submit_and_wait(),
+                Some(polled) => self.ring.submit().and(polled.submit()),
+            };
+            if waited.is_err() {
                 std::thread::yield_now();
             }
-            while let Some(completion) = self.ring.pop() {
+            while let Some(completion) = self.pop() {
                 ended += usize::from(completion.user_data() <= u32::MAX.into());
             }
         }
@@ -248,6 +277,9 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     }
 
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        if self.polled.is_some() && self.at_kernel() > 0 {
+            self.look();
+        }
         let mut pushed = self.take(now, |queue, at, result| {
             out.push(Finished { rq: queue.release(at), verdict: Verdict::Done(result) });
         });
@@ -289,9 +321,9 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         later.into_iter().chain(self.resubmit).min()
     }
 
-    /// The ring itself: readable while there are completions in it.
+    /// The ring itself: readable while there are completions in it. None if there is another one.
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.ring.fd())
+        self.polled.is_none().then(|| self.ring.fd())
     }
 
     /// Queues with a ring of their own, unless the number of hardware queues was given.

@@ -232,6 +232,12 @@ impl Request {
         self.fixed = first.filter(|_| pieces.all(|piece| piece == first));
     }
 
+    /// Returns whether the rest to be done is a read or a write.
+    #[inline]
+    pub(crate) fn moves_data(&self) -> bool {
+        self.kind.moves_data()
+    }
+
     /// The entry for the rest to be done.
     #[inline]
     pub(crate) fn entry(&self, file: File) -> squeue::Entry {

@@ -8,7 +8,7 @@
 use crate::OpenError;
 use blkmq_buf::BufferPool;
 use io_uring::types::{CancelBuilder, Fd, Timespec};
-use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
+use io_uring::{Builder, IoUring, Probe, cqueue, opcode, squeue};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -46,8 +46,20 @@ struct Region {
 impl Ring {
     /// A ring for `depth` requests. A request has at most one entry in either queue, so neither can overflow.
     pub(crate) fn new(depth: u32) -> Result<Self, OpenError> {
+        Self::of(depth, |_| {})
+    }
+
+    /// A ring whose completions are looked for at the device: each [`submit`](Self::submit) looks, with nothing to submit as
+    /// well. It takes reads and writes only.
+    pub(crate) fn polled(depth: u32) -> Result<Self, OpenError> {
+        Self::of(depth, |builder| {
+            builder.setup_iopoll();
+        })
+    }
+
+    fn of(depth: u32, kind: impl Fn(&mut Builder)) -> Result<Self, OpenError> {
         // Room for a poll and the end of an earlier one.
-        let ring = build(depth.next_power_of_two().max(2)).map_err(refused)?;
+        let ring = build(depth.next_power_of_two().max(2), kind).map_err(refused)?;
         let mut probe = Probe::new();
         let asked = ring.submitter().register_probe(&mut probe);
         // A kernel without the probe lacks the operations as well.
@@ -214,7 +226,7 @@ impl Drop for Ring {
 }
 
 /// Builds a ring with all flags that the kernel knows and none that it does not.
-fn build(entries: u32) -> io::Result<IoUring> {
+fn build(entries: u32, kind: impl Fn(&mut Builder)) -> io::Result<IoUring> {
     let mut with = [IoUring::builder(), IoUring::builder(), IoUring::builder()];
     // One bad entry must not leave the entries behind it to the next call; and entries need no index (Linux 6.6).
     with[0].setup_submit_all().setup_no_sqarray();
@@ -222,6 +234,7 @@ fn build(entries: u32) -> io::Result<IoUring> {
     with[1].setup_submit_all();
     let mut last = io::Error::from_raw_os_error(libc::EINVAL);
     for builder in &mut with {
+        kind(builder);
         // The completion queue is twice as large, for polls, which complete more than once.
         match builder.dontfork().build(entries) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => last = e,

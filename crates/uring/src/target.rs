@@ -83,6 +83,9 @@ impl Target {
             notes.push(format!("the last {rest} bytes are no whole block and are left alone"));
         }
         let queue = sysfs::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
+        if options.iopoll && !(is_direct && has_polls(queue.as_ref())) {
+            return Err(OpenError::NotPolled { path: path.into() });
+        }
         // Of several ranges of memory the kernel wants whole blocks each, though it takes a part of one at the end of a file.
         let range_alignment = if is_direct { alignment.memory.max(1) } else { 0 };
         let units = (alignment.block, range_alignment);
@@ -99,7 +102,6 @@ impl Target {
         } else if !options.readonly {
             notes.push("the block device is read-only".into());
         }
-        let is_in_memory = is_in_memory(kind, &file);
         let file = Arc::new(file);
         let access = (readonly, is_direct);
         let present = Arc::new(Present::new(&file, kind, alignment.block, access));
@@ -112,6 +114,7 @@ impl Target {
             WriteCache::Through
         };
         Ok(Self {
+            is_in_memory: is_in_memory(kind, &file),
             file,
             alignment,
             limits,
@@ -120,10 +123,14 @@ impl Target {
             has_fast_zeroes,
             present,
             is_direct,
-            is_in_memory,
             notes,
         })
     }
+}
+
+/// Returns whether the disk has queues in which completions are looked for.
+fn has_polls(queue: Option<&sysfs::Queue>) -> bool {
+    queue.is_some_and(|queue| queue.is_set("io_poll"))
 }
 
 /// Returns whether it is a file of tmpfs. The node of a block device may be on one, which says nothing of the device.

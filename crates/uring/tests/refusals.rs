@@ -33,6 +33,19 @@ pub fn what_is_no_storage_is_refused_with_a_reason() {
 }
 
 #[test]
+fn a_file_that_cannot_be_polled_is_refused() {
+    let test = "a_file_that_cannot_be_polled_is_refused";
+    let file = TempFile::new(test, BLOCK as u64);
+    // Through the page cache, on whatever disk.
+    let Some(opened) = open(test, &format!("{},iopoll=1,direct=0", file.path().display())) else {
+        return;
+    };
+    let refused = opened.expect_err("it cannot be polled");
+    assert!(matches!(refused, OpenError::NotPolled { .. }), "{refused}");
+    assert!(refused.to_string().contains("nvme.poll_queues=N"), "{refused}");
+}
+
+#[test]
 pub fn a_file_is_made_as_large_as_it_is_wanted_and_never_smaller() {
     let test = "a_file_is_made_as_large_as_it_is_wanted";
     let file = TempFile::new(test, 5);

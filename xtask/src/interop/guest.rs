@@ -9,7 +9,7 @@ use super::folder::Folder;
 use crate::Result;
 use crate::fio::pause;
 use crate::nbd::Server;
-use crate::shell::{BLKMQCTL, BLKMQD, Cmd, is_installed, root};
+use crate::shell::{BLKMQ, BLKMQCTL, BLKMQD, Cmd, is_installed, root};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -124,6 +124,15 @@ pub(super) fn null_blk() -> Result<Outcome> {
         return Ok(Outcome::Skipped(lack));
     }
     Kernel::Cloud.script("null_blk").env("PROGRAMS", format!("{BLKMQD} {BLKMQCTL}")).run()?;
+    Ok(Outcome::Passed)
+}
+
+/// Completions that are looked for at a device, the kernel's null_blk.
+pub(super) fn iopoll() -> Result<Outcome> {
+    if let Some(lack) = lack(Kernel::Cloud)? {
+        return Ok(Outcome::Skipped(lack));
+    }
+    Kernel::Cloud.script("iopoll").env("PROGRAMS", BLKMQ).run()?;
     Ok(Outcome::Passed)
 }
 
