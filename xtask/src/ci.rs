@@ -7,7 +7,7 @@
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
     Result, aarch64, api, bench, deadline, deny, fuzz, interop, loom, mass, miri, nightly,
-    orderings, outside, publish, python, sanitize, shuttle, soak, tidy,
+    orderings, outside, publish, python, sanitize, shuttle, soak, systems, tidy,
 };
 use std::time::Duration;
 
@@ -106,6 +106,7 @@ const STEPS: &[Step] = &[
     Step::own("api", || api::main(&[])),
     Step::own("package", publish::pack),
     Step::own("msrv", || publish::msrv(&[])),
+    Step::own("systems", || systems::main(&[])),
     Step::own("loom", || loom::main(&[])),
     Step::own("shuttle", || shuttle::main(&[])),
     // Runs the models that `loom` has built.
@@ -204,6 +205,7 @@ fn install() -> Result<()> {
     nightly::lack()?;
     api::lack()?;
     publish::lack()?;
+    systems::lack();
     aarch64::lack();
     Ok(())
 }

@@ -41,6 +41,7 @@ mod shell;
 mod shuttle;
 mod soak;
 mod suite;
+mod systems;
 mod tidy;
 mod watchdog;
 
@@ -113,6 +114,12 @@ const VERBS: &[Verb] = &[
         usage: "",
         summary: "everything compiles with the oldest compiler that is promised",
         run: publish::msrv,
+    },
+    Verb {
+        name: "systems",
+        usage: "",
+        summary: "the library compiles for macOS and Windows",
+        run: systems::main,
     },
     Verb {
         name: "python",

@@ -52,6 +52,8 @@ const DEVICE: Suite = Suite {
     left_out: &[],
 };
 const BUF: Suite = Suite { name: "buf", package: "-p blkmq-buf --lib", filter: "", left_out: &[] };
+const THREADS: Suite =
+    Suite { name: "threads", package: "-p blkmq-threads --lib", filter: "", left_out: &[] };
 const URING: Suite = Suite {
     name: "uring",
     package: "-p blkmq-uring --lib --test all",
@@ -82,7 +84,7 @@ const LAYER: Suite = Suite {
     ],
 };
 const SUITES: &[&Suite] =
-    &[&ENGINE, &QUEUES, &RUNTIME, &DEVICE, &BUF, &LAYER, &URING, &RBD, &BLKMQ];
+    &[&ENGINE, &QUEUES, &RUNTIME, &DEVICE, &BUF, &LAYER, &THREADS, &URING, &RBD, &BLKMQ];
 
 const THREAD: Sanitizer = Sanitizer {
     name: "thread",

@@ -125,7 +125,8 @@
 //!
 //! A feature adds devices or items and takes none away. [`open`] refuses a device that is left out, and names its feature.
 //!
-//! `uring`, the only default: files and block devices (`UringDevice`), on Linux.
+//! `uring`, the only default: files and block devices through io_uring or by threads (`UringDevice`) on Linux, and regular files
+//! by threads elsewhere (`threads:PATH`), which is compiled for macOS and Windows and has never run there.
 //!
 //! `nbd`: exports of NBD servers as devices (`NbdDevice`), on Linux; with `tls`, inside TLS too.
 //!
@@ -177,7 +178,7 @@ pub use blkmq_sched as sched;
 pub use blkmq_uring as uring;
 
 pub use layers::Layers;
-#[cfg(all(target_os = "linux", feature = "uring"))]
+#[cfg(feature = "uring")]
 pub use open::FileDevice;
 pub use open::{
     Device, DeviceState, OpenError, StartError, Zeroing, accepted_devices, device_names, open,

@@ -6,6 +6,9 @@
 mod error;
 #[cfg(all(target_os = "linux", feature = "uring"))]
 mod file;
+#[cfg(all(not(target_os = "linux"), feature = "uring"))]
+#[path = "open/file_elsewhere.rs"]
+mod file;
 #[cfg(all(target_os = "linux", feature = "nbd"))]
 mod nbd;
 mod opened;
@@ -15,7 +18,7 @@ mod rbd;
 mod stack;
 
 pub use error::{OpenError, StartError};
-#[cfg(all(target_os = "linux", feature = "uring"))]
+#[cfg(feature = "uring")]
 pub use file::FileDevice;
 pub use opened::{DeviceState, Zeroing};
 
@@ -39,7 +42,7 @@ pub enum Device {
     /// A device that exists only in this program.
     Virtual(blkmq_device::Device),
     /// A file or block device.
-    #[cfg(all(target_os = "linux", feature = "uring"))]
+    #[cfg(feature = "uring")]
     File(FileDevice),
     /// An export of an NBD server.
     #[cfg(all(target_os = "linux", feature = "nbd"))]
@@ -57,7 +60,7 @@ macro_rules! of {
     ($device:expr, $inside:ident => $value:expr) => {
         match $device {
             Self::Virtual($inside) => $value,
-            #[cfg(all(target_os = "linux", feature = "uring"))]
+            #[cfg(feature = "uring")]
             Self::File($inside) => $value,
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd($inside) => $value,
@@ -78,7 +81,7 @@ struct Opener {
 
 /// Those of this build, in the order of lists.
 const OPENERS: &[Opener] = &[
-    #[cfg(all(target_os = "linux", feature = "uring"))]
+    #[cfg(feature = "uring")]
     file::OPENER,
     #[cfg(all(target_os = "linux", feature = "nbd"))]
     nbd::OPENER,

@@ -12,7 +12,9 @@ use crate::bell::Bell;
 use crate::bell::DeviceFds;
 use crate::port::{Mutex, MutexGuard, available_cpus};
 use blkmq_core::{HwQueue, Payload, SubmitterId};
-use blkmq_engine::{Another, Config, DeviceQueue, Host, PumpMode, Submitter};
+#[cfg(target_os = "linux")]
+use blkmq_engine::DeviceQueue;
+use blkmq_engine::{Another, Config, Host, PumpMode, Submitter};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};

@@ -3,6 +3,7 @@
 
 /// A step left out or done wrongly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "some are steps on descriptors"))]
 pub(crate) enum Planted {
     /// A client sleeps without a last look for work.
     SleepsWithoutALook,

@@ -7,11 +7,12 @@ use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
 use crate::ring::Ring;
 use crate::target::{self, Target};
-use crate::threads::{Pool, ThreadQueue};
+use crate::threads::{Opened, Requests};
 use crate::{OpenError, Options, image};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, SECTOR_SIZE};
 use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape};
+use blkmq_threads::{Pool, ThreadQueue};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -282,12 +283,10 @@ impl UringDevice {
 
 impl UringDevice {
     fn thread_queues<P: IoBuf>(&self, threads: u16) -> io::Result<DeviceQueues<P>> {
-        let files = self.parts.iter().map(|part| Arc::clone(&part.target.file));
-        let block = parts::alignment(&self.parts).block;
-        let pool = Pool::new(threads, files, block)?;
+        let pool = Pool::new(threads, Opened::new(&self.parts))?;
         let depth = self.options.hw_queue_depth;
         let queue = |_| {
-            let queue = ThreadQueue::new(Arc::clone(&pool), &self.parts, depth)?;
+            let queue = ThreadQueue::new(Arc::clone(&pool), Requests::new(&self.parts), depth)?;
             Ok(Box::new(queue) as _)
         };
         (0..self.shape.hw_queues).map(queue).collect()

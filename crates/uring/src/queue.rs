@@ -10,24 +10,22 @@
 use crate::berth::Place;
 use crate::parts::{self, Files, Part};
 use crate::places::Places;
-use crate::request::{Kind, Request, Step, ZeroBy};
+use crate::request::{Kind, Request, ZeroBy};
 use crate::ring::Ring;
 use crate::target;
 use crate::{OpenError, Options};
 use blkmq_buf::BufferPool;
 use blkmq_buf::IoBuf;
-use blkmq_core::{Instant, IoError, IoResult, Nanos, Tag};
+use blkmq_core::{Instant, IoError, IoResult, Tag};
 use blkmq_engine::{
     Another, Berth, BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
+use blkmq_threads::{RETRY_DELAY, Step};
 use io_uring::cqueue;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-
-/// After `EAGAIN`, which means a lack of memory, no event announces the end of the shortage: try again after this.
-pub(crate) const RETRY_DELAY: Nanos = Nanos::from_millis(1);
 
 /// One hardware queue of an open file.
 pub struct UringQueue {

@@ -7,6 +7,7 @@ use crate::ring::Ring;
 use blkmq_buf::IoBuf;
 use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
 use blkmq_engine::{BioTable, Inflight};
+use blkmq_threads::Step;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 use std::fs;
@@ -38,17 +39,6 @@ pub(crate) enum Kind {
     Flush,
     Discard,
     Zero(ZeroBy),
-}
-
-/// The meaning of an answer for the request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// It is over.
-    Done(IoResult),
-    /// The rest is to be requested.
-    Again,
-    /// The kernel could not do it for the moment.
-    Later,
 }
 
 /// A place for one request.

@@ -58,7 +58,7 @@ const BANS: &[Ban] = &[
                 || place.is_in(&["runtime", "server", "terminal", "cli", "daemon"])
                 || programs.iter().any(|part| place.path.contains(part))
                 // A device that is threads.
-                || place.path == "crates/uring/src/threads/pool.rs"
+                || place.path == "crates/threads/src/pool.rs"
                 // A timer beside a run.
                 || place.path == "xtask/src/beside_linux/lateness.rs"
         },

@@ -16,7 +16,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ("sched", &["core"]),
     ("engine", &["core", "sched"]),
     ("device", &["core", "engine"]),
-    ("uring", &["core", "buf", "engine"]),
+    ("threads", &["core", "buf", "engine"]),
+    ("uring", &["core", "buf", "engine", "threads"]),
     ("runtime", &["core", "sched", "engine"]),
     ("trace", &["core", "sched", "engine"]),
     ("recording", &["core", "trace"]),
@@ -29,7 +30,10 @@ const TABLE: &[(&str, &[&str])] = &[
     ("layer", &["core", "buf", "engine"]),
     (
         "blkmq",
-        &["core", "buf", "sched", "engine", "device", "uring", "remote", "rbd", "layer", "runtime"],
+        &[
+            "core", "buf", "sched", "engine", "device", "threads", "uring", "remote", "rbd",
+            "layer", "runtime",
+        ],
     ),
     ("server", &["nbd", "vhost", "ublk", "blkmq", "trace"]),
     ("daemon", &["terminal", "core", "sched", "engine", "runtime", "trace", "blkmq", "server"]),

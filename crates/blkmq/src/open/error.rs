@@ -3,6 +3,10 @@
 use blkmq_device::DeviceError;
 use blkmq_engine::AUTO;
 use blkmq_runtime::ServiceError;
+#[cfg(all(not(target_os = "linux"), feature = "uring"))]
+use blkmq_threads::OpenError as FileError;
+#[cfg(all(target_os = "linux", feature = "uring"))]
+use blkmq_uring::OpenError as FileError;
 use std::error::Error;
 use std::{fmt, io};
 
@@ -14,8 +18,8 @@ pub enum OpenError {
     /// have; the text lists the accepted names.
     Description(DeviceError),
     /// The file or block device cannot be opened.
-    #[cfg(all(target_os = "linux", feature = "uring"))]
-    File(blkmq_uring::OpenError),
+    #[cfg(feature = "uring")]
+    File(FileError),
     /// The export of an NBD server cannot be opened.
     #[cfg(all(target_os = "linux", feature = "nbd"))]
     Nbd(blkmq_remote::OpenError),
@@ -47,7 +51,7 @@ impl OpenError {
     fn cause(&self) -> &(dyn Cause + 'static) {
         match self {
             Self::Description(e) => e,
-            #[cfg(all(target_os = "linux", feature = "uring"))]
+            #[cfg(feature = "uring")]
             Self::File(e) => e,
             #[cfg(all(target_os = "linux", feature = "nbd"))]
             Self::Nbd(e) => e,

@@ -1,4 +1,4 @@
-//! Files and block devices, which the feature `uring` adds.
+//! Files and block devices on Linux, which the feature `uring` adds.
 
 use super::error::Cause;
 use super::opened::Opened;

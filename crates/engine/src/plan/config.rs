@@ -117,8 +117,9 @@ impl<P> Config<P> {
         if self.access != Access::Combining {
             return self;
         }
-        #[cfg(target_os = "linux")]
-        if let [queue] = &*self.queues
+        // Submitters sleep on their lanes, for which there is an interface on Linux only.
+        if cfg!(target_os = "linux")
+            && let [queue] = &*self.queues
             && self.pump == PumpMode::Inline
             && self.submitters <= MAX_OWN_LANES
             && queue.another().is_some()

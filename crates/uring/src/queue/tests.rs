@@ -3,7 +3,7 @@
 use super::*;
 use crate::target::Target;
 use blkmq_buf::AlignedBuf;
-use blkmq_core::Op;
+use blkmq_core::{Nanos, Op};
 use blkmq_engine::{BlockDevice, Config, DeviceShape, Io, Queue, Submitter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::{Arc, Mutex};

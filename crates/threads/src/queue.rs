@@ -1,70 +1,67 @@
-//! [`ThreadQueue`]: one hardware queue of a file whose requests are done by threads.
+//! [`ThreadQueue`]: one hardware queue whose requests are done by threads.
 //!
-//! *Invariant: a request that a thread of the pool may reach has its token inside.* The token leaves it here, when the
-//! request is back. So a queue that is forgotten leaves tokens, and with them payloads, to the threads.
+//! *Invariant: work that a thread of the pool may reach has its token inside.* The token leaves it here, when the
+//! work is back. So a queue that is forgotten leaves tokens, and with them payloads, to the threads.
 
-use super::pool::{Done, Inbox, Job, Pool};
-use crate::parts::{self, Files, Part};
-use crate::queue::RETRY_DELAY;
-use crate::request::{Kind, Request, Step, ZeroBy};
+use crate::pool::{Done, Inbox, Job};
+use crate::{Pool, RETRY_DELAY, Source, Step, Work};
 use blkmq_buf::IoBuf;
 use blkmq_core::{Instant, IoError, Tag};
 use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
 use std::collections::VecDeque;
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Pieces of memory that the list of a free request keeps room for, at 16 bytes each.
-const KEPT: usize = 64;
-
 /// One hardware queue.
-pub(crate) struct ThreadQueue {
-    pool: Arc<Pool>,
-    inbox: Arc<Inbox>,
-    files: Files,
-    alignment: u32,
-    zero: ZeroBy,
+pub struct ThreadQueue<S: Source> {
+    source: S,
+    pool: Arc<Pool<S::Work>>,
+    inbox: Arc<Inbox<S::Work>>,
     depth: usize,
     /// Requests with the pool or in the inbox.
     away: usize,
     /// Accepted since the last doorbell.
-    fresh: Vec<Request>,
+    fresh: Vec<S::Work>,
     /// To be handed to the pool again, each with the time from which; the earliest first.
-    later: VecDeque<(Instant, Request)>,
+    later: VecDeque<(Instant, S::Work)>,
     /// For the next requests.
-    free: Vec<Request>,
+    free: Vec<S::Work>,
     /// Empty between calls; keeps its capacity.
-    done: Vec<Done>,
+    done: Vec<Done<S::Work>>,
+    /// The time of the last call that handed work over or took it back.
+    looked: Instant,
 }
 
-impl std::fmt::Debug for ThreadQueue {
+impl<S: Source> std::fmt::Debug for ThreadQueue<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let inside = self.inside();
         f.debug_struct("ThreadQueue").field("depth", &self.depth).field("inside", &inside).finish()
     }
 }
 
-fn has(request: &Request, tag: Tag) -> bool {
-    request.rq.as_ref().is_some_and(|rq| rq.tag() == tag)
+fn has(work: &impl Work, tag: Tag) -> bool {
+    work.token().is_some_and(|rq| rq.tag() == tag)
 }
 
-impl ThreadQueue {
+impl<S: Source> ThreadQueue<S> {
+    /// A queue for `depth` requests, the work of which `source` makes and `pool` does.
+    ///
     /// # Errors
     /// Without a descriptor.
-    pub(crate) fn new(pool: Arc<Pool>, parts: &[Part], depth: u32) -> io::Result<Self> {
+    pub fn new(pool: Arc<Pool<S::Work>>, source: S, depth: u32) -> io::Result<Self> {
         Ok(Self {
+            source,
             pool,
             inbox: Arc::new(Inbox::new()?),
-            files: Files::new(parts, false),
-            alignment: parts::alignment(parts).memory,
-            zero: parts::zeroes(parts),
             depth: depth as usize,
             away: 0,
             fresh: Vec::new(),
             later: VecDeque::new(),
             free: Vec::new(),
             done: Vec::new(),
+            looked: Instant::ZERO,
         })
     }
 
@@ -73,23 +70,20 @@ impl ThreadQueue {
     }
 
     /// Hands `requests` to the pool.
-    fn send(&mut self, requests: impl ExactSizeIterator<Item = Request>) {
+    fn send(&mut self, requests: impl ExactSizeIterator<Item = S::Work>) {
         if requests.len() == 0 {
             return;
         }
         self.away += requests.len();
         let inbox = &self.inbox;
-        self.pool.submit(requests.map(|request| Job { request, inbox: Arc::clone(inbox) }));
+        self.pool.submit(requests.map(|work| Job { work, inbox: Arc::clone(inbox) }));
     }
 
     /// The token of a request that no thread has any more.
-    fn release(&mut self, mut request: Request) -> Inflight {
-        let rq = request.rq.take().expect("a request was accepted with its token");
-        request.count();
-        if request.counted() > KEPT {
-            request.forget_list();
-        }
-        self.free.push(request);
+    fn release(&mut self, mut work: S::Work) -> Inflight {
+        let rq = work.token_mut().take().expect("a request was accepted with its token");
+        work.rest();
+        self.free.push(work);
         rq
     }
 
@@ -97,13 +91,13 @@ impl ThreadQueue {
     fn take(&mut self, now: Instant, mut over: impl FnMut(Finished)) {
         let mut done = std::mem::take(&mut self.done);
         self.inbox.take(&mut done);
+        self.looked = now;
         self.away -= done.len();
         for (request, step) in done.drain(..) {
             match step {
                 Step::Done(result) => {
                     if result == Err(IoError::IO) {
-                        // It may have met a new end of the file.
-                        self.files.at(request.file()).present.find_end();
+                        self.source.failed(&request);
                     }
                     over(Finished { rq: self.release(request), verdict: Verdict::Done(result) });
                 }
@@ -131,31 +125,24 @@ impl ThreadQueue {
     }
 }
 
-impl<P: IoBuf> DeviceQueue<P> for ThreadQueue {
+impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
     fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
-        let kind = Kind::of(&rq, self.zero);
-        let (files, start) = match self.files.admit(&rq, kind) {
-            Ok(admitted) => admitted,
-            Err(refused) => return Enqueued::Done(rq, Err(refused)),
-        };
         if self.inside() == self.depth {
             // Every place is taken, so a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         }
-        let mut request = self.free.pop().unwrap_or_else(Request::new);
-        request.begin(&rq, kind, files, start);
-        if kind.moves_data()
-            && let Err(e) = request.gather(bios, &rq, self.alignment)
-        {
-            self.free.push(request);
+        let mut work = self.free.pop().unwrap_or_else(|| self.source.blank());
+        if let Err(e) = self.source.begin(&mut work, bios, &rq) {
+            self.free.push(work);
             return Enqueued::Done(rq, Err(e));
         }
-        request.rq = Some(rq);
-        self.fresh.push(request);
+        *work.token_mut() = Some(rq);
+        self.fresh.push(work);
         Enqueued::Accepted
     }
 
-    fn commit(&mut self, _: Instant) {
+    fn commit(&mut self, now: Instant) {
+        self.looked = now;
         let mut fresh = std::mem::take(&mut self.fresh);
         self.send(fresh.drain(..));
         self.fresh = fresh;
@@ -186,12 +173,22 @@ impl<P: IoBuf> DeviceQueue<P> for ThreadQueue {
     }
 
     /// Only for requests that are tried again; for others the descriptor signals.
+    #[cfg(target_os = "linux")]
     fn next_event(&self) -> Option<Instant> {
         self.later.front().map(|(from, _)| *from)
     }
 
+    /// The next look, since no descriptor signals.
+    #[cfg(not(target_os = "linux"))]
+    fn next_event(&self) -> Option<Instant> {
+        let look = (self.away > 0).then(|| self.inbox.bell().next_look(self.looked));
+        let again = self.later.front().map(|(from, _)| *from);
+        Some(look.into_iter().chain(again).min().unwrap_or(Instant::MAX))
+    }
+
+    #[cfg(target_os = "linux")]
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.inbox.fd())
+        Some(self.inbox.bell().fd())
     }
 
     /// Waits for the threads: the only call that may take long.
@@ -200,13 +197,10 @@ impl<P: IoBuf> DeviceQueue<P> for ThreadQueue {
     }
 }
 
-impl Drop for ThreadQueue {
+impl<S: Source> Drop for ThreadQueue<S> {
     /// As that of a ring: waits until no thread reaches a payload. The engine calls `abandon` first; without that, requests
     /// that are still held are dropped, which is reported, and their payloads stay in the engine's table.
     fn drop(&mut self) {
         self.quiesce(&mut Vec::new());
     }
 }
-
-#[cfg(test)]
-mod tests;

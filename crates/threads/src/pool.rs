@@ -3,49 +3,59 @@
 //!
 //! Threads are started when requests wait that no idle thread will take, and stay until the pool goes.
 
-use crate::request::{Request, Step};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use crate::{Step, Work};
+#[cfg(not(target_os = "linux"))]
+use condvar::Bell;
+#[cfg(target_os = "linux")]
+use eventfd::Bell;
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+#[cfg(any(test, not(target_os = "linux")))]
+mod condvar;
+#[cfg(target_os = "linux")]
+mod eventfd;
+
 /// A request for a thread, and where it goes afterwards.
-pub(super) struct Job {
-    pub(super) request: Request,
-    pub(super) inbox: Arc<Inbox>,
+pub(crate) struct Job<W> {
+    pub(crate) work: W,
+    pub(crate) inbox: Arc<Inbox<W>>,
 }
 
 /// The threads of a device. Its hardware queues share them.
-pub(crate) struct Pool {
-    shared: Arc<Shared>,
+pub struct Pool<W: Work> {
+    shared: Arc<Shared<W>>,
     /// The most threads.
     most: usize,
 }
 
-struct Shared {
-    files: Box<[Arc<File>]>,
-    /// The logical block size.
-    block: u32,
-    state: Mutex<State>,
+impl<W: Work> fmt::Debug for Pool<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
+struct Shared<W: Work> {
+    files: W::Files,
+    state: Mutex<State<W>>,
     /// Rung when there are jobs for idle threads, and when the pool goes.
     work: Condvar,
 }
 
-struct State {
-    jobs: VecDeque<Job>,
+struct State<W> {
+    jobs: VecDeque<Job<W>>,
     /// Threads that sleep, or were rung for and have not looked yet.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
     is_closed: bool,
 }
 
-impl Shared {
+impl<W: Work> Shared<W> {
     /// No code panics under this lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<W>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,10 +63,10 @@ impl Shared {
     fn work(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(Job { mut request, inbox }) = state.jobs.pop_front() {
+            if let Some(Job { mut work, inbox }) = state.jobs.pop_front() {
                 drop(state);
-                let step = request.perform(&self.files, self.block);
-                inbox.put((request, step));
+                let step = work.perform(&self.files);
+                inbox.put((work, step));
                 state = self.lock();
             } else if state.is_closed {
                 return;
@@ -69,23 +79,14 @@ impl Shared {
     }
 }
 
-impl Pool {
-    /// At most `most` threads for `files`, the files of a device with this logical block size. Starts one of them.
+impl<W: Work> Pool<W> {
+    /// At most `most` threads for the files of a device. Starts one of them.
     ///
     /// # Errors
     /// If the system refuses that thread.
-    pub(crate) fn new(
-        most: u16,
-        files: impl IntoIterator<Item = Arc<File>>,
-        block: u32,
-    ) -> io::Result<Arc<Self>> {
+    pub fn new(most: u16, files: W::Files) -> io::Result<Arc<Self>> {
         let state = State { jobs: VecDeque::new(), idle: 0, threads: Vec::new(), is_closed: false };
-        let shared = Arc::new(Shared {
-            files: files.into_iter().collect(),
-            block,
-            state: Mutex::new(state),
-            work: Condvar::new(),
-        });
+        let shared = Arc::new(Shared { files, state: Mutex::new(state), work: Condvar::new() });
         let pool = Arc::new(Self { shared, most: most.into() });
         let first = pool.start()?;
         pool.shared.lock().threads.push(first);
@@ -98,7 +99,7 @@ impl Pool {
     }
 
     /// Hands jobs to the threads, in their order.
-    pub(super) fn submit(&self, jobs: impl Iterator<Item = Job>) {
+    pub(crate) fn submit(&self, jobs: impl Iterator<Item = Job<W>>) {
         let mut state = self.shared.lock();
         let before = state.jobs.len();
         state.jobs.extend(jobs);
@@ -117,30 +118,25 @@ impl Pool {
     }
 
     /// Takes the requests of `inbox` back that no thread has begun, if `wanted` holds for them.
-    pub(super) fn take_back(
-        &self,
-        inbox: &Arc<Inbox>,
-        wanted: impl Fn(&Request) -> bool,
-    ) -> Vec<Request> {
+    pub(crate) fn take_back(&self, inbox: &Arc<Inbox<W>>, wanted: impl Fn(&W) -> bool) -> Vec<W> {
         let mut state = self.shared.lock();
-        let (back, others) =
-            std::mem::take(&mut state.jobs).into_iter().partition::<VecDeque<_>, _>(|job| {
-                Arc::ptr_eq(&job.inbox, inbox) && wanted(&job.request)
-            });
+        let (back, others) = std::mem::take(&mut state.jobs)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|job| Arc::ptr_eq(&job.inbox, inbox) && wanted(&job.work));
         state.jobs = others;
-        back.into_iter().map(|job| job.request).collect()
+        back.into_iter().map(|job| job.work).collect()
     }
 
     /// The number of threads that were started.
     #[cfg(test)]
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.shared.lock().threads.len()
     }
 }
 
-impl Pool {
+impl<W: Work> Pool<W> {
     /// Lets the threads finish the requests they have begun, and waits for them.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.shared.lock();
         state.is_closed = true;
         let threads = std::mem::take(&mut state.threads);
@@ -153,7 +149,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl<W: Work> Drop for Pool<W> {
     /// Waits for the threads, so that the files are closed and their locks gone.
     fn drop(&mut self) {
         self.close();
@@ -161,50 +157,47 @@ impl Drop for Pool {
 }
 
 /// A request that a thread is done with, and how far it came: never [`Step::Again`].
-pub(super) type Done = (Request, Step);
+pub(crate) type Done<W> = (W, Step);
 
-/// The requests that are done, and a descriptor that is readable while there are any.
-pub(super) struct Inbox {
-    /// The bell is rung and emptied under the lock: it is rung while there is something, and at no other time.
-    done: Mutex<Vec<Done>>,
-    bell: EventFd,
+/// The requests that are done, and a bell that is rung while there are any.
+pub(crate) struct Inbox<W> {
+    /// The bell is rung and silenced under the lock: it is rung while there is something, and at no other time.
+    done: Mutex<Vec<Done<W>>>,
+    bell: Bell,
 }
 
-impl Inbox {
+impl<W> Inbox<W> {
     /// # Errors
     /// Without a descriptor.
-    pub(super) fn new() -> io::Result<Self> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { done: Mutex::default(), bell })
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { done: Mutex::default(), bell: Bell::new()? })
     }
 
     /// For threads of the pool.
-    fn put(&self, done: Done) {
+    fn put(&self, done: Done<W>) {
         let mut all = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if all.is_empty() {
-            // The counter has room: it is at 0.
-            let _ = self.bell.write(1);
+            self.bell.ring();
         }
         all.push(done);
     }
 
     /// Moves everything that is done into `out`.
-    pub(super) fn take(&self, out: &mut Vec<Done>) {
+    pub(crate) fn take(&self, out: &mut Vec<Done<W>>) {
         let mut all = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.is_empty() {
-            let _ = self.bell.read();
+            self.bell.silence();
             out.append(&mut all);
         }
     }
 
     /// Sleeps until something is done.
-    pub(super) fn wait(&self) {
-        // Whatever else ends the sleep: the caller looks again.
-        let _ = poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+    pub(crate) fn wait(&self) {
+        self.bell.wait();
     }
 
-    /// Readable while there is something to take.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    /// The bell.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 }
