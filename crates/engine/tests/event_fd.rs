@@ -6,11 +6,18 @@
 use crate::common;
 
 use blkmq_core::{HwQueue, Instant, Nanos};
-use blkmq_engine::{Access, Busy, Config, PumpMode, Queue};
+use blkmq_engine::{
+    Access, BioTable, Busy, Config, DeviceQueue, Enqueued, Finished, Inflight, PumpMode, Queue,
+};
 use common::{
     Calls, Handle, accesses, assert_at_rest, config, deadline, drain, replan, shape, submit_each,
     watched_config, write,
 };
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const T0: Instant = Instant::ZERO;
 const HW: HwQueue = HwQueue(0);
@@ -125,4 +132,66 @@ fn a_changed_queue_knows_the_descriptor_of_the_device_that_it_took_over() {
     device.finish(1);
     drain(&mut sub, &mut { T0 }, 1);
     assert_at_rest(&queue, 1);
+}
+
+/// A device that copies, say, while no request is there.
+struct Copier {
+    has_own_work: bool,
+    fd: File,
+    reaps: Arc<AtomicU32>,
+}
+
+/// The time that it names.
+const NEXT: Instant = Instant::from_nanos(7);
+
+impl DeviceQueue<u32> for Copier {
+    fn enqueue(&mut self, _: Instant, _: &BioTable<u32>, rq: Inflight) -> Enqueued {
+        Enqueued::Done(rq, Ok(()))
+    }
+
+    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {
+        self.reaps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        Some(NEXT)
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn has_own_work(&self) -> bool {
+        self.has_own_work
+    }
+
+    fn abandon(&mut self, _: &mut Vec<Inflight>) {}
+}
+
+/// Without a look at the device, a thread that watches the descriptor would wake for it again and again.
+#[test]
+fn a_device_with_work_of_its_own_gets_turns_without_requests() {
+    for has_own_work in [false, true] {
+        let reaps = Arc::new(AtomicU32::new(0));
+        let fd = File::open("/dev/null").expect("it is there");
+        let copier = Copier { has_own_work, fd, reaps: Arc::clone(&reaps) };
+        let (config, _) = config(shape(1, 8));
+        let config = Config { queues: vec![Box::new(copier)], submitters: 1, ..config };
+        let queue = Queue::new(config.scheduler(deadline())).expect("valid");
+        let mut sub = queue.submitter().expect("one was asked for");
+        // The queue that was built first, then the one that takes its place.
+        for _ in 0..2 {
+            reaps.store(0, Ordering::Relaxed);
+            for _ in 0..3 {
+                sub.poll(T0);
+            }
+            assert_eq!(reaps.load(Ordering::Relaxed), if has_own_work { 3 } else { 0 });
+            assert_eq!(sub.next_deadline(), has_own_work.then_some(NEXT));
+            assert!(sub.prepare_park(T0), "it may sleep until then");
+            sub.unpark();
+            let none = blkmq_sched::registry::find("none").expect("registered");
+            let mut change = replan(&queue, queue.plan().scheduler(none)).expect("possible");
+            assert!((0..100).any(|_| change.step(T0)), "nothing is in its way");
+        }
+    }
 }

@@ -270,6 +270,10 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
         answer
     }
 
+    fn has_own_work(&self) -> bool {
+        self.inner.has_own_work()
+    }
+
     fn next_event(&self) -> Option<Instant> {
         let named = self.inner.next_event();
         self.named.set(named);

@@ -254,6 +254,10 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         self.inner.event_fd()
     }
 
+    fn has_own_work(&self) -> bool {
+        self.inner.has_own_work()
+    }
+
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.inner.abandon(out);
         let held = std::mem::take(&mut self.held).into_values();

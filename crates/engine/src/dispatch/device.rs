@@ -93,6 +93,14 @@ pub trait DeviceQueue<P>: Send {
         None
     }
 
+    /// Returns whether the device has work of its own, beside requests, such as copies from one disk to another. Always the same.
+    /// If true, [`reap`](Self::reap) is called in each turn, with requests in the device or without, and
+    /// [`next_event`](Self::next_event) and [`event_fd`](Self::event_fd) may speak of that work. Threads that watch the descriptor
+    /// bring it on; no thread wakes for it alone.
+    fn has_own_work(&self) -> bool {
+        false
+    }
+
     /// The means to make further queues to the same device, whenever one is needed: lanes, for one submitter each
     /// ([`PumpMode::Owner`](crate::PumpMode)). `None`: the device has no more than its hardware queues.
     fn another(&self) -> Option<Another<P>> {

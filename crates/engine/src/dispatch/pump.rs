@@ -46,6 +46,8 @@ pub(crate) struct Pump<P> {
     /// A submitter owns this lane and sleeps on the device, which takes notice of calls when it is asked for finished
     /// requests.
     is_owned: bool,
+    /// The device has work without requests.
+    has_own_work: bool,
     ends: Ends,
     /// Refused requests, offered again before any other, from the front.
     stuck: VecDeque<Inflight>,
@@ -161,6 +163,7 @@ impl<P: Send> Pump<P> {
         Self {
             has_event_fd: has_event_fd(&*device),
             is_owned: limits.is_owned,
+            has_own_work: device.has_own_work(),
             device,
             ends,
             stuck: VecDeque::new(),
@@ -219,7 +222,7 @@ impl<P: Send> Pump<P> {
             self.offer(hub, now, &mut issued, source);
             busy += u64::from(issued.refused.is_some());
             let inside = self.at_device;
-            if inside > 0 || self.is_owned {
+            if inside > 0 || self.is_owned || self.has_own_work {
                 self.reap(hub, hctx, now);
                 // After the reap: a request that the device has finished by now has not timed out.
                 if self.deadlines.is_due(now) {
@@ -271,8 +274,14 @@ impl<P: Send> Pump<P> {
     /// Gives the pump its device.
     pub(crate) fn install(&mut self, (device, now): Installed<P>) {
         self.has_event_fd = has_event_fd(&*device);
+        self.has_own_work = device.has_own_work();
         self.device = device;
         self.now = now;
+    }
+
+    /// Returns whether the device has a descriptor to watch, and speaks by it of requests or of work of its own.
+    pub(crate) fn signals(&self) -> bool {
+        (self.at_device > 0 || self.has_own_work) && self.has_event_fd
     }
 
     /// Offers the device the requests that it refused earlier, then those of `source`, until it refuses one.
@@ -379,9 +388,9 @@ impl<P: Send> Pump<P> {
         let is_idle = self.at_device == 0 && self.stuck.is_empty();
         if !(is_idle && self.shows_idle) {
             hctx.set_stuck(!self.stuck.is_empty());
-            hctx.set_signals(self.at_device > 0 && self.has_event_fd);
+            hctx.set_signals(self.signals());
             hctx.set_next_event(self.next_event(hub.lasting.control.is_quiesced()));
-            self.shows_idle = is_idle;
+            self.shows_idle = is_idle && !self.has_own_work;
             last = Last::Store;
         }
         last
@@ -410,7 +419,7 @@ impl<P: Send> Pump<P> {
     fn next_event(&self, quiesced: bool) -> Option<Instant> {
         let next = self.device.next_event();
         if self.at_device == 0 {
-            return next.filter(|_| !self.stuck.is_empty() && !quiesced);
+            return next.filter(|_| self.has_own_work || !self.stuck.is_empty() && !quiesced);
         }
         // A device that holds requests, names no time and has no descriptor is polled by the threads that wait. While
         // the queue is quiesced nothing is offered, so an event that is due by now is ignored: it can only mean room.

@@ -103,8 +103,9 @@ pub(crate) fn install<P: Send + 'static>(engine: &mut Engine<P>, from: Handover<
     let Handover { devices, staging, waiting } = from;
     let submitters = engine.hub.lasting.senders.len();
     assert!(devices.len() == engine.pumps.len() && staging.len() == submitters);
-    for (pump, device) in engine.pumps.iter_mut().zip(devices) {
+    for ((pump, hctx), device) in engine.pumps.iter_mut().zip(&engine.hub.hctxs).zip(devices) {
         pump.get_mut().install(device);
+        hctx.set_signals(pump.get_mut().signals());
     }
     for (id, staging) in staging {
         let at = shard_of_submitter(engine, id);

@@ -279,6 +279,10 @@ impl<P: Send> DeviceQueue<P> for Watched<P> {
         self.inner.event_fd()
     }
 
+    fn has_own_work(&self) -> bool {
+        self.inner.has_own_work()
+    }
+
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.inner.abandon(out);
     }
