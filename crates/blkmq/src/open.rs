@@ -98,7 +98,7 @@ const FEATURES: [Feature; 4] = [
     ("uring", cfg!(feature = "uring"), &["uring", "threads"]),
     ("nbd", cfg!(feature = "nbd"), &["nbd", "nbd+unix", "nbds", "nbds+unix"]),
     ("rbd", cfg!(feature = "rbd"), &["rbd"]),
-    ("layers", cfg!(feature = "layers"), &["stripe", "concat", "crypt", "checksum"]),
+    ("layers", cfg!(feature = "layers"), &["stripe", "concat", "mirror", "crypt", "checksum"]),
 ];
 
 /// Opens the device that `text` describes: `NAME[,KEY=VALUE]...`, as the command line takes it after `--device`.
@@ -114,6 +114,7 @@ const FEATURES: [Feature; 4] = [
 /// | `"disk"`, `"flash"`, `"cloud"` | models of a rotating disk, an SSD and a network disk |
 /// | `"stripe,chunk=128k:[uring:a.img][uring:b.img]"`, `"concat:[..][..]"` | one device of others: chunks in turn, or one behind the other |
 /// | `"crypt,key=disk.key:[uring:disk.img]"`, `"checksum:[..]"` | a device encrypted (AES-XTS), or with checksums, on another one |
+/// | `"mirror:[uring:a.img][uring:b.img]"` | the same on both, of which one may fail; made with `create=1` |
 /// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
 /// Features add devices: `uring`, a default, has files; `nbd` and `rbd` their own; `models` the models; `layers` the devices

@@ -5,6 +5,8 @@ mod client;
 mod examples;
 mod integrity;
 mod lists;
+#[cfg(target_os = "linux")]
+mod mirror;
 mod nbd_server;
 mod on_runtime;
 mod reachable;

@@ -32,7 +32,7 @@ impl Findings {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Found { mut first, more } = std::mem::take(&mut *found);
         if more > 0 {
-            first.push(format!("and {more} further blocks"));
+            first.push(format!("and {more} further findings"));
         }
         first
     }

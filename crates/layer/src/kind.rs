@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::mirror::MAX_LEGS as MAX_LEGS_OF_MIRROR;
 use blkmq_core::{Given, PairError, Parameter, RealDevice, SECTOR_SIZE, Unit};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 const MAX_CHUNK: u64 = 1 << 30;
 /// The most legs: each has a queue.
 const MAX_LEGS: usize = 64;
+/// Stands in the place of a leg of a mirror that is not here.
+const MISSING: &str = "missing";
 /// The most layers around a device: each is opened, and called, from within the one around it.
 const MAX_NESTED: u32 = 8;
 
@@ -57,6 +60,24 @@ const CHECKSUM: RealDevice = RealDevice {
     doc: include_str!("../doc/checksum.md"),
     parameters: &[],
 };
+const MIRROR: RealDevice = RealDevice {
+    name: "mirror",
+    target: "[DEVICE][DEVICE]...",
+    summary: "the same on two or more devices (RAID 1), of which one may fail",
+    doc: include_str!("../doc/mirror.md"),
+    parameters: &[
+        Parameter {
+            name: "create",
+            default: "0",
+            help: "makes a mirror of devices without records (0, 1)",
+        },
+        Parameter {
+            name: "replace",
+            default: "0",
+            help: "copies the mirror to devices without records (0, 1)",
+        },
+    ],
+};
 
 /// A layer with its parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,6 +99,15 @@ pub enum Kind {
     },
     /// A leg with checksums.
     Checksum,
+    /// The same on each leg.
+    Mirror {
+        /// Makes a mirror of the contents of the first leg, if no leg has a record.
+        create: bool,
+        /// Copies the mirror to legs without a record.
+        replace: bool,
+        /// The legs that are not here, a bit for each number.
+        missing: u8,
+    },
 }
 
 /// Why a description of a layer is refused.
@@ -136,7 +166,7 @@ impl std::error::Error for KindError {}
 
 impl Kind {
     /// Every layer, for programs that offer devices by name.
-    pub const ALL: [RealDevice; 4] = [STRIPE, CONCAT, CRYPT, CHECKSUM];
+    pub const ALL: [RealDevice; 5] = [STRIPE, CONCAT, CRYPT, CHECKSUM, MIRROR];
 
     /// Parses `NAME[,KEY=VALUE]...:[DEVICE][DEVICE]...`: the layer, and the descriptions of its legs. `None` if `text` begins
     /// with the name of no layer.
@@ -157,6 +187,7 @@ impl Kind {
             "stripe" => Self::Stripe { chunk: 128 },
             "crypt" => Self::Crypt { key: PathBuf::new(), block: SECTOR_SIZE },
             "checksum" => Self::Checksum,
+            "mirror" => Self::Mirror { create: false, replace: false, missing: 0 },
             _ => Self::Concat,
         };
         for word in pairs.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -175,11 +206,28 @@ impl Kind {
         let accepted = match kind {
             Self::Stripe { .. } | Self::Concat => 2..=MAX_LEGS,
             Self::Crypt { .. } | Self::Checksum => 1..=1,
+            Self::Mirror { .. } => 2..=MAX_LEGS_OF_MIRROR,
         };
         if !accepted.contains(&legs.len()) {
             return Err(KindError::Legs { given: legs.len(), accepted });
         }
+        if let Self::Mirror { missing, .. } = &mut kind {
+            let is_missing = |leg: &&str| *leg == MISSING;
+            *missing =
+                (0..).zip(&legs).fold(0, |all, (at, leg)| all | u8::from(is_missing(leg)) << at);
+            if legs.iter().all(is_missing) {
+                return Err(KindError::Legs { given: 0, accepted: 1..=MAX_LEGS_OF_MIRROR });
+            }
+        }
         Ok((kind, legs))
+    }
+
+    /// Returns whether the leg of this number is here. Of a mirror, some may be missing: they are in the list of descriptions, and are
+    /// no devices.
+    #[must_use]
+    pub fn has(&self, leg: usize) -> bool {
+        let Self::Mirror { missing, .. } = self else { return true };
+        u32::from(*missing).checked_shr(leg as u32).is_none_or(|bits| bits & 1 == 0)
     }
 
     fn set(&mut self, given: Given<'_>) -> Result<(), PairError> {
@@ -198,6 +246,10 @@ impl Kind {
                     return Err(given.refuse("512, 1024, 2048, 4096"));
                 }
                 *block = bytes;
+            }
+            Self::Mirror { create, replace, .. } => {
+                let word = if given.name == "create" { create } else { replace };
+                *word = given.number(0..=1)? == 1;
             }
             Self::Concat | Self::Checksum => {}
         }
@@ -256,6 +308,10 @@ mod tests {
             "Crypt { key: \"/etc/key\", block: 4096 } uring:/dev/sda"
         );
         assert_eq!(read("checksum:[crypt,key=k:[a]]"), "Checksum crypt,key=k:[a]");
+        assert_eq!(
+            read("mirror,create=1:[a][missing][b]"),
+            "Mirror { create: true, replace: false, missing: 2 } a | missing | b"
+        );
         assert_eq!(read("stripes:[a][b]"), "another");
         assert_eq!(read("uring:stripe:[a][b]"), "another");
     }
@@ -288,6 +344,9 @@ mod tests {
         for depth in [9, 10_000] {
             assert!(read(&nested(depth)).ends_with("at most 8 around a device"));
         }
+        assert!(read("mirror:[a]").ends_with("accepted: from 2 to 8"));
+        assert!(read("mirror:[missing][missing]").starts_with("0 devices"));
+        assert!(read("mirror,create=2:[a][b]").starts_with("device mirror: create="));
         assert!(read("concat,chunk=4k:[a][b]").starts_with("device concat: no parameter 'chunk'"));
         for chunk in ["0", "100b", "2g", "x"] {
             let text = read(&format!("stripe,chunk={chunk}:[a][b]"));
@@ -300,6 +359,6 @@ mod tests {
 
     #[test]
     fn the_pages_name_every_parameter() {
-        assert_eq!(Kind::ALL.map(|layer| layer.undocumented()), [None; 4]);
+        assert_eq!(Kind::ALL.map(|layer| layer.undocumented()), [None; 5]);
     }
 }

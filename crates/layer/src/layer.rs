@@ -1,6 +1,7 @@
 //! [`Layer`]: the interface of a layer, which is about sectors only; and [`Codec`], that of one that changes bytes.
 
-use blkmq_core::{IoFlags, IoResult, Op};
+use blkmq_buf::AlignedBuf;
+use blkmq_core::{Instant, IoFlags, IoResult, Op};
 use blkmq_engine::Inflight;
 
 /// A request to a layer, or a copy of its description.
@@ -54,16 +55,73 @@ impl Piece {
     }
 }
 
-/// The pieces that a layer sends.
+/// An I/O to a leg that belongs to no request, with memory of the layer's own.
+#[derive(Debug)]
+pub struct OwnIo {
+    /// The number of the leg, from 0 on.
+    pub leg: usize,
+    /// The operation: a read, a write or a flush.
+    pub op: Op,
+    /// The flags.
+    pub flags: IoFlags,
+    /// The first sector on the leg.
+    pub sector: u64,
+    /// Whole sectors; none for a flush.
+    pub bytes: AlignedBuf,
+    /// For the layer, which gets it back.
+    pub cookie: u64,
+}
+
+/// The I/Os that a layer sends, and the fate of requests that it holds.
 #[derive(Debug, Default)]
 pub struct Plan {
+    /// The number of the request that the call is about.
+    pub(crate) id: usize,
     pub(crate) pieces: Vec<Piece>,
+    pub(crate) is_held: bool,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// A part of a plan that is not about the request of the call.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Send(usize, Piece),
+    Release(usize, IoResult),
+    Own(OwnIo),
 }
 
 impl Plan {
     /// Sends a piece. Pieces to one leg reach it in this order, and neighbours become one request there.
     pub fn send(&mut self, piece: Piece) {
         self.pieces.push(piece);
+    }
+
+    /// The number of the request that the call is about, below the depth of the layer. No other request has it before this
+    /// one is done.
+    #[must_use]
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// Keeps the request of the call from being done before it is [released](Self::release).
+    /// Only in [`Layer::begin`].
+    pub fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// Sends a piece of a request that is held.
+    pub fn send_for(&mut self, id: usize, piece: Piece) {
+        self.steps.push(Step::Send(id, piece));
+    }
+
+    /// Holds a request no longer. It ends with this result, unless a piece has an error.
+    pub fn release(&mut self, id: usize, result: IoResult) {
+        self.steps.push(Step::Release(id, result));
+    }
+
+    /// Sends an I/O that belongs to no request. Only of a layer that [has some](Layer::has_own_ios).
+    pub fn own(&mut self, io: OwnIo) {
+        self.steps.push(Step::Own(io));
     }
 }
 
@@ -91,6 +149,27 @@ pub trait Layer: Send {
     ) -> IoResult {
         _ = (request, piece, plan);
         result
+    }
+
+    /// Returns whether the layer has I/Os of its own. Always the same.
+    fn has_own_ios(&self) -> bool {
+        false
+    }
+
+    /// The answer to an [I/O of the layer's own](Plan::own), which comes back. Bytes that were read are those of the leg if the result
+    /// is no error.
+    fn own_answered(&mut self, io: OwnIo, result: IoResult, plan: &mut Plan) {
+        _ = (io, result, plan);
+    }
+
+    /// The time, told whenever answers are looked for.
+    fn passed(&mut self, now: Instant, plan: &mut Plan) {
+        _ = (now, plan);
+    }
+
+    /// The queue ends, and has no requests. I/Os of the layer's own are waited for, some seconds at most.
+    fn close(&mut self, plan: &mut Plan) {
+        _ = plan;
     }
 
     /// The codec of a layer that changes bytes. Its pieces move the bytes that the leg has: `from` and `sectors` count these.

@@ -21,6 +21,8 @@ pub(crate) struct Leg {
     waiting: VecDeque<Io<Part>>,
     /// Its completions are neither at a named time nor signalled.
     is_polled: bool,
+    /// The device has work without requests.
+    pub(crate) has_own_work: bool,
 }
 
 /// Descriptors that say when any leg has completions.
@@ -73,10 +75,11 @@ impl Leg {
             };
             is_polled |= !has_time;
         }
+        let has_own_work = config.queues.iter().any(|queue| queue.has_own_work());
         (config.submitters, config.depth) = (1, CREDIT);
         let queue = Queue::new(config).map_err(io::Error::other)?;
         let submitter = queue.submitter().map_err(io::Error::other)?;
-        Ok(Self { submitter, _queue: queue, waiting: VecDeque::new(), is_polled })
+        Ok(Self { submitter, _queue: queue, waiting: VecDeque::new(), is_polled, has_own_work })
     }
 
     /// Sends an I/O, behind those that wait.

@@ -11,7 +11,7 @@
 //! a device reads the payloads of writes, and [`Payload::read_from`] refuses.
 //!
 //! Memory that stands in for a request's bytes is owned by its [`Lent`], and kept as the token is. It is reached when no part is
-//! left.
+//! left. Memory of a layer's own is kept by its [`Own`] in the same way, and has one part.
 
 #![allow(unsafe_code)]
 
@@ -139,6 +139,45 @@ impl Lent {
 
 impl Drop for Lent {
     /// A token that is dropped says that its bytes may go.
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// Memory of a layer's own, lent to one request of a leg.
+pub(crate) struct Own {
+    /// `None` only in `drop`.
+    buf: Option<AlignedBuf>,
+    /// The only one again when the part is gone.
+    share: Arc<()>,
+}
+
+impl Own {
+    /// Lends all of `buf`. The part may be read into if `is_read`; it is without bytes if `buf` is.
+    pub(crate) fn lend(buf: AlignedBuf, is_read: bool) -> (Self, Part) {
+        let share = Arc::new(());
+        let ranges = Vec::from_iter(buf.ranges().filter(|range| !range.is_empty()));
+        let part = Part { ranges, is_read, share: Some(Arc::clone(&share)) };
+        (Self { buf: Some(buf), share }, part)
+    }
+
+    /// The memory, if the part is gone. Otherwise it is kept for ever.
+    pub(crate) fn take_back(mut self) -> Option<AlignedBuf> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Option<AlignedBuf> {
+        let buf = self.buf.take()?;
+        // Acquires the writes that the drop of the part released.
+        if Arc::get_mut(&mut self.share).is_some() {
+            return Some(buf);
+        }
+        mem::forget(buf);
+        None
+    }
+}
+
+impl Drop for Own {
     fn drop(&mut self) {
         drop(self.take());
     }

@@ -2,13 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use crate::layer::{Codec, Layer, Piece, Plan, Request};
-#[cfg(target_os = "linux")]
-use crate::leg::Bells;
-use crate::leg::Leg;
+use crate::layer::{Codec, Layer, Piece, Plan, Request, Step};
+use crate::legs::{Answer, Legs};
 use crate::lent::{Lent, Part};
 use blkmq_buf::IoBuf;
-use blkmq_core::{Instant, IoFlags, IoResult, Op, Payload, SECTOR_SIZE};
+use blkmq_core::{Instant, IoFlags, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{
     BioTable, BlockDevice, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io, Verdict,
 };
@@ -17,23 +15,27 @@ use std::ops::Range;
 
 /// Rounds over the legs in one call, after which the caller has to come again.
 const ROUNDS: u32 = 64;
+/// The longest that the end of a queue waits for I/Os of the layer's own.
+const PATIENCE: Nanos = Nanos::from_secs(5);
 /// Of the flags of a request, those that its pieces have, too. A flush before or after it is a request of its own.
 const PASSED: [IoFlags; 3] = [IoFlags::SYNC, IoFlags::FUA, IoFlags::NOUNMAP];
 
 /// The hardware queue of a layer.
 struct LayerQueue {
     layer: Box<dyn Layer>,
-    legs: Box<[Leg]>,
-    #[cfg(target_os = "linux")]
-    bells: Bells,
+    legs: Legs,
     /// By driver tag.
     open: Box<[Option<Open>]>,
     /// Empty between calls.
     plan: Plan,
-    /// Answers that were not looked at yet: a cookie, and a result.
-    answers: Vec<(u64, IoResult)>,
+    /// Tags of requests that were held and may be done.
+    released: Vec<usize>,
     /// The last call has left work that is due.
     has_more: bool,
+    /// A call is under way, or has panicked.
+    is_inside: bool,
+    /// The time of the last call.
+    now: Instant,
 }
 
 impl std::fmt::Debug for LayerQueue {
@@ -48,6 +50,7 @@ struct Open {
     request: Request,
     /// All of its pieces, whether answered or not.
     pieces: Vec<Piece>,
+    /// Pieces without an answer, and one more if the layer holds the request.
     pending: u32,
     result: IoResult,
     /// The place of the error in `result`, if there is one.
@@ -67,26 +70,19 @@ pub fn queue<P: IoBuf>(
     legs: &[&dyn BlockDevice<Part>],
 ) -> io::Result<Box<dyn DeviceQueue<P>>> {
     assert_eq!(shape.hw_queues, 1, "hardware queues of a layer");
-    #[cfg(target_os = "linux")]
-    let mut bells = Bells::new();
-    let leg = |device: &&dyn BlockDevice<Part>| {
-        Leg::new(
-            *device,
-            #[cfg(target_os = "linux")]
-            &mut bells,
-        )
-    };
-    let legs = legs.iter().map(leg).collect::<io::Result<_>>()?;
-    Ok(Box::new(LayerQueue {
+    let mut queue = LayerQueue {
         layer,
-        legs,
-        #[cfg(target_os = "linux")]
-        bells,
+        legs: Legs::new(legs)?,
         open: (0..shape.hw_queue_depth).map(|_| None).collect(),
         plan: Plan::default(),
-        answers: Vec::new(),
+        released: Vec::new(),
         has_more: false,
-    }))
+        is_inside: false,
+        now: Instant::ZERO,
+    };
+    // The first I/Os of the layer's own, whose answers make the descriptor readable.
+    queue.pass(Instant::ZERO);
+    Ok(Box::new(queue))
 }
 
 fn passed(flags: IoFlags) -> IoFlags {
@@ -126,43 +122,80 @@ fn decode(codec: &mut dyn Codec, request: &Request, plain: &Part, stored: &[u8])
     result
 }
 
+impl Open {
+    /// Sends a piece to its leg, with the bytes that it moves.
+    fn send(&mut self, tag: usize, piece: Piece, legs: &mut Legs) {
+        let moves_data = piece.op == self.request.op && self.request.moves_data();
+        assert!(moves_data || !matches!(piece.op, Op::Read | Op::Write));
+        let part = if moves_data {
+            let bytes = |sectors: u32| sectors as usize * SECTOR_SIZE as usize;
+            self.lent.part(bytes(piece.from), bytes(piece.sectors))
+        } else {
+            Part::default()
+        };
+        let cookie = (tag as u64) << 32 | self.pieces.len() as u64;
+        let io = Io::new(piece.op, piece.sector, piece.sectors, cookie, part);
+        legs.send(piece.leg, Io { flags: passed(piece.flags), ..io });
+        self.pieces.push(piece);
+        self.pending += 1;
+    }
+
+    /// Takes notice of a result; that of the lowest place counts.
+    fn note(&mut self, result: IoResult, from: u32) {
+        if result.is_err() && (self.result.is_ok() || from < self.failed_at) {
+            (self.result, self.failed_at) = (result, from);
+        }
+    }
+}
+
 impl LayerQueue {
-    /// Sends the pieces in `plan`, for the request of this tag.
-    fn send(&mut self, tag: usize) {
-        let open = self.open[tag].as_mut().expect("pieces belong to a request that is here");
-        for piece in self.plan.pieces.drain(..) {
-            let moves_data = piece.op == open.request.op && open.request.moves_data();
-            assert!(moves_data || !matches!(piece.op, Op::Read | Op::Write));
-            let part = if moves_data {
-                let bytes = |sectors: u32| sectors as usize * SECTOR_SIZE as usize;
-                open.lent.part(bytes(piece.from), bytes(piece.sectors))
-            } else {
-                Part::default()
-            };
-            let cookie = (tag as u64) << 32 | open.pieces.len() as u64;
-            let io = Io::new(piece.op, piece.sector, piece.sectors, cookie, part);
-            self.legs[piece.leg].send(Io { flags: passed(piece.flags), ..io });
-            open.pieces.push(piece);
-            open.pending += 1;
+    /// Carries out the plan, which was made for the request of this tag, if there is one.
+    fn carry_out(&mut self, tag: Option<usize>) {
+        if let Some(tag) = tag {
+            let open = self.open[tag].as_mut().expect("a request that is here");
+            open.pending += u32::from(std::mem::take(&mut self.plan.is_held));
+            self.plan.pieces.drain(..).for_each(|piece| open.send(tag, piece, &mut self.legs));
+        }
+        for step in self.plan.steps.drain(..) {
+            match step {
+                Step::Send(tag, piece) => {
+                    let open = self.open[tag].as_mut().expect("a request that is held");
+                    open.send(tag, piece, &mut self.legs);
+                }
+                Step::Release(tag, result) => {
+                    let open = self.open[tag].as_mut().expect("a request that is held");
+                    open.pending -= 1;
+                    open.note(result, u32::MAX);
+                    self.released.push(tag);
+                }
+                Step::Own(io) => self.legs.send_own(io),
+            }
         }
     }
 
-    /// Takes notice of the answer to a piece. Returns its request, if that is done.
-    fn answered(&mut self, cookie: u64, result: IoResult) -> Option<Finished> {
+    /// Takes notice of an answer. Returns the request that it belongs to, if that is done.
+    fn answered(&mut self, answer: Answer) -> Option<(Inflight, IoResult)> {
+        let (cookie, result) = match answer {
+            Answer::Piece(cookie, result) => (cookie, result),
+            Answer::Own(io, result) => {
+                self.layer.own_answered(io, result, &mut self.plan);
+                self.carry_out(None);
+                return None;
+            }
+        };
         let (tag, number) = ((cookie >> 32) as usize, (cookie & u64::from(u32::MAX)) as usize);
         let open = self.open[tag].as_mut().expect("an answer to a request that is here");
         let piece = open.pieces[number];
         open.pending -= 1;
+        self.plan.id = tag;
         let result = self.layer.answered(&open.request, &piece, result, &mut self.plan);
-        if result.is_err() && (open.result.is_ok() || piece.from < open.failed_at) {
-            (open.result, open.failed_at) = (result, piece.from);
-        }
-        self.send(tag);
+        open.note(result, piece.from);
+        self.carry_out(Some(tag));
         self.finished(tag)
     }
 
     /// Takes the request of this tag out, if it is done.
-    fn finished(&mut self, tag: usize) -> Option<Finished> {
+    fn finished(&mut self, tag: usize) -> Option<(Inflight, IoResult)> {
         let open = self.open[tag].take_if(|open| open.pending == 0)?;
         let Open { mut lent, request, mut result, .. } = open;
         // Every part was returned with its completion.
@@ -172,15 +205,47 @@ impl LayerQueue {
         {
             result = lent.convert(|plain, stored| decode(codec, &request, plain, stored));
         }
-        let rq = lent.release()?;
-        Some(Finished { rq, verdict: Verdict::Done(result) })
+        Some((lent.release()?, result))
     }
 
-    /// Hands the pieces that were sent to the legs.
-    fn submit(&mut self, now: Instant) {
-        let answers = &mut self.answers;
-        for leg in &mut self.legs {
-            leg.submit(now, |cookie, error| answers.push((cookie, Err(error))));
+    /// Tells the layer the time, and hands over its own I/Os.
+    fn pass(&mut self, now: Instant) {
+        self.layer.passed(now, &mut self.plan);
+        if !self.plan.steps.is_empty() {
+            self.carry_out(None);
+            self.legs.submit(now);
+        }
+    }
+
+    /// Takes notice of the answers that have come. The requests that are done go to `over`.
+    fn take_answers(&mut self, mut over: impl FnMut(Inflight, IoResult)) {
+        for answer in self.legs.take_answers() {
+            if let Some((rq, result)) = self.answered(answer) {
+                over(rq, result);
+            }
+        }
+        while let Some(tag) = self.released.pop() {
+            if let Some((rq, result)) = self.finished(tag) {
+                over(rq, result);
+            }
+        }
+    }
+
+    /// Lets the layer end its work, if no request is here and no call has panicked.
+    fn close(&mut self) {
+        if self.is_inside || self.open.iter().any(Option::is_some) {
+            return;
+        }
+        self.layer.close(&mut self.plan);
+        self.carry_out(None);
+        let (mut now, until) = (self.now, self.now + PATIENCE);
+        while self.legs.has_own() && now < until {
+            self.legs.submit(now);
+            let has_more = self.legs.poll(now);
+            self.take_answers(|_, _| unreachable!("there are no requests"));
+            if !has_more {
+                now = self.legs.wait(now, until);
+            }
         }
     }
 }
@@ -205,38 +270,40 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
                 return Enqueued::Done(rq, Err(error));
             }
         }
+        self.is_inside = true;
+        self.plan.id = tag;
         self.layer.begin(&request, &mut self.plan);
         let (pieces, result) = (Vec::new(), Ok(()));
         let open = Open { lent, request, pieces, pending: 0, result, failed_at: 0 };
         self.open[tag] = Some(open);
-        self.send(tag);
+        self.carry_out(Some(tag));
+        self.is_inside = false;
+        self.has_more |= !self.released.is_empty();
         match self.finished(tag) {
-            Some(Finished { rq, .. }) => Enqueued::Done(rq, result),
+            Some((rq, result)) => Enqueued::Done(rq, result),
             None => Enqueued::Accepted,
         }
     }
 
     fn commit(&mut self, now: Instant) {
-        self.submit(now);
+        self.legs.submit(now);
     }
 
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        self.now = now;
+        self.is_inside = true;
+        self.pass(now);
         for _ in 0..ROUNDS {
-            self.has_more = false;
-            let answers = &mut self.answers;
-            for leg in &mut self.legs {
-                self.has_more |= leg.poll(now, |done| answers.push((done.cookie, done.result)));
-            }
-            let answers = std::mem::take(&mut self.answers);
-            self.has_more |= !answers.is_empty();
-            out.extend(
-                answers.iter().filter_map(|(cookie, result)| self.answered(*cookie, *result)),
-            );
+            self.has_more = self.legs.poll(now);
+            self.take_answers(|rq, result| {
+                out.push(Finished { rq, verdict: Verdict::Done(result) });
+            });
             if !self.has_more {
-                return;
+                break;
             }
-            self.submit(now);
+            self.legs.submit(now);
         }
+        self.is_inside = false;
     }
 
     /// The times of the legs. Each leg has a timeout of its own for its pieces.
@@ -244,18 +311,22 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
         if self.has_more {
             return None;
         }
-        self.legs.iter().map(Leg::next_event).try_fold(Instant::MAX, |at, leg| Some(at.min(leg?)))
+        self.legs.next_event()
     }
 
     #[cfg(target_os = "linux")]
     fn event_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.bells.fd()
+        self.legs.event_fd()
+    }
+
+    fn has_own_work(&self) -> bool {
+        self.layer.has_own_ios() || self.legs.have_own_work()
     }
 
     /// Ends the queues of the legs, which wait for the requests in their devices.
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
-        self.legs = Box::default();
-        self.answers.clear();
+        self.close();
+        self.legs.end();
         let all = std::mem::take(&mut self.open).into_iter().flatten();
         out.extend(all.filter_map(|open| open.lent.release()));
     }

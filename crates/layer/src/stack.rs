@@ -10,12 +10,15 @@ use crate::findings::Findings;
 use crate::kind::Kind;
 use crate::layer::Layer;
 use crate::lent::Part;
+use crate::mirror::{Given, Mirror, MirrorError, Only, assemble};
 use crate::queue::queue;
 use crate::shape;
 use crate::stripe::Stripe;
 use blkmq_buf::IoBuf;
 use blkmq_core::{Limits, SECTOR_SIZE};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::{fmt, io};
 
 /// A device made of others.
@@ -28,6 +31,8 @@ pub struct Stack<D> {
     /// Of an encrypted device.
     key: Option<Key>,
     findings: Findings,
+    /// A mirror has a queue: a second one would write to the same records.
+    is_taken: Arc<AtomicBool>,
 }
 
 /// Why devices make no stack.
@@ -57,6 +62,8 @@ pub enum StackError {
     },
     /// A file is no key.
     Key(KeyError),
+    /// The devices make no mirror.
+    Mirror(MirrorError),
     /// Together they are longer than a device can be.
     Large,
 }
@@ -78,6 +85,7 @@ impl fmt::Display for StackError {
                 "blocks of {block} bytes have no room for checksums; accepted: a device with sectors of 512 bytes"
             ),
             Self::Key(e) => e.fmt(f),
+            Self::Mirror(e) => e.fmt(f),
             Self::Large => f.write_str("the devices of the layer have 2^64 bytes or more in all"),
         }
     }
@@ -111,22 +119,17 @@ impl<D: BlockDevice<Part>> Stack<D> {
                 return Err(StackError::Block { block: shape.limits.logical_block_size });
             }
             Kind::Stripe { chunk } => chunk,
-            Kind::Concat | Kind::Crypt { .. } => block,
+            Kind::Concat | Kind::Crypt { .. } | Kind::Mirror { .. } => block,
             Kind::Checksum => checksum::STORED as u32 / SECTOR_SIZE,
         };
         let key = match &kind {
             Kind::Crypt { key, .. } => Some(Key::read(key).map_err(StackError::Key)?),
             _ => None,
         };
-        let used = used(&kind, unit.into(), &shapes)?;
-        for (leg, (used, shape)) in used.iter().zip(&shapes).enumerate() {
-            let rest = shape.limits.capacity - used;
-            if rest > 0 {
-                notes.push(format!("the last {rest} sectors of device {leg} are left alone"));
-            }
-        }
-        let all = used.iter().try_fold(0_u64, |all, sectors| all.checked_add(*sectors));
-        let all = all.filter(|all| *all <= Limits::MAX_CAPACITY).ok_or(StackError::Large)?;
+        let all = match wishes(&kind) {
+            Some(given) => mirrored(given, &legs, &mut notes).map_err(StackError::Mirror)?,
+            None => joined(&kind, unit.into(), &shapes, &mut notes)?,
+        };
         shape.limits.capacity = all;
         if kind == Kind::Checksum {
             let (plain, stored) = (checksum::BLOCK as u32, checksum::STORED as u32);
@@ -144,11 +147,27 @@ impl<D: BlockDevice<Part>> Stack<D> {
             let most = shape.limits.max_sectors.saturating_mul(legs.len() as u32);
             shape.limits.max_sectors = most.min(u32::MAX >> 9) / block * block;
         }
-        Ok(Self { kind, legs, shape, notes, key, findings: Findings::default() })
+        Ok(Self {
+            kind,
+            legs,
+            shape,
+            notes,
+            key,
+            findings: Findings::default(),
+            is_taken: Arc::default(),
+        })
     }
 
-    fn layer(&self) -> Box<dyn Layer> {
-        match self.kind {
+    fn layer(&self) -> Result<Box<dyn Layer>, MirrorError> {
+        Ok(match self.kind {
+            Kind::Mirror { .. } => {
+                let only = Only::new(&self.is_taken)?;
+                let legs = self.dyn_legs();
+                // A queue that has ended may have left other records.
+                let mut assembly = assemble(wishes(&self.kind).unwrap_or_default(), &legs)?;
+                assembly.settle(&legs)?;
+                Box::new(Mirror::new(assembly, self.findings.clone(), only))
+            }
             Kind::Stripe { chunk } => Box::new(Stripe::new(chunk, self.legs.len())),
             Kind::Crypt { block, .. } => {
                 let key = self.key.as_ref().expect("it was read when the stack was made");
@@ -161,7 +180,11 @@ impl<D: BlockDevice<Part>> Stack<D> {
                     |leg: &D| leg.shape().limits.capacity / u64::from(block) * u64::from(block);
                 Box::new(Concat::new(self.legs.iter().map(capacity)))
             }
-        }
+        })
+    }
+
+    fn dyn_legs(&self) -> Vec<&dyn BlockDevice<Part>> {
+        self.legs.iter().map(|leg| leg as _).collect()
     }
 }
 
@@ -195,6 +218,8 @@ impl<D> Stack<D> {
                 let least = self.legs.iter().map(|leg| bytes(leg) / stored * plain).min();
                 least.unwrap_or(0).min(all)
             }
+            // Each leg has the whole contents at its start.
+            Kind::Mirror { .. } => self.legs.iter().map(bytes).min().unwrap_or(0).min(all),
             Kind::Concat | Kind::Crypt { .. } => {
                 let block = u64::from(self.shape.limits.logical_block_size);
                 let mut left = 0;
@@ -212,7 +237,8 @@ impl<D> Stack<D> {
     }
 
     /// Takes the faults that the layer has found since the last call: a sentence for each block whose contents do not match
-    /// their checksum, 64 at most, and the number of further ones. Legs have findings of their own.
+    /// their checksum, and for each event of a mirror; 64 at most, and the number of further ones. Legs have findings of their
+    /// own.
     pub fn take_findings(&self) -> Vec<String> {
         self.findings.take()
     }
@@ -222,6 +248,44 @@ impl<D> Stack<D> {
     pub fn shape(&self) -> &DeviceShape {
         &self.shape
     }
+}
+
+/// The wishes of the user of a mirror.
+fn wishes(kind: &Kind) -> Option<Given> {
+    match *kind {
+        Kind::Mirror { create, replace, missing } => Some(Given { create, replace, missing }),
+        _ => None,
+    }
+}
+
+/// The capacity of a mirror.
+fn mirrored<D: BlockDevice<Part>>(
+    given: Given,
+    legs: &[D],
+    notes: &mut Vec<String>,
+) -> Result<u64, MirrorError> {
+    let dyn_legs = Vec::from_iter(legs.iter().map(|leg| leg as &dyn BlockDevice<Part>));
+    let assembly = assemble(given, &dyn_legs)?;
+    notes.extend(assembly.notes(given));
+    Ok(assembly.record.sectors)
+}
+
+/// The capacity of a layer that uses each sector of its legs once.
+fn joined(
+    kind: &Kind,
+    unit: u64,
+    shapes: &[DeviceShape],
+    notes: &mut Vec<String>,
+) -> Result<u64, StackError> {
+    let used = used(kind, unit, shapes)?;
+    for (leg, (used, shape)) in used.iter().zip(shapes).enumerate() {
+        let rest = shape.limits.capacity - used;
+        if rest > 0 {
+            notes.push(format!("the last {rest} sectors of device {leg} are left alone"));
+        }
+    }
+    let all = used.iter().try_fold(0_u64, |all, sectors| all.checked_add(*sectors));
+    all.filter(|all| *all <= Limits::MAX_CAPACITY).ok_or(StackError::Large)
 }
 
 /// The sectors of each leg that are used, in whole `unit`s of sectors.
@@ -244,8 +308,8 @@ impl<P: IoBuf, D: BlockDevice<Part>> BlockDevice<P> for Stack<D> {
     }
 
     fn queues(&self) -> io::Result<DeviceQueues<P>> {
-        let legs = Vec::from_iter(self.legs.iter().map(|leg| leg as &dyn BlockDevice<Part>));
-        Ok(vec![queue(&self.shape, self.layer(), &legs)?])
+        let layer = self.layer().map_err(io::Error::other)?;
+        Ok(vec![queue(&self.shape, layer, &self.dyn_legs())?])
     }
 
     fn notes(&self) -> &[String] {

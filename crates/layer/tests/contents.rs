@@ -46,8 +46,12 @@ fn node(rng: &mut Rng, depth: u32, faults: &str) -> Node {
             "{faults}memory,size=1,discard=1,hw_queue_depth={depth}{irqmode}"
         ))));
     }
-    let (kind, legs) = match rng.below(5) {
+    let (kind, legs) = match rng.below(6) {
         0 => (Kind::Concat, 2 + rng.below(3)),
+        // Not on legs that fail while it is opened.
+        3 if faults.is_empty() => {
+            (Kind::Mirror { create: true, replace: false, missing: 0 }, 2 + rng.below(2))
+        }
         1 => (Kind::Crypt { key: key(), block: 512 << rng.below(4) }, 1),
         2 => (Kind::Checksum, 1),
         _ => (Kind::Stripe { chunk: 8 * (1 + rng.below(5) as u32) }, 2 + rng.below(3)),

@@ -12,7 +12,8 @@ pub(super) const OPENER: Opener = Opener {
     open: |text, wrapped, machine| {
         let Some(described) = Kind::parse(text) else { return Ok(None) };
         let (kind, legs) = described.map_err(OpenError::Layer)?;
-        let legs = legs.into_iter().map(|leg| open_on(leg, machine)).collect::<Result<_, _>>()?;
+        let legs = legs.into_iter().enumerate().filter(|(leg, _)| kind.has(*leg));
+        let legs = legs.map(|(_, leg)| open_on(leg, machine)).collect::<Result<_, _>>()?;
         let stack = Stack::new(kind, legs).map_err(OpenError::Stack)?;
         Ok(Some(Device::Stack(wrapped.around(stack))))
     },

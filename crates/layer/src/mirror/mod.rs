@@ -1,0 +1,407 @@
+//! `mirror`: the same bytes on each leg, as RAID 1 does.
+//!
+//! [`record`] is what the legs say about themselves, [`assemble`] opens a mirror by that. [`Mirror`] sends requests to the legs and takes
+//! those out that fail; `records.rs` writes the records of that, `copies.rs` brings legs up to date.
+//!
+//! # Why no stale byte is read
+//!
+//! 1. *A change begins after the records of all legs in step say that they may differ.* Opened after a power cut, one of them is copied
+//!    to the others.
+//! 2. *A change or flush is answered after the records say which legs have missed it.* So does any later one.
+//! 3. *Changes that overlap, and copies, are made one after another*, in the same order on each leg.
+//! 4. *A leg that is behind says so before it gets a byte*, and is in step when all of it was copied and flushed.
+
+#![forbid(unsafe_code)]
+
+mod assemble;
+mod copies;
+mod planted;
+mod ranges;
+mod record;
+mod records;
+#[cfg(test)]
+mod tests;
+
+use crate::findings::Findings;
+use crate::layer::{Layer, OwnIo, Piece, Plan, Request};
+use assemble::Member;
+pub use assemble::MirrorError;
+pub(crate) use assemble::{Assembly, Given, assemble};
+use blkmq_core::{Instant, IoError, IoResult, Op};
+use copies::Copies;
+use planted::Planted;
+use ranges::{Party, Ranges};
+pub(crate) use record::MAX_LEGS;
+use records::Records;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The role of a leg in its mirror.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// It has the contents.
+    InStep,
+    /// It gets every change, and has yet to be copied.
+    Behind,
+    /// It gets nothing.
+    Out,
+}
+
+#[derive(Debug)]
+struct Leg {
+    member: Member,
+    role: Role,
+    /// Reads under way.
+    reads: u32,
+    /// The sector behind the last read.
+    end: u64,
+}
+
+/// A request that changes the contents, or a flush.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    request: Request,
+    /// Legs that it was sent to, and those that it is done on; a bit each, by their place here.
+    sent: u8,
+    done: u8,
+    pending: u32,
+    error: Option<IoError>,
+    /// Every error says that nothing was done.
+    is_refused: bool,
+}
+
+/// Legs, a bit each, by their place in the stack.
+type Mask = u8;
+
+pub(crate) struct Mirror {
+    legs: Vec<Leg>,
+    records: Records,
+    copies: Copies,
+    ranges: Ranges,
+    /// By the number of the request.
+    changes: Vec<Option<Change>>,
+    /// By the number of the request, which is a read: legs that were asked.
+    asked: Vec<Mask>,
+    /// Changes and flushes that wait for the records.
+    done: Vec<(usize, IoResult)>,
+    /// Changes that were not answered.
+    unanswered: u32,
+    /// The leg of the last read.
+    last: usize,
+    is_closing: bool,
+    findings: Findings,
+    _only: Only,
+}
+
+/// Held by the only queue of a mirror.
+#[derive(Debug)]
+pub(crate) struct Only(Arc<AtomicBool>);
+
+impl Only {
+    /// # Errors
+    /// If there is another.
+    pub(crate) fn new(taken: &Arc<AtomicBool>) -> Result<Self, MirrorError> {
+        // Acquires the writes of the last queue, which its drop released.
+        if taken.swap(true, Ordering::Acquire) {
+            return Err(MirrorError::Busy);
+        }
+        Ok(Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Only {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+fn bits(mask: Mask) -> impl Iterator<Item = usize> {
+    (0..MAX_LEGS).filter(move |leg| mask >> leg & 1 == 1)
+}
+
+impl Mirror {
+    /// The mirror of an assembly whose records were written.
+    pub(crate) fn new(assembly: Assembly, findings: Findings, only: Only) -> Self {
+        let Assembly { members, record, in_step, .. } = assembly;
+        let leg = |member: Member| {
+            let is_in_step = in_step >> member.number & 1 == 1;
+            let role = if is_in_step { Role::InStep } else { Role::Behind };
+            Leg { member, role, reads: 0, end: 0 }
+        };
+        let legs = Vec::from_iter(members.into_iter().map(leg));
+        for leg in legs.iter().filter(|leg| leg.role == Role::Behind) {
+            findings.add(format!("device {} is behind, and is copied", leg.member.number));
+        }
+        Self {
+            legs,
+            copies: Copies::new(record.sectors),
+            records: Records::new(record),
+            ranges: Ranges::default(),
+            changes: Vec::new(),
+            asked: Vec::new(),
+            done: Vec::new(),
+            unanswered: 0,
+            last: 0,
+            is_closing: false,
+            findings,
+            _only: only,
+        }
+    }
+
+    /// The legs with this role.
+    fn with(&self, role: Role) -> Mask {
+        let legs = self.legs.iter().enumerate();
+        legs.fold(0, |mask, (at, leg)| mask | u8::from(leg.role == role) << at)
+    }
+
+    /// The legs in step, by their numbers in the mirror, as records have them.
+    fn in_step(&self) -> u8 {
+        let legs = self.legs.iter().filter(|leg| leg.role == Role::InStep);
+        legs.fold(0, |all, leg| all | 1 << leg.member.number)
+    }
+
+    /// Takes a leg out, unless it is the last one in step.
+    fn put_out(&mut self, leg: usize, why: &str) {
+        let in_step = self.with(Role::InStep);
+        let number = self.legs[leg].member.number;
+        if self.legs[leg].role == Role::Out || in_step == 1 << leg {
+            return;
+        }
+        self.legs[leg].role = Role::Out;
+        self.records.is_urgent = true;
+        self.findings.add(format!("device {number} is out of the mirror: {why}"));
+    }
+
+    /// Does all that can be done.
+    fn advance(&mut self, plan: &mut Plan) {
+        self.next_copy(plan);
+        let is_dirty = self.records.are_dirty() || planted::is(Planted::ChangesClean);
+        // A copy to legs that are behind changes nothing that a record vouches for.
+        let may_copy = is_dirty || !self.copies.is_repair();
+        let may = |party| if party == Party::Copy { may_copy } else { is_dirty };
+        while let Some(party) = self.ranges.next(may) {
+            match party {
+                Party::Change(id) => self.send(id, plan),
+                Party::Copy => self.begin_copy(plan),
+            }
+        }
+        self.answer(plan);
+        self.write_records(plan);
+    }
+
+    /// Answers the changes and flushes that the records do not contradict.
+    fn answer(&mut self, plan: &mut Plan) {
+        let is_early = planted::is(Planted::AnswersEarly);
+        if !(is_early || self.records.name_only(self.in_step())) {
+            return;
+        }
+        for (id, result) in std::mem::take(&mut self.done) {
+            self.release(id, result, plan);
+        }
+    }
+
+    fn release(&mut self, id: usize, result: IoResult, plan: &mut Plan) {
+        let change = self.changes[id].take().expect("a change that was begun");
+        self.unanswered -= u32::from(change.request.op != Op::Flush);
+        plan.release(id, result);
+    }
+
+    /// Ends every change that waits for records, which cannot be written.
+    fn give_up(&mut self, plan: &mut Plan) {
+        for party in self.ranges.refuse() {
+            match party {
+                Party::Change(id) => self.release(id, Err(IoError::IO), plan),
+                Party::Copy => self.copies.forget(),
+            }
+        }
+        for (id, result) in std::mem::take(&mut self.done) {
+            self.release(id, result.and(Err(IoError::IO)), plan);
+        }
+        for leg in bits(self.with(Role::Behind)) {
+            self.put_out(leg, "the records cannot be written");
+        }
+    }
+
+    /// Sends a change or flush to all legs that get any.
+    fn send(&mut self, id: usize, plan: &mut Plan) {
+        let sent = self.with(Role::InStep) | self.with(Role::Behind);
+        let change = self.changes[id].as_mut().expect("a change that was begun");
+        (change.sent, change.pending) = (sent, sent.count_ones());
+        for leg in bits(sent) {
+            plan.send_for(id, Piece::whole(&change.request, leg));
+        }
+    }
+
+    /// A change or flush was answered by all legs.
+    fn conclude(&mut self, id: usize) {
+        let change = self.changes[id].expect("a change that was begun");
+        let Change { request, sent, done, error, is_refused, .. } = change;
+        let in_step = self.with(Role::InStep) & sent;
+        let error = error.map_or(Ok(()), Err);
+        let mut out = sent & !done;
+        if done & in_step == 0 && error.is_err() {
+            // The bytes on the first leg are the contents, whichever they are. The others have to have the same.
+            let first = in_step & in_step.wrapping_neg();
+            out = if is_refused { 0 } else { in_step & !first };
+            let behind = self.with(Role::Behind) & sent;
+            if !(is_refused && done == 0) {
+                self.repair(request, behind);
+            }
+            self.done.push((id, error));
+        } else {
+            self.done.push((id, Ok(())));
+        }
+        let why = |error: IoError| describe(&request, error);
+        for leg in bits(out) {
+            self.put_out(leg, &error.map_or_else(why, |()| String::new()));
+        }
+        self.ranges.give_back(Party::Change(id));
+    }
+
+    /// The leg for a read, of those in `among`: one with the fewest reads. Of these, the one that has read the sectors
+    /// before, else the next one in turn.
+    fn choose(&self, sector: u64, among: Mask) -> Option<usize> {
+        let count = self.legs.len();
+        let turn = |leg: usize| (leg + count - self.last - 1) % count;
+        let rank = |leg: &usize| {
+            let Leg { reads, end, .. } = self.legs[*leg];
+            (reads, end != sector, turn(*leg))
+        };
+        bits(among).min_by_key(rank)
+    }
+
+    /// Sends a read to a leg in step that was not asked. False if there is none.
+    fn read(&mut self, request: &Request, plan: &mut Plan) -> bool {
+        let id = plan.id();
+        let mut among = self.with(Role::InStep) & !self.asked[id];
+        if planted::is(Planted::ReadsBehind) {
+            among |= self.with(Role::Behind) & !self.asked[id];
+        }
+        let Some(leg) = self.choose(request.sector, among) else { return false };
+        self.asked[id] |= 1 << leg;
+        self.legs[leg].reads += 1;
+        self.legs[leg].end = request.sector + u64::from(request.sectors);
+        self.last = leg;
+        plan.send(Piece::whole(request, leg));
+        true
+    }
+
+    fn read_answered(
+        &mut self,
+        request: &Request,
+        leg: usize,
+        result: IoResult,
+        plan: &mut Plan,
+    ) -> IoResult {
+        self.legs[leg].reads -= 1;
+        let failed = self.asked[plan.id()] & !(1 << leg);
+        let Err(error) = result else {
+            if failed != 0 {
+                // The legs that could not read it get it anew.
+                self.repair(*request, failed);
+                self.advance(plan);
+            }
+            return Ok(());
+        };
+        let number = self.legs[leg].member.number;
+        self.findings.add(format!("device {number}: {}", describe(request, error)));
+        if self.read(request, plan) { Ok(()) } else { Err(error) }
+    }
+}
+
+fn describe(request: &Request, error: IoError) -> String {
+    let Request { op, sector, sectors, .. } = request;
+    let name = match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Flush => return format!("a flush failed: {error}"),
+        Op::Discard => "discard",
+        Op::WriteZeroes => "write of zeroes",
+    };
+    format!("a {name} of {sectors} sectors at sector {sector} failed: {error}")
+}
+
+impl Layer for Mirror {
+    fn begin(&mut self, request: &Request, plan: &mut Plan) {
+        let id = plan.id();
+        if self.changes.len() <= id {
+            self.changes.resize(id + 1, None);
+            self.asked.resize(id + 1, 0);
+        }
+        if request.op == Op::Read {
+            self.asked[id] = 0;
+            let is_sent = self.read(request, plan);
+            assert!(is_sent, "a leg is in step");
+            return;
+        }
+        plan.hold();
+        let change = Change {
+            request: *request,
+            sent: 0,
+            done: 0,
+            pending: 0,
+            error: None,
+            is_refused: true,
+        };
+        self.changes[id] = Some(change);
+        if request.op == Op::Flush {
+            self.send(id, plan);
+        } else {
+            self.unanswered += 1;
+            self.records.disturb();
+            let end = request.sector + u64::from(request.sectors);
+            self.ranges.wait(request.sector..end, Party::Change(id));
+            self.advance(plan);
+        }
+    }
+
+    fn answered(
+        &mut self,
+        request: &Request,
+        piece: &Piece,
+        result: IoResult,
+        plan: &mut Plan,
+    ) -> IoResult {
+        if request.op == Op::Read {
+            return self.read_answered(request, piece.leg, result, plan);
+        }
+        let id = plan.id();
+        let change = self.changes[id].as_mut().expect("a change that was begun");
+        change.pending -= 1;
+        match result {
+            Ok(()) => change.done |= 1 << piece.leg,
+            Err(error) => {
+                change.is_refused &= [IoError::NOT_SUPPORTED, IoError::INVALID].contains(&error);
+                change.error.get_or_insert(error);
+            }
+        }
+        if change.pending == 0 {
+            self.conclude(id);
+            self.advance(plan);
+        }
+        // The result of the change is that of its release.
+        Ok(())
+    }
+
+    fn has_own_ios(&self) -> bool {
+        true
+    }
+
+    fn own_answered(&mut self, io: OwnIo, result: IoResult, plan: &mut Plan) {
+        match records::Cookie::of(io.cookie) {
+            Some(cookie) => self.record_answered(cookie, io.leg, result, plan),
+            None => self.copy_answered(io, result, plan),
+        }
+        self.advance(plan);
+    }
+
+    fn passed(&mut self, now: Instant, plan: &mut Plan) {
+        self.rest(now, plan);
+        self.advance(plan);
+    }
+
+    fn close(&mut self, plan: &mut Plan) {
+        self.is_closing = true;
+        self.advance(plan);
+    }
+}
