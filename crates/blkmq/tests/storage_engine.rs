@@ -116,7 +116,7 @@ fn a_disk_that_acknowledges_too_early_is_found() {
 
 /// Puts records into the store at `path`, and tells each to the parent, until it is killed.
 fn put_until_killed(device: &str) {
-    let service = blkmq::open(device).expect("it is free").start("mq-deadline").expect("it starts");
+    let service = open_when_free(device);
     let store = Store::open(&service).expect("what is there is a store");
     let begin = check(&mut store.reader(&service).expect("a client")).expect("it is whole");
     // A line in one system call: a kill leaves none that is half written.
@@ -163,7 +163,7 @@ fn storage_engine_survives_kills() {
     }
 }
 
-/// The kernel takes a moment to unlock the file of a killed process.
+/// The kernel takes a moment to unlock the file of a killed process, or of a service that has ended.
 fn open_when_free(device: &str) -> Service<AlignedBuf> {
     loop {
         match blkmq::open(device) {
