@@ -15,7 +15,7 @@ const NIGHTLY: &str = "nightly-2026-05-20";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The crates that a program using `blkmq` can name, and those that it uses beside it.
-const CRATES: &[&str] = &[
+pub(crate) const CRATES: &[&str] = &[
     "blkmq",
     "blkmq-core",
     "blkmq-buf",
@@ -32,7 +32,8 @@ const CRATES: &[&str] = &[
 ];
 
 /// Features that are off by default and have public items that users name.
-const FEATURES: &str = "blkmq/tokio";
+const FEATURES: &str =
+    "blkmq/nbd,blkmq/rbd,blkmq/layers,blkmq/models,blkmq/tokio,blkmq-device/testkit";
 
 /// The folder of the texts.
 const FOLDER: &str = "docs/api";

@@ -50,7 +50,7 @@
 //!    repeats whichever thread pumps first.
 //! 7. Describe the model by an `ABOUT` and a `build` that returns its parts (`parts.rs`). Add a variant to the private
 //!    enum in `models.rs`, where the compiler asks for its queues, and a line to [`registry::ALL`]. Then call
-//!    [`contract::conformance`] on it with every feature and fault switched on in turn.
+//!    `contract::conformance`, which the feature `testkit` adds, on it with every parameter and fault switched on in turn.
 //!
 //! [`DeviceQueue`]: blkmq_engine::DeviceQueue
 //! [`Payload`]: blkmq_core::Payload

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 ";
 
 /// The most bytes of the stripped program: a twentieth above those of the compiler that it was measured with.
-const MOST: u64 = 2_230_000;
+const MOST: u64 = 2_216_000;
 
 /// The crates from outside that it compiles.
 const CRATES: &[&str] = &[

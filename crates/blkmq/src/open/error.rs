@@ -95,7 +95,7 @@ impl From<DeviceError> for OpenError {
     }
 }
 
-/// Why [`Device::start`] did not start a service.
+/// Why [`Device::start`](crate::Device::start) did not start a service.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
