@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 ";
 
-/// The most bytes of the stripped program: a twentieth above those of the compiler that it was measured with.
-const MOST: u64 = 2_216_000;
+/// The most bytes of the stripped program: 3 % above those that rustc 1.95 makes.
+const MOST: u64 = 2_238_000;
 
 /// The crates from outside that it compiles.
 const CRATES: &[&str] = &[
