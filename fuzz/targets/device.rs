@@ -20,6 +20,9 @@ fuzz_target!(|text: &str| -> Corpus {
                 Err(error) => assert!(!error.to_string().is_empty()),
             }
         }
+        if let Some(Ok((kind, legs))) = blkmq_layer::Kind::parse(part) {
+            assert!((0..legs.len()).any(|leg| kind.has(leg)), "{kind:?} without a device");
+        }
         match registry::parse(part, &host) {
             // An accepted description has valid limits, so that a queue can be built for the device.
             Ok(device) => assert_eq!(device.shape.limits.validate(), Ok(())),

@@ -310,6 +310,26 @@ mod tests {
     }
 
     #[test]
+    fn own_memory_comes_back_when_its_part_is_gone() {
+        let (own, mut part) = Own::lend(AlignedBuf::new(8), true);
+        let rest = part.split_off(5).expect("any part can be divided");
+        assert_eq!((part.read_from(0, &[7; 5]), rest.read_from(0, &[9; 3])), (Ok(()), Ok(())));
+        drop((part, rest));
+        let mut buf = own.take_back().expect("no part is left");
+        assert_eq!(buf.as_mut_slice(), [7, 7, 7, 7, 7, 9, 9, 9]);
+        let (own, part) = Own::lend(buf, false);
+        let mut copy = [0; 2];
+        assert_eq!((part.write_to(4, &mut copy), copy), (Ok(()), [7, 9]));
+        assert_eq!(part.read_from(0, &[1]), Err(IoError::INVALID));
+        drop(part);
+        drop(own);
+        let (own, part) = Own::lend(AlignedBuf::empty(), false);
+        assert_eq!(part.data_len(), None, "a flush carries no bytes");
+        drop(part);
+        assert_eq!(own.take_back().map(|buf| buf.len()), Some(0));
+    }
+
+    #[test]
     fn what_is_written_is_not_read_into() {
         let mut bytes = [1, 2];
         let part = part(&mut [&mut bytes], false);

@@ -4,10 +4,10 @@ use crate::mirror::MirrorError;
 use crate::mirror::assemble::{Assembly, Given, Member, decide};
 use crate::mirror::record::{Found, Places, Record};
 
-const SECTORS: u64 = 2032;
+pub(super) const SECTORS: u64 = 2032;
 
 /// The record of leg `leg` of two.
-fn record(leg: u8, in_step: u8, is_clean: bool, counter: u64) -> Record {
+pub(super) fn record(leg: u8, in_step: u8, is_clean: bool, counter: u64) -> Record {
     let legs = [11, 22, 0, 0, 0, 0, 0, 0];
     Record { id: 7, legs, count: 2, leg, in_step, is_clean, counter, sectors: SECTORS }
 }
@@ -30,7 +30,7 @@ fn decided(given: Given, found: &[(usize, Found)]) -> Result<Assembly, MirrorErr
 }
 
 /// Decides about two legs with these records, none of them missing.
-fn both(one: Record, other: Record) -> Result<Assembly, MirrorError> {
+pub(super) fn both(one: Record, other: Record) -> Result<Assembly, MirrorError> {
     decided(Given::default(), &[(0, Found::Record(one)), (1, Found::Record(other))])
 }
 

@@ -2,6 +2,7 @@
 //! planted are found.
 
 mod assembling;
+mod reads;
 mod world;
 
 use super::planted::{Planted, plant};
@@ -77,6 +78,11 @@ fn reopen(world: &mut World, is_last: bool) -> Result<(), String> {
             world.legs = olds;
             world.open(0, replace).map_err(|error| error.to_string())
         }
+        // It was the last one in step, and its last record was written and failed; the mirror went on without it.
+        Err(StackError::Mirror(MirrorError::Diverged { other, .. })) => {
+            world.legs[other] = world.new_leg();
+            world.open(missing, true).map_err(|error| error.to_string())
+        }
         opened => opened.map_err(|error| error.to_string()),
     }
 }
@@ -123,8 +129,7 @@ fn life(seed: u64) -> Result<(), String> {
 
 #[test]
 fn nothing_is_lost_and_no_stale_byte_is_read() {
-    let seeds = if cfg!(miri) { 1 } else { 100 };
-    for seed in 0..seeds {
+    for seed in 0..100 {
         if let Err(why) = life(seed) {
             panic!("seed {seed}: {why}");
         }
@@ -132,7 +137,6 @@ fn nothing_is_lost_and_no_stale_byte_is_read() {
 }
 
 #[test]
-#[cfg(not(miri))]
 fn planted_bugs_are_found() {
     let lives: &dyn Fn(u64) -> Result<(), String> = &life;
     let ways = [
@@ -212,5 +216,30 @@ fn a_leg_that_is_killed_and_replaced_under_load_costs_nothing() -> Result<(), St
     world.finish()?;
     world.close();
     assert_eq!(SECTORS, 2032);
+    Ok(())
+}
+
+#[test]
+fn a_sector_that_a_leg_cannot_read_is_written_anew() -> Result<(), String> {
+    let mut world = World::new(3, 2, true);
+    world.open(0, false).map_err(|error| error.to_string())?;
+    world.wait_for_copies()?;
+    load(&mut world, 20)?;
+    for leg in 0..2 {
+        // They heal when they have failed.
+        let store = world.legs[leg].device.memory().expect("it stores").clone();
+        store.badblocks("+800-815").expect("a range");
+        world.findings.clear();
+        for _ in 0..4 {
+            world.push(Op::Read, false, 800, 16);
+            world.finish()?;
+        }
+        let failed = format!("device {leg}: a read of 16 sectors at sector 800 failed: I/O error");
+        assert_eq!(world.findings, [failed]);
+    }
+    world.read_all()?;
+    assert_eq!(world.not_in_step, 0, "{:?}", world.findings);
+    world.close();
+    assert!(world.legs[0].bytes() == world.legs[1].bytes());
     Ok(())
 }

@@ -38,7 +38,7 @@ impl Leg {
         let (seed, time) = (rng.below(1 << 32), 1000 + rng.below(9000));
         let text = format!(
             "faults,requeue=0.1,late=0.3,late_nsec=20000,reorder=0.2,seed={seed}:memory,size=1,irqmode=2,hw_queue_depth=8,\
-             completion_nsec={time},seed={seed}{cache}"
+             completion_nsec={time},badblocks_once=1,seed={seed}{cache}"
         );
         let machine = MachineShape { cpus: 1, nodes: 1 };
         let device = registry::parse(&text, &machine).expect("a device");
