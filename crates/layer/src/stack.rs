@@ -94,7 +94,7 @@ impl fmt::Display for StackError {
 impl std::error::Error for StackError {}
 
 impl<D: BlockDevice<Part>> Stack<D> {
-    /// A layer of this kind in front of `legs`.
+    /// A layer of this kind in front of `legs`: of a mirror, those that are not missing, whose records are read here.
     ///
     /// # Errors
     /// If the legs do not suit the layer.

@@ -266,7 +266,9 @@ impl Assembly {
         let is_behind = |number: &usize| self.in_step >> number & 1 == 0;
         let behind = self.members.iter().map(|member| member.number).filter(is_behind);
         let behind = behind.map(|number| {
-            format!("device {number} is behind: it is copied from another while there are requests")
+            format!(
+                "device {number} is behind: it is copied from another while the mirror is in use"
+            )
         });
         let missing = (0..MAX_LEGS).filter(move |number| given.missing >> number & 1 == 1);
         let missing = missing.map(|number| {
