@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # run.sh SCRIPT [SOCKET]: runs SCRIPT in user-mode Linux, with KERNEL=cloud or next in one of Debian's kernels under QEMU, with
 # the disk behind SOCKET as /dev/vda. PROGRAMS has paths of further programs for the guest, MODULES has names of further
-# modules, OUT is the folder for what the guest leaves in /tmp/out, FORM is long for scripts that have a long form. See README.md.
+# modules, OUT is the folder for what the guest leaves in /tmp/out, FORM is long for scripts that have a long form, EMULATOR has
+# further options of QEMU. See README.md.
 set -euo pipefail
 script=$(realpath "$1")
 socket=${2:-}
@@ -48,10 +49,11 @@ cloud | next)
     fi
     # Both processors on one thread: with two, one may run an instruction that the other is patching, and the kernel panics
     # while it starts (int3 in sched_clock_cpu).
+    # shellcheck disable=SC2086 # a list of options
     set -- "$@" -accel tcg,thread=single -cpu max -smp 2 -m 512 -nodefaults -no-user-config -display none -no-reboot \
         -serial stdio -object memory-backend-memfd,id=memory,size=512M,share=on -machine pc,memory-backend=memory \
         -kernel "$KERNEL"/boot/vmlinuz* -initrd "$work/initramfs" \
-        -append "console=ttyS0 rdinit=/init quiet panic=-1 tsc=reliable random.trust_cpu=1 mitigations=off FORM=${FORM:-short}"
+        ${EMULATOR:-} -append "console=ttyS0 rdinit=/init quiet panic=-1 tsc=reliable random.trust_cpu=1 mitigations=off FORM=${FORM:-short}"
     [ -z "$socket" ] || set -- "$@" -chardev "socket,id=disk,path=$socket,reconnect=1" \
         -device vhost-user-blk-pci,chardev=disk,num-queues=2
     [ -z "$out" ] || set -- "$@" -device virtio-serial-pci -chardev "file,id=out,path=$work/out.tar" \
