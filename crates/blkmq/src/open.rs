@@ -98,7 +98,7 @@ const FEATURES: [Feature; 4] = [
     ("uring", cfg!(feature = "uring"), &["uring", "threads"]),
     ("nbd", cfg!(feature = "nbd"), &["nbd", "nbd+unix", "nbds", "nbds+unix"]),
     ("rbd", cfg!(feature = "rbd"), &["rbd"]),
-    ("layers", cfg!(feature = "layers"), &["stripe", "concat", "mirror", "crypt", "checksum"]),
+    ("layers", cfg!(feature = "layers"), &["stripe", "concat", "crypt", "checksum", "mirror"]),
 ];
 
 /// Opens the device that `text` describes: `NAME[,KEY=VALUE]...`, as the command line takes it after `--device`.
