@@ -47,7 +47,7 @@ slow() { # SETTINGS OF EACH EXPORT...
         --listen=unix:/tmp/nbd.sock --log=warn --scheduler=mclock
     for each in $(seq 0 $((number - 1))); do
         await -b /dev/ublkb$each
-        echo none >/sys/block/ublkb$each/queue/scheduler
+        plain ublkb$each
     done
 }
 most=800

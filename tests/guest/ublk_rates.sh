@@ -24,7 +24,7 @@ compare() { # BACKING
     rublk add loop --number 1 --queue 1 --depth 64 --io-buf-size 262144 --file $1 --foreground >/tmp/theirs 2>&1 &
     theirs=$!
     await -b /dev/ublkb1
-    for each in 0 1; do echo none >/sys/block/ublkb$each/queue/scheduler; done
+    for each in 0 1; do plain ublkb$each; done
     for depth in 1 32; do
         reads=$((depth == 1 ? 3000 : 9000))
         : >/tmp/lines
