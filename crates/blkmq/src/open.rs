@@ -79,7 +79,7 @@ struct Opener {
     open: fn(&str, &Wrapped<'_>, &MachineShape) -> Result<Option<Device>, OpenError>,
 }
 
-/// Those of this build, in the order of lists.
+/// The openers of this build, in the order in which devices are listed.
 const OPENERS: &[Opener] = &[
     #[cfg(feature = "uring")]
     file::OPENER,

@@ -62,7 +62,7 @@ fn storage_engine_survives_power_cuts() {
     }
 }
 
-/// Answers flushes at once, and does nothing.
+/// A disk that completes flushes without flushing.
 struct Deaf<P>(Box<dyn DeviceQueue<P>>);
 
 impl<P> DeviceQueue<P> for Deaf<P> {
@@ -105,7 +105,7 @@ fn a_disk_that_acknowledges_too_early_is_found() {
                 "flushes" => config.queues = config.queues.into_iter().map(deaf).collect(),
                 _ => config.device.cache = WriteCache::Through,
             }
-            // The first is told within the log; behind 60 puts there is a run as well.
+            // Lost FUA writes show in the log alone; lost flushes need a sorted run, which 60 puts make.
             let puts = if twin == "FUA" { 20 } else { 60 };
             cut(&disk, config, *seed, (1, puts)).is_err()
         });

@@ -99,7 +99,7 @@ pub enum Kind {
     },
     /// A leg with checksums.
     Checksum,
-    /// The same on each leg.
+    /// Legs with the same contents.
     Mirror {
         /// Makes a mirror of the contents of the first leg, if no leg has a record.
         create: bool,

@@ -156,8 +156,7 @@ pub trait Layer: Send {
         false
     }
 
-    /// The answer to an [I/O of the layer's own](Plan::own), which comes back. Bytes that were read are those of the leg if the result
-    /// is no error.
+    /// Takes back an [I/O of the layer's own](Plan::own) with its result. A read without an error has filled its bytes.
     fn own_answered(&mut self, io: OwnIo, result: IoResult, plan: &mut Plan) {
         _ = (io, result, plan);
     }

@@ -109,8 +109,8 @@ impl Disk {
         self.wait(1)
     }
 
-    /// Writes one block that is durable after it, behind all that was durable or flushable before: not in the group, since
-    /// others wait for it and must not wait for a ceiling.
+    /// Writes one block that is durable after it, behind all that was durable or flushable before. It is outside of the
+    /// group of the compaction, whose ceiling would hold up the foreground.
     pub fn write_manifest(&mut self, number: u64, block: AlignedBuf) -> Result<(), Failure> {
         let io = Io::write(Sectors(number * SECTORS), block);
         self.client.push(io.with(IoFlags::PREFLUSH | IoFlags::FUA))?;

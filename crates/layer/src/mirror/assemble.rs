@@ -46,9 +46,9 @@ pub enum MirrorError {
     },
     /// The mirror has another number of devices.
     Count {
-        /// Those that were given, missing ones among them.
+        /// The number of devices given, including missing ones.
         given: usize,
-        /// Those of the mirror.
+        /// The number of devices of the mirror.
         accepted: usize,
     },
     /// Two devices were each written without the other.
