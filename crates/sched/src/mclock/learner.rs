@@ -60,6 +60,8 @@ const SILENT: u64 = 2 * LONGEST;
 const LOWERED: [u64; 2] = [63, 950];
 /// Requests in the device, in hundredths, of which a lower bound leaves no fewer.
 const FEW: u64 = 100 * LEAST as u64 + 50;
+/// A request, in hundredths.
+const ONE: u64 = 100;
 /// The part of the saturated rate below which a pace is given up, in thousandths; and the time after which another
 /// one is tried, in nanoseconds, which doubles up to eight times as much.
 const IN_VAIN: u64 = 100;
@@ -105,6 +107,13 @@ struct Seen {
     issued: u64,
     ios: u32,
     mixed: bool,
+}
+
+impl Seen {
+    /// The mean of the requests in the scheduler, in hundredths.
+    fn waits(self) -> u64 {
+        (100 * self.outstanding).saturating_sub(self.issued)
+    }
 }
 
 /// The policy's numbers at a completion.
@@ -423,8 +432,9 @@ impl Learner {
             }
             self.forget(now, span);
         }
-        if seen.inside < self.bound - self.bound / 8 {
-            // The bound holds nothing back, so this is the saturated device.
+        if seen.inside < self.bound - self.bound / 8 && seen.waits() < ONE {
+            // The bound holds nothing back, so this is the saturated device. Where requests wait, less is in it because it is
+            // refilled after several completions.
             self.reference = seen.rate;
             self.checked = now;
             self.bound = seen.inside + seen.inside / 8;

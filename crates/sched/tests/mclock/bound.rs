@@ -20,6 +20,8 @@ pub(super) struct Device {
     ops: Vec<(Op, u64)>,
     /// When each server is free.
     free: [u64; SERVERS],
+    /// The device reports requests that have ended at multiples of this time only, all of them together; 1: each by itself.
+    reports: u64,
     /// Requests in the device, with the time of their end.
     inside: Vec<(u64, RequestId)>,
     sector: u64,
@@ -43,6 +45,7 @@ impl Device {
             depths: tenants.iter().map(|(_, depth)| *depth).collect(),
             ops: vec![(Op::Read, SERVICE); tenants.len()],
             free: [0; SERVERS],
+            reports: 1,
             inside: Vec::new(),
             sector: 0,
         }
@@ -51,6 +54,11 @@ impl Device {
     /// Gives each tenant an operation, and the time that a server needs for it.
     pub(super) fn doing(self, ops: &[(Op, u64)]) -> Self {
         Self { ops: ops.to_vec(), ..self }
+    }
+
+    /// Lets the device report ends once in this time, all of them together.
+    fn reporting(self, reports: u64) -> Self {
+        Self { reports, ..self }
     }
 
     fn tenant(&self, rq: RequestId) -> usize {
@@ -74,7 +82,7 @@ impl Device {
             let (now, tenant) = (self.driver.now().as_nanos(), self.tenant(rq));
             let server = self.free.iter_mut().min().expect("there are some");
             *server = (*server).max(now) + self.ops[tenant].1;
-            self.inside.push((*server, rq));
+            self.inside.push((server.next_multiple_of(self.reports), rq));
         }
     }
 
@@ -83,8 +91,12 @@ impl Device {
         let end = (self.driver.now() + span).as_nanos();
         let (mut served, mut most) = (vec![0; self.depths.len()], 0);
         loop {
-            self.submit();
-            self.issue();
+            // The device is refilled after all that are reported together.
+            let now = self.driver.now().as_nanos();
+            if self.reports == 1 || self.inside.iter().all(|(at, _)| *at > now) {
+                self.submit();
+                self.issue();
+            }
             most = most.max(self.inside.len());
             let next = (0..self.inside.len()).min_by_key(|at| self.inside[*at].0);
             let (at, rq) = self.inside.swap_remove(next.expect("somebody has requests"));
@@ -114,6 +126,20 @@ fn the_device_holds_what_it_needs_and_weights_decide_the_rest() {
     // A request costs 117 us by the guess for devices that do not rotate.
     let bound = device.driver.shown("bound_nsec") / 117_398;
     assert!((SERVERS as u64 - 1..=SERVERS as u64 + 3).contains(&bound), "{bound} requests");
+}
+
+/// A thread that reaps several completions refills the device after all of them, so that fewer requests are in it, at a
+/// completion, than the bound allows.
+#[test]
+fn a_device_that_completes_many_at_once_keeps_its_rate() {
+    for reports in [2, 4, 8].map(|parts| SERVICE / parts) {
+        let mut device = Device::new("", &[(300, 32), (100, 32)]).reporting(reports);
+        device.run(Nanos(10 * SECOND.0));
+        let (served, _) = device.run(SECOND);
+        let all = served[0] + served[1];
+        assert!(all >= FULL / 100 * 97, "{reports}: {served:?} of {FULL}");
+        assert!((served[0] * 1_000 / all).abs_diff(750) <= 10, "{reports}: {served:?}");
+    }
 }
 
 #[test]

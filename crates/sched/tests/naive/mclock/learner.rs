@@ -320,7 +320,8 @@ impl Learner {
 
     fn try_bound(&mut self, now: u64, means: Means, got: u64) {
         let mut bound = self.bound.expect("it is tried");
-        if means.inside < bound - bound / 8 {
+        let waits = (100 * means.outstanding).saturating_sub(means.issued);
+        if means.inside < bound - bound / 8 && waits < 100 {
             bound = means.inside + means.inside / 8;
             (self.saturated, self.checked, self.bound) = (means.rate, now, Some(bound));
         }
