@@ -48,8 +48,9 @@ const LEAST_STEP: u64 = 250;
 const SETTLED: u64 = 2_000_000_000;
 /// The least bound in a mixed window, as a part of the mean in the device, as a shift.
 const BELOW: u32 = 4;
-/// The most windows without a bound.
+/// The most windows without a bound, and the least length of those that follow if the rate has not settled by then.
 const MOST_SATURATED: u8 = 16;
+const UNSETTLED: u64 = 4 * SHORTEST;
 /// The rate of the saturated device is known for so long, in nanoseconds.
 const FRESH: u64 = 1_000_000_000;
 /// The rate of another device, in thousandths of the known one: no window of the same device is so much faster.
@@ -183,8 +184,13 @@ pub(super) struct Learner {
     pace: Pace,
     vain: u64,
     vains: u64,
-    /// The last window, the number of windows since groups began to compete, and the time at which they did.
+    /// The least length of a window, in nanoseconds, and whether the device has varied by itself since findings were forgotten
+    /// last.
+    shortest: u64,
+    varied: bool,
+    /// The last window and its bound, the number of windows since groups began to compete, and the time at which they did.
     seen: Seen,
+    tried: u64,
     windows: u64,
     began: u64,
 }
@@ -215,7 +221,10 @@ impl Learner {
             pace: Pace::default(),
             vain: 0,
             vains: VAIN,
+            shortest: SHORTEST,
+            varied: false,
             seen: Seen::default(),
+            tried: 0,
             windows: 0,
             began: 0,
         }
@@ -250,8 +259,9 @@ impl Learner {
         window.issued += u64::from(at.issued);
         let span = now - window.begun;
         let longest = if at.floors { HURRIED } else { LONGEST };
+        let shortest = self.shortest.min(longest);
         let is_over =
-            span >= SHORTEST && window.ios >= ENOUGH || span >= longest && window.ios >= FEWEST;
+            span >= shortest && window.ios >= ENOUGH || span >= longest && window.ios >= FEWEST;
         if is_over { Ended::Window } else { Ended::Nothing }
     }
 
@@ -294,10 +304,29 @@ impl Learner {
         if competed < ios / 2 {
             *self = Self { seen, ..Self::new(self.told) };
         } else {
+            self.watch(before, last);
             self.step(now.as_nanos(), span, judged, last);
         }
+        self.tried = before;
         let skip = if before == self.bound() { 0 } else { issued };
         self.window = Window { begun: now.as_nanos(), skip, ..Window::default() };
+    }
+
+    /// A rate that falls although the device may hold as much as before, or rises although it may hold no more, is not the
+    /// bound's doing: a device that varies by itself is judged by longer windows. `bound` was that of this window, and `last` is
+    /// the rate of the one before.
+    fn watch(&mut self, bound: u64, last: u64) {
+        let rate = self.seen.rate;
+        let varies = bound >= self.tried && Self::is_other(last, rate)
+            || bound <= self.tried && Self::is_other(rate, last);
+        if varies && !matches!(self.phase, Phase::Saturated(_)) {
+            self.lengthen(2 * self.shortest);
+        }
+    }
+
+    /// Windows are as long as this at least.
+    fn lengthen(&mut self, shortest: u64) {
+        (self.shortest, self.varied) = (shortest.min(LONGEST), true);
     }
 
     /// `last` is the rate of the window before.
@@ -330,6 +359,9 @@ impl Learner {
                     self.phase = Phase::Saturated(windows + 1);
                     return;
                 }
+                if !settled {
+                    self.lengthen(UNSETTLED);
+                }
                 self.phase = Phase::Search;
                 self.checked = now;
                 self.bound = seen.inside + seen.inside / 8;
@@ -342,7 +374,8 @@ impl Learner {
                 self.phase = Phase::Search;
                 if Self::is_other(seen.rate, self.reference) {
                     if Self::is_other(seen.rate, last) {
-                        *self = Self { seen, windows: self.windows, ..Self::new([0; 2]) };
+                        let Self { windows, shortest, .. } = *self;
+                        *self = Self { seen, windows, shortest, ..Self::new([0; 2]) };
                         return;
                     }
                     self.belief = BELIEF;
@@ -391,6 +424,9 @@ impl Learner {
         (self.good, self.slow, self.unfair, self.doubted) = (0, 0, 0, false);
         self.until = now.saturating_add(self.belief.max(span.min(SILENT) * BELIEVED));
         self.belief = (2 * self.belief).min(LONGEST_BELIEF);
+        if !core::mem::take(&mut self.varied) {
+            self.shortest = (self.shortest / 2).max(SHORTEST);
+        }
     }
 
     fn is_fast(&self, seen: Seen) -> bool {

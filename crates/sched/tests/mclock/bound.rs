@@ -22,6 +22,8 @@ pub(super) struct Device {
     free: [u64; SERVERS],
     /// The device reports requests that have ended at multiples of this time only, all of them together; 1: each by itself.
     reports: u64,
+    /// By so many percent each server becomes slower and faster, at random, for 70 ms each.
+    varies: u64,
     /// Requests in the device, with the time of their end.
     inside: Vec<(u64, RequestId)>,
     sector: u64,
@@ -46,6 +48,7 @@ impl Device {
             ops: vec![(Op::Read, SERVICE); tenants.len()],
             free: [0; SERVERS],
             reports: 1,
+            varies: 0,
             inside: Vec::new(),
             sector: 0,
         }
@@ -59,6 +62,17 @@ impl Device {
     /// Lets the device report ends once in this time, all of them together.
     fn reporting(self, reports: u64) -> Self {
         Self { reports, ..self }
+    }
+
+    /// Makes the device slower and faster by so many percent.
+    fn varying(self, varies: u64) -> Self {
+        Self { varies, ..self }
+    }
+
+    /// The part of its time, in percent, that a server needs for a request.
+    fn pace(&self, now: u64) -> u64 {
+        let random = (now / 70_000_000).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        100 - self.varies + random % (2 * self.varies + 1)
     }
 
     fn tenant(&self, rq: RequestId) -> usize {
@@ -80,8 +94,9 @@ impl Device {
     fn issue(&mut self) {
         while let Pick::Issue(rq) = self.driver.pick() {
             let (now, tenant) = (self.driver.now().as_nanos(), self.tenant(rq));
+            let span = self.ops[tenant].1 * self.pace(now) / 100;
             let server = self.free.iter_mut().min().expect("there are some");
-            *server = (*server).max(now) + self.ops[tenant].1;
+            *server = (*server).max(now) + span;
             self.inside.push((server.next_multiple_of(self.reports), rq));
         }
     }
@@ -139,6 +154,22 @@ fn a_device_that_completes_many_at_once_keeps_its_rate() {
         let all = served[0] + served[1];
         assert!(all >= FULL / 100 * 97, "{reports}: {served:?} of {FULL}");
         assert!((served[0] * 1_000 / all).abs_diff(750) <= 10, "{reports}: {served:?}");
+    }
+}
+
+/// Virtual machines share disks and processors, whose rates may be halved and doubled from one moment to the next.
+#[test]
+fn a_device_that_varies_by_itself_is_shared_by_weight() {
+    for varies in [20, 40, 60] {
+        let mut device = Device::new("", &[(300, 32), (100, 32)]).varying(varies);
+        let mut none = Device::new("learn=0", &[(300, 32), (100, 32)]).varying(varies);
+        let [served, free] = [&mut device, &mut none].map(|it| {
+            it.run(Nanos(5 * SECOND.0));
+            it.run(Nanos(20 * SECOND.0)).0
+        });
+        let (all, most) = (served[0] + served[1], free[0] + free[1]);
+        assert!(all >= most / 100 * 95, "{varies} %: {served:?} of {most}");
+        assert!((served[0] * 1_000 / all).abs_diff(750) <= 20, "{varies} %: {served:?}");
     }
 }
 

@@ -59,6 +59,11 @@ pub(super) struct Learner {
     vain: u64,
     vains: u32,
     seen: (u64, u64),
+    /// The bound of the last window.
+    tried: Option<u64>,
+    /// The least length of a window, and the device has varied by itself since findings were forgotten.
+    shortest: u64,
+    varied: bool,
     windows: u64,
     /// When groups began to compete.
     began: u64,
@@ -106,6 +111,9 @@ impl Learner {
             vain: 0,
             vains: 0,
             seen: (0, 0),
+            tried: Some(0),
+            shortest: SECOND / 20,
+            varied: false,
             windows: 0,
             began: 0,
         }
@@ -141,7 +149,7 @@ impl Learner {
         }
         self.samples.push(sample);
         let (span, count) = (sample.now - self.begun, self.samples.len());
-        (span >= SECOND / 20 && count >= 128) || (span >= longest && count >= 24)
+        (span >= self.shortest.min(longest) && count >= 128) || (span >= longest && count >= 24)
     }
 
     /// The work of the window and its length, if groups competed.
@@ -187,8 +195,17 @@ impl Learner {
             *self = Self::new(self.told.0, self.told.1);
         } else {
             self.windows += 1;
+            let tried = self.tried;
+            let no_less = before.is_none() || tried.is_some() && before >= tried;
+            let no_more = tried.is_none() || before.is_some() && before <= tried;
+            let falls = no_less && self.seen.0 / 1_250 > means.rate / 1_000;
+            let rises = no_more && means.rate / 1_250 > self.seen.0 / 1_000;
+            if !matches!(self.doing, Doing::Saturating(_)) && (falls || rises) {
+                (self.shortest, self.varied) = ((2 * self.shortest).min(SECOND), true);
+            }
             self.follow(now, means, got, floors);
         }
+        self.tried = before;
         self.seen = (means.rate, means.inside);
         (self.begun, self.skip) = (now, if before == self.bound() { 0 } else { issued });
     }
@@ -255,6 +272,9 @@ impl Learner {
                     self.doing = Doing::Saturating(tries + 1);
                     return;
                 }
+                if off > means.rate / 16 {
+                    (self.shortest, self.varied) = (SECOND / 5, true);
+                }
                 self.doing = Doing::Trying;
                 self.checked = now;
                 self.bound = Some(means.inside + means.inside / 8);
@@ -266,7 +286,8 @@ impl Learner {
                 self.doing = Doing::Trying;
                 let is_more = |than: u64| means.rate / 1_250 > than / 1_000;
                 if is_more(self.saturated) && is_more(self.seen.0) {
-                    *self = Self { windows: self.windows, ..Self::new(0, 0) };
+                    let (windows, shortest) = (self.windows, self.shortest);
+                    *self = Self { windows, shortest, ..Self::new(0, 0) };
                     return;
                 }
                 if is_more(self.saturated) {
@@ -307,6 +328,9 @@ impl Learner {
         let seconds = [2, 4, 8][self.beliefs.min(2) as usize];
         self.until = now + (seconds * SECOND).max(32 * span.min(2 * SECOND));
         self.beliefs += 1;
+        if !std::mem::take(&mut self.varied) {
+            self.shortest = (self.shortest / 2).max(SECOND / 20);
+        }
     }
 
     /// Returns whether the rate of the saturated device is known; if not, the next window is for that.
