@@ -143,7 +143,10 @@ impl<'a> Case<'a> {
         let device = devices::parse(self.device, &MachineShape { cpus, nodes: 1 });
         let device = device.expect("a virtual device");
         let bytes = device.shape.limits.capacity * u64::from(SECTOR_SIZE);
-        let depth = self.tenants.iter().map(|tenant| tenant.iodepth).max().unwrap_or(1);
+        // An I/O that the device divides has a credit for each part.
+        let longest = device.shape.limits.max_sectors * SECTOR_SIZE;
+        let parts = |tenant: &Tenant| tenant.iodepth * tenant.bs.div_ceil(longest);
+        let depth = self.tenants.iter().map(parts).max().unwrap_or(1);
         let tree = self.tree();
         let options = Options::parse(scheduler.attributes, options).expect("its options");
         let config = Config {

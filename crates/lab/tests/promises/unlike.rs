@@ -1,5 +1,6 @@
 //! Weights of tenants with unlike loads, with no number about the device: the part that each has of its rate alone.
 
+use super::curves::{Curve, Point};
 use super::rig::{Case, Tenant};
 use super::{CLIENT, CLOUD, DISK, SATA, TLC, run, seeds, total};
 use blkmq_lab::workload::Rw;
@@ -66,9 +67,9 @@ struct Less {
     rate: f64,
 }
 
-/// One I/O at a time waits for those in the device. On the drives for NVMe 32 reads have their rate alone only if all of them
-/// are in the device, and reads and writes disturb each other: with a capacity told, reads have 0.14 where writes have 0.66. A
-/// disk seeks between the regions of its tenants.
+/// One I/O at a time waits for those in the device, I/Os of a MiB are lumps, and on one of the drives for NVMe reads and writes
+/// disturb each other. `curves.rs` has the bounds that were set by hand instead. A disk seeks between the regions of its
+/// tenants.
 const LESS: [Less; 13] = [
     Less { device: CLIENT, mix: "depth 1, depth 128", parts: &[0.25, 0.90], rate: 0.95 },
     Less { device: CLIENT, mix: "4 KiB, 1 MiB", parts: &[0.28, 0.50], rate: 0.90 },
@@ -94,24 +95,44 @@ fn times(device: &str) -> (u64, u64) {
     }
 }
 
-/// Each tenant's part of the rate that it has alone, and their sum as a part of the one under `none`.
-fn parts(device: &str, tenants: &[Tenant], seed: u64) -> (Vec<f64>, f64) {
-    let (seconds, from) = times(device);
-    let rates = |tenants: &[Tenant], scheduler: &str, seconds: u64, from: u64| {
-        let rates = run(&Case::new(device, tenants, seconds), scheduler, "", seed).rates(from);
-        // A tenant without an I/O has no rate.
-        rates.into_iter().map(|rate| rate.max(0.0)).collect::<Vec<f64>>()
-    };
-    let short = seconds / 3;
-    let alone = |tenant: &Tenant| total(&rates(&[*tenant], "none", short, short / 2));
-    let alone: Vec<f64> = tenants.iter().map(alone).collect();
-    let part = |rates: Vec<f64>| -> Vec<f64> {
-        rates.iter().zip(&alone).map(|(rate, alone)| rate / alone).collect()
-    };
-    let none = total(&part(rates(tenants, "none", seconds / 2, seconds / 4)));
-    let parts = part(rates(tenants, "mclock", seconds, from));
-    let rate = total(&parts) / none;
-    (parts, rate)
+/// The same for a bound that is set by hand and holds from the beginning.
+fn bounded_times(device: &str) -> (u64, u64) {
+    if device == DISK { (100, 10) } else { (8, 4) }
+}
+
+/// I/Os a second of each tenant. A tenant without an I/O has no rate.
+fn rates(case: &Case<'_>, [scheduler, options]: [&str; 2], from: u64, seed: u64) -> Vec<f64> {
+    let rates = run(case, scheduler, options, seed).rates(from);
+    rates.into_iter().map(|rate| rate.max(0.0)).collect()
+}
+
+/// The rates by which those of a mix are judged.
+struct Scale {
+    /// I/Os a second of each tenant alone, and the sum of their parts of that under `none`.
+    alone: Vec<f64>,
+    none: f64,
+}
+
+impl Scale {
+    fn new(device: &str, tenants: &[Tenant], seed: u64) -> Self {
+        let (seconds, _) = times(device);
+        let short = seconds / 3;
+        let of = |tenants: &[Tenant], seconds: u64| {
+            rates(&Case::new(device, tenants, seconds), ["none", ""], seconds / 2, seed)
+        };
+        let alone = tenants.iter().map(|tenant| total(&of(&[*tenant], short))).collect();
+        let scale = Self { alone, none: 1.0 };
+        let none = scale.of(&of(tenants, seconds / 2)).1;
+        Self { none, ..scale }
+    }
+
+    /// Each tenant's part of the rate that it has alone, and their sum as a part of the one under `none`.
+    fn of(&self, rates: &[f64]) -> (Vec<f64>, f64) {
+        let parts: Vec<f64> =
+            rates.iter().zip(&self.alone).map(|(rate, alone)| rate / alone).collect();
+        let rate = total(&parts) / self.none;
+        (parts, rate)
+    }
 }
 
 impl Mix {
@@ -124,19 +145,37 @@ impl Mix {
     fn measure(&self, device: &str, seed: u64) -> Option<String> {
         let Self { name, tenants } = self;
         let tenants = tenants();
-        let (parts, rate) = parts(device, &tenants, seed);
+        let scale = Scale::new(device, &tenants, seed);
+        let of = |device: &str, options: &str, (seconds, from): (u64, u64)| {
+            scale.of(&rates(&Case::new(device, &tenants, seconds), ["mclock", options], from, seed))
+        };
+        let (parts, rate) = of(device, "", times(device));
         let weights: u32 = tenants.iter().map(|tenant| tenant.weight).sum();
-        let due = tenants.iter().map(|of| KEPT * f64::from(of.weight) / f64::from(weights));
-        let due: Vec<f64> = due.collect();
+        let weight = |tenant: &Tenant| f64::from(tenant.weight) / f64::from(weights);
+        let due: Vec<f64> = tenants.iter().map(|tenant| KEPT * weight(tenant)).collect();
         let less = LESS.iter().find(|less| less.device == device && less.mix == *name);
         let (least, least_rate) = less.map_or((&due[..], RATE), |less| (less.parts, less.rate));
         let has = |least: &[f64], least_rate: f64| {
             parts.iter().zip(least).all(|(part, least)| part >= least) && rate >= least_rate
         };
-        let shown: Vec<String> = parts.iter().map(|part| format!("{part:.2}")).collect();
-        let row = format!("| `{device}` | {name} | {} | {:.0} %", shown.join(", "), 100.0 * rate);
-        println!("{row} | {} | {seed} |", if has(&due, RATE) { "yes" } else { "no" });
-        (!has(least, least_rate)).then_some(row)
+        let point = |(parts, rate): (Vec<f64>, f64)| {
+            let shown: Vec<String> = parts.iter().map(|part| format!("{part:.2}")).collect();
+            let shown = format!("{} | {:.0} %", shown.join(", "), 100.0 * rate);
+            let even = |(part, of): (&f64, &Tenant)| part / weight(of) / tenants.len() as f64;
+            let share = parts.iter().zip(&tenants).map(even).fold(f64::MAX, f64::min);
+            Point { shown, share, rate }
+        };
+        let holds = if has(&due, RATE) { "yes" } else { "no" };
+        let is_short = !has(least, least_rate);
+        let default = point((parts.clone(), rate));
+        let row = format!("| `{device}` | {name} | {}", default.shown);
+        println!("{row} | {holds} | {seed} |");
+        let curve = Curve::find(device, name).filter(|_| seed == 0);
+        let beaten = curve.and_then(|curve| {
+            let measured = |on: &str, options: &str| point(of(on, options, bounded_times(device)));
+            curve.compare(&default, measured)
+        });
+        is_short.then_some(row).or(beaten)
     }
 }
 
