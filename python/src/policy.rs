@@ -165,7 +165,6 @@ fn factory(name: String) -> &'static Factory {
             name: Box::leak(name.clone().into_boxed_str()),
             summary: "a scheduler in Python",
             scope: Scope::Queue,
-            doc: "",
             attributes: &[],
             common: None,
             build: |shape, _: &Options| Box::new(Policy::new(shape)),
@@ -404,7 +403,6 @@ pub fn reads_first(py: Python<'_>, words: Vec<String>) -> PyResult<String> {
         name: "ReadsFirst",
         summary: "reads before writes, each in order of arrival",
         scope: Scope::Queue,
-        doc: "",
         attributes: &[],
         common: None,
         build: |shape, _| {

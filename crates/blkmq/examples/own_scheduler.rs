@@ -16,14 +16,14 @@ use blkmq::sched::{
 use std::error::Error;
 
 /// The factory, which [`Config::scheduler`] takes: a name, the attributes, and a function that builds an instance.
+///
+/// Reads and writes go in turns, each in order of arrival, with at most `writes` writes at the device. A read waits for the
+/// reads before it and for as many writes; a write for the writes before it, for as many reads, and for one of `writes` writes
+/// to complete.
 pub const FACTORY: Factory = Factory {
     name: "write-cap",
     summary: "reads and writes in turns, few writes at the device at once",
     scope: Scope::Queue,
-    doc: "# write-cap\n\n\
-          Reads and writes in turns, each in order of arrival, with at most `writes` writes at the device.\n\n\
-          **Bound.** A read waits for the reads before it and for as many writes. A write waits for the \
-          writes before it, for as many reads, and for one of `writes` writes to complete.\n",
     common: None,
     attributes: &[Attribute {
         name: "writes",

@@ -36,20 +36,28 @@ impl Offer {
 /// Every device there is, in the order of lists.
 pub fn offers() -> Vec<Offer> {
     let offer = |factory: &&registry::DeviceFactory| {
-        let registry::DeviceFactory { name, summary, doc, .. } = **factory;
+        let registry::DeviceFactory { name, summary, .. } = **factory;
+        let doc = registry::page(name).expect("each device has a page");
         Offer { name, summary, form: factory.form(), doc, real: false }
     };
     let mut offers = Vec::from_iter(registry::ALL.iter().map(offer));
-    let outside = |kind: &RealDevice| {
-        let RealDevice { name, summary, doc, .. } = *kind;
+    let outside = |(kind, doc): (RealDevice, &'static str)| {
+        let RealDevice { name, summary, .. } = kind;
         Offer { name, summary, form: kind.form(), doc, real: true }
     };
     #[cfg(target_os = "linux")]
     {
-        let real = [blkmq_uring::URING, blkmq_uring::THREADS, blkmq::remote::NBD, blkmq::rbd::RBD];
-        offers.extend(real.iter().map(outside));
+        use blkmq::{rbd, remote};
+        use blkmq_uring as uring;
+        let real = [
+            (uring::URING, uring::URING_PAGE),
+            (uring::THREADS, uring::THREADS_PAGE),
+            (remote::NBD, remote::NBD_PAGE),
+            (rbd::RBD, rbd::RBD_PAGE),
+        ];
+        offers.extend(real.map(outside));
     }
-    offers.extend(Kind::ALL.iter().map(outside));
+    offers.extend(Kind::ALL.map(|kind| outside((kind, Kind::page(kind.name)))));
     offers
 }
 

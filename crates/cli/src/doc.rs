@@ -83,7 +83,7 @@ fn page(name: &str) -> Option<Cow<'static, str>> {
     if name == ATTRIBUTES {
         return Some(attributes::table().into());
     }
-    let scheduler = schedulers::find(name).map(|factory| factory.doc);
+    let scheduler = schedulers::page(name);
     let devices = devices::offers();
     let device = devices.iter().find(|device| device.name == name).map(|device| device.doc);
     scheduler.or(device).map(Cow::Borrowed)

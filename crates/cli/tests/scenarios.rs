@@ -56,7 +56,7 @@ fn the_page_of_mq_deadline_shows_what_it_does_for_a_disk() {
             )
         });
     let rows = Vec::from_iter(rows).join("\n");
-    let page = blkmq_sched::deadline::FACTORY.doc;
+    let page = blkmq_sched::registry::page("mq-deadline").expect("it is registered");
     assert!(page.contains(&rows), "the page of mq-deadline is to contain\n\n{rows}\n");
 }
 
@@ -116,14 +116,9 @@ fn rows(devices: &[Vec<(f64, f64, f64)>]) -> String {
 }
 
 fn every_page_contains(rows: &str) {
-    for policy in [
-        blkmq_sched::none::FACTORY,
-        blkmq_sched::deadline::FACTORY,
-        blkmq_sched::kyber::FACTORY,
-        blkmq_sched::bfq::FACTORY,
-    ] {
-        let name = policy.name;
-        assert!(policy.doc.contains(rows), "the page of {name} is to contain\n\n{rows}\n");
+    for name in ["none", "mq-deadline", "kyber", "bfq"] {
+        let page = blkmq_sched::registry::page(name).expect(name);
+        assert!(page.contains(rows), "the page of {name} is to contain\n\n{rows}\n");
     }
 }
 
@@ -217,7 +212,7 @@ fn the_page_of_kyber_shows_what_targets_do_here_and_under_linux() {
     rows.push(format!("| `adaptive=2` | - | - | - | {here} |"));
     p99s.push(p99(&read));
     let rows = rows.join("\n");
-    let page = blkmq_sched::kyber::FACTORY.doc;
+    let page = blkmq_sched::registry::page("kyber").expect("it is registered");
     assert!(page.contains(&rows), "the page of kyber is to contain\n\n{rows}\n");
     assert!(p99s[0] / p99s[3] >= 1.8, "half of the waiting, as there: {p99s:?}");
     assert!(p99s[0] / p99s[4] >= 5.0, "in bursts: {p99s:?}");

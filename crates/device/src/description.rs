@@ -38,8 +38,6 @@ pub(crate) struct About {
     pub(crate) name: &'static str,
     /// A summary of one line for lists.
     pub(crate) summary: &'static str,
-    /// The page that `blkmq doc NAME` prints.
-    pub(crate) doc: &'static str,
     /// The kind of argument behind a colon.
     pub(crate) argument: Argument,
     /// The parameters of the device.
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     fn about(argument: Argument) -> About {
-        About { name: "it", summary: "", doc: "", argument, parameters: &[] }
+        About { name: "it", summary: "", argument, parameters: &[] }
     }
 
     /// Argument and pairs, printed; or the error.

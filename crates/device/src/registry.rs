@@ -16,8 +16,6 @@ pub struct DeviceFactory {
     pub name: &'static str,
     /// A summary of one line for lists.
     pub summary: &'static str,
-    /// The page that `blkmq doc NAME` prints.
-    pub doc: &'static str,
     /// The kind of argument behind a colon.
     pub argument: Argument,
     /// The parameters of the device.
@@ -35,8 +33,8 @@ impl fmt::Debug for DeviceFactory {
 
 impl DeviceFactory {
     const fn new(about: About, build: Build) -> Self {
-        let About { name, summary, doc, argument, parameters } = about;
-        Self { name, summary, doc, argument, parameters, build, about }
+        let About { name, summary, argument, parameters } = about;
+        Self { name, summary, argument, parameters, build, about }
     }
 
     /// The form of the description, for messages and lists: `null[,KEY=VALUE]...`.
@@ -96,6 +94,26 @@ pub const ALL: &[&DeviceFactory] = &[
     &models::CLOUD,
     &FAULTS,
 ];
+
+/// The pages of these devices.
+const PAGES: &[(&str, &str)] = &[
+    ("null", include_str!("../doc/null.md")),
+    ("memory", include_str!("../doc/memory.md")),
+    #[cfg(feature = "models")]
+    ("disk", include_str!("../doc/disk.md")),
+    #[cfg(feature = "models")]
+    ("flash", include_str!("../doc/flash.md")),
+    #[cfg(feature = "models")]
+    ("cloud", include_str!("../doc/cloud.md")),
+    ("faults", include_str!("../doc/faults.md")),
+];
+
+/// The page that `blkmq doc NAME` prints, if there is such a device. No [`DeviceFactory`] has it, so a program that prints
+/// no page contains none.
+#[must_use]
+pub fn page(name: &str) -> Option<&'static str> {
+    PAGES.iter().find(|(device, _)| *device == name).map(|(_, page)| *page)
+}
 
 /// The devices that the feature `models` adds.
 const MODELS: [&str; 3] = ["disk", "flash", "cloud"];

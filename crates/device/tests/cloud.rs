@@ -62,7 +62,7 @@ fn a_single_request_takes_a_millisecond_or_two() {
 /// The page compares a measured tail of latencies with that of the model, and with that of the model behind late answers.
 #[test]
 fn a_tail_of_slow_answers_is_that_of_the_faults_around() {
-    let page = registry::find("cloud").expect("it is registered").doc;
+    let page = registry::page("cloud").expect("it is registered");
     for text in ["cloud", "faults,late=0.02,late_nsec=11000000:cloud"] {
         let got = Job::random(100, 1, 20_000).run(&described(text));
         let ms = |ns: u64| format!("{}.{:02}", ns / 1_000_000, ns / 10_000 % 100);

@@ -22,9 +22,10 @@ type Choices = &'static [(&'static str, &'static [&'static str])];
 #[test]
 fn every_registered_device_conforms_with_its_defaults() {
     for factory in registry::ALL {
-        assert!(factory.doc.starts_with(&format!("# {}\n", factory.name)));
+        let page = registry::page(factory.name).expect(factory.name);
+        assert!(page.starts_with(&format!("# {}\n", factory.name)));
         for parameter in factory.parameters {
-            let mentioned = factory.doc.contains(&format!("`{}`", parameter.name));
+            let mentioned = page.contains(&format!("`{}`", parameter.name));
             assert!(mentioned, "the page of {} lacks {}", factory.name, parameter.name);
         }
         for seed in 0..4 {

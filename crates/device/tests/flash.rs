@@ -103,7 +103,7 @@ fn compared(published: Option<u64>, model: u64, unit: &str) -> String {
 
 /// The section of the page about a preset.
 fn section(preset: &str) -> &'static str {
-    let page = registry::find("flash").expect("it is registered").doc;
+    let page = registry::page("flash").expect("it is registered");
     let (_, behind) =
         page.split_once(&format!("\n`{preset}`: ")).expect("each preset has its part");
     behind.split("\n`").next().expect("there is something")
@@ -192,7 +192,7 @@ fn beside(what: &str, measured: &str, about: u64, model: u64) {
 fn row_in(unit: &str, what: &str, measured: &str, about: u64, model: u64) {
     let row = format!("| {what} | {measured} | {}", compared(Some(about), model, unit));
     println!("{row}");
-    let page = registry::find("flash").expect("it is registered").doc;
+    let page = registry::page("flash").expect("it is registered");
     assert!(page.contains(&row), "the page should say: {row}");
 }
 

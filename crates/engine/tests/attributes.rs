@@ -403,7 +403,6 @@ static FIFO: Factory = Factory {
     name: "fifo",
     summary: "none by another name",
     scope: Scope::Queue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape, options| (none().build)(shape, options),

@@ -158,7 +158,6 @@ const WATCHING: Factory = Factory {
     name: "watching",
     summary: "none, counting budgets",
     scope: Scope::Queue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape, options| before_each_pick(shape, options, look),

@@ -30,7 +30,6 @@ const FACTORY: Factory = Factory {
     name: "counted",
     summary: "none, counting calls",
     scope: Scope::HwQueue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape, _| {

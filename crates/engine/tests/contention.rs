@@ -129,7 +129,6 @@ const EXCLUSIVE: Factory = Factory {
     name: "exclusive",
     summary: "mq-deadline, for one thread at a time",
     scope: Scope::Queue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape, _| {
@@ -309,7 +308,6 @@ const INTERRUPTED: Factory = Factory {
     name: "interrupted",
     summary: "none, with somebody else submitting",
     scope: Scope::HwQueue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape, options| before_each_pick(shape, options, meanwhile),

@@ -375,7 +375,6 @@ const BUDGETED_FACTORY: Factory = Factory {
     name: "budgeted",
     summary: "mq-deadline, counting budgets",
     scope: Scope::Queue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape, _| {

@@ -212,7 +212,6 @@ static LISTENING: Factory = Factory {
     name: "listening",
     summary: "none, and it listens",
     scope: Scope::HwQueue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape: &Shape, options: &Options| {

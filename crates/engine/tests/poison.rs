@@ -83,7 +83,6 @@ const fn factory(
         name: "fatal",
         summary: "",
         scope: Scope::Queue,
-        doc: "",
         attributes: &[],
         common: None,
         build,

@@ -38,7 +38,6 @@ static FACTORY: Factory = Factory {
     name: "stingy",
     summary: "first come, first served, and says no in every way",
     scope: Scope::HwQueue,
-    doc: "",
     attributes: &[
         attribute("tokens", Unit::Count, (1, 8, 1024), "requests at the device at once, at least"),
         attribute("swing", Unit::Count, (0, 4, 1024), "tokens that come and go"),

@@ -27,5 +27,5 @@ mod tests;
 
 pub use device::RbdDevice;
 pub use error::OpenError;
-pub use options::{Cache, ImageSpec, Options, RBD};
+pub use options::{Cache, ImageSpec, Options, RBD, RBD_PAGE};
 pub use queue::{ImageState, RbdQueue};

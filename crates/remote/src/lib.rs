@@ -23,7 +23,7 @@ mod nbd;
 
 pub use nbd::device::NbdDevice;
 pub use nbd::error::OpenError;
-pub use nbd::options::{NBD, Options, description};
+pub use nbd::options::{NBD, NBD_PAGE, Options, description};
 pub use nbd::queue::NbdQueue;
 pub use nbd::target::Outages;
 pub use nbd::uri::{Server, Uri, UriError};

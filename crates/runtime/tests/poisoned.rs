@@ -48,7 +48,6 @@ static POLICY: Factory = Factory {
     name: "fatal",
     summary: "",
     scope: Scope::Queue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |_, _| Box::new(Fatal(Vec::new())),

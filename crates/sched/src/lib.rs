@@ -42,8 +42,8 @@
 //!    `set_attribute`.
 //! 4. Write `doc/mine.md`: the idea, the options, the bound within which every request is picked, and where
 //!    you deviate from a model.
-//! 5. Add one line to [`registry::ALL`]. The command line, the conformance suite, the
-//!    comparisons and the documentation find it there; there is no second list.
+//! 5. Add it to [`registry::ALL`], and its page to the list of [`registry::page`]. The command line, the conformance
+//!    suite, the comparisons and the documentation find them there.
 //! 6. Write the naive O(n) twin from your page into `tests/naive/`, with a line in its table. The differential test
 //!    compares both; it fails until there is a twin and a test for it there.
 //!

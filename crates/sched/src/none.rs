@@ -12,7 +12,6 @@ pub const FACTORY: Factory = Factory {
     name: "none",
     summary: "first come, first served",
     scope: Scope::HwQueue,
-    doc: include_str!("../doc/none.md"),
     attributes: &[],
     common: None,
     build: |shape, _| Box::new(Noop { queue: Fifo::new(shape.slots) }),

@@ -372,8 +372,6 @@ pub struct Factory {
     pub summary: &'static str,
     /// The scope of the policy unless the user chooses another.
     pub scope: Scope,
-    /// The page that `blkmq doc NAME` prints.
-    pub doc: &'static str,
     /// The attributes, with defaults and ranges.
     pub attributes: &'static [Attribute],
     /// The state that the instances share, if any.

@@ -89,6 +89,6 @@ mod threads;
 pub use device::UringDevice;
 pub use error::OpenError;
 pub use lock::{Conflict, Permission};
-pub use options::{Options, ParamError, THREADS, URING};
+pub use options::{Options, ParamError, THREADS, THREADS_PAGE, URING, URING_PAGE};
 pub use present::FileState;
 pub use queue::UringQueue;

@@ -25,7 +25,6 @@ use std::collections::BinaryHeap;
 pub(crate) const ABOUT: About = About {
     name: "cloud",
     summary: "a network disk: limits on I/Os and bytes, credits, a latency; stores nothing",
-    doc: include_str!("../../doc/cloud.md"),
     argument: Argument::None,
     parameters: params::PARAMETERS,
 };

@@ -36,7 +36,6 @@ pub use seek::SeekTimes;
 pub(crate) const ABOUT: About = About {
     name: "disk",
     summary: "a rotating disk: seeks, rotation, caches, command queueing; stores nothing",
-    doc: include_str!("../../doc/disk.md"),
     argument: Argument::None,
     parameters: read::PARAMETERS,
 };

@@ -27,7 +27,6 @@ use std::collections::BTreeMap;
 pub(crate) const ABOUT: About = About {
     name: "faults",
     summary: "errors, busy answers, requeues, late and lost answers around any other device",
-    doc: include_str!("../../doc/faults.md"),
     argument: Argument::Device,
     parameters: params::PARAMETERS,
 };

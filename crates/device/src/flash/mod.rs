@@ -43,7 +43,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub(crate) const ABOUT: About = About {
     name: "flash",
     summary: "a model of an SSD: dies, channels, write buffer, garbage collection; presets of real ones",
-    doc: include_str!("../../doc/flash.md"),
     argument: Argument::None,
     parameters: read::PARAMETERS,
 };

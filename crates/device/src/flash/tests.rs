@@ -7,7 +7,7 @@ use super::geometry::Geometry;
 use super::params::FlashParams;
 use super::reclaim::{Reclaim, Step, Watermarks};
 use super::requests::Command;
-use crate::MachineShape;
+use crate::{MachineShape, registry};
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, Tag};
 use std::collections::BTreeSet;
 
@@ -202,7 +202,8 @@ fn write_amplification_of_random_overwrites_is_what_theory_says() {
         );
         println!("{line}");
         assert!(deviation.abs() < 8.0);
-        assert!(super::ABOUT.doc.contains(&line), "not on the page: {line}");
+        let page = registry::page("flash").expect("it is registered");
+        assert!(page.contains(&line), "not on the page: {line}");
     }
 }
 

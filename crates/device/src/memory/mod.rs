@@ -26,7 +26,6 @@ pub use store::MemoryStore;
 pub(crate) const ABOUT: About = About {
     name: "memory",
     summary: "stores what is written; volatile cache, crashes and bad blocks to test with",
-    doc: include_str!("../../doc/memory.md"),
     argument: Argument::None,
     parameters: params::PARAMETERS,
 };

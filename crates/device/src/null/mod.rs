@@ -28,7 +28,6 @@ use std::sync::{Arc, Mutex};
 pub(crate) const ABOUT: About = About {
     name: "null",
     summary: "answers everything, stores nothing; null_blk's parameters, faults on demand",
-    doc: include_str!("../../doc/null.md"),
     argument: Argument::None,
     parameters: params::PARAMETERS,
 };

@@ -81,7 +81,6 @@ const OBSERVED: Factory = Factory {
     name: "observed",
     summary: "none, under observation",
     scope: Scope::HwQueue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape, options| Box::new(Observed::new((none::FACTORY.build)(shape, options), Picks)),

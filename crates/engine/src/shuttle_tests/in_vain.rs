@@ -48,7 +48,6 @@ static KEEPS_WRITES: Factory = Factory {
     name: "keeps-writes",
     summary: "",
     scope: Scope::Queue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |_, _| Box::new(KeepsWrites(Vec::new())),

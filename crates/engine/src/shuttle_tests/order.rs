@@ -20,7 +20,6 @@ const RECORDED: Factory = Factory {
     name: "recorded",
     summary: "none, under observation",
     scope: Scope::Queue,
-    doc: "",
     attributes: &[],
     common: None,
     build: |shape, options| {

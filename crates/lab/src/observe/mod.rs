@@ -144,7 +144,6 @@ pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
         name: inner.name,
         summary: inner.summary,
         scope: inner.scope,
-        doc: inner.doc,
         attributes: inner.attributes,
         common: inner.common,
         build,

@@ -69,7 +69,6 @@ pub const FACTORY: Factory = Factory {
     name: "bfq",
     summary: "a share of the device for each owner and group, by weight",
     scope: Scope::Queue,
-    doc: include_str!("../../doc/bfq.md"),
     attributes: ATTRIBUTES,
     common: None,
     build: |shape, options| Box::new(Bfq::new(shape, options)),

@@ -21,7 +21,6 @@ pub const FACTORY: Factory = Factory {
     name: "mq-deadline",
     summary: "sector order in batches, deadlines between them, priority classes",
     scope: Scope::Queue,
-    doc: include_str!("../../doc/mq-deadline.md"),
     attributes: ATTRIBUTES,
     common: None,
     build: |shape, options| Box::new(Deadline::new(shape, options)),

@@ -34,7 +34,6 @@ pub const FACTORY: Factory = Factory {
     name: "kyber",
     summary: "tokens for each kind of I/O, so that reads meet a latency target",
     scope: Scope::HwQueue,
-    doc: include_str!("../../doc/kyber.md"),
     attributes: ATTRIBUTES,
     common: Some(Common {
         tokens: &domain::DEPTHS,

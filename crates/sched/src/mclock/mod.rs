@@ -33,7 +33,6 @@ pub const FACTORY: Factory = Factory {
     name: "mclock",
     summary: "floors, weights and ceilings of groups, in device time",
     scope: Scope::Queue,
-    doc: include_str!("../../doc/mclock.md"),
     attributes: ATTRIBUTES,
     common: None,
     build: |shape, options| Box::new(Mclock::new(shape, options)),

@@ -152,7 +152,6 @@ mod tests {
             name: "observed",
             summary: "",
             scope: Scope::HwQueue,
-            doc: "",
             attributes: &[],
             common: None,
             build,

@@ -13,7 +13,6 @@ pub const FACTORY: Factory = Factory {
     name: "rationed",
     summary: "first come, first served, within a common ration",
     scope: Scope::HwQueue,
-    doc: "",
     attributes: &[
         Attribute {
             name: "tokens",

@@ -43,7 +43,7 @@ fn assert_on_page(name: &str, (load, [reads, writes]): &(Load, [Seen; 2])) {
         millis(reads.total(99)),
         thousands(writes),
     );
-    let page = super::common::factory().doc;
+    let page = blkmq_sched::registry::page("kyber").expect("it is registered");
     assert!(page.contains(&row), "the page lacks this row:\n{row}");
 }
 

@@ -70,7 +70,6 @@ pub const FILE: RealDevice = RealDevice {
     name: "threads",
     target: "PATH",
     summary: "a file by threads that read and write",
-    doc: include_str!("../../doc/file.md"),
     parameters: &[
         parameter("threads", "16", "requests that are done at a time, each by a thread, 1 to 1024"),
         parameter("hw_queues", "1", "hardware queues, which share the threads, 1 to 1024"),
@@ -100,7 +99,7 @@ mod tests {
         let words = Vec::from_iter(given.map(|p| format!("{}={}", p.name, p.default)));
         let (_, options) = Options::parse(&format!("x,{}", words.join(","))).expect("valid");
         assert_eq!(options, Options::default());
-        assert_eq!(FILE.undocumented(), None);
+        assert_eq!(FILE.undocumented(include_str!("../../doc/file.md")), None);
     }
 
     #[test]
