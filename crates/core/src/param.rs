@@ -88,11 +88,18 @@ impl<'a> Given<'a> {
     /// The error that refuses this value.
     #[must_use]
     pub fn refuse(&self, accepted: impl Into<String>) -> PairError {
-        PairError::Value {
-            name: self.name,
-            value: self.value.to_owned(),
-            accepted: accepted.into(),
-        }
+        self.refusal(accepted.into())
+    }
+
+    #[cold]
+    fn refusal(&self, accepted: String) -> PairError {
+        PairError::Value { name: self.name, value: self.value.to_owned(), accepted }
+    }
+
+    /// The error for a number of any type.
+    #[cold]
+    fn refuse_number(&self, least: &dyn fmt::Display, most: &dyn fmt::Display) -> PairError {
+        self.refusal(format!("a whole number from {least} to {most}"))
     }
 
     /// A switch, in the forms that the kernel accepts.
@@ -116,9 +123,7 @@ impl<'a> Given<'a> {
         N: Copy + PartialOrd + fmt::Display + FromStr,
     {
         let number = self.value.parse().ok().filter(|n| range.contains(n));
-        number.ok_or_else(|| {
-            self.refuse(format!("a whole number from {} to {}", range.start(), range.end()))
-        })
+        number.ok_or_else(|| self.refuse_number(range.start(), range.end()))
     }
 }
 

@@ -4,7 +4,6 @@
 
 use crate::param::{Given, PairError};
 use alloc::format;
-use alloc::string::String;
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
@@ -108,10 +107,9 @@ impl Given<'_> {
     {
         let plain = self.value.parse().ok();
         let number = plain.or_else(|| unit.count(self.value).and_then(|n| N::try_from(n).ok()));
-        number.filter(|n| range.contains(n)).ok_or_else(|| {
-            let accepted = accepted(unit, range.start(), range.end());
-            self.refuse(accepted)
-        })
+        number
+            .filter(|n| range.contains(n))
+            .ok_or_else(|| self.refuse_measure(unit, range.start(), range.end()))
     }
 
     /// Bytes from 1 to `most`: a whole number of `unit`, or a number with a unit of fio's, which need be no whole
@@ -130,12 +128,22 @@ impl Given<'_> {
         };
         bytes
             .filter(|bytes| (1..=most).contains(bytes))
-            .ok_or_else(|| self.refuse(accepted(unit, &1, &(most / one))))
+            .ok_or_else(|| self.refuse_measure(unit, &1, &(most / one)))
     }
-}
 
-fn accepted(unit: Unit, least: &dyn fmt::Display, most: &dyn fmt::Display) -> String {
-    format!("a whole number of {unit} from {least} to {most}, or with a unit: {}", unit.examples())
+    /// The error for a number of any type.
+    #[cold]
+    fn refuse_measure(
+        &self,
+        unit: Unit,
+        least: &dyn fmt::Display,
+        most: &dyn fmt::Display,
+    ) -> PairError {
+        let examples = unit.examples();
+        self.refuse(format!(
+            "a whole number of {unit} from {least} to {most}, or with a unit: {examples}"
+        ))
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The errors of device descriptions; every refusal names the accepted values.
 //!
-//! Pairs of names and values are read by [`Given`](blkmq_core::Given).
+//! Pairs of names and values are read by [`Given`](blkmq_core::Given). Tables of names are statics: each unit of code that uses a
+//! constant table would have a copy of it.
 
 use blkmq_core::{LimitsError, PairError};
 use std::fmt;

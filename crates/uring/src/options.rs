@@ -69,7 +69,7 @@ impl Options {
         }
         let rest = THREADS.description(text)?;
         let threads = Self { threads: Some(DEFAULT_THREADS), ..Self::default() };
-        Some(pairs(rest).and_then(|pairs| threads.read(OF_THREADS, &pairs)))
+        Some(pairs(rest).and_then(|pairs| threads.read(&OF_THREADS, &pairs)))
     }
 
     /// Parses `PATH[,KEY=VALUE]...` with the parameters of [`URING`](crate::URING). A path that contains a comma must be
@@ -88,7 +88,7 @@ impl Options {
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if none of them is `path`.
     pub fn from_pairs(pairs: &[(String, String)]) -> Result<(PathBuf, Self), ParamError> {
-        Self::default().read(OF_RINGS, pairs)
+        Self::default().read(&OF_RINGS, pairs)
     }
 
     /// Reads pairs of the names in `table` over these options.
@@ -168,7 +168,7 @@ const LOCKING: Parameter =
     parameter("locking", "1", "keep other programs from writing to a file meanwhile, as QEMU does");
 
 /// All parameters of `uring`.
-const OF_RINGS: &[Parameter] = &[
+static OF_RINGS: [Parameter; 11] = [
     PATH,
     parameter(
         "hw_queues",
@@ -191,7 +191,7 @@ const OF_RINGS: &[Parameter] = &[
 ];
 
 /// All parameters of `threads`.
-const OF_THREADS: &[Parameter] = &[
+static OF_THREADS: [Parameter; 10] = [
     PATH,
     parameter("threads", "16", "requests that are done at a time, each by a thread, 1 to 1024"),
     parameter(
@@ -255,7 +255,7 @@ pub const URING: RealDevice = RealDevice {
     name: "uring",
     target: "PATH",
     summary: "a file or block device through io_uring, past the page cache",
-    parameters: OF_RINGS,
+    parameters: &OF_RINGS,
 };
 
 /// Like [`URING`], but without io_uring.
@@ -263,7 +263,7 @@ pub const THREADS: RealDevice = RealDevice {
     name: "threads",
     target: "PATH",
     summary: "a file or block device by threads that read and write, where io_uring is forbidden",
-    parameters: OF_THREADS,
+    parameters: &OF_THREADS,
 };
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(crate) const ABOUT: About = About {
     name: "faults",
     summary: "errors, busy answers, requeues, late and lost answers around any other device",
     argument: Argument::Device,
-    parameters: params::PARAMETERS,
+    parameters: &params::PARAMETERS,
 };
 
 /// The parameters that `given` has, and notes on them.

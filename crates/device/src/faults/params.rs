@@ -76,7 +76,7 @@ impl FaultsParams {
         let mut raw = Raw::default();
         let mut given_names = Vec::new();
         for (name, value) in pairs {
-            let given = Given::find(PARAMETERS, name, value)?;
+            let given = Given::find(&PARAMETERS, name, value)?;
             raw.set(&given)?;
             given_names.push(given.name);
         }
@@ -164,7 +164,7 @@ impl Raw {
 }
 
 /// In the order in which help shows them: the chances in the order in which they are drawn, then the rest.
-pub(super) const PARAMETERS: &[Parameter] = &[
+pub(super) static PARAMETERS: [Parameter; 18] = [
     parameter("resource", "0", "chance of a refusal with RESOURCE"),
     parameter("dev_resource", "0", "chance of a refusal with DEV_RESOURCE; room again 1 ms later"),
     parameter("requeue", "0", "chance of being taken and asked to be requeued"),

@@ -29,7 +29,7 @@ fn every_parameter_in_the_table_takes_its_own_default() {
 /// No parameter is accepted and then ignored: each changes the device.
 #[test]
 fn every_parameter_in_the_table_has_an_effect() {
-    for parameter in PARAMETERS {
+    for parameter in &PARAMETERS {
         let other = match parameter.name {
             "errno" | "timeout_nsec" | "late_nsec" | "space" | "times" | "seed" => "3",
             _ => "0.25",

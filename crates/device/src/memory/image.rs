@@ -186,7 +186,7 @@ const _: () = assert!(PAGE_SECTORS == u8::BITS as u64, "a bit per sector");
 pub(super) type Page = [u8; PAGE];
 
 /// The contents of a page that is not stored.
-pub(super) const ZEROES: Page = [0; PAGE];
+pub(super) static ZEROES: Page = [0; PAGE];
 
 /// A range of sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -27,7 +27,7 @@ pub(crate) const ABOUT: About = About {
     name: "memory",
     summary: "stores what is written; volatile cache, crashes and bad blocks to test with",
     argument: Argument::None,
-    parameters: params::PARAMETERS,
+    parameters: &params::PARAMETERS,
 };
 
 /// The device that `given` describes.

@@ -109,7 +109,7 @@ fn read(
     let mut raw =
         Raw { basics: Basics::sized(1), fua: None, seed: None, done: MemoryParams::default() };
     for (name, value) in pairs {
-        let given = Given::find(PARAMETERS, name, value)?;
+        let given = Given::find(&PARAMETERS, name, value)?;
         if !raw.basics.set(&given)? {
             raw.set(&given)?;
         }
@@ -180,7 +180,7 @@ impl Raw {
 }
 
 /// In the order in which help shows them.
-pub(super) const PARAMETERS: &[Parameter] = &[
+pub(super) static PARAMETERS: [Parameter; 20] = [
     basics::SUBMIT_QUEUES,
     basics::USE_PER_NODE_HCTX,
     basics::HW_QUEUE_DEPTH,

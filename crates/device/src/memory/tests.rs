@@ -31,7 +31,7 @@ fn every_parameter_in_the_table_takes_its_own_default() {
 /// No parameter is accepted and then ignored: each changes the device or leaves a note.
 #[test]
 fn every_parameter_in_the_table_has_an_effect() {
-    for parameter in PARAMETERS {
+    for parameter in &PARAMETERS {
         let other = match parameter.name {
             "use_per_node_hctx" | "discard" | "log" | "badblocks_once" | "badblocks_partial_io" => {
                 "1"

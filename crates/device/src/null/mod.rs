@@ -29,7 +29,7 @@ pub(crate) const ABOUT: About = About {
     name: "null",
     summary: "answers everything, stores nothing; null_blk's parameters, faults on demand",
     argument: Argument::None,
-    parameters: params::PARAMETERS,
+    parameters: &params::PARAMETERS,
 };
 
 /// The device that `given` describes.

@@ -163,7 +163,7 @@ fn read(
         if is_not_here(name, value)? {
             continue;
         }
-        let given = Given::find(PARAMETERS, name, value)?;
+        let given = Given::find(&PARAMETERS, name, value)?;
         if !raw.basics.set(&given)?
             && !raw.set_shape(&given)?
             && !raw.set_behaviour(&given, notes)?
@@ -350,7 +350,7 @@ fn read_fault(given: &Given<'_>) -> Result<Fault, PairError> {
 }
 
 /// In the order in which help shows them: null_blk's own first, then the additional ones.
-pub(super) const PARAMETERS: &[Parameter] = &[
+pub(super) static PARAMETERS: [Parameter; 33] = [
     basics::SUBMIT_QUEUES,
     basics::USE_PER_NODE_HCTX,
     basics::HW_QUEUE_DEPTH,

@@ -49,7 +49,7 @@ fn every_parameter_in_the_table_has_an_effect() {
         "requeue" | "requeue_tail" | "timeout" | "resource" | "dev_resource" => "2:50:1:3",
         _ => "3",
     };
-    for parameter in PARAMETERS {
+    for parameter in &PARAMETERS {
         let (params, notes) = parse(&format!("{}={}", parameter.name, other(parameter.name)));
         let changed = params != NullParams::default() || !notes.is_empty();
         assert!(changed, "{} was ignored", parameter.name);

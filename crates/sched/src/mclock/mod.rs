@@ -33,7 +33,7 @@ pub const FACTORY: Factory = Factory {
     name: "mclock",
     summary: "floors, weights and ceilings of groups, in device time",
     scope: Scope::Queue,
-    attributes: ATTRIBUTES,
+    attributes: &ATTRIBUTES,
     common: None,
     build: |shape, options| Box::new(Mclock::new(shape, options)),
 };

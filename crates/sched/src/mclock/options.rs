@@ -9,7 +9,7 @@ const MOST_IOPS: i64 = 1 << 30;
 const MOST_BOUND: i64 = 60_000_000_000;
 
 /// The capacity first, by the words of `io.cost.model`.
-pub(super) const ATTRIBUTES: &[Attribute] = &[
+pub(super) static ATTRIBUTES: [Attribute; 15] = [
     Attribute::new(
         "rbps",
         Unit::Count,
@@ -257,7 +257,7 @@ mod tests {
 
     fn capacity(rotational: bool, text: &str) -> [[u64; 3]; 2] {
         let shape = Shape { slots: 64, nr_requests: 64, hw_depth: 32, hw_queues: 1, rotational };
-        Tunables::new(&shape, &Options::parse(ATTRIBUTES, text).expect("valid options")).capacity()
+        Tunables::new(&shape, &Options::parse(&ATTRIBUTES, text).expect("valid options")).capacity()
     }
 
     #[test]
