@@ -103,6 +103,8 @@ impl<T> Ring<T> {
     /// Takes out all requests, uncompleted.
     pub(crate) fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.ends.clear();
-        out.extend(self.held.drain(..).map(|held| held.rq));
+        while let Some(held) = self.held.pop_front() {
+            out.push(held.rq);
+        }
     }
 }

@@ -98,11 +98,13 @@ impl<W: Work> Pool<W> {
         thread::Builder::new().name("blkmq-io".into()).spawn(move || shared.work())
     }
 
-    /// Hands jobs to the threads, in their order.
-    pub(crate) fn submit(&self, jobs: impl Iterator<Item = Job<W>>) {
+    /// Hands all of `requests` to the threads, in their order; afterwards they go to `inbox`.
+    pub(crate) fn submit(&self, inbox: &Arc<Inbox<W>>, requests: &mut Vec<W>) {
         let mut state = self.shared.lock();
         let before = state.jobs.len();
-        state.jobs.extend(jobs);
+        for work in requests.drain(..) {
+            state.jobs.push_back(Job { work, inbox: Arc::clone(inbox) });
+        }
         let (waiting, idle) = (state.jobs.len(), state.idle);
         let room = if state.is_closed { 0 } else { self.most - state.threads.len() };
         let missing = waiting.saturating_sub(idle).min(room);
@@ -118,13 +120,17 @@ impl<W: Work> Pool<W> {
     }
 
     /// Takes the requests of `inbox` back that no thread has begun, if `wanted` holds for them.
-    pub(crate) fn take_back(&self, inbox: &Arc<Inbox<W>>, wanted: impl Fn(&W) -> bool) -> Vec<W> {
+    pub(crate) fn take_back(&self, inbox: &Arc<Inbox<W>>, wanted: &dyn Fn(&W) -> bool) -> Vec<W> {
         let mut state = self.shared.lock();
-        let (back, others) = std::mem::take(&mut state.jobs)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|job| Arc::ptr_eq(&job.inbox, inbox) && wanted(&job.work));
-        state.jobs = others;
-        back.into_iter().map(|job| job.work).collect()
+        let mut back = Vec::new();
+        for job in std::mem::take(&mut state.jobs) {
+            if Arc::ptr_eq(&job.inbox, inbox) && wanted(&job.work) {
+                back.push(job.work);
+            } else {
+                state.jobs.push_back(job);
+            }
+        }
+        back
     }
 
     /// The number of threads that were started.

@@ -3,7 +3,7 @@
 //! *Invariant: work that a thread of the pool may reach has its token inside.* The token leaves it here, when the
 //! work is back. So a queue that is forgotten leaves tokens, and with them payloads, to the threads.
 
-use crate::pool::{Done, Inbox, Job};
+use crate::pool::{Done, Inbox};
 use crate::{Pool, RETRY_DELAY, Source, Step, Work};
 use blkmq_buf::IoBuf;
 use blkmq_core::{Instant, IoError, Tag};
@@ -69,14 +69,13 @@ impl<S: Source> ThreadQueue<S> {
         self.away + self.fresh.len() + self.later.len()
     }
 
-    /// Hands `requests` to the pool.
-    fn send(&mut self, requests: impl ExactSizeIterator<Item = S::Work>) {
-        if requests.len() == 0 {
+    /// Hands the fresh requests to the pool.
+    fn send(&mut self) {
+        if self.fresh.is_empty() {
             return;
         }
-        self.away += requests.len();
-        let inbox = &self.inbox;
-        self.pool.submit(requests.map(|work| Job { work, inbox: Arc::clone(inbox) }));
+        self.away += self.fresh.len();
+        self.pool.submit(&self.inbox, &mut self.fresh);
     }
 
     /// The token of a request that no thread has any more.
@@ -87,8 +86,8 @@ impl<S: Source> ThreadQueue<S> {
         rq
     }
 
-    /// Takes the requests that the threads are done with: gives finished ones to `over`, and keeps those to be retried.
-    fn take(&mut self, now: Instant, mut over: impl FnMut(Finished)) {
+    /// Takes the requests that the threads are done with: gives finished ones to `out`, and keeps those to be retried.
+    fn take(&mut self, now: Instant, out: &mut Vec<Finished>) {
         let mut done = std::mem::take(&mut self.done);
         self.inbox.take(&mut done);
         self.looked = now;
@@ -99,7 +98,8 @@ impl<S: Source> ThreadQueue<S> {
                     if result == Err(IoError::IO) {
                         self.source.failed(&request);
                     }
-                    over(Finished { rq: self.release(request), verdict: Verdict::Done(result) });
+                    let rq = self.release(request);
+                    out.push(Finished { rq, verdict: Verdict::Done(result) });
                 }
                 Step::Later | Step::Again => self.later.push_back((now + RETRY_DELAY, request)),
             }
@@ -109,17 +109,19 @@ impl<S: Source> ThreadQueue<S> {
 
     /// Gives every request to `out` that is here or with the pool, as soon as no thread has it.
     fn quiesce(&mut self, out: &mut Vec<Inflight>) {
-        let unbegun = self.pool.take_back(&self.inbox, |_| true);
+        let mut unbegun = self.pool.take_back(&self.inbox, &|_| true);
         self.away -= unbegun.len();
-        let fresh = std::mem::take(&mut self.fresh);
-        for request in unbegun.into_iter().chain(fresh) {
+        unbegun.append(&mut self.fresh);
+        for request in unbegun {
             out.push(self.release(request));
         }
+        let mut finished = Vec::new();
         while self.away > 0 {
             self.inbox.wait();
-            self.take(Instant::ZERO, |finished| out.push(finished.rq));
+            self.take(Instant::ZERO, &mut finished);
         }
-        for (_, request) in std::mem::take(&mut self.later) {
+        out.extend(finished.into_iter().map(|finished| finished.rq));
+        while let Some((_, request)) = self.later.pop_front() {
             out.push(self.release(request));
         }
     }
@@ -143,18 +145,15 @@ impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
 
     fn commit(&mut self, now: Instant) {
         self.looked = now;
-        let mut fresh = std::mem::take(&mut self.fresh);
-        self.send(fresh.drain(..));
-        self.fresh = fresh;
+        self.send();
     }
 
     fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        self.take(now, |finished| out.push(finished));
-        let due = self.later.partition_point(|(from, _)| *from <= now);
-        if due > 0 {
-            let due = Vec::from_iter(self.later.drain(..due).map(|(_, request)| request));
-            self.send(due.into_iter());
+        self.take(now, out);
+        while self.later.front().is_some_and(|(from, _)| *from <= now) {
+            self.fresh.extend(self.later.pop_front().map(|(_, request)| request));
         }
+        self.send();
     }
 
     /// A request that no thread has begun is given back. A thread in a system call cannot be called off, so a request that
@@ -163,7 +162,7 @@ impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
         let here = self.later.iter().position(|(_, request)| has(request, tag));
         let mut request = here.and_then(|at| self.later.remove(at)).map(|(_, request)| request);
         if request.is_none() {
-            request = self.pool.take_back(&self.inbox, |request| has(request, tag)).pop();
+            request = self.pool.take_back(&self.inbox, &|request| has(request, tag)).pop();
             self.away -= usize::from(request.is_some());
         }
         match request {
