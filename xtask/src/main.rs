@@ -178,9 +178,9 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        usage: "[--help] [--test-size] [--out DIR] | --pairs [OPTION]... | --threads [OPTION]... | --instructions [--bless]",
-        summary: "the comparison set, against fio and the locks; pairs of runs; many threads on one file; or \
-                  instructions for an I/O",
+        usage: "[--help] [--test-size] [--out DIR] | --pairs [OPTION]... | --threads [OPTION]... | --layers [OPTION]... | --instructions [--bless]",
+        summary: "the comparison set, against fio and the locks; pairs of runs; many threads on one file; a stripe \
+                  beside its files; or instructions for an I/O",
         run: bench::main,
     },
     Verb {

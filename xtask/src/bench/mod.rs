@@ -27,6 +27,7 @@ use std::path::PathBuf;
 pub(crate) const HELP: &str = "usage: cargo xtask bench [--test-size] [--out DIR]
        cargo xtask bench --pairs [--rounds N] [--before BLKMQ]
        cargo xtask bench --threads [OPTION]...
+       cargo xtask bench --layers [OPTION]...
        cargo xtask bench --instructions [--bless]
 
   --test-size        every benchmark once, small; its figures mean nothing
@@ -35,6 +36,7 @@ pub(crate) const HELP: &str = "usage: cargo xtask bench [--test-size] [--out DIR
   --rounds N         the table has medians over so many pairs (11)
   --before BLKMQ     an earlier build, which is compared as well
   --threads          many threads on one file, beside fio's io_uring engine
+  --layers           a stripe of two files, beside the files
   --instructions     instructions for an I/O, counted by valgrind
   --bless            write the counts down
 
@@ -49,7 +51,9 @@ of --threads:
   --file PATH        a file of 1 GiB or more, or a block device; writes overwrite it (a file that is made in the build
                      folder, and removed)
   --loop             a loop device over a file on tmpfs, made for the measurement; needs root
-  --blkmq PROGRAM    measure this program, and build none";
+  --blkmq PROGRAM    measure this program, and build none
+
+of --layers: --rounds, --seconds and --blkmq, as above";
 
 /// `cargo xtask bench`, see [`HELP`].
 ///
@@ -67,6 +71,12 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         }
         return threads::main(plan);
     }
+    if let Some(plan) = &options.layers {
+        if plan.builds() {
+            build_program()?;
+        }
+        return threads::layers::main(plan);
+    }
     if let Some(bless) = options.instructions {
         return instructions::main(bless);
     }
@@ -82,6 +92,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     if options.test_size {
         pairs::main(&pairs::Size::test_size())?;
         threads::main(&threads::Plan::test_size())?;
+        threads::layers::main(&threads::Plan::layers_at_test_size())?;
         println!("bench: every benchmark ran (test size, nothing written)");
         return Ok(());
     }
@@ -134,18 +145,26 @@ struct Options {
     pairs: Option<pairs::Size>,
     /// Many threads on one file are measured instead.
     threads: Option<threads::Plan>,
+    /// A layer is measured instead.
+    layers: Option<threads::Plan>,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let out = crate::shell::root().join("bench/results");
+        let (threads, layers) = (None, None);
         let mut options =
-            Self { test_size: false, out, instructions: None, pairs: None, threads: None };
-        if let Some((first, rest)) = args.split_first()
-            && first == "--threads"
-        {
-            options.threads = Some(threads::Plan::parse(rest)?);
-            return Ok(options);
+            Self { test_size: false, out, instructions: None, pairs: None, threads, layers };
+        match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+            Some(("--threads", rest)) => {
+                options.threads = Some(threads::Plan::parse(rest)?);
+                return Ok(options);
+            }
+            Some(("--layers", rest)) => {
+                options.layers = Some(threads::layers::parse(rest)?);
+                return Ok(options);
+            }
+            _ => {}
         }
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -156,8 +175,8 @@ impl Options {
                 "--pairs" => options.pairs = Some(pairs::Size::full()),
                 "--rounds" | "--before" => options.of_pairs(arg, args.next())?,
                 "--out" => options.out = args.next().ok_or("--out needs a folder")?.into(),
-                "--threads" => {
-                    return Err("--threads comes first, with its options behind it".into());
+                "--threads" | "--layers" => {
+                    return Err(format!("{arg} comes first, with its options behind it").into());
                 }
                 other => return Err(format!("bench does not know {other}").into()),
             }
@@ -204,6 +223,8 @@ mod tests {
         assert!(
             parse(&["--pairs", "--threads"]).is_err() && parse(&["--threads", "--out"]).is_err()
         );
+        assert!(parse(&["--layers", "--rounds", "3"]).is_ok_and(|it| it.layers.is_some()));
+        assert!(parse(&["--pairs", "--layers"]).is_err());
         assert!(parse(&["--bless"]).is_err(), "nothing is written down of a benchmark");
         assert!(parse(&["--out"]).is_err());
         assert!(parse(&["--fast"]).is_err());

@@ -6,6 +6,7 @@
 //! figures mean something on a machine that does nothing else.
 
 mod beside;
+pub(super) mod layers;
 mod plan;
 mod sample;
 mod table;
@@ -17,7 +18,10 @@ use beside::Beside;
 pub(super) use plan::Plan;
 use plan::{Direction, Row};
 use sample::Sample;
-use table::{Line, Round, Within};
+use table::{Bounds, Line, Round, Within};
+
+/// The heads of the columns: of the second one, and the names of both sides.
+const HEADS: [&str; 3] = ["scheduler", "ours", "fio's"];
 
 /// Measures all rows and prints a table for each direction.
 ///
@@ -37,10 +41,10 @@ pub(super) fn main(plan: &Plan) -> Result<()> {
         for row in &plan.rows {
             let measured = measure(plan, *row, *direction, &beside)?;
             // The whole takes long, and may be interrupted.
-            println!("{}", table::table(&measured, plan.busy, &mut Within::default()));
+            println!("{}", table::table(&measured, HEADS, &mut Within::default()));
             lines.extend(measured);
         }
-        let table = table::table(&lines, plan.busy, &mut within);
+        let table = table::table(&lines, HEADS, &mut within);
         page += &format!("\n{}\n\n{table}", plan.title(*direction));
     }
     println!("{page}\n{within}\n");
@@ -52,8 +56,11 @@ pub(super) fn main(plan: &Plan) -> Result<()> {
 
 /// The rounds of a row: a line of the table for each scheduler.
 fn measure(plan: &Plan, row: Row, direction: Direction, beside: &Beside) -> Result<Vec<Line>> {
-    let mut lines: Vec<Line> =
-        plan.schedulers.iter().map(|scheduler| Line::new(row, scheduler)).collect();
+    let line = |what: &&'static str| {
+        let bounds = Bounds::of(what, plan.busy);
+        Line { row, what, bounds, rounds: Vec::new() }
+    };
+    let mut lines = Vec::from_iter(plan.schedulers.iter().map(line));
     let run = |cmd: &Cmd| -> Result<Sample> {
         let sample = parse_json(&cmd.output()?).and_then(|it| Sample::read(&it));
         sample.map_err(|error| format!("{cmd}: {error}").into())
@@ -62,9 +69,9 @@ fn measure(plan: &Plan, row: Row, direction: Direction, beside: &Beside) -> Resu
         let fio = run(&plan.fio(row, direction, beside.path()))?;
         let mut shown = format!("{:.1} k IOPS of fio", fio.rate / 1e3);
         for line in &mut lines {
-            let ours = run(&plan.ours(line.scheduler, row, direction, beside.path()))?;
-            shown += &format!(", {} {:.2}", line.scheduler, ours.rate / fio.rate);
-            line.rounds.push(Round { ours, fio });
+            let ours = run(&plan.ours(line.what, row, direction, beside.path()))?;
+            shown += &format!(", {} {:.2}", line.what, ours.rate / fio.rate);
+            line.rounds.push(Round { ours, beside: fio });
         }
         println!("{} {row}, round {round} of {}: {shown}", direction.name(), plan.rounds);
     }

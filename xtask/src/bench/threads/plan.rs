@@ -63,14 +63,14 @@ pub(crate) struct Plan {
     /// Runs of each side in each row; the medians are reported.
     pub(super) rounds: u32,
     /// The length of a run.
-    milliseconds: u64,
+    pub(super) milliseconds: u64,
     /// MiB of the file.
     pub(super) size: u64,
     /// Shell loops keep CPUs busy during the runs.
     pub(super) busy: bool,
     pub(super) place: Place,
     /// The program that is measured.
-    program: String,
+    pub(super) program: String,
 }
 
 impl Plan {
@@ -88,6 +88,18 @@ impl Plan {
             place: Place::File,
             program: BLKMQ.into(),
         }
+    }
+
+    /// That of `bench --layers`: three minutes.
+    pub(super) fn of_layers() -> Self {
+        let rows = [1, 32].map(|depth| Row { threads: 2, depth });
+        Self { rows: rows.into(), size: 512, ..Self::full() }
+    }
+
+    /// As [`of_layers`](Self::of_layers), to see that it works.
+    pub(crate) fn layers_at_test_size() -> Self {
+        let Self { rounds, milliseconds, size, .. } = Self::test_size();
+        Self { rounds, milliseconds, size, ..Self::of_layers() }
     }
 
     /// A run of every kind, to see that it works. The figures mean nothing.
@@ -199,12 +211,12 @@ impl Plan {
             .arg(device)
     }
 
-    fn bench(&self, options: &str) -> Cmd {
+    pub(super) fn bench(&self, options: &str) -> Cmd {
         words(Cmd::new("").arg(self.program.clone()).arg("bench"), options)
     }
 }
 
-fn words(cmd: Cmd, line: &str) -> Cmd {
+pub(super) fn words(cmd: Cmd, line: &str) -> Cmd {
     line.split_whitespace().fold(cmd, Cmd::arg)
 }
 

@@ -46,6 +46,18 @@ impl Sample {
             switches: number(job, "ctx")? / ios,
         })
     }
+
+    /// Of two runs at the same time: what an I/O of either costs, and the longer one of the times.
+    pub(super) fn and(self, other: Self) -> Self {
+        let rate = self.rate + other.rate;
+        let mean = |one: f64, two: f64| (one * self.rate + two * other.rate) / rate;
+        Self {
+            rate,
+            cpu: mean(self.cpu, other.cpu),
+            p99: self.p99.max(other.p99),
+            switches: mean(self.switches, other.switches),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -74,6 +86,14 @@ mod tests {
             let wanted = Sample { rate: 50_000.5, cpu: 10.0, p99: 108.032, switches: 1.5 };
             assert_eq!(sample, wanted, "{name}");
         }
+    }
+
+    #[test]
+    fn rates_of_two_runs_add_up_and_costs_are_those_of_an_io() {
+        let one = Sample { rate: 3e4, cpu: 8.0, p99: 100.0, switches: 1.0 };
+        let other = Sample { rate: 1e4, cpu: 12.0, p99: 50.0, switches: 2.0 };
+        let both = Sample { rate: 4e4, cpu: 9.0, p99: 100.0, switches: 1.25 };
+        assert_eq!((one.and(other), other.and(one)), (both, both));
     }
 
     #[test]

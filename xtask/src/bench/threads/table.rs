@@ -1,4 +1,4 @@
-//! The table of `bench --threads`: ratios to fio, each beside its bound.
+//! The table of `bench --threads` and `bench --layers`: ratios to the other side, each beside its bound.
 //!
 //! A ratio is taken within a round, and the median of the ratios decides. A rate is better above 1, a cost below it.
 
@@ -7,20 +7,21 @@ use super::plan::Row;
 use super::sample::Sample;
 use std::fmt;
 
-/// A run of ours, and that of fio in the same round.
+/// A run of ours, and that of the other side, such as fio, in the same round.
 pub(super) struct Round {
     pub(super) ours: Sample,
-    pub(super) fio: Sample,
+    pub(super) beside: Sample,
 }
 
-/// A scheduler in a row.
+/// A scheduler or a load in a row.
 pub(super) struct Line {
-    row: Row,
-    pub(super) scheduler: &'static str,
+    pub(super) row: Row,
+    pub(super) what: &'static str,
+    pub(super) bounds: Bounds,
     pub(super) rounds: Vec<Round>,
 }
 
-/// The limit of a ratio to fio's figure.
+/// The limit of a ratio to the other side's figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Bound {
     AtLeast(f64),
@@ -29,8 +30,8 @@ enum Bound {
     None,
 }
 
-/// The bounds of a scheduler.
-struct Bounds {
+/// The bounds of a line.
+pub(super) struct Bounds {
     rate: Bound,
     /// CPU time for an I/O.
     cpu: Bound,
@@ -38,9 +39,14 @@ struct Bounds {
 }
 
 impl Bounds {
+    /// A stripe of two files beside the files.
+    pub(super) fn of_a_layer() -> Self {
+        Self { rate: Bound::AtLeast(0.97), cpu: Bound::AtMost(1.1), p99: Bound::None }
+    }
+
     /// Policies that keep an account of each program may cost more. Beside busy loops the kernel shares the CPUs out, and
     /// only the rate is judged.
-    fn of(scheduler: &str, busy: bool) -> Self {
+    pub(super) fn of(scheduler: &str, busy: bool) -> Self {
         let (rate, cost) = match scheduler {
             "bfq" | "mclock" => (0.92, 1.3),
             _ => (0.97, 1.15),
@@ -80,29 +86,24 @@ impl fmt::Display for Within {
 }
 
 impl Line {
-    /// A line without rounds.
-    pub(super) fn new(row: Row, scheduler: &'static str) -> Self {
-        Self { row, scheduler, rounds: Vec::new() }
-    }
-
-    /// The ratio of a figure in each round, where fio's is not zero.
+    /// The ratio of a figure in each round, where the other side's is not zero.
     fn ratios(&self, figure: fn(&Sample) -> f64) -> Vec<f64> {
-        let ratio = |round: &Round| figure(&round.ours) / figure(&round.fio);
+        let ratio = |round: &Round| figure(&round.ours) / figure(&round.beside);
         self.rounds.iter().map(ratio).filter(|ratio| ratio.is_finite()).collect()
     }
 
-    /// The medians of a figure: ours, and fio's.
+    /// The medians of a figure: ours, and the other side's.
     fn both(&self, figure: fn(&Sample) -> f64) -> [f64; 2] {
         let of = |side: fn(&Round) -> &Sample| {
             let figures: Vec<f64> = self.rounds.iter().map(|round| figure(side(round))).collect();
             median(&figures).unwrap_or(f64::NAN)
         };
-        [of(|round| &round.ours), of(|round| &round.fio)]
+        [of(|round| &round.ours), of(|round| &round.beside)]
     }
 
     /// The line, with its marks counted in `within`.
-    fn shown(&self, busy: bool, within: &mut Within) -> String {
-        let bounds = Bounds::of(self.scheduler, busy);
+    fn shown(&self, within: &mut Within) -> String {
+        let bounds = &self.bounds;
         let mut judged = |ratios: &[f64], bound| {
             let middle = median(ratios);
             let mark = within.mark(middle, bound);
@@ -114,29 +115,31 @@ impl Line {
         let p99 = judged(&self.ratios(|it| it.p99), bounds.p99);
         let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
         let most = rates.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let [our_rate, fios_rate] = self.both(|it| it.rate / 1e3);
-        let [our_cpu, fios_cpu] = self.both(|it| it.cpu);
-        let [ours, fios] = self.both(|it| it.switches);
+        let [our_rate, other_rate] = self.both(|it| it.rate / 1e3);
+        let [our_cpu, other_cpu] = self.both(|it| it.cpu);
+        let [ours, other] = self.both(|it| it.switches);
         format!(
-            "| {} | {} | {rate} ({least:.2}-{most:.2}) | {our_rate:.1}, {fios_rate:.1} | {cpu} \
-             ({our_cpu:.2}, {fios_cpu:.2}) | {p99} | {ours:.2}, {fios:.2} |\n",
-            self.row, self.scheduler,
+            "| {} | {} | {rate} ({least:.2}-{most:.2}) | {our_rate:.1}, {other_rate:.1} | {cpu} \
+             ({our_cpu:.2}, {other_cpu:.2}) | {p99} | {ours:.2}, {other:.2} |\n",
+            self.row, self.what,
         )
     }
 }
 
-/// The table; `busy` says that loops kept the CPUs busy during the runs.
-pub(super) fn table(lines: &[Line], busy: bool, within: &mut Within) -> String {
-    let mut table = String::from(
-        "| threads x depth | scheduler | rate (from-to) | k IOPS: ours, fio's | CPU per I/O (us: ours, fio's) | p99 | \
-         context switches per I/O: ours, fio's |\n|---|---|---|---|---|---|---|\n",
+/// The table, with the head of its second column and the names of both sides.
+pub(super) fn table(lines: &[Line], heads: [&str; 3], within: &mut Within) -> String {
+    let [what, ours, other] = heads;
+    let mut table = format!(
+        "| threads x depth | {what} | rate (from-to) | k IOPS: {ours}, {other} | CPU per I/O (us: {ours}, {other}) | p99 | \
+         context switches per I/O: {ours}, {other} |\n|---|---|---|---|---|---|---|\n",
     );
-    lines.iter().for_each(|line| table += &line.shown(busy, within));
+    lines.iter().for_each(|line| table += &line.shown(within));
     table
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::HEADS;
     use super::*;
 
     fn sample(rate: f64, cpu: f64, p99: f64, switches: f64) -> Sample {
@@ -144,19 +147,20 @@ mod tests {
     }
 
     /// Three rounds whose median ratios are 0.95 of the rate, 1.2 of the CPU time and 1.1 of the 99th percentile.
-    fn line(scheduler: &'static str) -> Line {
+    fn line(scheduler: &'static str, busy: bool) -> Line {
         let round = |rate, cpu, p99| Round {
             ours: sample(rate * 1e5, cpu * 10.0, p99 * 100.0, 1.25),
-            fio: sample(1e5, 10.0, 100.0, 1.0),
+            beside: sample(1e5, 10.0, 100.0, 1.0),
         };
         let rounds = vec![round(0.5, 9.0, 9.0), round(0.95, 1.2, 1.1), round(1.25, 0.5, 0.5)];
-        Line { rounds, ..Line::new(Row { threads: 4, depth: 8 }, scheduler) }
+        let (row, bounds) = (Row { threads: 4, depth: 8 }, Bounds::of(scheduler, busy));
+        Line { row, what: scheduler, bounds, rounds }
     }
 
     #[test]
     fn figures_that_miss_their_bounds_are_marked_and_counted() {
         let mut within = Within::default();
-        let table = table(&[line("none"), line("bfq")], false, &mut within);
+        let table = table(&[line("none", false), line("bfq", false)], HEADS, &mut within);
         let lines: Vec<&str> = table.lines().skip(2).collect();
         assert_eq!(
             lines,
@@ -171,7 +175,7 @@ mod tests {
     #[test]
     fn beside_busy_loops_only_the_rate_is_judged() {
         let mut within = Within::default();
-        let table = table(&[line("none")], true, &mut within);
+        let table = table(&[line("none", true)], HEADS, &mut within);
         assert!(table.ends_with(
             "| 0.950 (0.50-1.25) | 95.0, 100.0 | 1.200 (12.00, 10.00) | 1.100 | 1.25, 1.00 |\n"
         ));
@@ -196,10 +200,9 @@ mod tests {
     #[test]
     fn the_ratio_of_a_missing_figure_is_missed() {
         let (ours, fio) = (sample(1e5, 1.0, 1.0, 1.0), sample(1e5, 0.0, 1.0, 1.0));
-        let row = Row { threads: 1, depth: 1 };
-        let line = Line { rounds: vec![Round { ours, fio }], ..Line::new(row, "none") };
+        let line = Line { rounds: vec![Round { ours, beside: fio }], ..line("none", false) };
         let mut within = Within::default();
-        let shown = line.shown(false, &mut within);
+        let shown = line.shown(&mut within);
         assert!(shown.contains("| -* (1.00, 0.00) |"), "{shown}");
         assert_eq!(within, Within { kept: 2, all: 3 });
     }
