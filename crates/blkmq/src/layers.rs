@@ -75,6 +75,17 @@ impl<P: IoBuf, D: BlockDevice<P>> BlockDevice<P> for Layers<D> {
         Ok(self.faults.iter().rev().fold(self.device.queues()?, around))
     }
 
+    /// A fault layer is around one of them.
+    fn together(all: &[&Self]) -> Option<(Self, Vec<u64>)> {
+        if all.iter().any(|it| !it.faults.is_empty()) {
+            return None;
+        }
+        let devices = Vec::from_iter(all.iter().map(|it| &it.device));
+        let (device, places) = D::together(&devices)?;
+        let (shape, notes) = (device.shape(), device.notes().to_vec());
+        Some((Self { device, faults: Vec::new(), shape, notes }, places))
+    }
+
     fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -291,6 +291,17 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
         of!(self, inside => BlockDevice::queues(inside))
     }
 
+    #[cfg(feature = "uring")]
+    fn together(all: &[&Self]) -> Option<(Self, Vec<u64>)> {
+        let files = all.iter().map(|device| match device {
+            Self::File(file) => Some(file),
+            _ => None,
+        });
+        let files = files.collect::<Option<Vec<_>>>()?;
+        let (file, places) = <FileDevice as BlockDevice<P>>::together(&files)?;
+        Some((Self::File(file), places))
+    }
+
     fn notes(&self) -> &[String] {
         self.notes()
     }

@@ -4,11 +4,16 @@
 
 use crate::lent::Part;
 use blkmq_core::{Instant, IoError};
-use blkmq_engine::{BlockDevice, Completion, Io, Queue, Refusal, Submitter};
+#[cfg(target_os = "linux")]
+use blkmq_engine::Berth;
+use blkmq_engine::{
+    Another, BlockDevice, Completion, Config, DeviceShape, Io, Queue, Refusal, Submitter,
+};
 use std::collections::VecDeque;
 use std::io;
 #[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// I/Os of a layer that the engine holds for one leg; more wait here.
 const CREDIT: u32 = 1024;
@@ -23,6 +28,19 @@ pub(crate) struct Leg {
     is_polled: bool,
     /// The device has work without requests.
     pub(crate) has_own_work: bool,
+    /// The last flush has made a turn of the device, and no look after it has been made.
+    has_turned: bool,
+    /// To make another leg on the same device, if that can make another queue.
+    pub(crate) origin: Option<Arc<Origin>>,
+    /// Where the thread sleeps that has the layer to itself.
+    #[cfg(target_os = "linux")]
+    pub(crate) berth: Option<Arc<dyn Berth>>,
+}
+
+/// A device that makes queues for one submitter each.
+pub(crate) struct Origin {
+    shape: DeviceShape,
+    another: Another<Part>,
 }
 
 /// Descriptors that say when any leg has completions.
@@ -61,7 +79,44 @@ impl Leg {
         device: &dyn BlockDevice<Part>,
         #[cfg(target_os = "linux")] bells: &mut Bells,
     ) -> io::Result<Self> {
-        let mut config = device.config()?;
+        Self::of(
+            device.config()?,
+            None,
+            #[cfg(target_os = "linux")]
+            bells,
+        )
+    }
+
+    /// Another leg on the same device.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn another(
+        origin: &Arc<Origin>,
+        #[cfg(target_os = "linux")] bells: &mut Bells,
+    ) -> io::Result<Self> {
+        Self::of(
+            Config::new(origin.shape, vec![(origin.another)()?]),
+            Some(origin),
+            #[cfg(target_os = "linux")]
+            bells,
+        )
+    }
+
+    fn of(
+        mut config: Config<Part>,
+        origin: Option<&Arc<Origin>>,
+        #[cfg(target_os = "linux")] bells: &mut Bells,
+    ) -> io::Result<Self> {
+        let shape = config.device;
+        let first = config.queues.first().and_then(|queue| queue.another());
+        let new = |another| Arc::new(Origin { shape, another });
+        let origin = origin.cloned().or_else(|| first.map(new));
+        #[cfg(target_os = "linux")]
+        let berth = match &origin {
+            Some(_) => config.queues[0].berth().transpose()?.map(Arc::from),
+            None => None,
+        };
         let mut is_polled = false;
         for queue in &config.queues {
             let has_time = queue.next_event().is_some();
@@ -77,9 +132,19 @@ impl Leg {
         }
         let has_own_work = config.queues.iter().any(|queue| queue.has_own_work());
         (config.submitters, config.depth) = (1, CREDIT);
-        let queue = Queue::new(config).map_err(io::Error::other)?;
+        let queue = Queue::new(config.own_lanes()).map_err(io::Error::other)?;
         let submitter = queue.submitter().map_err(io::Error::other)?;
-        Ok(Self { submitter, _queue: queue, waiting: VecDeque::new(), is_polled, has_own_work })
+        Ok(Self {
+            submitter,
+            _queue: queue,
+            waiting: VecDeque::new(),
+            is_polled,
+            has_own_work,
+            has_turned: false,
+            origin,
+            #[cfg(target_os = "linux")]
+            berth,
+        })
     }
 
     /// Sends an I/O, behind those that wait.
@@ -88,11 +153,13 @@ impl Leg {
     }
 
     /// Hands over waiting I/Os that have credit. Gives `over` the cookies of I/Os that the queue refuses, with errors.
-    pub(crate) fn submit(&mut self, now: Instant, mut over: impl FnMut(u64, IoError)) {
+    /// Returns whether there were any of either kind.
+    pub(crate) fn submit(&mut self, now: Instant, mut over: impl FnMut(u64, IoError)) -> bool {
+        let mut were_any = false;
         while let Some(io) = self.waiting.pop_front() {
             let cookie = io.cookie;
             match self.submitter.push(now, io) {
-                Ok(()) => {}
+                Ok(()) => self.has_turned = true,
                 Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
                     self.waiting.push_front(refused.into_io());
                     break;
@@ -105,13 +172,18 @@ impl Leg {
                     );
                 }
             }
+            were_any = true;
         }
         self.submitter.flush(now);
+        were_any
     }
 
     /// Does the work that is due, and gives `over` the completions. Returns whether more may be due at the same time.
     pub(crate) fn poll(&mut self, now: Instant, over: impl FnMut(Completion<Part>)) -> bool {
-        self.submitter.poll(now);
+        // A second turn would submit the entries that the first has left to the sleep of the thread.
+        if !std::mem::take(&mut self.has_turned) {
+            self.submitter.poll(now);
+        }
         let ended = self.submitter.reap(u32::MAX, over);
         let rests = self.submitter.prepare_park(now);
         self.submitter.unpark();

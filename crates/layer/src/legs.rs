@@ -9,8 +9,12 @@ use crate::leg::Leg;
 use crate::lent::{Own, Part};
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
+#[cfg(target_os = "linux")]
+use blkmq_engine::Berth;
 use blkmq_engine::{BlockDevice, Io};
+use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 /// The upper half of the cookie of an I/O of the layer's own; no tag is as high.
 const OWN: u64 = u32::MAX as u64;
@@ -23,12 +27,14 @@ pub(crate) enum Answer {
 }
 
 pub(crate) struct Legs {
-    /// Before the descriptors of their devices.
+    /// Before the descriptors of their devices. Only one if it has the sectors of all.
     all: Box<[Leg]>,
+    /// The sector of that one from which it has those of each; else empty.
+    places: Arc<[u64]>,
     #[cfg(target_os = "linux")]
     bells: Bells,
     /// Answers that were not looked at yet: a cookie, and a result.
-    answers: Vec<(u64, IoResult)>,
+    answers: VecDeque<(u64, IoResult)>,
     /// I/Os of the layer's own, by the lower half of their cookies.
     own: Vec<Option<(OwnIo, Own)>>,
 }
@@ -46,22 +52,76 @@ impl Legs {
                 &mut bells,
             )
         };
+        let all = devices.iter().map(leg).collect::<io::Result<_>>()?;
         Ok(Self {
-            all: devices.iter().map(leg).collect::<io::Result<_>>()?,
             #[cfg(target_os = "linux")]
             bells,
-            answers: Vec::new(),
-            own: Vec::new(),
+            ..Self::of(all, Arc::default())
         })
     }
 
+    fn of(all: Box<[Leg]>, places: Arc<[u64]>) -> Self {
+        Self {
+            all,
+            places,
+            #[cfg(target_os = "linux")]
+            bells: Bells::new(),
+            answers: VecDeque::new(),
+            own: Vec::new(),
+        }
+    }
+
+    /// One leg with the sectors of all, each from that one of `places` on.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn together(device: &dyn BlockDevice<Part>, places: Vec<u64>) -> io::Result<Self> {
+        Ok(Self { places: places.into(), ..Self::new(&[device])? })
+    }
+
+    /// The means to make other legs on the same devices, if these have one queue that can make another.
+    pub(crate) fn another(&self) -> Option<impl Fn() -> io::Result<Self> + Send + Sync + 'static> {
+        let [leg] = &*self.all else { return None };
+        let (origin, places) = (Arc::clone(leg.origin.as_ref()?), Arc::clone(&self.places));
+        Some(move || {
+            #[cfg(target_os = "linux")]
+            let mut bells = Bells::new();
+            let leg = Leg::another(
+                &origin,
+                #[cfg(target_os = "linux")]
+                &mut bells,
+            )?;
+            Ok(Self {
+                #[cfg(target_os = "linux")]
+                bells,
+                ..Self::of([leg].into(), Arc::clone(&places))
+            })
+        })
+    }
+
+    /// Where a thread sleeps that has the legs to itself, if they have one such place.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn berth(&self) -> Option<Arc<dyn Berth>> {
+        let [leg] = &*self.all else { return None };
+        leg.berth.clone()
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.all.len()
+        self.places.len().max(self.all.len())
     }
 
     /// Sends an I/O of a request.
     pub(crate) fn send(&mut self, leg: usize, io: Io<Part>) {
-        self.all[leg].send(io);
+        if self.places.is_empty() {
+            return self.all[leg].send(io);
+        }
+        let place = self.places[leg];
+        match io.op {
+            // That of the first one goes to all.
+            Op::Flush if leg > 0 => self.answers.push_back((io.cookie, Ok(()))),
+            Op::Flush => self.all[0].send(io),
+            _ => self.all[0].send(Io { sector: place + io.sector, ..io }),
+        }
     }
 
     pub(crate) fn send_own(&mut self, mut io: OwnIo) {
@@ -88,38 +148,39 @@ impl Legs {
         self.own.iter().any(Option::is_some)
     }
 
-    /// Hands the I/Os that were sent to the legs.
-    pub(crate) fn submit(&mut self, now: Instant) {
+    /// Hands the I/Os that were sent to the legs. Returns whether there were any.
+    pub(crate) fn submit(&mut self, now: Instant) -> bool {
+        let mut were_any = false;
         for leg in &mut self.all {
-            leg.submit(now, |cookie, error| self.answers.push((cookie, Err(error))));
+            let answers = &mut self.answers;
+            were_any |= leg.submit(now, |cookie, error| answers.push_back((cookie, Err(error))));
         }
+        were_any
     }
 
-    /// Does the work of the legs that is due. Returns whether more may be due at the same time.
+    /// Does the work of the legs that is due. Returns whether more may be due at the same time, beside the answers.
     pub(crate) fn poll(&mut self, now: Instant) -> bool {
         let mut has_more = false;
         for leg in &mut self.all {
-            has_more |= leg.poll(now, |done| self.answers.push((done.cookie, done.result)));
+            let answers = &mut self.answers;
+            has_more |= leg.poll(now, |done| answers.push_back((done.cookie, done.result)));
         }
-        has_more || !self.answers.is_empty()
+        has_more
     }
 
-    /// Takes the answers that have come.
-    pub(crate) fn take_answers(&mut self) -> Vec<Answer> {
-        let answers = std::mem::take(&mut self.answers);
-        let own = &mut self.own;
-        let answer = |(cookie, result)| {
-            if cookie >> 32 != OWN {
-                return Answer::Piece(cookie, result);
-            }
-            let (mut io, own) = own[(cookie & OWN) as usize].take().expect("an I/O that was sent");
-            // A completion has its part, which is dropped with it.
-            let bytes = own.take_back();
-            let result = if bytes.is_some() { result } else { Err(IoError::IO) };
-            io.bytes = bytes.unwrap_or_else(AlignedBuf::empty);
-            Answer::Own(io, result)
-        };
-        answers.into_iter().map(answer).collect()
+    /// The oldest answer that has come.
+    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
+        let (cookie, result) = self.answers.pop_front()?;
+        if cookie >> 32 != OWN {
+            return Some(Answer::Piece(cookie, result));
+        }
+        let own = self.own[(cookie & OWN) as usize].take();
+        let (mut io, own) = own.expect("an I/O that was sent");
+        // A completion has its part, which is dropped with it.
+        let bytes = own.take_back();
+        let result = if bytes.is_some() { result } else { Err(IoError::IO) };
+        io.bytes = bytes.unwrap_or_else(AlignedBuf::empty);
+        Some(Answer::Own(io, result))
     }
 
     /// Ends the queues of the legs, which wait for the requests in their devices.
@@ -173,15 +234,14 @@ pub(crate) fn carry_out(
     let count = ios.len();
     ios.into_iter().for_each(|io| legs.send_own(io));
     let (mut now, mut done) = (Instant::ZERO, Vec::new());
+    legs.submit(now);
     while done.len() < count && now < within {
-        legs.submit(now);
         let has_more = legs.poll(now);
-        let answers = legs.take_answers().into_iter();
-        done.extend(answers.filter_map(|answer| match answer {
+        done.extend(std::iter::from_fn(|| match legs.next_answer()? {
             Answer::Own(io, result) => Some((io, result)),
-            Answer::Piece(..) => None,
+            Answer::Piece(..) => unreachable!("there are no requests"),
         }));
-        if !has_more {
+        if !(has_more | legs.submit(now)) {
             now = legs.wait(now, within);
         }
     }

@@ -7,11 +7,15 @@ use crate::legs::{Answer, Legs};
 use crate::lent::{Lent, Part};
 use blkmq_buf::IoBuf;
 use blkmq_core::{Instant, IoFlags, IoResult, Nanos, Op, Payload, SECTOR_SIZE};
+#[cfg(target_os = "linux")]
+use blkmq_engine::Berth;
 use blkmq_engine::{
-    BioTable, BlockDevice, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io, Verdict,
+    Another, BioTable, BlockDevice, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight, Io,
+    Verdict,
 };
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Rounds over the legs in one call, after which the caller has to come again.
 const ROUNDS: u32 = 64;
@@ -24,8 +28,12 @@ const PASSED: [IoFlags; 3] = [IoFlags::SYNC, IoFlags::FUA, IoFlags::NOUNMAP];
 struct LayerQueue {
     layer: Box<dyn Layer>,
     legs: Legs,
+    /// Makes the layers of further queues to the same legs, if these need not know of each other.
+    layers: Option<Layers>,
     /// By driver tag.
     open: Box<[Option<Open>]>,
+    /// By driver tag: all pieces of the request, whether answered or not. Empty without one; keep their capacity.
+    pieces: Box<[Vec<Piece>]>,
     /// Empty between calls.
     plan: Plan,
     /// Tags of requests that were held and may be done.
@@ -44,12 +52,13 @@ impl std::fmt::Debug for LayerQueue {
     }
 }
 
+/// Makes layers that know nothing of each other.
+pub(crate) type Layers = Arc<dyn Fn() -> Box<dyn Layer> + Send + Sync>;
+
 /// A request whose pieces are under way.
 struct Open {
     lent: Lent,
     request: Request,
-    /// All of its pieces, whether answered or not.
-    pieces: Vec<Piece>,
     /// Pieces without an answer, and one more if the layer holds the request.
     pending: u32,
     result: IoResult,
@@ -70,19 +79,20 @@ pub fn queue<P: IoBuf>(
     legs: &[&dyn BlockDevice<Part>],
 ) -> io::Result<Box<dyn DeviceQueue<P>>> {
     assert_eq!(shape.hw_queues, 1, "hardware queues of a layer");
-    let mut queue = LayerQueue {
-        layer,
-        legs: Legs::new(legs)?,
-        open: (0..shape.hw_queue_depth).map(|_| None).collect(),
-        plan: Plan::default(),
-        released: Vec::new(),
-        has_more: false,
-        is_inside: false,
-        now: Instant::ZERO,
-    };
+    let mut queue = LayerQueue::new(shape.hw_queue_depth, layer, Legs::new(legs)?);
     // The first I/Os of the layer's own, whose answers make the descriptor readable.
     queue.pass(Instant::ZERO);
     Ok(Box::new(queue))
+}
+
+/// As [`queue`], for a layer that has no I/Os of its own, and of which each client may have a queue.
+pub(crate) fn lane<P: IoBuf>(
+    shape: &DeviceShape,
+    layers: Layers,
+    legs: Legs,
+) -> Box<dyn DeviceQueue<P>> {
+    let queue = LayerQueue::new(shape.hw_queue_depth, layers(), legs);
+    Box::new(LayerQueue { layers: Some(layers), ..queue })
 }
 
 fn passed(flags: IoFlags) -> IoFlags {
@@ -124,7 +134,7 @@ fn decode(codec: &mut dyn Codec, request: &Request, plain: &Part, stored: &[u8])
 
 impl Open {
     /// Sends a piece to its leg, with the bytes that it moves.
-    fn send(&mut self, tag: usize, piece: Piece, legs: &mut Legs) {
+    fn send(&mut self, tag: usize, piece: Piece, pieces: &mut Vec<Piece>, legs: &mut Legs) {
         let moves_data = piece.op == self.request.op && self.request.moves_data();
         assert!(moves_data || !matches!(piece.op, Op::Read | Op::Write));
         let part = if moves_data {
@@ -133,10 +143,10 @@ impl Open {
         } else {
             Part::default()
         };
-        let cookie = (tag as u64) << 32 | self.pieces.len() as u64;
+        let cookie = (tag as u64) << 32 | pieces.len() as u64;
         let io = Io::new(piece.op, piece.sector, piece.sectors, cookie, part);
         legs.send(piece.leg, Io { flags: passed(piece.flags), ..io });
-        self.pieces.push(piece);
+        pieces.push(piece);
         self.pending += 1;
     }
 
@@ -149,18 +159,35 @@ impl Open {
 }
 
 impl LayerQueue {
+    fn new(depth: u32, layer: Box<dyn Layer>, legs: Legs) -> Self {
+        Self {
+            layer,
+            legs,
+            layers: None,
+            open: (0..depth).map(|_| None).collect(),
+            pieces: (0..depth).map(|_| Vec::new()).collect(),
+            plan: Plan::default(),
+            released: Vec::new(),
+            has_more: false,
+            is_inside: false,
+            now: Instant::ZERO,
+        }
+    }
+
     /// Carries out the plan, which was made for the request of this tag, if there is one.
     fn carry_out(&mut self, tag: Option<usize>) {
         if let Some(tag) = tag {
             let open = self.open[tag].as_mut().expect("a request that is here");
             open.pending += u32::from(std::mem::take(&mut self.plan.is_held));
-            self.plan.pieces.drain(..).for_each(|piece| open.send(tag, piece, &mut self.legs));
+            for piece in self.plan.pieces.drain(..) {
+                open.send(tag, piece, &mut self.pieces[tag], &mut self.legs);
+            }
         }
         for step in self.plan.steps.drain(..) {
             match step {
                 Step::Send(tag, piece) => {
                     let open = self.open[tag].as_mut().expect("a request that is held");
-                    open.send(tag, piece, &mut self.legs);
+                    open.send(tag, piece, &mut self.pieces[tag], &mut self.legs);
                 }
                 Step::Release(tag, result) => {
                     let open = self.open[tag].as_mut().expect("a request that is held");
@@ -185,7 +212,7 @@ impl LayerQueue {
         };
         let (tag, number) = ((cookie >> 32) as usize, (cookie & u64::from(u32::MAX)) as usize);
         let open = self.open[tag].as_mut().expect("an answer to a request that is here");
-        let piece = open.pieces[number];
+        let piece = self.pieces[tag][number];
         open.pending -= 1;
         self.plan.id = tag;
         let result = self.layer.answered(&open.request, &piece, result, &mut self.plan);
@@ -197,6 +224,7 @@ impl LayerQueue {
     /// Takes the request of this tag out, if it is done.
     fn finished(&mut self, tag: usize) -> Option<(Inflight, IoResult)> {
         let open = self.open[tag].take_if(|open| open.pending == 0)?;
+        self.pieces[tag].clear();
         let Open { mut lent, request, mut result, .. } = open;
         // Every part was returned with its completion.
         if result.is_ok()
@@ -219,7 +247,7 @@ impl LayerQueue {
 
     /// Takes notice of the answers that have come. The requests that are done go to `over`.
     fn take_answers(&mut self, mut over: impl FnMut(Inflight, IoResult)) {
-        for answer in self.legs.take_answers() {
+        while let Some(answer) = self.legs.next_answer() {
             if let Some((rq, result)) = self.answered(answer) {
                 over(rq, result);
             }
@@ -239,11 +267,11 @@ impl LayerQueue {
         self.layer.close(&mut self.plan);
         self.carry_out(None);
         let (mut now, until) = (self.now, self.now + PATIENCE);
+        self.legs.submit(now);
         while self.legs.has_own() && now < until {
-            self.legs.submit(now);
             let has_more = self.legs.poll(now);
             self.take_answers(|_, _| unreachable!("there are no requests"));
-            if !has_more {
+            if !(has_more | self.legs.submit(now)) {
                 now = self.legs.wait(now, until);
             }
         }
@@ -273,8 +301,7 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
         self.is_inside = true;
         self.plan.id = tag;
         self.layer.begin(&request, &mut self.plan);
-        let (pieces, result) = (Vec::new(), Ok(()));
-        let open = Open { lent, request, pieces, pending: 0, result, failed_at: 0 };
+        let open = Open { lent, request, pending: 0, result: Ok(()), failed_at: 0 };
         self.open[tag] = Some(open);
         self.carry_out(Some(tag));
         self.is_inside = false;
@@ -298,10 +325,10 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
             self.take_answers(|rq, result| {
                 out.push(Finished { rq, verdict: Verdict::Done(result) });
             });
+            self.has_more |= self.legs.submit(now);
             if !self.has_more {
                 break;
             }
-            self.legs.submit(now);
         }
         self.is_inside = false;
     }
@@ -321,6 +348,21 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
 
     fn has_own_work(&self) -> bool {
         self.layer.has_own_ios() || self.legs.have_own_work()
+    }
+
+    fn another(&self) -> Option<Another<P>> {
+        let (layers, legs) = (self.layers.clone()?, self.legs.another()?);
+        let depth = self.open.len() as u32;
+        Some(Box::new(move || {
+            let queue = Self::new(depth, layers(), legs()?);
+            Ok(Box::new(Self { layers: Some(Arc::clone(&layers)), ..queue }))
+        }))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn berth(&self) -> Option<io::Result<Box<dyn Berth>>> {
+        let berth = self.legs.berth()?;
+        Some(Ok(Box::new(berth)))
     }
 
     /// Ends the queues of the legs, which wait for the requests in their devices.

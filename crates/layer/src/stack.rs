@@ -9,9 +9,10 @@ use crate::crypt::{self, Key, KeyError};
 use crate::findings::Findings;
 use crate::kind::Kind;
 use crate::layer::Layer;
+use crate::legs::Legs;
 use crate::lent::Part;
 use crate::mirror::{Given, Mirror, MirrorError, Only, assemble};
-use crate::queue::queue;
+use crate::queue::{Layers, lane, queue};
 use crate::shape;
 use crate::stripe::Stripe;
 use blkmq_buf::IoBuf;
@@ -158,29 +159,46 @@ impl<D: BlockDevice<Part>> Stack<D> {
         })
     }
 
-    fn layer(&self) -> Result<Box<dyn Layer>, MirrorError> {
-        Ok(match self.kind {
-            Kind::Mirror { .. } => {
-                let only = Only::new(&self.is_taken)?;
-                let legs = self.dyn_legs();
-                // A queue that has ended may have left other records.
-                let mut assembly = assemble(wishes(&self.kind).unwrap_or_default(), &legs)?;
-                assembly.settle(&legs)?;
-                Box::new(Mirror::new(assembly, self.findings.clone(), only))
+    /// Makes the layers of the clients; `None` if all clients have one.
+    fn layers(&self) -> Option<Layers> {
+        Some(match self.kind {
+            Kind::Mirror { .. } => return None,
+            Kind::Stripe { chunk } => {
+                let legs = self.legs.len();
+                Arc::new(move || Box::new(Stripe::new(chunk, legs)))
             }
-            Kind::Stripe { chunk } => Box::new(Stripe::new(chunk, self.legs.len())),
             Kind::Crypt { block, .. } => {
-                let key = self.key.as_ref().expect("it was read when the stack was made");
-                crypt::layer(key, block as usize)
+                let key = self.key.clone().expect("it was read when the stack was made");
+                Arc::new(move || crypt::layer(&key, block as usize))
             }
-            Kind::Checksum => Box::new(Coded(Checksum::new(self.findings.clone()))),
+            Kind::Checksum => {
+                let findings = self.findings.clone();
+                Arc::new(move || Box::new(Coded(Checksum::new(findings.clone()))))
+            }
             Kind::Concat => {
-                let block = self.shape.limits.logical_block_size / SECTOR_SIZE;
-                let capacity =
-                    |leg: &D| leg.shape().limits.capacity / u64::from(block) * u64::from(block);
-                Box::new(Concat::new(self.legs.iter().map(capacity)))
+                let block = u64::from(self.shape.limits.logical_block_size / SECTOR_SIZE);
+                let capacity = |leg: &D| leg.shape().limits.capacity / block * block;
+                let all = Vec::from_iter(self.legs.iter().map(capacity));
+                Arc::new(move || Box::new(Concat::new(all.iter().copied())))
             }
         })
+    }
+
+    fn mirror(&self) -> Result<Box<dyn Layer>, MirrorError> {
+        let only = Only::new(&self.is_taken)?;
+        let legs = self.dyn_legs();
+        // A queue that has ended may have left other records.
+        let mut assembly = assemble(wishes(&self.kind).unwrap_or_default(), &legs)?;
+        assembly.settle(&legs)?;
+        Ok(Box::new(Mirror::new(assembly, self.findings.clone(), only)))
+    }
+
+    /// The legs of the queue of a client, as one device if they can be.
+    fn queues_of_legs(&self) -> io::Result<Legs> {
+        match D::together(&Vec::from_iter(&self.legs)) {
+            Some((device, places)) => Legs::together(&device, places),
+            None => Legs::new(&self.dyn_legs()),
+        }
     }
 
     fn dyn_legs(&self) -> Vec<&dyn BlockDevice<Part>> {
@@ -308,7 +326,10 @@ impl<P: IoBuf, D: BlockDevice<Part>> BlockDevice<P> for Stack<D> {
     }
 
     fn queues(&self) -> io::Result<DeviceQueues<P>> {
-        let layer = self.layer().map_err(io::Error::other)?;
+        if let Some(layers) = self.layers() {
+            return Ok(vec![lane(&self.shape, layers, self.queues_of_legs()?)]);
+        }
+        let layer = self.mirror().map_err(io::Error::other)?;
         Ok(vec![queue(&self.shape, layer, &self.dyn_legs())?])
     }
 

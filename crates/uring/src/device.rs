@@ -10,14 +10,17 @@ use crate::target::{self, Target};
 use crate::threads::{Opened, Requests};
 use crate::{OpenError, Options, image};
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_core::{Extent, SECTOR_SIZE};
-use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape};
+use blkmq_core::{Extent, Limits, SECTOR_SIZE};
+use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape, MAX_HW_QUEUE_DEPTH};
 use blkmq_threads::{Pool, ThreadQueue};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Sectors in 1 GiB. A file of several begins at a multiple of it, and so of the granularity of its discards.
+const UNIT: u64 = 1 << 21;
 
 /// An open file or block device.
 ///
@@ -307,6 +310,34 @@ impl<P: IoBuf> BlockDevice<P> for UringDevice {
 
     fn queues(&self) -> io::Result<DeviceQueues<P>> {
         Ok(self.queues()?)
+    }
+
+    /// Files with a ring for each client, in one such ring, which is as deep as theirs together.
+    fn together(all: &[&Self]) -> Option<(Self, Vec<u64>)> {
+        let is_alike = |file: &&Self| {
+            let Options { threads, hw_queues, iopoll, fixed, .. } = file.options;
+            let has_rings = threads.is_none() && hw_queues.is_none() && !iopoll;
+            has_rings && fixed == all[0].options.fixed && file.parts.len() == 1
+        };
+        if all.is_empty() || !all.iter().all(is_alike) {
+            return None;
+        }
+        let (mut places, mut end) = (Vec::new(), 0_u64);
+        for file in all {
+            places.push(end);
+            // Not the sector behind the end, which would merge.
+            let behind = end.checked_add(file.shape.limits.capacity)?.checked_add(1)?;
+            end =
+                behind.checked_next_multiple_of(UNIT).filter(|end| *end <= Limits::MAX_CAPACITY)?;
+        }
+        let bytes = places.iter().map(|sector| sector * u64::from(SECTOR_SIZE));
+        let files = bytes.zip(all).map(|(at, file)| (at, (*file).clone()));
+        let mut joined = Self::joined(files.collect());
+        all.iter().flat_map(|file| &file.pools).for_each(|pool| joined.register(pool));
+        let depth: u32 = all.iter().map(|file| file.options.hw_queue_depth).sum();
+        joined.options.hw_queue_depth = depth.min(MAX_HW_QUEUE_DEPTH);
+        joined.shape.hw_queue_depth = joined.options.hw_queue_depth;
+        Some((joined, places))
     }
 
     fn notes(&self) -> &[String] {

@@ -5,7 +5,7 @@
 use crate::common::{BLOCK, TempFile, call, fill, io, is_filled, service};
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Bytes, Extent, IoError, Op};
-use blkmq_engine::Io;
+use blkmq_engine::{BlockDevice, Io};
 use blkmq_uring::UringDevice;
 
 const MIB: u64 = 1 << 20;
@@ -99,4 +99,22 @@ fn files_do_not_overlap() {
         panic!("a file at sector 8 behind one to 128");
     };
     let _ = UringDevice::joined(vec![(0, first), (4096, second)]);
+}
+
+#[test]
+pub fn files_with_rings_for_clients_share_them() {
+    let test = "files_with_rings_for_clients_share_them";
+    let files = [0, 1].map(|n| TempFile::new(&format!("{test}-{n}"), BLOCKS * BLOCK as u64));
+    let open = |n: usize, options: &str| files[n].open(test, &format!(",locking=0{options}"));
+    let (Some(first), Some(second)) = (open(0, ",hw_queue_depth=4"), open(1, "")) else { return };
+    let together = |all: &[&UringDevice]| BlockDevice::<AlignedBuf>::together(all);
+    let (device, places) = together(&[&first, &second]).expect("both are files with rings");
+    assert_eq!((places, device.shape.hw_queue_depth), (vec![0, 1 << 21], 4 + 128));
+    assert_eq!(device.shape.limits.capacity, (1 << 21) + BLOCKS * BLOCK as u64 / 512);
+    for options in [",hw_queues=1", ",fixed=0"] {
+        let other = open(1, options).expect("as before");
+        assert!(together(&[&first, &other]).is_none(), "{options}");
+    }
+    let threads = UringDevice::described(&format!("threads:{}", files[1].path().display()));
+    assert!(together(&[&first, &threads.expect("a file").expect("as before")]).is_none());
 }

@@ -151,3 +151,54 @@ fn files_under_layers_are_read_and_written_and_wake_their_clients() {
     file.set_len(1 << 20).expect("it is cut short");
     assert_eq!(device.state().bytes, 3 << 20, "as far as no chunk is lost");
 }
+
+/// Regression test: clients of a stripe shared a queue, so that a completion woke each of them, and an I/O took two system calls.
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_of_striped_files_have_a_ring_each_for_all_of_them() {
+    if blkmq_uring::UringDevice::check().is_err() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder for files");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let legs = ["a", "b"].map(|name| format!("[uring:{},size=2]", path(name))).concat();
+    let device = open(&format!("stripe,chunk=4k:{legs}")).expect("files that suit");
+    {
+        let service = device.start::<AlignedBuf>("mq-deadline").expect("it starts");
+        assert_eq!(service.attribute("blkmq/pump").as_deref(), Ok("owner"));
+        let mut disks = [(); 3].map(|()| service.blocking().expect("a client"));
+        for at in 0..64_usize {
+            let mut buf = AlignedBuf::new(64 << 10);
+            buf.as_mut_slice().fill(at as u8);
+            let (result, _) = disks[at % 3].write(Sectors(at as u64 * 128), buf).expect("taken");
+            assert_eq!(result, Ok(()));
+        }
+        assert!(disks.iter_mut().all(|disk| disk.flush().is_ok()));
+        for at in 0..64_usize {
+            let read =
+                disks[(at + 1) % 3].read(Sectors(at as u64 * 128), AlignedBuf::new(64 << 10));
+            let (result, mut buf) = read.expect("taken");
+            assert_eq!(result, Ok(()));
+            assert!(buf.as_mut_slice().iter().all(|byte| *byte == at as u8), "{at}");
+        }
+    }
+    for name in ["a", "b"] {
+        // Half of each write, in its order.
+        let bytes = std::fs::read(path(name)).expect("a file");
+        assert!(bytes.chunks(32 << 10).zip(0..).all(|(half, at)| half.iter().all(|it| *it == at)));
+    }
+    drop(device);
+    // A file with other queues, or a fault around one, leaves each file its own.
+    for leg in [format!("[uring:{},hw_queues=1]", path("b")), "[faults,late=0.1:memory]".into()] {
+        let device =
+            open(&format!("concat:[uring:{}]{leg}", path("a"))).expect("devices that suit");
+        let service = device.start::<AlignedBuf>("none").expect("it starts");
+        assert_eq!(service.attribute("blkmq/pump").as_deref(), Ok("inline"));
+        let mut disk = service.blocking().expect("a client");
+        let (result, _) = disk.read(Sectors(4096), AlignedBuf::new(4096)).expect("taken");
+        assert_eq!(result, Ok(()));
+    }
+    let one = open(&format!("checksum:[uring:{}]", path("a"))).expect("a file that suits");
+    let service = one.start::<AlignedBuf>("none").expect("it starts");
+    assert_eq!(service.attribute("blkmq/pump").as_deref(), Ok("owner"));
+}

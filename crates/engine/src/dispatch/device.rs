@@ -5,6 +5,8 @@
 
 use crate::shared::inflight::Verdict;
 use crate::shared::settings::WriteCache;
+#[cfg(target_os = "linux")]
+use crate::sync::ArcDyn;
 use crate::{BioTable, Inflight};
 use blkmq_core::{Instant, IoResult, Limits, Nanos, Tag};
 use std::io;
@@ -154,6 +156,34 @@ pub trait Berth: Send + Sync {
 
     /// A descriptor that is readable when [`sleep`](Self::sleep) would return.
     fn fd(&self) -> BorrowedFd<'_>;
+}
+
+/// The same place: a device in front of another one sleeps where that does.
+#[cfg(target_os = "linux")]
+impl Berth for ArcDyn<dyn Berth> {
+    fn attend(&self) -> bool {
+        (**self).attend()
+    }
+
+    fn begin(&self) {
+        (**self).begin();
+    }
+
+    fn end(&self) {
+        (**self).end();
+    }
+
+    fn sleep(&self, left: Option<Nanos>) {
+        (**self).sleep(left);
+    }
+
+    fn call(&self) {
+        (**self).call();
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        (**self).fd()
+    }
 }
 
 /// The answer to [`DeviceQueue::enqueue`].

@@ -237,6 +237,16 @@ pub trait BlockDevice<P> {
     /// If the system refuses resources for them, such as rings and memory.
     fn queues(&self) -> io::Result<DeviceQueues<P>>;
 
+    /// One device of all of these, so that one queue, and one place to sleep, serves them: it has the sectors of each from the
+    /// place that is returned with it on, with gaps between them that no merged request bridges. A flush to it goes to all.
+    /// `None`: there is no such device.
+    fn together(_all: &[&Self]) -> Option<(Self, Vec<u64>)>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// Deviations from the description of the device: one sentence each, for the user.
     fn notes(&self) -> &[String] {
         &[]
