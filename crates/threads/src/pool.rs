@@ -49,8 +49,20 @@ struct State<W> {
     jobs: VecDeque<Job<W>>,
     /// Threads that sleep, or were rung for and have not looked yet.
     idle: usize,
+    /// One of these was rung for. When it looks, it rings for the next one if there is more to do: so no more threads wake than
+    /// find something.
+    is_called: bool,
     threads: Vec<JoinHandle<()>>,
     is_closed: bool,
+}
+
+impl<W> State<W> {
+    /// Returns whether the caller must ring for a thread, once the lock is released.
+    fn calls(&mut self) -> bool {
+        let calls = !self.is_called && self.idle > 0 && !self.jobs.is_empty();
+        self.is_called |= calls;
+        calls
+    }
 }
 
 impl<W: Work> Shared<W> {
@@ -64,7 +76,11 @@ impl<W: Work> Shared<W> {
         let mut state = self.lock();
         loop {
             if let Some(Job { mut work, inbox }) = state.jobs.pop_front() {
+                let calls = state.calls();
                 drop(state);
+                if calls {
+                    self.work.notify_one();
+                }
                 let step = work.perform(&self.files);
                 inbox.put((work, step));
                 state = self.lock();
@@ -74,6 +90,7 @@ impl<W: Work> Shared<W> {
                 state.idle += 1;
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
+                state.is_called = false;
             }
         }
     }
@@ -85,7 +102,13 @@ impl<W: Work> Pool<W> {
     /// # Errors
     /// If the system refuses that thread.
     pub fn new(most: u16, files: W::Files) -> io::Result<Arc<Self>> {
-        let state = State { jobs: VecDeque::new(), idle: 0, threads: Vec::new(), is_closed: false };
+        let state = State {
+            jobs: VecDeque::new(),
+            idle: 0,
+            is_called: false,
+            threads: Vec::new(),
+            is_closed: false,
+        };
         let shared = Arc::new(Shared { files, state: Mutex::new(state), work: Condvar::new() });
         let pool = Arc::new(Self { shared, most: most.into() });
         let first = pool.start()?;
@@ -101,20 +124,19 @@ impl<W: Work> Pool<W> {
     /// Hands all of `requests` to the threads, in their order; afterwards they go to `inbox`.
     pub(crate) fn submit(&self, inbox: &Arc<Inbox<W>>, requests: &mut Vec<W>) {
         let mut state = self.shared.lock();
-        let before = state.jobs.len();
         for work in requests.drain(..) {
             state.jobs.push_back(Job { work, inbox: Arc::clone(inbox) });
         }
-        let (waiting, idle) = (state.jobs.len(), state.idle);
         let room = if state.is_closed { 0 } else { self.most - state.threads.len() };
-        let missing = waiting.saturating_sub(idle).min(room);
+        let missing = state.jobs.len().saturating_sub(state.idle).min(room);
         for _ in 0..missing {
             // Those that are there do the work if the system refuses more.
             let Ok(thread) = self.start() else { break };
             state.threads.push(thread);
         }
+        let calls = state.calls();
         drop(state);
-        for _ in 0..(waiting - before).min(idle) {
+        if calls {
             self.shared.work.notify_one();
         }
     }
