@@ -1,25 +1,28 @@
-//! Futures on tokio's multi-thread runtime beside a bare ring: random 4 KiB reads of a file, at depths 1 and 32.
+//! Futures on tokio's multi-thread runtime beside other ways to the same file: random 4 KiB reads, at depths 1 and 32.
 //!
 //! ```text
 //! cargo run --release -p blkmq-uring --example futures -- FILE [SECONDS [ROUNDS [SCHEDULER]]]
+//! cargo run --release -p blkmq-uring --example futures -- threads:FILE,direct=0 1 7
 //! ```
 //!
-//! The bare ring is the least that a program can do: one thread, a registered file, `submit_and_wait`. On our side as
-//! many tasks as the depth await one read each, on a runtime with two workers: `worker` is a reactor on that runtime,
-//! `thread` one with a thread of its own. The sides run in turns. A line has the rate of each and the CPU time of the
-//! whole process for an I/O; the last lines have the medians of the ratios to the bare ring of the same round.
+//! Beside io_uring (`FILE` or `uring:FILE`, with the device's parameters) it is a bare ring, the least that a program can do: one
+//! thread, a registered file, `submit_and_wait`. Beside `threads:FILE` it is tokio's `spawn_blocking`, with a `pread` for each
+//! read, by as many tasks. On our side as many tasks as the depth await one read each, on a runtime with two workers: `worker`
+//! is a reactor on that runtime, `thread` one with a thread of its own. The sides run in turns. A line has the rate of each and
+//! the CPU time of the whole process for an I/O; the last lines have the medians of the ratios to the other way in the same
+//! round.
 
 use std::error::Error;
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Vec::from_iter(std::env::args().skip(1));
-    let usage = "usage: futures PATH [SECONDS [ROUNDS [SCHEDULER]]]";
-    let path = args.first().ok_or(usage)?;
+    let usage = "usage: futures [threads:]PATH[,KEY=VALUE]... [SECONDS [ROUNDS [SCHEDULER]]]";
+    let text = args.first().ok_or(usage)?;
     let seconds = args.get(1).map_or(Ok(1), |arg| arg.parse())?;
     let rounds = args.get(2).map_or(Ok(5), |arg| arg.parse())?;
     let scheduler = args.get(3).map_or("none", String::as_str);
-    linux::compare(path, seconds, rounds, scheduler)
+    linux::compare(text, seconds, rounds, scheduler)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -41,7 +44,8 @@ mod linux {
     use std::error::Error;
     use std::fs::File;
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+    use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::runtime::{Builder, Runtime};
@@ -87,16 +91,24 @@ mod linux {
     }
 
     /// Runs all sides in turns and prints the figures.
-    pub fn compare(path: &str, seconds: u64, rounds: u32, scheduler: &str) -> Result<()> {
+    pub fn compare(text: &str, seconds: u64, rounds: u32, scheduler: &str) -> Result<()> {
         let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-        let device = UringDevice::open(path, &Options { readonly: true, ..Options::default() })?;
+        let described = Options::described(text).unwrap_or_else(|| Options::parse(text));
+        let (path, options) = described?;
+        let device = UringDevice::open(&path, &Options { readonly: true, ..options })?;
+        let other = if device.has_threads() { "spawn_blocking" } else { "bare ring" };
         let blocks = device.shape.limits.capacity * 512 / BLOCK as u64;
         let factory = registry::find(scheduler).ok_or("no such scheduler")?;
         let config = || -> Result<Config<AlignedBuf>> { Ok(device.config()?.scheduler(factory)) };
         for depth in [1, 32] {
             let mut ratios: [Vec<Figures>; 2] = Default::default();
             for round in 0..rounds {
-                let bare = bare_ring(path, depth, seconds, round)?;
+                let file = open(&path, device.is_direct())?;
+                let beside = if device.has_threads() {
+                    blocking(&runtime, file, depth, seconds, round)?
+                } else {
+                    bare_ring(&file, depth, seconds, round)?
+                };
                 let service = Service::start(Config { submitters: WORKERS as u16, ..config()? })?;
                 let reactor = service.reactor_on(runtime.handle())?;
                 let worker = futures(&runtime, (&reactor.handle(), blocks), depth, seconds, round)?;
@@ -104,12 +116,16 @@ mod linux {
                 let service = Service::start(config()?)?;
                 let reactor = service.reactor()?;
                 let thread = futures(&runtime, (&reactor.handle(), blocks), depth, seconds, round)?;
-                print!("depth {depth:>2}: bare {:>6.0} IOPS {:>5.1} us", bare.iops, bare.cpu);
+                print!(
+                    "depth {depth:>2}: {other} {:>6.0} IOPS {:>5.1} us",
+                    beside.iops, beside.cpu
+                );
                 for ((name, side), ratios) in
                     [("worker", worker), ("thread", thread)].into_iter().zip(&mut ratios)
                 {
                     print!(", {name} {:>6.0} IOPS {:>5.1} us", side.iops, side.cpu);
-                    ratios.push(Figures { iops: side.iops / bare.iops, cpu: side.cpu / bare.cpu });
+                    let (iops, cpu) = (side.iops / beside.iops, side.cpu / beside.cpu);
+                    ratios.push(Figures { iops, cpu });
                 }
                 println!();
             }
@@ -117,7 +133,7 @@ mod linux {
                 let [iops, cpu] = [|it: &Figures| it.iops, |it: &Figures| it.cpu]
                     .map(|figure| median(ratios.iter().map(figure).collect()));
                 println!(
-                    "{scheduler}, depth {depth:>2}, {name}: {iops:.2} of the rate, {cpu:.2} times the CPU time"
+                    "{scheduler}, depth {depth:>2}, {name}: {iops:.2} of the rate, {cpu:.2} times the CPU time of {other}"
                 );
             }
         }
@@ -129,8 +145,12 @@ mod linux {
         figures[figures.len() / 2]
     }
 
-    fn bare_ring(path: &str, depth: usize, seconds: u64, seed: u32) -> Result<Figures> {
-        let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+    fn open(path: &Path, is_direct: bool) -> Result<File> {
+        let flags = if is_direct { libc::O_DIRECT } else { 0 };
+        Ok(File::options().read(true).custom_flags(flags).open(path)?)
+    }
+
+    fn bare_ring(file: &File, depth: usize, seconds: u64, seed: u32) -> Result<Figures> {
         let blocks = file.metadata()?.len() / BLOCK as u64;
         let mut ring = IoUring::new(depth as u32)?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
@@ -162,6 +182,21 @@ mod linux {
         meter.figures(done)
     }
 
+    fn blocking(
+        runtime: &Runtime,
+        file: File,
+        depth: usize,
+        seconds: u64,
+        seed: u32,
+    ) -> Result<Figures> {
+        let blocks = file.metadata()?.len() / BLOCK as u64;
+        let file = Arc::new(file);
+        let seed = u64::from(seed) << 8;
+        run(runtime, depth, seconds, |nth, over| {
+            preads(Arc::clone(&file), over, blocks, seed | nth)
+        })
+    }
+
     fn futures(
         runtime: &Runtime,
         (disk, blocks): (&Handle<AlignedBuf>, u64),
@@ -169,11 +204,21 @@ mod linux {
         seconds: u64,
         seed: u32,
     ) -> Result<Figures> {
+        let seed = u64::from(seed) << 8;
+        run(runtime, depth, seconds, |nth, over| reads(disk.clone(), over, blocks, seed | nth))
+    }
+
+    /// As many tasks as `depth`, each of which counts its reads until it is over.
+    fn run<T: Future<Output = u64> + Send + 'static>(
+        runtime: &Runtime,
+        depth: usize,
+        seconds: u64,
+        task: impl Fn(u64, Arc<AtomicBool>) -> T,
+    ) -> Result<Figures> {
         let over = Arc::new(AtomicBool::new(false));
         let meter = Meter::start()?;
-        let seed = u64::from(seed) << 8;
-        let one = |nth| reads(disk.clone(), Arc::clone(&over), blocks, seed | nth as u64);
-        let tasks = Vec::from_iter((0..depth).map(|nth| runtime.spawn(one(nth))));
+        let one = |nth| runtime.spawn(task(nth as u64, Arc::clone(&over)));
+        let tasks = Vec::from_iter((0..depth).map(one));
         meter.clock.sleep_until(blkmq_core::Instant::ZERO + Nanos::from_secs(seconds));
         over.store(true, Ordering::Relaxed);
         let mut done = 0;
@@ -181,6 +226,20 @@ mod linux {
             done += runtime.block_on(task)?;
         }
         meter.figures(done)
+    }
+
+    /// A task of tokio's own means: one read after the other, each on a thread for blocking calls.
+    async fn preads(file: Arc<File>, over: Arc<AtomicBool>, blocks: u64, seed: u64) -> u64 {
+        let (mut rng, mut buffer, mut done) = (Rng::new(seed), AlignedBuf::new(BLOCK), 0);
+        while !over.load(Ordering::Relaxed) {
+            let (file, at) = (Arc::clone(&file), rng.below(blocks) * BLOCK as u64);
+            let read = tokio::task::spawn_blocking(move || {
+                file.read_exact_at(buffer.as_mut_slice(), at).map(|()| buffer)
+            });
+            let answer = read.await.expect("a read does not panic");
+            (buffer, done) = (answer.expect("a whole block"), done + 1);
+        }
+        done
     }
 
     /// A task: one read after the other. Returns their number.
