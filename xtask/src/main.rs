@@ -36,6 +36,7 @@ mod random;
 mod rbd;
 mod rounds;
 mod sanitize;
+mod semver;
 mod serve;
 mod shell;
 mod shuttle;
@@ -84,6 +85,12 @@ const VERBS: &[Verb] = &[
         usage: "[--bless]",
         summary: "what is public, compared with docs/api",
         run: api::main,
+    },
+    Verb {
+        name: "semver",
+        usage: "[REVISION]",
+        summary: "public items that break users' code since the revision in docs/api/baseline.txt",
+        run: semver::main,
     },
     Verb {
         name: "deny",
