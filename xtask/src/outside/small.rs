@@ -56,6 +56,8 @@ pub(super) fn check(folder: &Path) -> Result<()> {
         Cmd::new(&format!("cargo {verb} --offline --manifest-path"))
             .arg(folder.join("Cargo.toml").to_string_lossy())
             .env("CARGO_TARGET_DIR", target.to_string_lossy())
+            // Not the flags of this workspace, which align functions for its measurements.
+            .env("RUSTFLAGS", "")
     };
     let tree =
         cargo("tree --edges normal,build --prefix none --no-dedupe --format {lib}").output()?;

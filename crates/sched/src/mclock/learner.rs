@@ -55,6 +55,8 @@ const UNSETTLED: u64 = 4 * SHORTEST;
 const FRESH: u64 = 1_000_000_000;
 /// The rate of another device, in thousandths of the known one: no window of the same device is so much faster.
 const OTHER: u64 = 1_250;
+/// A device varies by itself if one window has so much more than another one, in thousandths, against the bound.
+const VARIES: u64 = 1_400;
 /// No window counts as longer, in nanoseconds: a device that was silent is no slow one.
 const SILENT: u64 = 2 * LONGEST;
 /// The parts to which a bound is lowered for a floor at most and at least, in thousandths.
@@ -317,8 +319,9 @@ impl Learner {
     /// the rate of the one before.
     fn watch(&mut self, bound: u64, last: u64) {
         let rate = self.seen.rate;
-        let varies = bound >= self.tried && Self::is_other(last, rate)
-            || bound <= self.tried && Self::is_other(rate, last);
+        let is_more = |rate: u64, than: u64| rate / VARIES > than / 1_000;
+        let varies = bound >= self.tried && is_more(last, rate)
+            || bound <= self.tried && is_more(rate, last);
         if varies && !matches!(self.phase, Phase::Saturated(_)) {
             self.lengthen(2 * self.shortest);
         }

@@ -198,8 +198,8 @@ impl Learner {
             let tried = self.tried;
             let no_less = before.is_none() || tried.is_some() && before >= tried;
             let no_more = tried.is_none() || before.is_some() && before <= tried;
-            let falls = no_less && self.seen.0 / 1_250 > means.rate / 1_000;
-            let rises = no_more && means.rate / 1_250 > self.seen.0 / 1_000;
+            let falls = no_less && self.seen.0 / 1_400 > means.rate / 1_000;
+            let rises = no_more && means.rate / 1_400 > self.seen.0 / 1_000;
             if !matches!(self.doing, Doing::Saturating(_)) && (falls || rises) {
                 (self.shortest, self.varied) = ((2 * self.shortest).min(SECOND), true);
             }
