@@ -315,14 +315,16 @@ impl Learner {
     }
 
     /// A rate that falls although the device may hold as much as before, or rises although it may hold no more, is not the
-    /// bound's doing: a device that varies by itself is judged by longer windows. `bound` was that of this window, and `last` is
-    /// the rate of the one before.
+    /// bound's doing: a device that varies by itself is judged by longer windows. A mix varies with the requests that complete.
+    /// `bound` was that of this window, and `last` is the rate of the one before.
     fn watch(&mut self, bound: u64, last: u64) {
         let rate = self.seen.rate;
         let is_more = |rate: u64, than: u64| rate / VARIES > than / 1_000;
         let varies = bound >= self.tried && is_more(last, rate)
             || bound <= self.tried && is_more(rate, last);
-        if varies && !matches!(self.phase, Phase::Saturated(_)) {
+        if self.seen.mixed {
+            self.shortest = SHORTEST;
+        } else if varies && !matches!(self.phase, Phase::Saturated(_)) {
             self.lengthen(2 * self.shortest);
         }
     }

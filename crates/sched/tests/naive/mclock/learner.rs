@@ -200,7 +200,9 @@ impl Learner {
             let no_more = tried.is_none() || before.is_some() && before <= tried;
             let falls = no_less && self.seen.0 / 1_400 > means.rate / 1_000;
             let rises = no_more && means.rate / 1_400 > self.seen.0 / 1_000;
-            if !matches!(self.doing, Doing::Saturating(_)) && (falls || rises) {
+            if means.mixed {
+                self.shortest = SECOND / 20;
+            } else if !matches!(self.doing, Doing::Saturating(_)) && (falls || rises) {
                 (self.shortest, self.varied) = ((2 * self.shortest).min(SECOND), true);
             }
             self.follow(now, means, got, floors);
