@@ -117,7 +117,7 @@ impl Legs {
         }
         let place = self.places[leg];
         match io.op {
-            // That of the first one goes to all.
+            // The flush of the first leg goes to all files.
             Op::Flush if leg > 0 => self.answers.push_back((io.cookie, Ok(()))),
             Op::Flush => self.all[0].send(io),
             _ => self.all[0].send(Io { sector: place + io.sector, ..io }),

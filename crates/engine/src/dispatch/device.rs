@@ -158,7 +158,7 @@ pub trait Berth: Send + Sync {
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
-/// The same place: a device in front of another one sleeps where that does.
+/// A shared place: a device in front of another one lends the berth of that one.
 #[cfg(target_os = "linux")]
 impl Berth for ArcDyn<dyn Berth> {
     fn attend(&self) -> bool {

@@ -4,7 +4,8 @@
 
 use super::{CLIENT, DISK, TLC};
 
-/// A capacity as mclock is told it, behind [`DIVIDED`] for some, and bounds of the device time in the device, in microseconds.
+/// Options of mclock for the capacity, with [`DIVIDED`] before them in some points, and the values of `inflight_usec` to try with
+/// them.
 type Told = (&'static str, &'static [u32]);
 
 /// Bounds set by hand for a row.

@@ -95,7 +95,7 @@ fn times(device: &str) -> (u64, u64) {
     }
 }
 
-/// The same for a bound that is set by hand and holds from the beginning.
+/// Seconds of a run under a bound that is set by hand, and the first that counts: the bound holds from the beginning.
 fn bounded_times(device: &str) -> (u64, u64) {
     if device == DISK { (100, 10) } else { (8, 4) }
 }

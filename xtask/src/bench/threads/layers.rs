@@ -1,8 +1,8 @@
 //! `bench --layers`: a stripe of two files, beside the two files themselves with a program for each.
 //!
 //! Both sides have two threads, each with as many I/Os in flight, in its own half of the bytes. The two programs run at the same
-//! time, and their rates add up. The scheduler is `none`, and all else at its default. A round is a run of either side, and the table has the medians of the ratios. Nothing is
-//! written down and nothing fails because it is slow.
+//! time, and their rates add up. The scheduler is `none`, and every other setting has its default. A round is a run of each side,
+//! and the table has the medians of the ratios. No figure is written down, and a slow run does not fail.
 
 use super::beside::Beside;
 use super::plan::{Plan, Row, words};

@@ -90,7 +90,7 @@ impl Plan {
         }
     }
 
-    /// That of `bench --layers`: three minutes.
+    /// The size of `bench --layers`: five minutes.
     pub(super) fn of_layers() -> Self {
         let rows = [1, 32].map(|depth| Row { threads: 2, depth });
         Self { rows: rows.into(), size: 512, ..Self::full() }
