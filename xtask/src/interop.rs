@@ -340,7 +340,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         return Err(format!("there is no check {arg}").into());
     }
     build()?;
-    let (mut passed, mut skipped, mut failed) = (0, 0, 0);
+    let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
     let chosen = |check: &&Check| args.is_empty() || args.iter().any(|arg| arg == check.name);
     for Check { name, requires, run, .. } in CHECKS.iter().filter(chosen) {
         if !deadline::has(0)? {
@@ -364,12 +364,12 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             }
             Err(error) => {
                 println!("{name}: FAILED, {error}");
-                failed += 1;
+                failed.push(*name);
             }
         }
     }
-    println!("interop: {passed} passed, {skipped} skipped, {failed} failed");
-    if failed == 0 { Ok(()) } else { Err(format!("{failed} checks failed").into()) }
+    println!("interop: {passed} passed, {skipped} skipped, {} failed", failed.len());
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
 /// `cargo xtask screenshots`

@@ -4,7 +4,7 @@ use blkmq_buf::{AlignedBuf, IoBuf};
 use blkmq_device::DeviceError;
 use blkmq_device::faults::{FaultsParams, Faulty};
 use blkmq_device::registry::Around;
-use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, Join};
 use std::io;
 
 /// A device that is not in the registry of virtual devices, and the fault layers around it.
@@ -76,14 +76,11 @@ impl<P: IoBuf, D: BlockDevice<P>> BlockDevice<P> for Layers<D> {
     }
 
     /// A fault layer is around one of them.
-    fn together(all: &[&Self]) -> Option<(Self, Vec<u64>)> {
-        if all.iter().any(|it| !it.faults.is_empty()) {
+    fn join(all: &[(&Self, u64)], by: Join) -> Option<Box<dyn BlockDevice<P>>> {
+        if all.iter().any(|(it, _)| !it.faults.is_empty()) {
             return None;
         }
-        let devices = Vec::from_iter(all.iter().map(|it| &it.device));
-        let (device, places) = D::together(&devices)?;
-        let (shape, notes) = (device.shape(), device.notes().to_vec());
-        Some((Self { device, faults: Vec::new(), shape, notes }, places))
+        D::join(&Vec::from_iter(all.iter().map(|(it, sectors)| (&it.device, *sectors))), by)
     }
 
     fn notes(&self) -> &[String] {

@@ -197,11 +197,11 @@ pub use blkmq_engine::{
     AUTO, AutoChoice, AutoReason, BioTable, BlockDevice, Burst, Busy, Change, ChangeError,
     Completion, Config, ConfigError, ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues,
     DeviceShape, EditError, Enqueued, Expiry, Finished, FloorsError, Freeze, Group, GroupError,
-    GroupTree, Inflight, Io, IoMax, IoMaxError, IoTimes, Latencies, MAX_TRACE_NOTES, NoMerges,
-    NoSubmitterLeft, Outstanding, Place, Plan, PolicyChoice, PolicyObserver, Promise, PromiseError,
-    PumpMode, Queue, QueueStats, QueueTimes, Quiesce, Refusal, Refused, SharedTags, SlowIo,
-    StatsMode, Submitter, Trace, TraceError, TraceEvent, TraceWhat, Unsubmitted, Verdict, Wait,
-    WriteCache,
+    GroupTree, Inflight, Io, IoMax, IoMaxError, IoTimes, Join, Latencies, MAX_TRACE_NOTES,
+    NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, PolicyChoice, PolicyObserver, Promise,
+    PromiseError, PumpMode, Queue, QueueStats, QueueTimes, Quiesce, Refusal, Refused, SharedTags,
+    SlowIo, StatsMode, Submitter, Trace, TraceError, TraceEvent, TraceWhat, Unsubmitted, Verdict,
+    Wait, WriteCache,
 };
 #[cfg(feature = "compare")]
 #[doc(inline)]

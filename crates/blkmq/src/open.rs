@@ -26,6 +26,8 @@ use crate::layers::Wrapped;
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, Payload, RealDevice, SECTOR_SIZE};
 use blkmq_device::{DeviceError, MachineShape, registry};
+#[cfg(feature = "uring")]
+use blkmq_engine::Join;
 use blkmq_engine::{AUTO, BlockDevice, DeviceQueues, DeviceShape, WriteCache};
 use blkmq_runtime::{Service, available_cpus, numa_nodes};
 use opened::Opened;
@@ -292,14 +294,12 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
     }
 
     #[cfg(feature = "uring")]
-    fn together(all: &[&Self]) -> Option<(Self, Vec<u64>)> {
-        let files = all.iter().map(|device| match device {
-            Self::File(file) => Some(file),
+    fn join(all: &[(&Self, u64)], by: Join) -> Option<Box<dyn BlockDevice<P>>> {
+        let files = all.iter().map(|(device, sectors)| match device {
+            Self::File(file) => Some((file, *sectors)),
             _ => None,
         });
-        let files = files.collect::<Option<Vec<_>>>()?;
-        let (file, places) = <FileDevice as BlockDevice<P>>::together(&files)?;
-        Some((Self::File(file), places))
+        <FileDevice as BlockDevice<P>>::join(&files.collect::<Option<Vec<_>>>()?, by)
     }
 
     fn notes(&self) -> &[String] {

@@ -65,7 +65,7 @@ impl Limits {
     /// would leave nothing, to the logical block size. O(1).
     #[must_use]
     pub const fn first_part(&self, op: Op, sector: u64, sectors: u32) -> u32 {
-        let most = self.within_chunk(sector, self.max_whole_sectors(op));
+        let most = self.within_chunk(op, sector, self.max_whole_sectors(op));
         if sectors <= most {
             return sectors;
         }
@@ -101,7 +101,7 @@ impl Limits {
         if most == 0 {
             return 0;
         }
-        if self.chunk_sectors == 0 {
+        if self.chunk_sectors == 0 || !matches!(op, Op::Read | Op::Write) {
             return parts_of_stretch(sectors, most, align);
         }
         // An I/O has a stretch in each chunk that it touches. The cut before a chunk's end may be aligned down and

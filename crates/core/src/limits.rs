@@ -28,7 +28,7 @@ pub struct Limits {
     pub max_segments: u16,
     /// Bytes in one segment, at least a logical block.
     pub max_segment_size: u32,
-    /// A request may not cross a multiple of this many sectors; 0 for no such boundary. A multiple of the
+    /// A read or write may not cross a multiple of this many sectors; 0 for no such boundary. A multiple of the
     /// logical block size.
     pub chunk_sectors: u32,
     /// Segments may meet only at multiples of this mask plus one, in bytes; 0 for no such rule.
@@ -197,13 +197,14 @@ impl Limits {
     /// The most sectors that a request for `op` starting at `sector` may span, chunk boundary included.
     #[must_use]
     pub const fn max_sectors_at(&self, sector: u64, op: Op) -> u32 {
-        self.within_chunk(sector, self.max_sectors_of(op))
+        self.within_chunk(op, sector, self.max_sectors_of(op))
     }
 
-    /// `most` sectors from `sector` on, or fewer if a chunk ends before.
+    /// `most` sectors from `sector` on, or fewer if a chunk ends before. Operations that move no data are not bound by chunks, as in
+    /// Linux.
     #[must_use]
-    pub const fn within_chunk(&self, sector: u64, most: u32) -> u32 {
-        if self.chunk_sectors == 0 {
+    pub const fn within_chunk(&self, op: Op, sector: u64, most: u32) -> u32 {
+        if self.chunk_sectors == 0 || !matches!(op, Op::Read | Op::Write) {
             return most;
         }
         let room = self.chunk_sectors - (sector % self.chunk_sectors as u64) as u32;

@@ -102,7 +102,7 @@ pub use groups::{
 pub use host::{Host, NoHost};
 pub use plan::{
     AUTO, AutoChoice, AutoReason, DeviceDepth, DeviceDepthError, Plan, PolicyChoice,
-    config::{BlockDevice, Config, DeviceQueues, PolicyObserver},
+    config::{BlockDevice, Config, DeviceQueues, Join, PolicyObserver},
     error::ConfigError,
     notes::ConfigNote,
 };

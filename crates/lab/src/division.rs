@@ -16,7 +16,8 @@ impl Takes {
     /// Returns whether the device takes `io` whole. Checks each limit separately.
     pub(crate) fn whole(&self, io: &Io<Payload>) -> bool {
         let limits = &self.limits;
-        let chunk = u64::from(limits.chunk_sectors);
+        let moves_data = matches!(io.op, Op::Read | Op::Write);
+        let chunk = if moves_data { u64::from(limits.chunk_sectors) } else { 0 };
         let last = io.sector + u64::from(io.sectors.max(1)) - 1;
         io.sectors <= limits.max_sectors_of(io.op)
             && self.segments(io) <= limits.max_segments.into()

@@ -23,7 +23,7 @@ const STRIPE: RealDevice = RealDevice {
     summary: "chunks of two or more devices in turn (RAID 0)",
     parameters: &[Parameter {
         name: "chunk",
-        default: "64",
+        default: "512",
         help: "KiB in a chunk (or 512b, 64k, 1m), in whole blocks of every device",
     }],
 };
@@ -191,7 +191,7 @@ impl Kind {
         let syntax = || KindError::Syntax { accepted: form() };
         let (pairs, legs) = text.split_once(':').ok_or_else(syntax)?;
         let mut kind = match layer.name {
-            "stripe" => Self::Stripe { chunk: 128 },
+            "stripe" => Self::Stripe { chunk: 1024 },
             "crypt" => Self::Crypt { key: PathBuf::new(), block: SECTOR_SIZE },
             "checksum" => Self::Checksum,
             "mirror" => Self::Mirror { create: false, replace: false, missing: 0 },
@@ -306,7 +306,7 @@ mod tests {
     fn a_layer_has_its_legs_in_brackets() {
         assert_eq!(
             read("stripe:[null][ memory,size=1 ]"),
-            "Stripe { chunk: 128 } null | memory,size=1"
+            "Stripe { chunk: 1024 } null | memory,size=1"
         );
         assert_eq!(read("stripe,chunk=4k:[a] [b] [c]"), "Stripe { chunk: 8 } a | b | c");
         assert_eq!(read("concat:[stripe,chunk=1m:[a][b]][c]"), "Concat stripe,chunk=1m:[a][b] | c");

@@ -27,10 +27,8 @@ pub(crate) enum Answer {
 }
 
 pub(crate) struct Legs {
-    /// Before the descriptors of their devices. Only one if it has the sectors of all.
+    /// Before the descriptors of their devices.
     all: Box<[Leg]>,
-    /// The sector of that one from which it has those of each; else empty.
-    places: Arc<[u64]>,
     #[cfg(target_os = "linux")]
     bells: Bells,
     /// Answers that were not looked at yet: a cookie, and a result.
@@ -56,14 +54,13 @@ impl Legs {
         Ok(Self {
             #[cfg(target_os = "linux")]
             bells,
-            ..Self::of(all, Arc::default())
+            ..Self::of(all)
         })
     }
 
-    fn of(all: Box<[Leg]>, places: Arc<[u64]>) -> Self {
+    fn of(all: Box<[Leg]>) -> Self {
         Self {
             all,
-            places,
             #[cfg(target_os = "linux")]
             bells: Bells::new(),
             answers: VecDeque::new(),
@@ -71,18 +68,10 @@ impl Legs {
         }
     }
 
-    /// One leg with the sectors of all, each from that one of `places` on.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub(crate) fn together(device: &dyn BlockDevice<Part>, places: Vec<u64>) -> io::Result<Self> {
-        Ok(Self { places: places.into(), ..Self::new(&[device])? })
-    }
-
-    /// The means to make other legs on the same devices, if these have one queue that can make another.
+    /// The means to make another leg on the same device, if there is one, with one queue that can make another.
     pub(crate) fn another(&self) -> Option<impl Fn() -> io::Result<Self> + Send + Sync + 'static> {
         let [leg] = &*self.all else { return None };
-        let (origin, places) = (Arc::clone(leg.origin.as_ref()?), Arc::clone(&self.places));
+        let origin = Arc::clone(leg.origin.as_ref()?);
         Some(move || {
             #[cfg(target_os = "linux")]
             let mut bells = Bells::new();
@@ -94,12 +83,12 @@ impl Legs {
             Ok(Self {
                 #[cfg(target_os = "linux")]
                 bells,
-                ..Self::of([leg].into(), Arc::clone(&places))
+                ..Self::of([leg].into())
             })
         })
     }
 
-    /// Where a thread sleeps that has the legs to itself, if they have one such place.
+    /// Where a thread sleeps that has the only leg to itself, if that has such a place.
     #[cfg(target_os = "linux")]
     pub(crate) fn berth(&self) -> Option<Arc<dyn Berth>> {
         let [leg] = &*self.all else { return None };
@@ -107,21 +96,12 @@ impl Legs {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len().max(self.all.len())
+        self.all.len()
     }
 
     /// Sends an I/O of a request.
     pub(crate) fn send(&mut self, leg: usize, io: Io<Part>) {
-        if self.places.is_empty() {
-            return self.all[leg].send(io);
-        }
-        let place = self.places[leg];
-        match io.op {
-            // The flush of the first leg goes to all files.
-            Op::Flush if leg > 0 => self.answers.push_back((io.cookie, Ok(()))),
-            Op::Flush => self.all[0].send(io),
-            _ => self.all[0].send(Io { sector: place + io.sector, ..io }),
-        }
+        self.all[leg].send(io);
     }
 
     pub(crate) fn send_own(&mut self, mut io: OwnIo) {

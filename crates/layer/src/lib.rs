@@ -5,7 +5,8 @@
 //! [`Kind`] has the layers that there are; their pages are in `doc`.
 //!
 //! Each leg has a queue of the engine in front of it, with the scheduler `none`, one submitter, and the limits of that leg. So a
-//! piece is divided, merged, and flushed around as the leg needs, by the same code as any other I/O.
+//! piece is divided, merged, and flushed around as the leg needs, by the same code as any other I/O. Files in a stripe or a
+//! concatenation are one device instead ([`BlockDevice::join`]).
 //!
 //! # Writing a layer
 //!

@@ -89,10 +89,10 @@ pub fn queue<P: IoBuf>(
 pub(crate) fn lane<P: IoBuf>(
     shape: &DeviceShape,
     layers: Layers,
-    legs: Legs,
-) -> Box<dyn DeviceQueue<P>> {
-    let queue = LayerQueue::new(shape.hw_queue_depth, layers(), legs);
-    Box::new(LayerQueue { layers: Some(layers), ..queue })
+    legs: &[&dyn BlockDevice<Part>],
+) -> io::Result<Box<dyn DeviceQueue<P>>> {
+    let queue = LayerQueue::new(shape.hw_queue_depth, layers(), Legs::new(legs)?);
+    Ok(Box::new(LayerQueue { layers: Some(layers), ..queue }))
 }
 
 fn passed(flags: IoFlags) -> IoFlags {

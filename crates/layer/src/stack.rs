@@ -9,7 +9,6 @@ use crate::crypt::{self, Key, KeyError};
 use crate::findings::Findings;
 use crate::kind::Kind;
 use crate::layer::Layer;
-use crate::legs::Legs;
 use crate::lent::Part;
 use crate::mirror::{Given, Mirror, MirrorError, Only, assemble};
 use crate::queue::{Layers, lane, queue};
@@ -17,7 +16,7 @@ use crate::shape;
 use crate::stripe::Stripe;
 use blkmq_buf::IoBuf;
 use blkmq_core::{Limits, SECTOR_SIZE};
-use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape};
+use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, Join};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::{fmt, io};
@@ -27,6 +26,8 @@ use std::{fmt, io};
 pub struct Stack<D> {
     kind: Kind,
     legs: Vec<D>,
+    /// The sectors of each leg that are used; of a mirror none.
+    used: Vec<u64>,
     shape: DeviceShape,
     notes: Vec<String>,
     /// Of an encrypted device.
@@ -127,8 +128,10 @@ impl<D: BlockDevice<Part>> Stack<D> {
             Kind::Crypt { key, .. } => Some(Key::read(key).map_err(StackError::Key)?),
             _ => None,
         };
-        let all = match wishes(&kind) {
-            Some(given) => mirrored(given, &legs, &mut notes).map_err(StackError::Mirror)?,
+        let (all, used) = match wishes(&kind) {
+            Some(given) => {
+                (mirrored(given, &legs, &mut notes).map_err(StackError::Mirror)?, Vec::new())
+            }
             None => joined(&kind, unit.into(), &shapes, &mut notes)?,
         };
         shape.limits.capacity = all;
@@ -143,7 +146,9 @@ impl<D: BlockDevice<Part>> Stack<D> {
                 notes.push(note.clone());
             }
         }
-        if let Kind::Stripe { .. } = kind {
+        if let Some(device) = join(&kind, &legs, &used) {
+            shape = device.shape();
+        } else if let Kind::Stripe { .. } = kind {
             // A long request goes to all legs.
             let most = shape.limits.max_sectors.saturating_mul(legs.len() as u32);
             shape.limits.max_sectors = most.min(u32::MAX >> 9) / block * block;
@@ -151,6 +156,7 @@ impl<D: BlockDevice<Part>> Stack<D> {
         Ok(Self {
             kind,
             legs,
+            used,
             shape,
             notes,
             key,
@@ -176,10 +182,8 @@ impl<D: BlockDevice<Part>> Stack<D> {
                 Arc::new(move || Box::new(Coded(Checksum::new(findings.clone()))))
             }
             Kind::Concat => {
-                let block = u64::from(self.shape.limits.logical_block_size / SECTOR_SIZE);
-                let capacity = |leg: &D| leg.shape().limits.capacity / block * block;
-                let all = Vec::from_iter(self.legs.iter().map(capacity));
-                Arc::new(move || Box::new(Concat::new(all.iter().copied())))
+                let used = self.used.clone();
+                Arc::new(move || Box::new(Concat::new(used.iter().copied())))
             }
         })
     }
@@ -191,14 +195,6 @@ impl<D: BlockDevice<Part>> Stack<D> {
         let mut assembly = assemble(wishes(&self.kind).unwrap_or_default(), &legs)?;
         assembly.settle(&legs)?;
         Ok(Box::new(Mirror::new(assembly, self.findings.clone(), only)))
-    }
-
-    /// The legs of the queue of a client, as one device if they can be.
-    fn queues_of_legs(&self) -> io::Result<Legs> {
-        match D::together(&Vec::from_iter(&self.legs)) {
-            Some((device, places)) => Legs::together(&device, places),
-            None => Legs::new(&self.dyn_legs()),
-        }
     }
 
     fn dyn_legs(&self) -> Vec<&dyn BlockDevice<Part>> {
@@ -288,13 +284,28 @@ fn mirrored<D: BlockDevice<Part>>(
     Ok(assembly.record.sectors)
 }
 
-/// The capacity of a layer that uses each sector of its legs once.
+/// The legs as one device of their kind, which cuts requests itself, if the layer only orders their sectors and the kind has
+/// such a device. `used`: the sectors of each leg.
+fn join<P, D: BlockDevice<P>>(
+    kind: &Kind,
+    legs: &[D],
+    used: &[u64],
+) -> Option<Box<dyn BlockDevice<P>>> {
+    let by = match *kind {
+        Kind::Concat => Join::Concat,
+        Kind::Stripe { chunk } => Join::Stripe { chunk },
+        Kind::Crypt { .. } | Kind::Checksum | Kind::Mirror { .. } => return None,
+    };
+    D::join(&Vec::from_iter(legs.iter().zip(used.iter().copied())), by)
+}
+
+/// The capacity of a layer that uses each sector of its legs once, and the sectors of each leg.
 fn joined(
     kind: &Kind,
     unit: u64,
     shapes: &[DeviceShape],
     notes: &mut Vec<String>,
-) -> Result<u64, StackError> {
+) -> Result<(u64, Vec<u64>), StackError> {
     let used = used(kind, unit, shapes)?;
     for (leg, (used, shape)) in used.iter().zip(shapes).enumerate() {
         let rest = shape.limits.capacity - used;
@@ -303,7 +314,8 @@ fn joined(
         }
     }
     let all = used.iter().try_fold(0_u64, |all, sectors| all.checked_add(*sectors));
-    all.filter(|all| *all <= Limits::MAX_CAPACITY).ok_or(StackError::Large)
+    let all = all.filter(|all| *all <= Limits::MAX_CAPACITY).ok_or(StackError::Large)?;
+    Ok((all, used))
 }
 
 /// The sectors of each leg that are used, in whole `unit`s of sectors.
@@ -320,14 +332,17 @@ fn used(kind: &Kind, unit: u64, shapes: &[DeviceShape]) -> Result<Vec<u64>, Stac
     Ok(used)
 }
 
-impl<P: IoBuf, D: BlockDevice<Part>> BlockDevice<P> for Stack<D> {
+impl<P: IoBuf, D: BlockDevice<Part> + BlockDevice<P>> BlockDevice<P> for Stack<D> {
     fn shape(&self) -> DeviceShape {
         self.shape
     }
 
     fn queues(&self) -> io::Result<DeviceQueues<P>> {
+        if let Some(device) = join::<P, D>(&self.kind, &self.legs, &self.used) {
+            return device.queues();
+        }
         if let Some(layers) = self.layers() {
-            return Ok(vec![lane(&self.shape, layers, self.queues_of_legs()?)]);
+            return Ok(vec![lane(&self.shape, layers, &self.dyn_legs())?]);
         }
         let layer = self.mirror().map_err(io::Error::other)?;
         Ok(vec![queue(&self.shape, layer, &self.dyn_legs())?])

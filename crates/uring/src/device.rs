@@ -1,8 +1,9 @@
 //! [`UringDevice`]: an open file with its limits, from which hardware queues are made.
 
 use crate::extents;
+use crate::joined::JoinedFiles;
 use crate::options::DEFAULT_THREADS;
-use crate::parts::{self, Part};
+use crate::parts::{self, Order, Part};
 use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
 use crate::ring::Ring;
@@ -10,17 +11,14 @@ use crate::target::{self, Target};
 use crate::threads::{Opened, Requests};
 use crate::{OpenError, Options, image};
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_core::{Extent, Limits, SECTOR_SIZE};
-use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape, MAX_HW_QUEUE_DEPTH};
+use blkmq_core::{Extent, SECTOR_SIZE};
+use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape, Join};
 use blkmq_threads::{Pool, ThreadQueue};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Sectors in 1 GiB. A file of several begins at a multiple of it, and so of the granularity of its discards.
-const UNIT: u64 = 1 << 21;
 
 /// An open file or block device.
 ///
@@ -78,7 +76,7 @@ impl UringDevice {
         };
         notes.extend(target.notes.iter().cloned());
         let pools = Vec::new();
-        Ok(Self { shape, notes, parts: vec![Part { start: 0, target }], options, pools })
+        Ok(Self { shape, notes, parts: vec![Part::whole(0, target)], options, pools })
     }
 
     /// Returns the name of the format if there is an image of another format than raw at `path`. It is opened with
@@ -124,7 +122,7 @@ impl UringDevice {
         joined.parts[0].start = sector(first);
         for (at, file) in files {
             assert!(file.parts.len() == 1, "a device of several files within another one");
-            let part = Part { start: sector(at), target: file.parts[0].target.clone() };
+            let part = Part::whole(sector(at), file.parts[0].target.clone());
             let end = joined.parts.last().map_or(0, Part::end);
             assert!(part.start > end, "a file at sector {} behind one to {end}", part.start);
             joined.parts.push(part);
@@ -276,11 +274,23 @@ impl UringDevice {
         }
         let origin = Arc::new(Origin {
             parts: self.parts.clone(),
+            order: Order::Sequence,
             options: self.options.clone(),
             pools: self.pools.clone(),
         });
         let queue = |_| Ok(Box::new(UringQueue::new(Arc::clone(&origin))?) as _);
         (0..self.shape.hw_queues).map(queue).collect()
+    }
+
+    /// The file of a device that has one.
+    pub(crate) fn target(&self) -> Option<&Target> {
+        let [Part { target, .. }] = &*self.parts else { return None };
+        Some(target)
+    }
+
+    /// The pools whose memory is registered.
+    pub(crate) fn pools(&self) -> &[BufferPool] {
+        &self.pools
     }
 }
 
@@ -312,32 +322,9 @@ impl<P: IoBuf> BlockDevice<P> for UringDevice {
         Ok(self.queues()?)
     }
 
-    /// Files with a ring for each client, in one such ring, which is as deep as theirs together.
-    fn together(all: &[&Self]) -> Option<(Self, Vec<u64>)> {
-        let is_alike = |file: &&Self| {
-            let Options { threads, hw_queues, iopoll, fixed, .. } = file.options;
-            let has_rings = threads.is_none() && hw_queues.is_none() && !iopoll;
-            has_rings && fixed == all[0].options.fixed && file.parts.len() == 1
-        };
-        if all.is_empty() || !all.iter().all(is_alike) {
-            return None;
-        }
-        let (mut places, mut end) = (Vec::new(), 0_u64);
-        for file in all {
-            places.push(end);
-            // Not the sector behind the end, which would merge.
-            let behind = end.checked_add(file.shape.limits.capacity)?.checked_add(1)?;
-            end =
-                behind.checked_next_multiple_of(UNIT).filter(|end| *end <= Limits::MAX_CAPACITY)?;
-        }
-        let bytes = places.iter().map(|sector| sector * u64::from(SECTOR_SIZE));
-        let files = bytes.zip(all).map(|(at, file)| (at, (*file).clone()));
-        let mut joined = Self::joined(files.collect());
-        all.iter().flat_map(|file| &file.pools).for_each(|pool| joined.register(pool));
-        let depth: u32 = all.iter().map(|file| file.options.hw_queue_depth).sum();
-        joined.options.hw_queue_depth = depth.min(MAX_HW_QUEUE_DEPTH);
-        joined.shape.hw_queue_depth = joined.options.hw_queue_depth;
-        Some((joined, places))
+    /// Files with a ring for each client.
+    fn join(all: &[(&Self, u64)], by: Join) -> Option<Box<dyn BlockDevice<P>>> {
+        Some(Box::new(JoinedFiles::new(all, by)?))
     }
 
     fn notes(&self) -> &[String] {

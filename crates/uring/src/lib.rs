@@ -72,6 +72,7 @@ mod device;
 mod error;
 mod extents;
 mod image;
+mod joined;
 mod layout;
 mod lock;
 mod options;

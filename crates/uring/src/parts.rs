@@ -1,30 +1,47 @@
 //! The files of a device, and the sectors of the device that each of them holds. Usually one file holds all of them.
 
 use crate::present::Present;
-use crate::request::{File, Kind, ZeroBy};
+use crate::request::{Descriptor, Kind, ZeroBy};
 use crate::target::{Alignment, Target};
 use blkmq_core::{IoError, Limits, SECTOR_SIZE};
 use blkmq_engine::{Inflight, WriteCache};
 use io_uring::squeue;
-use std::ops::RangeInclusive;
+use std::fs::File;
+use std::ops::{Range, RangeInclusive};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 /// The answer of a read-only device to every operation that would change it.
 const READ_ONLY: IoError = IoError(libc::EROFS as u16);
 
-/// A file, and the sector of the device at which it begins.
+/// A file of a device in [sequence](Order::Sequence), and the sector of the device at which it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) start: u64,
+    /// The sectors of the file that the device has.
+    pub(crate) sectors: u64,
     pub(crate) target: Target,
 }
 
 impl Part {
+    /// All of a file.
+    pub(crate) fn whole(start: u64, target: Target) -> Self {
+        Self { start, sectors: target.limits.capacity, target }
+    }
+
     /// The sector behind its last one.
     pub(crate) fn end(&self) -> u64 {
-        self.start + self.target.limits.capacity
+        self.start + self.sectors
     }
+}
+
+/// The order of the sectors of a device on its files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// Each file from its own sector on. There may be gaps between them.
+    Sequence,
+    /// Chunks of so many sectors of the files in turn, which are used to the same length.
+    Stripe(u64),
 }
 
 /// The limits of requests to any of `parts`: no part gets a request that it cannot serve.
@@ -66,8 +83,7 @@ pub(crate) fn limits(parts: &[Part]) -> Limits {
         joined.max_discard_sectors = whole(joined.max_discard_sectors);
         joined.max_write_zeroes_sectors = whole(joined.max_write_zeroes_sectors);
     }
-    let last = parts.last().expect("a device has a file");
-    joined.capacity = last.end();
+    joined.capacity = parts.last().map_or(0, Part::end);
     joined
 }
 
@@ -97,47 +113,50 @@ pub(crate) fn alignment(parts: &[Part]) -> Alignment {
 /// The files of a queue, open as long as its ring refers to them by number.
 pub(crate) struct Files {
     all: Box<[OpenFile]>,
-    open: Box<[Arc<std::fs::File>]>,
+    order: Order,
 }
 
 /// A file of a queue.
 pub(crate) struct OpenFile {
-    /// The sectors of the device that it holds. The last file has all from `start` on: it may grow.
-    pub(crate) start: u64,
+    /// The sectors of a device in sequence that it holds. The last file has all from `start` on: it may grow.
+    start: u64,
     end: u64,
-    pub(crate) file: File,
-    pub(crate) readonly: bool,
+    pub(crate) open: Arc<File>,
+    pub(crate) descriptor: Descriptor,
+    readonly: bool,
     /// See [`Target`].
     is_in_memory: bool,
     pub(crate) present: Arc<Present>,
 }
 
-impl OpenFile {
-    /// Returns whether the file has all of these sectors of the device, as far as it was looked at.
-    #[inline]
-    pub(crate) fn has(&self, sector: u64, sectors: u32) -> bool {
-        let end = sector - self.start + u64::from(sectors);
-        self.present.reaches(end * u64::from(SECTOR_SIZE))
-    }
+/// The place of a request: the files that it goes to, one after the other, and its bytes in the first of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) files: RangeInclusive<u32>,
+    pub(crate) bytes: Range<u64>,
 }
 
 impl Files {
     /// The files of `parts`; registered ones are the ring's own, in this order.
-    pub(crate) fn new(parts: &[Part], registered: bool) -> Self {
+    pub(crate) fn new(parts: &[Part], order: Order, registered: bool) -> Self {
         let file = |(at, part): (usize, &Part)| {
-            let file = if registered {
-                File { fd: at as i32, flags: squeue::Flags::FIXED_FILE }
+            let target = &part.target;
+            let descriptor = if registered {
+                Descriptor { fd: at as i32, flags: squeue::Flags::FIXED_FILE }
             } else {
-                File { fd: part.target.file.as_raw_fd(), flags: squeue::Flags::empty() }
+                Descriptor { fd: target.file.as_raw_fd(), flags: squeue::Flags::empty() }
             };
-            let readonly = part.target.readonly;
-            let present = Arc::clone(&part.target.present);
-            let end = if at + 1 == parts.len() { u64::MAX } else { part.end() };
-            let is_in_memory = part.target.is_in_memory;
-            OpenFile { start: part.start, end, file, readonly, is_in_memory, present }
+            OpenFile {
+                start: part.start,
+                end: if at + 1 == parts.len() { u64::MAX } else { part.end() },
+                open: Arc::clone(&target.file),
+                descriptor,
+                readonly: target.readonly,
+                is_in_memory: target.is_in_memory,
+                present: Arc::clone(&target.present),
+            }
         };
-        let open = parts.iter().map(|part| Arc::clone(&part.target.file)).collect();
-        Self { all: parts.iter().enumerate().map(file).collect(), open }
+        Self { all: parts.iter().enumerate().map(file).collect(), order }
     }
 
     /// The number of the last file.
@@ -151,53 +170,96 @@ impl Files {
         &self.all[at]
     }
 
-    /// The files for [`Request::perform`](crate::request::Request::perform), if a read or write of file `at` is best done by the
-    /// caller.
+    /// Returns whether a read or write of file `at` is best done by the caller.
     #[inline]
-    pub(crate) fn in_memory(&self, at: usize) -> Option<&[Arc<std::fs::File>]> {
-        self.all[at].is_in_memory.then_some(&self.open)
+    pub(crate) fn is_in_memory(&self, at: usize) -> bool {
+        self.all[at].is_in_memory
     }
 
-    /// The files that `rq` goes to, and the sector of the device that the first of them begins at.
+    /// The place of `rq`.
     ///
     /// # Errors
     /// The answer to a request that goes to no file: it lies between two files or behind the end of one, or would change a
     /// file that is open for reading.
     #[inline]
-    pub(crate) fn admit(
-        &self,
-        rq: &Inflight,
-        kind: Kind,
-    ) -> Result<(RangeInclusive<u32>, u64), IoError> {
+    pub(crate) fn admit(&self, rq: &Inflight, kind: Kind) -> Result<Stretch, IoError> {
         if kind == Kind::Flush {
-            return Ok((0..=self.last(), 0));
+            return Ok(Stretch { files: 0..=self.last(), bytes: 0..0 });
         }
-        let at = self.holding(rq.sector(), rq.sectors()).ok_or(IoError::IO)?;
-        let file = self.at(at as usize);
+        let sectors = rq.sector()..rq.sector() + u64::from(rq.sectors());
+        let files = self.holding(&sectors, kind).ok_or(IoError::IO)?;
         if kind != Kind::Read {
-            if file.readonly {
-                return Err(READ_ONLY);
-            }
-            if !matches!(kind, Kind::Write { .. }) {
-                // For the kernel, a hole behind the end is no error.
-                file.present.find_end();
-            }
-            if !file.has(rq.sector(), rq.sectors()) {
-                return Err(IoError::IO);
+            for at in files.clone() {
+                let file = self.at(at as usize);
+                if file.readonly {
+                    return Err(READ_ONLY);
+                }
+                if !kind.moves_data() {
+                    // For the kernel, a hole behind the end is no error.
+                    file.present.find_end();
+                }
+                if !file.present.reaches(self.bytes(at, &sectors).end) {
+                    return Err(IoError::IO);
+                }
             }
         }
-        Ok((at..=at, file.start))
+        Ok(Stretch { bytes: self.bytes(*files.start(), &sectors), files })
     }
 
-    /// The number of the file that holds `sectors` sectors from `sector` on; `None` if no file holds all of them.
-    /// O(log files).
+    /// The numbers of the files that hold these sectors of the device, the first and the last of which hold some; `None` if
+    /// some are in no file, or they are of a read or write and in several chunks. O(log files + files found).
     #[inline]
-    pub(crate) fn holding(&self, sector: u64, sectors: u32) -> Option<u32> {
+    fn holding(&self, sectors: &Range<u64>, kind: Kind) -> Option<RangeInclusive<u32>> {
         // The engine has compared them with the capacity.
         if let [_] = &*self.all {
-            return Some(0);
+            return Some(0..=0);
         }
-        let at = self.all.partition_point(|file| file.start <= sector).checked_sub(1)?;
-        (sector + u64::from(sectors) <= self.all[at].end).then_some(at as u32)
+        match self.order {
+            Order::Sequence => {
+                let first = self.all.partition_point(|file| file.start <= sectors.start);
+                let first = first.checked_sub(1)?;
+                let mut last = first;
+                while self.all[last].end < sectors.end {
+                    let next = self.all.get(last + 1)?;
+                    (next.start == self.all[last].end).then_some(())?;
+                    last += 1;
+                }
+                Some(first as u32..=last as u32)
+            }
+            Order::Stripe(chunk) => {
+                let files = self.all.len() as u64;
+                let (first, last) = (sectors.start / chunk, (sectors.end - 1) / chunk);
+                if first == last {
+                    let at = (first % files) as u32;
+                    return Some(at..=at);
+                }
+                // Its bytes would not be in the order of the files.
+                (!kind.moves_data()).then_some(())?;
+                let is_all = last - first >= files || first % files > last % files;
+                let ends = if is_all { (0, files - 1) } else { (first % files, last % files) };
+                Some(ends.0 as u32..=ends.1 as u32)
+            }
+        }
+    }
+
+    /// The bytes of file `at` among these sectors of the device, which are without gaps there; an empty range if it has none.
+    #[inline]
+    pub(crate) fn bytes(&self, at: u32, sectors: &Range<u64>) -> Range<u64> {
+        let sector = u64::from(SECTOR_SIZE);
+        match self.order {
+            Order::Sequence => {
+                let OpenFile { start, end, .. } = self.all[at as usize];
+                let inside = |at: u64| (at.clamp(start, end) - start) * sector;
+                inside(sectors.start)..inside(sectors.end)
+            }
+            Order::Stripe(chunk) => {
+                let row = chunk * self.all.len() as u64;
+                let before = |to: u64| {
+                    let of_row = (to % row).saturating_sub(u64::from(at) * chunk).min(chunk);
+                    (to / row * chunk + of_row) * sector
+                };
+                before(sectors.start)..before(sectors.end)
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! crate's page (`lib.rs`) draws the conclusions.
 
 use crate::berth::Place;
-use crate::parts::{self, Files, Part};
+use crate::parts::{self, Files, Order, Part};
 use crate::places::Places;
 use crate::request::{Kind, Request, ZeroBy};
 use crate::ring::Ring;
@@ -65,13 +65,14 @@ impl std::fmt::Debug for UringQueue {
 /// The parts from which a queue is made.
 pub(crate) struct Origin {
     pub(crate) parts: Vec<Part>,
+    pub(crate) order: Order,
     pub(crate) options: Options,
     pub(crate) pools: Vec<BufferPool>,
 }
 
 impl UringQueue {
     pub(crate) fn new(origin: Arc<Origin>) -> Result<Self, OpenError> {
-        let Origin { parts, options, pools } = &*origin;
+        let Origin { parts, order, options, pools } = &*origin;
         let depth = options.hw_queue_depth;
         let mut ring = Ring::new(depth)?;
         let mut polled = options.iopoll.then(|| Ring::polled(depth)).transpose()?;
@@ -85,7 +86,7 @@ impl UringQueue {
             place: place.map_err(OpenError::ring("make a place to sleep"))?,
             ring,
             polled,
-            files: Files::new(parts, options.fixed),
+            files: Files::new(parts, *order, options.fixed),
             alignment: parts::alignment(parts),
             zero: parts::zeroes(parts),
             places: Places::new(depth),
@@ -112,7 +113,7 @@ impl UringQueue {
     #[inline]
     fn push(&mut self, at: u32) {
         let place = &self.places[at];
-        let entry = place.entry(self.files.at(place.file()).file).user_data(at.into());
+        let entry = place.entry(self.files.at(place.file()).descriptor).user_data(at.into());
         let ring = match &mut self.polled {
             Some(polled) if place.moves_data() => polled,
             _ => &mut self.ring,
@@ -168,7 +169,7 @@ impl UringQueue {
             #[cfg(test)]
             let answer = self.answers.bend(answer);
             let request = &mut self.places[at];
-            match request.judge(answer, self.alignment.block) {
+            match request.judge(answer, &self.files, self.alignment.block) {
                 Step::Done(result) => {
                     self.look_at_end(at, result);
                     over(self, at, result);
@@ -230,7 +231,7 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
     #[inline]
     fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         let kind = Kind::of(&rq, self.zero);
-        let (files, start) = match self.files.admit(&rq, kind) {
+        let stretch = match self.files.admit(&rq, kind) {
             Ok(admitted) => admitted,
             Err(refused) => return Enqueued::Done(rq, Err(refused)),
         };
@@ -239,7 +240,7 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
             return Enqueued::Busy(rq, Busy::DevResource);
         };
         let place = &mut self.places[at];
-        place.begin(&rq, kind, files, start);
+        place.begin(&rq, kind, stretch);
         if kind.moves_data() {
             if let Err(e) = place.gather(bios, &rq, self.alignment.memory) {
                 return Enqueued::Done(rq, Err(e));
@@ -248,10 +249,8 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         }
         let at = self.places.take();
         self.places[at].rq = Some(rq);
-        if kind.moves_data()
-            && let Some(files) = self.files.in_memory(self.places[at].file())
-        {
-            let step = self.places[at].perform(files, self.alignment.block);
+        if kind.moves_data() && self.files.is_in_memory(self.places[at].file()) {
+            let step = self.places[at].perform(&self.files, self.alignment.block);
             if let Step::Done(result) = step {
                 self.look_at_end(at, result);
                 return Enqueued::Done(self.release(at), result);

@@ -3,6 +3,7 @@
 //! It makes entries and judges answers, and touches no ring. For devices without a ring, the same is done by system
 //! calls of the calling thread ([`Request::perform`]).
 
+use crate::parts::{Files, Stretch};
 use crate::ring::Ring;
 use blkmq_buf::IoBuf;
 use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
@@ -10,14 +11,12 @@ use blkmq_engine::{BioTable, Inflight};
 use blkmq_threads::Step;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
-use std::fs;
-use std::ops::RangeInclusive;
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 
 /// The target of the I/O: a descriptor, or a number among the ring's own files.
 #[derive(Clone, Copy)]
-pub(crate) struct File {
+pub(crate) struct Descriptor {
     pub(crate) fd: i32,
     pub(crate) flags: squeue::Flags,
 }
@@ -46,10 +45,12 @@ pub(crate) struct Request {
     /// `None` while the place is free.
     pub(crate) rq: Option<Inflight>,
     kind: Kind,
-    /// The file of the entry, and the last of the files that a flush goes to.
+    /// The file of the entry.
     file: u32,
+    /// The first and the last of the files that the request goes to.
+    first_file: u32,
     last_file: u32,
-    /// The position in the file, in bytes, of the rest to be done.
+    /// The position in the file, in bytes, of the rest to be done there.
     offset: u64,
     left: u64,
     /// The memory of a read or write, adjacent pieces joined. It has to stay in place while the entry is in use.
@@ -59,6 +60,8 @@ pub(crate) struct Request {
     counted: u32,
     /// The first piece that is not done.
     first: usize,
+    /// The number of pieces, the last ones, that are for further files.
+    behind: usize,
     /// The registered piece of memory that contains all of it.
     fixed: Option<u16>,
     /// The engine has given it up: it is not submitted again.
@@ -96,32 +99,28 @@ impl Request {
             rq: None,
             kind: Kind::Flush,
             file: 0,
+            first_file: 0,
             last_file: 0,
             offset: 0,
             left: 0,
             pieces: Vec::new(),
             counted: 0,
             first: 0,
+            behind: 0,
             fixed: None,
             given_up: false,
             then_flush: false,
         }
     }
 
-    /// Takes the place for a request to the files `files`, one but for a flush, of which the first begins at sector
-    /// `start` of the device. [`add`](Self::add) adds the memory.
+    /// Takes the place for a request. [`gather`](Self::gather) adds the memory.
     #[inline]
-    pub(crate) fn begin(
-        &mut self,
-        rq: &Inflight,
-        kind: Kind,
-        files: RangeInclusive<u32>,
-        start: u64,
-    ) {
+    pub(crate) fn begin(&mut self, rq: &Inflight, kind: Kind, stretch: Stretch) {
         self.kind = kind;
-        (self.file, self.last_file) = files.into_inner();
-        self.offset = (rq.sector() - start) * u64::from(SECTOR_SIZE);
-        self.left = u64::from(rq.sectors()) * u64::from(SECTOR_SIZE);
+        (self.first_file, self.last_file) = stretch.files.into_inner();
+        self.file = self.first_file;
+        self.offset = stretch.bytes.start;
+        self.left = stretch.bytes.end - stretch.bytes.start;
         self.clear();
         self.fixed = None;
         self.given_up = false;
@@ -139,7 +138,7 @@ impl Request {
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
-        self.first = 0;
+        (self.first, self.behind) = (0, 0);
     }
 
     /// Capacity of the list of pieces when it was last counted, in entries.
@@ -208,7 +207,55 @@ impl Request {
                 return Err(IoError::INVALID);
             }
         }
+        if self.file < self.last_file {
+            self.bound();
+        }
         Ok(())
+    }
+
+    /// Leaves the memory behind the next `left` bytes to further files.
+    #[cold]
+    fn bound(&mut self) {
+        let (mut left, mut at) = (self.left as usize, self.first);
+        while left > 0 {
+            let piece = &mut self.pieces[at];
+            if piece.iov_len > left {
+                let iov_base = piece.iov_base.wrapping_byte_add(left);
+                let rest = libc::iovec { iov_base, iov_len: piece.iov_len - left };
+                piece.iov_len = left;
+                self.pieces.insert(at + 1, rest);
+            }
+            left -= self.pieces[at].iov_len;
+            at += 1;
+        }
+        self.behind = self.pieces.len() - at;
+    }
+
+    /// The memory of the rest to be done in the present file.
+    #[inline]
+    fn list(&self) -> &[libc::iovec] {
+        &self.pieces[self.first..self.pieces.len() - self.behind]
+    }
+
+    /// Turns to the next of the files.
+    #[cold]
+    fn turn(&mut self, files: &Files) {
+        self.file += 1;
+        if self.kind == Kind::Flush {
+            return;
+        }
+        let rq = self.rq.as_ref().expect("a request has its token");
+        let sectors = rq.sector()..rq.sector() + u64::from(rq.sectors());
+        let mut bytes = files.bytes(self.file, &sectors);
+        while bytes.is_empty() {
+            self.file += 1;
+            bytes = files.bytes(self.file, &sectors);
+        }
+        (self.offset, self.left) = (bytes.start, bytes.end - bytes.start);
+        if self.kind.moves_data() {
+            self.first = self.pieces.len() - self.behind;
+            self.bound();
+        }
     }
 
     /// After the last [`add`](Self::add): finds the registered piece, if the kernel has this memory mapped already.
@@ -230,8 +277,8 @@ impl Request {
 
     /// The entry for the rest to be done.
     #[inline]
-    pub(crate) fn entry(&self, file: File) -> squeue::Entry {
-        let fd = Fd(file.fd);
+    pub(crate) fn entry(&self, target: Descriptor) -> squeue::Entry {
+        let fd = Fd(target.fd);
         let entry = match self.kind {
             Kind::Read => self.read(fd),
             Kind::Write { durable } => self.write(fd, if durable { libc::RWF_DSYNC } else { 0 }),
@@ -243,12 +290,12 @@ impl Request {
                 self.allocate(fd, libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE)
             }
         };
-        entry.flags(file.flags)
+        entry.flags(target.flags)
     }
 
     #[inline]
     fn read(&self, fd: Fd) -> squeue::Entry {
-        let (at, pieces) = (self.offset, &self.pieces[self.first..]);
+        let (at, pieces) = (self.offset, self.list());
         let (start, len) = (pieces[0].iov_base.cast::<u8>(), pieces[0].iov_len as u32);
         let (list, count) = (pieces.as_ptr(), pieces.len() as u32);
         match self.fixed {
@@ -261,7 +308,7 @@ impl Request {
 
     #[inline]
     fn write(&self, fd: Fd, flags: i32) -> squeue::Entry {
-        let (at, pieces) = (self.offset, &self.pieces[self.first..]);
+        let (at, pieces) = (self.offset, self.list());
         let (start, len) = (pieces[0].iov_base.cast::<u8>(), pieces[0].iov_len as u32);
         let (list, count) = (pieces.as_ptr(), pieces.len() as u32);
         match self.fixed {
@@ -282,21 +329,28 @@ impl Request {
         opcode::Fallocate::new(fd, self.left).offset(self.offset).mode(mode).build()
     }
 
-    /// Judges the kernel's answer: bytes, or an errno below 0. `block` is the logical block size.
+    /// Judges the kernel's answer: bytes, or an errno below 0. `files` are those of the device, `block` is its logical block
+    /// size.
     ///
     /// `EINTR` and `ECANCELED` say as little about the I/O as `EAGAIN`: unless the engine gave the request up, it was
     /// not cancelled on request, but the thread that submitted it may have ended before the kernel began.
     #[inline]
-    pub(crate) fn judge(&mut self, answer: i32, block: u32) -> Step {
+    pub(crate) fn judge(&mut self, answer: i32, files: &Files, block: u32) -> Step {
         match answer {
-            n if n >= 0 && self.kind.moves_data() => self.advance(n as u64, block),
-            0.. if self.then_flush => {
-                self.then_flush = false;
-                self.kind = Kind::Flush;
+            n if n >= 0 && self.kind.moves_data() => match self.advance(n as u64, block) {
+                Step::Done(Ok(())) if self.file < self.last_file => {
+                    self.turn(files);
+                    Step::Again
+                }
+                step => step,
+            },
+            0.. if self.file < self.last_file => {
+                self.turn(files);
                 Step::Again
             }
-            0.. if self.file < self.last_file => {
-                self.file += 1;
+            0.. if self.then_flush => {
+                self.then_flush = false;
+                (self.kind, self.file) = (Kind::Flush, self.first_file);
                 Step::Again
             }
             0.. => Step::Done(Ok(())),
@@ -340,15 +394,15 @@ impl Request {
     }
 
     /// Does it on the calling thread, which sleeps as long as that takes: all of it, unless an answer of the kernel says
-    /// nothing about the I/O ([`Step::Later`]). `files` are those of the device, `block` is its logical block size.
+    /// nothing about the I/O ([`Step::Later`]). Arguments as for [`judge`](Self::judge).
     ///
     /// # Panics
     /// If the request holds no token: its memory may be gone.
-    pub(crate) fn perform(&mut self, files: &[Arc<fs::File>], block: u32) -> Step {
+    pub(crate) fn perform(&mut self, files: &Files, block: u32) -> Step {
         assert!(self.rq.is_some(), "a request without its token");
         loop {
-            let answer = self.call(&files[self.file()]);
-            match self.judge(answer, block) {
+            let answer = self.call(&files.at(self.file()).open);
+            match self.judge(answer, files, block) {
                 Step::Again => {}
                 step => return step,
             }
@@ -356,9 +410,9 @@ impl Request {
     }
 
     /// One system call for the rest to be done: the kernel's answer, in bytes, or an errno below 0.
-    fn call(&self, file: &fs::File) -> i32 {
+    fn call(&self, file: &File) -> i32 {
         let fd = file.as_raw_fd();
-        let (pieces, count) = (self.pieces[self.first..].as_ptr(), self.pieces.len() - self.first);
+        let (pieces, count) = (self.list().as_ptr(), self.list().len());
         let (at, len) = (self.offset as libc::off64_t, self.left as libc::off64_t);
         // The largest requests are smaller than the most bytes that one call moves.
         let count = count as i32;
@@ -394,6 +448,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::Order;
     use blkmq_buf::{AlignedBuf, BufferPool};
     use blkmq_core::Payload;
 
@@ -407,6 +462,11 @@ mod tests {
             request.add(std::ptr::without_provenance_mut((n + 1) << 20), *len);
         }
         request
+    }
+
+    /// The files of requests that go to one.
+    fn no_files() -> Files {
+        Files::new(&[], Order::Sequence, true)
     }
 
     fn rest(request: &Request) -> Vec<(usize, usize)> {
@@ -425,10 +485,10 @@ mod tests {
     fn what_has_no_flag_is_made_durable_by_a_flush() {
         let mut zeroes = request(Kind::Zero(ZeroBy::Range), &[]);
         zeroes.then_flush = true;
-        assert_eq!(zeroes.judge(0, 512), Step::Again);
-        let entry = zeroes.entry(File { fd: 0, flags: squeue::Flags::empty() });
+        assert_eq!(zeroes.judge(0, &no_files(), 512), Step::Again);
+        let entry = zeroes.entry(Descriptor { fd: 0, flags: squeue::Flags::empty() });
         assert_eq!(entry.get_opcode() as u8, opcode::Fsync::CODE);
-        assert_eq!(zeroes.judge(0, 512), Step::Done(Ok(())));
+        assert_eq!(zeroes.judge(0, &no_files(), 512), Step::Done(Ok(())));
     }
 
     #[test]
@@ -436,7 +496,9 @@ mod tests {
         let flush = |answers: &[i32]| {
             let mut flush = request(Kind::Flush, &[]);
             (flush.file, flush.last_file) = (0, 2);
-            Vec::from_iter(answers.iter().map(|answer| (flush.judge(*answer, 512), flush.file())))
+            Vec::from_iter(
+                answers.iter().map(|answer| (flush.judge(*answer, &no_files(), 512), flush.file())),
+            )
         };
         let done = Step::Done(Ok(()));
         assert_eq!(flush(&[0, 0, 0]), [(Step::Again, 1), (Step::Again, 2), (done, 2)]);
@@ -463,7 +525,8 @@ mod tests {
                 let mut request = request(kind, &[]);
                 ranges.iter().for_each(|range| request.add(range.cast(), range.len()));
                 request.find_fixed(ring);
-                request.entry(File { fd: 0, flags: squeue::Flags::empty() }).get_opcode() as u8
+                request.entry(Descriptor { fd: 0, flags: squeue::Flags::empty() }).get_opcode()
+                    as u8
             })
         };
         let fixed = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
@@ -482,19 +545,19 @@ mod tests {
     #[test]
     fn a_short_transfer_goes_on_where_it_stopped() {
         let mut request = request(Kind::Write { durable: false }, &[4096, 4096, 4096]);
-        assert_eq!(request.judge(5120, 512), Step::Again);
+        assert_eq!(request.judge(5120, &no_files(), 512), Step::Again);
         assert_eq!((request.offset, request.left), (8192 + 5120, 12288 - 5120));
         assert_eq!(rest(&request), [((2 << 20) + 1024, 3072), (3 << 20, 4096)]);
         // The transfer ends within a block: that block is done once more.
-        assert_eq!(request.judge(3072 + 700, 512), Step::Again);
+        assert_eq!(request.judge(3072 + 700, &no_files(), 512), Step::Again);
         assert_eq!(rest(&request), [((3 << 20) + 512, 3584)]);
-        assert_eq!(request.judge(3584, 512), Step::Done(Ok(())));
+        assert_eq!(request.judge(3584, &no_files(), 512), Step::Done(Ok(())));
     }
 
     #[test]
     fn the_end_of_the_file_is_an_error() {
         for answer in [0, 300] {
-            let step = request(Kind::Read, &[4096]).judge(answer, 512);
+            let step = request(Kind::Read, &[4096]).judge(answer, &no_files(), 512);
             assert_eq!(step, Step::Done(Err(IoError::IO)), "{answer}");
         }
     }
@@ -503,10 +566,10 @@ mod tests {
     fn errors_keep_their_number_and_passing_ones_are_tried_again() {
         let mut request = request(Kind::Read, &[4096]);
         for errno in [libc::EAGAIN, libc::EINTR, libc::ECANCELED] {
-            assert_eq!(request.judge(-errno, 512), Step::Later);
+            assert_eq!(request.judge(-errno, &no_files(), 512), Step::Later);
         }
         for errno in [libc::EIO, libc::ENOSPC, libc::EOPNOTSUPP] {
-            let step = request.judge(-errno, 512);
+            let step = request.judge(-errno, &no_files(), 512);
             assert_eq!(step, Step::Done(Err(IoError(errno as u16))));
         }
         assert_eq!(rest(&request), [(1 << 20, 4096)], "nothing has been done");
@@ -514,12 +577,12 @@ mod tests {
 
     #[test]
     fn what_moves_no_data_is_done_at_once_and_zeroes_have_a_second_way() {
-        assert_eq!(request(Kind::Flush, &[]).judge(0, 512), Step::Done(Ok(())));
-        assert_eq!(request(Kind::Discard, &[]).judge(0, 512), Step::Done(Ok(())));
+        assert_eq!(request(Kind::Flush, &[]).judge(0, &no_files(), 512), Step::Done(Ok(())));
+        assert_eq!(request(Kind::Discard, &[]).judge(0, &no_files(), 512), Step::Done(Ok(())));
         let mut zeroes = request(Kind::Zero(ZeroBy::Hole), &[]);
-        assert_eq!(zeroes.judge(-libc::EOPNOTSUPP, 512), Step::Again);
+        assert_eq!(zeroes.judge(-libc::EOPNOTSUPP, &no_files(), 512), Step::Again);
         assert_eq!(zeroes.kind, Kind::Zero(ZeroBy::Range), "it may keep its room");
-        let step = zeroes.judge(-libc::EOPNOTSUPP, 512);
+        let step = zeroes.judge(-libc::EOPNOTSUPP, &no_files(), 512);
         assert_eq!(step, Step::Done(Err(IoError::NOT_SUPPORTED)));
     }
 }

@@ -1,27 +1,25 @@
 //! Requests of files as work for the threads of `blkmq-threads`, where io_uring is forbidden.
 
-use crate::parts::{self, Files, Part};
+use crate::parts::{self, Files, Order, Part};
 use crate::request::{Kind, Request, ZeroBy};
 use blkmq_buf::IoBuf;
 use blkmq_core::IoResult;
 use blkmq_engine::{BioTable, Inflight};
 use blkmq_threads::{Source, Step, Work};
-use std::fs::File;
-use std::sync::Arc;
 
 /// Pieces of memory that the list of a free request keeps room for, at 16 bytes each.
 const KEPT: usize = 64;
 
 /// The files of a device, for its threads.
 pub(crate) struct Opened {
-    files: Box<[Arc<File>]>,
+    files: Files,
     /// The logical block size.
     block: u32,
 }
 
 impl Opened {
     pub(crate) fn new(parts: &[Part]) -> Self {
-        let files = parts.iter().map(|part| Arc::clone(&part.target.file)).collect();
+        let files = Files::new(parts, Order::Sequence, false);
         Self { files, block: parts::alignment(parts).block }
     }
 }
@@ -59,7 +57,8 @@ pub(crate) struct Requests {
 impl Requests {
     pub(crate) fn new(parts: &[Part]) -> Self {
         let alignment = parts::alignment(parts).memory;
-        Self { files: Files::new(parts, false), alignment, zero: parts::zeroes(parts) }
+        let files = Files::new(parts, Order::Sequence, false);
+        Self { files, alignment, zero: parts::zeroes(parts) }
     }
 }
 
@@ -72,8 +71,7 @@ impl Source for Requests {
 
     fn begin<P: IoBuf>(&self, work: &mut Request, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
         let kind = Kind::of(rq, self.zero);
-        let (files, start) = self.files.admit(rq, kind)?;
-        work.begin(rq, kind, files, start);
+        work.begin(rq, kind, self.files.admit(rq, kind)?);
         if kind.moves_data() { work.gather(bios, rq, self.alignment) } else { Ok(()) }
     }
 

@@ -10,9 +10,9 @@ const SEEDS: u64 = 20_000;
 /// Returns whether a part may begin at `sector` and have this many sectors. Checks each limit separately.
 fn obeys(limits: &Limits, op: Op, sector: u64, sectors: u32) -> bool {
     let within = sectors <= limits.max_sectors_of(op);
-    let chunk = u64::from(limits.chunk_sectors);
-    let crosses = (sector + 1..sector + u64::from(sectors)).any(|at| chunk > 0 && at % chunk == 0);
     let moves_data = matches!(op, Op::Read | Op::Write);
+    let chunk = if moves_data { u64::from(limits.chunk_sectors) } else { 0 };
+    let crosses = (sector + 1..sector + u64::from(sectors)).any(|at| chunk > 0 && at % chunk == 0);
     let (mut segments, mut in_segment) = (1, 0);
     for _ in 0..sectors * SECTOR_SIZE {
         if in_segment == limits.max_segment_size {
@@ -108,8 +108,9 @@ fn s16_14_each_limit_takes_its_limit_whole_and_one_more_in_two() {
         (segments, Op::Write),
         (chunks, Op::Write),
         (discard, Op::Discard),
-        (Limits { chunk_sectors: 16, max_discard_sectors: 8192, ..discard }, Op::Discard),
+        (Limits { chunk_sectors: 8, ..discard }, Op::Discard),
         (zeroes, Op::WriteZeroes),
+        (Limits { chunk_sectors: 8, ..zeroes }, Op::WriteZeroes),
     ] {
         assert_eq!(parts(&limits, op, 32, 16), [(32, 16)], "{op:?} {limits:?}");
         assert_eq!(parts(&limits, op, 32, 17), [(32, 16), (48, 1)], "{op:?} {limits:?}");

@@ -143,10 +143,8 @@ impl<P: Payload> Checked<P> {
         let limits = &self.limits;
         let what = || format!("{op:?} of {sectors} sectors at {sector}, {limits:?}");
         assert!(sectors <= limits.max_sectors_of(op), "too long: {}", what());
-        // The ranges of a gathered discard need not lie in one chunk.
-        let gathered = op == Op::Discard && limits.max_discard_segments > 1 && rq.bio_count() > 1;
         let chunk = u64::from(limits.chunk_sectors);
-        if chunk > 0 && !gathered {
+        if chunk > 0 && matches!(op, Op::Read | Op::Write) {
             let last = sector + u64::from(sectors) - 1;
             assert_eq!(sector / chunk, last / chunk, "across a chunk's end: {}", what());
         }

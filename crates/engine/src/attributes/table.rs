@@ -117,7 +117,7 @@ pub(super) const QUEUE: &[Row] = &[
     number(
         "queue/chunk_sectors",
         Unit::Sectors,
-        "no request crosses a multiple of this; 0 if they may",
+        "no read or write crosses a multiple of this; 0 if they may",
         |plan| plan.device.limits.chunk_sectors.into(),
     ),
     number(

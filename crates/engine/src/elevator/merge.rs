@@ -110,7 +110,7 @@ pub(crate) fn fit(limits: &Limits, rq: &IoMeta, io: &IoMeta) -> Fit {
     let Some(kind) = kind(limits, rq, io) else { return Fit::No };
     let discard = rq.op == Op::Discard;
     let start = if kind == Kind::Front { io.sector } else { rq.sector };
-    // A gathered discard is bounded by its total length alone; no chunk boundary applies to it.
+    // A gathered discard is bounded by its total length alone.
     let most = match kind {
         Kind::Discard => limits.max_discard_sectors,
         Kind::Back | Kind::Front => limits.max_sectors_at(start, rq.op),

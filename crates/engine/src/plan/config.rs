@@ -223,6 +223,18 @@ impl<P> Config<P> {
 /// The hardware queues of a device, in order.
 pub type DeviceQueues<P> = Vec<Box<dyn DeviceQueue<P>>>;
 
+/// The order of the sectors of several devices in [one](BlockDevice::join).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Join {
+    /// One device behind the other.
+    Concat,
+    /// Chunks of the devices in turn, as RAID 0 does.
+    Stripe {
+        /// The sectors in a chunk, above 0.
+        chunk: u32,
+    },
+}
+
 /// A device, described and ready to be given to a queue, for payloads of type `P`.
 ///
 /// A device of your own implements [`shape`](Self::shape) and [`queues`](Self::queues); the hardware queues do the
@@ -237,10 +249,12 @@ pub trait BlockDevice<P> {
     /// If the system refuses resources for them, such as rings and memory.
     fn queues(&self) -> io::Result<DeviceQueues<P>>;
 
-    /// One device of all of these, so that one queue, and one place to sleep, serves them: it has the sectors of each from the
-    /// place that is returned with it on, with gaps between them that no merged request bridges. A flush to it goes to all.
-    /// `None`: there is no such device.
-    fn together(_all: &[&Self]) -> Option<(Self, Vec<u64>)>
+    /// One device of the first sectors of each of these, as many as stand beside it, so that one queue, and one place to sleep,
+    /// serves all of them. A flush to it goes to all. `None`: the kind of device has none.
+    ///
+    /// The numbers of sectors are above 0, in whole blocks of every device and, for a [stripe](Join::Stripe), equal and in
+    /// whole chunks.
+    fn join(_all: &[(&Self, u64)], _by: Join) -> Option<Box<dyn BlockDevice<P>>>
     where
         Self: Sized,
     {

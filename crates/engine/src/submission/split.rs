@@ -155,7 +155,7 @@ impl<P: Payload> Splits<P> {
         let most = if in_list {
             parts[0].1
         } else {
-            limits.within_chunk(io.sector, limits.max_whole_sectors(io.op))
+            limits.within_chunk(io.op, io.sector, limits.max_whole_sectors(io.op))
         };
         let why = if io.flags.contains(IoFlags::NOWAIT) {
             Some(Refusal::NoWait { most })

@@ -61,8 +61,9 @@ impl Rig {
         }
         let target = Target::open(&path, &options).expect("it opens");
         let target = Target { is_in_memory, ..target };
-        let part = Part { start: 0, target: target.clone() };
-        let origin = Origin { parts: vec![part], options, pools: Vec::new() };
+        let part = Part::whole(0, target.clone());
+        let origin =
+            Origin { parts: vec![part], order: Order::Sequence, options, pools: Vec::new() };
         let mut queue = UringQueue::new(Arc::new(origin)).expect("a small ring");
         queue.answers = Answers::of(answers);
         let answers = queue.answers.clone();
@@ -279,8 +280,13 @@ fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
     for round in 0..4 {
         let reads = Options { readonly: true, ..options.clone() };
         let target = Target::open(&path, &reads).expect("it opens");
-        let part = Part { start: 0, target };
-        let origin = Origin { parts: vec![part], options: options.clone(), pools: Vec::new() };
+        let part = Part::whole(0, target);
+        let origin = Origin {
+            parts: vec![part],
+            order: Order::Sequence,
+            options: options.clone(),
+            pools: Vec::new(),
+        };
         let inside = UringQueue::new(Arc::new(origin)).expect("a small ring");
         let queues = vec![Box::new(Dropping(Some(inside))) as _];
         let queue = Queue::new(Config::new(device.shape, queues)).expect("valid");
@@ -325,8 +331,8 @@ fn a_call_that_another_thread_takes_is_passed_on() {
     }
     let options = Options { hw_queue_depth: 1, ..Options::default() };
     let target = Target::open(&path, &options).expect("it opens");
-    let part = Part { start: 0, target };
-    let origin = Origin { parts: vec![part], options, pools: Vec::new() };
+    let part = Part::whole(0, target);
+    let origin = Origin { parts: vec![part], order: Order::Sequence, options, pools: Vec::new() };
     let mut queue = UringQueue::new(Arc::new(origin)).expect("a small ring");
     let queue: &mut dyn DeviceQueue<AlignedBuf> = &mut queue;
     let berth = queue.berth().expect("it has one").expect("the system has descriptors");

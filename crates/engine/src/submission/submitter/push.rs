@@ -242,7 +242,7 @@ impl<P: Send> Submitter<P> {
     fn is_plain(&self, op: Op, flags: IoFlags, sector: u64, sectors: u32) -> bool {
         let limits = &self.q.hub.limits;
         let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);
-        let most = limits.within_chunk(sector, self.plain[op as usize]);
+        let most = limits.within_chunk(op, sector, self.plain[op as usize]);
         (sector | u64::from(sectors)) & mask == 0
             && !flags.intersects(self.q.hub.meaningless)
             // Neither zero nor too many.
