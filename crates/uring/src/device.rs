@@ -1,7 +1,7 @@
 //! [`UringDevice`]: an open file with its limits, from which hardware queues are made.
 
 use crate::extents;
-use crate::joined::JoinedFiles;
+use crate::joined::{JoinedFiles, Leg};
 use crate::options::DEFAULT_THREADS;
 use crate::parts::{self, Order, Part};
 use crate::present::FileState;
@@ -281,17 +281,6 @@ impl UringDevice {
         let queue = |_| Ok(Box::new(UringQueue::new(Arc::clone(&origin))?) as _);
         (0..self.shape.hw_queues).map(queue).collect()
     }
-
-    /// The file of a device that has one.
-    pub(crate) fn target(&self) -> Option<&Target> {
-        let [Part { target, .. }] = &*self.parts else { return None };
-        Some(target)
-    }
-
-    /// The pools whose memory is registered.
-    pub(crate) fn pools(&self) -> &[BufferPool] {
-        &self.pools
-    }
 }
 
 impl UringDevice {
@@ -324,7 +313,12 @@ impl<P: IoBuf> BlockDevice<P> for UringDevice {
 
     /// Files with a ring for each client.
     fn join(all: &[(&Self, u64)], by: Join) -> Option<Box<dyn BlockDevice<P>>> {
-        Some(Box::new(JoinedFiles::new(all, by)?))
+        let mut legs = Vec::new();
+        for (Self { parts, options, pools, .. }, sectors) in all {
+            let [Part { target, .. }] = &**parts else { return None };
+            legs.push(Leg { target, options, pools, sectors: *sectors });
+        }
+        Some(Box::new(JoinedFiles::new(&legs, by)?))
     }
 
     fn notes(&self) -> &[String] {

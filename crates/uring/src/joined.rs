@@ -1,11 +1,13 @@
 //! [`JoinedFiles`]: several files as one device, with a ring that has all of them for each client.
 
-use crate::device::UringDevice;
 use crate::options::Options;
 use crate::parts::{self, Order, Part};
 use crate::queue::{Origin, UringQueue};
+use crate::target::Target;
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, Join, MAX_HW_QUEUE_DEPTH};
+use blkmq_engine::{
+    BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape, Join, MAX_HW_QUEUE_DEPTH,
+};
 use std::io;
 use std::sync::Arc;
 
@@ -14,29 +16,37 @@ pub(crate) struct JoinedFiles {
     origin: Arc<Origin>,
 }
 
+/// One of the files.
+pub(crate) struct Leg<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) options: &'a Options,
+    pub(crate) pools: &'a [BufferPool],
+    /// The number of its first sectors that are used.
+    pub(crate) sectors: u64,
+}
+
 impl JoinedFiles {
-    /// The first sectors of each of `files`, in this order. As deep as these together. `None` if one of them has no ring for
-    /// each client, or is several files itself.
-    pub(crate) fn new(files: &[(&UringDevice, u64)], by: Join) -> Option<Self> {
-        let (first, _) = files.first()?;
-        let is_alike = |file: &UringDevice| {
-            let Options { threads, hw_queues, iopoll, fixed, .. } = *file.options();
-            let has_rings = threads.is_none() && hw_queues.is_none() && !iopoll;
-            has_rings && fixed == first.options().fixed
+    /// These files, in this order, as deep as they are together. `None` if one of them has no ring for each client.
+    pub(crate) fn new(legs: &[Leg<'_>], by: Join) -> Option<Self> {
+        let mut options = legs.first()?.options.clone();
+        let is_alike = |leg: &Leg<'_>| {
+            let Options { threads, hw_queues, iopoll, fixed, .. } = *leg.options;
+            threads.is_none() && hw_queues.is_none() && !iopoll && fixed == options.fixed
         };
-        let (mut parts, mut pools, mut start, mut depth) = (Vec::new(), Vec::new(), 0_u64, 0_u32);
-        for (file, sectors) in files {
-            let target = file.target().filter(|_| is_alike(file))?.clone();
-            parts.push(Part { start, sectors: *sectors, target });
-            for pool in file.pools() {
-                if !pools.iter().any(|known: &BufferPool| known.is_same(pool)) {
+        if !legs.iter().all(is_alike) {
+            return None;
+        }
+        let (mut parts, mut start, mut pools) = (Vec::new(), 0_u64, Vec::<BufferPool>::new());
+        for Leg { target, sectors, pools: own, .. } in legs {
+            parts.push(Part { start, sectors: *sectors, target: (*target).clone() });
+            start = start.checked_add(*sectors)?;
+            for pool in *own {
+                if !pools.iter().any(|known| known.is_same(pool)) {
                     pools.push(pool.clone());
                 }
             }
-            start = start.checked_add(*sectors)?;
-            depth = depth.saturating_add(file.shape.hw_queue_depth);
         }
-        let mut options = first.options().clone();
+        let depth: u32 = legs.iter().map(|leg| leg.options.hw_queue_depth).sum();
         options.hw_queue_depth = depth.min(MAX_HW_QUEUE_DEPTH);
         let mut limits = parts::limits(&parts);
         let order = match by {
@@ -46,9 +56,15 @@ impl JoinedFiles {
                 Order::Stripe(chunk.into())
             }
         };
-        let hw_queue_depth = options.hw_queue_depth;
-        let cache = parts::cache(&parts);
-        let shape = DeviceShape { hw_queue_depth, limits, cache, ..first.shape };
+        let shape = DeviceShape {
+            hw_queues: 1,
+            hw_queue_depth: options.hw_queue_depth,
+            shared_tags: false,
+            budget: None,
+            limits,
+            cache: parts::cache(&parts),
+            timeout: DEFAULT_TIMEOUT,
+        };
         Some(Self { shape, origin: Arc::new(Origin { parts, order, options, pools }) })
     }
 }

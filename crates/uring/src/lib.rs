@@ -73,6 +73,7 @@ mod error;
 mod extents;
 mod image;
 mod joined;
+mod kind;
 mod layout;
 mod lock;
 mod options;

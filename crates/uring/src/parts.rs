@@ -1,7 +1,7 @@
 //! The files of a device, and the sectors of the device that each of them holds. Usually one file holds all of them.
 
+use crate::kind::{Descriptor, Kind, ZeroBy};
 use crate::present::Present;
-use crate::request::{Descriptor, Kind, ZeroBy};
 use crate::target::{Alignment, Target};
 use blkmq_core::{IoError, Limits, SECTOR_SIZE};
 use blkmq_engine::{Inflight, WriteCache};

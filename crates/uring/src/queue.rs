@@ -8,9 +8,10 @@
 //! crate's page (`lib.rs`) draws the conclusions.
 
 use crate::berth::Place;
+use crate::kind::{Kind, ZeroBy};
 use crate::parts::{self, Files, Order, Part};
 use crate::places::Places;
-use crate::request::{Kind, Request, ZeroBy};
+use crate::request::Request;
 use crate::ring::Ring;
 use crate::target;
 use crate::{OpenError, Options};

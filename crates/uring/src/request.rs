@@ -3,42 +3,17 @@
 //! It makes entries and judges answers, and touches no ring. For devices without a ring, the same is done by system
 //! calls of the calling thread ([`Request::perform`]).
 
+use crate::kind::{Descriptor, Kind, ZeroBy};
 use crate::parts::{Files, Stretch};
 use crate::ring::Ring;
 use blkmq_buf::IoBuf;
-use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
+use blkmq_core::{IoError, IoFlags, IoResult, SECTOR_SIZE};
 use blkmq_engine::{BioTable, Inflight};
 use blkmq_threads::Step;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-
-/// The target of the I/O: a descriptor, or a number among the ring's own files.
-#[derive(Clone, Copy)]
-pub(crate) struct Descriptor {
-    pub(crate) fd: i32,
-    pub(crate) flags: squeue::Flags,
-}
-
-/// The method of writing zeroes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ZeroBy {
-    /// `FALLOC_FL_ZERO_RANGE`, which keeps the room.
-    Range,
-    /// A hole, which reads as zeroes and takes no room.
-    Hole,
-}
-
-/// The operation requested from the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Read,
-    Write { durable: bool },
-    Flush,
-    Discard,
-    Zero(ZeroBy),
-}
 
 /// A place for one request.
 pub(crate) struct Request {
@@ -73,24 +48,6 @@ pub(crate) struct Request {
 // SAFETY: the pointers lead to payloads of the I/O that `rq` stands for; they are passed to the kernel and never read
 // through here, so it does not matter which thread holds them.
 unsafe impl Send for Request {}
-
-impl Kind {
-    /// `zero`: the method for zeroes that may leave holes.
-    pub(crate) fn of(rq: &Inflight, zero: ZeroBy) -> Self {
-        match rq.op() {
-            Op::Read => Self::Read,
-            Op::Write => Self::Write { durable: rq.flags().contains(IoFlags::FUA) },
-            Op::Flush => Self::Flush,
-            Op::Discard => Self::Discard,
-            Op::WriteZeroes if rq.flags().contains(IoFlags::NOUNMAP) => Self::Zero(ZeroBy::Range),
-            Op::WriteZeroes => Self::Zero(zero),
-        }
-    }
-
-    pub(crate) fn moves_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write { .. })
-    }
-}
 
 impl Request {
     /// A free place. Allocates nothing.

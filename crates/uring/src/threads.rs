@@ -1,7 +1,8 @@
 //! Requests of files as work for the threads of `blkmq-threads`, where io_uring is forbidden.
 
+use crate::kind::{Kind, ZeroBy};
 use crate::parts::{self, Files, Order, Part};
-use crate::request::{Kind, Request, ZeroBy};
+use crate::request::Request;
 use blkmq_buf::IoBuf;
 use blkmq_core::IoResult;
 use blkmq_engine::{BioTable, Inflight};
