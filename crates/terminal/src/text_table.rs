@@ -72,9 +72,10 @@ impl TextTable {
             |column: &usize| self.rows.windows(2).any(|it| it[0][*column] != it[1][*column]);
         let varying: Vec<usize> = keys.iter().copied().filter(differs).collect();
         let (mut out, mut shown) = (String::new(), keys.to_vec());
-        // A key that all rows share is in the first part only, and has to leave room for a figure there.
+        // Keys leave half of a part to figures, and room for each of them alone.
         let widest = figures.iter().map(|at| widths[*at]).max().unwrap_or(0);
-        self.shorten(keys, most.saturating_sub(widest + GAP), &mut widths);
+        let room = most.saturating_sub(widest + GAP);
+        self.shorten(keys, if figures.len() > 1 { room.min(most / 2) } else { room }, &mut widths);
         let mut left = figures.iter().copied().peekable();
         loop {
             while let Some(next) =
@@ -241,5 +242,20 @@ mod tests {
         assert!(text.lines().all(|line| line.len() == 60), "{text}");
         assert!(text.contains("null,x") && text.contains("...") && text.contains("x,size=7  "));
         assert_eq!(table.render().lines().next().map(str::len), Some(109));
+    }
+
+    #[test]
+    fn a_long_name_leaves_room_for_several_figures() {
+        let figures = (0..12).map(|n| (format!("figure{n}"), Align::Right));
+        let mut table =
+            TextTable::new([("device".into(), Align::Left)].into_iter().chain(figures).collect());
+        for end in ["a", "b"] {
+            let mut row = vec![format!("stripe:[uring:/srv/{}][uring:/srv/{end}]", "x".repeat(90))];
+            row.extend((0..12).map(|n| n.to_string()));
+            table.row(&row);
+        }
+        let text = table.render_within(80);
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        assert_eq!(text.matches("device").count(), 3, "{text}");
     }
 }
