@@ -189,8 +189,8 @@ pub use open::{
 pub use blkmq_buf::{AlignedBuf, BufList, BufferPool, IoBuf, SharedBuf, TooManyBufs};
 #[doc(inline)]
 pub use blkmq_core::{
-    Bytes, Class, Extent, GroupId, GroupIndex, Instant, IoError, IoFlags, IoPrio, IoResult, Limits,
-    Nanos, Op, Owner, Payload, SECTOR_SIZE, Sectors,
+    Bytes, Class, Extent, Finding, GroupId, GroupIndex, Instant, IoError, IoFlags, IoPrio,
+    IoResult, Limits, Nanos, Op, Owner, Payload, SECTOR_SIZE, Sectors,
 };
 #[doc(inline)]
 pub use blkmq_engine::{

@@ -24,7 +24,7 @@ pub use opened::{DeviceState, Zeroing};
 
 use crate::layers::Wrapped;
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_core::{Extent, Payload, RealDevice, SECTOR_SIZE};
+use blkmq_core::{Extent, Finding, Payload, RealDevice, SECTOR_SIZE};
 use blkmq_device::{DeviceError, MachineShape, registry};
 #[cfg(feature = "uring")]
 use blkmq_engine::Join;
@@ -238,10 +238,10 @@ impl Device {
         of!(self, inside => &inside.notes)
     }
 
-    /// Takes the faults that layers have found in the contents since the last call, one sentence each.
+    /// Takes the findings of layers since the last call: faults in the contents, and the progress of copies.
     /// O(legs and findings).
     #[must_use]
-    pub fn take_findings(&self) -> Vec<String> {
+    pub fn take_findings(&self) -> Vec<Finding> {
         self.opened().take_findings()
     }
 

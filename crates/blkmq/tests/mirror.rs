@@ -28,7 +28,7 @@ fn idle_until(device: &blkmq::Device, client: &mut Client<AlignedBuf>, last: &st
         let left = Timespec { tv_sec: if sleep == Sleep::No { 0 } else { 10 }, tv_nsec: 0 };
         let ready = poll(&mut fds, Some(&left)).expect("it can poll");
         client.end_wait();
-        findings.extend(device.take_findings());
+        findings.extend(device.take_findings().iter().map(ToString::to_string));
         if findings.iter().any(|finding| finding.ends_with(last)) {
             return findings;
         }
@@ -85,7 +85,7 @@ fn a_leg_that_is_replaced_is_copied_while_nothing_else_is_done() {
     let (service, mut client) = begin(&device);
     write(&mut client, 1, 0);
     drop((client, service));
-    assert_eq!(device.take_findings(), Vec::<String>::new(), "it had ended in order");
+    assert_eq!(device.take_findings(), [], "it had ended in order");
     drop(device);
     let error = blkmq::open(&format!("mirror:{}{}", leg("b"), leg("a"))).expect_err("swapped");
     assert!(error.to_string().contains("is number 1 of the mirror"), "{error}");

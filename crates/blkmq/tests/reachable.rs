@@ -31,7 +31,7 @@ reachable!(ITEMS:
     GroupOptions, GroupGuard, GroupId, GroupIndex, GroupTree, Group, GroupError, IoMax, IoMaxError, SharedTags,
     ConfigNote, GroupIo, Flow, StatsMode, StatsLevel,
     // Interfaces for writing devices and schedulers.
-    BlockDevice, Join, DeviceQueue, DeviceQueues, DeviceShape, Limits, WriteCache, DEFAULT_TIMEOUT, BioTable, Inflight, Enqueued,
+    BlockDevice, Finding, Join, DeviceQueue, DeviceQueues, DeviceShape, Limits, WriteCache, DEFAULT_TIMEOUT, BioTable, Inflight, Enqueued,
     Busy, Finished, Verdict, Expiry, Scheduler, Factory, Options, scheduler,
     // Queues without threads or clocks.
     Submitter, Instant, Nanos,

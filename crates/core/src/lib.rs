@@ -32,6 +32,7 @@
 extern crate alloc;
 
 mod cut;
+mod finding;
 mod histogram;
 mod ids;
 mod io;
@@ -45,6 +46,7 @@ mod unit;
 mod units;
 
 pub use cut::Parts;
+pub use finding::Finding;
 pub use histogram::Histogram;
 pub use ids::{GroupId, GroupIndex, HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{Class, Deadline, IoError, IoFlags, IoMeta, IoPrio, IoResult, Op};

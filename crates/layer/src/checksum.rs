@@ -72,7 +72,7 @@ impl Codec for Checksum {
         let (data, behind) = stored.split_at(BLOCK);
         if let Some(fault) = fault(at, data, behind) {
             let (from, place) = (at * BLOCK as u64, at * STORED as u64);
-            self.findings.add(format!(
+            self.findings.fault(format!(
                 "block {at}, at byte {from}, {fault} (byte {place} of the device below)"
             ));
             return Err(IoError::PROTECTION);
@@ -85,6 +85,7 @@ impl Codec for Checksum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkmq_core::Finding;
 
     #[test]
     fn a_block_is_what_was_written_or_named() {
@@ -105,7 +106,7 @@ mod tests {
         }
         assert_eq!(codec.decode(4, &stored, &mut read), Err(IoError::PROTECTION));
         let other = "block 4, at byte 16384, is another block (byte 18432 of the device below)";
-        assert_eq!(findings.take().last().map(String::as_str), Some(other));
+        assert_eq!(findings.take().last(), Some(&Finding::Fault(other.into())));
         // A write that was torn: the data is there, and the label of the data before.
         let torn = stored[BLOCK..].to_vec();
         codec.encode(3, &[8; BLOCK], &mut stored);
@@ -113,6 +114,6 @@ mod tests {
         assert_eq!(codec.decode(3, &stored, &mut read), Err(IoError::PROTECTION));
         stored[BLOCK..].fill(0);
         assert_eq!(codec.decode(3, &stored, &mut read), Err(IoError::PROTECTION));
-        assert!(findings.take()[1].contains("has no checksum"));
+        assert!(findings.take()[1].to_string().contains("has no checksum"));
     }
 }

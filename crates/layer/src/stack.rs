@@ -15,7 +15,7 @@ use crate::queue::{Layers, lane, queue};
 use crate::shape;
 use crate::stripe::Stripe;
 use blkmq_buf::IoBuf;
-use blkmq_core::{Limits, SECTOR_SIZE};
+use blkmq_core::{Finding, Limits, SECTOR_SIZE};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, Join};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -250,10 +250,9 @@ impl<D> Stack<D> {
         }
     }
 
-    /// Takes the faults that the layer has found since the last call: a sentence for each block whose contents do not match
-    /// their checksum, and for each event of a mirror; 64 at most, and the number of further ones. Legs have findings of their
-    /// own.
-    pub fn take_findings(&self) -> Vec<String> {
+    /// Takes the findings since the last call: one for each block whose contents do not match their checksum, and for each event
+    /// of a mirror; 64 at most, and the number of further ones. Legs have findings of their own.
+    pub fn take_findings(&self) -> Vec<Finding> {
         self.findings.take()
     }
 

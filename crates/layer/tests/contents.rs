@@ -1,7 +1,7 @@
 //! A stack returns what was written to it: random stacks, payloads in random ranges, faults, against a model in memory.
 
 use blkmq_buf::{AlignedBuf, BufList};
-use blkmq_core::{Instant, IoError, IoFlags, IoResult, Nanos, Op, Payload, Rng};
+use blkmq_core::{Finding, Instant, IoError, IoFlags, IoResult, Nanos, Op, Payload, Rng};
 use blkmq_device::{Device, MachineShape, registry};
 use blkmq_engine::{BlockDevice, Config, Io, Queue, Submitter};
 use blkmq_layer::{Kind, Layer, MirrorError, Part, Piece, Plan, Request, Stack, StackError};
@@ -298,7 +298,7 @@ fn a_flipped_bit_is_named_and_no_wrong_byte_is_read() {
     }
     let named =
         "block 3, at byte 12288, does not match its checksum (byte 13824 of the device below)";
-    assert_eq!(stack.take_findings(), [named]);
+    assert_eq!(stack.take_findings(), [Finding::Fault(named.into())]);
     assert!(stack.take_findings().is_empty());
 }
 

@@ -4,6 +4,7 @@
 //! server lose its connections. Workers report the access to clients from a hint.
 
 use crate::disk::Disk;
+use blkmq::Finding;
 use blkmq::remote::Outages;
 use blkmq::{DeviceState, Nanos};
 
@@ -39,7 +40,10 @@ impl Standing {
             self.outages = outages;
         }
         for finding in device.take_findings() {
-            tracing::error!("{name}: {finding}");
+            match finding {
+                Finding::Fault(_) => tracing::error!("{name}: {finding}"),
+                Finding::Progress(_) => tracing::info!("{name}: {finding}"),
+            }
         }
         let state = disk.look();
         for line in changes(&self.state, &state, disk.seen().bytes()) {

@@ -1,7 +1,7 @@
 //! [`Opened`]: the questions that an open device answers, whatever its kind and the payloads of its I/Os.
 
 use blkmq_buf::BufferPool;
-use blkmq_core::Extent;
+use blkmq_core::{Extent, Finding};
 use std::io;
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ pub(super) trait Opened {
         true
     }
 
-    fn take_findings(&self) -> Vec<String> {
+    fn take_findings(&self) -> Vec<Finding> {
         Vec::new()
     }
 

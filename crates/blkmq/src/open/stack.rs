@@ -5,6 +5,7 @@ use super::opened::Opened;
 use super::{Device, DeviceState, OpenError, Opener, Zeroing, open_on};
 use crate::Layers;
 use blkmq_buf::BufferPool;
+use blkmq_core::Finding;
 use blkmq_layer::{Kind, KindError, Stack, StackError};
 
 pub(super) const OPENER: Opener = Opener {
@@ -41,11 +42,10 @@ impl Opened for Layers<Stack<Device>> {
         self.device.legs().iter().all(Device::moves_data)
     }
 
-    fn take_findings(&self) -> Vec<String> {
+    fn take_findings(&self) -> Vec<Finding> {
         let mut found = self.device.take_findings();
         for (number, leg) in self.device.legs().iter().enumerate() {
-            let named = |it| format!("device {number}: {it}");
-            found.extend(leg.take_findings().into_iter().map(named));
+            found.extend(leg.take_findings().into_iter().map(|it| it.of_leg(number)));
         }
         found
     }

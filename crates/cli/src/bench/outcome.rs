@@ -84,7 +84,7 @@ pub fn outcome(
     let run = run_of(plan, spec, device, parts, &counted);
     let Counted { notes: of_groups, incomplete, .. } = counted;
     let notes = device.notes().iter().cloned().chain(notes).chain(of_groups);
-    let notes = notes.chain(device.take_findings()).collect();
+    let notes = notes.chain(device.take_findings().iter().map(ToString::to_string)).collect();
     let mut troubles = trouble::all(plan, parts);
     let unsaved = state::save(plan, spec, parts);
     troubles.extend(incomplete.into_iter().chain(unsaved).map(Trouble::Log));

@@ -186,7 +186,7 @@ impl Mirror {
         let quarters = u128::from(copies.cursor) * 4 / u128::from(copies.sectors);
         if quarters as u64 > copies.quarters && quarters < 4 {
             copies.quarters = quarters as u64;
-            self.findings.add(format!("{} % of the mirror are copied", quarters * 25));
+            self.findings.progress(format!("{} % of the mirror are copied", quarters * 25));
         }
     }
 
@@ -222,7 +222,7 @@ impl Mirror {
             self.legs[leg].role = Role::InStep;
             self.records.is_urgent = true;
             let number = self.legs[leg].member.number;
-            self.findings.add(format!("device {number} is in step"));
+            self.findings.progress(format!("device {number} is in step"));
         }
     }
 }

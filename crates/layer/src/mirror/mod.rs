@@ -130,7 +130,7 @@ impl Mirror {
         };
         let legs = Vec::from_iter(members.into_iter().map(leg));
         for leg in legs.iter().filter(|leg| leg.role == Role::Behind) {
-            findings.add(format!("device {} is behind, and is copied", leg.member.number));
+            findings.progress(format!("device {} is behind, and is copied", leg.member.number));
         }
         Self {
             legs,
@@ -169,7 +169,7 @@ impl Mirror {
         }
         self.legs[leg].role = Role::Out;
         self.records.is_urgent = true;
-        self.findings.add(format!("device {number} is out of the mirror: {why}"));
+        self.findings.fault(format!("device {number} is out of the mirror: {why}"));
     }
 
     /// Does all that can be done.
@@ -304,7 +304,7 @@ impl Mirror {
             return Ok(());
         };
         let number = self.legs[leg].member.number;
-        self.findings.add(format!("device {number}: {}", describe(request, error)));
+        self.findings.fault(format!("device {number}: {}", describe(request, error)));
         if self.read(request, plan) { Ok(()) } else { Err(error) }
     }
 }

@@ -193,7 +193,7 @@ impl Mirror {
             self.put_out(leg, "its record cannot be written");
         }
         if in_step != 0 && in_step & !failed == 0 {
-            self.findings.add("the records of the mirror cannot be written".into());
+            self.findings.fault("the records of the mirror cannot be written".into());
             self.give_up(plan);
             self.records.is_urgent = false;
         }

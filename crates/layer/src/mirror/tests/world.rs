@@ -242,7 +242,7 @@ impl World {
     /// Takes notice of findings.
     fn look(&mut self) {
         let Some(rig) = &self.rig else { return };
-        for finding in rig.stack.take_findings() {
+        for finding in rig.stack.take_findings().iter().map(ToString::to_string) {
             let number = finding.strip_prefix("device ").and_then(|rest| rest[..1].parse().ok());
             let bit = 1_u8 << number.unwrap_or(7_u32);
             if finding.contains("is behind") {
