@@ -4,14 +4,12 @@
 //! code that runs them needs no option and no default.
 
 pub mod access;
-mod bound;
 pub mod choices;
 pub mod cpus;
 pub mod groups;
 mod kept;
 pub mod matrix;
 mod naming;
-mod page;
 mod print;
 pub mod runs;
 mod time;
@@ -108,6 +106,18 @@ impl Plan {
             || self.also.contains(&Format::Html)
             || paths().any(|path| Format::of_path(path) == Some(Format::Html))
     }
+
+    /// Adds the page `FILE.html` to results that go to `FILE` as text, if no other report is asked for. Nothing is added
+    /// to a pipe or a device.
+    pub fn add_page(&mut self) {
+        let Some(output) = self.output.as_ref().filter(|_| self.report.is_none()) else { return };
+        let is_file = output.metadata().map_or(true, |it| it.is_file());
+        if self.format == Format::Normal && is_file {
+            let mut name = output.clone().into_os_string();
+            name.push(".html");
+            self.report = Some(PathBuf::from(name));
+        }
+    }
 }
 
 /// A trace to be written.
@@ -169,6 +179,32 @@ impl Written {
         match options.iter_mut().find(|(known, _)| *known == name) {
             Some((_, last)) => *last = value,
             None => options.push((name, value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{self, Request};
+
+    #[test]
+    fn a_text_in_a_file_has_a_page_beside_it() {
+        for (line, page) in [
+            ("--output=/tmp/none-such.txt", Some("/tmp/none-such.txt.html")),
+            ("--output=/tmp/none-such.txt --report=x.json", Some("x.json")),
+            ("--output=/tmp/none-such.txt --output-format=json", None),
+            ("--output=/dev/null", None),
+            ("", None),
+        ] {
+            let line = format!("--rw=read --size=1m {line}");
+            let words = Vec::from_iter(line.split_whitespace().map(String::from));
+            let Ok(Request::Plan(mut plan)) = args::parse(&words, Time::Real) else {
+                panic!("{line}")
+            };
+            plan.add_page();
+            assert_eq!(plan.report, page.map(PathBuf::from), "{line}");
+            assert_eq!(plan.draws(), page.is_some_and(|page| page.ends_with(".html")));
         }
     }
 }

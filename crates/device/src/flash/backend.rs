@@ -2,7 +2,7 @@
 //!
 //! The caller passes the time; the backend handles every event that is due by then, in order, each at its own time,
 //! so that a late call gives the same result. The handlers are in the files beside this one: `host.rs` carries out
-//! the commands, `dies.rs` drives dies and channels, `drain.rs` does the work in the background.
+//! the commands, `dies.rs` drives dies and channels and does the work in the background.
 //!
 //! The next event is the earliest of a timer for each die and each channel, in a tournament tree of fixed size.
 //! Setting a timer is O(log n), finding the first is O(1), and nothing is allocated. Of two timers that end together

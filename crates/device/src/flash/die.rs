@@ -1,5 +1,4 @@
-//! Choices: the next operation of a die, and the die that a channel serves next. Time and data are in `dies.rs` and
-//! `drain.rs`.
+//! Choices: the next operation of a die, and the die that a channel serves next. Time and data are in `dies.rs`.
 //!
 //! A die has a current operation, and one that is suspended for reads. Reads of the host come first, within a bound:
 //! a limited number of them pass a program or an erase, whether it waits or was suspended for them; then it continues

@@ -3,7 +3,7 @@
 //! The mapping is two flat tables of 32 bits an entry, so that a device of N GiB costs a little more than 2 N MiB:
 //! the place of each logical unit (in flash, in the write buffer, or nowhere), and the logical unit written last to
 //! each unit of flash. Every change of it goes through here, so that the counts of valid units in `blocks.rs` always
-//! agree with it. `drain.rs` decides when rows are programmed and blocks are reclaimed; `reclaim.rs` decides which
+//! agree with it. `dies.rs` decides when rows are programmed and blocks are reclaimed; `reclaim.rs` decides which
 //! units are moved.
 
 use super::blocks::Blocks;

@@ -13,7 +13,6 @@ mod blocks;
 mod buffer;
 mod die;
 mod dies;
-mod drain;
 mod ftl;
 mod geometry;
 mod host;

@@ -3,7 +3,7 @@
 //! The choice is greedy: always the block with the fewest valid units. Garbage collection begins when the number of
 //! free blocks falls to the lower watermark and ends when it reaches the upper one. In between it keeps pace with the
 //! host: for every row that the host takes, it first wins one back, so that no write waits for a whole block.
-//! `drain.rs` carries out the steps in time, `age.rs` without time.
+//! `dies.rs` carries out the steps in time, `age.rs` without time.
 
 use super::ftl::{Ftl, Place, Stream};
 
