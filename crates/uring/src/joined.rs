@@ -5,11 +5,12 @@ use crate::parts::{self, Order, Part};
 use crate::queue::{Origin, UringQueue};
 use crate::target::Target;
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_engine::{
-    BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape, Join, MAX_HW_QUEUE_DEPTH,
-};
+use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape, Join};
 use std::io;
 use std::sync::Arc;
+
+/// Requests in flight at most, unless the first file alone may have more: each client has a ring with so many entries.
+const MOST: u32 = 1024;
 
 pub(crate) struct JoinedFiles {
     shape: DeviceShape,
@@ -47,7 +48,7 @@ impl JoinedFiles {
             }
         }
         let depth: u32 = legs.iter().map(|leg| leg.options.hw_queue_depth).sum();
-        options.hw_queue_depth = depth.min(MAX_HW_QUEUE_DEPTH);
+        options.hw_queue_depth = depth.min(MOST.max(options.hw_queue_depth));
         let mut limits = parts::limits(&parts);
         let order = match by {
             Join::Concat => Order::Sequence,
