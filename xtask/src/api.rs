@@ -32,8 +32,7 @@ pub(crate) const CRATES: &[&str] = &[
 ];
 
 /// Features that are off by default and have public items that users name.
-const FEATURES: &str =
-    "blkmq/nbd,blkmq/rbd,blkmq/layers,blkmq/models,blkmq/tokio,blkmq-device/testkit";
+const FEATURES: &str = "blkmq/nbd,blkmq/rbd,blkmq/layers,blkmq/models,blkmq/kyber,blkmq/bfq,blkmq/tokio,blkmq-device/testkit";
 
 /// The folder of the texts.
 const FOLDER: &str = "docs/api";

@@ -21,31 +21,32 @@ const VERSION: &str = "version = \"0.1\"";
 const PACKAGE: &str = "[workspace]\nmembers = ['slim']\n\n[package]\nname = \"mine\"\nedition = \"2024\"\n\n\
                        [profile.test]\nopt-level = 0\ndebug = false\n\n";
 
-/// A crate that knows the variants that there are without features, and the errors of devices that others add.
+/// A crate that knows the errors of devices and schedulers that features add.
 const SLIM: &str = "\
-pub fn name(device: &blkmq::Device) -> &'static str {
-    match device {
-        blkmq::Device::Virtual(_) => \"virtual\",
-        _ => \"another\",
-    }
-}
-
 pub fn missing(text: &str) -> Option<&'static str> {
     match blkmq::open(text) {
-        Err(blkmq::OpenError::Description(blkmq::device::DeviceError::LeftOut { feature, .. })) => Some(feature),
+        Err(blkmq::OpenError::Description(blkmq::DeviceError::LeftOut { feature, .. })) => Some(feature),
         _ => None,
     }
 }
 
 #[test]
 fn a_device_that_is_left_out_names_its_feature() {
-    let texts = [\"faults,late=0.1:disk\", \"nbd+unix:///?socket=/no\", \"rbd:p/i\", \"stripe:[null][null]\"];
-    assert_eq!(texts.map(missing), [Some(\"models\"), Some(\"nbd\"), Some(\"rbd\"), Some(\"layers\")]);
-    assert!(blkmq::open(\"null\").is_ok_and(|device| name(&device) == \"virtual\"));
+    let texts = [\"null\", \"faults,late=0.1:disk\", \"nbd+unix:///?socket=/no\", \"rbd:p/i\", \"stripe:[null][null]\"];
+    let features = [\"models\", \"models\", \"nbd\", \"rbd\", \"layers\"];
+    assert_eq!(texts.map(missing), features.map(Some));
+}
+
+#[test]
+fn a_scheduler_that_is_left_out_names_its_feature() {
+    for name in [\"kyber\", \"bfq\"] {
+        let error = blkmq::scheduler(name).expect_err(name).to_string();
+        assert!(error.ends_with(&format!(\"the feature '{name}' of blkmq adds it\")), \"{error}\");
+    }
 }
 ";
 /// Tests in it.
-const SLIM_TESTS: u32 = 1;
+const SLIM_TESTS: u32 = 2;
 
 /// A folder outside of the workspace, removed afterwards.
 struct Folder(PathBuf);

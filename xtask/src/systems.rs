@@ -8,7 +8,7 @@ use crate::shell::{Cmd, is_installed, target_dir};
 const TARGETS: [&str; 2] = ["x86_64-apple-darwin", "x86_64-pc-windows-gnu"];
 
 /// The library, with the features that exist there.
-const WHAT: &str = "-p blkmq -p blkmq-layer --features blkmq/models,blkmq/layers,blkmq/bytes";
+const WHAT: &str = "-p blkmq -p blkmq-layer --features blkmq/models,blkmq/kyber,blkmq/bfq,blkmq/layers,blkmq/bytes";
 
 /// `cargo xtask systems`
 ///

@@ -161,8 +161,8 @@ pub fn main() -> Result<(), Box<dyn Error>> {
 
 fn reads_behind_writes(factory: &'static Factory) -> Result<Histogram, Box<dyn Error>> {
     // The device serves eight requests at once and takes 50 us for each.
-    let device = blkmq::device("null,irqmode=2,completion_nsec=50000,hw_queue_depth=8")?;
-    let mut config = device.config().scheduler(factory);
+    let device = blkmq::open("null,irqmode=2,completion_nsec=50000,hw_queue_depth=8")?;
+    let mut config = device.config()?.scheduler(factory);
     // A scheduler can choose only among the requests that it holds: give it enough slots for the whole flood.
     config.nr_requests = Some(64);
     let service = Service::start(config)?;
@@ -173,7 +173,8 @@ fn reads_behind_writes(factory: &'static Factory) -> Result<Histogram, Box<dyn E
         for nth in 0..32 {
             let op = if nth < 24 { Op::Write } else { Op::Read };
             // The cookie holds the operation. The sectors are far apart, so that nothing merges.
-            client.push_at(begun, Io::new(op, random.below(1 << 20) * 64, 8, op as u64, ()))?;
+            let (sector, page) = (random.below(1 << 20) * 64, AlignedBuf::new(4096));
+            client.push_at(begun, Io::new(op, sector, 8, op as u64, page))?;
         }
         while client.in_flight() > 0 {
             let mut reads = 0;

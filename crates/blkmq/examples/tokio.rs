@@ -29,7 +29,7 @@ const EXTENT: u64 = 8;
 pub fn main() -> Result<(), Failure> {
     // The device takes 20 us for each request and serves 64 requests at once.
     let disk = blkmq::open("null,submit_queues=1,irqmode=2,completion_nsec=20000")?;
-    let scheduler = blkmq::scheduler("mq-deadline").ok_or("no such scheduler")?;
+    let scheduler = blkmq::scheduler("mq-deadline")?;
     // One submitter for each worker of the runtime.
     let config = Config { submitters: WORKERS as u16, ..disk.config()? };
     let service = Service::start(config.scheduler(scheduler))?;

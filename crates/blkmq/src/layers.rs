@@ -1,9 +1,14 @@
 //! [`Layers`]: a real device or one made of others, and the fault layers around it. It knows no parameter of either.
 
+#[cfg(not(feature = "models"))]
+use crate::no_faults::{Around, FaultsParams, FaultsParams as Faulty};
 use blkmq_buf::{AlignedBuf, IoBuf};
-use blkmq_device::DeviceError;
-use blkmq_device::faults::{FaultsParams, Faulty};
-use blkmq_device::registry::Around;
+use blkmq_core::DeviceError;
+#[cfg(feature = "models")]
+use blkmq_device::{
+    faults::{FaultsParams, Faulty},
+    registry::Around,
+};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, Join};
 use std::io;
 

@@ -11,7 +11,7 @@
 //! # std::env::set_current_dir(&folder)?;
 //! # if blkmq::open("uring:nothing").is_err_and(|e| e.is_unavailable()) { return Ok(()) }
 //!
-//! // A file of 16 MiB, made if it is not there; "uring:/dev/nvme0n1", "memory" and "null" are opened the same way.
+//! // A file of 16 MiB, made if it is not there; "uring:/dev/nvme0n1" and devices that features add are opened the same way.
 //! let disk = blkmq::open("uring:first.img,size=16")?;
 //! let service = disk.start("mq-deadline")?;
 //!
@@ -84,7 +84,11 @@
 //!
 //! | task | items |
 //! |---|---|
-//! | open a device by its description | [`open`], [`Device`]; a virtual device, [`device()`] |
+//! | open a device by its description | [`open`], [`Device`] |
+#![cfg_attr(
+    feature = "models",
+    doc = "| make a virtual device, for payloads of any type | [`device()`] |"
+)]
 #![cfg_attr(
     all(target_os = "linux", feature = "uring"),
     doc = "| open a file or block device by typed options | [`UringDevice::open`], [`uring::Options`] |"
@@ -106,7 +110,7 @@
 //! | share driver tags between disks | [`SharedTags`] |
 //! | reconfigure a running queue | [`Service::edit`] and [`Plan`]; by sysfs names, [`Service::attribute`] and [`Service::set_attribute`]; stop it for a while, [`Queue::freeze`] and [`Queue::quiesce`] |
 //! | observe a queue | [`Service::stats`] and [`QueueStats`]; I/Os that do not complete, [`Service::set_observer`], [`Stall`] and [`Queue::outstanding`] |
-//! | write a device | [`DeviceQueue`], [`DeviceShape`], [`Inflight`], [`BioTable`]; instructions, [`device`](mod@device) |
+//! | write a device | [`DeviceQueue`], [`DeviceShape`], [`Inflight`], [`BioTable`]; instructions, `device` with the feature `models` |
 #![cfg_attr(
     feature = "layers",
     doc = "| write a layer, a device in front of others | [`layer::Layer`]; instructions, [`layer`] |"
@@ -116,14 +120,15 @@
 //! | run a queue without threads or clocks | [`Queue::submitter`] and [`Submitter`], in [`engine`] |
 //!
 //! The lower layers are separate crates, re-exported here as modules: [`core`](mod@core) has the basic types, [`sched`]
-//! the schedulers, [`engine`] the queue and the device interface, [`device`](mod@device) the virtual devices,
-//! [`runtime`] the clocks, threads and clients, and [`buf`] the buffers. With their features there are `layer`, the devices made
-//! of others, and, on Linux, `uring`, files and block devices, `remote`, the exports of NBD servers, and `rbd`, the images of
+//! the schedulers, [`engine`] the queue and the device interface, [`runtime`] the clocks, threads and
+//! clients, and [`buf`] the buffers. With their features there are `device`, the virtual devices, `layer`, the devices made of
+//! others, and, on Linux, `uring`, files and block devices, `remote`, the exports of NBD servers, and `rbd`, the images of
 //! Ceph clusters.
 //!
 //! # Features
 //!
-//! A feature adds devices or items and takes none away. [`open`] refuses a device that is left out, and names its feature.
+//! A feature adds devices, schedulers or items and takes none away. [`open`] refuses a device that is left out, and
+//! [`Device::start`] a scheduler; the error names the feature. The examples of these pages have all of them.
 //!
 //! `uring`, the only default: files and block devices through io_uring or by threads (`UringDevice`) on Linux, and regular files
 //! by threads elsewhere (`threads:PATH`), which is compiled for macOS and Windows and has never run there.
@@ -134,7 +139,10 @@
 //!
 //! `layers`: devices made of others, `stripe`, `concat`, `crypt` and `checksum`, and the interface for layers of your own.
 //!
-//! `models`: models of hardware, the devices `disk`, `flash` and `cloud`. `null`, `memory` and `faults` are always there.
+//! `models`: devices without storage, `null`, `memory`, and models of hardware, `disk`, `flash` and `cloud`; and `faults` around
+//! any device.
+//!
+//! `kyber`, `bfq`: the schedulers of these names. `none`, `mq-deadline` and `mclock` are always there.
 //!
 //! `testkit`: the conformance suites of the built-in devices and schedulers, for devices and schedulers of your own. It
 //! is meant for `[dev-dependencies]`.
@@ -148,6 +156,8 @@
 
 pub mod guide;
 mod layers;
+#[cfg(not(feature = "models"))]
+mod no_faults;
 mod open;
 #[cfg(feature = "testkit")]
 pub mod testkit;
@@ -156,6 +166,7 @@ pub mod testkit;
 pub use blkmq_buf as buf;
 #[doc(inline)]
 pub use blkmq_core as core;
+#[cfg(feature = "models")]
 #[doc(inline)]
 pub use blkmq_device as device;
 #[doc(inline)]
@@ -189,8 +200,8 @@ pub use open::{
 pub use blkmq_buf::{AlignedBuf, BufList, BufferPool, IoBuf, SharedBuf, TooManyBufs};
 #[doc(inline)]
 pub use blkmq_core::{
-    Bytes, Class, Extent, Finding, GroupId, GroupIndex, Instant, IoError, IoFlags, IoPrio,
-    IoResult, Limits, Nanos, Op, Owner, Payload, SECTOR_SIZE, Sectors,
+    Bytes, Class, DeviceError, Extent, Finding, GroupId, GroupIndex, Instant, IoError, IoFlags,
+    IoPrio, IoResult, Limits, MachineShape, Nanos, Op, Owner, Payload, SECTOR_SIZE, Sectors,
 };
 #[doc(inline)]
 pub use blkmq_engine::{
@@ -245,14 +256,16 @@ pub mod prelude {
 ///
 /// # Errors
 /// If there is no such device, or it does not accept a parameter; the error lists the accepted names.
-pub fn device(text: &str) -> Result<device::Device, device::DeviceError> {
-    let cpus = runtime::available_cpus();
-    let machine = device::MachineShape { cpus, nodes: runtime::numa_nodes() };
+#[cfg(feature = "models")]
+pub fn device(text: &str) -> Result<device::Device, DeviceError> {
+    let machine = MachineShape { cpus: runtime::available_cpus(), nodes: runtime::numa_nodes() };
     device::registry::parse(text, &machine)
 }
 
-/// Returns the scheduler called `name`, spelled as in sysfs; `None` if there is no such scheduler.
-#[must_use]
-pub fn scheduler(name: &str) -> Option<&'static Factory> {
-    sched::registry::find(name)
+/// Returns the scheduler called `name`, spelled as in sysfs.
+///
+/// # Errors
+/// If there is no such scheduler, or this build is without it.
+pub fn scheduler(name: &str) -> Result<&'static Factory, StartError> {
+    sched::registry::find(name).ok_or_else(|| StartError::Scheduler(name.to_owned()))
 }

@@ -1,7 +1,7 @@
 //! [`open`]: opens any device by its description, the text that the command line takes after `--device`.
 //!
-//! `blkmq-device` parses the descriptions of virtual devices; the others have an [`Opener`] each, in a module of the feature
-//! that adds them; fault layers wrap any of them. This module chooses between them and knows no parameter of any device.
+//! The kinds of devices have an [`Opener`] each, in a module of the feature that adds them; fault layers wrap any of them. This
+//! module chooses between them and knows no parameter of any device.
 
 mod error;
 #[cfg(all(target_os = "linux", feature = "uring"))]
@@ -16,6 +16,8 @@ mod opened;
 mod rbd;
 #[cfg(feature = "layers")]
 mod stack;
+#[cfg(feature = "models")]
+mod virtual_device;
 
 pub use error::{OpenError, StartError};
 #[cfg(feature = "uring")]
@@ -24,8 +26,7 @@ pub use opened::{DeviceState, Zeroing};
 
 use crate::layers::Wrapped;
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_core::{Extent, Finding, Payload, RealDevice, SECTOR_SIZE};
-use blkmq_device::{DeviceError, MachineShape, registry};
+use blkmq_core::{DeviceError, Extent, Finding, MachineShape, Payload, SECTOR_SIZE};
 #[cfg(feature = "uring")]
 use blkmq_engine::Join;
 use blkmq_engine::{AUTO, BlockDevice, DeviceQueues, DeviceShape, WriteCache};
@@ -42,6 +43,7 @@ use std::ops::Range;
 #[non_exhaustive]
 pub enum Device {
     /// A device that exists only in this program.
+    #[cfg(feature = "models")]
     Virtual(blkmq_device::Device),
     /// A file or block device.
     #[cfg(feature = "uring")]
@@ -61,6 +63,7 @@ pub enum Device {
 macro_rules! of {
     ($device:expr, $inside:ident => $value:expr) => {
         match $device {
+            #[cfg(feature = "models")]
             Self::Virtual($inside) => $value,
             #[cfg(feature = "uring")]
             Self::File($inside) => $value,
@@ -70,19 +73,25 @@ macro_rules! of {
             Self::Rbd($inside) => $value,
             #[cfg(feature = "layers")]
             Self::Stack($inside) => $value,
+            // A build without any of these features opens no device.
+            #[allow(unreachable_patterns)]
+            _ => unreachable!("no feature adds a device"),
         }
     };
 }
 
 /// Kinds of devices that a feature adds.
 struct Opener {
-    kinds: &'static [RealDevice],
-    /// Opens the device, if a description without fault layers is that of one of these kinds.
+    /// The names with which descriptions begin.
+    names: fn() -> Vec<&'static str>,
+    /// Opens the device, if a description is that of one of these kinds. It is read without its fault layers, too.
     open: fn(&str, &Wrapped<'_>, &MachineShape) -> Result<Option<Device>, OpenError>,
 }
 
 /// The openers of this build, in the order in which devices are listed.
 const OPENERS: &[Opener] = &[
+    #[cfg(feature = "models")]
+    virtual_device::OPENER,
     #[cfg(feature = "uring")]
     file::OPENER,
     #[cfg(all(target_os = "linux", feature = "nbd"))]
@@ -96,7 +105,8 @@ const OPENERS: &[Opener] = &[
 /// A feature, whether this build has it, and the names and schemes with which descriptions of its devices begin.
 type Feature = (&'static str, bool, &'static [&'static str]);
 
-const FEATURES: [Feature; 4] = [
+const FEATURES: [Feature; 5] = [
+    ("models", cfg!(feature = "models"), &["null", "memory", "disk", "flash", "cloud", "faults"]),
     ("uring", cfg!(feature = "uring"), &["uring", "threads"]),
     ("nbd", cfg!(feature = "nbd"), &["nbd", "nbd+unix", "nbds", "nbds+unix"]),
     ("rbd", cfg!(feature = "rbd"), &["rbd"]),
@@ -119,8 +129,8 @@ const FEATURES: [Feature; 4] = [
 /// | `"mirror:[uring:a.img][uring:b.img]"` | the same on both, of which one may fail; made with `create=1` |
 /// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
-/// Features add devices: `uring`, a default, has files; `nbd` and `rbd` their own; `models` the models; `layers` the devices
-/// made of others and around others. The error for a device that is left out names its feature. `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
+/// Features add devices: `uring`, a default, has files; `nbd` and `rbd` their own; `models` those without storage, and `faults`;
+/// `layers` the devices made of others and around others. The error for a device that is left out names its feature. `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
 ///
 /// # Errors
 /// If there is no such device, the device does not have a given parameter, or the file, export or image cannot be opened.
@@ -135,30 +145,21 @@ pub fn open(text: &str) -> Result<Device, OpenError> {
 pub fn open_on(text: &str, machine: &MachineShape) -> Result<Device, OpenError> {
     let wrapped = Wrapped::parse(text)?;
     for opener in OPENERS {
-        if let Some(device) = (opener.open)(wrapped.inside, &wrapped, machine)? {
+        if let Some(device) = (opener.open)(text, &wrapped, machine)? {
             return Ok(device);
         }
     }
-    let device = registry::parse(text, machine).map_err(|e| match e {
-        DeviceError::Unknown { name, .. } => unknown(name, text),
-        e => e,
-    });
-    Ok(Device::Virtual(device?))
-}
-
-/// The refusal of a device that this build does not know by `name`.
-fn unknown(name: String, text: &str) -> DeviceError {
-    let adds = |(_, is_there, names): &&Feature| !is_there && names.contains(&name.as_str());
-    match FEATURES.iter().find(adds) {
-        Some((feature, ..)) => DeviceError::LeftOut { name, feature },
-        None => DeviceError::Unknown { name, accepted: accepted_devices(text) },
-    }
+    let name = wrapped.inside.split([',', ':']).next().unwrap_or_default().trim();
+    let adds = |(_, is_there, names): &&Feature| !is_there && names.contains(&name);
+    Err(OpenError::Description(match FEATURES.iter().find(adds) {
+        Some((feature, ..)) => DeviceError::LeftOut { name: name.into(), feature },
+        None => DeviceError::Unknown { name: name.into(), accepted: accepted_devices(text) },
+    }))
 }
 
 /// Returns the names with which a description may begin.
 pub fn device_names() -> impl Iterator<Item = &'static str> {
-    let others = OPENERS.iter().flat_map(|opener| opener.kinds);
-    registry::ALL.iter().map(|factory| factory.name).chain(others.map(|kind| kind.name))
+    OPENERS.iter().flat_map(|opener| (opener.names)())
 }
 
 /// Returns the alternatives to `text`, a description that begins with no name of a device: the names, and before them
@@ -175,6 +176,10 @@ pub fn accepted_devices(text: &str) -> String {
 
 impl Device {
     fn opened(&self) -> &dyn Opened {
+        of!(self, inside => inside)
+    }
+
+    fn opened_mut(&mut self) -> &mut dyn Opened {
         of!(self, inside => inside)
     }
 
@@ -248,19 +253,13 @@ impl Device {
     /// Returns the name of the scheduler that Linux gives such a device; see [`BlockDevice::default_scheduler`].
     #[must_use]
     pub fn default_scheduler(&self) -> &'static str {
-        match self {
-            Self::Virtual(device) => device.default_scheduler(),
-            // A device of another kind, if a feature has one.
-            #[allow(unreachable_patterns)]
-            _ => self.shape().default_scheduler(),
-        }
+        of!(self, inside => BlockDevice::<blkmq_buf::AlignedBuf>::default_scheduler(inside))
     }
 
     /// Makes queues that are built from now on register the memory of `pool` with the kernel, if the device supports
     /// it; see `UringDevice::register`. Buffers outside the pool remain usable.
     pub fn register(&mut self, pool: &BufferPool) {
-        let opened: &mut dyn Opened = of!(self, inside => inside);
-        opened.register(pool);
+        self.opened_mut().register(pool);
     }
 
     /// Starts a service for the device with the scheduler called `scheduler` and every other setting at its default, with at
@@ -271,10 +270,7 @@ impl Device {
     /// # Errors
     /// If there is no such scheduler, or the system refuses rings, memory or threads.
     pub fn start<P: IoBuf>(&self, scheduler: &str) -> Result<Service<P>, StartError> {
-        let factory = blkmq_sched::registry::find(scheduler);
-        if factory.is_none() && scheduler != AUTO {
-            return Err(StartError::Scheduler(scheduler.to_owned()));
-        }
+        let factory = (scheduler != AUTO).then(|| crate::scheduler(scheduler)).transpose()?;
         let config = self.config().map_err(StartError::Queues)?;
         let config = match factory {
             Some(factory) => config.scheduler(factory),
@@ -297,6 +293,8 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
     fn join(all: &[(&Self, u64)], by: Join) -> Option<Box<dyn BlockDevice<P>>> {
         let files = all.iter().map(|(device, sectors)| match device {
             Self::File(file) => Some((file, *sectors)),
+            // There are others with other features.
+            #[allow(unreachable_patterns)]
             _ => None,
         });
         <FileDevice as BlockDevice<P>>::join(&files.collect::<Option<Vec<_>>>()?, by)

@@ -13,7 +13,7 @@ macro_rules! reachable {
 
 reachable!(ITEMS:
     // Devices and buffers.
-    open, open_on, device, device_names, Device, OpenError, StartError, AlignedBuf, BufList, BufferPool,
+    open, open_on, device, device_names, Device, DeviceError, MachineShape, OpenError, StartError, AlignedBuf, BufList, BufferPool,
     IoBuf, Payload, SharedBuf, TooManyBufs,
     // I/Os and their results.
     Io, Bytes, Sectors, Op, IoFlags, IoPrio, Class, Owner, Completion, IoResult, IoError,

@@ -49,11 +49,11 @@ fn storage_engine_runs() {
 
 #[test]
 fn storage_engine_survives_power_cuts() {
-    let schedulers = ["none", "mq-deadline", "bfq", "mclock"].map(blkmq::scheduler);
+    let schedulers = ["none", "mq-deadline", "bfq", "mclock"];
     for seed in 0..24 {
         let text = format!("memory,size=64,cache_size=8,fua={}", seed / 4 % 2);
         let disk = blkmq::device(&text).expect("a memory device");
-        let scheduler = schedulers[seed as usize % 4].expect("built in");
+        let scheduler = blkmq::scheduler(schedulers[seed as usize % 4]).expect("built in");
         // A single writer's groups are of one block, so no flush makes a run durable but the manifest's.
         let writers = [1, 2, 4][seed as usize / 8];
         let config = disk.config().scheduler(scheduler);

@@ -32,6 +32,7 @@
 extern crate alloc;
 
 mod cut;
+mod description;
 mod finding;
 mod histogram;
 mod ids;
@@ -46,6 +47,7 @@ mod unit;
 mod units;
 
 pub use cut::Parts;
+pub use description::{DeviceError, MachineShape, ParamError};
 pub use finding::Finding;
 pub use histogram::Histogram;
 pub use ids::{GroupId, GroupIndex, HwQueue, Owner, RequestId, SubmitterId, Tag};

@@ -2,11 +2,11 @@
 //!
 //! It is a description; [`Device::queues`] makes the hardware queues.
 
+use crate::cloud::{self, CloudParams};
+use crate::disk::{self, DiskParams};
 use crate::faults::{FaultsParams, Faulty};
-#[cfg(feature = "models")]
-use crate::flash::FlashDrive;
+use crate::flash::{self, FlashDrive, FlashParams};
 use crate::memory::{self, MemoryParams, MemoryStore};
-use crate::models::Hardware;
 use crate::null::{self, NullParams};
 use crate::parts::Parts;
 use crate::{ArrivalLog, OccupancyLog};
@@ -36,9 +36,9 @@ pub struct Device {
 pub(crate) enum Model {
     Null(NullParams),
     Memory(MemoryParams, MemoryStore),
-    /// A model of hardware.
-    #[cfg_attr(not(feature = "models"), expect(dead_code, reason = "there is no `Hardware`"))]
-    Hardware(Hardware),
+    Disk(DiskParams),
+    Flash(FlashParams, FlashDrive),
+    Cloud(CloudParams),
     /// Faults around another device.
     Faults(FaultsParams, Box<Device>),
 }
@@ -69,12 +69,13 @@ impl Device {
     /// their seed. The arrival log and the stored data are kept, and all of the data is durable.
     #[must_use]
     pub fn queues<P: Payload>(&self) -> DeviceQueues<P> {
+        let (log, occupancy) = (self.log.as_ref(), self.occupancy.as_ref());
         match &self.model {
-            Model::Null(params) => null::queues(params, self.log.as_ref()),
-            Model::Memory(params, store) => memory::queues(params, store, self.log.as_ref()),
-            Model::Hardware(hardware) => {
-                hardware.queues(self.log.as_ref(), self.occupancy.as_ref())
-            }
+            Model::Null(params) => null::queues(params, log),
+            Model::Memory(params, store) => memory::queues(params, store, log),
+            Model::Disk(params) => disk::queues(params, log, occupancy),
+            Model::Flash(params, drive) => flash::queues(params, drive, log, occupancy),
+            Model::Cloud(params) => cloud::queues(params, log),
             Model::Faults(params, inner) => Faulty::wrap(params, &self.shape, inner.queues()),
         }
     }
@@ -84,9 +85,9 @@ impl Device {
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
         match &self.model {
-            Model::Null(_) | Model::Hardware(_) => None,
             Model::Memory(_, store) => Some(store),
             Model::Faults(_, inner) => inner.memory(),
+            _ => None,
         }
     }
 
@@ -96,20 +97,19 @@ impl Device {
     pub fn is_model(&self) -> bool {
         match &self.model {
             Model::Null(_) | Model::Memory(..) => false,
-            Model::Hardware(_) => true,
+            Model::Disk(_) | Model::Flash(..) | Model::Cloud(_) => true,
             Model::Faults(_, inner) => inner.is_model(),
         }
     }
 
     /// The counters of written and moved units, if the device or its inner device is a flash device. Clones of a
     /// device share them.
-    #[cfg(feature = "models")]
     #[must_use]
     pub fn flash(&self) -> Option<&FlashDrive> {
         match &self.model {
-            Model::Null(_) | Model::Memory(..) => None,
-            Model::Hardware(hardware) => hardware.flash(),
+            Model::Flash(_, drive) => Some(drive),
             Model::Faults(_, inner) => inner.flash(),
+            _ => None,
         }
     }
 

@@ -5,8 +5,7 @@
 //! Real storage is elsewhere (`blkmq-uring`); this crate does no I/O.
 //!
 //! [`registry::ALL`] lists the devices. A [`DeviceFactory`] makes a [`Device`] from its description, and
-//! [`Device::queues`] makes its hardware queues. [`faults`] can wrap any device. The models of hardware, `disk`, `flash`
-//! and `cloud`, need the feature `models`.
+//! [`Device::queues`] makes its hardware queues. [`faults`] can wrap any device.
 //!
 //! ```
 //! use blkmq_core::{Nanos, Op};
@@ -49,7 +48,7 @@
 //! 6. Draw faults from [`fault::Fault`] and a stream of the device's seed, one per hardware queue, so that a run
 //!    repeats whichever thread pumps first.
 //! 7. Describe the model by an `ABOUT` and a `build` that returns its parts (`parts.rs`). Add a variant to the private
-//!    enum in `models.rs`, where the compiler asks for its queues, and a line to [`registry::ALL`]. Then call
+//!    enum in `device.rs`, where the compiler asks for its queues, and a line to [`registry::ALL`]. Then call
 //!    `contract::conformance`, which the feature `testkit` adds, on it with every parameter and fault switched on in turn.
 //!
 //! [`DeviceQueue`]: blkmq_engine::DeviceQueue
@@ -63,32 +62,24 @@
 #![forbid(unsafe_code)]
 
 mod basics;
-#[cfg(feature = "models")]
 pub mod cloud;
 #[cfg(feature = "testkit")]
 pub mod contract;
 mod description;
 mod device;
-#[cfg(feature = "models")]
 pub mod disk;
 pub mod fault;
 pub mod faults;
-#[cfg(feature = "models")]
 pub mod flash;
 mod log;
 pub mod memory;
-#[cfg_attr(not(feature = "models"), path = "no_models.rs")]
-mod models;
 pub mod null;
-mod param;
 mod parts;
 pub mod registry;
 mod service;
 
-pub use blkmq_core::Parameter;
+pub use blkmq_core::{DeviceError, MachineShape, ParamError, Parameter};
 pub use description::descriptions;
 pub use device::Device;
 pub use log::{Activity, Answer, Arrival, ArrivalLog, OccupancyLog, Span};
-pub use param::{DeviceError, ParamError};
-pub use parts::MachineShape;
 pub use registry::DeviceFactory;

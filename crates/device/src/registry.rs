@@ -4,7 +4,8 @@ use crate::description::About;
 pub use crate::description::{Argument, Description, Pair};
 use crate::device::Model;
 use crate::faults::FaultsParams;
-use crate::{Device, DeviceError, MachineShape, Parameter, faults, memory, null};
+use crate::{Device, DeviceError, MachineShape, Parameter};
+use crate::{cloud, disk, faults, flash, memory, null};
 use std::fmt;
 
 /// Makes a device from its description, for a machine like `host`.
@@ -58,52 +59,29 @@ const FAULTS: DeviceFactory = DeviceFactory::new(faults::ABOUT, |given, host| {
     Ok(Device::around(params, notes, parse(given.argument, host)?))
 });
 
-#[cfg(feature = "models")]
-mod models {
-    use super::DeviceFactory;
-    use crate::device::Model;
-    use crate::models::Hardware;
-    use crate::{Device, cloud, disk, flash};
+const DISK: DeviceFactory = DeviceFactory::new(disk::ABOUT, |given, host| {
+    Ok(Device::of(disk::build(given, host)?, Model::Disk))
+});
 
-    pub(super) const DISK: DeviceFactory = DeviceFactory::new(disk::ABOUT, |given, host| {
-        let model = |params| Model::Hardware(Hardware::Disk(params));
-        Ok(Device::of(disk::build(given, host)?, model))
-    });
+const FLASH: DeviceFactory = DeviceFactory::new(flash::ABOUT, |given, host| {
+    let model = |(params, drive)| Model::Flash(params, drive);
+    Ok(Device::of(flash::build(given, host)?, model))
+});
 
-    pub(super) const FLASH: DeviceFactory = DeviceFactory::new(flash::ABOUT, |given, host| {
-        let model = |(params, drive)| Model::Hardware(Hardware::Flash(params, drive));
-        Ok(Device::of(flash::build(given, host)?, model))
-    });
+const CLOUD: DeviceFactory = DeviceFactory::new(cloud::ABOUT, |given, host| {
+    Ok(Device::of(cloud::build(given, host)?, Model::Cloud))
+});
 
-    pub(super) const CLOUD: DeviceFactory = DeviceFactory::new(cloud::ABOUT, |given, host| {
-        let model = |params| Model::Hardware(Hardware::Cloud(params));
-        Ok(Device::of(cloud::build(given, host)?, model))
-    });
-}
-
-/// All devices of this build, in the order in which lists show them. A name here makes a device available, documented and
+/// All devices, in the order in which lists show them. A name here makes a device available, documented and
 /// tested.
-pub const ALL: &[&DeviceFactory] = &[
-    &NULL,
-    &MEMORY,
-    #[cfg(feature = "models")]
-    &models::DISK,
-    #[cfg(feature = "models")]
-    &models::FLASH,
-    #[cfg(feature = "models")]
-    &models::CLOUD,
-    &FAULTS,
-];
+pub const ALL: &[&DeviceFactory] = &[&NULL, &MEMORY, &DISK, &FLASH, &CLOUD, &FAULTS];
 
 /// The pages of these devices.
 const PAGES: &[(&str, &str)] = &[
     ("null", include_str!("../doc/null.md")),
     ("memory", include_str!("../doc/memory.md")),
-    #[cfg(feature = "models")]
     ("disk", include_str!("../doc/disk.md")),
-    #[cfg(feature = "models")]
     ("flash", include_str!("../doc/flash.md")),
-    #[cfg(feature = "models")]
     ("cloud", include_str!("../doc/cloud.md")),
     ("faults", include_str!("../doc/faults.md")),
 ];
@@ -114,9 +92,6 @@ const PAGES: &[(&str, &str)] = &[
 pub fn page(name: &str) -> Option<&'static str> {
     PAGES.iter().find(|(device, _)| *device == name).map(|(_, page)| *page)
 }
-
-/// The devices that the feature `models` adds.
-const MODELS: [&str; 3] = ["disk", "flash", "cloud"];
 
 /// The most devices around the innermost one. More have no use, and each takes stack, when it is made and with every
 /// request.
@@ -147,20 +122,6 @@ pub fn find(name: &str) -> Option<&'static DeviceFactory> {
     ALL.iter().copied().find(|f| f.name == name)
 }
 
-/// The device called `name`, or an error that lists all devices.
-///
-/// # Errors
-/// [`DeviceError::LeftOut`] or [`DeviceError::Unknown`].
-pub fn named(name: &str) -> Result<&'static DeviceFactory, DeviceError> {
-    find(name).ok_or_else(|| {
-        if MODELS.contains(&name) {
-            return DeviceError::LeftOut { name: name.into(), feature: "models" };
-        }
-        let accepted = Vec::from_iter(ALL.iter().map(|f| f.name)).join(", ");
-        DeviceError::Unknown { name: name.into(), accepted }
-    })
-}
-
 /// The device that `text` describes, in the form of its factory ([`DeviceFactory::form`]), for a machine like `host`.
 ///
 /// # Errors
@@ -168,7 +129,10 @@ pub fn named(name: &str) -> Result<&'static DeviceFactory, DeviceError> {
 pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
     check_nesting(text)?;
     let end = text.find([',', ':']).unwrap_or(text.len());
-    let factory = named(text[..end].trim())?;
+    let name = text[..end].trim();
+    let accepted = || Vec::from_iter(ALL.iter().map(|f| f.name)).join(", ");
+    let unknown = || DeviceError::Unknown { name: name.into(), accepted: accepted() };
+    let factory = find(name).ok_or_else(unknown)?;
     (factory.build)(&factory.about.describe(&text[end..])?, host)
 }
 

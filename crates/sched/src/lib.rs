@@ -54,6 +54,7 @@
 
 extern crate alloc;
 
+#[cfg(feature = "bfq")]
 pub mod bfq;
 pub mod deadline;
 mod env;
@@ -63,6 +64,7 @@ pub mod goals;
 pub mod group_stats;
 mod groups;
 pub mod index;
+#[cfg(feature = "kyber")]
 pub mod kyber;
 pub mod mclock;
 pub mod none;
@@ -71,6 +73,7 @@ mod options;
 mod policy;
 pub mod registry;
 mod requests;
+#[cfg_attr(not(feature = "bfq"), expect(dead_code, reason = "bfq picks one request at a time"))]
 mod sorted;
 #[cfg(feature = "testkit")]
 pub mod testkit;

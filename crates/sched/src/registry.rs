@@ -1,16 +1,29 @@
 //! Every policy by name, and its page. A line in both lists is all that a policy needs to be offered, tested and compared.
 
-use crate::{Factory, bfq, deadline, kyber, mclock, none};
+use crate::{Factory, deadline, mclock, none};
+use alloc::{format, string::String, vec::Vec};
 
-/// All policies, in the order in which lists show them.
-pub const ALL: &[&Factory] =
-    &[&none::FACTORY, &deadline::FACTORY, &kyber::FACTORY, &bfq::FACTORY, &mclock::FACTORY];
+/// All policies of this build, in the order in which lists show them.
+pub const ALL: &[&Factory] = &[
+    &none::FACTORY,
+    &deadline::FACTORY,
+    #[cfg(feature = "kyber")]
+    &crate::kyber::FACTORY,
+    #[cfg(feature = "bfq")]
+    &crate::bfq::FACTORY,
+    &mclock::FACTORY,
+];
+
+/// The policies that a feature of the same name adds.
+const FEATURES: [&str; 2] = ["kyber", "bfq"];
 
 /// The pages of the policies.
 const PAGES: &[(&str, &str)] = &[
     ("none", include_str!("../doc/none.md")),
     ("mq-deadline", include_str!("../doc/mq-deadline.md")),
+    #[cfg(feature = "kyber")]
     ("kyber", include_str!("../doc/kyber.md")),
+    #[cfg(feature = "bfq")]
     ("bfq", include_str!("../doc/bfq.md")),
     ("mclock", include_str!("../doc/mclock.md")),
 ];
@@ -26,6 +39,22 @@ pub fn page(name: &str) -> Option<&'static str> {
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Factory> {
     ALL.iter().copied().find(|f| f.name == name)
+}
+
+/// The feature of `blkmq` that adds the policy called `name`, if this build is without it.
+#[must_use]
+pub fn left_out(name: &str) -> Option<&'static str> {
+    FEATURES.into_iter().find(|feature| *feature == name && find(name).is_none())
+}
+
+/// The error for a name that [`find`] does not know, where `others` are accepted as well.
+#[must_use]
+pub fn refusal(name: &str, others: &[&str]) -> String {
+    if let Some(feature) = left_out(name) {
+        return format!("scheduler '{name}' is left out; the feature '{feature}' of blkmq adds it");
+    }
+    let names = ALL.iter().map(|factory| factory.name).chain(others.iter().copied());
+    format!("no scheduler '{name}'; accepted: {}", Vec::from_iter(names).join(", "))
 }
 
 #[cfg(test)]

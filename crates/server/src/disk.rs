@@ -59,8 +59,7 @@ impl Disk {
             let config = device.config().map_err(StartError::Queues)?.auto();
             return Self::start_config(name, device, config, workers);
         }
-        let factory = blkmq::scheduler(scheduler)
-            .ok_or_else(|| StartError::Scheduler(scheduler.to_owned()))?;
+        let factory = blkmq::scheduler(scheduler)?;
         Self::start_with(name, device, factory, &Options::defaults(factory.attributes), workers)
     }
 

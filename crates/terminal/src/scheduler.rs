@@ -93,11 +93,8 @@ impl SchedulerChoice {
                 ))),
             };
         }
-        let factory = registry::find(name).ok_or_else(|| {
-            let names = Vec::from_iter(registry::ALL.iter().map(|factory| factory.name));
-            let names = names.join(", ");
-            UsageError::new(format!("no scheduler '{name}'; accepted: {names}, {AUTO}, all"))
-        })?;
+        let refused = || UsageError::new(registry::refusal(name, &[AUTO, "all"]));
+        let factory = registry::find(name).ok_or_else(refused)?;
         let mut choice = Self::plain(factory);
         for (i, (key, value)) in spec.params.iter().enumerate() {
             let refused = |e: blkmq_sched::OptionError| UsageError::new(e.to_string()).at(name);

@@ -49,8 +49,8 @@ impl Server {
         let mut disk = blkmq::open(device)?;
         let pool = BufferPool::new(256, 256 << 10);
         disk.register(&pool);
-        let scheduler = blkmq::scheduler(scheduler.unwrap_or(disk.default_scheduler()));
-        let mut config = disk.config()?.scheduler(scheduler.ok_or("no such scheduler")?);
+        let scheduler = blkmq::scheduler(scheduler.unwrap_or(disk.default_scheduler()))?;
+        let mut config = disk.config()?.scheduler(scheduler);
         // Enough credit for the requests of all connections.
         config.depth = CONNECTIONS as u32 * 128;
         let service = Service::start(config)?;

@@ -1,6 +1,6 @@
 //! The reasons why a device is not opened, or a service for it not started.
 
-use blkmq_device::DeviceError;
+use blkmq_core::DeviceError;
 use blkmq_engine::AUTO;
 use blkmq_runtime::ServiceError;
 #[cfg(all(not(target_os = "linux"), feature = "uring"))]
@@ -95,11 +95,11 @@ impl From<DeviceError> for OpenError {
     }
 }
 
-/// Why [`Device::start`](crate::Device::start) did not start a service.
+/// Why [`Device::start`](crate::Device::start) did not start a service, or [`scheduler`](crate::scheduler()) found none.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is no scheduler of this name.
+    /// There is no scheduler of this name, or this build is without it; the text names the feature that adds it.
     Scheduler(String),
     /// The hardware queues of the device cannot be created.
     Queues(io::Error),
@@ -110,11 +110,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scheduler(name) => {
-                let names = blkmq_sched::registry::ALL.iter().map(|factory| factory.name);
-                let accepted = Vec::from_iter(names).join(", ");
-                write!(f, "no scheduler '{name}'; accepted: {accepted}, {AUTO}")
-            }
+            Self::Scheduler(name) => f.write_str(&blkmq_sched::registry::refusal(name, &[AUTO])),
             Self::Queues(e) => e.fmt(f),
             Self::Service(e) => e.fmt(f),
         }

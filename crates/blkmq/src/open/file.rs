@@ -14,9 +14,9 @@ use std::ops::Range;
 pub type FileDevice = Layers<UringDevice>;
 
 pub(super) const OPENER: Opener = Opener {
-    kinds: &[blkmq_uring::URING, blkmq_uring::THREADS],
-    open: |text, wrapped, _| {
-        let file = UringDevice::described(text).transpose().map_err(OpenError::File)?;
+    names: || vec![blkmq_uring::URING.name, blkmq_uring::THREADS.name],
+    open: |_, wrapped, _| {
+        let file = UringDevice::described(wrapped.inside).transpose().map_err(OpenError::File)?;
         Ok(file.map(|file| Device::File(wrapped.around(file))))
     },
 };

@@ -9,10 +9,11 @@ use crate::Layers;
 pub type FileDevice = Layers<blkmq_threads::FileDevice>;
 
 pub(super) const OPENER: Opener = Opener {
-    kinds: &[blkmq_threads::FILE],
-    open: |text, wrapped, _| {
-        let file =
-            blkmq_threads::FileDevice::described(text).transpose().map_err(OpenError::File)?;
+    names: || vec![blkmq_threads::FILE.name],
+    open: |_, wrapped, _| {
+        let file = blkmq_threads::FileDevice::described(wrapped.inside)
+            .transpose()
+            .map_err(OpenError::File)?;
         Ok(file.map(|file| Device::File(wrapped.around(file))))
     },
 };

@@ -10,9 +10,9 @@ use std::io;
 use std::ops::Range;
 
 pub(super) const OPENER: Opener = Opener {
-    kinds: &[blkmq_remote::NBD],
-    open: |text, wrapped, _| {
-        let Some(export) = blkmq_remote::description(text) else { return Ok(None) };
+    names: || vec![blkmq_remote::NBD.name],
+    open: |_, wrapped, _| {
+        let Some(export) = blkmq_remote::description(wrapped.inside) else { return Ok(None) };
         let export = NbdDevice::parse(export).map_err(OpenError::Nbd)?;
         Ok(Some(Device::Nbd(wrapped.around(export))))
     },
@@ -42,6 +42,8 @@ impl Device {
     pub fn outages(&self) -> Option<blkmq_remote::Outages> {
         match self {
             Self::Nbd(export) => Some(export.device.outages()),
+            // There are others with other features.
+            #[allow(unreachable_patterns)]
             _ => None,
         }
     }

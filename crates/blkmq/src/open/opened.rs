@@ -57,16 +57,3 @@ pub(super) trait Opened {
 
     fn register(&mut self, _pool: &BufferPool) {}
 }
-
-impl Opened for blkmq_device::Device {
-    fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
-        Ok(match self.memory() {
-            Some(store) => store.extents(range, most),
-            None => vec![Extent { end: range.end, is_hole: false }],
-        })
-    }
-
-    fn moves_data(&self) -> bool {
-        self.memory().is_some()
-    }
-}

@@ -7,9 +7,9 @@ use crate::Layers;
 use blkmq_rbd::{RBD, RbdDevice};
 
 pub(super) const OPENER: Opener = Opener {
-    kinds: &[RBD],
-    open: |text, wrapped, _| {
-        let Some(image) = RBD.description(text) else { return Ok(None) };
+    names: || vec![RBD.name],
+    open: |_, wrapped, _| {
+        let Some(image) = RBD.description(wrapped.inside) else { return Ok(None) };
         let image = RbdDevice::parse(image).map_err(OpenError::Rbd)?;
         Ok(Some(Device::Rbd(wrapped.around(image))))
     },

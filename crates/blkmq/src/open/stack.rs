@@ -9,9 +9,9 @@ use blkmq_core::Finding;
 use blkmq_layer::{Kind, KindError, Stack, StackError};
 
 pub(super) const OPENER: Opener = Opener {
-    kinds: &Kind::ALL,
-    open: |text, wrapped, machine| {
-        let Some(described) = Kind::parse(text) else { return Ok(None) };
+    names: || Kind::ALL.map(|kind| kind.name).into(),
+    open: |_, wrapped, machine| {
+        let Some(described) = Kind::parse(wrapped.inside) else { return Ok(None) };
         let (kind, legs) = described.map_err(OpenError::Layer)?;
         let legs = legs.into_iter().enumerate().filter(|(leg, _)| kind.has(*leg));
         let legs = legs.map(|(_, leg)| open_on(leg, machine)).collect::<Result<_, _>>()?;

@@ -1,7 +1,6 @@
 use super::params::PARAMETERS;
 use super::*;
 use crate::device::Model;
-use crate::models::Hardware;
 use crate::{Device, registry};
 
 const HOST: MachineShape = MachineShape { cpus: 4, nodes: 2 };
@@ -12,7 +11,7 @@ fn device(text: &str) -> Result<Device, DeviceError> {
 
 fn params(text: &str) -> CloudParams {
     match device(text).unwrap_or_else(|e| panic!("{text}: {e}")).model {
-        Model::Hardware(Hardware::Cloud(params)) => params,
+        Model::Cloud(params) => params,
         _ => unreachable!("it was asked for by name"),
     }
 }

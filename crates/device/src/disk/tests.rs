@@ -4,7 +4,6 @@ use super::mechanics::{Access, Mechanics};
 use super::read::PARAMETERS;
 use super::*;
 use crate::device::Model;
-use crate::models::Hardware;
 use crate::{Activity, Device, Span, registry};
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Rng};
 use std::ops::Range;
@@ -18,7 +17,7 @@ fn device(text: &str) -> Result<Device, DeviceError> {
 
 fn params(text: &str) -> DiskParams {
     match device(text).unwrap_or_else(|e| panic!("{text}: {e}")).model {
-        Model::Hardware(Hardware::Disk(params)) => params,
+        Model::Disk(params) => params,
         _ => unreachable!("it was asked for by name"),
     }
 }

@@ -3,6 +3,7 @@
 use super::{Permission, Snapshot, Unit};
 use crate::plan::Plan;
 use crate::reconfiguration::change::ChangeError;
+use blkmq_sched::registry;
 use std::borrow::Cow;
 use std::fmt;
 use std::num::IntErrorKind;
@@ -239,7 +240,9 @@ impl fmt::Display for AttributeError {
                 write!(f, "{path}={text}: accepted: {accepted}")
             }
             Self::NotAWord { path, text, accepted } => {
-                write!(f, "{path}={text}: accepted: {}", accepted.join(", "))
+                write!(f, "{path}={text}: accepted: {}", accepted.join(", "))?;
+                registry::left_out(text)
+                    .map_or(Ok(()), |name| write!(f, "; the feature '{name}' of blkmq adds it"))
             }
             Self::NotNow { path, why } => write!(f, "{path} cannot be set: {why}"),
         }

@@ -1,10 +1,21 @@
 //! The errors of device descriptions; every refusal names the accepted values.
 //!
-//! Pairs of names and values are read by [`Given`](blkmq_core::Given). Tables of names are statics: each unit of code that uses a
+//! Pairs of names and values are read by [`Given`](crate::Given). Tables of names are statics: each unit of code that uses a
 //! constant table would have a copy of it.
 
-use blkmq_core::{LimitsError, PairError};
-use std::fmt;
+use crate::{LimitsError, PairError};
+use alloc::string::String;
+use core::{error, fmt};
+
+/// The machine that a device's defaults depend on. The caller passes it, so that a run can pretend to be on another
+/// machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MachineShape {
+    /// CPUs that may be used, at least 1.
+    pub cpus: u16,
+    /// NUMA nodes, at least 1.
+    pub nodes: u16,
+}
 
 /// Why a pair was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,7 +61,7 @@ impl fmt::Display for ParamError {
     }
 }
 
-impl std::error::Error for ParamError {}
+impl error::Error for ParamError {}
 
 impl From<PairError> for ParamError {
     fn from(e: PairError) -> Self {
@@ -131,8 +142,8 @@ impl fmt::Display for DeviceError {
     }
 }
 
-impl std::error::Error for DeviceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
             Self::Parameter { why, .. } => Some(why),
             Self::Unknown { .. }
