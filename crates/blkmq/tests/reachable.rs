@@ -46,8 +46,14 @@ mod linux {
 const LINUX: &[&str] = &["FileDevice", "Sleep", "UringDevice", "wait_any"];
 
 /// Items of the runtime that `blkmq` need not export; it must export all others.
-const OF_THE_MACHINE: &[&str] =
-    &["STALL_AFTER", "available_cpus", "numa_nodes", "wall_clock_millis"];
+const OF_THE_MACHINE: &[&str] = &[
+    "STALL_AFTER",
+    "available_cpus",
+    "bind_thread",
+    "numa_nodes",
+    "usable_cpus",
+    "wall_clock_millis",
+];
 
 /// Returns the items at the top of a crate, from the listing of its public API.
 fn items<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {

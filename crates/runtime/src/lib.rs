@@ -65,7 +65,7 @@ pub use client::outside::{Sleep, wait_any};
 pub use client::{Batch, Blocking, CallError, Canceller, Client, ClientError};
 pub use clock::{Clock, wall_clock_millis};
 pub use group::{GroupGuard, GroupOptions};
-pub use placement::{Placement, available_cpus, numa_nodes};
+pub use placement::{Placement, available_cpus, bind_thread, numa_nodes, usable_cpus};
 pub use reactor::{
     Answer, Closed, Handle, NotTaken, Permit, Reactor, ReactorError, Reserving, Submitted,
     Unavailable,

@@ -1,4 +1,6 @@
-//! The CPUs that threads run on, and how many there are.
+//! The CPUs that threads run on, and how many there are. Threads are bound to CPUs on Linux only.
+
+use std::io;
 
 /// Where pump threads run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -6,7 +8,7 @@ pub enum Placement {
     /// Wherever the kernel puts them.
     #[default]
     Anywhere,
-    /// The pump of hardware queue `n` on the `n`th CPU, modulo their number.
+    /// The pump of hardware queue `n` on the `n`th CPU, modulo their number. On Linux; elsewhere as `Anywhere`.
     Spread,
 }
 
@@ -16,9 +18,43 @@ impl Placement {
         if self == Self::Anywhere {
             return false;
         }
-        let cpus = core_affinity::get_core_ids().unwrap_or_default();
-        !cpus.is_empty() && core_affinity::set_for_current(cpus[usize::from(n) % cpus.len()])
+        let cpus = usable_cpus().unwrap_or_default();
+        let cpu = cpus.get(usize::from(n) % cpus.len().max(1));
+        cpu.is_some_and(|cpu| bind_thread(&[*cpu]).is_ok())
     }
+}
+
+/// Returns the numbers of the CPUs that the calling thread may use, ascending.
+///
+/// # Errors
+/// Of the system.
+#[cfg(target_os = "linux")]
+pub fn usable_cpus() -> io::Result<Vec<usize>> {
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))?;
+    Ok((0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
+}
+
+/// Binds the calling thread to these CPUs.
+///
+/// # Errors
+/// Of the system, if none of them exists.
+#[cfg(target_os = "linux")]
+pub fn bind_thread(cpus: &[usize]) -> io::Result<()> {
+    let mut set = nix::sched::CpuSet::new();
+    cpus.iter().try_for_each(|cpu| set.set(*cpu))?;
+    Ok(nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
+}
+
+/// Refused: threads are bound on Linux only.
+#[cfg(not(target_os = "linux"))]
+pub fn usable_cpus() -> io::Result<Vec<usize>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Refused: threads are bound on Linux only.
+#[cfg(not(target_os = "linux"))]
+pub fn bind_thread(_: &[usize]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// CPUs that this process may use; at least 1.

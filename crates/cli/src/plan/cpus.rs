@@ -76,34 +76,15 @@ impl Cpus {
     ///
     /// # Errors
     /// Of the system, if none of the CPUs exists any more.
-    #[cfg(target_os = "linux")]
     pub fn bind(&self, thread: u32) -> std::io::Result<()> {
-        let mut set = nix::sched::CpuSet::new();
-        for cpu in self.of_thread(thread) {
-            set.set(cpu)?;
-        }
-        Ok(nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
-    }
-
-    /// Threads are bound on Linux only; elsewhere the option is refused.
-    #[cfg(not(target_os = "linux"))]
-    pub fn bind(&self, thread: u32) -> std::io::Result<()> {
-        drop(self.of_thread(thread));
-        Err(std::io::ErrorKind::Unsupported.into())
+        blkmq_runtime::bind_thread(&self.of_thread(thread))
     }
 }
 
 /// The CPUs that this process may use.
-#[cfg(target_os = "linux")]
 fn usable() -> Result<Vec<usize>, UsageError> {
-    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))
-        .map_err(|e| UsageError::new(format!("the CPUs of this process are not known: {e}")))?;
-    Ok((0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn usable() -> Result<Vec<usize>, UsageError> {
-    Err(UsageError::new("threads are bound on Linux only"))
+    let unknown = |e| UsageError::new(format!("the CPUs of this process are not known: {e}"));
+    blkmq_runtime::usable_cpus().map_err(unknown)
 }
 
 #[cfg(all(test, target_os = "linux"))]
