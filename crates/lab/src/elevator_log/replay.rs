@@ -73,10 +73,7 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Log(e) => e.fmt(f),
-            Self::Policy(name) => {
-                let names: Vec<&str> = registry::ALL.iter().map(|factory| factory.name).collect();
-                write!(f, "the log is of a scheduler '{name}'; there are: {}", names.join(", "))
-            }
+            Self::Policy(name) => write!(f, "the log: {}", registry::refusal(name, &[])),
             Self::Option(e) => write!(f, "the log is of another version of its scheduler: {e}"),
             Self::Contract { call, what } => {
                 write!(f, "call {call} of the log cannot have been made: {what}")
