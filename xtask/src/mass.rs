@@ -13,7 +13,7 @@ use std::path::Path;
 /// Lines of product code and files that are accepted. A commit that raises them says why; one that removes much lowers
 /// them.
 const ACCEPTED: [(Count, &str, usize); 2] =
-    [(Count::Product, "lines of product code", 105_000), (Count::Files, "files", 1_365)];
+    [(Count::Product, "lines of product code", 105_100), (Count::Files, "files", 1_365)];
 /// How far above [`ACCEPTED`] a count may be, in percent.
 const MARGIN: usize = 2;
 /// Types in the list of those with methods in the most files.

@@ -28,8 +28,8 @@ const LONG_MINUTES: u64 = 30;
 const STRESS_IOS: &str = "20000";
 /// Seeds of the grids of promises: ten minutes.
 const PROMISE_SEEDS: &str = "3";
-/// Seeds of lists against single ranges, for each device: a minute.
-const LIST_SEEDS: &str = "300";
+/// Seeds of lists against single ranges for each device, and stacks of layers that are drawn: five minutes.
+const LIST_SEEDS: &str = "10000";
 /// Kills of a server with a virtual disk: half a minute.
 const KILLS: &str = "200";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
@@ -78,8 +78,10 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             races.arg("--nocapture").env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
             let stress = Cmd::new("cargo test -p blkmq-device --test all -- stress::");
             stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;
-            let lists = Cmd::new("cargo test -p blkmq --test all -- lists::");
+            let lists = Cmd::new("cargo test --release -p blkmq --test all -- lists::");
             lists.env("BLKMQ_LIST_SEEDS", LIST_SEEDS).run_tests()?;
+            let stacks = Cmd::new("cargo test --release -p blkmq-layer --test contents");
+            stacks.env("BLKMQ_STACKS", LIST_SEEDS).run_tests()?;
             let kills = Cmd::new("cargo test -p blkmq-daemon --test all -- killed::");
             kills.env("BLKMQ_KILLS", KILLS).run_tests()?;
             long(PROMISE_SEEDS)?;

@@ -215,10 +215,7 @@ impl<D> Stack<D> {
     }
 
     /// The bytes before the first one that is lost, if each leg has as many bytes by now as `bytes` says.
-    pub fn bytes_left(&self, bytes: impl Fn(&D) -> u64) -> u64
-    where
-        D: BlockDevice<Part>,
-    {
+    pub fn bytes_left(&self, bytes: impl Fn(&D) -> u64) -> u64 {
         let sector = u64::from(SECTOR_SIZE);
         let all = self.shape.limits.capacity * sector;
         match self.kind {
@@ -235,13 +232,11 @@ impl<D> Stack<D> {
             // Each leg has the whole contents at its start.
             Kind::Mirror { .. } => self.legs.iter().map(bytes).min().unwrap_or(0).min(all),
             Kind::Concat | Kind::Crypt { .. } => {
-                let block = u64::from(self.shape.limits.logical_block_size);
                 let mut left = 0;
-                for leg in &self.legs {
-                    let whole = leg.shape().limits.capacity * sector / block * block;
-                    let has = bytes(leg).min(whole);
+                for (leg, used) in self.legs.iter().zip(&self.used) {
+                    let has = bytes(leg).min(used * sector);
                     left += has;
-                    if has < whole {
+                    if has < used * sector {
                         break;
                     }
                 }

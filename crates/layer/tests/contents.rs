@@ -1,4 +1,6 @@
 //! A stack returns what was written to it: random stacks, payloads in random ranges, faults, against a model in memory.
+//!
+//! `BLKMQ_STACKS` is the number of stacks of a test (default 48); `cargo xtask soak` draws more.
 
 use blkmq_buf::{AlignedBuf, BufList};
 use blkmq_core::{Finding, Instant, IoError, IoFlags, IoResult, Nanos, Op, Payload, Rng};
@@ -10,6 +12,8 @@ use std::path::PathBuf;
 use std::sync::Once;
 
 const SECTOR: usize = 512;
+/// Stacks that are drawn for each of two tests.
+const STACKS: u32 = 48;
 
 /// A leg: a device, or a stack of them.
 enum Node {
@@ -226,8 +230,13 @@ fn compare(device: &dyn BlockDevice<BufList>, rng: &mut Rng, rounds: u32) -> Res
     Ok(errors)
 }
 
+fn stacks() -> u32 {
+    let text = std::env::var("BLKMQ_STACKS");
+    text.map_or(STACKS, |n| n.parse().expect("BLKMQ_STACKS is a number"))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: stacks(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_read_is_what_was_written(seed in any::<u64>()) {
