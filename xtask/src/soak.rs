@@ -28,7 +28,7 @@ const LONG_MINUTES: u64 = 30;
 const STRESS_IOS: &str = "20000";
 /// Seeds of the grids of promises: ten minutes.
 const PROMISE_SEEDS: &str = "3";
-/// Seeds of lists against single ranges for each device, and stacks of layers that are drawn: five minutes.
+/// Seeds of lists against single ranges for each device, and stacks of layers that are drawn: a quarter of an hour.
 const LIST_SEEDS: &str = "10000";
 /// Kills of a server with a virtual disk: half a minute.
 const KILLS: &str = "200";
