@@ -112,7 +112,7 @@ fn command(plan: &Plan, threads: u32, Row { depth, .. }: Row, load: &str) -> Cmd
     let Plan { size, milliseconds, .. } = plan;
     let line = format!(
         "--name=layers --rw={load} --iodepth={depth} --numjobs={threads} --size={size}m --offset_increment={size}m \
-         --norandommap --time_based --runtime={milliseconds}ms --group_reporting --output-format=json --repeat=1"
+         --norandommap --time_based --runtime={milliseconds}ms --lat_percentiles=1 --group_reporting --output-format=json --repeat=1"
     );
     words(plan.bench("--scheduler=none"), &line)
 }

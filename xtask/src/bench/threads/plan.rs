@@ -183,7 +183,7 @@ impl Plan {
         let Row { threads, depth } = row;
         format!(
             "--name=threads --rw={} --bs=4k --iodepth={depth} --numjobs={threads} --direct=1 --size={}m --norandommap \
-             --time_based --runtime={}ms --group_reporting --output-format=json",
+             --time_based --runtime={}ms --lat_percentiles=1 --group_reporting --output-format=json",
             direction.name(),
             self.size,
             self.milliseconds,

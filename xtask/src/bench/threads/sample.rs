@@ -14,7 +14,7 @@ pub(super) struct Sample {
     pub(super) rate: f64,
     /// Microseconds of CPU time for an I/O.
     pub(super) cpu: f64,
-    /// Microseconds from submission to completion, of the 99th percentile.
+    /// Microseconds of the 99th percentile, submission included: at depth 1 ours submits with the call by which it sleeps.
     pub(super) p99: f64,
     /// Context switches for an I/O.
     pub(super) switches: f64,
@@ -38,7 +38,7 @@ impl Sample {
         // Percentages are of the time of all threads, in milliseconds.
         let time = number(job, "job_runtime")? * 1e3;
         let share = (number(job, "usr_cpu")? + number(job, "sys_cpu")?) / 100.0;
-        let percentiles = &direction["clat_ns"]["percentile"];
+        let percentiles = &direction["lat_ns"]["percentile"];
         Ok(Self {
             rate: number(direction, "iops")?,
             cpu: share * time / ios,
@@ -68,7 +68,7 @@ mod tests {
     fn report(name: &str, error: i32, ios: u64) -> Value {
         let direction = json!({
             "total_ios": ios, "iops": 50_000.5, "runtime": 2_000,
-            "clat_ns": { "percentile": { "50.000000": 1, "99.000000": 108_032 } },
+            "lat_ns": { "percentile": { "50.000000": 1, "99.000000": 108_032 } },
         });
         let mut job = json!({ "error": error, "usr_cpu": 3.0, "sys_cpu": 9.5, "ctx": 150_000,
                               "job_runtime": 8_000,
