@@ -88,7 +88,7 @@ impl Ram {
 
 impl<P: Payload> DeviceQueue<P> for Ram {
     fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
-        // Payloads are accessible only during this call, so the data moves now and the completion follows later.
+        // The data moves now, and the completion follows later. A device whose data comes later puts it into the bios in `reap`.
         let result = self.transfer(bios, &rq);
         let until = self.free_at.max(now) + SETUP + Nanos(PER_SECTOR.0 * u64::from(rq.sectors()));
         self.free_at = until;
@@ -96,7 +96,7 @@ impl<P: Payload> DeviceQueue<P> for Ram {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         while self.serving.front().is_some_and(|first| first.until <= now) {
             let first = self.serving.pop_front().expect("there is a first one");
             out.push(Finished { rq: first.rq, verdict: Verdict::Done(first.result) });

@@ -20,7 +20,7 @@ const LONGEST: u64 = 96;
 const RANGES: u64 = 128;
 
 /// The payloads to be compared.
-trait Drawn: Payload + Debug {
+pub trait Drawn: Payload + Debug {
     /// `len` bytes, in ranges whose lengths are multiples of `unit`.
     fn of(len: usize, unit: usize, rng: &mut Rng) -> Self;
     /// Its slices, in order.
@@ -184,7 +184,7 @@ fn narrowed(limits: Limits, rng: &mut Rng) -> Limits {
 
 /// Runs one seed with payloads of one kind; returns the I/Os that were divided beyond their first part, that failed, and
 /// that were refused.
-fn run<P: Drawn>(mut config: Config<P>, seed: u64) -> [u64; 3] {
+pub fn run<P: Drawn>(mut config: Config<P>, seed: u64) -> [u64; 3] {
     let mut rng = Rng::new(seed);
     config.device.limits = narrowed(config.device.limits, &mut rng);
     config.depth = 1024;

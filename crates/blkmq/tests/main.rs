@@ -9,6 +9,7 @@ mod lists;
 mod mirror;
 mod nbd_server;
 mod on_runtime;
+mod own_thread;
 mod reachable;
 mod readme;
 mod splitting;

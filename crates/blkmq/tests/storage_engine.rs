@@ -78,8 +78,8 @@ impl<P> DeviceQueue<P> for Deaf<P> {
         self.0.commit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        self.0.reap(now, out);
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
+        self.0.reap(now, bios, out);
     }
 
     fn next_event(&self) -> Option<Instant> {

@@ -88,8 +88,8 @@ impl DeviceQueue<Buffer> for Swallows {
         }
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        self.0.reap(now, out);
+    fn reap(&mut self, now: Instant, bios: &BioTable<Buffer>, out: &mut Vec<Finished>) {
+        self.0.reap(now, bios, out);
     }
 
     fn next_event(&self) -> Option<Instant> {

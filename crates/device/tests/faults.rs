@@ -123,8 +123,8 @@ impl DeviceQueue<u64> for Mute {
         self.0.enqueue(now, bios, rq)
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        self.0.reap(now, out);
+    fn reap(&mut self, now: Instant, bios: &BioTable<u64>, out: &mut Vec<Finished>) {
+        self.0.reap(now, bios, out);
     }
 
     fn abandon(&mut self, out: &mut Vec<Inflight>) {

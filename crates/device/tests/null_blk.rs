@@ -53,7 +53,7 @@ impl DeviceQueue<u64> for Inside {
         answer
     }
 
-    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<u64>, _: &mut Vec<Finished>) {
         unreachable!("nothing was accepted");
     }
 

@@ -218,10 +218,10 @@ impl DeviceQueue<u64> for Witness {
         answer
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, bios: &BioTable<u64>, out: &mut Vec<Finished>) {
         self.at(now);
         let before = out.len();
-        self.inner.reap(now, out);
+        self.inner.reap(now, bios, out);
         self.held -= (out.len() - before) as u32;
     }
 

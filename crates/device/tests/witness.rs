@@ -67,7 +67,7 @@ impl DeviceQueue<u64> for Faulty {
         }
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<u64>, out: &mut Vec<Finished>) {
         let early = if self.bug == Bug::TooEarly { 5_000 } else { 0 };
         while self.bug != Bug::NamesAndForgets
             && self.held.first().is_some_and(|(until, _)| *until <= now + Nanos(early))

@@ -246,8 +246,8 @@ impl DeviceQueue<u32> for Interrupted {
         self.0.enqueue(now, bios, rq)
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        self.0.reap(now, out);
+    fn reap(&mut self, now: Instant, bios: &BioTable<u32>, out: &mut Vec<Finished>) {
+        self.0.reap(now, bios, out);
     }
 
     fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {

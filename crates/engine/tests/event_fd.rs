@@ -149,7 +149,7 @@ impl DeviceQueue<u32> for Copier {
         Enqueued::Done(rq, Ok(()))
     }
 
-    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<u32>, _: &mut Vec<Finished>) {
         self.reaps.fetch_add(1, Ordering::Relaxed);
     }
 

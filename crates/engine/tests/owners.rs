@@ -49,7 +49,7 @@ impl<P> DeviceQueue<P> for BadSector {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         for rq in std::mem::take(&mut self.held) {
             let offered = self.seen.lock().expect("no panic").len();
             let verdict = match self.wants_back && offered == 2 {

@@ -225,7 +225,7 @@ impl<P> DeviceQueue<P> for FatalDevice {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, _: &mut Vec<Finished>) {}
 
     fn next_event(&self) -> Option<Instant> {
         Some(Instant::MAX)

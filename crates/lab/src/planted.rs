@@ -170,9 +170,9 @@ impl DeviceQueue<Stamp> for BrokenQueue {
         self.inner.commit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, bios: &BioTable<Stamp>, out: &mut Vec<Finished>) {
         let before = out.len();
-        self.inner.reap(now, out);
+        self.inner.reap(now, bios, out);
         if self.bug == Bug::LostRequest {
             let lost = out.extract_if(before.., |_| strikes(&mut self.count, REQUESTS));
             lost.for_each(std::mem::forget);

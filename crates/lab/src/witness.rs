@@ -129,9 +129,9 @@ impl DeviceQueue<Stamp> for Witness {
         self.inner.commit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, bios: &BioTable<Stamp>, out: &mut Vec<Finished>) {
         let before = out.len();
-        self.inner.reap(now, out);
+        self.inner.reap(now, bios, out);
         for Finished { rq, verdict } in &out[before..] {
             let how = match verdict {
                 Verdict::Done(result) => self.outcome(rq, &self.bios_of(rq.tag()), *result),

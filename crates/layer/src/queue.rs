@@ -316,7 +316,7 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
         self.legs.submit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         self.now = now;
         self.is_inside = true;
         self.pass(now);

@@ -60,7 +60,7 @@ impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
         }
     }
 
-    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         self.answered(|finished| out.push(finished));
     }
 

@@ -23,7 +23,7 @@ impl DeviceQueue<u64> for Prompt {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<u64>, out: &mut Vec<Finished>) {
         out.extend(self.0.drain(..).map(|rq| Finished { rq, verdict: Verdict::Done(Ok(())) }));
     }
 

@@ -44,7 +44,7 @@ impl<P> DeviceQueue<P> for Watched {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         // First the signal, then the count: a signal that comes after the count was read is not cleared.
         let _ = rustix::io::read(&self.handle.0.1, &mut [0; 8]);
         let done = self.handle.0.0.swap(0, Ordering::Acquire) as usize;

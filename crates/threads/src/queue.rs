@@ -148,7 +148,7 @@ impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
         self.send();
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         self.take(now, out);
         while self.later.front().is_some_and(|(from, _)| *from <= now) {
             self.fresh.extend(self.later.pop_front().map(|(_, request)| request));

@@ -185,6 +185,31 @@ impl UringQueue {
         pushed
     }
 
+    /// As [`DeviceQueue::reap`].
+    fn take_finished(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        if self.polled.is_some() && self.at_kernel() > 0 {
+            self.look();
+        }
+        let mut pushed = self.take(now, |queue, at, result| {
+            out.push(Finished { rq: queue.release(at), verdict: Verdict::Done(result) });
+        });
+        while let Some((from, at)) = self.later.front().copied()
+            && from <= now
+        {
+            self.later.pop_front();
+            self.push(at);
+            pushed = true;
+        }
+        if let Some(place) = &mut self.place {
+            pushed |= place.attend(&mut self.ring);
+            // Not in the turn that has left them.
+            pushed |= !std::mem::take(&mut self.has_left) && place.has_left();
+        }
+        if pushed || self.resubmit.is_some_and(|from| from <= now) {
+            self.submit(now);
+        }
+    }
+
     /// The request of place `at` has this result: a failed one may have met a new end of its file.
     #[inline]
     fn look_at_end(&self, at: u32, result: IoResult) {
@@ -274,28 +299,8 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         self.submit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        if self.polled.is_some() && self.at_kernel() > 0 {
-            self.look();
-        }
-        let mut pushed = self.take(now, |queue, at, result| {
-            out.push(Finished { rq: queue.release(at), verdict: Verdict::Done(result) });
-        });
-        while let Some((from, at)) = self.later.front().copied()
-            && from <= now
-        {
-            self.later.pop_front();
-            self.push(at);
-            pushed = true;
-        }
-        if let Some(place) = &mut self.place {
-            pushed |= place.attend(&mut self.ring);
-            // Not in the turn that has left them.
-            pushed |= !std::mem::take(&mut self.has_left) && place.has_left();
-        }
-        if pushed || self.resubmit.is_some_and(|from| from <= now) {
-            self.submit(now);
-        }
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
+        self.take_finished(now, out);
     }
 
     /// A disk that has begun an I/O does not give it back, and the request stays until the kernel has let go of the

@@ -26,7 +26,7 @@ impl DeviceQueue<AlignedBuf> for Forgetful {
         self.0.commit(now);
     }
 
-    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+    fn reap(&mut self, _: Instant, _: &BioTable<AlignedBuf>, _: &mut Vec<Finished>) {}
 
     fn next_event(&self) -> Option<Instant> {
         Some(Instant::MAX)

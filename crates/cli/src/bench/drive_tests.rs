@@ -69,7 +69,7 @@ impl DeviceQueue<Buffer> for Liar {
         Enqueued::Done(rq, Ok(()))
     }
 
-    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+    fn reap(&mut self, _: Instant, _: &BioTable<Buffer>, _: &mut Vec<Finished>) {}
 
     fn next_event(&self) -> Option<Instant> {
         Some(Instant::MAX)

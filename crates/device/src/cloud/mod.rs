@@ -117,7 +117,7 @@ impl<P> DeviceQueue<P> for CloudQueue {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         while let Some(Reverse((_, tag))) = self.ends.peek().filter(|next| next.0.0 <= now).copied()
         {
             self.ends.pop();

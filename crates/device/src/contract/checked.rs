@@ -225,10 +225,10 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
         self.inner.commit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
         self.at(now);
         let before = out.len();
-        self.inner.reap(now, out);
+        self.inner.reap(now, bios, out);
         let finished = &out[before..];
         if finished.is_empty() {
             return;

@@ -117,7 +117,7 @@ impl<P> DeviceQueue<P> for DiskQueue {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         self.drive.advance(now);
         while let Some((tag, result)) = self.drive.pop(now) {
             let rq = self.held[tag as usize].take().expect("an answer is to what is held");

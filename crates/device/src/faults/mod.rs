@@ -204,12 +204,12 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         }
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             out.push(first.remove());
         }
         let mut reaped = std::mem::take(&mut self.reaped);
-        self.inner.reap(now, &mut reaped);
+        self.inner.reap(now, bios, &mut reaped);
         reaped.drain(..).for_each(|done| self.answer(now, done, out));
         self.reaped = reaped;
         if self.inside == 0 {

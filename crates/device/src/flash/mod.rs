@@ -118,7 +118,7 @@ impl<P> DeviceQueue<P> for FlashQueue {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         if self.inside == 0 {
             return;
         }

@@ -101,7 +101,7 @@ impl<P: Payload> DeviceQueue<P> for MemoryQueue {
         }
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         if self.serving.first().is_none_or(|until| until > now) {
             return;
         }

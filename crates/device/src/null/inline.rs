@@ -13,7 +13,7 @@ impl<P> DeviceQueue<P> for InlineQueue {
         Enqueued::Done(rq, Ok(()))
     }
 
-    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, _: &mut Vec<Finished>) {}
 
     fn next_event(&self) -> Option<Instant> {
         Some(Instant::MAX)

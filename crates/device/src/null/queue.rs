@@ -149,7 +149,7 @@ impl<P> DeviceQueue<P> for NullQueue {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         let mut ended = self.serving.drain(now);
         // Written where they stay: a verdict that is pushed is first put beside a copy of the token, and read back with it.
         out.resize_with(out.len() + ended.len(), || {

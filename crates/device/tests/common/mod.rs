@@ -118,8 +118,8 @@ impl DeviceQueue<u64> for Tap {
         self.0.commit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        self.0.reap(now, out);
+    fn reap(&mut self, now: Instant, bios: &BioTable<u64>, out: &mut Vec<Finished>) {
+        self.0.reap(now, bios, out);
     }
 
     fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {

@@ -62,8 +62,9 @@ pub trait DeviceQueue<P>: Send {
     /// Ring the doorbell for everything accepted since the last time.
     fn commit(&mut self, _now: Instant) {}
 
-    /// Move the requests that have finished by `now` into `out`. Never blocks.
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>);
+    /// Move the requests that have finished by `now` into `out`. Never blocks. A device whose data came after
+    /// [`enqueue`](Self::enqueue) puts it into the bios of a read here, which are reached through `bios`.
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>);
 
     /// The request with this tag was accepted, or its timer was reset, [`timeout`](DeviceShape::timeout) ago, and it
     /// was not returned. Called once for each time that this happens.

@@ -471,7 +471,7 @@ impl<P> DeviceQueue<P> for Vacant {
         unreachable!("nothing is issued by a queue without its device")
     }
 
-    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, _: &mut Vec<Finished>) {}
 
     fn next_event(&self) -> Option<Instant> {
         Some(Instant::MAX)

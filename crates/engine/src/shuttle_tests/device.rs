@@ -160,7 +160,7 @@ impl<P> DeviceQueue<P> for TestDevice {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         self.at(now);
         self.looks += 1;
         let ready = |held: &Held| match self.script.says {

@@ -179,7 +179,7 @@ impl<P> DeviceQueue<P> for Fated {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         self.now = now;
         let ready = |held: &mut Held| held.until <= now && matches!(held.end, End::Answer(_));
         let ready: Vec<Held> = self.held.extract_if(.., ready).collect();

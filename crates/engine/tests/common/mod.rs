@@ -143,7 +143,7 @@ impl<P> DeviceQueue<P> for TestQueue {
         })
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         self.control.with(|c| {
             while let Some((until, _)) = self.inside.front() {
                 let ended = *until <= now;

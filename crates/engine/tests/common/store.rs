@@ -92,7 +92,7 @@ impl<P: Payload> DeviceQueue<P> for Store {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         let disk = self.disk.lock();
         if disk.holds {
             return;

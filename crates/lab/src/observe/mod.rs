@@ -253,9 +253,9 @@ impl<P: Send> DeviceQueue<P> for Watched<P> {
         self.inner.commit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
         let before = out.len();
-        self.inner.reap(now, out);
+        self.inner.reap(now, bios, out);
         for Finished { rq, verdict } in &out[before..] {
             self.returned(now, rq, *verdict);
         }

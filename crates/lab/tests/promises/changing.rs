@@ -19,8 +19,8 @@ impl<P: Payload> DeviceQueue<P> for Changing<P> {
         self.queues.iter_mut().for_each(|queue| queue.commit(now));
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
-        self.queues.iter_mut().for_each(|queue| queue.reap(now, out));
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
+        self.queues.iter_mut().for_each(|queue| queue.reap(now, bios, out));
     }
 
     fn next_event(&self) -> Option<Instant> {
@@ -55,10 +55,10 @@ impl<P: Payload> DeviceQueue<P> for Stalling<P> {
         self.inside.commit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
         self.now = now;
         if !self.stalls(now) {
-            self.inside.reap(now, out);
+            self.inside.reap(now, bios, out);
         }
     }
 

@@ -124,7 +124,7 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
         self.send(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         if self.link.step(now) {
             self.restart(now);
         }

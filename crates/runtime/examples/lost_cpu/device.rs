@@ -96,7 +96,7 @@ impl<P: Payload> DeviceQueue<P> for Meter {
         Enqueued::Accepted
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         while self.serving.front().is_some_and(|(at, _)| *at <= now) {
             let (_, rq) = self.serving.pop_front().expect("there is a first one");
             out.push(Finished { rq, verdict: Verdict::Done(Ok(())) });

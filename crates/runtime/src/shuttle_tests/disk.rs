@@ -245,7 +245,7 @@ impl DeviceQueue<u64> for Queue {
         });
     }
 
-    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<u64>, out: &mut Vec<Finished>) {
         let (has_left, fault) = (std::mem::take(&mut self.has_left), self.end.fault());
         let completions = self.end.with(|ring| {
             let completions = std::mem::take(&mut ring.completions);

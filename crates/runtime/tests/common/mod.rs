@@ -145,7 +145,7 @@ impl<P> DeviceQueue<P> for Gate {
     }
 
     // It cannot name a time, so it is polled.
-    fn reap(&mut self, _: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         let Keeper { may_go, gone, .. } = &*self.keeper;
         while gone.load(Ordering::SeqCst) < may_go.load(Ordering::SeqCst)
             && let Some(rq) = self.held.pop_front()

@@ -254,7 +254,7 @@ impl DeviceQueue<AlignedBuf> for Dropping {
         self.inside().commit(now);
     }
 
-    fn reap(&mut self, _: Instant, _: &mut Vec<Finished>) {}
+    fn reap(&mut self, _: Instant, _: &BioTable<AlignedBuf>, _: &mut Vec<Finished>) {}
 
     fn abandon(&mut self, _: &mut Vec<Inflight>) {
         // Dropped requests are reported, one of them by a panic.
@@ -334,9 +334,10 @@ fn a_call_that_another_thread_takes_is_passed_on() {
     let part = Part::whole(0, target);
     let origin = Origin { parts: vec![part], order: Order::Sequence, options, pools: Vec::new() };
     let mut queue = UringQueue::new(Arc::new(origin)).expect("a small ring");
-    let queue: &mut dyn DeviceQueue<AlignedBuf> = &mut queue;
-    let berth = queue.berth().expect("it has one").expect("the system has descriptors");
-    let turn = |queue: &mut dyn DeviceQueue<AlignedBuf>| queue.reap(T0, &mut Vec::new());
+    let berth = DeviceQueue::<AlignedBuf>::berth(&queue);
+    let berth = berth.expect("it has one").expect("the system has descriptors");
+    let queue = &mut queue;
+    let turn = |queue: &mut UringQueue| queue.take_finished(T0, &mut Vec::new());
     let is_called = |wait: i64| {
         let mut fds = [PollFd::from_borrowed_fd(berth.fd(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: wait, tv_nsec: 0 })) == Ok(1)

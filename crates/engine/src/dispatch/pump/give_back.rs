@@ -26,7 +26,7 @@ use blkmq_sched::Done;
 impl<P: Send> Pump<P> {
     /// Takes back requests that are finished, or that the device wants again later.
     pub(super) fn reap(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) {
-        self.device.reap(now, &mut self.finished);
+        self.device.reap(now, &hub.lasting.table, &mut self.finished);
         let mut finished = std::mem::take(&mut self.finished);
         for Finished { rq, verdict } in finished.drain(..) {
             self.at_device -= 1;

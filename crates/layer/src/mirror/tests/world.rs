@@ -103,10 +103,10 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         self.inside.commit(now);
     }
 
-    fn reap(&mut self, now: Instant, out: &mut Vec<Finished>) {
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
         out.append(&mut self.failed);
         let from = out.len();
-        self.inside.reap(now, out);
+        self.inside.reap(now, bios, out);
         for finished in &mut out[from..] {
             let tag = finished.rq.tag();
             if let Some(at) = self.doomed.iter().position(|doomed| *doomed == tag) {
