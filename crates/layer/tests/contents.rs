@@ -6,7 +6,9 @@ use blkmq_buf::{AlignedBuf, BufList};
 use blkmq_core::{Finding, Instant, IoError, IoFlags, IoResult, Nanos, Op, Payload, Rng};
 use blkmq_device::{Device, MachineShape, registry};
 use blkmq_engine::{BlockDevice, Config, Io, Queue, Submitter};
-use blkmq_layer::{Kind, Layer, MirrorError, Part, Piece, Plan, Request, Stack, StackError};
+use blkmq_layer::{
+    Codec, Coded, Kind, Layer, MirrorError, Part, Piece, Plan, Request, Stack, StackError,
+};
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::Once;
@@ -407,6 +409,81 @@ fn a_planted_fault_is_found() {
     let device = twins(|| Twins { is_wrong: true }, "0.5");
     let found = compare(&device as &dyn BlockDevice<BufList>, &mut Rng::new(1), 50);
     assert!(found.as_ref().is_err_and(|e| e.contains("a read at byte")), "{found:?}");
+}
+
+/// RAID 0 with chunks of eight sectors.
+struct Raid {
+    /// Planted: all chunks of a read are taken from the device of the first.
+    is_wrong: bool,
+}
+
+impl Layer for Raid {
+    fn begin(&mut self, request: &Request, plan: &mut Plan) {
+        if request.op == Op::Flush {
+            (0..2).for_each(|leg| plan.send(Piece::whole(request, leg)));
+            return;
+        }
+        let first = request.sector / 8;
+        let (mut at, end) = (request.sector, request.sector + u64::from(request.sectors));
+        while at < end {
+            let (chunk, next) = (at / 8, (at / 8 + 1) * 8);
+            let sectors = (next.min(end) - at) as u32;
+            let of = if self.is_wrong && request.op == Op::Read { first } else { chunk };
+            let from = (at - request.sector) as u32;
+            let sector = chunk / 2 * 8 + at % 8;
+            plan.send(Piece { sector, sectors, from, ..Piece::whole(request, (of % 2) as usize) });
+            at = next;
+        }
+    }
+}
+
+/// A cipher that leaves zeroes: each byte times an odd number of its block.
+struct Times {
+    /// Planted: the second block of two is read with the number of the first.
+    is_wrong: bool,
+}
+
+fn factor(block: u64) -> u8 {
+    (block % 128) as u8 * 2 + 1
+}
+
+impl Codec for Times {
+    fn block(&self) -> usize {
+        SECTOR
+    }
+
+    fn stored(&self) -> usize {
+        SECTOR
+    }
+
+    fn encode(&mut self, at: u64, plain: &[u8], stored: &mut [u8]) {
+        let factor = factor(at);
+        plain.iter().zip(stored).for_each(|(plain, stored)| *stored = plain.wrapping_mul(factor));
+    }
+
+    fn decode(&mut self, at: u64, stored: &[u8], plain: &mut [u8]) -> IoResult {
+        let factor = factor(at & !u64::from(self.is_wrong));
+        let inverse = (1..=u8::MAX).find(|it| it.wrapping_mul(factor) == 1).expect("it is odd");
+        stored.iter().zip(plain).for_each(|(stored, plain)| *plain = stored.wrapping_mul(inverse));
+        Ok(())
+    }
+}
+
+/// Compares a layer of the test's own with the model.
+fn compared<L: Layer + 'static>(make: fn() -> L) -> Result<usize, String> {
+    let legs = [(); 2].map(|()| device("memory,size=1,irqmode=2"));
+    compare(&Own(make, legs) as &dyn BlockDevice<BufList>, &mut Rng::new(1), 50)
+}
+
+#[test]
+fn a_stripe_and_a_cipher_of_the_own_are_read_as_written_and_their_faults_are_found() {
+    assert_eq!(compared(|| Raid { is_wrong: false }), Ok(0));
+    assert_eq!(compared(|| Coded(Times { is_wrong: false })), Ok(0));
+    for found in
+        [compared(|| Raid { is_wrong: true }), compared(|| Coded(Times { is_wrong: true }))]
+    {
+        assert!(found.as_ref().is_err_and(|e| e.contains("a read at byte")), "{found:?}");
+    }
 }
 
 #[test]
