@@ -6,7 +6,7 @@
 //!
 //! Each leg has a queue of the engine in front of it, with the scheduler `none`, one submitter, and the limits of that leg. So a
 //! piece is divided, merged, and flushed around as the leg needs, by the same code as any other I/O. Files in a stripe or a
-//! concatenation are one device instead ([`BlockDevice::join`]).
+//! concatenation are one device instead ([`BlockDevice::join`](blkmq_engine::BlockDevice::join)).
 //!
 //! # Writing a layer
 //!
