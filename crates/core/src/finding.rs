@@ -14,7 +14,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// The same event, of the device of this number below another layer.
+    /// Names the device below a layer, by its number, at the beginning of the sentence.
     #[must_use]
     pub fn of_leg(self, number: usize) -> Self {
         let named = |text| format!("device {number}: {text}");

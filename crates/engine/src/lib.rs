@@ -27,7 +27,7 @@
 //!     fn enqueue(&mut self, _: Instant, _: &BioTable<()>, rq: Inflight) -> Enqueued {
 //!         Enqueued::Done(rq, Ok(()))
 //!     }
-//!     fn reap(&mut self, _: Instant, bios: &BioTable<()>, _: &mut Vec<Finished>) {}
+//!     fn reap(&mut self, _: Instant, _: &BioTable<()>, _: &mut Vec<Finished>) {}
 //!     fn abandon(&mut self, _: &mut Vec<Inflight>) {}
 //! }
 //!

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Findings that are kept until they are taken; of more, only the number is.
 const KEPT: usize = 64;
 
-/// Clones are the same list.
+/// A list of findings, which its clones share.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Findings(Arc<Mutex<Found>>);
 

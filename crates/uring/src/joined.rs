@@ -27,7 +27,7 @@ pub(crate) struct Leg<'a> {
 }
 
 impl JoinedFiles {
-    /// These files, in this order, as deep as they are together. `None` if one of them has no ring for each client.
+    /// Joins files in this order, with the sum of their depths. `None` if one of them has no ring for each client.
     pub(crate) fn new(legs: &[Leg<'_>], by: Join) -> Option<Self> {
         let mut options = legs.first()?.options.clone();
         let is_alike = |leg: &Leg<'_>| {
