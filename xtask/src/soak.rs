@@ -1,12 +1,13 @@
 //! `soak`: many seeds through the laboratory's oracles, in virtual time, then races against timeouts and real threads,
-//! and the tests that `cargo test` leaves out because they take long.
+//! and the tests that `cargo test` leaves out because they take long. At the end the watchdog looks for I/Os that lie while
+//! threads sleep.
 //!
 //! Every parameter of a run is drawn from its seed. The example `soak` of the lab crate runs the seeds, on all cores,
 //! some thousand at a time; in between, this program prints the progress and checks the time. A failure is printed
 //! with the line that repeats it.
 
 use crate::shell::{Cmd, build_program, target_dir, timed};
-use crate::{Result, deadline, fio_fuzz};
+use crate::{Result, deadline, fio_fuzz, watchdog};
 use std::time::Duration;
 
 /// The default number of seeds: less than a minute.
@@ -32,6 +33,8 @@ const PROMISE_SEEDS: &str = "3";
 const LIST_SEEDS: &str = "10000";
 /// Kills of a server with a virtual disk: half a minute.
 const KILLS: &str = "200";
+/// Minutes in which real threads on a file are watched.
+const WATCHDOG_MINUTES: &str = "60";
 /// Seeds of the interleavings of completions and timeouts: half a minute.
 const RACES: u64 = 300_000;
 
@@ -86,7 +89,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             kills.env("BLKMQ_KILLS", KILLS).run_tests()?;
             long(PROMISE_SEEDS)?;
             scenarios()?;
-            documented()
+            documented()?;
+            watchdog::main(&["--minutes".to_owned(), WATCHDOG_MINUTES.to_owned()])
         }
     }
 }

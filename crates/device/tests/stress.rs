@@ -290,7 +290,7 @@ impl Client<'_> {
     }
 
     fn wait(&mut self, now: Instant) {
-        if self.submitter.prepare_park(now) {
+        if self.submitter.prepare_park(now).is_some() {
             self.seat.sleep(self.submitter.next_deadline());
             self.submitter.unpark();
         } else {

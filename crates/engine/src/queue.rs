@@ -91,8 +91,9 @@ impl<P: Send + 'static> Queue<P> {
             return (!q.salvage(now)).then_some(now + SALVAGE_AGAIN);
         }
         q.serve(hw, now);
-        let elevator = q.pass_deadlines(&q.hub.shards[q.hub.shard_of(hw)]);
-        q.pump_deadlines(hw).into_iter().chain(elevator).flatten().min()
+        let pass = q.pass_deadline(&q.hub.shards[q.hub.shard_of(hw)]);
+        let next = pass.min(q.pump_deadline(hw));
+        (next < Instant::MAX).then_some(next)
     }
 
     /// Does the work that is due anywhere in the queue, for I/Os of submitters that were dropped: no submitter waits

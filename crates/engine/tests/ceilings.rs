@@ -126,7 +126,7 @@ fn a_ceiling_that_is_corrected_is_felt_by_all_that_waits() {
         b.submit(0, Op::Write, 0, 8);
         b.pass(1000);
         assert_eq!(b.reap(0), 0, "{wrong}");
-        assert!(b.submitters[0].prepare_park(b.now), "there is nothing to do");
+        assert!(b.submitters[0].prepare_park(b.now).is_some(), "there is nothing to do");
         let _ = b.calls.take();
         b.set_max("a", right);
         let id = b.submitters[0].id();
@@ -161,7 +161,7 @@ fn a_change_that_comes_first_keeps_a_submitter_awake() {
     (0..3).for_each(|_| b.submit(0, Op::Read, 0, 8));
     assert_eq!(b.reap(0), 1);
     b.set_max("a", "riops=1000");
-    assert!(!b.submitters[0].prepare_park(b.now), "its times are old");
+    assert!(b.submitters[0].prepare_park(b.now).is_none(), "its times are old");
     assert!(ms(b.wait(0, 2)) <= 2);
 }
 

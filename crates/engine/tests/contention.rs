@@ -41,7 +41,7 @@ fn queue_for<const N: usize>(
 fn settle(sub: &mut Submitter<u32>, now: Instant) {
     for _ in 0..100 {
         sub.poll(now);
-        if sub.prepare_park(now) {
+        if sub.prepare_park(now).is_some() {
             return sub.unpark();
         }
     }

@@ -40,7 +40,7 @@ fn a_waiter_sleeps_while_the_device_works_and_finds_what_it_has_done() {
         let mut sub = queue.submitter().expect("two were asked for");
         submit_each(&mut sub, T0, [write(0, 8), write(100, 8)]);
         assert_eq!(device.sectors(), [0, 100], "{access:?}");
-        assert!(sub.prepare_park(T0), "{access:?}: the descriptor will tell");
+        assert!(sub.prepare_park(T0).is_some(), "{access:?}: the descriptor will tell");
         assert_eq!(sub.next_deadline(), None, "{access:?}");
         sub.unpark();
         device.finish(2);
@@ -55,7 +55,7 @@ fn without_a_descriptor_a_device_that_cannot_tell_is_polled() {
     let (queue, device, _) = queue(config(shape(1, 8)), Access::default(), PumpMode::Inline);
     let mut sub = queue.submitter().expect("two were asked for");
     submit_each(&mut sub, T0, [write(0, 8)]);
-    assert!(!sub.prepare_park(T0), "nobody else would look");
+    assert!(sub.prepare_park(T0).is_none(), "nobody else would look");
     assert_eq!(sub.next_deadline(), Some(T0));
     device.finish(1);
     drain(&mut sub, &mut { T0 }, 1);
@@ -87,7 +87,7 @@ fn who_has_everything_back_leaves_the_device_to_those_who_watch_it() {
     while !device.sectors().contains(&100) {
         sleeper.poll(T0);
     }
-    assert!(sleeper.prepare_park(T0));
+    assert!(sleeper.prepare_park(T0).is_some());
     calls.take();
     device.finish(1);
     assert_eq!(drain(&mut leaver, &mut { T0 }, 1), [0]);
@@ -111,7 +111,7 @@ fn times_count_as_before() {
     device.with(|c| c.service = Some(Nanos(5)));
     sub.poll(retry);
     assert_eq!(sub.next_deadline(), Some(retry + Nanos(5)), "the device knows when");
-    assert!(!sub.prepare_park(retry + Nanos(5)));
+    assert!(sub.prepare_park(retry + Nanos(5)).is_none());
     drain(&mut sub, &mut { retry + Nanos(5) }, 1);
     assert_at_rest(&queue, 1);
 }
@@ -127,7 +127,7 @@ fn a_changed_queue_knows_the_descriptor_of_the_device_that_it_took_over() {
     assert!((0..100).any(|_| change.step(T0)), "nothing is in its way");
     submit_each(&mut sub, T0, [write(0, 8)]);
     assert_eq!(device.sectors(), [0]);
-    assert!(sub.prepare_park(T0), "the descriptor will tell");
+    assert!(sub.prepare_park(T0).is_some(), "the descriptor will tell");
     sub.unpark();
     device.finish(1);
     drain(&mut sub, &mut { T0 }, 1);
@@ -187,7 +187,7 @@ fn a_device_with_work_of_its_own_gets_turns_without_requests() {
             }
             assert_eq!(reaps.load(Ordering::Relaxed), if has_own_work { 3 } else { 0 });
             assert_eq!(sub.next_deadline(), has_own_work.then_some(NEXT));
-            assert!(sub.prepare_park(T0), "it may sleep until then");
+            assert!(sub.prepare_park(T0).is_some(), "it may sleep until then");
             sub.unpark();
             let none = blkmq_sched::registry::find("none").expect("registered");
             let mut change = replan(&queue, queue.plan().scheduler(none)).expect("possible");

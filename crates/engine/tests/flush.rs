@@ -190,7 +190,7 @@ fn s16_20_a_flush_waits_for_data_but_not_longer_than_5_s() {
         assert_eq!(sub.next_deadline(), Some(due));
         sub.poll(Instant::from_nanos(due.as_nanos() - 1));
         assert_eq!(sub.next_deadline(), Some(due));
-        assert!(sub.prepare_park(T0), "there is nothing to do but wait");
+        assert!(sub.prepare_park(T0).is_some(), "there is nothing to do but wait");
         sub.unpark();
         sub.poll(due);
         assert_eq!(ops(device), [Op::Write, Op::Flush], "C3");
@@ -333,7 +333,7 @@ fn s16_20_a_sleeping_submitter_is_woken_when_its_flush_is_done() {
         device.with(|c| c.service = Some(Nanos::from_micros(50)));
         let [awake, sleeper] = &mut subs;
         submit_each(sleeper, T0, [with(64, FUA)]);
-        assert!(sleeper.prepare_park(T0));
+        assert!(sleeper.prepare_park(T0).is_some());
         let _ = calls.take();
         for us in [50, 100] {
             // More polls than a follower leaves to its leader.

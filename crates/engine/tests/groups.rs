@@ -61,7 +61,7 @@ fn second(submitter: &mut Submitter<u32>, groups: &[GroupId], in_flight: u64) ->
         submitter.poll(now);
         submitter.reap(u32::MAX, |done| ended[(done.cookie >> 32) as usize] += 1);
         let full = pushed.iter().zip(&ended).all(|(pushed, ended)| pushed - ended == in_flight);
-        if full && submitter.prepare_park(now) {
+        if full && submitter.prepare_park(now).is_some() {
             now = submitter.next_deadline().expect("something is to come").max(now);
             submitter.unpark();
         } else {
@@ -130,7 +130,7 @@ fn what_is_held_back_keeps_its_order_and_can_be_given_up() {
     for _ in 0..7 {
         submitter.poll(now);
         submitter.reap(u32::MAX, |done| ended.push((done.cookie / 64, done.result)));
-        assert!(submitter.prepare_park(now), "there is nothing to do");
+        assert!(submitter.prepare_park(now).is_some(), "there is nothing to do");
         submitter.unpark();
         now = submitter.next_deadline().unwrap_or(now);
     }
@@ -175,7 +175,7 @@ fn what_is_given_up_does_not_pay_for_what_is_behind_it() {
     let (mut now, mut ended) = (begin, Vec::new());
     for n in 0..10 {
         submitter.cancel(now, 1 + 2 * n);
-        assert!(submitter.prepare_park(now) || submitter.has_completions(1));
+        assert!(submitter.prepare_park(now).is_some() || submitter.has_completions(1));
         now = submitter.next_deadline().expect("the next one has a time").max(now);
         submitter.unpark();
         submitter.poll(now);

@@ -281,7 +281,7 @@ fn what_a_device_that_panicked_does_not_give_back_is_lost_and_said_to_be() {
         assert_eq!(reap_all(&mut a, T0), [(FATAL, Err(IoError::POISONED))]);
         assert_eq!(reap_all(&mut b, T0), []);
         assert_eq!((a.lost(), b.lost(), b.outstanding()), (Some(0), Some(1), 1));
-        assert!(!b.prepare_park(T0), "there is nothing to sleep for");
+        assert!(b.prepare_park(T0).is_none(), "there is nothing to sleep for");
         assert_poisoned(&queue, &mut b);
     }
 }

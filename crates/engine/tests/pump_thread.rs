@@ -47,7 +47,7 @@ fn a_submission_calls_the_pump_once_and_leaves_the_device_to_it() {
     assert_eq!(calls.take(), [], "it has not come yet, so it need not be called again");
     sub.poll(T0);
     assert_eq!(device.sectors(), [], "nobody but the pump issues");
-    assert!(sub.prepare_park(T0), "and nobody else has anything to do");
+    assert!(sub.prepare_park(T0).is_some(), "and nobody else has anything to do");
     assert_eq!(queue.pump(HW, T0), None, "the device will interrupt");
     assert_eq!(device.sectors(), [0, 100, 200]);
     assert_eq!(calls.take(), []);
@@ -73,7 +73,7 @@ fn a_submitter_that_is_awake_is_not_woken() {
         calls.take();
         let _ = queue.pump(HW, T0);
         assert_eq!(calls.take(), [], "{access:?}");
-        assert!(!sub.prepare_park(T0), "there is something to reap");
+        assert!(sub.prepare_park(T0).is_none(), "there is something to reap");
         drain(&mut sub, &mut { T0 }, 1);
         assert_at_rest(&queue, 1);
     }
@@ -90,7 +90,7 @@ fn the_pump_thread_keeps_the_elevator_going_by_itself() {
         }
         sub.flush(T0);
         let _ = queue.pump(HW, T0);
-        assert!(sub.prepare_park(T0), "{access:?}");
+        assert!(sub.prepare_park(T0).is_some(), "{access:?}");
         for done in 1..=20 {
             device.finish(1);
             let mut again = queue.pump(HW, T0);
@@ -142,7 +142,7 @@ fn s16_06_resource_makes_the_pump_say_when_to_come_back() {
             assert_eq!(queue.pump(HW, T0), Some(ms(3)));
         }
         assert_eq!(device.sectors(), []);
-        assert!(sub.prepare_park(ms(2)), "{access:?}: it is the pump's business");
+        assert!(sub.prepare_park(ms(2)).is_some(), "{access:?}: it is the pump's business");
         sub.unpark();
         assert_eq!(queue.pump(HW, ms(3)), None);
         assert_eq!(device.sectors(), [0]);
@@ -217,7 +217,7 @@ fn shared_tags_and_budgets_wake_the_submitter_of_the_other_elevator() {
             submit_each(&mut a, T0, [write(0, 8)]);
             let _ = queue.pump(HW, T0);
             submit_each(&mut b, T0, [write(1000, 8)]);
-            assert!(b.prepare_park(T0), "{access:?} {shape:?}: nothing to do for it");
+            assert!(b.prepare_park(T0).is_some(), "{access:?} {shape:?}: nothing to do for it");
             calls.take();
             device.finish(1);
             let _ = queue.pump(HW, T0);

@@ -122,7 +122,7 @@ fn a_queue_that_sleeps_is_called_when_another_one_gives_tags_back() {
         one.push(now, 1);
         other.push(now, 1);
         assert_eq!((one.inside(), other.inside()), (1, 0), "{access:?}");
-        assert!(other.submitter.prepare_park(now));
+        assert!(other.submitter.prepare_park(now).is_some());
         assert_eq!(
             other.submitter.next_deadline(),
             None,
@@ -148,7 +148,7 @@ fn a_queue_that_goes_away_leaves_its_tags_and_its_place_to_others() {
     one.push(now, 4);
     other.push(now, 4);
     assert_eq!((one.inside(), other.inside()), (4, 0));
-    assert!(other.submitter.prepare_park(now));
+    assert!(other.submitter.prepare_park(now).is_some());
     drop(one);
     assert_eq!(other.calls.take(), [Call::Submitter(SubmitterId(0))]);
     other.submitter.unpark();

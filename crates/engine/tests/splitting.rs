@@ -168,10 +168,10 @@ fn a_part_is_no_completion() {
         assert_eq!(state(&mut sub), (6, 3, false), "{access:?}");
         // Two parts of the first I/O: they are taken in, and nothing is announced.
         finish(2);
-        assert!(!sub.prepare_park(T0), "there is something to take in");
+        assert!(sub.prepare_park(T0).is_none(), "there is something to take in");
         assert_eq!(state(&mut sub), (4, 3, false));
         assert_eq!(sub.reap(u32::MAX, |done| panic!("{done:?}")), 0);
-        assert!(sub.prepare_park(T0), "and now there is not");
+        assert!(sub.prepare_park(T0).is_some(), "and now there is not");
         sub.unpark();
         // The last part of the first I/O, the whole second one, and a part of the third.
         finish(3);

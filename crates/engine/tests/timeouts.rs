@@ -190,7 +190,7 @@ fn the_queue_names_the_deadline_and_only_while_something_is_there() {
     let (_queue, mut sub) = queue(config);
     assert_eq!(sub.next_deadline(), None);
     submit_each(&mut sub, ms(3), [write(0, 8)]);
-    assert!(sub.prepare_park(ms(3)));
+    assert!(sub.prepare_park(ms(3)).is_some());
     assert_eq!(sub.next_deadline(), Some(ms(13)));
     sub.unpark();
     assert_eq!(poll(&mut sub, ms(13)), [(0, GIVEN_UP)]);

@@ -54,7 +54,7 @@ impl Client {
         self.sub.poll(now);
         self.sub.reap(u32::MAX, |done| assert!(done.result.is_ok()));
         let wants_to_sleep = self.sub.in_flight() > 0 && (room == 0 || rng.chance(1, 2));
-        if wants_to_sleep && self.sub.prepare_park(now) {
+        if wants_to_sleep && self.sub.prepare_park(now).is_some() {
             self.asleep = true;
             self.alarm = self.sub.next_deadline();
             if let Some(at) = self.alarm
@@ -253,7 +253,7 @@ fn a_sleeper_with_an_alarm_is_not_woken_for_what_is_due_later() {
             submit_each(sleeper, at(0), [write(0, 8)]);
             // More polls than a follower leaves to its leader.
             (0..20).for_each(|_| sleeper.poll(at(0)));
-            assert!(sleeper.prepare_park(at(0)));
+            assert!(sleeper.prepare_park(at(0)).is_some());
             if let Some(us) = alarm {
                 sleeper.set_alarm(at(us));
             }

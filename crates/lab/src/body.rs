@@ -135,7 +135,7 @@ impl<P: Send + 'static> Body<P> {
     /// Waits until a duty of the CPU is due, or until `at`; parks if it may. Its next turn is not before `then`.
     pub(crate) fn rest(&mut self, now: Instant, then: Instant, at: Option<Instant>) -> Next {
         // Not before the earliest next turn.
-        if !self.submitter.prepare_park(now) {
+        if !self.submitter.prepare_park(now).is_some() {
             return Next::At(then);
         }
         self.state = State::Parked;

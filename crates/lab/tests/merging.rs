@@ -112,7 +112,7 @@ impl Alone {
             for submitter in &mut self.submitters {
                 submitter.reap(u32::MAX, |_| {});
             }
-            let may_sleep = self.submitters[who].prepare_park(self.now);
+            let may_sleep = self.submitters[who].prepare_park(self.now).is_some();
             self.submitters[who].unpark();
             if may_sleep {
                 return;

@@ -141,7 +141,7 @@ impl Replica {
 
     /// When the next turn is due; `None` while nothing is in flight.
     fn rests(&mut self, now: Instant) -> Option<Instant> {
-        let rests = self.submitter.prepare_park(now);
+        let rests = self.submitter.prepare_park(now).is_some();
         self.submitter.unpark();
         if rests { self.submitter.next_deadline() } else { Some(now) }
     }

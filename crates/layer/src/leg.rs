@@ -185,7 +185,7 @@ impl Leg {
             self.submitter.poll(now);
         }
         let ended = self.submitter.reap(u32::MAX, over);
-        let rests = self.submitter.prepare_park(now);
+        let rests = self.submitter.prepare_park(now).is_some();
         self.submitter.unpark();
         let is_dead = self.submitter.is_poisoned() && self.submitter.in_flight() == 0;
         ended > 0 || !(rests || is_dead)

@@ -389,9 +389,8 @@ impl<P: Payload> Client<P> {
         }
         if planted::is(Planted::SleepsWithoutALook) {
             self.seat.park_until(deadline, now);
-        } else if self.submitter.prepare_park(now) {
-            // Another thread may have set a timer since and gone away, relying on the parked threads.
-            let next = self.submitter.next_deadline().map_or(deadline, |at| at.min(deadline));
+        } else if let Some(next) = self.submitter.prepare_park(now) {
+            let next = next.min(deadline);
             if awaited != Awaited::OwnLane {
                 // Timers of others that are later than this need no wake-up.
                 self.submitter.set_alarm(next);

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Beside io_uring (`FILE` or `uring:FILE`, with the device's parameters) it is a bare ring, the least that a program can do: one
-//! thread, a registered file, `submit_and_wait`. Beside `threads:FILE` it is tokio's `spawn_blocking`, with a `pread` for each
+//! thread, a registered file, `submit_and_wait`. At depth 1 it is also a ring whose descriptor a task of the runtime watches,
+//! `watched ring`: the least that a future can do. Beside `threads:FILE` it is tokio's `spawn_blocking`, with a `pread` for each
 //! read, by as many tasks. On our side as many tasks as the depth await one read each, on a runtime with two workers: `worker`
 //! is a reactor on that runtime, `thread` one with a thread of its own. The sides run in turns. A line has the rate of each and
 //! the CPU time of the whole process for an I/O; the last lines have the medians of the ratios to the other way in the same
@@ -48,6 +49,7 @@ mod linux {
     use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::io::unix::AsyncFd;
     use tokio::runtime::{Builder, Runtime};
 
     type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -102,12 +104,18 @@ mod linux {
         let config = || -> Result<Config<AlignedBuf>> { Ok(device.config()?.scheduler(factory)) };
         for depth in [1, 32] {
             let mut ratios: [Vec<Figures>; 2] = Default::default();
+            let mut least = Vec::new();
             for round in 0..rounds {
                 let file = open(&path, device.is_direct())?;
                 let beside = if device.has_threads() {
                     blocking(&runtime, file, depth, seconds, round)?
                 } else {
                     bare_ring(&file, depth, seconds, round)?
+                };
+                let watched = if device.has_threads() || depth > 1 {
+                    None
+                } else {
+                    Some(watched_ring(&runtime, open(&path, device.is_direct())?, seconds, round)?)
                 };
                 let service = Service::start(Config { submitters: WORKERS as u16, ..config()? })?;
                 let reactor = service.reactor_on(runtime.handle())?;
@@ -127,9 +135,20 @@ mod linux {
                     let (iops, cpu) = (side.iops / beside.iops, side.cpu / beside.cpu);
                     ratios.push(Figures { iops, cpu });
                 }
+                if let Some(Figures { iops, cpu }) = watched {
+                    print!(", watched ring {iops:>6.0} IOPS {cpu:>5.1} us");
+                    let (iops, cpu) = (worker.iops / iops, worker.cpu / cpu);
+                    least.push(Figures { iops, cpu });
+                }
                 println!();
             }
-            for (name, ratios) in ["worker", "thread"].iter().zip(&ratios) {
+            let [worker, thread] = &ratios;
+            let lines = [
+                ("worker", other, worker),
+                ("thread", other, thread),
+                ("worker", "watched ring", &least),
+            ];
+            for (name, other, ratios) in lines.into_iter().filter(|(.., it)| !it.is_empty()) {
                 let [iops, cpu] = [|it: &Figures| it.iops, |it: &Figures| it.cpu]
                     .map(|figure| median(ratios.iter().map(figure).collect()));
                 println!(
@@ -180,6 +199,47 @@ mod linux {
             over = meter.is_over(seconds);
         }
         meter.figures(done)
+    }
+
+    /// A task that submits a read to a ring of its own and waits for the runtime to find the ring's descriptor readable.
+    fn watched_ring(runtime: &Runtime, file: File, seconds: u64, seed: u32) -> Result<Figures> {
+        let blocks = file.metadata()?.len() / BLOCK as u64;
+        let file = Arc::new(file);
+        run(runtime, 1, seconds, |_, over| {
+            let file = Arc::clone(&file);
+            async move {
+                watched_reads(&file, over, blocks, seed.into()).await.expect("a ring can be made")
+            }
+        })
+    }
+
+    async fn watched_reads(
+        file: &File,
+        over: Arc<AtomicBool>,
+        blocks: u64,
+        seed: u64,
+    ) -> std::io::Result<u64> {
+        let mut ring = AsyncFd::new(IoUring::new(1)?)?;
+        ring.get_ref().submitter().register_files(&[file.as_raw_fd()])?;
+        let (mut rng, mut buffer, mut done) = (Rng::new(seed), AlignedBuf::new(BLOCK), 0);
+        while !over.load(Ordering::Relaxed) {
+            let address = buffer.as_mut_slice().as_mut_ptr();
+            let read = opcode::Read::new(Fixed(0), address, BLOCK as u32)
+                .offset(rng.below(blocks) * BLOCK as u64)
+                .build();
+            // SAFETY: the buffer outlives the loop, which ends when the read has come back.
+            unsafe { ring.get_mut().submission().push(&read) }.expect("there is room for one");
+            ring.get_ref().submit()?;
+            let completion = loop {
+                if let Some(completion) = ring.get_mut().completion().next() {
+                    break completion;
+                }
+                ring.readable().await?.clear_ready();
+            };
+            assert_eq!(completion.result(), BLOCK as i32, "a whole block");
+            done += 1;
+        }
+        Ok(done)
     }
 
     fn blocking(

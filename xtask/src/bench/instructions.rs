@@ -24,10 +24,13 @@ const IOS: [u64; 2] = [4_000, 16_000];
 /// Like [`IOS`], but with a latency goal, whose controller knows the rate after some tenths of a second.
 const IOS_WITH_GOAL: [u64; 2] = [100_000, 200_000];
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
+/// MiB of the file.
+const FILE_SIZE: u64 = 64;
 /// I/Os in a plug.
 const PLUGS: [u32; 2] = [8, 1];
 
-/// The load: 4 KiB random reads at depth 32 on the null device, which completes within the call.
+/// The load: 4 KiB random reads, where nothing else is said at depth 32 on the null device, which completes within the
+/// call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Case {
     Ours {
@@ -36,6 +39,10 @@ enum Case {
         taken: Taken,
         submitters: u32,
         goal: Goal,
+    },
+    /// One read at a time from a file by io_uring: the thread sleeps in the kernel, whose instructions are not counted.
+    File {
+        scheduler: &'static str,
     },
     /// The server of a virtual disk; its front end is another process, and not counted.
     Vhost {
@@ -103,6 +110,7 @@ impl fmt::Display for Case {
                 let goal = goal.name();
                 write!(f, "{scheduler}, plugs of {plug}, {times}, submitters {submitters}{goal}")
             }
+            Self::File { scheduler } => write!(f, "{scheduler}, a file, depth 1"),
             Self::Vhost { depth } => write!(f, "vhost-user-blk, none, depth {depth}"),
             Self::Fio { batch } => write!(f, "fio, batches of {batch}"),
         }
@@ -147,6 +155,8 @@ impl Case {
                 all.push(Self::Ours { scheduler, plug, taken, submitters, goal });
             }
         }
+        let schedulers = SCHEDULERS.into_iter().chain(["mclock"]);
+        all.extend(schedulers.map(|scheduler| Self::File { scheduler }));
         all.extend([32, 1].map(|depth| Self::Vhost { depth }));
         if is_installed("fio") {
             all.extend(PLUGS.map(|batch| Self::Fio { batch }));
@@ -157,7 +167,10 @@ impl Case {
     /// Returns whether a rise of this figure is a fault. Two threads under valgrind change at moments that depend on
     /// each other, a server looks for a single request as often as the clock lets it, and fio is another program.
     fn is_gated(self) -> bool {
-        matches!(self, Self::Ours { submitters: 1, .. } | Self::Vhost { depth: 32 })
+        matches!(
+            self,
+            Self::Ours { submitters: 1, .. } | Self::File { .. } | Self::Vhost { depth: 32 }
+        )
     }
 
     /// I/Os of the two runs, for each submitter.
@@ -172,7 +185,7 @@ impl Case {
     fn submitters(self) -> u64 {
         match self {
             Self::Ours { submitters, .. } => submitters.into(),
-            Self::Vhost { .. } | Self::Fio { .. } => 1,
+            Self::File { .. } | Self::Vhost { .. } | Self::Fio { .. } => 1,
         }
     }
 
@@ -192,6 +205,11 @@ impl Case {
                      --numjobs={submitters} --threads {submitters} --repeat 1"
                 ))
             }
+            Self::File { scheduler } => Cmd::new(&format!(
+                "{BLKMQ} bench --device uring:{} --scheduler {scheduler} --rw=randread --bs=4k --iodepth=1 \
+                 --norandommap --gtod_reduce --number_ios={ios} --repeat 1",
+                file().display()
+            )),
             Self::Vhost { .. } => Cmd::new(&format!(
                 "{BLKMQD} vhost-user-blk --socket-path={} --blk-file=null,submit_queues=1,irqmode=0 --scheduler=none \
                  --num-queues=1 --log=warn",
@@ -239,10 +257,23 @@ impl Case {
                 let line = format!("{VHOST_READS} {} {depth} {ios}", socket(ios).display());
                 Some(Cmd::new(&line).start(File::create(output.with_extension("client"))?)?)
             }
-            Self::Ours { .. } | Self::Fio { .. } => None,
+            Self::Ours { .. } | Self::File { .. } | Self::Fio { .. } => None,
         };
         Ok(Run { child, client, log, output })
     }
+}
+
+/// The file that is read.
+fn file() -> PathBuf {
+    target_dir().join("instructions.img")
+}
+
+/// Makes the file. Returns whether it can be read by io_uring past the page cache; if not, prints why.
+fn can_read_file() -> Result<bool> {
+    File::create(file())?.set_len(FILE_SIZE << 20)?;
+    let Err(error) = (Case::File { scheduler: "none" }).cmd(1).output() else { return Ok(true) };
+    println!("instructions: SKIPPED reads from a file: {error}");
+    Ok(false)
 }
 
 /// The socket of the server in a run of so many I/Os.
@@ -319,10 +350,14 @@ pub(super) fn main(bless: bool) -> Result<()> {
     crate::shell::build()?;
     Cmd::new("cargo build --profile test --workspace --example vhost_reads").run()?;
     let compiler = compiler()?;
+    let reads_file = can_read_file()?;
     let mut figures = Vec::new();
     for case in Case::all() {
-        figures.push((case, case.count()?));
+        if reads_file || !matches!(case, Case::File { .. }) {
+            figures.push((case, case.count()?));
+        }
     }
+    fs::remove_file(file())?;
     if bless {
         let per_io: Map<String, Value> =
             figures.iter().map(|(case, figure)| (case.to_string(), json!(figure))).collect();

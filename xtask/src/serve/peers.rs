@@ -62,6 +62,11 @@ const PEERS: &[Peer] = &[
                --nbd-server addr.type=unix,addr.path=SOCKET,max-connections=0 \
                --export type=nbd,id=nbd,node-name=disk,name=,writable=on",
     },
+    Peer {
+        name: "blkmqd, file, tmpfs",
+        requires: None,
+        line: "BLKMQD --listen=unix:SOCKET --device=uring:FILE,direct=0 --scheduler=none --export= --log=warn",
+    },
     Peer { name: "ram_disk, which only copies", requires: None, line: "RAM_DISK SOCKET SIZE" },
 ];
 
@@ -138,7 +143,7 @@ pub(crate) fn test_size() -> Result<()> {
 fn loads() -> Vec<Load> {
     let mut all = Vec::new();
     for rw in ["randread", "randwrite"] {
-        for (depth, jobs) in [(1, 1), (1, 4), (32, 1), (32, 4)] {
+        for (depth, jobs) in [(1, 1), (1, 4), (8, 4), (32, 1), (32, 4)] {
             all.push(Load { rw, depth, jobs });
         }
     }
@@ -327,7 +332,7 @@ mod tests {
         let names = |line| chosen(line).unwrap().0.iter().map(Load::name).collect::<Vec<_>>();
         assert_eq!(names("3 --load randread,32 --size 64"), ["randread,32,1", "randread,32,4"]);
         assert_eq!(chosen("3 --load randwrite --size 64").unwrap().1, ["3", "--size", "64"]);
-        assert_eq!(names("").len(), 8);
+        assert_eq!(names("").len(), 10);
         assert!(chosen("--load read").is_err() && chosen("--load").is_err());
     }
 
@@ -344,7 +349,7 @@ mod tests {
     #[test]
     fn ratios_are_to_the_best_of_the_others_by_each_measure() {
         let medians = |iops, p50, cost| Medians { iops, p50, p99: 0.0, cost };
-        let peers = [&PEERS[0], &PEERS[1], &PEERS[2], &PEERS[4], &PEERS[6]];
+        let peers = [&PEERS[0], &PEERS[1], &PEERS[2], &PEERS[4], &PEERS[7]];
         let all = [(300.0, 10.0, 2.0), (297.0, 11.0, 2.0), (200.0, 20.0, 4.0), (100.0, 8.0, 5.0)];
         let all = all.into_iter().chain([(330.0, 9.0, 1.0)]);
         let text = ratios(

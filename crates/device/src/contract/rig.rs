@@ -167,7 +167,7 @@ impl Rig {
     fn may_sleep(&mut self) -> bool {
         let now = self.now;
         let all = self.submitters.iter_mut().all(|submitter| {
-            let may = submitter.prepare_park(now);
+            let may = submitter.prepare_park(now).is_some();
             submitter.unpark();
             may
         });

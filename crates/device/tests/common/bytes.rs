@@ -64,7 +64,7 @@ impl Disk {
                 }));
             }
             let rests = submitters.iter_mut().all(|submitter| {
-                let may = submitter.prepare_park(now);
+                let may = submitter.prepare_park(now).is_some();
                 submitter.unpark();
                 may
             });

@@ -197,7 +197,7 @@ impl<P: Send> Engine<P> {
     /// completion wakes the thread that has submitted the request; otherwise here and now.
     #[inline(never)]
     fn call_owner(&self, hw: HwQueue, by: Caller<'_>) -> bool {
-        let known = self.looks_at(hw);
+        let known = self.pump_deadline(hw);
         let _ = self.pump_gate(hw).kick();
         if let Some(owner) = self.find_owner(hw) {
             self.wake(&[owner]);
@@ -215,18 +215,13 @@ impl<P: Send> Engine<P> {
     /// pump gave back.
     pub(super) fn pump_for_owner(&self, hw: HwQueue, by: Caller<'_>, known: Instant) -> bool {
         let restart = self.pump(hw, by.now, by.tally);
-        if self.looks_at(hw) < known
+        if self.pump_deadline(hw) < known
             && !planted::is(Planted::KeepsDeadline)
             && let Some(owner) = self.find_owner(hw)
         {
             self.wake(&[owner]);
         }
         restart
-    }
-
-    /// When the lane `hw` has to be looked at; the end of time if no such time is known.
-    pub(super) fn looks_at(&self, hw: HwQueue) -> Instant {
-        self.pump_deadlines(hw).into_iter().flatten().min().unwrap_or(Instant::MAX)
     }
 
     /// Runs the pump of `hw` unless another thread does. True if an elevator waited for something that the pump gave
@@ -466,11 +461,17 @@ impl<P: Send> Engine<P> {
         true
     }
 
-    /// For a thread that is about to sleep: leaves expired timers to the threads that run the elevator of `shard` and
-    /// its pumps by now.
-    pub(crate) fn delegate_expired(&self, shard: &Shard, home: HwQueue, now: Instant) {
-        self.gate(shard).owe_expired(now);
-        self.lanes_of(shard, home).for_each(|hw| self.pump_gate(hw).owe_expired(now));
+    /// How long a submitter of `shard` that is about to sleep may do so; [`Instant::MAX`] for without end, `None` if work
+    /// is due by `now`. A timer that has expired is left to an active runner, which serves it with another pass.
+    pub(crate) fn rest_until(&self, shard: &Shard, home: HwQueue, now: Instant) -> Option<Instant> {
+        let mut until = self.deadline(shard, home);
+        if until <= now {
+            self.gate(shard).owe_expired(now);
+            self.lanes_of(shard, home).for_each(|hw| self.pump_gate(hw).owe_expired(now));
+            until = self.deadline(shard, home);
+        }
+        let is_left = self.lanes_of(shard, home).any(|hw| self.is_left(hw));
+        (until > now && !is_left).then_some(until)
     }
 
     /// How far the threads have come that run the elevator of `shard` and its pumps; `None` if there are none. A hint.
@@ -484,13 +485,6 @@ impl<P: Send> Engine<P> {
         run.into_iter().chain(turns).reduce(u64::wrapping_add)
     }
 
-    /// Returns whether work is due by now, so that a submitter of `shard` must not sleep.
-    pub(crate) fn is_due(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
-        self.gate(shard).due(now)
-            || self.is_look_due(shard, now)
-            || self.lanes_of(shard, home).any(|hw| self.pump_owed(hw, now))
-    }
-
     /// Does the work that is due at the lanes of all submitters of `shard`, for one that waits for something that others
     /// have: their threads may be busy with anything else.
     pub(crate) fn poll_all(&self, shard: &Shard, by: Caller<'_>) {
@@ -499,7 +493,7 @@ impl<P: Send> Engine<P> {
         }
         let mut restart = false;
         for hw in shard.hws().map(HwQueue).filter(|hw| self.pump_due(*hw, by.now, Look::All)) {
-            restart |= self.pump_for_owner(hw, by, self.looks_at(hw));
+            restart |= self.pump_for_owner(hw, by, self.pump_deadline(hw));
         }
         if restart {
             self.kick_and_drive(shard, by);

@@ -43,10 +43,11 @@ impl<P> Engine<P> {
         &self.pumps[usize::from(hw.0)]
     }
 
-    /// When a submitter of `shard`, which pumps `home` first, has to look again if no thread wakes it.
-    pub(crate) fn deadline(&self, shard: &Shard, home: HwQueue) -> Option<Instant> {
-        let pumps = self.lanes_of(shard, home).flat_map(|hw| self.pump_deadlines(hw));
-        pumps.flatten().chain(self.pass_deadlines(shard).into_iter().flatten()).min()
+    /// When a submitter of `shard`, which pumps `home` first, has to look again if no thread wakes it; [`Instant::MAX`]
+    /// for never.
+    pub(crate) fn deadline(&self, shard: &Shard, home: HwQueue) -> Instant {
+        let pass = self.pass_deadline(shard);
+        self.lanes_of(shard, home).fold(pass, |first, hw| first.min(self.pump_deadline(hw)))
     }
 
     /// The lanes that a submitter of `shard` looks after as long as it waits: its own one, or all; none where there are
@@ -65,10 +66,11 @@ impl<P> Engine<P> {
         lanes.map(HwQueue)
     }
 
-    /// When a pass over the elevator of `shard` has to be made: for a kick or a timer, and for a look of the controller of
-    /// latency goals.
-    pub(crate) fn pass_deadlines(&self, shard: &Shard) -> [Option<Instant>; 2] {
-        [self.gate(shard).deadline(), self.next_look(shard)]
+    /// When a pass over the elevator of `shard` has to be made, for a kick, a timer, or a look of the controller of latency
+    /// goals; [`Instant::MAX`] for never.
+    pub(crate) fn pass_deadline(&self, shard: &Shard) -> Instant {
+        let pass = self.gate(shard).deadline().unwrap_or(Instant::MAX);
+        self.next_look(shard).map_or(pass, |look| look.min(pass))
     }
 
     /// When the controller of latency goals has to look. Not while there is a runner, which looks on its own: other
@@ -83,9 +85,10 @@ impl<P> Engine<P> {
         self.next_look(shard).is_some_and(|at| at <= now)
     }
 
-    /// When the pump of `hw` has to run: for a kick or a timer, and for the device.
-    pub(crate) fn pump_deadlines(&self, hw: HwQueue) -> [Option<Instant>; 2] {
-        [self.pump_gate(hw).deadline(), self.hub.hctx(hw).next_event()]
+    /// When the pump of `hw` has to run, for a kick, a timer, or its device; [`Instant::MAX`] for never.
+    pub(crate) fn pump_deadline(&self, hw: HwQueue) -> Instant {
+        let turn = self.pump_gate(hw).deadline().unwrap_or(Instant::MAX);
+        self.hub.hctx(hw).next_event().map_or(turn, |event| event.min(turn))
     }
 
     /// Adds the counts of elevators and pumps.
@@ -120,9 +123,8 @@ impl<P> Engine<P> {
         if !shard.sleepers.any() || planted::is(Planted::ForgetsToWakeSuccessor) {
             return;
         }
-        if let Some(due) = self.deadline(shard, home)
-            && !shard.sleepers.look_by(due)
-        {
+        let due = self.deadline(shard, home);
+        if due < Instant::MAX && !shard.sleepers.look_by(due) {
             let parked = self.find_parked(shard);
             self.wake(parked.as_slice());
         }

@@ -380,14 +380,11 @@ impl Client {
 }
 
 fn wait(submitter: &mut Submitter<u64>, world: &World, now: Instant) {
-    if submitter.prepare_park(now) {
-        let until = submitter.next_deadline();
-        if let Some(at) = until
-            && shuttle::rand::thread_rng().gen_bool(0.5)
-        {
-            submitter.set_alarm(at);
+    if let Some(until) = submitter.prepare_park(now) {
+        if shuttle::rand::thread_rng().gen_bool(0.5) {
+            submitter.set_alarm(until);
         }
-        world.sleep(submitter.id().0.into(), until);
+        world.sleep(submitter.id().0.into(), Some(until));
         submitter.unpark();
     } else {
         yield_now();

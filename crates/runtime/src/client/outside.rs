@@ -88,13 +88,11 @@ impl<P: Payload> Client<P> {
         if planted::is(Planted::SleepsOutsideUnannounced) {
             return Sleep::Until(None);
         }
-        if !self.submitter.prepare_park(now) {
-            return Sleep::No;
-        }
+        let Some(next) = self.submitter.prepare_park(now) else { return Sleep::No };
         if planted::is(Planted::SilencesLate) {
             self.seat.silence();
         }
-        let due = self.submitter.next_deadline().map_or(due, |at| at.min(due));
+        let due = due.min(next);
         self.submitter.set_alarm(due);
         Sleep::Until((due < Instant::MAX).then_some(due))
     }

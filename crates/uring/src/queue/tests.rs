@@ -186,10 +186,10 @@ fn what_the_kernel_could_not_do_is_tried_again_a_millisecond_later() {
     for left in [2, 1] {
         await_answers(&rig, &mut submitter, now, left);
         assert_eq!(submitter.next_deadline(), Some(now + RETRY_DELAY));
-        assert!(submitter.prepare_park(now), "until then it may sleep");
+        assert!(submitter.prepare_park(now).is_some(), "until then it may sleep");
         submitter.unpark();
         now += RETRY_DELAY;
-        assert!(!submitter.prepare_park(now), "then it is due");
+        assert!(submitter.prepare_park(now).is_none(), "then it is due");
         submitter.poll(now);
     }
     let (result, mut buf) = finish(&mut submitter, now);

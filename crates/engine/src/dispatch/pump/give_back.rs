@@ -27,6 +27,9 @@ impl<P: Send> Pump<P> {
     /// Takes back requests that are finished, or that the device wants again later.
     pub(super) fn reap(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) {
         self.device.reap(now, &hub.lasting.table, &mut self.finished);
+        if self.finished.is_empty() {
+            return;
+        }
         let mut finished = std::mem::take(&mut self.finished);
         for Finished { rq, verdict } in finished.drain(..) {
             self.at_device -= 1;

@@ -60,41 +60,45 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Returns whether the thread may park. If true, it must park until
-    /// [`Host::wake_submitter`](crate::Host::wake_submitter) names this submitter or
-    /// [`next_deadline`](Self::next_deadline) passes, and then call [`unpark`](Self::unpark). False while there is
-    /// anything to reap, to do, or to flush.
+    /// Returns until when the thread may park, or `None` while there is anything to reap, to do, or to flush. The thread
+    /// parks until that time, [`Instant::MAX`] for without end, or until
+    /// [`Host::wake_submitter`](crate::Host::wake_submitter) names this submitter, and then calls
+    /// [`unpark`](Self::unpark).
     #[must_use]
-    pub fn prepare_park(&mut self, now: Instant) -> bool {
+    pub fn prepare_park(&mut self, now: Instant) -> Option<Instant> {
         self.rise();
         self.catch_up();
         if self.is_poisoned() {
-            return false;
+            return None;
         }
         let meters = &self.q.hub.lasting.meters;
         let to_do = !self.plug.is_empty() || self.throttle.is_due(now, meters);
         if to_do || self.parts().receiver.reaches(1) {
-            return false;
+            return None;
         }
         self.shard().sleepers.lie_down();
         self.rest = Rest::Counted;
-        let mut parks = self.parts().receiver.prepare_park();
-        if parks {
+        let mut until = None;
+        if self.parts().receiver.prepare_park() {
             // Pairs with `find_parked`. This thread sets the marks and then looks for due work; the other thread does
             // it the other way round, so one of them sees the other. The same holds for a thread that rebuilds the
             // queue, or changes a limit.
             fence(Ordering::SeqCst);
-            let lane = self.lane();
-            self.q.delegate_expired(self.shard(), lane, now);
-            parks = self.is_current()
-                && !self.q.is_due(self.shard(), lane, now)
+            let is_settled = self.is_current()
                 && (planted::is(Planted::ForgetsLimits)
                     || !self.throttle.has_changed(&self.q.hub.lasting.meters));
+            let due = self.q.rest_until(self.shard(), self.lane(), now);
+            until = due.filter(|_| is_settled).map(|at| self.throttle_or(at));
         }
-        if !parks {
+        if until.is_none() {
             self.unpark();
         }
-        parks
+        until
+    }
+
+    /// The earlier of `at` and the next time at which an I/O may pass the limit that holds it back.
+    fn throttle_or(&self, at: Instant) -> Instant {
+        self.throttle.deadline().map_or(at, |limit| limit.min(at))
     }
 
     /// For a thread that [may park](Self::prepare_park): it will poll at `at` at the latest, even if nothing wakes it. So a
@@ -123,10 +127,8 @@ impl<P: Send> Submitter<P> {
     /// The next time at which this submitter has work due without a wake-up, and should poll.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        [self.q.deadline(self.shard(), self.lane()), self.throttle.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let at = self.throttle_or(self.q.deadline(self.shard(), self.lane()));
+        (at < Instant::MAX).then_some(at)
     }
 }
 
@@ -137,6 +139,9 @@ impl<P: Payload> Submitter<P> {
     pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
         let q = &*self.q;
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
+        if !parts.receiver.reaches(1) {
+            return 0;
+        }
         let mut reaped = 0;
         let mut counted = Reaped { bios: 0, tally: &self.tally };
         let mut finished = parts.receiver.finished(&q.hub.lasting.table, &mut parts.credit);
