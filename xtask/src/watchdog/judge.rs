@@ -114,7 +114,8 @@ fn stalls(load: &[&Sample]) -> Vec<Stall> {
 }
 
 fn stall(still: &[&Sample]) -> Stall {
-    let idle: Vec<&Sample> = idle(still).collect();
+    // The first sample is that of the last I/O, in which workers of the kernel were not looked for.
+    let idle: Vec<&Sample> = idle(&still[1..]).collect();
     let end = still[still.len() - 1].at;
     let side = if idle.iter().any(|sample| sample.at + WAKE_UP <= end) {
         Side::Ours
@@ -271,6 +272,16 @@ mod tests {
         assert_eq!(judged(&stall(Some(1)), Ok(GOOD)), (vec![(Side::Disk, 600)], 0));
         assert_eq!(judged(&stall(Some(0)), Ok(GOOD)), (vec![(Side::Ours, 600)], 1));
         assert_eq!(judged(&stall(None), Ok(GOOD)), (vec![(Side::Unknown, 600)], 0));
+    }
+
+    #[test]
+    fn a_worker_of_the_kernel_that_was_not_looked_for_is_no_idle_disk() {
+        let mut samples =
+            life(&[(1_500, true, Some(3)), (2_100, false, Some(1)), (3_000, true, Some(3))]);
+        let last_io = samples.iter().rposition(|sample| sample.at <= ms(1_500)).unwrap();
+        assert_eq!(samples[last_io].bytes, samples[last_io + 1].bytes);
+        samples[last_io].in_flight = Some(0);
+        assert_eq!(judged(&samples, Ok(GOOD)), (vec![(Side::Disk, 600)], 0));
     }
 
     #[test]
