@@ -43,8 +43,8 @@ impl Limits {
         self.logical_block_size / SECTOR_SIZE
     }
 
-    /// The most sectors of an I/O that is taken whole if it crosses no chunk boundary:
-    /// [`max_sectors_of`](Self::max_sectors_of), in whole blocks, and within the segments of one request.
+    /// The largest I/O, in sectors, that the device takes whole if it crosses no chunk boundary:
+    /// [`max_sectors_of`](Self::max_sectors_of) in whole blocks, within the segments of one request.
     #[must_use]
     pub const fn max_whole_sectors(&self, op: Op) -> u32 {
         let most = self.max_sectors_of(op) as u64;
@@ -58,11 +58,11 @@ impl Limits {
         (most - most % self.block_sectors() as u64) as u32
     }
 
-    /// The number of an I/O's sectors in its first part: all of them if the device takes it whole. The limits are
-    /// valid, the device has the operation, and the I/O consists of whole blocks.
+    /// The length of an I/O's first part in sectors: the whole I/O if the device takes it undivided. Requires valid
+    /// limits, an operation that the device has, and an I/O of whole blocks.
     ///
-    /// A cut is aligned down to the physical block size (for a discard, to the discard granularity), or, where that
-    /// would leave nothing, to the logical block size. O(1).
+    /// A cut is aligned down to the physical block size (for a discard, to the discard granularity), or to the logical
+    /// block size if nothing would be left. O(1).
     #[must_use]
     pub const fn first_part(&self, op: Op, sector: u64, sectors: u32) -> u32 {
         let most = self.within_chunk(op, sector, self.max_whole_sectors(op));
@@ -73,8 +73,8 @@ impl Limits {
         self.cut_within(op, sector, most)
     }
 
-    /// The sectors of a part of an I/O at `sector` that may have `most` sectors and is not the last: a cut at the
-    /// preferred alignment or, where there is none, behind the last whole block; 0 if there is no whole block.
+    /// The length in sectors of a part that begins at `sector`, has up to `most` sectors and is not the last. The cut
+    /// is at the preferred alignment or, failing that, behind the last whole block; 0 if there is no whole block.
     pub(crate) const fn cut_within(&self, op: Op, sector: u64, most: u32) -> u32 {
         let end = sector + most as u64;
         let aligned = end - end % self.alignment(op) as u64;
@@ -92,9 +92,9 @@ impl Limits {
         Parts { limits: *self, op, sector, left: sectors }
     }
 
-    /// The most parts of an I/O of this many sectors in one range of memory, wherever it begins: the credit that a
-    /// submitter needs. May exceed the true maximum where chunks are not multiples of other limits. 0 if the device does not have the
-    /// operation.
+    /// The most parts that an I/O of this many sectors in one range of memory has, wherever it begins: the credit that
+    /// a submitter needs. May exceed the true maximum where chunks are not multiples of other limits. 0 if the device
+    /// lacks the operation.
     #[must_use]
     pub const fn most_parts(&self, op: Op, sectors: u32) -> u64 {
         let (most, align) = (self.max_whole_sectors(op), self.alignment(op));
@@ -104,8 +104,8 @@ impl Limits {
         if self.chunk_sectors == 0 || !matches!(op, Op::Read | Op::Write) {
             return parts_of_stretch(sectors, most, align);
         }
-        // An I/O has a stretch in each chunk that it touches. The cut before a chunk's end may be aligned down and
-        // leave a rest, which is a part of its own.
+        // An I/O is cut at every chunk boundary that it crosses. A cut before the boundary may be aligned down, which
+        // leaves a further part in the chunk.
         let chunks = sectors.div_ceil(self.chunk_sectors) as u64 + 1;
         let stretch = smaller(sectors as u64, self.chunk_sectors as u64);
         chunks * (parts_of_stretch(stretch as u32, most, align) + 1)

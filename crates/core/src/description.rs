@@ -80,7 +80,7 @@ pub enum DeviceError {
         /// Every known name, separated by commas.
         accepted: String,
     },
-    /// There is such a device, and this build is without it.
+    /// The device exists, but this build leaves it out.
     LeftOut {
         /// The name that was given.
         name: String,
@@ -94,7 +94,7 @@ pub enum DeviceError {
         /// The form of the device's description.
         accepted: String,
     },
-    /// The argument behind the colon of a description is empty, or there is no colon.
+    /// A description has no argument behind its colon, or no colon.
     Argument {
         /// The missing argument.
         what: &'static str,
@@ -103,7 +103,7 @@ pub enum DeviceError {
     },
     /// Too many devices are nested.
     Nested {
-        /// The most that may stand around the innermost one.
+        /// The most devices that may be nested around the innermost one.
         most: usize,
     },
     /// The device does not take these parameters.

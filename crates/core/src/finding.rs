@@ -7,14 +7,14 @@ use core::fmt;
 /// An event at a device, in a sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// A device below has failed, or has other bytes than were written.
+    /// A device below has failed, or returned bytes other than those written.
     Fault(String),
-    /// A mirror copies, or is whole again.
+    /// A mirror has begun to copy, has copied a part, or is complete again.
     Progress(String),
 }
 
 impl Finding {
-    /// Names the device below a layer, by its number, at the beginning of the sentence.
+    /// Puts the number of the device below a layer at the beginning of the sentence.
     #[must_use]
     pub fn of_leg(self, number: usize) -> Self {
         let named = |text| format!("device {number}: {text}");

@@ -10,8 +10,9 @@ pub struct HwQueue(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tag(pub u32);
 
-/// The account of an I/O: a tenant, an export, a process; or a [thread](Owner::thread) of an application, which is no
-/// tenant. Tenants are named: I/O that names no owner belongs to one application, thread by thread.
+/// The account to which an I/O is charged: a tenant, an export, a process, or a [thread](Owner::thread) of an
+/// application. A thread is not a tenant: tenants are named, and I/O without a named owner belongs to one application,
+/// with an account for each of its threads.
 ///
 /// I/Os of different owners never merge in a plug, and may merge in an elevator where the policy allows it, as those
 /// of different processes may in Linux. When such a request fails, it is taken apart and repeated owner by owner, so
@@ -23,11 +24,11 @@ pub struct Owner(pub u32);
 impl Owner {
     /// The owner of I/O that names none.
     pub const UNNAMED: Self = Self(0);
-    /// Set in the number of a thread.
+    /// The bit that marks the number of a thread.
     const THREAD: u32 = 1 << 31;
 
-    /// Thread `number` of an application, 31 bits of it: it has an account of its own, and is no tenant. A policy may
-    /// serve threads of applications together, as Linux serves processes that begin together or work side by side.
+    /// Thread `number` of an application, of which 31 bits count. It has its own account, but is not a tenant. A policy
+    /// may serve threads of applications together, as Linux serves processes that begin together or work side by side.
     ///
     /// An I/O of [`UNNAMED`](Self::UNNAMED) has the account of its submitter, which is a thread in this sense.
     #[must_use]
@@ -41,20 +42,22 @@ impl Owner {
         self.0 & Self::THREAD != 0
     }
 
-    /// Its number, among threads if it is one.
+    /// The owner's number; a thread's is its number among threads.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0 & !Self::THREAD
     }
 
-    /// The owner that I/O of the submitter `by` is accounted to if it names this one.
+    /// The owner to which submitter `by` charges an I/O that names this owner: [`UNNAMED`](Self::UNNAMED) is replaced
+    /// by the thread of the submitter.
     #[must_use]
     pub const fn or_submitter(self, by: SubmitterId) -> Self {
         if self.0 == Self::UNNAMED.0 { Self::thread(by.0 as u32) } else { self }
     }
 }
 
-/// A group in the tables of its queue, as policies and statistics see it: a node of the tree of groups. When the group is
+/// A group in the tables of its queue, as policies and statistics see it: a node of the tree of groups. The index is
+/// reused after the group has been removed.
 /// gone, the index is given to another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupIndex(pub u16);
@@ -64,28 +67,28 @@ impl GroupIndex {
     pub const ROOT: Self = Self(0);
 }
 
-/// A group of owners, as I/Os name it. No other group has the same id, neither a later one nor one of another queue: an id
-/// that its group has outlived is detected instead of used.
+/// A group of owners, as I/Os name it. An id is never used again, in this queue or another, so that an id whose group
+/// has been removed is detected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GroupId(u64);
 
 impl GroupId {
-    /// The root of the tree: the group of all I/O that was not assigned to another. It is the same in every queue.
+    /// The root of the tree: the group of all I/O that is not assigned to another. The same in every queue.
     pub const ROOT: Self = Self(0);
 
-    /// Names the group at `index` of `generation`, of which 48 bits count; for a tree of groups.
+    /// The id of the group at `index` with this `generation`, of which 48 bits count. For the tree of groups.
     #[must_use]
     pub const fn new(index: GroupIndex, generation: u64) -> Self {
         Self(generation << u16::BITS | index.0 as u64)
     }
 
-    /// Its index, which other groups have had and will have.
+    /// The index of the group, which may have been used before and will be used again.
     #[must_use]
     pub const fn index(self) -> GroupIndex {
         GroupIndex(self.0 as u16)
     }
 
-    /// The number of groups with ids that this process had made before.
+    /// The generation: how many ids of groups this process had made before.
     #[must_use]
     pub const fn generation(self) -> u64 {
         self.0 >> u16::BITS

@@ -1,6 +1,5 @@
-//! One I/O as policies see it: no buffers, no completion route, no tag; with its priority as Linux spells it, `class
-//! << 13 | hint << 3 | level`, and its [`Deadline`]: the time that it may take, and its fate if a prediction says
-//! that it takes longer.
+//! One I/O as policies see it: without buffers, completion route or tag. Its priority is encoded as in Linux, `class <<
+//! 13 | hint << 3 | level`; its [`Deadline`] is the time that it may take.
 
 use crate::{GroupIndex, HwQueue, Instant, Nanos, Owner};
 use core::fmt;
@@ -46,12 +45,12 @@ impl IoFlags {
     pub const PREFLUSH: Self = Self(1 << 2);
     /// Never merge it.
     pub const NOMERGE: Self = Self(1 << 3);
-    /// Fail instead of waiting: the I/O is refused if it would have to be divided. Submission waits for nothing else.
+    /// Refuse the I/O if it would have to be divided, the only thing that submission could wait for.
     pub const NOWAIT: Self = Self(1 << 4);
-    /// Zeroes that are written keep their room: no hole is left. For devices that say that they can; others ignore it.
+    /// Keep the room of written zeroes allocated, instead of leaving a hole. Ignored by devices that do not support it.
     pub const NOUNMAP: Self = Self(1 << 5);
 
-    /// The union of both, as `|`; for constants.
+    /// The union of both, like `|`, for use in constants.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -98,7 +97,7 @@ pub struct IoMeta {
     pub arrived: Instant,
     /// Scatter-gather segments, or ranges for a discard.
     pub segments: u16,
-    /// The hardware queue that the submitter maps to. A queue-wide policy may be asked by another one.
+    /// The hardware queue that the submitter maps to. Another one may ask a queue-wide policy for the request.
     pub hw: HwQueue,
     /// Priority class and level.
     pub ioprio: IoPrio,
@@ -108,7 +107,7 @@ pub struct IoMeta {
     pub flags: IoFlags,
     /// Expected lifetime of written data, as Linux numbers write hints; 0 is "not set".
     pub write_hint: u8,
-    /// The time that it may take; of a request made of several I/Os, that of the first.
+    /// The time that the I/O may take; for a request of several I/Os, that of the first.
     pub deadline: Deadline,
 }
 
@@ -139,7 +138,7 @@ impl IoMeta {
         self.sector + self.sectors as u64
     }
 
-    /// A sync read: depth limits never hold it back.
+    /// Returns whether this is a sync read, which depth limits never hold back.
     #[must_use]
     pub const fn is_sync_read(&self) -> bool {
         matches!(self.op, Op::Read) && self.flags.contains(IoFlags::SYNC)
@@ -153,7 +152,7 @@ pub struct IoError(pub u16);
 impl IoError {
     /// `EIO`: the medium or the transport failed.
     pub const IO: Self = Self(5);
-    /// `EAGAIN`: the I/O would have had to wait, which its flags exclude.
+    /// `EAGAIN`: the I/O would have had to wait, which its flags forbid.
     pub const AGAIN: Self = Self(11);
     /// `EBUSY`: the I/O would have ended after its deadline.
     pub const BUSY: Self = Self(16);
@@ -179,8 +178,8 @@ impl IoError {
         matches!(self, Self::IO | Self::TIMED_OUT)
     }
 
-    /// Returns whether the error may concern only a part of a request, such as one bad sector. False if the device let
-    /// its whole time pass, or if the request was ended without the device.
+    /// Returns whether the error may concern only a part of a request, such as one bad sector. False after a timeout,
+    /// or if the request was ended without the device.
     #[must_use]
     pub const fn may_be_partial(self) -> bool {
         !matches!(self, Self::TIMED_OUT | Self::CANCELLED | Self::POISONED)
@@ -205,7 +204,7 @@ impl fmt::Display for IoError {
     }
 }
 
-/// The name of the errno, for those that the library itself gives: `IoError(EINVAL)`.
+/// Names the errnos that the library itself returns: `IoError(EINVAL)`.
 impl fmt::Debug for IoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match *self {
@@ -290,11 +289,11 @@ impl IoPrio {
     }
 }
 
-/// The time from the arrival of an I/O within which it is to end. A queue that predicts the times of its I/Os (attribute
-/// `blkmq/forecast`) compares its prediction with it before the I/O takes a slot, and counts afterwards which of both was
-/// right.
+/// The time, from its arrival, within which an I/O is to complete. A queue that predicts completion times (attribute
+/// `blkmq/forecast`) compares its prediction with the deadline before the I/O takes a slot, and afterwards counts
+/// whether the prediction was right.
 ///
-/// A deadline is no order: no scheduler serves an I/O earlier for it.
+/// A deadline does not affect the order in which a scheduler serves I/Os.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Deadline(u32);
 
@@ -303,12 +302,12 @@ impl Deadline {
     pub const NONE: Self = Self(0);
     /// The longest deadline, about 36 minutes.
     pub const MAX: Nanos = Nanos(((1 << 31) - 1) * 1_000);
-    /// The I/O is served although it is expected to be late.
+    /// Set if the I/O is served even if it is expected to be late.
     const SERVE: u32 = 1 << 31;
 
-    /// An I/O that is expected to take longer is refused immediately.
+    /// Refuses the I/O immediately if it is expected to take longer than `within`.
     ///
-    /// `within` is rounded up to microseconds, at least one, and longer times than [`MAX`](Self::MAX) count as that.
+    /// `within` is rounded up to microseconds, at least one, and limited to [`MAX`](Self::MAX).
     #[must_use]
     pub const fn reject(within: Nanos) -> Self {
         let micros = within.0.div_ceil(1_000);
@@ -322,7 +321,8 @@ impl Deadline {
         })
     }
 
-    /// An I/O that is expected to take longer is served all the same: the prediction is only compared with the truth.
+    /// Serves the I/O even if it is expected to take longer than `within`: the prediction is only compared with the
+    /// outcome.
     #[must_use]
     pub const fn serve(within: Nanos) -> Self {
         Self(Self::reject(within).0 | Self::SERVE)

@@ -1,9 +1,9 @@
 //! The basic types of blkmq, which every other crate uses.
 //!
 //! Time ([`Instant`], [`Nanos`]), names ([`RequestId`], [`HwQueue`], [`Owner`]), the part of an I/O that a policy may
-//! see ([`IoMeta`]), the part that it may not ([`Payload`]), the limits of a device and the cuts of an I/O that
-//! exceeds them ([`Limits`]), a small generator with streams that outlive a release ([`Rng`]), a latency histogram
-//! ([`Histogram`]), and places and lengths as types ([`Bytes`], [`Sectors`]).
+//! see ([`IoMeta`]) and the part that it may not ([`Payload`]), the limits of a device and the cuts of an I/O that
+//! exceeds them ([`Limits`]), a small random generator whose streams stay the same across releases ([`Rng`]), a latency
+//! histogram ([`Histogram`]), and types for offsets and lengths ([`Bytes`], [`Sectors`]).
 //!
 //! ```
 //! use blkmq_core::{Histogram, Instant, Limits, Nanos, Op};

@@ -13,29 +13,29 @@ pub struct Limits {
     /// The unit that the device can write without reading first, in bytes: a power of two. A value below the logical
     /// block size counts as that.
     pub physical_block_size: u32,
-    /// Sectors in one read or write.
+    /// Most sectors in one read or write.
     pub max_sectors: u32,
-    /// Sectors in one discard; 0 if the device cannot discard.
+    /// Most sectors in one discard; 0 if the device cannot discard.
     pub max_discard_sectors: u32,
     /// The unit in which the device can discard, in bytes: a multiple of the logical block size. A value below the
     /// physical block size counts as that.
     pub discard_granularity: u32,
-    /// Sectors in one write of zeroes; 0 if the device has no such operation.
+    /// Most sectors in one write of zeroes; 0 if the device has no such operation.
     pub max_write_zeroes_sectors: u32,
-    /// Ranges in one discard; above 1, discards merge wherever they lie.
+    /// Most ranges in one discard; above 1, discards merge wherever they lie.
     pub max_discard_segments: u16,
-    /// Scatter-gather segments in one request.
+    /// Most scatter-gather segments in one request.
     pub max_segments: u16,
-    /// Bytes in one segment, at least a logical block.
+    /// Most bytes in one segment, at least a logical block.
     pub max_segment_size: u32,
     /// A read or write may not cross a multiple of this many sectors; 0 for no such boundary. A multiple of the
     /// logical block size.
     pub chunk_sectors: u32,
     /// Segments may meet only at multiples of this mask plus one, in bytes; 0 for no such rule.
     pub virt_boundary_mask: u64,
-    /// The alignment of each range of a payload in several ranges, in bytes: a power of two at a multiple of which a
-    /// range begins; its length is a multiple of the logical block size. 0 if a range may begin anywhere and have any
-    /// length. The device itself checks a payload in one range.
+    /// For a payload in several ranges: the alignment of the start of each range in bytes, a power of two. The length
+    /// of each range is then a multiple of the logical block size. 0 if ranges may have any start and length. The
+    /// device itself checks a payload in one range.
     pub range_alignment: u32,
     /// Size of the device in sectors, up to [`Limits::MAX_CAPACITY`].
     pub capacity: u64,

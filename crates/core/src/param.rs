@@ -1,9 +1,9 @@
-//! Parameters by name: the tables that help is generated from, the parsing of values, and errors that list the
-//! accepted values; and [`RealDevice`], a kind of device outside of the program, such as a file or an export of a
-//! server, as programs offer it by name. Opening one is the task of its crate.
+//! Device parameters by name: the tables from which help is generated, the parsing of values, and errors that list the
+//! accepted values. [`RealDevice`] is a kind of device outside of the program, such as a file or a server's export, as
+//! programs offer it by name; its crate opens it.
 //!
-//! For devices, which are described by pairs of names and values. Rounding and clamping is up to the device, which
-//! knows which of its numbers Linux clamps. (Attributes of a policy have ranges of their own, in `blkmq_sched`.)
+//! Each device rounds and clamps its own values, because it knows which of them Linux clamps. (Attributes of a policy
+//! have their own ranges, in `blkmq_sched`.)
 
 use alloc::borrow::ToOwned;
 use alloc::format;

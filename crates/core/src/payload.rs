@@ -28,9 +28,9 @@ pub trait Payload: Send + Sized + 'static {
         None
     }
 
-    /// The ranges of memory that its bytes are in, in their order; nothing, as by default, if no device may reach them
-    /// by address. A queue counts the ranges, and divides an I/O that has more of them than a request of its device may.
-    /// It follows no address; the promise that a device may is `IoBuf` of the crate `blkmq-buf`.
+    /// The ranges of memory that hold its bytes, in order. Empty, the default, if no device may reach them by address.
+    /// A queue counts the ranges, and divides an I/O that has more of them than one request of its device may have. It
+    /// never follows an address; `IoBuf` of the crate `blkmq-buf` is the promise that a device may.
     ///
     /// The ranges stay the same however often this is called, until the payload is divided or joined.
     fn ranges(&self) -> impl Iterator<Item = *mut [u8]> + Clone {
@@ -55,9 +55,9 @@ pub trait Payload: Send + Sized + 'static {
         Err(IoError::INVALID)
     }
 
-    /// Keeps the first `at` bytes of the I/O's and gives away the rest, for an I/O that is divided. `None`, and no
-    /// change, if it cannot be divided. Called with `at` within the I/O's length, both parts not empty, and for
-    /// discards and zeroes as well. An I/O of several parts is divided from its end, so that each byte is given away
+    /// Keeps the first `at` bytes of the I/O and gives away the rest, to divide the I/O. Returns `None`, and changes
+    /// nothing, if the payload cannot be divided. `at` is within the I/O's length, and neither part is empty; discards
+    /// and zeroes are divided as well. An I/O of several parts is divided from its end, so that each byte is given away
     /// once.
     fn split_off(&mut self, at: usize) -> Option<Self> {
         _ = at;

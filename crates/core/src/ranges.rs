@@ -1,7 +1,6 @@
 //! Payloads in several ranges of memory: their segments, and the cuts that keep a request within the limits on them.
 //!
-//! Arithmetic on addresses only; no byte is reached here. A payload in one range is the affair of `cut.rs` alone: it is
-//! divided by its length.
+//! Arithmetic on addresses only; no byte is accessed. A payload in one range is divided by its length, in `cut.rs`.
 
 use crate::{Limits, Op, Payload, SECTOR_SIZE};
 
@@ -11,7 +10,7 @@ pub fn is_list(payload: &impl Payload) -> bool {
     payload.ranges().nth(1).is_some()
 }
 
-/// The address of a range and its length in bytes, of one that has any.
+/// The address of a range and its length in bytes; `None` if it is empty.
 fn place(range: *mut [u8]) -> Option<(usize, usize)> {
     (!range.is_empty()).then(|| (range.cast::<u8>().addr(), range.len()))
 }
@@ -41,7 +40,7 @@ impl<R: Iterator<Item = *mut [u8]>> Rest<R> {
         }
     }
 
-    /// Goes `bytes` bytes on, or to the end.
+    /// Advances by `bytes` bytes, or to the end.
     fn skip(&mut self, mut bytes: u64) {
         while bytes > 0
             && let Some((at, len)) = self.next()
@@ -55,7 +54,7 @@ impl<R: Iterator<Item = *mut [u8]>> Rest<R> {
 }
 
 /// The parts of a read or write whose payload is a list, in ascending order: the start and the length of each, in
-/// sectors. O(ranges) in all, but for ranges behind a cut that was aligned down, which are looked at again.
+/// sectors. O(ranges) in total, except that the ranges behind an aligned-down cut are scanned twice.
 #[derive(Clone, Debug)]
 pub struct ListParts<R> {
     limits: Limits,
@@ -97,8 +96,8 @@ fn bytes(sectors: u32) -> u64 {
 }
 
 impl Limits {
-    /// The segments of an I/O of this many sectors: a segment at least for each range of its payload. An estimate from
-    /// above, because ranges that happen to touch are counted apart. O(ranges).
+    /// The segments of an I/O of this many sectors: at least one for each range of its payload. An upper bound, because
+    /// adjacent ranges are counted separately. O(ranges).
     #[must_use]
     #[inline]
     pub fn segments_of(&self, op: Op, sectors: u32, payload: &impl Payload) -> u64 {
@@ -109,7 +108,7 @@ impl Limits {
         payload.ranges().filter_map(place).map(len).sum()
     }
 
-    /// Returns whether each of the ranges has the [alignment](Self::range_alignment) that the device asks for.
+    /// Returns whether each range has the [alignment](Self::range_alignment) that the device requires.
     pub fn takes_ranges(&self, ranges: impl Iterator<Item = *mut [u8]>) -> bool {
         let (start, block) = (self.range_alignment as usize, self.logical_block_size as usize);
         start == 0
@@ -118,7 +117,7 @@ impl Limits {
                 .all(|(at, len)| at.is_multiple_of(start) && len.is_multiple_of(block))
     }
 
-    /// The parts that a read or write is divided into whose payload is in `ranges`; a single part if the device takes
+    /// The parts into which a read or write with its payload in `ranges` is divided; a single part if the device takes
     /// it whole. Ends with an error at a block that no request can hold. Conditions as for
     /// [`first_part`](Self::first_part).
     pub fn parts_of_list<R>(&self, op: Op, sector: u64, sectors: u32, ranges: R) -> ListParts<R>

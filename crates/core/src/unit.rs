@@ -11,9 +11,9 @@ use core::str::FromStr;
 /// The unit of a parameter: the quantity that a number without a unit counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// So many bytes; at least 1.
+    /// A number of bytes, at least 1.
     Bytes(u64),
-    /// So many nanoseconds; at least 1.
+    /// A number of nanoseconds, at least 1.
     Nanos(u64),
 }
 
@@ -44,7 +44,7 @@ impl Unit {
         whole.is_multiple_of(one).then(|| whole / one)
     }
 
-    /// Amounts that are accepted, as examples.
+    /// Examples of accepted amounts.
     fn examples(self) -> &'static str {
         match self {
             Self::Bytes(one) if one > 1 => "512m, 1g",

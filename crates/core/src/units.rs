@@ -1,17 +1,18 @@
-//! Places and lengths on a device, in bytes or in sectors, as distinct types, so that they are not confused with each
-//! other or with a cookie; and [`Extent`], a stretch of a device that is stored, or is not.
+//! Offsets and lengths on a device, in bytes or in sectors, as distinct types, so that they are not confused with each
+//! other or with a cookie; and [`Extent`], an allocated or unallocated stretch of a device.
 
 use crate::SECTOR_SIZE;
 
-/// A place or a length in bytes.
+/// An offset or a length in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Bytes(pub u64);
 
-/// A place or a length in sectors of 512 bytes.
+/// An offset or a length in sectors of 512 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sectors(pub u64);
 
-/// A place or a length that can be expressed in sectors: [`Bytes`] and [`Sectors`]. A number without a unit is neither:
+/// An offset or a length that can be expressed in sectors: [`Bytes`] and [`Sectors`]. A number without a unit is
+/// neither:
 ///
 /// ```compile_fail,E0277
 /// use blkmq_core::InSectors;
@@ -38,17 +39,17 @@ impl InSectors for Bytes {
     }
 }
 
-/// A stretch of a device, from the end of the one before it.
+/// A stretch of a device, which begins at the end of the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// The byte behind its last one.
     pub end: u64,
-    /// It takes no room, and reads as zeroes.
+    /// The stretch is unallocated, and reads as zeroes.
     pub is_hole: bool,
 }
 
 impl Extent {
-    /// Adds a stretch to a list of neighbours: to the last one if it is of the same kind.
+    /// Appends a stretch to a list of adjacent ones; extends the last one if it is of the same kind.
     pub fn append(list: &mut alloc::vec::Vec<Self>, next: Self) {
         match list.last_mut() {
             Some(last) if last.is_hole == next.is_hole => last.end = next.end,

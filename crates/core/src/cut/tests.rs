@@ -90,7 +90,7 @@ fn s16_14_parts_are_those_of_the_model() {
     }
 }
 
-/// At most one more than there are sectors, so that an endless series of parts fails instead of hanging.
+/// Stops at one more than there are sectors, so that an endless series of parts fails instead of hanging.
 fn parts(limits: &Limits, op: Op, sector: u64, sectors: u32) -> Vec<(u64, u32)> {
     limits.parts(op, sector, sectors).take(sectors as usize + 1).collect()
 }

@@ -20,7 +20,7 @@ impl Payload for List {
     }
 }
 
-/// The parts, if there are such.
+/// The parts; `None` if a block fits in no request.
 fn parts(limits: &Limits, sector: u64, sectors: u32, list: &List) -> Option<Vec<(u64, u32)>> {
     limits.parts_of_list(Op::Write, sector, sectors, list.ranges()).map(Result::ok).collect()
 }
@@ -35,7 +35,7 @@ fn walk(list: &List) -> Vec<Option<usize>> {
     all
 }
 
-/// Returns whether one request may have these bytes. `walk` begins behind any joint.
+/// Returns whether one request may have these bytes. `walk` does not begin with a joint.
 fn obeys(limits: &Limits, walk: &[Option<usize>]) -> bool {
     let (mut segments, mut in_segment) = (1, 0);
     for (n, step) in walk.iter().enumerate() {
