@@ -41,10 +41,11 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// Returns whether there is no other range of it.
+    /// Returns whether no other range of the memory exists.
     ///
-    /// Acquires the writes that the drops of the others released: those of another thread into its range, before it dropped
-    /// the range, happen before accesses behind this call. `Arc::strong_count` does not do that: it is a relaxed load.
+    /// Acquires the writes that the drops of other ranges released: if another thread wrote into its range before it
+    /// dropped the range, these writes happen before accesses behind this call. `Arc::strong_count` does not do that:
+    /// it is a relaxed load.
     pub(crate) fn is_only(&mut self) -> bool {
         match self {
             Self::Empty => true,
@@ -67,7 +68,7 @@ impl Owner {
 /// assert_eq!(buf.as_mut_slice().as_ptr() as usize % 4096, 0);
 /// ```
 ///
-/// After the I/O, [`freeze`](Self::freeze) makes bytes of it that any number of threads read.
+/// After the I/O, [`freeze`](Self::freeze) makes the bytes readable by any number of threads.
 pub struct AlignedBuf {
     pub(crate) start: NonNull<u8>,
     pub(crate) len: usize,

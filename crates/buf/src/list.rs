@@ -1,7 +1,7 @@
 //! [`BufList`]: the bytes of several buffers, in their order, as one payload.
 //!
-//! The buffers are shared by the parts of a divided list. A part is a window: the first and the last byte of those that
-//! belong to it. Dividing and joining copy nothing and allocate nothing.
+//! The parts of a divided list share its buffers. A part is a window: the range of the list's bytes that belongs to it.
+//! Dividing and joining copy nothing and allocate nothing.
 
 use crate::aligned::{AlignedBuf, IoBuf};
 use blkmq_core::{IoResult, Payload};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// Several buffers that are read into or written from as one, in one I/O: a header, data and padding, for example.
 ///
-/// Devices reach the bytes in place. A list may have [`MOST`](Self::MOST) buffers of any length; the maximum that a
-/// device takes in one request is among its limits, and an I/O beyond them is divided, inside of a buffer too.
+/// Devices reach the bytes in place. A list may have up to [`MOST`](Self::MOST) buffers of any length. The limits of a
+/// device say how many it takes in one request; an I/O beyond them is divided, inside of a buffer if need be.
 ///
 /// ```
 /// use blkmq_buf::{AlignedBuf, BufList};
@@ -36,7 +36,7 @@ pub struct BufList {
     shared: Option<Arc<Shared>>,
     /// The bytes of the list that belong to this part of it.
     window: Range<usize>,
-    /// The number of the range that the window begins in; any if it is empty.
+    /// The number of the range in which the window begins; arbitrary if it is empty.
     first: usize,
 }
 
@@ -162,8 +162,7 @@ impl BufList {
         self.shared.as_ref().map_or(&[], |shared| &shared.ranges)
     }
 
-    /// The number of the range that has byte `at` of the list; that behind the last one if `at` is the end. O(log
-    /// buffers).
+    /// The number of the range that has byte `at` of the list; the number of ranges if `at` is the end. O(log buffers).
     fn range_at(&self, at: usize) -> usize {
         self.pieces().partition_point(|piece| piece.to <= at)
     }
@@ -195,7 +194,7 @@ impl From<AlignedBuf> for BufList {
 /// The ranges of a stretch of a list.
 #[derive(Clone)]
 struct Ranges<'a> {
-    /// The first of them has the first byte of `left`.
+    /// The first one has the first byte of `left`.
     pieces: slice::Iter<'a, Piece>,
     left: Range<usize>,
 }

@@ -1,5 +1,5 @@
-//! [`Memory`]: page-aligned memory, which ranges of it keep alive together: a page among others, or an allocation; and [`Lease`],
-//! which ties a range to its buffer in a pool, and gives the buffer back behind the last range.
+//! [`Memory`]: page-aligned memory that lives as long as a range of it does: a page of a block, or an allocation.
+//! [`Lease`] ties a range to its buffer in a pool, and returns the buffer after the last range.
 
 use crate::allocation::{Allocation, PAGE};
 use crate::pages;
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
-    /// `None` of a page among others.
+    /// `None` for a page of a block.
     alone: Option<Allocation>,
 }
 
 // SAFETY: `Memory` owns its bytes but never reads or writes them. They are reached only through ranges, each of which
-// holds a share, so that they are freed after the last range, on whichever thread that one ends.
+// holds a share, so the last range frees them, on whichever thread it is dropped.
 unsafe impl Send for Memory {}
 // SAFETY: as above; a shared reference gives only the address of the bytes.
 unsafe impl Sync for Memory {}

@@ -20,9 +20,9 @@ struct Blocks {
 
 struct Block {
     memory: Allocation,
-    /// A bit for each page that may be taken.
+    /// A bit for each free page.
     free: u64,
-    /// A bit for each page that has been taken, and may have data of a buffer that is gone.
+    /// A bit for each page that has been used, and may hold old data.
     used: u64,
 }
 
@@ -49,7 +49,7 @@ fn blocks() -> MutexGuard<'static, Blocks> {
 }
 
 impl Blocks {
-    /// A page, and whether it may have old data.
+    /// A free page, and whether it may hold old data.
     fn take(&mut self) -> (NonNull<u8>, bool) {
         let start = self.open.first().copied().unwrap_or_else(|| self.grow());
         let block = self.all.get_mut(&start).expect("an open block is one of all");
@@ -72,7 +72,7 @@ impl Blocks {
         start
     }
 
-    /// The block of the page, if it is free as a whole and there is another one to take pages from.
+    /// Returns the block of the page if all of its pages are free and another block has free pages.
     fn give(&mut self, page: NonNull<u8>) -> Option<Block> {
         let page = page.addr().get();
         let (&start, block) = self.all.range_mut(..=page).next_back().expect("it is in a block");

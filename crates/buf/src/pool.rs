@@ -1,5 +1,5 @@
 //! [`BufferPool`]: one allocation, divided into equal buffers that are handed out and return when they are dropped.
-//! Nothing is allocated on the way, and a device can have the kernel map all of it in advance.
+//! Taking a buffer allocates nothing, and a device can have the kernel map the whole pool in advance.
 
 use crate::aligned::AlignedBuf;
 use crate::allocation::PAGE;

@@ -6,10 +6,10 @@ use std::ops::{Deref, RangeBounds};
 use std::ptr::NonNull;
 use std::slice;
 
-/// Bytes that do not change, for any number of threads: an [`AlignedBuf`] after its I/O, for a cache or an answer to many clients.
-/// Clones and parts are of the same memory; nothing is copied.
+/// Bytes that do not change, for any number of threads: an [`AlignedBuf`] after its I/O, for a cache or an answer to
+/// many clients. Clones and parts share the memory; nothing is copied.
 ///
-/// A buffer of a [`BufferPool`](crate::BufferPool) is free again when the last of them is dropped.
+/// A buffer of a [`BufferPool`](crate::BufferPool) returns to its pool when the last clone or part is dropped.
 ///
 /// ```
 /// use blkmq_buf::AlignedBuf;
@@ -43,7 +43,7 @@ impl AlignedBuf {
 }
 
 impl SharedBuf {
-    /// The bytes of `range`, of the same memory. O(1).
+    /// A part of the bytes, which shares the memory. O(1).
     ///
     /// # Panics
     /// If the range is not within the buffer.
@@ -53,7 +53,7 @@ impl SharedBuf {
         Self { start: NonNull::from(part).cast(), len: part.len(), owner: self.owner.clone() }
     }
 
-    /// A buffer for further I/Os, if this is all that is left of its memory. O(1).
+    /// Turns the bytes into a buffer for further I/Os, if nothing else uses their memory. O(1).
     ///
     /// # Errors
     /// Gives the bytes back if there are clones, or other parts of the buffer.
