@@ -1,4 +1,4 @@
-//! `checksum`: each block of 4 KiB has a sector behind it with its checksum and its number.
+//! `checksum`: each block of 4 KiB is followed by a sector with its checksum and its number.
 
 #![forbid(unsafe_code)]
 
@@ -8,9 +8,9 @@ use blkmq_core::{IoError, IoResult, SECTOR_SIZE};
 
 /// The bytes of a block.
 pub(crate) const BLOCK: usize = 4096;
-/// The bytes that the leg has for it.
+/// The bytes that a block takes on the leg: its data and the sector of its checksum.
 pub(crate) const STORED: usize = BLOCK + SECTOR_SIZE as usize;
-/// Begins the sector of a block that was written. "blkmqsum".
+/// The first bytes of the sector behind a block that was written.
 const MAGIC: [u8; 8] = *b"blkmqsum";
 /// The bytes of the sector that are used: `MAGIC`, the number of the block, its checksum.
 const USED: usize = 20;
@@ -31,13 +31,13 @@ fn label(at: u64, data: &[u8]) -> [u8; USED] {
     let mut label = [0; USED];
     label[..8].copy_from_slice(&MAGIC);
     label[8..16].copy_from_slice(&at.to_le_bytes());
-    // The number is in the checksum, so that a label of another block does not suit it.
+    // The checksum covers the number, so that the label of another block does not match.
     let sum = crc32c::crc32c_append(crc32c::crc32c(&label[..16]), data);
     label[16..].copy_from_slice(&sum.to_le_bytes());
     label
 }
 
-/// The fault of a stored block, if there is one.
+/// The fault of a stored block; `None` if its label matches.
 fn fault(at: u64, data: &[u8], found: &[u8]) -> Option<&'static str> {
     let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
     if found[..USED] == label(at, data) || (is_zero(found) && is_zero(data)) {
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(codec.decode(4, &stored, &mut read), Err(IoError::PROTECTION));
         let other = "block 4, at byte 16384, is another block (byte 18432 of the device below)";
         assert_eq!(findings.take().last(), Some(&Finding::Fault(other.into())));
-        // A write that was torn: the data is there, and the label of the data before.
+        // A torn write: new data with the label of the old data.
         let torn = stored[BLOCK..].to_vec();
         codec.encode(3, &[8; BLOCK], &mut stored);
         stored[BLOCK..].copy_from_slice(&torn);

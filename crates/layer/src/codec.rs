@@ -5,7 +5,7 @@
 use crate::layer::{Codec, Layer, Piece, Plan, Request};
 use blkmq_core::SECTOR_SIZE;
 
-/// The layer around a codec. Block after block of the device is at its place on the leg.
+/// The layer around a codec. The blocks of the device follow one another on the leg.
 #[derive(Debug)]
 pub struct Coded<C>(pub C);
 

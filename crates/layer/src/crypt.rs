@@ -1,4 +1,4 @@
-//! `crypt`: encryption with AES in XTS mode, as dm-crypt's `aes-xts-plain64` has it.
+//! `crypt`: encryption with AES in XTS mode, like dm-crypt's `aes-xts-plain64`.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use xts_mode::{Xts128, get_tweak_default};
 use zeroize::Zeroizing;
 
-/// Bytes that are read of a key file: one more than the longest key.
+/// Bytes that are read from a key file: one more than the longest key.
 const MOST: usize = 65;
 
 /// The key of an encrypted device. Never shown, and overwritten when the last copy is dropped.
@@ -29,7 +29,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Why a file is no key.
+/// Why a file is not accepted as a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyError {
     /// The file.
@@ -47,7 +47,7 @@ impl std::error::Error for KeyError {}
 
 impl Key {
     /// # Errors
-    /// If the file cannot be read, or has no key in it.
+    /// If the file cannot be read, or does not contain a key.
     pub(crate) fn read(path: &Path) -> Result<Self, KeyError> {
         let refused = |why: String| KeyError { path: path.to_owned(), why };
         let mut bytes = Zeroizing::new(Vec::with_capacity(MOST));

@@ -5,7 +5,7 @@
 use blkmq_core::Finding;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Findings that are kept until they are taken; of more, only the number is.
+/// The number of findings that are kept until they are taken. Further ones are only counted.
 const KEPT: usize = 64;
 
 /// A list of findings, which its clones share.

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 const MAX_CHUNK: u64 = 1 << 30;
 /// The most legs: each has a queue.
 const MAX_LEGS: usize = 64;
-/// Stands in the place of a leg of a mirror that is not here.
+/// The word in place of the description of a mirror's missing leg.
 const MISSING: &str = "missing";
-/// The most layers around a device: each is opened, and called, from within the one around it.
+/// The most layers around a device. Each level of nesting is a level of recursion when a device is opened or called.
 const MAX_NESTED: u32 = 8;
 
 const STRIPE: RealDevice = RealDevice {
@@ -78,21 +78,21 @@ const MIRROR: RealDevice = RealDevice {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Chunks of the legs in turn.
+    /// The chunks of the device alternate between the legs.
     Stripe {
         /// Sectors in a chunk.
         chunk: u32,
     },
-    /// The legs one behind the other.
+    /// The legs follow one another.
     Concat,
-    /// A leg, encrypted.
+    /// One leg, encrypted.
     Crypt {
         /// The file with the key.
         key: PathBuf,
-        /// The bytes that are encrypted together.
+        /// Bytes in a block that is encrypted as a unit.
         block: u32,
     },
-    /// A leg with checksums.
+    /// One leg, with checksums.
     Checksum,
     /// Legs with the same contents.
     Mirror {
@@ -100,7 +100,7 @@ pub enum Kind {
         create: bool,
         /// Copies the mirror to legs without a record.
         replace: bool,
-        /// The legs that are not here, a bit for each number.
+        /// The missing legs, a bit for each number.
         missing: u8,
     },
 }
@@ -109,28 +109,28 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum KindError {
-    /// The layer has no such parameter, or that has no such value.
+    /// The layer has no such parameter, or the parameter cannot have this value.
     Pair {
         /// The layer.
         layer: &'static str,
         /// The pair.
         why: PairError,
     },
-    /// A word is no pair, or the devices do not stand in brackets.
+    /// A word is not a pair, or the devices are not in brackets.
     Syntax {
         /// The form that is accepted.
         accepted: String,
     },
     /// There are fewer devices than the layer needs, or too many.
     Legs {
-        /// Those that were given.
+        /// The number of devices given.
         given: usize,
         /// The numbers that are accepted.
         accepted: RangeInclusive<usize>,
     },
     /// An encrypted device without a key.
     NoKey,
-    /// Too many layers stand on one another.
+    /// Too many layers are nested.
     Nested,
 }
 
@@ -175,8 +175,8 @@ impl Kind {
         }
     }
 
-    /// Parses `NAME[,KEY=VALUE]...:[DEVICE][DEVICE]...`: the layer, and the descriptions of its legs. `None` if `text` begins
-    /// with the name of no layer.
+    /// Parses `NAME[,KEY=VALUE]...:[DEVICE][DEVICE]...` into the layer and the descriptions of its legs. `None` if
+    /// `text` does not begin with the name of a layer.
     ///
     /// # Errors
     /// If a pair is wrong, or there are not as many devices in brackets as the layer needs.
@@ -229,8 +229,8 @@ impl Kind {
         Ok((kind, legs))
     }
 
-    /// Returns whether the leg of this number is here. Of a mirror, some may be missing: they are in the list of descriptions, and are
-    /// no devices.
+    /// Returns whether the leg of this number is present. A mirror may have missing legs: they are in the list of
+    /// descriptions, but have no device.
     #[must_use]
     pub fn has(&self, leg: usize) -> bool {
         let Self::Mirror { missing, .. } = self else { return true };
@@ -264,8 +264,8 @@ impl Kind {
     }
 }
 
-/// The contents of the outermost brackets of `text`, and how deep brackets are nested; `None` if anything stands
-/// outside of them, or one is missing.
+/// The contents of the outermost brackets of `text`, and the depth of nesting; `None` if there is text outside of them,
+/// or if brackets do not match.
 fn bracketed(text: &str) -> Option<(Vec<&str>, u32)> {
     let (mut found, mut depth, mut from, mut deepest) = (Vec::new(), 0_u32, 0, 0);
     for (at, byte) in text.bytes().enumerate() {

@@ -1,4 +1,5 @@
-//! [`Layer`]: the interface of a layer, which is about sectors only; and [`Codec`], that of one that changes bytes.
+//! [`Layer`]: the interface of a layer, which handles sectors only; and [`Codec`]: the interface of a layer that
+//! changes bytes.
 
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, IoFlags, IoResult, Op};
@@ -9,7 +10,7 @@ use blkmq_engine::Inflight;
 pub struct Request {
     /// The operation.
     pub op: Op,
-    /// Of the flags, those that concern a device.
+    /// The flags that concern a device.
     pub flags: IoFlags,
     /// The first sector; 0 for a flush.
     pub sector: u64,
@@ -22,7 +23,7 @@ impl Request {
         Self { op: rq.op(), flags: rq.flags(), sector: rq.sector(), sectors: rq.sectors() }
     }
 
-    /// Returns whether it moves bytes between memory and the device.
+    /// Returns whether the request moves bytes between memory and the device.
     #[must_use]
     pub fn moves_data(&self) -> bool {
         matches!(self.op, Op::Read | Op::Write)
@@ -42,12 +43,13 @@ pub struct Piece {
     pub sector: u64,
     /// The length in sectors.
     pub sectors: u32,
-    /// For a read or write: its first sector in the request, from 0 on. For others: which error counts, if there are several.
+    /// For a read or write: the first sector of the piece within the request, from 0 on. For other operations: the rank
+    /// of the piece's error, of which the lowest counts.
     pub from: u32,
 }
 
 impl Piece {
-    /// The whole request to the leg of this number.
+    /// A piece that sends the whole request to the leg of this number.
     #[must_use]
     pub fn whole(request: &Request, leg: usize) -> Self {
         let Request { op, flags, sector, sectors } = *request;
@@ -55,7 +57,7 @@ impl Piece {
     }
 }
 
-/// An I/O to a leg that belongs to no request, with memory of the layer's own.
+/// An I/O to a leg that belongs to no request, with memory of the layer.
 #[derive(Debug)]
 pub struct OwnIo {
     /// The number of the leg, from 0 on.
@@ -68,21 +70,21 @@ pub struct OwnIo {
     pub sector: u64,
     /// Whole sectors; none for a flush.
     pub bytes: AlignedBuf,
-    /// For the layer, which gets it back.
+    /// A value for the layer, returned with the result.
     pub cookie: u64,
 }
 
-/// The I/Os that a layer sends, and the fate of requests that it holds.
+/// The I/Os that a layer sends, and its decisions about requests that it holds.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// The number of the request that the call is about.
+    /// The number of the request for which the layer is called.
     pub(crate) id: usize,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) is_held: bool,
     pub(crate) steps: Vec<Step>,
 }
 
-/// A part of a plan that is not about the request of the call.
+/// An entry of a plan that may concern a request other than that of the call.
 #[derive(Debug)]
 pub(crate) enum Step {
     Send(usize, Piece),
@@ -91,20 +93,20 @@ pub(crate) enum Step {
 }
 
 impl Plan {
-    /// Sends a piece. Pieces to one leg reach it in this order, and neighbours become one request there.
+    /// Sends a piece. Pieces reach a leg in the order in which they were sent, and adjacent ones become one request
+    /// there.
     pub fn send(&mut self, piece: Piece) {
         self.pieces.push(piece);
     }
 
-    /// The number of the request that the call is about, below the depth of the layer. No other request has it before this
-    /// one is done.
+    /// The number of the request for which the layer is called, below the depth of the layer. It is not reused before
+    /// the request is done.
     #[must_use]
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// Keeps the request of the call from being done before it is [released](Self::release).
-    /// Only in [`Layer::begin`].
+    /// Holds the request of the call: it is not done before it is [released](Self::release). Only in [`Layer::begin`].
     pub fn hold(&mut self) {
         self.is_held = true;
     }
@@ -114,12 +116,12 @@ impl Plan {
         self.steps.push(Step::Send(id, piece));
     }
 
-    /// Holds a request no longer. It ends with this result, unless a piece has an error.
+    /// Releases a request that is held. It ends with this result, unless a piece fails.
     pub fn release(&mut self, id: usize, result: IoResult) {
         self.steps.push(Step::Release(id, result));
     }
 
-    /// Sends an I/O that belongs to no request. Only of a layer that [has some](Layer::has_own_ios).
+    /// Sends an I/O that belongs to no request. Only for a layer that [has such I/Os](Layer::has_own_ios).
     pub fn own(&mut self, io: OwnIo) {
         self.steps.push(Step::Own(io));
     }
@@ -127,19 +129,20 @@ impl Plan {
 
 /// A device in front of others.
 ///
-/// A request is done when all of its pieces are. Its result is the error of the piece with the lowest `from` that has one.
+/// A request is done when all of its pieces are. It ends with the error of the failed piece that has the lowest `from`.
 ///
-/// The pieces of a read must not overlap in memory while they are under way; those of a write may. A piece that reaches beyond its
-/// request, moves data against its direction or names no leg is a bug of the layer, for which the device panics.
+/// The pieces of a read must not overlap in memory while they are in flight; the pieces of a write may. A piece that
+/// exceeds its request, moves data in the wrong direction or names a leg that does not exist is a bug of the layer, for
+/// which the device panics.
 pub trait Layer: Send {
-    /// Cuts a request that has arrived. A request without pieces is done.
+    /// Cuts a new request into pieces. A request without pieces is done.
     fn begin(&mut self, request: &Request, plan: &mut Plan);
 
-    /// The answer to a piece. Returns the result that counts for the request. May send further pieces, which the request
-    /// waits for.
+    /// Handles the answer to a piece, and returns the result that counts for the request. May send further pieces,
+    /// which the request waits for.
     ///
     /// # Errors
-    /// Those that the request ends with, unless a piece before has one.
+    /// The error of the piece. The request ends with it unless a piece with a lower `from` has failed.
     fn answered(
         &mut self,
         request: &Request,
@@ -151,41 +154,43 @@ pub trait Layer: Send {
         result
     }
 
-    /// Returns whether the layer has I/Os of its own. Always the same.
+    /// Returns whether the layer sends I/Os that belong to no request. The answer must not change.
     fn has_own_ios(&self) -> bool {
         false
     }
 
-    /// Takes back an [I/O of the layer's own](Plan::own) with its result. A read without an error has filled its bytes.
+    /// Takes back an [I/O of the layer](Plan::own) with its result. A successful read has filled its bytes.
     fn own_answered(&mut self, io: OwnIo, result: IoResult, plan: &mut Plan) {
         _ = (io, result, plan);
     }
 
-    /// The time, told whenever answers are looked for.
+    /// Notifies the layer of the time, whenever the device looks for answers.
     fn passed(&mut self, now: Instant, plan: &mut Plan) {
         _ = (now, plan);
     }
 
-    /// The queue ends, and has no requests. I/Os of the layer's own are waited for, some seconds at most.
+    /// Ends the layer's work: the queue is ending, and has no requests. The queue waits some seconds at most for I/Os
+    /// that the layer still sends.
     fn close(&mut self, plan: &mut Plan) {
         _ = plan;
     }
 
-    /// The codec of a layer that changes bytes. Its pieces move the bytes that the leg has: `from` and `sectors` count these.
+    /// The codec of a layer that changes bytes. The pieces of such a layer move the bytes stored on the leg, which
+    /// `from` and `sectors` count.
     fn codec(&mut self) -> Option<&mut dyn Codec> {
         None
     }
 }
 
-/// Translates the bytes of a device, block by block, on their way to its only leg and back.
+/// Translates the bytes of a device, block by block, between the device and its only leg.
 ///
-/// The bytes of a request are copied into memory of the layer for that, so the payload of a write stays as it is, and a read
-/// that fails changes nothing.
+/// The bytes of a request are translated in separate memory. So the payload of a write keeps its contents, and a failed
+/// read leaves its payload unchanged.
 pub trait Codec: Send {
-    /// The bytes of a block: whole sectors.
+    /// Bytes in a block: whole sectors.
     fn block(&self) -> usize;
 
-    /// The bytes that the leg has for a block: whole sectors.
+    /// Bytes that a block takes on the leg: whole sectors.
     fn stored(&self) -> usize;
 
     /// Translates block number `at` for the leg.
@@ -194,6 +199,6 @@ pub trait Codec: Send {
     /// Translates block number `at` from the leg.
     ///
     /// # Errors
-    /// If the leg's bytes are not those that were written. The request ends with the error.
+    /// If the leg's bytes are not the ones written. The request ends with the error.
     fn decode(&mut self, at: u64, stored: &[u8], plain: &mut [u8]) -> IoResult;
 }

@@ -1,4 +1,4 @@
-//! [`Leg`]: a device that a layer stands on, behind a queue of the engine, driven by the thread that has the layer.
+//! [`Leg`]: a device below a layer, behind a queue of the engine, driven by the thread that drives the layer.
 
 #![forbid(unsafe_code)]
 
@@ -15,24 +15,24 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// I/Os of a layer that the engine holds for one leg; more wait here.
+/// I/Os of a layer that the engine holds for one leg. Further I/Os wait in the leg.
 const CREDIT: u32 = 1024;
 
 pub(crate) struct Leg {
-    /// Before the queue, which ends with the last of both.
+    /// Declared, and so dropped, before the queue, which ends when both are gone.
     submitter: Submitter<Part>,
     _queue: Queue<Part>,
-    /// In the order in which the layer sent them.
+    /// I/Os that wait for credit, in the order in which the layer sent them.
     waiting: VecDeque<Io<Part>>,
-    /// Its completions are neither at a named time nor signalled.
+    /// The completions of the device come without a signal and at no known time.
     is_polled: bool,
-    /// The device has work without requests.
+    /// The device has work to do even without requests.
     pub(crate) has_own_work: bool,
-    /// The last flush has made a turn of the device, and no look after it has been made.
+    /// The last flush has driven the device, and completions have not been polled since.
     has_turned: bool,
-    /// To make another leg on the same device, if that can make another queue.
+    /// Makes another leg on the same device; `None` if the device cannot make another queue.
     pub(crate) origin: Option<Arc<Origin>>,
-    /// Where the thread sleeps that has the layer to itself.
+    /// The sleeping place of a thread that has the layer to itself.
     #[cfg(target_os = "linux")]
     pub(crate) berth: Option<Arc<dyn Berth>>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Origin {
     another: Another<Part>,
 }
 
-/// Descriptors that say when any leg has completions.
+/// Descriptors that become readable when any leg has completions.
 #[cfg(target_os = "linux")]
 pub(crate) struct Bells {
     epoll: Option<OwnedFd>,
@@ -65,7 +65,7 @@ impl Bells {
         Ok(())
     }
 
-    /// Readable while any of them is; `None` if no leg has one.
+    /// Readable while any of the descriptors is; `None` if no leg has one.
     pub(crate) fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         use std::os::fd::AsFd;
         self.epoll.as_ref().map(AsFd::as_fd)
@@ -90,7 +90,7 @@ impl Leg {
     /// Another leg on the same device.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub(crate) fn another(
         origin: &Arc<Origin>,
         #[cfg(target_os = "linux")] bells: &mut Bells,
@@ -147,13 +147,13 @@ impl Leg {
         })
     }
 
-    /// Sends an I/O, behind those that wait.
+    /// Sends an I/O, behind the waiting ones.
     pub(crate) fn send(&mut self, io: Io<Part>) {
         self.waiting.push_back(io);
     }
 
-    /// Hands over waiting I/Os that have credit. Gives `over` the cookies of I/Os that the queue refuses, with errors.
-    /// Returns whether there were any of either kind.
+    /// Submits waiting I/Os for which there is credit. Passes the cookie and the error of each I/O that the queue
+    /// refuses to `over`. Returns whether any I/O was submitted or refused.
     pub(crate) fn submit(&mut self, now: Instant, mut over: impl FnMut(u64, IoError)) -> bool {
         let mut were_any = false;
         while let Some(io) = self.waiting.pop_front() {
@@ -178,9 +178,11 @@ impl Leg {
         were_any
     }
 
-    /// Does the work that is due, and gives `over` the completions. Returns whether more may be due at the same time.
+    /// Does the work that is due, and passes the completions to `over`. Returns whether more work may be due at the
+    /// same time.
     pub(crate) fn poll(&mut self, now: Instant, over: impl FnMut(Completion<Part>)) -> bool {
-        // A second turn would submit the entries that the first has left to the sleep of the thread.
+        // Driving the device again would submit entries that the flush has left for the thread to submit as it goes to
+        // sleep.
         if !std::mem::take(&mut self.has_turned) {
             self.submitter.poll(now);
         }
@@ -191,7 +193,7 @@ impl Leg {
         ended > 0 || !(rests || is_dead)
     }
 
-    /// When there is something to do without a signal; `None` if it has to be polled.
+    /// When the leg has work without a signal; `None` if it has to be polled.
     pub(crate) fn next_event(&self) -> Option<Instant> {
         if self.is_polled && self.submitter.in_flight() > 0 {
             return None;

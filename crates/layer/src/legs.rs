@@ -1,4 +1,4 @@
-//! [`Legs`]: all legs of a layer, with the I/Os of the layer's own that are under way.
+//! [`Legs`]: all legs of a layer, with the layer's own I/Os in flight.
 
 #![forbid(unsafe_code)]
 
@@ -16,24 +16,24 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// The upper half of the cookie of an I/O of the layer's own; no tag is as high.
+/// The upper half of the cookie of a layer's own I/O; tags are lower.
 const OWN: u64 = u32::MAX as u64;
 
 /// The answer of a leg.
 pub(crate) enum Answer {
-    /// To a piece with this cookie.
+    /// The answer to the piece with this cookie.
     Piece(u64, IoResult),
     Own(OwnIo, IoResult),
 }
 
 pub(crate) struct Legs {
-    /// Before the descriptors of their devices.
+    /// Declared, and so dropped, before the descriptors of their devices.
     all: Box<[Leg]>,
     #[cfg(target_os = "linux")]
     bells: Bells,
-    /// Answers that were not looked at yet: a cookie, and a result.
+    /// Answers that have not been looked at: cookie and result.
     answers: VecDeque<(u64, IoResult)>,
-    /// I/Os of the layer's own, by the lower half of their cookies.
+    /// The layer's own I/Os, by the lower half of their cookies.
     own: Vec<Option<(OwnIo, Own)>>,
 }
 
@@ -68,7 +68,8 @@ impl Legs {
         }
     }
 
-    /// The means to make another leg on the same device, if there is one, with one queue that can make another.
+    /// A function that makes another leg on the same device; `None` unless there is one leg, whose only queue can make
+    /// another one.
     pub(crate) fn another(&self) -> Option<impl Fn() -> io::Result<Self> + Send + Sync + 'static> {
         let [leg] = &*self.all else { return None };
         let origin = Arc::clone(leg.origin.as_ref()?);
@@ -88,7 +89,7 @@ impl Legs {
         })
     }
 
-    /// Where a thread sleeps that has the only leg to itself, if that has such a place.
+    /// The sleeping place of a thread that has the only leg to itself; `None` if the leg has no such place.
     #[cfg(target_os = "linux")]
     pub(crate) fn berth(&self) -> Option<Arc<dyn Berth>> {
         let [leg] = &*self.all else { return None };
@@ -110,7 +111,7 @@ impl Legs {
         let sectors = (bytes.len() / SECTOR_SIZE as usize) as u32;
         let (own, part) = Own::lend(bytes, io.op == Op::Read);
         let sent = Io::new(io.op, io.sector, sectors, OWN << 32 | free as u64, part);
-        // Its payload has bytes, which those of its neighbours may not have.
+        // The payload has its own bytes, and the payloads of its neighbours may have none.
         self.all[io.leg].send(Io { flags: io.flags | IoFlags::NOMERGE, ..sent });
         if free == self.own.len() {
             self.own.push(None);
@@ -118,17 +119,17 @@ impl Legs {
         self.own[free] = Some((io, own));
     }
 
-    /// Returns whether a leg has work without requests.
+    /// Returns whether a leg has work to do even without requests.
     pub(crate) fn have_own_work(&self) -> bool {
         self.all.iter().any(|leg| leg.has_own_work)
     }
 
-    /// Returns whether an I/O of the layer's own is under way.
+    /// Returns whether an I/O of the layer itself is in flight.
     pub(crate) fn has_own(&self) -> bool {
         self.own.iter().any(Option::is_some)
     }
 
-    /// Hands the I/Os that were sent to the legs. Returns whether there were any.
+    /// Submits the I/Os that were sent to the legs. Returns whether there were any.
     pub(crate) fn submit(&mut self, now: Instant) -> bool {
         let mut were_any = false;
         for leg in &mut self.all {
@@ -138,7 +139,8 @@ impl Legs {
         were_any
     }
 
-    /// Does the work of the legs that is due. Returns whether more may be due at the same time, beside the answers.
+    /// Does the work of the legs that is due. Returns whether more work may be due at the same time, besides the
+    /// answers.
     pub(crate) fn poll(&mut self, now: Instant) -> bool {
         let mut has_more = false;
         for leg in &mut self.all {
@@ -148,7 +150,7 @@ impl Legs {
         has_more
     }
 
-    /// The oldest answer that has come.
+    /// The oldest answer, removed from the queue; `None` if there is none.
     pub(crate) fn next_answer(&mut self) -> Option<Answer> {
         let (cookie, result) = self.answers.pop_front()?;
         if cookie >> 32 != OWN {
@@ -156,21 +158,21 @@ impl Legs {
         }
         let own = self.own[(cookie & OWN) as usize].take();
         let (mut io, own) = own.expect("an I/O that was sent");
-        // A completion has its part, which is dropped with it.
+        // The completion owns the part, and has been dropped with it.
         let bytes = own.take_back();
         let result = if bytes.is_some() { result } else { Err(IoError::IO) };
         io.bytes = bytes.unwrap_or_else(AlignedBuf::empty);
         Some(Answer::Own(io, result))
     }
 
-    /// Ends the queues of the legs, which wait for the requests in their devices.
+    /// Ends the queues of the legs; each waits for the requests in its device.
     pub(crate) fn end(&mut self) {
         self.all = Box::default();
         self.answers.clear();
         self.own.clear();
     }
 
-    /// The time of the first leg; `None` if one has to be polled.
+    /// The earliest time at which a leg has work; `None` if a leg has to be polled.
     pub(crate) fn next_event(&self) -> Option<Instant> {
         self.all.iter().map(Leg::next_event).try_fold(Instant::MAX, |at, leg| Some(at.min(leg?)))
     }
@@ -180,8 +182,9 @@ impl Legs {
         self.bells.fd()
     }
 
-    /// Waits for a leg, for `until` at most, where there is no thread but this one to drive them. Returns a time that is no later than
-    /// the clock's, if `now` is none: only whole waits count.
+    /// Waits until a leg has work, or until `until`, where only this thread drives the legs. `now` is the caller's idea
+    /// of the time. Returns a time that the clock has reached: the end of a wait that was not interrupted, otherwise
+    /// `now`.
     pub(crate) fn wait(&self, now: Instant, until: Instant) -> Instant {
         let Some(next) = self.next_event() else {
             std::thread::yield_now();
@@ -201,7 +204,7 @@ impl Legs {
     }
 }
 
-/// Carries out `ios` on devices that no queue uses, and waits for them until `within` is over.
+/// Carries out `ios` on devices that no queue uses, and waits for them for `within` at most.
 ///
 /// # Errors
 /// If the system refuses resources for the queues of a leg.

@@ -2,16 +2,16 @@
 //!
 //! # Why this is sound
 //!
-//! *Invariant: the token of a request stays in its [`Lent`] as long as there is a [`Part`] of it.* While the token is away from the
-//! engine, the bytes exist, stay where they are, and are reached by nothing else ([`IoBuf`], [`Inflight`]). A part counts itself
-//! by a share, its own parts included; so a leg that forgets a part, or the queue of a leg that leaks one, keeps the token,
-//! and with it the bytes, for ever.
+//! *Invariant: the token of a request stays in its [`Lent`] as long as a [`Part`] of the request exists.* While the
+//! token is away from the engine, the bytes exist, stay where they are, and are reached by nothing else ([`IoBuf`],
+//! [`Inflight`]). A part and the parts divided off it hold a share. If a leg forgets a part, or its queue leaks one,
+//! the share keeps the token, and thereby the bytes, for ever.
 //!
-//! The parts of a read are disjoint, so that each byte has one writer. Those of a write may overlap, since they are only read:
-//! a device reads the payloads of writes, and [`Payload::read_from`] refuses.
+//! The parts of a read are disjoint, so that each byte has one writer. The parts of a write may overlap, because they
+//! are only read: a device reads the payloads of writes, and [`Payload::read_from`] refuses to write to them.
 //!
-//! Memory that stands in for a request's bytes is owned by its [`Lent`], and kept as the token is. It is reached when no part is
-//! left. Memory of a layer's own is kept by its [`Own`] in the same way, and has one part.
+//! [`Lent`] owns the memory that stands in for a request's bytes, and keeps it like the token. The layer reaches that
+//! memory only when no part is left. Memory of the layer itself has one part, and its [`Own`] keeps it in the same way.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub(crate) struct Lent {
     /// `None` only in `drop`.
     rq: Option<Inflight>,
-    /// In the order of the bytes; none is empty. Without any the request moves no data.
+    /// The bytes lent, in order; no range is empty. Empty if the request moves no data.
     ranges: Vec<*mut [u8]>,
     is_read: bool,
     /// The bytes of each part that was lent, and its share, which is the only one again when the part is gone.
@@ -38,18 +38,19 @@ pub(crate) struct Lent {
 
 struct StandIn {
     buf: AlignedBuf,
-    /// The bytes of the request, as `ranges` has them without a stand-in.
+    /// The bytes of the request itself while a stand-in is lent.
     plain: Vec<*mut [u8]>,
 }
 
-// SAFETY: the addresses lead to payloads behind the token, which is `Send` as they are; nothing is reached through them here.
+// SAFETY: the addresses lead to payloads behind the token, which is `Send` like them; nothing is reached through them
+// here.
 unsafe impl Send for Lent {}
 
 impl Lent {
     /// Takes a request, and finds its bytes.
     ///
     /// # Errors
-    /// Gives the request back if its payloads carry neither as many bytes as it has, nor none.
+    /// Gives the request back if its payloads have some bytes, but not as many as the request.
     pub(crate) fn new<P: IoBuf>(
         bios: &BioTable<P>,
         rq: Inflight,
@@ -71,7 +72,7 @@ impl Lent {
         Ok(Self { rq: Some(rq), ranges, is_read, lent: Vec::new(), stand_in: None })
     }
 
-    /// Has `len` zeroes lent in place of the bytes of the request, if that moves any. To be called before parts are lent.
+    /// Lends `len` zeroes in place of the bytes of the request, if it moves any. Must be called before parts are lent.
     ///
     /// # Panics
     /// If there are parts.
@@ -84,7 +85,7 @@ impl Lent {
         }
     }
 
-    /// Calls `convert` with the bytes of the request and with those of the memory in their place, if there is such.
+    /// Calls `convert` with the bytes of the request and the bytes of its stand-in, if it has one.
     ///
     /// # Panics
     /// If there are parts.
@@ -96,7 +97,7 @@ impl Lent {
         let is_back = self.lent.iter_mut().all(|(_, share)| Arc::get_mut(share).is_some());
         let Some(StandIn { buf, plain }) = &mut self.stand_in else { return Ok(()) };
         assert!(is_back, "parts are lent");
-        // The part does not leave this call, in which the token is here.
+        // The part does not outlive this call, and the token is here throughout.
         let part = Part { ranges: mem::take(plain), is_read: self.is_read, share: None };
         convert(&part, buf.as_mut_slice())
     }
@@ -104,7 +105,7 @@ impl Lent {
     /// Lends `len` bytes from byte `at` on; an empty part if the request moves no data.
     ///
     /// # Panics
-    /// If the request has fewer bytes, or, of a read, there is a part with one of these.
+    /// If the request has fewer bytes, or if it is a read and an earlier part has some of these bytes.
     pub(crate) fn part(&mut self, at: usize, len: usize) -> Part {
         if self.ranges.is_empty() {
             return Part::default();
@@ -121,7 +122,7 @@ impl Lent {
         Part { ranges, is_read: self.is_read, share: Some(share) }
     }
 
-    /// The token, if no part is left. Otherwise it is kept for ever, and the engine counts its payloads as leaked.
+    /// Returns the token if no part is left. Otherwise keeps it for ever, and the engine counts its payloads as leaked.
     pub(crate) fn release(mut self) -> Option<Inflight> {
         self.take()
     }
@@ -138,22 +139,22 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// A token that is dropped says that its bytes may go.
+    /// Dropping a token tells the engine that its bytes may be freed.
     fn drop(&mut self) {
         drop(self.take());
     }
 }
 
-/// Memory of a layer's own, lent to one request of a leg.
+/// Memory of the layer itself, lent to one request of a leg.
 pub(crate) struct Own {
     /// `None` only in `drop`.
     buf: Option<AlignedBuf>,
-    /// The only one again when the part is gone.
+    /// The only share again when the part is gone.
     share: Arc<()>,
 }
 
 impl Own {
-    /// Lends all of `buf`. The part may be read into if `is_read`; it is without bytes if `buf` is.
+    /// Lends all of `buf`. The part may be read into if `is_read`, and is empty if `buf` is.
     pub(crate) fn lend(buf: AlignedBuf, is_read: bool) -> (Self, Part) {
         let share = Arc::new(());
         let ranges = Vec::from_iter(buf.ranges().filter(|range| !range.is_empty()));
@@ -161,7 +162,7 @@ impl Own {
         (Self { buf: Some(buf), share }, part)
     }
 
-    /// The memory, if the part is gone. Otherwise it is kept for ever.
+    /// Returns the memory if the part is gone. Otherwise keeps it for ever.
     pub(crate) fn take_back(mut self) -> Option<AlignedBuf> {
         self.take()
     }
@@ -183,7 +184,7 @@ impl Drop for Own {
     }
 }
 
-/// `len` bytes from byte `at` of `ranges` on, which have them.
+/// The ranges of `len` bytes, from byte `at` of `ranges` on. `ranges` has at least that many.
 fn cut(ranges: &[*mut [u8]], mut at: usize, mut len: usize) -> Vec<*mut [u8]> {
     let mut found = Vec::new();
     for range in ranges {
@@ -202,14 +203,14 @@ fn cut(ranges: &[*mut [u8]], mut at: usize, mut len: usize) -> Vec<*mut [u8]> {
     found
 }
 
-/// The payload of a request to a leg: bytes of the request to the layer, in one range of memory or in several. Without bytes
-/// if that moves none. Only the crate makes parts with bytes.
+/// The payload of a request to a leg: bytes of the request to the layer, in one or several ranges of memory, or none if
+/// the leg's request moves no data. Only the crate makes parts with bytes.
 #[derive(Debug, Default)]
 pub struct Part {
     ranges: Vec<*mut [u8]>,
-    /// It may be read into.
+    /// The part may be read into.
     is_read: bool,
-    /// `None` without bytes.
+    /// `None` for a part without bytes.
     share: Option<Arc<()>>,
 }
 
@@ -231,8 +232,8 @@ impl Payload for Part {
         for range in cut(&self.ranges, at, rest.len()) {
             let (now, behind) = rest.split_at_mut(range.len());
             // SAFETY: the token is away from the engine while this part exists, so the bytes are valid. Nothing writes
-            // to them during the copy: those of a write are only read, those of a read belong to this part, and this
-            // call has it.
+            // to them during the copy: the bytes of a write are only read, and the bytes of a read belong to this part
+            // alone, which this call borrows.
             unsafe { ptr::copy_nonoverlapping(range.cast(), now.as_mut_ptr(), now.len()) };
             rest = behind;
         }
@@ -272,9 +273,9 @@ impl Payload for Part {
     }
 }
 
-// SAFETY: the ranges lie in payloads that promise the same, and stay where they are while their token is away from the engine,
-// which it is as long as this part exists. Moving a part moves no bytes. They are as long as `data_len` says. Ranges of one part do
-// not overlap, as those of the payloads do not; parts that it is divided into are disjoint.
+// SAFETY: the ranges lie in payloads that promise the same, and the token, which is away from the engine as long as
+// this part exists, keeps them in place. Moving a part moves no bytes. The ranges are as long as `data_len` says. They
+// do not overlap, because ranges of the payloads do not; the parts of a divided part are disjoint.
 unsafe impl IoBuf for Part {}
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! Devices that are layers: each cuts or translates a request into requests to other devices, its legs.
 //!
-//! A [`Layer`] decides the destinations of the pieces of a request and the meaning of their answers; it sees no bytes
-//! and no token. A [`Stack`] puts a layer in front of its legs, which are devices of any kind, layers included.
-//! [`Kind`] has the layers that there are; their pages are in `doc`.
+//! A [`Layer`] decides where the pieces of a request go and what their answers mean; it sees no bytes and no token. A
+//! [`Stack`] puts a layer in front of its legs, which are devices of any kind, layers included. [`Kind`] lists the
+//! layers; their pages are in `doc`.
 //!
-//! Each leg has a queue of the engine in front of it, with the scheduler `none`, one submitter, and the limits of that leg. So a
-//! piece is divided, merged, and flushed around as the leg needs, by the same code as any other I/O. Files in a stripe or a
-//! concatenation are one device instead ([`BlockDevice::join`](blkmq_engine::BlockDevice::join)).
+//! Each leg has a queue of the engine in front of it, with the scheduler `none`, one submitter, and the limits of that
+//! leg. The same code as for any other I/O divides a piece, merges it, and adds the flushes that the leg needs. Files
+//! in a stripe or a concatenation become one device instead ([`BlockDevice::join`](blkmq_engine::BlockDevice::join)).
 //!
 //! # Writing a layer
 //!
-//! A layer that moves sectors is a file: [`Layer::begin`] sends a piece ([`Plan::send`]) for each part of the request. One that
-//! tolerates errors implements [`Layer::answered`], too. One that changes bytes is a [`Codec`] in [`Coded`]. Another `Stack` than that of [`Kind`] is a [`BlockDevice`] whose `queues`
-//! is [`queue`].
+//! A layer that moves sectors takes one file: [`Layer::begin`] sends a piece ([`Plan::send`]) for each part of the
+//! request. A layer that tolerates errors also implements [`Layer::answered`]. A layer that changes bytes is a
+//! [`Codec`] in [`Coded`]. A stack of such a layer is a [`BlockDevice`] whose `queues` is [`queue`].
 //!
 //! ```
 //! use blkmq_core::{IoFlags, Op};

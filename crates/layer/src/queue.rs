@@ -17,28 +17,28 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rounds over the legs in one call, after which the caller has to come again.
+/// The most rounds over the legs in one call; the caller must then call again.
 const ROUNDS: u32 = 64;
-/// The longest that the end of a queue waits for I/Os of the layer's own.
+/// How long the end of a queue waits for the layer's own I/Os.
 const PATIENCE: Nanos = Nanos::from_secs(5);
-/// Of the flags of a request, those that its pieces have, too. A flush before or after it is a request of its own.
+/// Flags that a request passes to its pieces. A flush before or after it is a separate request.
 const PASSED: [IoFlags; 3] = [IoFlags::SYNC, IoFlags::FUA, IoFlags::NOUNMAP];
 
 /// The hardware queue of a layer.
 struct LayerQueue {
     layer: Box<dyn Layer>,
     legs: Legs,
-    /// Makes the layers of further queues to the same legs, if these need not know of each other.
+    /// Makes the layer of each further queue to the same legs; `None` if the queues would have to share a layer.
     layers: Option<Layers>,
-    /// By driver tag.
+    /// Open requests, by driver tag.
     open: Box<[Option<Open>]>,
-    /// By driver tag: all pieces of the request, whether answered or not. Empty without one; keep their capacity.
+    /// All pieces of a request, answered or not, by driver tag. Unused lists are empty, and keep their capacity.
     pieces: Box<[Vec<Piece>]>,
     /// Empty between calls.
     plan: Plan,
-    /// Tags of requests that were held and may be done.
+    /// Tags of requests that the layer has released, which may be done.
     released: Vec<usize>,
-    /// The last call has left work that is due.
+    /// The last call left work that is due.
     has_more: bool,
     /// A call is under way, or has panicked.
     is_inside: bool,
@@ -52,21 +52,21 @@ impl std::fmt::Debug for LayerQueue {
     }
 }
 
-/// Makes layers that know nothing of each other.
+/// Makes layers that share no state.
 pub(crate) type Layers = Arc<dyn Fn() -> Box<dyn Layer> + Send + Sync>;
 
 /// A request whose pieces are under way.
 struct Open {
     lent: Lent,
     request: Request,
-    /// Pieces without an answer, and one more if the layer holds the request.
+    /// The number of pieces without an answer, plus one while the layer holds the request.
     pending: u32,
     result: IoResult,
-    /// The place of the error in `result`, if there is one.
+    /// `from` of the piece whose error is `result`.
     failed_at: u32,
 }
 
-/// The hardware queue of a device of this shape: `layer` in front of `legs`.
+/// The hardware queue of a device with this shape: `layer` in front of `legs`.
 ///
 /// # Errors
 /// If the system refuses resources for the queues of a leg.
@@ -80,12 +80,12 @@ pub fn queue<P: IoBuf>(
 ) -> io::Result<Box<dyn DeviceQueue<P>>> {
     assert_eq!(shape.hw_queues, 1, "hardware queues of a layer");
     let mut queue = LayerQueue::new(shape.hw_queue_depth, layer, Legs::new(legs)?);
-    // The first I/Os of the layer's own, whose answers make the descriptor readable.
+    // Sends the layer's first own I/Os, whose answers make the descriptor readable.
     queue.pass(Instant::ZERO);
     Ok(Box::new(queue))
 }
 
-/// As [`queue`], for a layer that has no I/Os of its own, and of which each client may have a queue.
+/// Like [`queue`], for a layer without I/Os of its own. Each client may have such a queue.
 pub(crate) fn lane<P: IoBuf>(
     shape: &DeviceShape,
     layers: Layers,
@@ -123,7 +123,7 @@ fn decode(codec: &mut dyn Codec, request: &Request, plain: &Part, stored: &[u8])
     for (nth, (at, place)) in
         blocks(codec, request).zip(stored.chunks_exact(codec.stored())).enumerate()
     {
-        // All blocks are looked at, so that each that is wrong is named.
+        // Every block is checked, so that each faulty one is reported.
         match codec.decode(at, place, &mut block) {
             Ok(()) => plain.read_from(nth * block.len(), &block)?,
             Err(error) => result = Err(error),
@@ -150,7 +150,7 @@ impl Open {
         self.pending += 1;
     }
 
-    /// Takes notice of a result; that of the lowest place counts.
+    /// Notes the result of the piece at `from`; the error with the lowest `from` counts.
     fn note(&mut self, result: IoResult, from: u32) {
         if result.is_err() && (self.result.is_ok() || from < self.failed_at) {
             (self.result, self.failed_at) = (result, from);
@@ -174,7 +174,7 @@ impl LayerQueue {
         }
     }
 
-    /// Carries out the plan, which was made for the request of this tag, if there is one.
+    /// Carries out the plan, made for the request of this tag, or for none.
     fn carry_out(&mut self, tag: Option<usize>) {
         if let Some(tag) = tag {
             let open = self.open[tag].as_mut().expect("a request that is here");
@@ -200,7 +200,7 @@ impl LayerQueue {
         }
     }
 
-    /// Takes notice of an answer. Returns the request that it belongs to, if that is done.
+    /// Notes an answer. Returns its request if that is done.
     fn answered(&mut self, answer: Answer) -> Option<(Inflight, IoResult)> {
         let (cookie, result) = match answer {
             Answer::Piece(cookie, result) => (cookie, result),
@@ -221,7 +221,7 @@ impl LayerQueue {
         self.finished(tag)
     }
 
-    /// Takes the request of this tag out, if it is done.
+    /// Removes the request of this tag, and returns it, if it is done.
     fn finished(&mut self, tag: usize) -> Option<(Inflight, IoResult)> {
         let open = self.open[tag].take_if(|open| open.pending == 0)?;
         self.pieces[tag].clear();
@@ -236,7 +236,7 @@ impl LayerQueue {
         Some((lent.release()?, result))
     }
 
-    /// Tells the layer the time, and hands over its own I/Os.
+    /// Notifies the layer of the time, and submits its own I/Os.
     fn pass(&mut self, now: Instant) {
         self.layer.passed(now, &mut self.plan);
         if !self.plan.steps.is_empty() {
@@ -245,7 +245,7 @@ impl LayerQueue {
         }
     }
 
-    /// Takes notice of the answers that have come. The requests that are done go to `over`.
+    /// Processes answers from the legs. Passes the requests that are done to `over`.
     fn take_answers(&mut self, mut over: impl FnMut(Inflight, IoResult)) {
         while let Some(answer) = self.legs.next_answer() {
             if let Some((rq, result)) = self.answered(answer) {
@@ -259,7 +259,7 @@ impl LayerQueue {
         }
     }
 
-    /// Lets the layer end its work, if no request is here and no call has panicked.
+    /// Lets the layer end its work, unless a request is open or a call has panicked.
     fn close(&mut self) {
         if self.is_inside || self.open.iter().any(Option::is_some) {
             return;
@@ -333,7 +333,7 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
         self.is_inside = false;
     }
 
-    /// The times of the legs. Each leg has a timeout of its own for its pieces.
+    /// The earliest time of the legs. A leg has its own timeout for its pieces.
     fn next_event(&self) -> Option<Instant> {
         if self.has_more {
             return None;
@@ -365,7 +365,7 @@ impl<P: IoBuf> DeviceQueue<P> for LayerQueue {
         Some(Ok(Box::new(berth)))
     }
 
-    /// Ends the queues of the legs, which wait for the requests in their devices.
+    /// Ends the queues of the legs; each waits for the requests in its device.
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.close();
         self.legs.end();

@@ -1,18 +1,18 @@
-//! The shape of a device made of others: no leg gets a request that it cannot serve.
+//! The shape of a device made of others: no leg receives a request that it cannot serve.
 
 #![forbid(unsafe_code)]
 
 use blkmq_core::{Limits, Nanos, SECTOR_SIZE};
 use blkmq_engine::{DeviceShape, WriteCache};
 
-/// Requests of a layer in flight, at most.
+/// The most requests of a layer in flight.
 const MAX_DEPTH: u32 = 1024;
 
-/// The shape of a device around legs of these shapes, without its capacity. Its requests have no timeout: their pieces have
-/// those of the legs.
+/// The shape of a device around legs of these shapes, except its capacity. Its requests have no timeout, because each
+/// leg has one for its pieces.
 ///
 /// # Panics
-/// Without legs.
+/// If there are no legs.
 pub(crate) fn of(legs: &[DeviceShape]) -> DeviceShape {
     let limits = legs.iter().map(|leg| leg.limits).reduce(both).expect("a layer has legs");
     let depths = legs.iter().map(|leg| leg.hw_queue_depth);
@@ -23,14 +23,14 @@ pub(crate) fn of(legs: &[DeviceShape]) -> DeviceShape {
         shared_tags: false,
         budget: None,
         limits: in_blocks(limits),
-        // The queue of a leg follows a write by a flush, where the leg cannot do it.
+        // The queue of a leg without FUA adds a flush behind the write.
         cache: if is_through { WriteCache::Through } else { WriteCache::Back { fua: true } },
         timeout: Nanos(u64::MAX),
     }
 }
 
-/// The limits of a layer with blocks of `plain` bytes, for each of which the leg with these limits has `stored` bytes. Without
-/// discards: a discarded block would not be what its layer has made of zeroes.
+/// Changes the limits of a leg to those of a layer with blocks of `plain` bytes, each of which takes `stored` bytes of
+/// the leg. There are no discards: a discarded block would not hold the layer's encoding of zeroes.
 pub(crate) fn as_blocks(limits: &mut Limits, plain: u32, stored: u32) {
     let [plain, stored] = [plain, stored].map(|bytes| bytes / SECTOR_SIZE);
     let whole = |sectors: u32| sectors / stored * plain;
@@ -41,7 +41,7 @@ pub(crate) fn as_blocks(limits: &mut Limits, plain: u32, stored: u32) {
         max_discard_sectors: 0,
         discard_granularity: 0,
         max_write_zeroes_sectors: whole(limits.max_write_zeroes_sectors),
-        // A request is one range of the layer's own memory.
+        // The layer's own memory for a request is one range.
         virt_boundary_mask: 0,
         range_alignment: 0,
         ..*limits
@@ -68,7 +68,7 @@ fn both(one: Limits, other: Limits) -> Limits {
     }
 }
 
-/// Lengths in whole blocks of the leg with the largest ones.
+/// Rounds lengths to blocks of the leg with the largest block.
 fn in_blocks(limits: Limits) -> Limits {
     let block = limits.logical_block_size / SECTOR_SIZE;
     let whole = |sectors: u32| sectors / block * block;

@@ -1,4 +1,4 @@
-//! [`Stack`]: a layer in front of its legs, ready for a queue.
+//! [`Stack`]: a layer in front of its legs, from which a queue can be made.
 
 #![forbid(unsafe_code)]
 
@@ -21,27 +21,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::{fmt, io};
 
-/// A device made of others.
+/// A device made of other devices.
 #[derive(Clone, Debug)]
 pub struct Stack<D> {
     kind: Kind,
     legs: Vec<D>,
-    /// The sectors of each leg that are used; of a mirror none.
+    /// The sectors used of each leg. Empty for a mirror.
     used: Vec<u64>,
     shape: DeviceShape,
     notes: Vec<String>,
-    /// Of an encrypted device.
+    /// The key of an encrypted device.
     key: Option<Key>,
     findings: Findings,
-    /// A mirror has a queue: a second one would write to the same records.
+    /// Set while a mirror has a queue: a second one would write to the same records.
     is_taken: Arc<AtomicBool>,
 }
 
-/// Why devices make no stack.
+/// Why devices do not form a stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StackError {
-    /// There are none.
+    /// There are no devices.
     NoLegs,
     /// A chunk of a stripe is not in whole blocks of a leg.
     Chunk {
@@ -50,11 +50,11 @@ pub enum StackError {
         /// The block of the leg in bytes.
         block: u32,
     },
-    /// A leg has not room for a chunk, or for a block.
+    /// A leg has no room for a chunk or a block.
     Small {
         /// The number of the leg, from 0 on.
         leg: usize,
-        /// The bytes that it has to have.
+        /// The bytes that it must have.
         least: u64,
     },
     /// The leg has no sectors of 512 bytes, which checksums need.
@@ -62,11 +62,11 @@ pub enum StackError {
         /// The block of the leg in bytes.
         block: u32,
     },
-    /// A file is no key.
+    /// A file is not a key.
     Key(KeyError),
-    /// The devices make no mirror.
+    /// The devices do not form a mirror.
     Mirror(MirrorError),
-    /// Together they are longer than a device can be.
+    /// The legs together are longer than a device can be.
     Large,
 }
 
@@ -96,7 +96,8 @@ impl fmt::Display for StackError {
 impl std::error::Error for StackError {}
 
 impl<D: BlockDevice<Part>> Stack<D> {
-    /// A layer of this kind in front of `legs`: of a mirror, those that are not missing, whose records are read here.
+    /// A layer of this kind in front of `legs`. For a mirror, these are the legs that are present, and their records
+    /// are read here.
     ///
     /// # Errors
     /// If the legs do not suit the layer.
@@ -165,7 +166,7 @@ impl<D: BlockDevice<Part>> Stack<D> {
         })
     }
 
-    /// Makes the layers of the clients; `None` if all clients have one.
+    /// Makes a layer for each client; `None` if all clients share one.
     fn layers(&self) -> Option<Layers> {
         Some(match self.kind {
             Kind::Mirror { .. } => return None,
@@ -191,7 +192,7 @@ impl<D: BlockDevice<Part>> Stack<D> {
     fn mirror(&self) -> Result<Box<dyn Layer>, MirrorError> {
         let only = Only::new(&self.is_taken)?;
         let legs = self.dyn_legs();
-        // A queue that has ended may have left other records.
+        // A queue that has ended may have written other records.
         let mut assembly = assemble(wishes(&self.kind).unwrap_or_default(), &legs)?;
         assembly.settle(&legs)?;
         Ok(Box::new(Mirror::new(assembly, self.findings.clone(), only)))
@@ -203,18 +204,18 @@ impl<D: BlockDevice<Part>> Stack<D> {
 }
 
 impl<D> Stack<D> {
-    /// The devices that it stands on, in order.
+    /// The devices below the layer, in order.
     #[must_use]
     pub fn legs(&self) -> &[D] {
         &self.legs
     }
 
-    /// The legs, mutable. Queues that are made later have the changes; shape and notes stay.
+    /// The legs, mutable. Changes apply to queues that are made later; shape and notes stay.
     pub fn legs_mut(&mut self) -> &mut [D] {
         &mut self.legs
     }
 
-    /// The bytes before the first one that is lost, if each leg has as many bytes by now as `bytes` says.
+    /// The offset in bytes of the first lost byte, if each leg has shrunk to the length that `bytes` returns.
     pub fn bytes_left(&self, bytes: impl Fn(&D) -> u64) -> u64 {
         let sector = u64::from(SECTOR_SIZE);
         let all = self.shape.limits.capacity * sector;
@@ -245,8 +246,8 @@ impl<D> Stack<D> {
         }
     }
 
-    /// Takes the findings since the last call: one for each block whose contents do not match their checksum, and for each event
-    /// of a mirror; 64 at most, and the number of further ones. Legs have findings of their own.
+    /// Takes the findings since the last call: one for each block that does not match its checksum, and one for each
+    /// event of a mirror. After 64 findings, the rest are only counted. Legs report their own findings.
     pub fn take_findings(&self) -> Vec<Finding> {
         self.findings.take()
     }
@@ -258,7 +259,7 @@ impl<D> Stack<D> {
     }
 }
 
-/// The wishes of the user of a mirror.
+/// The user's choices about a mirror; `None` for other layers.
 fn wishes(kind: &Kind) -> Option<Given> {
     match *kind {
         Kind::Mirror { create, replace, missing } => Some(Given { create, replace, missing }),
@@ -278,8 +279,8 @@ fn mirrored<D: BlockDevice<Part>>(
     Ok(assembly.record.sectors)
 }
 
-/// The legs as one device of their kind, which cuts requests itself, if the layer only orders their sectors and the kind has
-/// such a device. `used`: the sectors of each leg.
+/// The legs as one device of their own kind, which cuts requests itself; `None` unless the layer only orders their
+/// sectors and the kind has such a device. `used`: the sectors of each leg.
 fn join<P, D: BlockDevice<P>>(
     kind: &Kind,
     legs: &[D],

@@ -1,4 +1,4 @@
-//! `stripe`: chunks of the legs in turn, as RAID 0 does.
+//! `stripe`: chunks on the legs in turn, as in RAID 0.
 
 #![forbid(unsafe_code)]
 
@@ -21,13 +21,13 @@ impl Stripe {
         Self { chunk: chunk.into(), legs: legs as u64 }
     }
 
-    /// The sectors before `at` that leg `leg` holds.
+    /// How many of the sectors before `at` are on leg `leg`.
     fn before(&self, at: u64, leg: u64) -> u64 {
         let (row, rest) = (at / (self.chunk * self.legs), at % (self.chunk * self.legs));
         row * self.chunk + rest.saturating_sub(leg * self.chunk).min(self.chunk)
     }
 
-    /// A piece for each chunk. Those that are neighbours on a leg become one request there.
+    /// Sends a piece for each chunk. Pieces that are adjacent on a leg become one request there.
     fn by_chunk(&self, request: &Request, plan: &mut Plan) {
         let end = request.sector + u64::from(request.sectors);
         let mut at = request.sector;
@@ -44,7 +44,7 @@ impl Stripe {
         }
     }
 
-    /// One piece for each leg: the part on a leg of a range without gaps has no gaps either.
+    /// Sends one piece to each leg: a range without gaps has no gaps on a leg either.
     fn by_leg(&self, request: &Request, plan: &mut Plan) {
         let end = request.sector + u64::from(request.sectors);
         for leg in 0..self.legs {

@@ -56,12 +56,12 @@ fn concatenations_conform() {
     }
 }
 
-/// Made of devices without records.
+/// Created from devices without records.
 const MIRROR: Kind = Kind::Mirror { create: true, replace: false, missing: 0 };
 
 #[test]
 fn mirrors_conform() {
-    // Their records must be there when it is opened again, so not on models.
+    // Opening the mirror again needs its records, which models do not keep.
     let cached = ["memory,size=1,cache_size=1,irqmode=2", "memory,size=1,blocksize=4096"];
     for texts in [LEGS[0], LEGS[1], &cached] {
         let device = Stack::new(MIRROR, legs(texts)).expect("legs that suit");
@@ -72,7 +72,7 @@ fn mirrors_conform() {
 #[test]
 fn mirrors_conform_when_a_leg_fails_and_when_all_do() {
     let late = "late=0.2,late_nsec=30000,reorder=0.2,requeue=0.1,resource=0.1,dev_resource=0.1";
-    // Not the first requests, by which the mirror is opened.
+    // The faults spare the first requests, by which the mirror is opened.
     let faulty = format!("faults,{late},error=0.05,space=20:memory,size=1,irqmode=2");
     let sound = format!("faults,{late}:memory,size=1,irqmode=2");
     for (texts, fails) in [([&sound, &faulty], false), ([&faulty, &faulty], true)] {

@@ -1,4 +1,5 @@
-//! A stack returns what was written to it: random stacks, payloads in random ranges, faults, against a model in memory.
+//! A stack returns the data written to it: random stacks, payloads in random ranges, and faults, against a model in
+//! memory.
 //!
 //! `BLKMQ_STACKS` is the number of stacks of a test (default 48); `cargo xtask soak` draws more.
 
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Once;
 
 const SECTOR: usize = 512;
-/// Stacks that are drawn for each of two tests.
+/// Stacks drawn by each of two tests.
 const STACKS: u32 = 48;
 
 /// A leg: a device, or a stack of them.
@@ -54,7 +55,7 @@ fn node(rng: &mut Rng, depth: u32, faults: &str) -> Node {
     }
     let (kind, legs) = match rng.below(6) {
         0 => (Kind::Concat, 2 + rng.below(3)),
-        // Not on legs that fail while it is opened.
+        // A mirror could not be opened on legs that fail.
         3 if faults.is_empty() => {
             (Kind::Mirror { create: true, replace: false, missing: 0 }, 2 + rng.below(2))
         }
@@ -65,7 +66,7 @@ fn node(rng: &mut Rng, depth: u32, faults: &str) -> Node {
     let legs = Vec::from_iter((0..legs).map(|_| node(rng, depth - 1, faults)));
     match Stack::new(kind, legs) {
         Ok(stack) => Node::Stack(Box::new(stack)),
-        // Checksums need sectors, and not the blocks of a layer below.
+        // Checksums need legs with sectors of 512 bytes, and layers below may have larger blocks.
         Err(StackError::Block { .. }) => node(rng, 0, faults),
         // Fresh memory is no device of checksums once it is decrypted, so a mirror cannot look for an earlier record.
         Err(StackError::Mirror(MirrorError::Record { error: IoError::PROTECTION, .. })) => {
@@ -75,7 +76,7 @@ fn node(rng: &mut Rng, depth: u32, faults: &str) -> Node {
     }
 }
 
-/// The file of a key.
+/// The path of a key file.
 fn key() -> PathBuf {
     let path = std::env::temp_dir().join(format!("blkmq-layer-{}.key", std::process::id()));
     static ONCE: Once = Once::new();
@@ -120,7 +121,7 @@ impl Rig {
     }
 }
 
-/// As many bytes as `bytes`, in up to five buffers.
+/// The contents of `bytes`, in up to five buffers.
 fn cut(rng: &mut Rng, bytes: &[u8]) -> BufList {
     let mut rest = bytes;
     let mut bufs = Vec::new();
@@ -140,14 +141,14 @@ fn bytes_of(list: &BufList) -> Vec<u8> {
     bytes
 }
 
-/// Rounds of I/Os to disjoint places; each read is compared. Returns the number of errors.
+/// Rounds of I/Os to disjoint ranges; the data of each read is compared. Returns the number of errors.
 fn compare(device: &dyn BlockDevice<BufList>, rng: &mut Rng, rounds: u32) -> Result<usize, String> {
     let limits = device.shape().limits;
     let capacity = limits.capacity.min(4096);
     let block = u64::from(limits.logical_block_size) / SECTOR as u64;
     let mut model = vec![0; capacity as usize * SECTOR];
     let mut rig = Rig::new(device);
-    // Zeroes below crypt are none above it.
+    // Zeroes on the leg of a crypt layer decrypt to other bytes.
     for at in (0..capacity).step_by(64).filter(|_| limits.max_write_zeroes_sectors == 0) {
         let sectors = 64.min(capacity - at) as u32;
         let zeroes = || BufList::from(AlignedBuf::new(sectors as usize * SECTOR));
@@ -190,7 +191,7 @@ fn compare(device: &dyn BlockDevice<BufList>, rng: &mut Rng, rounds: u32) -> Res
             let place = &mut model[*start..start + bytes.len()];
             if result.is_err() {
                 errors += 1;
-                // What a failed write has left is not known; it is read as written for the next rounds.
+                // A failed write leaves unknown contents, which are read for the next rounds.
                 if *op != Op::Read {
                     let again = Io::new(
                         Op::Write,
@@ -258,7 +259,7 @@ proptest! {
     }
 }
 
-/// Writes a block of this byte everywhere.
+/// Writes `byte` to the whole device.
 fn fill(rig: &mut Rig, capacity: u64, byte: u8) {
     for at in (0..capacity).step_by(8) {
         let payload = BufList::from(AlignedBuf::copy_of(&[byte; 4096]));
@@ -288,7 +289,7 @@ fn a_flipped_bit_is_named_and_no_wrong_byte_is_read() {
     let capacity = if cfg!(miri) { 64 } else { stack.shape().limits.capacity };
     let mut rig = Rig::new(&stack);
     fill(&mut rig, capacity, 7);
-    // In block 3, which has nine sectors below.
+    // Block 3, since a block takes nine sectors of the leg.
     let place = 3 * 9;
     let mut bytes = sector(&below, place);
     bytes[5] ^= 1;
@@ -301,7 +302,7 @@ fn a_flipped_bit_is_named_and_no_wrong_byte_is_read() {
         let bytes = bytes_of(&payload);
         if at == 16 {
             assert_eq!(result, Err(IoError::PROTECTION));
-            // Its other block is right.
+            // The block beside it is intact.
             assert!(bytes[..4096] == [7; 4096] && bytes[4096..] == [1; 4096]);
         } else {
             assert!(result.is_ok() && bytes.iter().all(|byte| *byte == 7), "sector {at}");
@@ -354,9 +355,9 @@ impl<P: blkmq_buf::IoBuf, L: Layer + 'static> BlockDevice<P> for Own<L> {
     }
 }
 
-/// Writes to both legs, reads from the first one, or from the other if that fails.
+/// Writes to both legs; reads from the first one, or from the second if that fails.
 struct Twins {
-    /// Planted: the second leg gets writes a sector too late.
+    /// Planted: writes to the second leg are one sector too far.
     is_wrong: bool,
 }
 
@@ -394,7 +395,7 @@ fn a_layer_may_ask_again_elsewhere_and_write_bytes_twice() {
     let device = twins(|| Twins { is_wrong: false }, "0.5");
     for seed in 0..20 {
         let device: &dyn BlockDevice<BufList> = &device;
-        // Each round begins with a device of zeroes.
+        // Each round begins with a zeroed device.
         let mut rng = Rng::new(seed);
         let mut rig = Rig::new(device);
         rig.push(Io::new(Op::WriteZeroes, 0, 2048, 0, BufList::default()));
@@ -413,7 +414,7 @@ fn a_planted_fault_is_found() {
 
 /// RAID 0 with chunks of eight sectors.
 struct Raid {
-    /// Planted: all chunks of a read are taken from the device of the first.
+    /// Planted: all chunks of a read come from the device of the first.
     is_wrong: bool,
 }
 
@@ -437,9 +438,9 @@ impl Layer for Raid {
     }
 }
 
-/// A cipher that leaves zeroes: each byte times an odd number of its block.
+/// A cipher that maps zeroes to zeroes: each byte times an odd number of its block.
 struct Times {
-    /// Planted: the second block of two is read with the number of the first.
+    /// Planted: the second of two blocks is decoded with the number of the first.
     is_wrong: bool,
 }
 
@@ -469,7 +470,7 @@ impl Codec for Times {
     }
 }
 
-/// Compares a layer of the test's own with the model.
+/// Compares a layer defined by the test with the model.
 fn compared<L: Layer + 'static>(make: fn() -> L) -> Result<usize, String> {
     let legs = [(); 2].map(|()| device("memory,size=1,irqmode=2"));
     compare(&Own(make, legs) as &dyn BlockDevice<BufList>, &mut Rng::new(1), 50)
@@ -501,7 +502,7 @@ fn a_queue_that_ends_with_pieces_under_way_gives_every_buffer_back() {
     assert_eq!(blkmq_engine::leaked_bios(), leaked);
 }
 
-/// Sends a read for a write.
+/// Sends a read in place of a write.
 struct Backwards;
 
 impl Layer for Backwards {

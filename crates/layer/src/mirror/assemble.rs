@@ -1,4 +1,4 @@
-//! Opening a mirror: the records of its legs are read, and say which legs have its contents.
+//! Opens a mirror: reads the records of its legs, and decides which legs have its contents.
 
 #![forbid(unsafe_code)]
 
@@ -13,21 +13,21 @@ use blkmq_engine::BlockDevice;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// The longest that records are waited for, while a mirror is opened.
+/// How long opening a mirror waits for its records.
 const PATIENCE: Instant = Instant::from_nanos(Nanos::from_secs(60).0);
 
-/// Why devices make no mirror.
+/// Why devices do not form a mirror.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MirrorError {
     /// No device has a record.
     NoRecords,
-    /// A device has no record, and others have.
+    /// A device has no record, although others have one.
     NoRecord {
         /// The number of the device, from 0 on.
         leg: usize,
     },
-    /// A device is of another mirror than an earlier one.
+    /// A device belongs to another mirror than an earlier one.
     Foreign {
         /// The number of the device.
         leg: usize,
@@ -51,14 +51,14 @@ pub enum MirrorError {
         /// The number of devices of the mirror.
         accepted: usize,
     },
-    /// Two devices were each written without the other.
+    /// Two devices were each written to without the other.
     Diverged {
         /// The number of one.
         one: usize,
         /// The number of the other.
         other: usize,
     },
-    /// No device that is here has the contents of the mirror.
+    /// No present device has the contents of the mirror.
     Behind,
     /// A record of a later version.
     Later {
@@ -67,11 +67,11 @@ pub enum MirrorError {
         /// The version.
         version: u32,
     },
-    /// A device has not room for the mirror and its records.
+    /// A device has no room for the mirror and its records.
     Small {
         /// The number of the device.
         leg: usize,
-        /// The sectors that it has to have.
+        /// The sectors that it must have.
         least: u64,
     },
     /// A record cannot be read or written.
@@ -143,22 +143,22 @@ impl fmt::Display for MirrorError {
 
 impl std::error::Error for MirrorError {}
 
-/// The wishes of the user.
+/// The user's choices about a mirror.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given {
     pub(crate) create: bool,
     pub(crate) replace: bool,
-    /// Numbers of legs that are not here, a bit each.
+    /// The missing legs, a bit for each number.
     pub(crate) missing: u8,
 }
 
-/// A leg that is here.
+/// A leg that is present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Member {
     /// Its number in the mirror.
     pub(crate) number: usize,
     pub(crate) places: Places,
-    /// The place of the next record: not that of the best one.
+    /// The place of the next record, which does not hold the best one.
     pub(crate) next: usize,
     pub(crate) found: Found,
 }
@@ -167,18 +167,18 @@ pub(crate) struct Member {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Assembly {
     pub(crate) members: Vec<Member>,
-    /// The state to begin with: the legs in step are here, or the record says so.
+    /// The initial state. Its legs in step may include missing ones.
     pub(crate) record: Record,
-    /// Legs in step that are here, a bit each.
+    /// The legs in step that are present, a bit each.
     pub(crate) in_step: u8,
-    /// The records have to say so before anything else is done.
+    /// The state differs from the records, which must be written before anything else is done.
     pub(crate) has_changed: bool,
 }
 
-/// Reads the records of `devices` and decides.
+/// Reads the records of `devices`, and decides which state the mirror is in.
 ///
 /// # Errors
-/// If they make no mirror.
+/// If the devices do not form a mirror.
 pub(crate) fn assemble(
     given: Given,
     devices: &[&dyn BlockDevice<Part>],
@@ -200,7 +200,7 @@ pub(crate) fn assemble(
     decide(given, members, block, &mut || RandomState::new().build_hasher().finish())
 }
 
-/// The contents of both places of each leg.
+/// Reads both places of each leg.
 fn read(members: &mut [Member], devices: &[&dyn BlockDevice<Part>]) -> Result<(), MirrorError> {
     let mut ios = Vec::new();
     for (leg, member) in members.iter().enumerate() {
@@ -226,7 +226,7 @@ fn read(members: &mut [Member], devices: &[&dyn BlockDevice<Part>]) -> Result<()
     Ok(())
 }
 
-/// Carries out I/Os of records. Every one has to succeed.
+/// Carries out I/Os of records. All of them must succeed.
 fn carry_out(
     members: &[Member],
     devices: &[&dyn BlockDevice<Part>],
@@ -261,7 +261,7 @@ pub(super) fn record_io(leg: usize, member: &Member, record: &Record, cookie: u6
 }
 
 impl Assembly {
-    /// Sentences about legs that are missing or behind.
+    /// A sentence for each leg that is missing or behind.
     pub(crate) fn notes(&self, given: Given) -> impl Iterator<Item = String> {
         let is_behind = |number: &usize| self.in_step >> number & 1 == 0;
         let behind = self.members.iter().map(|member| member.number).filter(is_behind);
@@ -277,7 +277,7 @@ impl Assembly {
         behind.chain(missing)
     }
 
-    /// Writes the records of a mirror that is not as they say.
+    /// Writes the records of a mirror whose state differs from them.
     ///
     /// # Errors
     /// If one cannot be written.
@@ -287,7 +287,8 @@ impl Assembly {
             return Ok(());
         }
         self.record.counter += 1;
-        // Those in step first: without theirs, the records of the others would name no leg that has the contents.
+        // Legs in step first: without their records, the records of the other legs would name no leg that has the
+        // contents.
         for is_in_step in [true, false] {
             let of_round = |(_, member): &(usize, &Member)| {
                 (self.in_step >> member.number & 1 == 1) == is_in_step
@@ -344,7 +345,7 @@ pub(super) fn decide(
         return Err(MirrorError::Behind);
     }
     if !record.is_clean && !planted::is(Planted::TrustsAll) {
-        // They may differ in the writes that were under way.
+        // The legs may differ in the writes that were in flight.
         in_step = 1 << in_step.trailing_zeros();
     }
     // A leg that is behind must say so before its first byte is changed.
@@ -355,7 +356,7 @@ pub(super) fn decide(
     Ok(Assembly { members, record, in_step, has_changed })
 }
 
-/// A new mirror, of the contents of the first leg.
+/// A new mirror with the contents of the first leg.
 fn create(
     members: Vec<Member>,
     block: u64,
@@ -381,7 +382,7 @@ fn create(
     Ok(Assembly { members, record, in_step: 1, has_changed: true })
 }
 
-/// Whether the records are of one mirror, which is as `newest` says.
+/// Checks that the records belong to the mirror that `newest` describes.
 fn check(records: &[(usize, Record)], newest: &Record, count: usize) -> Result<(), MirrorError> {
     let id = records[0].1.id;
     for (leg, record) in records {
@@ -398,8 +399,8 @@ fn check(records: &[(usize, Record)], newest: &Record, count: usize) -> Result<(
         if record.legs[leg] != newest.legs[leg] {
             return Err(MirrorError::Replaced { leg });
         }
-        // It says of itself that it is in step, and the newest record does not: it has missed writes, which is as it should be
-        // unless it has written without those legs as well.
+        // The leg calls itself in step, but the newest record does not: the leg has missed writes. That is in order
+        // unless it was itself written to without those legs.
         if record.in_step & 1 << leg == 0 || newest.in_step & 1 << leg != 0 {
             continue;
         }

@@ -1,7 +1,7 @@
-//! [`Copies`]: sectors that are copied from a leg in step to others, a portion at a time.
+//! [`Copies`]: sectors that are copied from a leg in step to other legs, a portion at a time.
 //!
-//! Legs that are behind are copied from the first sector to the last. A range that a leg in step could not read is copied to it,
-//! so that its device writes it anew.
+//! A leg that is behind is copied to from the first sector to the last. A range that a leg in step could not read is
+//! copied to it from another, so that its device writes the range anew.
 
 #![forbid(unsafe_code)]
 
@@ -15,9 +15,9 @@ use blkmq_core::{IoFlags, IoResult, Op, SECTOR_SIZE};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The sectors of a portion, 512 KiB. One is under way at a time, so requests have the rest of each leg.
+/// The sectors of a portion, 512 KiB. Only one is in flight, which leaves most of each leg's time to requests.
 const PORTION: u64 = if cfg!(test) { 64 } else { 1024 };
-/// The most repairs that wait. A leg that needs more is out.
+/// The most repairs that wait. A leg that needs more is taken out.
 const MAX_REPAIRS: usize = 256;
 
 const READ: u64 = Cookie::COUNT;
@@ -29,9 +29,9 @@ const JOIN: u64 = Cookie::COUNT + 2;
 pub(super) struct Copies {
     /// The capacity of the mirror.
     sectors: u64,
-    /// Legs that are behind have the sectors before.
+    /// Legs that are behind have all sectors below this one.
     cursor: u64,
-    /// The quarters that were reported.
+    /// The number of quarters reported as copied.
     quarters: u64,
     repairs: VecDeque<(Range<u64>, Mask)>,
     active: Option<Copy>,
@@ -39,13 +39,13 @@ pub(super) struct Copies {
     joining: Option<Round>,
 }
 
-/// The copy that is under way, or waits for its range.
+/// The copy that is in flight, or waits for its range.
 #[derive(Debug)]
 struct Copy {
     range: Range<u64>,
     to: Mask,
     is_repair: bool,
-    /// Legs that could not read it, or are not to be asked.
+    /// Legs that could not read the range, or must not be asked.
     asked: Mask,
     writes: Round,
 }
@@ -62,7 +62,7 @@ impl Copies {
         }
     }
 
-    /// Returns whether the copy that is under way, or waits, is to a leg in step.
+    /// Returns whether the current copy is a repair of a leg in step.
     pub(super) fn is_repair(&self) -> bool {
         self.active.as_ref().is_some_and(|copy| copy.is_repair)
     }
@@ -71,12 +71,12 @@ impl Copies {
         self.is_repair() || !self.repairs.is_empty()
     }
 
-    /// Returns whether legs are being flushed, to be in step.
+    /// Returns whether copied legs are being flushed, before they are in step.
     pub(super) fn are_joining(&self) -> bool {
         self.joining.is_some()
     }
 
-    /// The copy that waits is not made.
+    /// Drops the copy that waits for its range.
     pub(super) fn forget(&mut self) {
         self.active = None;
         self.repairs.clear();
@@ -84,7 +84,7 @@ impl Copies {
 }
 
 impl Mirror {
-    /// Has the range of a request copied to legs.
+    /// Queues a copy of a request's range to these legs.
     pub(super) fn repair(&mut self, request: Request, to: Mask) {
         let end = request.sector + u64::from(request.sectors);
         let mut at = request.sector;
@@ -101,7 +101,7 @@ impl Mirror {
         }
     }
 
-    /// Has the next copy wait for its range, if none is under way.
+    /// Lets the next copy wait for its range, if no copy is in flight or waiting.
     pub(super) fn next_copy(&mut self, plan: &mut Plan) {
         if self.copies.active.is_some() {
             return;
@@ -122,7 +122,7 @@ impl Mirror {
         self.copies.active = Some(Copy { range, to, is_repair, asked: to, writes });
     }
 
-    /// The range of the copy is free.
+    /// Begins the copy: its range is free.
     pub(super) fn begin_copy(&mut self, plan: &mut Plan) {
         let in_step = self.with(Role::InStep);
         let Some(copy) = &mut self.copies.active else { return };
@@ -154,7 +154,7 @@ impl Mirror {
         }
         copy.to &= here;
         copy.writes.pending = copy.to.count_ones();
-        // The bytes of a repair are nowhere else on the leg.
+        // A repair overwrites the only copy of its range on the leg.
         let flags = if copy.is_repair { IoFlags::FUA } else { IoFlags::NONE };
         let (to, mut read) = (copy.to, io.bytes);
         for leg in bits(to) {
@@ -167,7 +167,7 @@ impl Mirror {
         }
     }
 
-    /// The copy was written, or cannot be made, because of `fault`.
+    /// Ends the copy: it was written, or failed because of `fault`.
     fn end_copy(&mut self, fault: Option<&str>) {
         let Some(copy) = self.copies.active.take() else { return };
         self.ranges.give_back(Party::Copy);
@@ -190,7 +190,7 @@ impl Mirror {
         }
     }
 
-    /// Flushes legs that were copied, after which they are in step.
+    /// Flushes copied legs, which are in step afterwards.
     fn join(&mut self, legs: Mask, plan: &mut Plan) {
         if self.copies.joining.is_some() {
             return;
@@ -212,7 +212,7 @@ impl Mirror {
         }
     }
 
-    /// Legs that were copied were flushed.
+    /// Puts copied legs in step: they have been flushed.
     fn joined(&mut self, failed: Mask) {
         self.copies.joining = None;
         for leg in bits(failed) {

@@ -1,15 +1,17 @@
 //! `mirror`: the same bytes on each leg, as RAID 1 does.
 //!
-//! [`record`] is what the legs say about themselves, [`assemble`] opens a mirror by that. [`Mirror`] sends requests to the legs and takes
-//! those out that fail; `records.rs` writes the records of that, `copies.rs` brings legs up to date.
+//! [`record`] is the state of the mirror as stored on its legs; [`assemble`] opens a mirror from it. [`Mirror`] sends
+//! requests to the legs and takes failed legs out; `records.rs` writes the records, and `copies.rs` brings legs up to
+//! date.
 //!
 //! # Why no stale byte is read
 //!
-//! 1. *A change begins after the records of all legs in step say that they may differ.* Opened after a power cut, one of them is copied
-//!    to the others.
-//! 2. *A change or flush is answered after the records say which legs have missed it.* So does any later one.
-//! 3. *Changes that overlap, and copies, are made one after another*, in the same order on each leg.
-//! 4. *A leg that is behind says so before it gets a byte*, and is in step when all of it was copied and flushed.
+//! 1. *A change begins after the records of all legs in step say that the legs may differ.* If the mirror is opened
+//!    after a power cut, one of the legs is copied to the others.
+//! 2. *A change or flush is answered after the records say which legs have missed it.* This holds for every later one
+//!    as well.
+//! 3. *Copies, and changes that overlap, are made one after another*, in the same order on each leg.
+//! 4. *A leg that is behind says so before it gets a byte*, and is in step once all of it was copied and flushed.
 
 #![forbid(unsafe_code)]
 
@@ -39,11 +41,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The role of a leg in its mirror.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
-    /// It has the contents.
+    /// The leg has the contents.
     InStep,
-    /// It gets every change, and has yet to be copied.
+    /// The leg gets every change, and has yet to be copied to.
     Behind,
-    /// It gets nothing.
+    /// The leg gets nothing.
     Out,
 }
 
@@ -51,7 +53,7 @@ enum Role {
 struct Leg {
     member: Member,
     role: Role,
-    /// Reads under way.
+    /// Reads in flight.
     reads: u32,
     /// The sector behind the last read.
     end: u64,
@@ -61,16 +63,16 @@ struct Leg {
 #[derive(Clone, Copy, Debug)]
 struct Change {
     request: Request,
-    /// Legs that it was sent to, and those that it is done on; a bit each, by their place here.
+    /// The legs that the change was sent to, and the legs on which it is done; a bit each, by position in the stack.
     sent: u8,
     done: u8,
     pending: u32,
     error: Option<IoError>,
-    /// Every error says that nothing was done.
+    /// Every error so far says that nothing was written.
     is_refused: bool,
 }
 
-/// Legs, a bit each, by their place in the stack.
+/// A set of legs: a bit each, by position in the stack.
 type Mask = u8;
 
 pub(crate) struct Mirror {
@@ -78,13 +80,13 @@ pub(crate) struct Mirror {
     records: Records,
     copies: Copies,
     ranges: Ranges,
-    /// By the number of the request.
+    /// Changes and flushes, by the number of the request.
     changes: Vec<Option<Change>>,
-    /// By the number of the request, which is a read: legs that were asked.
+    /// Reads, by the number of the request: the legs that were asked.
     asked: Vec<Mask>,
     /// Changes and flushes that wait for the records.
     done: Vec<(usize, IoResult)>,
-    /// Changes that were not answered.
+    /// The number of changes that were not answered.
     unanswered: u32,
     /// The leg of the last read.
     last: usize,
@@ -93,13 +95,13 @@ pub(crate) struct Mirror {
     _only: Only,
 }
 
-/// Held by the only queue of a mirror.
+/// A mark held by the only queue of a mirror.
 #[derive(Debug)]
 pub(crate) struct Only(Arc<AtomicBool>);
 
 impl Only {
     /// # Errors
-    /// If there is another.
+    /// If another queue holds it.
     pub(crate) fn new(taken: &Arc<AtomicBool>) -> Result<Self, MirrorError> {
         // Acquires the writes of the last queue, which its drop released.
         if taken.swap(true, Ordering::Acquire) {
@@ -120,7 +122,7 @@ fn bits(mask: Mask) -> impl Iterator<Item = usize> {
 }
 
 impl Mirror {
-    /// The mirror of an assembly whose records were written.
+    /// The mirror of an assembly whose records have been written.
     pub(crate) fn new(assembly: Assembly, findings: Findings, only: Only) -> Self {
         let Assembly { members, record, in_step, .. } = assembly;
         let leg = |member: Member| {
@@ -160,7 +162,7 @@ impl Mirror {
         legs.fold(0, |all, leg| all | 1 << leg.member.number)
     }
 
-    /// Takes a leg out, unless it is the last one in step.
+    /// Takes a leg out of the mirror, unless it is the last one in step.
     fn put_out(&mut self, leg: usize, why: &str) {
         let in_step = self.with(Role::InStep);
         let number = self.legs[leg].member.number;
@@ -172,11 +174,11 @@ impl Mirror {
         self.findings.fault(format!("device {number} is out of the mirror: {why}"));
     }
 
-    /// Does all that can be done.
+    /// Takes every step that is possible.
     fn advance(&mut self, plan: &mut Plan) {
         self.next_copy(plan);
         let is_dirty = self.records.are_dirty() || planted::is(Planted::ChangesClean);
-        // A copy to legs that are behind changes nothing that a record vouches for.
+        // A copy to a leg that is behind changes nothing that a record vouches for.
         let may_copy = is_dirty || !self.copies.is_repair();
         let may = |party| if party == Party::Copy { may_copy } else { is_dirty };
         while let Some(party) = self.ranges.next(may) {
@@ -189,7 +191,7 @@ impl Mirror {
         self.write_records(plan);
     }
 
-    /// Answers the changes and flushes that the records do not contradict.
+    /// Answers the finished changes and flushes, if no record calls a leg in step that has missed any.
     fn answer(&mut self, plan: &mut Plan) {
         let is_early = planted::is(Planted::AnswersEarly);
         if !(is_early || self.records.name_only(self.in_step())) {
@@ -206,7 +208,7 @@ impl Mirror {
         plan.release(id, result);
     }
 
-    /// Ends every change that waits for records, which cannot be written.
+    /// Fails every change that waits for records, because they cannot be written.
     fn give_up(&mut self, plan: &mut Plan) {
         for party in self.ranges.refuse() {
             match party {
@@ -222,7 +224,7 @@ impl Mirror {
         }
     }
 
-    /// Sends a change or flush to all legs that get any.
+    /// Sends a change or flush to all legs that are not out.
     fn send(&mut self, id: usize, plan: &mut Plan) {
         let sent = self.with(Role::InStep) | self.with(Role::Behind);
         let change = self.changes[id].as_mut().expect("a change that was begun");
@@ -232,7 +234,7 @@ impl Mirror {
         }
     }
 
-    /// A change or flush was answered by all legs.
+    /// Concludes a change or flush that all legs have answered.
     fn conclude(&mut self, id: usize) {
         let change = self.changes[id].expect("a change that was begun");
         let Change { request, sent, done, error, is_refused, .. } = change;
@@ -240,7 +242,7 @@ impl Mirror {
         let error = error.map_or(Ok(()), Err);
         let mut out = sent & !done;
         if done & in_step == 0 && error.is_err() {
-            // The bytes on the first leg are the contents, whichever they are. The others have to have the same.
+            // The bytes on the first leg, old or new, are the contents. The other legs must have the same.
             let first = in_step & in_step.wrapping_neg();
             out = if is_refused { 0 } else { in_step & !first };
             let behind = self.with(Role::Behind) & sent;
@@ -258,8 +260,8 @@ impl Mirror {
         self.ranges.give_back(Party::Change(id));
     }
 
-    /// The leg for a read, of those in `among`: one with the fewest reads. Of these, the one that has read the sectors
-    /// before, else the next one in turn.
+    /// The leg for a read, of those in `among`: a leg with the fewest reads in flight. Among several such legs, the one
+    /// that has read the preceding sectors, or else the next one in turn.
     fn choose(&self, sector: u64, among: Mask) -> Option<usize> {
         let count = self.legs.len();
         let turn = |leg: usize| (leg + count - self.last - 1) % count;
@@ -270,7 +272,7 @@ impl Mirror {
         bits(among).min_by_key(rank)
     }
 
-    /// Sends a read to a leg in step that was not asked. False if there is none.
+    /// Sends a read to a leg in step that was not asked yet. Returns false if there is none.
     fn read(&mut self, request: &Request, plan: &mut Plan) -> bool {
         let id = plan.id();
         let mut among = self.with(Role::InStep) & !self.asked[id];
@@ -297,7 +299,7 @@ impl Mirror {
         let failed = self.asked[plan.id()] & !(1 << leg);
         let Err(error) = result else {
             if failed != 0 {
-                // The legs that could not read it get it anew.
+                // Legs that could not read the range get it from this one.
                 self.repair(*request, failed);
                 self.advance(plan);
             }
@@ -379,7 +381,7 @@ impl Layer for Mirror {
             self.conclude(id);
             self.advance(plan);
         }
-        // The result of the change is that of its release.
+        // The change ends with the result of its release.
         Ok(())
     }
 

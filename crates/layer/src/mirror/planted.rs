@@ -1,8 +1,8 @@
-//! Bugs that tests plant, to prove that they would be found. In every other build [`is`] is the constant `false`.
+//! Bugs that tests plant, to prove that the tests find them. In every other build [`is`] is the constant `false`.
 
 #![forbid(unsafe_code)]
 
-/// A step left out or done wrongly.
+/// A step that is left out or done wrongly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Planted {
     /// A change is answered before the records say which legs have missed it.
@@ -15,11 +15,11 @@ pub(super) enum Planted {
     ReadsBehind,
     /// A copied leg is in step before it is flushed.
     JoinsUnflushed,
-    /// Records say that the legs have the same bytes, before these are flushed.
+    /// Records say that the legs have the same bytes before the legs are flushed.
     CleansUnflushed,
     /// A leg that is behind gets bytes before it says so.
     BeginsSilently,
-    /// All legs that were in step are, whether they may differ or not.
+    /// All legs that were in step stay so, even if they may differ.
     TrustsAll,
 }
 

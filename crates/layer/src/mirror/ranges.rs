@@ -1,4 +1,4 @@
-//! [`Ranges`]: ranges of sectors, each of which one party at a time changes.
+//! [`Ranges`]: ranges of sectors, each of which only one party changes at a time.
 
 #![forbid(unsafe_code)]
 
@@ -6,16 +6,16 @@ use super::planted::{self, Planted};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// A party.
+/// A holder of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Party {
     /// The request of this number.
     Change(usize),
-    /// The copy that is under way.
+    /// The current copy.
     Copy,
 }
 
-/// Ranges that are taken, and those that wait for others to be given back. Of two that overlap, the earlier one goes first.
+/// Taken ranges, and ranges that wait until they are free. Of two that overlap, the earlier one goes first.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     taken: Vec<(Range<u64>, Party)>,
@@ -27,18 +27,18 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 impl Ranges {
-    /// `party` waits for `range`, which is not empty.
+    /// Queues `party` for `range`, which is not empty.
     pub(super) fn wait(&mut self, range: Range<u64>, party: Party) {
         self.waiting.push_back((range, party));
     }
 
-    /// Returns whether any of these parties waits.
+    /// Returns whether any of these parties is waiting.
     pub(super) fn waits(&self, which: impl Fn(Party) -> bool) -> bool {
         self.waiting.iter().any(|(_, party)| which(*party))
     }
 
-    /// The next party that `may` go and whose range is free. It has its range from then on. O(ranges) as a rule, where none
-    /// waits for another.
+    /// The next waiting party that `may` go and whose range is free; it takes its range. O(ranges) in the usual case,
+    /// where no range waits for another.
     pub(super) fn next(&mut self, may: impl Fn(Party) -> bool) -> Option<Party> {
         let is_free = |at: usize| {
             let (range, party) = &self.waiting[at];
@@ -52,12 +52,12 @@ impl Ranges {
         Some(party)
     }
 
-    /// `party` has its range no longer.
+    /// Returns the range of `party`.
     pub(super) fn give_back(&mut self, party: Party) {
         self.taken.retain(|(_, other)| *other != party);
     }
 
-    /// Takes out the parties that wait.
+    /// Removes the waiting parties.
     pub(super) fn refuse(&mut self) -> impl Iterator<Item = Party> + use<> {
         std::mem::take(&mut self.waiting).into_iter().map(|(_, party)| party)
     }

@@ -1,6 +1,6 @@
-//! [`Record`]: what the last blocks of a leg say about its mirror.
+//! [`Record`]: the state of a mirror, stored in the last blocks of each leg.
 //!
-//! A leg has two copies, which are written in turn, so that one is whole whenever the other is torn.
+//! A leg has two copies, which are written alternately, so that one is whole if the other is torn.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,6 @@ use blkmq_core::{Limits, SECTOR_SIZE};
 pub(crate) const MAX_LEGS: usize = 8;
 /// The bytes of a record, at the start of its block.
 pub(crate) const BYTES: usize = 512;
-/// "blkmqmir".
 const MAGIC: [u8; 8] = *b"blkmqmir";
 const VERSION: u32 = 1;
 /// The bytes before the checksum.
@@ -19,21 +18,21 @@ const CHECKED: usize = BYTES - 4;
 /// The state of a mirror, by one of its legs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
-    /// Of the mirror: drawn when that was made.
+    /// Identifies the mirror: drawn when it was made.
     pub(crate) id: u128,
-    /// Of each leg: drawn when that joined. 0 beyond the last one.
+    /// Identifies each leg: drawn when it joined. 0 beyond the last leg.
     pub(crate) legs: [u64; MAX_LEGS],
-    /// Legs in all, the missing ones among them.
+    /// The number of legs, missing ones included.
     pub(crate) count: u8,
-    /// The number of the leg that has the record.
+    /// The number of the leg that holds the record.
     pub(crate) leg: u8,
-    /// Legs with the contents of the mirror, a bit each.
+    /// The legs with the contents of the mirror, a bit each.
     pub(crate) in_step: u8,
-    /// The legs in step have the same bytes.
+    /// All legs in step have the same bytes.
     pub(crate) is_clean: bool,
-    /// Greater in each later state.
+    /// Increases with every state.
     pub(crate) counter: u64,
-    /// The capacity of the mirror.
+    /// The capacity of the mirror in sectors.
     pub(crate) sectors: u64,
 }
 
@@ -42,7 +41,7 @@ pub(crate) struct Record {
 pub(crate) enum Found {
     Nothing,
     Record(Record),
-    /// A record of this version, which is not known here.
+    /// A record of a later, unknown version.
     Later(u32),
 }
 
@@ -62,7 +61,8 @@ impl Record {
         block[CHECKED..BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Reads the record at the start of `block`. Any bytes are accepted; a record that contradicts itself is none.
+    /// Reads the record at the start of `block`, which may hold any bytes. A record that contradicts itself counts as
+    /// none.
     pub(crate) fn read(block: &[u8]) -> Found {
         let Some(block) = block.first_chunk::<BYTES>() else { return Found::Nothing };
         let sum = crc32c::crc32c(&block[..CHECKED]).to_le_bytes();
@@ -99,17 +99,17 @@ impl Record {
     }
 }
 
-/// The places of the records on a leg, behind which nothing is used.
+/// Where the records of a leg are: behind all of its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Places {
-    /// The first sector of each copy; data end before the first one.
+    /// The first sector of each copy. Data ends before the lower one.
     pub(crate) at: [u64; 2],
-    /// The sectors that are written for a record: a page, or a block of the device.
+    /// The sectors written for a record: a page, or a block of the device.
     pub(crate) sectors: u64,
 }
 
 impl Places {
-    /// The places on a leg with these limits; `None` if it has no room for them and for data.
+    /// The places on a leg with these limits; `None` if it has no room for them beside data.
     pub(crate) fn of(limits: &Limits) -> Option<Self> {
         let sectors = u64::from((limits.logical_block_size / SECTOR_SIZE).max(8));
         let blocks = limits.capacity / sectors;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        /// With a right checksum, so that what is behind it is read.
+        /// The checksum is right, so that the other fields are read.
         #[test]
         fn any_bytes_are_a_record_or_none(
             mut block in proptest::collection::vec(any::<u8>(), BYTES),

@@ -1,6 +1,7 @@
 //! [`Records`]: the records of the legs while a mirror is in use.
 //!
-//! They are written to all legs that are not out, one state at a time. A state is in force when each leg in step has it.
+//! They are written to all legs that are not out, one state at a time. A state is in force once each leg in step has
+//! it.
 
 #![forbid(unsafe_code)]
 
@@ -13,10 +14,10 @@ use crate::layer::{OwnIo, Plan};
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, IoFlags, IoResult, Nanos, Op};
 
-/// Without changes for this long, records say that the legs have the same bytes.
+/// After this long without changes, records say that the legs have the same bytes.
 const QUIET: Nanos = Nanos::from_secs(1);
 
-/// The I/Os of records. Others have cookies of their own, from [`Cookie::COUNT`] on.
+/// The cookies of the I/Os of records. Other I/Os of the mirror have cookies from [`Cookie::COUNT`] on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cookie {
     Record,
@@ -40,7 +41,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Takes notice of an answer. Returns whether it is the last one.
+    /// Notes an answer. Returns whether it is the last one.
     pub(super) fn answered(&mut self, leg: usize, result: IoResult) -> bool {
         self.pending -= 1;
         self.failed |= u8::from(result.is_err()) << leg;
@@ -48,7 +49,7 @@ impl Round {
     }
 }
 
-/// The flush of a leg.
+/// A flush of a leg.
 pub(super) fn flush_io(leg: usize, cookie: u64) -> OwnIo {
     let (op, flags, bytes) = (Op::Flush, IoFlags::NONE, AlignedBuf::empty());
     OwnIo { leg, op, flags, sector: 0, bytes, cookie }
@@ -56,20 +57,21 @@ pub(super) fn flush_io(leg: usize, cookie: u64) -> OwnIo {
 
 #[derive(Debug)]
 pub(super) struct Records {
-    /// As the legs may have it: while a state is written, and after that has failed, they have it or the one before.
+    /// The last state that was written. While the next one is being written, and after its write has failed, a leg may
+    /// have either.
     record: Record,
-    /// The state that is being written, and those of its legs.
+    /// The state that is being written, and the answers of the legs so far.
     writing: Option<(Record, Round)>,
     flushing: Option<Round>,
-    /// The legs have the same bytes: no change since they were flushed.
+    /// The legs have the same bytes: they were flushed, and no change has begun since.
     are_flushed: bool,
     /// A change has begun since the last flush.
     is_disturbed: bool,
-    /// The flush of the end was sent.
+    /// The flush before the end was sent.
     is_over: bool,
-    /// The end of the quiet time.
+    /// When the quiet time ends.
     quiet: Option<Instant>,
-    /// Legs have gone out or joined.
+    /// A leg has been taken out or has joined.
     pub(super) is_urgent: bool,
 }
 
@@ -87,31 +89,31 @@ impl Records {
         }
     }
 
-    /// Whether the records of all legs in step say that they may differ.
+    /// Returns whether the records of all legs in step say that the legs may differ.
     pub(super) fn are_dirty(&self) -> bool {
         !self.record.is_clean && self.writing.is_none_or(|(record, _)| !record.is_clean)
     }
 
-    /// Whether no record names a leg in step that is not among these.
+    /// Returns whether no record names a leg in step outside of `in_step`.
     pub(super) fn name_only(&self, in_step: u8) -> bool {
         let written = self.writing.map_or(0, |(record, _)| record.in_step);
         (self.record.in_step | written) & !in_step == 0
     }
 
-    /// A change has begun.
+    /// Notes that a change has begun.
     pub(super) fn disturb(&mut self) {
         (self.is_disturbed, self.are_flushed, self.quiet) = (true, false, None);
     }
 }
 
 impl Mirror {
-    /// Begins to write the state, if records have to be otherwise.
+    /// Begins to write the state, if it differs from the records.
     pub(super) fn write_records(&mut self, plan: &mut Plan) {
         if self.is_closing && !self.records.is_over && !self.is_clean() && self.is_quiet() {
             self.records.is_over = true;
             self.flush_all(plan);
         }
-        // A repair may have begun since.
+        // A repair may have begun after the flush.
         self.records.are_flushed &= !self.copies.has_repairs();
         let records = &self.records;
         if records.writing.is_some() {
@@ -168,7 +170,7 @@ impl Mirror {
         }
     }
 
-    /// The legs in step were flushed.
+    /// Notes the flush of the legs in step.
     fn flushed(&mut self, failed: Mask) {
         self.records.flushing = None;
         for leg in bits(failed) {
@@ -177,13 +179,13 @@ impl Mirror {
         self.records.are_flushed = failed == 0 && !self.records.is_disturbed;
     }
 
-    /// All records of a state were answered.
+    /// Notes that the records of a state were answered by all legs.
     fn written(&mut self, record: Record, failed: Mask, plan: &mut Plan) {
         let in_step = self.with(Role::InStep);
         if failed & in_step == 0 {
             self.records.record = record;
         } else {
-            // Some leg may have it.
+            // A leg may have the new state.
             let old = &mut self.records.record;
             old.counter = record.counter;
             old.in_step |= record.in_step;
@@ -199,7 +201,7 @@ impl Mirror {
         }
     }
 
-    /// Returns whether the legs would have the same bytes, if they were flushed.
+    /// Returns whether a flush would leave the legs with the same bytes.
     fn is_quiet(&self) -> bool {
         let Records { writing, flushing, are_flushed, .. } = &self.records;
         let is_busy = writing.is_some() || flushing.is_some() || *are_flushed;
@@ -224,7 +226,7 @@ impl Mirror {
         self.records.flushing = Some(Round { pending: legs.count_ones(), failed: 0 });
     }
 
-    /// Time passes.
+    /// Handles the passage of time.
     pub(super) fn rest(&mut self, now: Instant, plan: &mut Plan) {
         if self.is_clean() || !self.is_quiet() {
             self.records.quiet = None;

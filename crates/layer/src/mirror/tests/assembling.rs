@@ -1,4 +1,4 @@
-//! Which records make a mirror, and which do not.
+//! Which records form a mirror, and which do not.
 
 use crate::mirror::MirrorError;
 use crate::mirror::assemble::{Assembly, Given, Member, decide};
@@ -12,7 +12,7 @@ pub(super) fn record(leg: u8, in_step: u8, is_clean: bool, counter: u64) -> Reco
     Record { id: 7, legs, count: 2, leg, in_step, is_clean, counter, sectors: SECTORS }
 }
 
-/// Decides about legs with these numbers and records. Numbers are drawn from 100 on.
+/// Decides about legs with these numbers and records. Ids of legs are drawn from 100 on.
 fn decided(given: Given, found: &[(usize, Found)]) -> Result<Assembly, MirrorError> {
     let places = Places { at: [SECTORS, SECTORS + 8], sectors: 8 };
     let member = |(number, found): &(usize, Found)| Member {
@@ -34,7 +34,7 @@ pub(super) fn both(one: Record, other: Record) -> Result<Assembly, MirrorError> 
     decided(Given::default(), &[(0, Found::Record(one)), (1, Found::Record(other))])
 }
 
-/// The legs in step, and whether the records have to be written.
+/// The legs in step, and whether the records must be written.
 fn state(decided: Result<Assembly, MirrorError>) -> Result<(u8, bool), MirrorError> {
     decided.map(|assembly| (assembly.in_step, assembly.has_changed))
 }
@@ -106,7 +106,7 @@ fn legs_that_were_written_without_each_other_are_refused() {
         let refused = MirrorError::Diverged { one: diverged.0, other: diverged.1 };
         assert_eq!(both(alone(0, one), alone(1, other)), Err(refused));
     }
-    // Leg 1 was used with another in the place of leg 0, which comes back.
+    // Leg 1 was used with a replacement of leg 0, and the original returns.
     let mut with_other = record(1, 0b11, true, 8);
     with_other.legs[0] = 33;
     let refused = both(alone(0, 10), with_other);

@@ -1,5 +1,5 @@
-//! A mirror loses nothing that was answered, and is of one mind about the rest, whatever its legs and the power do. Bugs that are
-//! planted are found.
+//! A mirror loses no answered write, and returns one value for every other, whatever happens to its legs and its power.
+//! Planted bugs are found.
 
 mod assembling;
 mod reads;
@@ -11,7 +11,7 @@ use crate::mirror::MirrorError;
 use blkmq_core::{Op, Rng};
 use world::{SECTORS, World};
 
-/// Random I/Os, in the middle of which a leg may die or fail now and then, or the power is cut. False after a cut.
+/// Random I/Os, during which a leg may die or fail, or the power is cut. Returns false after a cut.
 fn session(world: &mut World) -> Result<bool, String> {
     let ends_by_cut = world.rng.chance(1, 2);
     let kills = world.rng.chance(1, 3);
@@ -52,7 +52,7 @@ fn session(world: &mut World) -> Result<bool, String> {
     Ok(!ends_by_cut)
 }
 
-/// Opens a mirror of which some legs have died: they come back as they were, are replaced, or stay away.
+/// Opens a mirror of which some legs have died: they return unchanged, are replaced, or stay missing.
 fn reopen(world: &mut World, is_last: bool) -> Result<(), String> {
     let (mut missing, mut replace) = (0, false);
     let olds = world.legs.clone();
@@ -73,12 +73,13 @@ fn reopen(world: &mut World, is_last: bool) -> Result<(), String> {
         }
     }
     match world.open(missing, replace) {
-        // The leg that has died was the last one in step by its record.
+        // By its record, the dead leg was the last one in step.
         Err(StackError::Mirror(MirrorError::Behind)) => {
             world.legs = olds;
             world.open(0, replace).map_err(|error| error.to_string())
         }
-        // It was the last one in step, and its last record was written and failed; the mirror went on without it.
+        // The dead leg was the last one in step: writing its last record failed, but had an effect, and the mirror
+        // continued without it.
         Err(StackError::Mirror(MirrorError::Diverged { other, .. })) => {
             world.legs[other] = world.new_leg();
             world.open(missing, true).map_err(|error| error.to_string())
@@ -157,7 +158,7 @@ fn planted_bugs_are_found() {
     }
 }
 
-/// The power is cut as soon as a write is answered that a leg has missed, and the leg comes back.
+/// The power is cut as soon as a write is answered that a leg has missed, and that leg returns.
 fn death(seed: u64) -> Result<(), String> {
     let mut world = World::new(seed, 2, false);
     world.open(0, false).map_err(|error| error.to_string())?;
@@ -180,7 +181,7 @@ fn a_write_that_a_dead_leg_has_missed_is_not_lost() {
     }
 }
 
-/// Load that goes on while legs die.
+/// I/O under which legs die.
 fn load(world: &mut World, rounds: u32) -> Result<(), String> {
     for _ in 0..rounds {
         (0..8).for_each(|_| world.push_any());
@@ -226,7 +227,7 @@ fn a_sector_that_a_leg_cannot_read_is_written_anew() -> Result<(), String> {
     world.wait_for_copies()?;
     load(&mut world, 20)?;
     for leg in 0..2 {
-        // They heal when they have failed.
+        // Failed devices heal here.
         let store = world.legs[leg].device.memory().expect("it stores").clone();
         store.badblocks("+800-815").expect("a range");
         world.findings.clear();

@@ -1,4 +1,4 @@
-//! A mirror on legs that fail, under I/Os whose results are known, in virtual time.
+//! A mirror on failing legs, in virtual time, under I/Os whose results are known.
 
 use crate::{Kind, Stack, StackError};
 use blkmq_buf::{AlignedBuf, IoBuf};
@@ -13,14 +13,14 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 const SECTOR: usize = 512;
-/// Of the mirror of two legs of a megabyte each.
+/// The capacity of a mirror of two legs of a megabyte each.
 pub(super) const SECTORS: u64 = 2032;
 
 /// The faults of a leg, which the test changes while it runs.
 #[derive(Debug)]
 pub(super) struct Faults {
     pub(super) is_dead: bool,
-    /// Of a thousand requests, those that fail: before they are done, or after that.
+    /// Out of 1000 requests: how many fail, either before or after they take effect.
     pub(super) errors: u64,
     rng: Rng,
 }
@@ -135,11 +135,11 @@ impl<P> DeviceQueue<P> for Faulty<P> {
 /// The values that a sector may have: numbers of writes.
 #[derive(Clone, Debug)]
 struct Cell {
-    /// By what was answered.
+    /// Values that answered I/Os allow.
     seen: Vec<u32>,
-    /// After a power cut.
+    /// Values that a power cut may leave.
     kept: Vec<u32>,
-    /// It was written since the mirror was opened.
+    /// The sector was written since the mirror was opened.
     is_touched: bool,
 }
 
@@ -153,7 +153,7 @@ struct Sent {
     /// The number of a write.
     number: u32,
     issued: u64,
-    /// The values that a read may return, as they were.
+    /// The values that a read could return when it was sent.
     snapshot: Vec<Vec<u32>>,
 }
 
@@ -170,7 +170,7 @@ pub(super) struct World {
     pub(super) legs: Vec<Leg>,
     has_cache: bool,
     cells: Vec<Cell>,
-    /// By number: when each was issued, and when it ended.
+    /// Writes, by number: when each was issued, and when it ended.
     writes: Vec<(u64, u64)>,
     /// Writes that were answered and not flushed.
     unflushed: Vec<u32>,
@@ -178,9 +178,9 @@ pub(super) struct World {
     sent: BTreeMap<u64, Sent>,
     ranges: BTreeMap<u32, (u64, u64)>,
     rig: Option<Rig>,
-    /// By the findings: legs that are behind or out, a bit each.
+    /// Legs that are behind or out according to the findings, a bit each.
     pub(super) not_in_step: u8,
-    /// Of these, legs that are being copied.
+    /// The legs among them that are being copied to.
     copying: u8,
     pub(super) findings: Vec<String>,
     /// Errors are expected.
@@ -239,7 +239,7 @@ impl World {
         self.legs.iter().any(|leg| leg.faults.lock().expect("no panic under it").is_dead)
     }
 
-    /// Takes notice of findings.
+    /// Reads the findings.
     fn look(&mut self) {
         let Some(rig) = &self.rig else { return };
         for finding in rig.stack.take_findings().iter().map(ToString::to_string) {
@@ -260,7 +260,7 @@ impl World {
     pub(super) fn push_any(&mut self) {
         let sectors = 8 * (1 + self.rng.below(6));
         let at = self.rng.below((SECTORS - sectors) / 8) * 8;
-        // Some places are more popular, so that writes overlap.
+        // Low offsets are more popular, so that writes overlap.
         let at = if self.rng.chance(1, 3) { at % 64 } else { at };
         let op = match self.rng.below(10) {
             0 => Op::Flush,
@@ -381,7 +381,7 @@ impl World {
         Ok(())
     }
 
-    /// A write has ended: earlier ones that had ended before it began are gone where it is.
+    /// Drops the values of writes that ended before write `number` began.
     fn prune(&mut self, number: u32, values: fn(&mut Cell) -> &mut Vec<u32>) {
         let (at, sectors) = self.ranges[&number];
         let issued = self.writes[number as usize].0;
@@ -390,14 +390,14 @@ impl World {
         }
     }
 
-    /// Ends the queue. Without I/Os under way and faults, this is an orderly end.
+    /// Ends the queue: an orderly end if no I/O is in flight and no fault is set.
     pub(super) fn close(&mut self) {
         self.rig = None;
         assert!(self.sent.is_empty(), "I/Os are under way");
         self.reopened(|cell| cell.kept.clone_from(&cell.seen));
     }
 
-    /// The machine loses its power.
+    /// Cuts the power of the machine.
     pub(super) fn cut_power(&mut self) {
         for leg in &self.legs {
             leg.cut_power(self.rng.below(1 << 32));
@@ -419,7 +419,7 @@ impl World {
         }
     }
 
-    /// Reads everything.
+    /// Reads every sector.
     pub(super) fn read_all(&mut self) -> Result<(), String> {
         for at in (0..SECTORS).step_by(16) {
             self.push(Op::Read, false, at, 16);
@@ -430,7 +430,7 @@ impl World {
         self.finish()
     }
 
-    /// Reads until no leg is being copied.
+    /// Reads until no copy to a leg is in progress.
     pub(super) fn wait_for_copies(&mut self) -> Result<(), String> {
         for _ in 0..10_000 {
             if self.copying == 0 {
@@ -455,7 +455,7 @@ impl World {
     }
 }
 
-/// A sector that was read. `is_still`: no write was under way when the read was sent.
+/// Checks a sector that was read. `is_still`: no write was in flight when the read was sent.
 fn check(cell: &mut Cell, snapshot: &[u32], is_still: bool, bytes: &[u8]) -> Result<(), String> {
     let value = u32::from_le_bytes(bytes[..4].try_into().expect("four"));
     if bytes[4..] != bytes[..bytes.len() - 4] {
