@@ -3,9 +3,9 @@
 //! `cargo run --release -p blkmq-nbd --example ram_disk -- disk.sock 1024`, and then
 //! `nbdinfo 'nbd+unix:///?socket=disk.sock'`.
 //!
-//! A thread for each connection. Each turn reads what has arrived, copies bytes from or to memory, and writes all
-//! replies at once. There is no queue, no scheduler and nothing between the wire and the bytes, so this is also the
-//! row of `cargo xtask serve-peers` that says how fast a client can be on the same processors.
+//! Each connection has a thread, which reads what has arrived, copies bytes from or to memory, and writes all replies
+//! together. There is no queue and no scheduler between the wire and the bytes, so this is also the row of `cargo xtask
+//! serve-peers` that shows how fast a client can be on the same processors.
 
 use blkmq_nbd::server::{Config, Handshake, Next, Parsed, Replies, Requests};
 use blkmq_nbd::{Checked, ErrorCode, ExportInfo, Exports, Limits, Terms, TransmissionFlags};
@@ -18,7 +18,7 @@ const PAGE: usize = 4096;
 /// Bytes that are read at a time.
 const INPUT: usize = 1 << 20;
 
-/// The contents; a lock for each page, so that connections hardly meet.
+/// The contents, with a lock for each page, so that connections rarely contend.
 #[derive(Clone)]
 struct Disk(Arc<[Mutex<[u8; PAGE]>]>);
 
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Bytes that have arrived and are not done with.
+/// Bytes that have arrived and have not been processed.
 struct Input {
     bytes: Vec<u8>,
     filled: usize,
@@ -118,7 +118,7 @@ fn serve(mut stream: UnixStream, disk: &Disk) -> io::Result<()> {
     stream.write_all(&output)
 }
 
-/// Carries out the requests that are there as a whole. Returns how many bytes they take; `None` at the end.
+/// Carries out the requests that have arrived in full. Returns the number of bytes that they take; `None` at the end.
 fn answer(
     requests: &Requests,
     terms: &Terms,

@@ -1,8 +1,8 @@
-//! The sizes that requests have to keep to (`docs/spec/nbd.md`, section 4.2).
+//! The block sizes that requests must respect (`docs/spec/nbd.md`, section 4.2).
 
 use std::fmt;
 
-/// Block sizes of an export in bytes. They are consistent: other ones cannot be made.
+/// Block sizes of an export in bytes. Always consistent with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BlockSizes {
     min: u32,
@@ -11,13 +11,13 @@ pub struct BlockSizes {
 }
 
 impl BlockSizes {
-    /// The assumption of a client that has not asked: 1, 4096, and 32 MiB.
+    /// The sizes that a client assumes if it has not asked: 1, 4096, and 32 MiB.
     pub const DEFAULT: Self = Self { min: 1, preferred: 4096, max_payload: 32 << 20 };
 
-    /// Offsets and lengths are multiples of `min`; the preferred size is raised to it.
+    /// Sets the minimum, of which offsets and lengths are multiples. Raises the preferred size to it.
     ///
     /// # Errors
-    /// If `min` is no power of two from 1 to 65536.
+    /// If `min` is not a power of two from 1 to 65536.
     pub const fn with_min(self, min: u32) -> Result<Self, BlockSizeError> {
         if !min.is_power_of_two() || min > 65536 {
             return Err(BlockSizeError::Min(min));
@@ -26,10 +26,10 @@ impl BlockSizes {
         Self { min, ..self }.with_preferred(preferred)
     }
 
-    /// Multiples of `preferred` are fast.
+    /// Sets the preferred size, multiples of which are fast.
     ///
     /// # Errors
-    /// If `preferred` is no power of two, or is below 512, below the minimum, or above the longest payload.
+    /// If `preferred` is not a power of two, or is below 512, below the minimum, or above the longest payload.
     pub const fn with_preferred(self, preferred: u32) -> Result<Self, BlockSizeError> {
         let is_small = preferred < 512 || preferred < self.min;
         if !preferred.is_power_of_two() || is_small || preferred > self.max_payload {
@@ -38,11 +38,11 @@ impl BlockSizes {
         Ok(Self { preferred, ..self })
     }
 
-    /// No request has a longer payload, or asks for one. [`u32::MAX`] is no limit; a server should have one, of 1 MiB
-    /// or more.
+    /// Sets the longest payload of a request or a reply. [`u32::MAX`] is no limit; a server should have one, of at
+    /// least 1 MiB.
     ///
     /// # Errors
-    /// If it is below the preferred size, or no multiple of the minimum.
+    /// If it is below the preferred size, or not a multiple of the minimum.
     pub const fn with_max_payload(self, max_payload: u32) -> Result<Self, BlockSizeError> {
         let is_multiple = max_payload.is_multiple_of(self.min) || max_payload == u32::MAX;
         if max_payload < self.preferred || !is_multiple {
@@ -51,19 +51,19 @@ impl BlockSizes {
         Ok(Self { max_payload, ..self })
     }
 
-    /// Offsets and lengths are multiples of it: a power of two from 1 to 65536.
+    /// The minimum in bytes, of which offsets and lengths are multiples: a power of two from 1 to 65536.
     #[must_use]
     pub const fn min(self) -> u32 {
         self.min
     }
 
-    /// Multiples of it are fast: a power of two of at least 512.
+    /// The preferred size in bytes, multiples of which are fast: a power of two of at least 512.
     #[must_use]
     pub const fn preferred(self) -> u32 {
         self.preferred
     }
 
-    /// The longest payload of a request or a reply.
+    /// The longest payload of a request or a reply, in bytes.
     #[must_use]
     pub const fn max_payload(self) -> u32 {
         self.max_payload
@@ -82,14 +82,14 @@ impl Default for BlockSizes {
     }
 }
 
-/// A size that does not go with the others.
+/// A size that is inconsistent with the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockSizeError {
-    /// The minimum is no power of two from 1 to 65536.
+    /// The minimum is not a power of two from 1 to 65536.
     Min(u32),
-    /// The preferred size is no power of two, or is below 512, below the minimum, or above the longest payload.
+    /// The preferred size is not a power of two, or is below 512, below the minimum, or above the longest payload.
     Preferred(u32),
-    /// The longest payload is below the preferred size, or no multiple of the minimum.
+    /// The longest payload is below the preferred size, or not a multiple of the minimum.
     MaxPayload(u32),
 }
 

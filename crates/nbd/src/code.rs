@@ -23,7 +23,7 @@ macro_rules! codes {
                 }
             }
 
-            /// Its number.
+            /// The number of the code.
             #[must_use]
             pub const fn to_wire(self) -> $int {
                 match self {
@@ -35,9 +35,9 @@ macro_rules! codes {
 }
 
 codes! {
-    /// An option of the handshake. PEEK_EXPORT (4) is withdrawn, and unknown here.
+    /// An option of the handshake. PEEK_EXPORT (4) is withdrawn, and counts as unknown.
     OptionCode: u32 {
-        /// Ends the handshake with an export; has no reply of errors.
+        /// Ends the handshake with an export; cannot be answered by an error.
         ExportName = 1,
         /// Ends the handshake and the connection.
         Abort = 2,
@@ -61,7 +61,7 @@ codes! {
 }
 
 codes! {
-    /// A reply to an option that is no error.
+    /// A successful reply to an option.
     ReplyCode: u32 {
         /// The last reply: the option is done.
         Ack = 1,
@@ -75,7 +75,7 @@ codes! {
 }
 
 codes! {
-    /// The error of an option. Its numbers have the top bit.
+    /// The error of an option. Its numbers have the top bit set.
     OptionError: u32 {
         /// Unknown, or not available here.
         Unsupported = 0x8000_0001,
@@ -85,17 +85,17 @@ codes! {
         Invalid = 0x8000_0003,
         /// The server was built without it.
         Platform = 0x8000_0004,
-        /// TLS has to come first.
+        /// TLS is required first.
         TlsRequired = 0x8000_0005,
         /// There is no such export.
         Unknown = 0x8000_0006,
-        /// The server shuts down.
+        /// The server is shutting down.
         Shutdown = 0x8000_0007,
         /// The client has to ask for block sizes.
         BlockSizeRequired = 0x8000_0008,
         /// The data of the option is too long.
         TooBig = 0x8000_0009,
-        /// Extended headers are agreed, and go with nothing less.
+        /// Extended headers were agreed, and exclude this option.
         ExtendedHeadersRequired = 0x8000_000a,
     }
 }
@@ -109,13 +109,13 @@ codes! {
         Name = 1,
         /// A text for users.
         Description = 2,
-        /// The sizes that requests have to keep to.
+        /// The block sizes that requests must respect.
         BlockSize = 3,
     }
 }
 
 codes! {
-    /// A command of the transmission phase. RESIZE (8), which no client uses, is unknown here.
+    /// A command of the transmission phase. RESIZE (8), which no client uses, counts as unknown.
     Command: u16 {
         /// Reads.
         Read = 0,
@@ -179,7 +179,7 @@ codes! {
 }
 
 impl ErrorCode {
-    /// The error for an errno of Linux. An errno that NBD does not have is [`ErrorCode::Io`]: the device failed, and
+    /// The error for an errno of Linux. [`ErrorCode::Io`] for an errno that NBD does not have: the device failed, and
     /// the request was not at fault.
     #[must_use]
     pub const fn from_linux(errno: u32) -> Self {

@@ -1,5 +1,5 @@
-//! Exports as both sides see them: facts, contexts and the states of bytes that these report, and the directory that
-//! a server answers from.
+//! Exports as both sides see them: their facts, their contexts, the extents that contexts report, and the directory
+//! that a server answers from.
 
 use crate::block_sizes::BlockSizes;
 use crate::flags::TransmissionFlags;
@@ -16,9 +16,9 @@ pub struct ExportInfo {
     /// The abilities of the export. The handshake adds and removes the flags that depend on the agreed form of headers
     /// (see [`transmission_flags`](Self::transmission_flags)).
     pub flags: TransmissionFlags,
-    /// The sizes that requests have to keep to.
+    /// The block sizes that requests must respect.
     pub blocks: BlockSizes,
-    /// The names of its metadata contexts, as `base:allocation`. A context's id is its place here, from 1.
+    /// The names of its metadata contexts, such as `base:allocation`. The id of a context is its position here, from 1.
     pub contexts: Vec<String>,
 }
 
@@ -40,8 +40,8 @@ pub struct Listed {
     pub description: String,
 }
 
-/// The exports of a server, which its handshakes ask. Two answers about an export should agree, or a client that asked
-/// with INFO is deceived by the GO behind it.
+/// The exports of a server, which its handshakes look up. Answers about an export should be consistent, or INFO would
+/// mislead a client about the GO that follows.
 pub trait Exports {
     /// The export of this name, or the default export if the name is empty; `None` if there is none.
     fn find(&self, name: &str) -> Option<ExportInfo>;
@@ -50,7 +50,7 @@ pub trait Exports {
     fn list(&self, each: &mut dyn FnMut(&str, &str));
 }
 
-/// Flags that depend on the handshake, or that this crate does not have.
+/// Flags that depend on the handshake, or that this crate does not support.
 const NOT_OF_EXPORTS: TransmissionFlags = TransmissionFlags::SEND_DF
     .with(TransmissionFlags::SEND_RESIZE)
     .with(TransmissionFlags::BLOCK_STATUS_PAYLOAD);
@@ -73,7 +73,7 @@ impl ExportInfo {
     }
 }
 
-/// Bytes of one state, behind those of the extent before.
+/// Adjacent bytes in one state, which begin at the end of the preceding extent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Extent {
     /// Its length in bytes.
@@ -82,12 +82,12 @@ pub struct Extent {
     pub flags: u64,
 }
 
-/// The number of extents that a client wants of each context.
+/// The number of extents per context that a client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ExtentCount {
-    /// One that ends within the range of the request (REQ_ONE).
+    /// One extent, which ends within the range of the request (REQ_ONE).
     One,
-    /// As many as the server likes to send.
+    /// As many as the server chooses to send.
     Many,
 }
 

@@ -1,6 +1,6 @@
 //! Sets of flags, a type for each place on the wire (`docs/spec/nbd.md`, sections 3 and 4).
 //!
-//! A set keeps the bits that have no name, so that the code that read them can refuse them.
+//! A set keeps unnamed bits, so that its reader can refuse them.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ macro_rules! flags {
                 self.0 & !flags.0 == 0
             }
 
-            /// The set and `flags`.
+            /// The set with `flags` added.
             #[must_use]
             pub const fn with(self, flags: Self) -> Self {
                 Self(self.0 | flags.0)
@@ -81,7 +81,7 @@ macro_rules! flags {
 flags! {
     /// The abilities that a server announces in its greeting.
     HandshakeFlags: u16 {
-        /// Options after an unknown one are possible.
+        /// The server replies to options, so that others can follow an unknown one.
         FIXED_NEWSTYLE = 0,
         /// The zeroes behind the answer to EXPORT_NAME may be left out.
         NO_ZEROES = 1,
@@ -105,27 +105,27 @@ flags! {
         HAS_FLAGS = 0,
         /// Writes, trims and zeroes are refused.
         READ_ONLY = 1,
-        /// There is FLUSH.
+        /// FLUSH is supported.
         SEND_FLUSH = 2,
-        /// [`CommandFlags::FUA`] is understood.
+        /// [`CommandFlags::FUA`] is supported.
         SEND_FUA = 3,
         /// Seeks cost time.
         ROTATIONAL = 4,
-        /// There is TRIM.
+        /// TRIM is supported.
         SEND_TRIM = 5,
-        /// There is WRITE_ZEROES.
+        /// WRITE_ZEROES is supported.
         SEND_WRITE_ZEROES = 6,
-        /// [`CommandFlags::DF`] is understood; only where replies have chunks.
+        /// [`CommandFlags::DF`] is supported; only where replies have chunks.
         SEND_DF = 7,
         /// A FLUSH on one connection covers the answered writes of all (`docs/spec/nbd.md`, section 4.1).
         CAN_MULTI_CONN = 8,
-        /// There is RESIZE, which no client uses and this crate does not have.
+        /// RESIZE is supported. No client uses it, and this crate does not have it.
         SEND_RESIZE = 9,
-        /// There is CACHE.
+        /// CACHE is supported.
         SEND_CACHE = 10,
-        /// [`CommandFlags::FAST_ZERO`] is understood; only with [`SEND_WRITE_ZEROES`](Self::SEND_WRITE_ZEROES).
+        /// [`CommandFlags::FAST_ZERO`] is supported; only with [`SEND_WRITE_ZEROES`](Self::SEND_WRITE_ZEROES).
         SEND_FAST_ZERO = 11,
-        /// BLOCK_STATUS with a payload, which this crate does not have.
+        /// BLOCK_STATUS with a payload is supported. This crate does not have it.
         BLOCK_STATUS_PAYLOAD = 12,
     }
 }
@@ -135,7 +135,7 @@ flags! {
     CommandFlags: u16 {
         /// The reply is sent when the data is stable. Permitted with every command.
         FUA = 0,
-        /// WRITE_ZEROES has to allocate.
+        /// WRITE_ZEROES must allocate.
         NO_HOLE = 1,
         /// READ is answered by one chunk.
         DF = 2,

@@ -1,8 +1,8 @@
 //! The NBD protocol without I/O: bytes in, bytes out, for both sides of a connection.
 //!
-//! [`server`] has the half of a server, [`client`] that of a client. Each has a handshake, which is fed with the bytes of
-//! the other side until both agree on an export and on the form of headers ([`HeaderStyle`]), a parser and a writer. The
-//! caller owns sockets, buffers, threads and time, and reads payloads straight to where it needs them; a request or a
+//! [`server`] is the server's half, [`client`] the client's. Each has a handshake, which is fed with the bytes of the
+//! other side until both agree on an export and on the form of headers ([`HeaderStyle`]), a parser and a writer. The
+//! caller owns sockets, buffers, threads and time, and reads payloads straight to their destination; a request or a
 //! reply without a payload allocates nothing. Every number that a peer can make large has a bound in [`Limits`].
 //!
 //! Both halves in memory: a handshake, and a read.
@@ -64,9 +64,9 @@
 //! assert_eq!(answer[reply.header_len..], *b"abc");
 //! ```
 //!
-//! The protocol, the habits of the clients in use and the bounds are in `docs/spec/nbd.md`. It has simple and structured
-//! replies, extended headers, metadata contexts, and STARTTLS; the TLS itself is the caller's. It leaves out the old
-//! handshake, TLS for some exports only, BLOCK_STATUS with a payload, and RESIZE.
+//! `docs/spec/nbd.md` describes the protocol, the habits of the clients in use and the bounds. This crate supports
+//! simple and structured replies, extended headers, metadata contexts, and STARTTLS; the TLS itself is the caller's. It
+//! leaves out the old handshake, TLS for some exports only, BLOCK_STATUS with a payload, and RESIZE.
 
 #![forbid(unsafe_code)]
 

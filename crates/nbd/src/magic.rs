@@ -4,7 +4,7 @@
 pub const GREETING: u64 = 0x4e42_444d_4147_4943;
 /// The next 8 bytes from a server, and the first of every option: `IHAVEOPT`.
 pub const OPTION: u64 = 0x4948_4156_454f_5054;
-/// In place of [`OPTION`]: a server that speaks the old handshake, which has no options. It is never served here.
+/// Replaces [`OPTION`] on a server that speaks the old handshake, which has no options. Clients here refuse it.
 pub const OLDSTYLE: u64 = 0x0000_4202_8186_1253;
 /// The beginning of every reply to an option.
 pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;

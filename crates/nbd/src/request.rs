@@ -1,12 +1,12 @@
-//! A request as it is on the wire, good or bad, and its bytes (`docs/spec/nbd.md`, section 2).
+//! A request as it is on the wire, valid or not, and its bytes (`docs/spec/nbd.md`, section 2).
 
 use crate::code::Command;
 use crate::flags::CommandFlags;
 use crate::magic::{EXTENDED_REQUEST, REQUEST};
 use crate::wire::{Header, HeaderStyle, Put};
 
-/// The number by which a client recognises the reply to its request. A server only repeats it: two requests in flight
-/// may have the same.
+/// The number by which a client recognises the reply to its request. A server only repeats it, and accepts two requests
+/// in flight with the same cookie.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Cookie(pub u64);
 
@@ -20,7 +20,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The offset behind it; `None` if there is no such offset.
+    /// The offset behind the last byte; `None` if it exceeds 64 bits.
     #[must_use]
     pub const fn end(self) -> Option<u64> {
         self.offset.checked_add(self.length)
@@ -36,21 +36,21 @@ impl Span {
     }
 }
 
-/// A request without its payload, as it is on the wire; nothing about it has been checked.
+/// A request as on the wire, without its payload. Nothing in it has been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Request {
     /// The command, or the number of an unknown one.
     pub command: Result<Command, u16>,
-    /// Flags, unknown ones too.
+    /// The flags, including unknown ones.
     pub flags: CommandFlags,
-    /// Repeated in the reply.
+    /// The number that the reply repeats.
     pub cookie: Cookie,
-    /// The range that it is about. With [`CommandFlags::PAYLOAD_LEN`], the length is that of the payload.
+    /// The range of the request. With [`CommandFlags::PAYLOAD_LEN`], the length is that of the payload.
     pub span: Span,
 }
 
 impl Request {
-    /// Its bytes in this form; `None` if the length needs more than the 32 bits of a compact request.
+    /// The header in this form; `None` if the length exceeds the 32 bits of a compact request.
     #[must_use]
     pub fn encode(&self, style: HeaderStyle) -> Option<Header> {
         let is_extended = style == HeaderStyle::Extended;
@@ -71,8 +71,8 @@ impl Request {
         Some(header)
     }
 
-    /// Bytes of payload that follow it in this form. A WRITE has its payload with `PAYLOAD_LEN` or without: clients of
-    /// QEMU leave the flag out (`docs/spec/nbd.md`, section 5).
+    /// Bytes of payload that follow the header in this form. A WRITE has its payload with or without `PAYLOAD_LEN`:
+    /// QEMU's clients omit the flag (`docs/spec/nbd.md`, section 5).
     #[must_use]
     pub fn payload_len(&self, style: HeaderStyle) -> u64 {
         let flagged =
@@ -91,11 +91,11 @@ impl Request {
 /// The part of a request that its reply repeats: 24 bytes to keep while the request is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReplyTo {
-    /// The request's.
+    /// The cookie of the request.
     pub(crate) cookie: Cookie,
-    /// The request's.
+    /// The offset of the request.
     pub(crate) offset: u64,
-    /// A READ or BLOCK_STATUS: its reply must have chunks even without content.
+    /// Whether the request is a READ or BLOCK_STATUS, whose reply must have chunks even if it has no content.
     pub(crate) has_content: bool,
 }
 

@@ -1,6 +1,6 @@
-//! The terms of a transmission phase, and whether a request keeps to them (`docs/spec/nbd.md`, sections 4 and 4.2).
+//! The terms of a transmission phase, and the check of requests against them (`docs/spec/nbd.md`, sections 4 and 4.2).
 //!
-//! Every refused request is answered, and its payload read off the wire before: see [`crate::server::Requests`].
+//! A refused request is answered after its payload has been read off the wire: see [`crate::server::Requests`].
 
 use crate::block_sizes::BlockSizes;
 use crate::code::{Command, ErrorCode};
@@ -16,18 +16,18 @@ pub struct Terms {
     pub size: u64,
     /// The announced abilities.
     pub flags: TransmissionFlags,
-    /// The sizes that requests have to keep to.
+    /// The block sizes that requests must respect.
     pub blocks: BlockSizes,
     /// The form of headers.
     pub style: HeaderStyle,
-    /// Whether the client has chosen a metadata context. Without one there is no BLOCK_STATUS.
+    /// Whether the client has chosen a metadata context, without which there is no BLOCK_STATUS.
     pub has_contexts: bool,
 }
 
-/// A request that keeps to the terms.
+/// A valid request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Checked {
-    /// To be answered by a success immediately: the request is about no byte.
+    /// A request of length 0, to be answered by a success immediately.
     Nothing,
     /// READ.
     Read {
@@ -40,10 +40,10 @@ pub enum Checked {
     Write {
         /// The bytes to write.
         span: Span,
-        /// Stable before the reply.
+        /// The bytes must be stable before the reply.
         fua: bool,
     },
-    /// DISC: finish the requests in flight, then close. It has no reply.
+    /// DISC: finish the requests in flight, then close. There is no reply.
     Disconnect,
     /// FLUSH.
     Flush,
@@ -51,7 +51,7 @@ pub enum Checked {
     Trim {
         /// The bytes to discard.
         span: Span,
-        /// Stable before the reply.
+        /// The discard must be stable before the reply.
         fua: bool,
     },
     /// CACHE.
@@ -63,16 +63,16 @@ pub enum Checked {
     WriteZeroes {
         /// The bytes to make zero.
         span: Span,
-        /// Stable before the reply.
+        /// The zeroes must be stable before the reply.
         fua: bool,
-        /// The bytes stay allocated.
+        /// The bytes must stay allocated.
         no_hole: bool,
-        /// [`ErrorCode::NotSupported`] immediately, unless this is faster than writing.
+        /// Fail with [`ErrorCode::NotSupported`] immediately if this is not faster than writing.
         fast: bool,
     },
     /// BLOCK_STATUS.
     BlockStatus {
-        /// The bytes that it is about.
+        /// The bytes whose state the client asks for.
         span: Span,
         /// The extents that the client wants.
         count: ExtentCount,
@@ -80,12 +80,13 @@ pub enum Checked {
 }
 
 impl Terms {
-    /// The request as the terms see it, or the error to answer with.
+    /// Checks a request against the terms.
     ///
-    /// Writes to a read-only export are [`ErrorCode::NotPermitted`], whatever else is wrong with them. Commands and
-    /// flags that are unknown or not announced are [`ErrorCode::Invalid`], except that FLUSH and CACHE are always
-    /// accepted: some clients send them unannounced. A range beyond the end is [`ErrorCode::NoSpace`] for writes and
-    /// zeroes, and else [`ErrorCode::Invalid`], like an unaligned one and one whose payload would be too long.
+    /// A write to a read-only export is [`ErrorCode::NotPermitted`], whatever else is wrong with it. Commands and flags
+    /// that are unknown or not announced are [`ErrorCode::Invalid`], except that FLUSH and CACHE are always accepted,
+    /// because some clients send them unannounced. A range beyond the end is [`ErrorCode::NoSpace`] for writes and
+    /// zeroes. Any other range beyond the end, an unaligned range and a payload that is too long are
+    /// [`ErrorCode::Invalid`].
     ///
     /// # Errors
     /// As above.
@@ -120,7 +121,7 @@ impl Terms {
         }
     }
 
-    /// The flags that `command` may have.
+    /// The flags that the terms permit with `command`.
     fn permitted(&self, command: Command) -> CommandFlags {
         let if_sent = |ability, flag| {
             if self.flags.contains(ability) { flag } else { CommandFlags::NONE }

@@ -1,5 +1,5 @@
 //! Big-endian fields, taken from the front of bytes and appended, and the forms of headers between which a handshake
-//! chooses. They know no message.
+//! chooses. Independent of any message.
 //!
 //! A [`Header`] keeps its bytes in place: no allocation for a request or for a reply in one piece.
 
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         Some(field)
     }
 
-    /// A string behind its length.
+    /// A string preceded by its length.
     pub(crate) fn counted(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()?;
         self.bytes(len)
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
         self.0
     }
 
-    /// `Some` if nothing is left.
+    /// `Some` if no bytes are left.
     pub(crate) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
@@ -86,7 +86,7 @@ pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-/// The longest beginning of `text` that has at most `most` bytes and ends with a character.
+/// The longest prefix of `text` that has at most `most` bytes and ends at a character boundary.
 pub(crate) fn clipped(text: &str, most: u32) -> &str {
     let mut end = text.len().min(most as usize);
     while !text.is_char_boundary(end) {
@@ -98,7 +98,7 @@ pub(crate) fn clipped(text: &str, most: u32) -> &str {
 /// The longest header: an extended reply with an error at an offset.
 const MOST: usize = 48;
 
-/// The bytes of a header, at most 48. It dereferences to them.
+/// The bytes of a header, at most 48. Dereferences to them.
 #[derive(Clone, Copy)]
 pub struct Header {
     bytes: [u8; MOST],
@@ -147,7 +147,7 @@ impl fmt::Debug for Header {
     }
 }
 
-/// The form of requests and replies of a connection, from the least to the most able.
+/// The form of requests and replies of a connection, from the least to the most capable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum HeaderStyle {
     /// Compact requests, simple replies.
@@ -155,12 +155,12 @@ pub enum HeaderStyle {
     Simple,
     /// Compact requests; reads, extents and errors are answered in chunks.
     Structured,
-    /// Requests and replies of 64-bit lengths; every reply has chunks.
+    /// Requests and replies with 64-bit lengths; every reply has chunks.
     Extended,
 }
 
 impl HeaderStyle {
-    /// Bytes of a request, without its payload.
+    /// Bytes of a request without its payload.
     #[must_use]
     pub const fn request_len(self) -> usize {
         match self {
@@ -169,7 +169,7 @@ impl HeaderStyle {
         }
     }
 
-    /// Bytes of a chunk, without its payload; under [`HeaderStyle::Simple`] those of a simple reply.
+    /// Bytes of a chunk without its payload; under [`HeaderStyle::Simple`], bytes of a simple reply.
     #[must_use]
     pub const fn reply_len(self) -> usize {
         match self {

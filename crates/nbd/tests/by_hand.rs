@@ -1,4 +1,5 @@
-//! Bytes of the handshake made and read by hand, so that no fault of a half hides behind the other.
+//! Bytes of the handshake made and read by hand, so that a fault of one half cannot be hidden by the same fault in the
+//! other.
 
 use crate::directory::Directory;
 use blkmq_nbd::server::{Config, Handshake, Next};
@@ -30,7 +31,7 @@ pub fn option(number: u32, data: &[u8]) -> Vec<u8> {
     [header.concat().as_slice(), data].concat()
 }
 
-/// A string behind its length.
+/// A string preceded by its length.
 pub fn counted(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
 }
@@ -78,7 +79,7 @@ pub fn codes(bytes: &[u8]) -> Vec<u32> {
     answers(bytes).iter().map(|answer| answer.code).collect()
 }
 
-/// A server behind the flags that all clients send.
+/// A server that has received the flags that all clients send.
 pub struct Server(pub Handshake);
 
 impl Server {
@@ -89,7 +90,7 @@ impl Server {
         Self(handshake)
     }
 
-    /// Feeds bytes that it has to consume. Returns its answers and what comes next.
+    /// Feeds bytes, which the server must consume. Returns its answers and the next step.
     pub fn feed(&mut self, bytes: &[u8]) -> (Vec<u8>, Next) {
         let mut out = Vec::new();
         let progress = self.0.feed(bytes, &Directory, &mut out);
@@ -109,7 +110,7 @@ impl Server {
         out
     }
 
-    /// The connection is in order: it answers LIST.
+    /// Checks that the connection is usable: it answers LIST.
     pub fn assert_answers(&mut self) {
         assert_eq!(self.ask(3, &[]), [SERVER, SERVER, ACK]);
     }

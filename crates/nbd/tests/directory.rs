@@ -1,4 +1,4 @@
-//! Exports to negotiate about.
+//! The exports of the servers under test.
 
 use blkmq_nbd::{BlockSizes, ExportInfo, Exports, TransmissionFlags};
 

@@ -9,7 +9,7 @@ const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
 /// The size and the flags of an export, as a reply to GO.
 const EXPORT: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 1];
 
-/// What follows after the greeting and these replies, of which only the last one may end the handshake.
+/// The next step after the greeting and these replies. Only the last reply may end the handshake.
 fn after(plan: Plan, replies: &[Vec<u8>]) -> Next {
     let mut client = Handshake::new(plan);
     let mut next = client.feed(GREETING, &mut Vec::new()).next;
@@ -95,7 +95,7 @@ fn transmission_does_not_begin_without_a_size() {
     assert_eq!((agreed.details.size, agreed.details.flags.to_wire()), (4096, 1));
 }
 
-/// Facts behind which the server says that it has no GO are void: EXPORT_NAME tells them again.
+/// Facts are void if the server then says that it has no GO: EXPORT_NAME sends them again.
 #[test]
 fn facts_in_front_of_a_refusal_are_void() {
     let mut name = reply(7, INFO, b"\0\x01name");

@@ -38,7 +38,7 @@ fn hole(offset: u64, length: u32) -> Vec<u8> {
     [&offset.to_be_bytes()[..], &length.to_be_bytes()].concat()
 }
 
-/// The outcome of the last of several chunks, of which the others are good.
+/// The outcome of the last chunk; the chunks before it are valid.
 fn outcome(command: Command, chunks: &[Vec<u8>]) -> Result<(), BrokenReply> {
     let replies = Replies::new(HeaderStyle::Structured, &Limits::default());
     let mut in_flight = in_flight(command);
@@ -223,7 +223,7 @@ fn style() -> impl Strategy<Value = HeaderStyle> {
     ]
 }
 
-/// Bytes that have a good chance of being a reply.
+/// Bytes that are likely to be a reply.
 fn reply() -> impl Strategy<Value = Vec<u8>> {
     let magic = prop_oneof![Just(0x6744_6698_u32), Just(0x668e_33ef), Just(0x6e8a_278c)];
     let kind = prop::sample::select(vec![0u16, 1, 2, 5, 6, 0x8000, 0x8001, 0x8002, 0x8055]);
@@ -257,7 +257,8 @@ fn reply() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Any bytes have an answer; one that stands names bytes of its request only, and comes no earlier from fewer bytes.
+    /// Any bytes can be parsed. A complete reply names bytes of its request only, and is not complete in any shorter
+    /// prefix.
     #[test]
     fn any_reply_is_judged(bytes in reply(), style in style(), command in 0..Command::ALL.len()) {
         let command = Command::ALL[command];

@@ -1,6 +1,6 @@
 //! Every file of tests here, in one program. `cargo test -p blkmq-nbd --test all options::` runs one file.
 //!
-//! Most tests have the two halves talk to each other in memory; those of hostile peers make their bytes by hand.
+//! In most tests the two halves talk to each other in memory; tests of hostile peers make their bytes by hand.
 
 mod agreement;
 mod by_hand;

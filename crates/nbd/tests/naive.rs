@@ -3,7 +3,7 @@
 
 use blkmq_nbd::{HeaderStyle, Terms};
 
-/// What the twin makes of the beginning of a stream.
+/// The twin's view of the beginning of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Naive {
     Request { fields: Fields, header: usize, payload: u128 },
@@ -30,7 +30,7 @@ fn number(bytes: &[u8], from: usize, to: usize) -> u128 {
     value
 }
 
-/// The request at the beginning of `bytes`; a payload of more than `bound` bytes is bad.
+/// The request at the beginning of `bytes`; a payload of more than `bound` bytes makes it malformed.
 pub fn parse(bytes: &[u8], style: HeaderStyle, bound: u128) -> Naive {
     let extended = style == HeaderStyle::Extended;
     let header = if extended { 32 } else { 28 };
@@ -61,7 +61,7 @@ pub fn parse(bytes: &[u8], style: HeaderStyle, bound: u128) -> Naive {
     if payload > bound { Naive::Bad } else { Naive::Request { fields, header, payload } }
 }
 
-/// The error of a request, 0 for none. The disconnect of a client is none.
+/// The error of a request, 0 for none. A client's disconnect has none.
 pub fn judge(fields: &Fields, terms: &Terms) -> u32 {
     let (eperm, einval, enospc, eoverflow) = (1, 22, 28, 75);
     let announced = |bit: u32| terms.flags.to_wire() >> bit & 1 == 1;

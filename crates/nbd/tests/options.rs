@@ -1,5 +1,5 @@
-//! Options with lengths that lie, options that are too long or too many, and options that are unknown: each is
-//! answered, and the connection goes on, or it ends.
+//! Options with wrong lengths, options that are too long or too many, and unknown options: each is answered and the
+//! connection continues, or the connection ends.
 
 use crate::by_hand::{
     ACK, EXT_HEADER_REQD, INFO, INVALID, META_CONTEXT, POLICY, SERVER, Server, TOO_BIG, UNKNOWN,
@@ -153,7 +153,7 @@ fn data_beyond_the_bound_ends_the_connection_before_it_arrives() {
     assert_eq!(closing(&mut server(), &header), expected);
 }
 
-/// Data that nothing reads is consumed as it arrives: 1 MiB of it needs no buffer.
+/// Skipped data is consumed as it arrives: 1 MiB of it needs no buffer.
 #[test]
 fn dropped_data_need_not_be_kept() {
     let mut server = server();

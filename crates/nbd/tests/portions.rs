@@ -1,5 +1,5 @@
 //! The same bytes in other portions give the same answers: whole, byte by byte, and cut anywhere. Hostile bytes make
-//! neither half keep more than was sent, or answer more than a bound.
+//! neither half keep more than was sent, or answer beyond a bound.
 
 use crate::by_hand::{info, option, queries, reply};
 use crate::directory::Directory;
@@ -27,7 +27,7 @@ fn served(config: Config, bytes: &[u8], portions: &[usize]) -> (Vec<u8>, String)
     (out, "more".to_owned())
 }
 
-/// The same for a client.
+/// Like [`served`], for a client.
 fn received(plan: &Plan, bytes: &[u8], portions: &[usize]) -> (Vec<u8>, String) {
     let mut client = client::Handshake::new(plan.clone());
     let (mut out, mut buffer) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ fn any_option() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => good, 1 => wild]
 }
 
-/// Client flags and options, with a fault now and then.
+/// Client flags and options, with occasional faults.
 fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     let flags = prop_oneof![8 => Just(3u32), 1 => 0u32..5];
     let fault =
@@ -85,13 +85,13 @@ proptest! {
     ) {
         let config = Config { tls, ..Config::default() };
         let whole = served(config, &bytes, &[]);
-        // Bytes behind STARTTLS are dropped with the portion that they came in, so that portions matter there.
+        // Bytes behind STARTTLS are dropped together with their portion, so portions matter there.
         prop_assume!(whole.1 != "StartTls");
         prop_assert_eq!(&served(config, &bytes, &vec![1; bytes.len()]), &whole);
         prop_assert_eq!(&served(config, &bytes, &portions), &whole);
     }
 
-    /// An option has at most five replies of 4 KiB here, and the lists are bounded; no more can be answered.
+    /// Here an option has at most five replies of 4 KiB, and lists are bounded, which bounds the answers.
     #[test]
     fn answers_are_bounded(bytes in any_stream()) {
         let (out, _) = served(Config::default(), &bytes, &[]);
@@ -111,7 +111,7 @@ proptest! {
         fault in (any::<prop::sample::Index>(), any::<u8>()),
     ) {
         let plan = Plan { contexts: vec!["base:allocation".to_owned()], ..Plan::new(goal) };
-        // What a good server sends does not depend on the portions that its client got.
+        // The bytes of a correct server do not depend on the portions that its client received.
         let [_, mut bytes] = talk(plan.clone(), Config::default()).sent;
         let at = fault.0.index(bytes.len());
         bytes[at] ^= fault.1;
@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-/// A list that a hostile server makes long: the client keeps what arrived, and no more than its bound.
+/// A hostile server makes a list long: the client keeps what arrived, up to its bound.
 #[test]
 fn a_client_keeps_a_bounded_list() {
     let mut plan = Plan::new(Goal::List);

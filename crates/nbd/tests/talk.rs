@@ -9,11 +9,11 @@ use blkmq_nbd::server::{self, Config};
 pub struct Talk {
     pub client: client::Next,
     pub server: server::Next,
-    /// Everything that the client sent, and everything that the server sent.
+    /// All bytes sent by the client, and all bytes sent by the server.
     pub sent: [Vec<u8>; 2],
 }
 
-/// Runs a handshake to its end. TLS is nothing but an agreement here.
+/// Runs a handshake to its end. TLS is only agreed on, not carried out.
 pub fn talk(plan: Plan, config: Config) -> Talk {
     let mut client = client::Handshake::new(plan);
     let mut server = server::Handshake::new(config);
@@ -56,7 +56,7 @@ pub fn talk(plan: Plan, config: Config) -> Talk {
     panic!("the handshake has no end");
 }
 
-/// The agreement that both sides came to.
+/// The agreement of both sides.
 pub fn agreed(plan: Plan, config: Config) -> (client::Agreed, server::Negotiated) {
     match talk(plan, config) {
         Talk { client: client::Next::Go(agreed), server: server::Next::Go(negotiated), .. } => {

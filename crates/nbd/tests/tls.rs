@@ -1,4 +1,4 @@
-//! TLS in the handshake: nothing that was said before it counts after it (`docs/spec/nbd.md`, sections 3 and 3.2).
+//! TLS in the handshake: nothing that was said before it counts afterwards (`docs/spec/nbd.md`, sections 3 and 3.2).
 
 use crate::by_hand::{ACK, INVALID, Server, TLS_REQD, UNSUP, info, option, queries};
 use crate::directory::Directory;
@@ -54,7 +54,8 @@ fn what_a_man_in_the_middle_says_before_tls_leaves_no_trace() {
     for (number, data) in [(11, vec![]), (8, vec![]), (10, queries("disk", &["base:allocation"]))] {
         server.ask(number, &data);
     }
-    // Options that arrive in one packet with STARTTLS are not executed, and half an option does not become whole.
+    // Options that arrive in one packet with STARTTLS are not executed, and a partial option is not completed by later
+    // bytes.
     let injected = [option(5, &[]), option(11, &[]), option(3, &[]), b"IHAVE".to_vec()].concat();
     let (out, next) = server.feed(&injected);
     assert!(matches!(next, Next::StartTls));
@@ -87,7 +88,7 @@ fn a_client_that_wants_tls_does_without_nothing_less() {
     };
     assert_eq!(refused.option, OptionCode::StartTls);
     assert_eq!(refused.error.map(OptionError::to_wire), Ok(UNSUP));
-    // And one that does not want it is told that it is required.
+    // A client that does not ask for TLS is refused.
     let plain = talk(go("disk"), forced());
     let client::Next::Close(BrokenHandshake::Refused(refused)) = plain.client else {
         panic!("{plain:?}")

@@ -1,4 +1,4 @@
-//! The parser of requests and their check against the naive twin: in bytes at random, and in requests at random.
+//! The parser of requests and their check against the naive twin, on random bytes and on random requests.
 
 use crate::naive::{self, Fields, Naive};
 use blkmq_nbd::server::{Parsed, Requests};
@@ -16,7 +16,7 @@ fn style() -> impl Strategy<Value = HeaderStyle> {
     ]
 }
 
-/// Numbers near the bounds, and any.
+/// Numbers near the bounds, and random ones.
 fn length() -> impl Strategy<Value = u64> {
     let near = prop_oneof![
         Just(0u64),

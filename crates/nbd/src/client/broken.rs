@@ -24,9 +24,9 @@ pub enum BrokenHandshake {
     Oldstyle,
     /// The server has no replies to options, which the goal or TLS needs.
     NotFixedNewstyle,
-    /// These bytes begin no reply to an option.
+    /// These bytes are not the beginning of a reply to an option.
     Magic(u64),
-    /// A reply to another option than the one that was sent.
+    /// A reply to another option than the one sent.
     WrongOption(u32),
     /// A reply with this many bytes of data, more than [`Limits::option_data`](crate::Limits::option_data).
     TooLong(u32),
@@ -38,9 +38,9 @@ pub enum BrokenHandshake {
     NoSize,
     /// The option that the goal needs was refused.
     Refused(Refused),
-    /// Plain bytes behind the agreement on TLS: a man in the middle may have put them there.
+    /// Plain bytes behind the agreement on TLS, which an attacker in the middle may have injected.
     BytesBeforeTls,
-    /// The handshake had ended before.
+    /// The handshake was already over.
     Over,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for BrokenHandshake {
 
 impl std::error::Error for BrokenHandshake {}
 
-/// The reason why a stream of replies cannot be read on.
+/// The reason why a stream of replies cannot be parsed further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BrokenReply {
     /// These bytes do not begin a reply of the agreed form.
@@ -85,15 +85,15 @@ pub enum BrokenReply {
     WrongOffset(Cookie),
     /// A chunk of this many bytes, more than the bound.
     TooLong(u64),
-    /// A chunk whose length does not go with its type.
+    /// A chunk whose length does not match its type.
     WrongLength(Cookie),
-    /// A hole of no length.
+    /// A hole of length zero.
     EmptyHole(Cookie),
     /// A chunk, or an extent that is not the last one, reaches beyond its request.
     Outside(Cookie),
-    /// A reply ended without having covered its request.
+    /// A reply that ended before it had covered its request.
     Incomplete(Cookie),
-    /// An extent of no length, or more than the one that was asked for.
+    /// An extent of length zero, or several where one was requested.
     WrongExtents(Cookie),
 }
 

@@ -1,5 +1,5 @@
-//! The client's handshake as a state machine over bytes (`docs/spec/nbd.md`, section 3). The order of options is that of
-//! `session.rs`.
+//! The client's handshake as a state machine over bytes (`docs/spec/nbd.md`, section 3). `session.rs` decides the order
+//! of options.
 
 use super::broken::BrokenHandshake;
 use super::plan::{Details, Next, Plan, Progress, Tls};
@@ -10,7 +10,7 @@ use crate::magic::{EXPORT_NAME_ZEROES, GREETING, OLDSTYLE, OPTION};
 use crate::wire::{Fields, Put};
 use std::ops::ControlFlow::{self, Break, Continue};
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug)]
 pub struct Handshake {
     phase: Phase,
@@ -19,7 +19,7 @@ pub struct Handshake {
     has_zeroes: bool,
 }
 
-/// The place of the next bytes.
+/// The meaning of the next bytes.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Greeting,
@@ -34,18 +34,18 @@ enum Phase {
 type Flow = ControlFlow<Next>;
 
 impl Handshake {
-    /// A handshake at its beginning: the server speaks first.
+    /// A new handshake. The server speaks first.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         Self { phase: Phase::Greeting, session: Session::new(plan), has_zeroes: true }
     }
 
-    /// Takes bytes of the server, and appends the bytes for it to `out`.
+    /// Takes bytes of the server, and appends the client's answers to `out`.
     ///
-    /// Bytes that it does not consume are to be fed again, in front of those that follow them; after [`Next::Go`] they
-    /// belong to the transmission phase. A reply is consumed as a whole, so the caller's buffer has to hold
-    /// [`Limits::option_data`](crate::Limits::option_data) bytes and 20. After [`Next::StartTls`] it wants
-    /// [`secured`](Self::secured) first; after the other ends it is over.
+    /// The caller feeds unconsumed bytes again, followed by later ones; after [`Next::Go`] they belong to the
+    /// transmission phase. A reply is consumed as a whole, so the caller's buffer must hold
+    /// [`Limits::option_data`](crate::Limits::option_data) plus 20 bytes. After [`Next::StartTls`] the caller must call
+    /// [`secured`](Self::secured); any other end is final.
     pub fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Progress {
         let mut rest = input;
         loop {
@@ -62,7 +62,7 @@ impl Handshake {
         }
     }
 
-    /// Goes on inside TLS: appends the next option, which is to be sent there.
+    /// Continues inside TLS: appends the next option, which is to be sent there.
     ///
     /// # Panics
     /// If the last [`feed`](Self::feed) did not end with [`Next::StartTls`].
@@ -76,7 +76,7 @@ impl Handshake {
             Phase::Greeting => self.greeting(rest, out),
             Phase::Reply(OptionCode::ExportName) => self.export_name(rest),
             Phase::Reply(option) => self.reply(option, rest, out),
-            // Bytes in place of TLS.
+            // Plain bytes where TLS should begin.
             Phase::Tls if rest.is_empty() => Break(Next::NeedMore),
             Phase::Tls => Break(Next::Close(BrokenHandshake::BytesBeforeTls)),
             Phase::Over => Break(Next::Close(BrokenHandshake::Over)),

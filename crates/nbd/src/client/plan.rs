@@ -19,24 +19,24 @@ pub enum Goal {
     List,
 }
 
-/// Whether a client insists on TLS.
+/// Whether a client requires TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tls {
-    /// It does without.
+    /// No TLS.
     #[default]
     Off,
-    /// It asks for TLS first, and gives up if the server has none.
+    /// TLS comes first; the client gives up if the server does not have it.
     Required,
 }
 
 /// The settings that a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// The purpose.
+    /// The purpose of the connection.
     pub goal: Goal,
-    /// TLS.
+    /// Whether TLS is required.
     pub tls: Tls,
-    /// The most able form of headers to ask for; a server may have less.
+    /// The most capable form of headers to ask for; a server may support less.
     pub most: HeaderStyle,
     /// The metadata contexts to choose, if the server has them. Each name has at most 4096 bytes.
     pub contexts: Vec<String>,
@@ -61,7 +61,7 @@ impl Plan {
 /// The progress of a call to [`feed`](super::Handshake::feed).
 #[derive(Debug)]
 pub struct Progress {
-    /// Bytes of the input that are done with.
+    /// Bytes of the input that were consumed.
     pub consumed: usize,
     /// The next step, after the bytes for the server have been sent.
     pub next: Next,
@@ -70,17 +70,17 @@ pub struct Progress {
 /// The next step of the caller.
 #[derive(Debug)]
 pub enum Next {
-    /// More bytes from the server.
+    /// Feed more bytes from the server.
     NeedMore,
-    /// A TLS handshake, and then [`Handshake::secured`](super::Handshake::secured).
+    /// Do a TLS handshake, and then call [`Handshake::secured`](super::Handshake::secured).
     StartTls,
-    /// The transmission phase.
+    /// Begin the transmission phase.
     Go(Agreed),
     /// The exports of a [`Goal::List`]; the connection can be closed once ABORT is sent.
     Listed(Vec<Listed>),
     /// The facts of a [`Goal::Info`]; the connection can be closed once ABORT is sent.
     Described(Details),
-    /// The end of the connection. A server that has refused is left by ABORT, which is to be sent first.
+    /// Close the connection. If the server refused, send ABORT first, which is in the output.
     Close(BrokenHandshake),
 }
 
@@ -91,11 +91,11 @@ pub struct Details {
     pub size: u64,
     /// Its abilities.
     pub flags: TransmissionFlags,
-    /// Its block sizes, if the server sent them.
+    /// Its block sizes; `None` if the server did not send them.
     pub blocks: Option<BlockSizes>,
-    /// Its canonical name, if the server sent it.
+    /// Its canonical name; `None` if the server did not send it.
     pub name: Option<String>,
-    /// A text for users, if there is one.
+    /// A text for users; `None` if the server did not send one.
     pub description: Option<String>,
 }
 
@@ -106,12 +106,12 @@ pub struct Agreed {
     pub details: Details,
     /// The form of headers.
     pub style: HeaderStyle,
-    /// The chosen contexts that the server has, with the ids that it has given to them.
+    /// The contexts among the requested ones that the server has, with the ids that it assigned.
     pub contexts: Vec<Context>,
 }
 
 impl Agreed {
-    /// The terms to keep to.
+    /// The terms of the transmission phase.
     #[must_use]
     pub fn terms(&self) -> Terms {
         Terms {

@@ -1,8 +1,8 @@
-//! Replies out of a stream of bytes (`docs/spec/nbd.md`, sections 2 and 4). The bytes of a read are not part of it:
-//! the client reads them where it needs them.
+//! Parses replies from a stream of bytes (`docs/spec/nbd.md`, sections 2 and 4). The data of a read is not part of a
+//! reply: the client reads it straight to its destination.
 //!
-//! A chunk is checked against its request before its payload is read. Chunks of one read may come in any order; that
-//! two of them overlap is noticed by their sum, so an overlap that equals a gap is not.
+//! A chunk is checked against its request before its payload is read. Chunks of one read may arrive in any order.
+//! Overlaps are detected by the sum of their lengths, so an overlap that equals a gap goes unnoticed.
 
 use super::broken::BrokenReply;
 use super::requests::{InFlight, Pending};
@@ -31,7 +31,7 @@ pub struct Replies {
     longest_text: u32,
 }
 
-/// The beginning of the bytes that were looked at.
+/// The result of parsing the beginning of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed<'a> {
     /// A reply, or a chunk of one.
@@ -45,23 +45,22 @@ pub enum Parsed<'a> {
 /// A reply, or a chunk of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reply<'a> {
-    /// That of the request.
+    /// The cookie of the request.
     pub cookie: Cookie,
-    /// Whether the request is done with this reply. A reply that is not the last one may be followed by those of other
-    /// requests.
+    /// Whether this is the last reply to the request. Replies to other requests may come before the last one.
     pub is_last: bool,
     /// The content of the reply.
     pub content: Content<'a>,
-    /// Bytes to skip: those of the header, and of content that is here already.
+    /// Bytes to skip before the payload: the header, and content that has been parsed.
     pub header_len: usize,
-    /// Bytes of payload behind them.
+    /// Bytes of payload that follow.
     pub payload_len: u32,
 }
 
 /// The content of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content<'a> {
-    /// Nothing but that it is there: a success, or the end of a reply in chunks.
+    /// No content: a success, or the end of a reply in chunks.
     None,
     /// The request has failed.
     Error {
@@ -69,7 +68,7 @@ pub enum Content<'a> {
         error: ErrorCode,
         /// A text for users, as the server sent it; it may be empty.
         text: &'a [u8],
-        /// The place of the fault, if it is known.
+        /// The offset of the fault; `None` if it is unknown.
         offset: Option<u64>,
     },
     /// These bytes of the export are the payload.
@@ -110,7 +109,7 @@ impl Kind {
     }
 }
 
-/// Too few bytes, or a broken protocol.
+/// Why parsing stops: too few bytes, or a broken protocol.
 enum Stop {
     NeedMore,
     Broken(BrokenReply),
@@ -122,21 +121,21 @@ impl From<BrokenReply> for Stop {
     }
 }
 
-/// A field that may not have arrived.
+/// The field, or [`Stop::NeedMore`] if it has not arrived.
 fn arrived<T>(field: Option<T>) -> Result<T, Stop> {
     field.ok_or(Stop::NeedMore)
 }
 
 impl Replies {
-    /// A parser of replies in this form. No chunk is longer than [`Limits::payload_dropped`] and its own fields, and no
-    /// text than [`Limits::string`].
+    /// A parser of replies in this form. Chunks are limited to [`Limits::payload_dropped`] plus their own fields, and
+    /// texts to [`Limits::string`].
     #[must_use]
     pub fn new(style: HeaderStyle, limits: &Limits) -> Self {
         Self { style, longest: limits.payload_dropped, longest_text: limits.string }
     }
 
-    /// The reply at the beginning of `input`. The range it covers is noted with its request, so a reply is to be taken
-    /// once: the caller continues behind it and its payload, and forgets the request if the reply is the last one.
+    /// The reply at the beginning of `input`. Its range is noted in its request, so each reply must be parsed only
+    /// once: the caller continues behind the reply and its payload, and forgets the request after the last reply.
     pub fn next<'a>(&self, input: &'a [u8], in_flight: &mut dyn InFlight) -> Parsed<'a> {
         match self.read(input, in_flight) {
             Ok(reply) => Parsed::Reply(reply),
@@ -180,7 +179,7 @@ impl Replies {
             pending.cover(pending.span)?;
             return reply(Content::Data(pending.span), length);
         }
-        // Under structured replies, reads and extents come in chunks.
+        // With structured replies, reads and extents come in chunks.
         pending.end().map_err(|_| BrokenReply::WrongContent(cookie))?;
         reply(Content::None, 0)
     }
@@ -202,7 +201,7 @@ impl Replies {
             return Err(BrokenReply::WrongOffset(cookie).into());
         }
         let kind = Kind::from_wire(number)?;
-        // The offset in front of data does not count.
+        // The length excludes the offset in front of the data.
         let length = u32::try_from(length)
             .ok()
             .filter(|length| *length <= self.longest.saturating_add(8))
@@ -292,8 +291,8 @@ impl Replies {
         Ok(Content::Error { error: error_of(error), text, offset })
     }
 
-    /// An error of an unknown type begins like the others, with the error and a text. Fields that are missing or make no
-    /// sense do not matter: the request has failed.
+    /// An error of an unknown type begins like any other, with the error and a text. Missing or malformed fields are
+    /// ignored: the request has failed in any case.
     fn unknown_error<'a>(
         &self,
         head: &Head,

@@ -1,5 +1,5 @@
-//! A client's requests: their bytes, and the part of a request that a client keeps to judge its reply. Payloads are
-//! the caller's: they follow the header.
+//! A client's requests: their bytes, and the part of a request that a client keeps to check its reply. The caller sends
+//! payloads behind the header.
 
 use super::broken::BrokenReply;
 use crate::code::Command;
@@ -22,8 +22,8 @@ impl Requests {
         Self { style }
     }
 
-    /// The header of `request`; the payload of a WRITE follows it. `PAYLOAD_LEN` is set where the form wants it.
-    /// `None` if the length needs more than the 32 bits of a compact request.
+    /// The header of `request`; the payload of a WRITE follows it. Sets `PAYLOAD_LEN` in the form that needs it. `None`
+    /// if the length exceeds the 32 bits of a compact request.
     #[must_use]
     pub fn header(self, request: &Request) -> Option<Header> {
         let has_length =
@@ -46,7 +46,7 @@ pub struct Pending {
     has_failed: bool,
 }
 
-/// The requests in flight of a connection, which replies are looked up in.
+/// The requests in flight of a connection, by cookie.
 pub trait InFlight {
     /// The request with this cookie.
     fn find(&mut self, cookie: Cookie) -> Option<&mut Pending>;
@@ -59,7 +59,7 @@ impl InFlight for BTreeMap<Cookie, Pending> {
 }
 
 impl Pending {
-    /// For a request that is sent; `None` if it gets no reply (DISC), or its command is unknown.
+    /// The entry for a request that is sent; `None` if the request gets no reply (DISC), or its command is unknown.
     #[must_use]
     pub fn of(request: &Request) -> Option<Self> {
         let command = request.command.ok().filter(|command| *command != Command::Disconnect)?;

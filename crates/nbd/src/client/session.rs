@@ -1,7 +1,8 @@
 //! The order of a client's options, and its fallbacks (`docs/spec/nbd.md`, sections 3 and 5).
 //!
-//! TLS, extended headers or else structured replies, then contexts and GO, INFO, or LIST. A server without GO is
-//! asked by EXPORT_NAME. An [`Answer`] is a reply to one of them: the header, then the data of each kind.
+//! The order is TLS, extended headers or else structured replies, then contexts, and finally GO, INFO, or LIST.
+//! EXPORT_NAME stands in for GO where a server lacks it. An [`Answer`] is a reply to an option: the header, then data
+//! by kind.
 
 use super::broken::{BrokenHandshake, Refused};
 use super::plan::{Agreed, Details, Goal, Next, Plan, Tls};
@@ -130,7 +131,7 @@ impl Session {
                 self.listed.push(answer.listed().ok_or_else(malformed)?);
             }
             (OptionCode::SetMetaContext, ReplyCode::MetaContext) => {
-                // A server has no more contexts for us than we asked for.
+                // A server may not select more contexts than were requested.
                 let context = answer.context().ok_or_else(malformed)?;
                 if !self.plan.contexts.contains(&context.name)
                     || self.contexts.iter().any(|seen| seen.id == context.id)
@@ -171,7 +172,7 @@ impl Session {
                 return Step::End(Next::Described(std::mem::take(&mut self.details)));
             }
             OptionCode::Go => return Step::End(Next::Go(self.agreed())),
-            // Not sent, or without such a reply.
+            // These options were not sent, or have no such reply.
             OptionCode::ExportName | OptionCode::Abort | OptionCode::ListMetaContext => {
                 return Step::End(Next::Close(BrokenHandshake::Malformed(option)));
             }
@@ -200,14 +201,14 @@ impl Session {
                 }
             }
             _ => {
-                // The server has kept to the protocol, and is left in its way.
+                // The server has kept to the protocol, so ABORT ends the connection in an orderly way.
                 send(out, OptionCode::Abort, &[]);
                 Step::End(Next::Close(BrokenHandshake::Refused(refused)))
             }
         }
     }
 
-    /// The agreement with a server that sent these facts by EXPORT_NAME. Facts in front of a refusal of GO are void.
+    /// The agreement with a server that sent these facts by EXPORT_NAME. Facts that preceded a refusal of GO are void.
     pub(super) fn agreed_by_name(&mut self, details: Details) -> Agreed {
         self.details = details;
         self.agreed()
@@ -239,7 +240,7 @@ fn send(out: &mut Vec<u8>, option: OptionCode, data: &[u8]) -> OptionCode {
 /// The bit that makes a reply an error, known or not.
 const ERROR_BIT: u32 = 1 << 31;
 
-/// A reply to an option, whole.
+/// A complete reply to an option.
 pub(super) struct Answer<'a> {
     pub(super) option: OptionCode,
     pub(super) kind: Kind,
@@ -248,7 +249,7 @@ pub(super) struct Answer<'a> {
     pub(super) len: usize,
 }
 
-/// The kind of a reply, before a look at its data.
+/// The kind of a reply, as its header says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Known(ReplyCode),
@@ -257,7 +258,7 @@ pub(super) enum Kind {
 }
 
 impl<'a> Answer<'a> {
-    /// The reply to `option` at the beginning of `input`; `None` if it has not arrived as a whole.
+    /// The reply to `option` at the beginning of `input`; `None` if it has not arrived in full.
     pub(super) fn read(
         option: OptionCode,
         input: &'a [u8],
@@ -309,7 +310,8 @@ impl<'a> Answer<'a> {
         Some(Context { id, name: text(fields.rest())?.to_owned() })
     }
 
-    /// Adds the fact of a reply to INFO or GO. `true` if it was the size; a fact of an unknown type is ignored.
+    /// Adds the fact of a reply to INFO or GO. Returns `Some(true)` if it was the size, and `None` if it is malformed.
+    /// A fact of an unknown type is ignored.
     pub(super) fn learn(&self, details: &mut Details) -> Option<bool> {
         let mut fields = Fields::new(self.data);
         let number = fields.u16()?;

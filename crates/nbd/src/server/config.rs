@@ -1,4 +1,5 @@
-//! The words of a server's handshake: its configuration, and its ends (an agreement, TLS, or a closed connection).
+//! A server's handshake as its caller sees it: the configuration, and the outcome (an agreement, TLS, or a closed
+//! connection).
 
 use crate::export::Context;
 use crate::limits::Limits;
@@ -9,12 +10,12 @@ use std::fmt;
 /// TLS on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tls {
-    /// There is none.
+    /// No TLS.
     #[default]
     Off,
-    /// It has to come first: options outside of it are refused.
+    /// TLS must come first: options outside of it are refused.
     Required,
-    /// The bytes come out of it.
+    /// The connection is already inside TLS.
     Established,
 }
 
@@ -24,7 +25,7 @@ pub enum Listing {
     /// LIST is answered.
     #[default]
     Shown,
-    /// LIST is refused; a client has to know a name.
+    /// LIST is refused; a client must know the name.
     Hidden,
 }
 
@@ -37,8 +38,8 @@ pub struct Config {
     pub tls: Tls,
     /// Whether LIST is answered.
     pub listing: Listing,
-    /// The most able form of headers that is offered; options for more are unknown to this server. It is there for
-    /// tests of the fallbacks of clients.
+    /// The most capable form of headers that is offered; options for more capable ones count as unknown. For tests of
+    /// the fallbacks of clients.
     pub most: HeaderStyle,
 }
 
@@ -56,7 +57,7 @@ impl Default for Config {
 /// The progress of a call to [`feed`](super::Handshake::feed).
 #[derive(Debug)]
 pub struct Progress {
-    /// Bytes of the input that are done with. The rest belongs to the next call, or, after [`Next::Go`], to the
+    /// Bytes of the input that were consumed. The rest belongs to the next call, or, after [`Next::Go`], to the
     /// transmission phase.
     pub consumed: usize,
     /// The next step, after the answers have been sent.
@@ -66,14 +67,14 @@ pub struct Progress {
 /// The next step of the caller.
 #[derive(Debug)]
 pub enum Next {
-    /// More bytes from the client.
+    /// Feed more bytes from the client.
     NeedMore,
-    /// A TLS handshake, and then the same handshake again with the bytes inside TLS. Plain bytes that arrived behind
-    /// the option are among the consumed ones: a man in the middle may have put them there.
+    /// Do a TLS handshake, and then continue this handshake with the bytes inside TLS. Plain bytes behind the option
+    /// were consumed as well, because an attacker in the middle may have injected them.
     StartTls,
-    /// The transmission phase.
+    /// Begin the transmission phase.
     Go(Negotiated),
-    /// The end of the connection.
+    /// Close the connection.
     Close(Closing),
 }
 
@@ -84,23 +85,22 @@ pub struct Negotiated {
     pub export: String,
     /// Size, abilities, block sizes and the form of headers.
     pub terms: Terms,
-    /// The metadata contexts to answer BLOCK_STATUS for, in the order of their ids.
+    /// The metadata contexts that BLOCK_STATUS reports, in the order of their ids.
     pub contexts: Vec<Context>,
-    /// Whether the client has asked for block sizes. If true, the client knows them; if false, it may expect that any
-    /// request is served.
+    /// Whether the client has asked for block sizes. If not, it may expect any request to be served.
     pub asked_block_sizes: bool,
-    /// Whether the options were inside TLS.
+    /// Whether the options came inside TLS.
     pub tls: bool,
 }
 
 /// The reason why a connection ends in its handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closing {
-    /// The client asked for it (ABORT).
+    /// The client ended the handshake (ABORT).
     Aborted,
-    /// The client's flags have a bit that was not offered.
+    /// The client's flags include one that was not offered.
     UnknownFlags(u32),
-    /// Options are inside TLS only, and the client does not handle replies to options.
+    /// TLS is required, but the client does not handle replies to options.
     NoRepliesForTls,
     /// These bytes are not the beginning of an option.
     NoOption(u64),
@@ -113,15 +113,15 @@ pub enum Closing {
         /// The length of its data in bytes.
         length: u32,
     },
-    /// EXPORT_NAME of an unknown export. The option has no reply of errors.
+    /// EXPORT_NAME of an unknown export. The option cannot be answered by an error.
     UnknownExport,
-    /// EXPORT_NAME with data that is no name.
+    /// EXPORT_NAME with data that is not a name.
     NoName,
     /// EXPORT_NAME outside of TLS.
     ExportNameWithoutTls,
     /// EXPORT_NAME after extended headers were agreed.
     ExportNameWithExtendedHeaders,
-    /// The handshake had ended before.
+    /// The handshake was already over.
     Over,
 }
 

@@ -1,7 +1,7 @@
 //! The server's handshake: fixed newstyle, as a state machine over bytes (`docs/spec/nbd.md`, section 3).
 //!
-//! It keeps no bytes. An option's data is read where the caller has it, and data that is of no use is dropped as it
-//! arrives. The answers are those of `session.rs`.
+//! It keeps no bytes. An option's data is read in the caller's buffer, and data without a use is skipped as it arrives.
+//! `session.rs` decides the answers.
 
 use super::config::{Closing, Config, Next, Progress};
 use super::options;
@@ -14,7 +14,7 @@ use crate::magic::{GREETING, OPTION};
 use crate::wire::{Fields, Put};
 use std::ops::ControlFlow::{self, Break, Continue};
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug)]
 pub struct Handshake {
     phase: Phase,
@@ -22,17 +22,17 @@ pub struct Handshake {
     options: u32,
 }
 
-/// The place of the next bytes.
+/// The meaning of the next bytes.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     ClientFlags,
     Option,
-    /// The data of an option, to be read when it is there as a whole.
+    /// The data of an option, which is read once it has arrived in full.
     Data {
         option: OptionCode,
         length: usize,
     },
-    /// The data of an option, which nothing reads, and the answer behind it.
+    /// Data of an option that is skipped, and the answer to send behind it.
     Dropped {
         option: u32,
         left: usize,
@@ -41,7 +41,7 @@ enum Phase {
     Over,
 }
 
-/// The answer to an option without a look at its data.
+/// An answer that does not depend on the option's data.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Refuse(Refusal),
@@ -52,13 +52,14 @@ enum Then {
 type Flow = ControlFlow<Next>;
 
 impl Handshake {
-    /// A handshake at its beginning.
+    /// A new handshake.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self { phase: Phase::ClientFlags, session: Session::new(config), options: 0 }
     }
 
-    /// Returns how many options have come, if the client has asked for a list, after which it may ask for each export; else 0.
+    /// Returns the number of options received, if the client has asked for a list, after which it may ask for each
+    /// export; otherwise 0.
     #[must_use]
     pub fn options_after_list(&self) -> u32 {
         if self.session.listed() > 0 { self.options } else { 0 }
@@ -73,9 +74,9 @@ impl Handshake {
 
     /// Takes bytes of the client, and appends the answers to `out`.
     ///
-    /// Bytes that it does not consume are to be fed again, in front of those that follow them. An option's data is
-    /// consumed as a whole, so the caller's buffer has to hold [`Limits::option_data`](crate::Limits::option_data)
-    /// bytes. After [`Next::Go`] and [`Next::Close`] the handshake is over, and consumes whatever it is fed.
+    /// The caller feeds unconsumed bytes again, followed by later ones. An option's data is consumed as a whole, so the
+    /// caller's buffer must hold [`Limits::option_data`](crate::Limits::option_data) bytes. After [`Next::Go`] and
+    /// [`Next::Close`] the handshake is over, and consumes all further input.
     pub fn feed(&mut self, input: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Progress {
         let mut rest = input;
         loop {
@@ -147,7 +148,7 @@ impl Handshake {
         Continue(())
     }
 
-    /// Takes the header of an option, and decides the use of its data.
+    /// Takes the header of an option, and decides whether its data is read or skipped.
     fn option(&mut self, rest: &mut &[u8]) -> Flow {
         let mut fields = Fields::new(rest);
         let (Some(magic), Some(number), Some(length)) = (fields.u64(), fields.u32(), fields.u32())
@@ -164,7 +165,7 @@ impl Handshake {
         if self.options > limits.options.saturating_add(listed) {
             return Break(Next::Close(Closing::TooManyOptions));
         }
-        // The length of EXPORT_NAME is that of its name, and there is no reply that could refuse it.
+        // The data of EXPORT_NAME is the name itself, and no reply can refuse it.
         let is_name = number == OptionCode::ExportName.to_wire();
         if is_name && length > limits.string {
             return Break(Next::Close(Closing::NoName));

@@ -1,7 +1,7 @@
-//! Options on the wire: their data, read in place, and the bytes of the replies to them. The content of replies is
-//! decided in `session.rs`.
+//! Options on the wire: their data, read in place, and the bytes of the replies to them. `session.rs` decides the
+//! content of replies.
 //!
-//! All sums are exact: a byte too few or too many is an error.
+//! Lengths must match exactly: a byte too few or too many is an error.
 
 use crate::code::{InfoType, OptionCode, OptionError, ReplyCode};
 use crate::limits::Limits;
@@ -31,7 +31,7 @@ impl<'a> InfoRequest<'a> {
         let mut wanted = [false; InfoType::ALL.len()];
         for _ in 0..count {
             let number = fields.u16().ok_or(TRUNCATED)?;
-            // An unknown information is ignored.
+            // An unknown type of information is ignored.
             if let Some(seen) = wanted.get_mut(usize::from(number))
                 && std::mem::replace(seen, true)
             {
@@ -59,7 +59,7 @@ impl<'a> ContextRequest<'a> {
         let mut fields = Fields::new(data);
         let name = fields.counted().ok_or(TRUNCATED)?;
         let count = fields.u32().ok_or(TRUNCATED)?;
-        // Each query has 4 bytes of length: a number of them that the data cannot hold is no reason to allocate.
+        // A query takes at least 4 bytes, so nothing is allocated for a count that the data cannot hold.
         if u64::from(count) * 4 > fields.rest().len() as u64 {
             return Err(TRUNCATED);
         }
@@ -74,7 +74,7 @@ impl<'a> ContextRequest<'a> {
     }
 }
 
-/// A name or query within the bounds.
+/// A valid name or query of permitted length.
 pub(super) fn string<'a>(bytes: &'a [u8], limits: &Limits) -> Result<&'a str, Refusal> {
     if bytes.len() > limits.string as usize {
         return Err(LONG_STRING);
@@ -82,7 +82,7 @@ pub(super) fn string<'a>(bytes: &'a [u8], limits: &Limits) -> Result<&'a str, Re
     text(bytes).ok_or(NO_STRING)
 }
 
-/// An error for the client, with a text for its user.
+/// An error for the client, with a text for the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
     pub(super) error: OptionError,
@@ -114,12 +114,12 @@ pub(super) fn ack(out: &mut Vec<u8>, option: OptionCode) {
     reply(out, option.to_wire(), ReplyCode::Ack.to_wire(), &[]);
 }
 
-/// Refuses an option, of which perhaps only the number is known.
+/// Refuses an option, whose number may be unknown.
 pub(super) fn refuse(out: &mut Vec<u8>, option: u32, refusal: Refusal) {
     reply(out, option, refusal.error.to_wire(), &[refusal.text.as_bytes()]);
 }
 
-/// An export in a LIST. A name that the protocol cannot carry is left out: no client could ask for it.
+/// An export in a LIST. A name that the protocol cannot carry is left out, because no client could ask for it.
 pub(super) fn server(out: &mut Vec<u8>, name: &str, description: &str) {
     if name.len() > STRING as usize || name.contains('\0') {
         return;
@@ -129,13 +129,13 @@ pub(super) fn server(out: &mut Vec<u8>, name: &str, description: &str) {
     reply(out, OptionCode::List.to_wire(), ReplyCode::Server.to_wire(), &parts);
 }
 
-/// The part of a text for users that the protocol can carry.
+/// The longest prefix of a text for users that the protocol can carry.
 fn shown(text: &str) -> &[u8] {
     let end = text.find('\0').unwrap_or(text.len());
     clipped(&text[..end], STRING).as_bytes()
 }
 
-/// A metadata context; `option` is the one that lists or sets them.
+/// A metadata context. `option` is the option that lists or sets it.
 pub(super) fn context(out: &mut Vec<u8>, option: OptionCode, id: u32, name: &str) {
     let parts = [&id.to_be_bytes()[..], name.as_bytes()];
     reply(out, option.to_wire(), ReplyCode::MetaContext.to_wire(), &parts);
@@ -175,7 +175,7 @@ impl Infos<'_> {
     }
 }
 
-/// The answer to EXPORT_NAME, which is no reply to an option: size, flags, and perhaps zeroes.
+/// The answer to EXPORT_NAME, which has no header: size, flags, and zeroes unless they are left out.
 pub(super) fn export_name(out: &mut Vec<u8>, terms: &Terms, zeroes: usize) {
     out.put_u64(terms.size);
     out.put_u16(terms.flags.to_wire());

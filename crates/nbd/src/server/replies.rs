@@ -1,7 +1,7 @@
 //! The bytes of replies (`docs/spec/nbd.md`, sections 2 and 4), in the form that the handshake agreed on.
 //!
-//! Headers come by value, so a reply without a payload, and a read in one piece, allocate nothing. A read in several
-//! chunks is written by [`Pieces`], and the extents of an answer to BLOCK_STATUS are collected in [`Extents`].
+//! Headers are returned by value, so a reply without a payload, and a read in one piece, allocate nothing. [`Pieces`]
+//! writes a read in several chunks, and [`Extents`] collects the extents of an answer to BLOCK_STATUS.
 
 use crate::code::{ChunkType, ErrorCode};
 use crate::export::{Extent, ExtentCount};
@@ -24,7 +24,7 @@ impl Replies {
         Self { style }
     }
 
-    /// A success without content: of every request but reads and BLOCK_STATUS, and of those if their length is 0.
+    /// A success without content: for a request of length 0, and for any request other than a read or BLOCK_STATUS.
     #[must_use]
     pub fn done(self, to: ReplyTo) -> Header {
         let needs_chunk = self.style.has_chunks() && to.has_content;
@@ -60,8 +60,8 @@ impl Replies {
         out.put(text.as_bytes());
     }
 
-    /// The header of a successful read whose bytes all follow: `length` of them, more than 0. Once it is sent in the
-    /// simple form, a later failure can only close the connection.
+    /// The header of a successful read of `length` bytes, more than 0, which follow. After a header in the simple form,
+    /// a later failure can only close the connection.
     #[must_use]
     pub fn read(self, to: ReplyTo, length: u32) -> Header {
         if !self.style.has_chunks() {
@@ -152,7 +152,7 @@ impl Chunk {
     }
 }
 
-/// A reply to a read under way. It knows which piece is the last one, and marks it.
+/// A reply to a read in progress. It marks the last piece.
 #[derive(Debug)]
 pub struct Pieces {
     style: HeaderStyle,
@@ -165,16 +165,16 @@ impl Pieces {
         Self { style, to, left }
     }
 
-    /// The bytes that no piece has covered yet. The reply is complete when there are none.
+    /// The number of bytes that no piece has covered yet. At 0, the reply is complete.
     #[must_use]
     pub const fn left(&self) -> Span {
         self.left
     }
 
-    /// The header of a piece of data; its `length` bytes follow it. A read with DF has one such piece for all of it.
+    /// The header of a piece of data, which is followed by `length` bytes. A read with DF is one such piece.
     ///
     /// # Panics
-    /// If `length` is 0, or more than is left.
+    /// If `length` is 0, or exceeds the remaining bytes.
     pub fn data(&mut self, length: u32) -> Header {
         self.piece(ChunkType::OffsetData, 8 + length, length)
     }
@@ -182,17 +182,17 @@ impl Pieces {
     /// A hole: `length` bytes of zeroes.
     ///
     /// # Panics
-    /// If `length` is 0, or more than is left.
+    /// If `length` is 0, or exceeds the remaining bytes.
     pub fn hole(&mut self, length: u32) -> Header {
         let mut header = self.piece(ChunkType::OffsetHole, 12, length);
         header.put_u32(length);
         header
     }
 
-    /// The end of a read that failed at the beginning of the remaining range.
+    /// Ends a read that failed at the beginning of the remaining range.
     ///
     /// # Panics
-    /// If nothing is left, because the reply is complete then.
+    /// If the reply is complete.
     #[must_use]
     pub fn failed(self, error: ErrorCode) -> Header {
         assert!(self.left.length > 0, "a reply ends once");
@@ -219,8 +219,8 @@ impl Pieces {
 
 /// The extents of a context from the beginning of a request's range, bounded in number.
 ///
-/// Neighbours in one state become one extent, and none reaches beyond the range. An answer may end before the range
-/// does; the client asks again behind it.
+/// Adjacent extents in one state become one, and no extent exceeds the range. An answer may end before the range does;
+/// the client asks again for the rest.
 #[derive(Clone, Debug)]
 pub struct Extents {
     list: Vec<Extent>,
@@ -228,7 +228,7 @@ pub struct Extents {
     left: u64,
 }
 
-/// Whether more extents are of use.
+/// Whether further extents are useful.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Room {
@@ -239,7 +239,7 @@ pub enum Room {
 }
 
 impl Extents {
-    /// None yet, for a request about `span`.
+    /// An empty list, for a request about `span`.
     #[must_use]
     pub fn new(span: Span, count: ExtentCount, limits: &Limits) -> Self {
         let most = match count {
@@ -249,8 +249,7 @@ impl Extents {
         Self { list: Vec::new(), most, left: span.length }
     }
 
-    /// Adds bytes of one state behind those before. An extent of no length adds nothing. Flags of more than 32 bits need
-    /// extended headers.
+    /// Appends an extent. An extent of length 0 adds nothing. Flags of more than 32 bits need extended headers.
     pub fn push(&mut self, extent: Extent) -> Room {
         let length = extent.length.min(self.left);
         let is_full = self.list.len() == self.most;

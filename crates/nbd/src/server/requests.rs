@@ -1,4 +1,5 @@
-//! Requests out of a stream of bytes. A payload is not part of it: the server reads it where it needs it.
+//! Parses requests from a stream of bytes. A payload is not part of a request: the server reads it straight to its
+//! destination.
 
 use crate::code::Command;
 use crate::flags::CommandFlags;
@@ -15,7 +16,7 @@ pub struct Requests {
     payload_dropped: u32,
 }
 
-/// The beginning of the bytes that were looked at.
+/// The result of parsing the beginning of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed {
     /// A request. Its payload, which may be empty, follows its header.
@@ -24,12 +25,12 @@ pub enum Parsed {
         request: Request,
         /// Bytes of its header.
         header_len: usize,
-        /// Bytes of payload behind the header. They have to be read even if the request fails.
+        /// Bytes of payload behind the header. They must be read even if the request fails.
         payload_len: u32,
     },
     /// Less than a header.
     NeedMore,
-    /// No request: the position in the stream is lost, and the connection with it.
+    /// Not a request: the position in the stream is lost, so the connection must end.
     Malformed(Malformed),
 }
 
@@ -38,7 +39,7 @@ pub enum Parsed {
 pub enum Malformed {
     /// These bytes do not begin a request of the agreed form.
     Magic(u32),
-    /// A payload of this many bytes, more than [`Limits::payload_dropped`].
+    /// A payload of this many bytes exceeds [`Limits::payload_dropped`].
     Payload(u64),
 }
 

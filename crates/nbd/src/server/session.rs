@@ -1,7 +1,7 @@
 //! The answers to options, and the agreed terms (`docs/spec/nbd.md`, sections 3.1 and 3.2).
 //!
-//! It sees one option at a time with the whole of its data; it does not know how they arrive. A query that selects no
-//! metadata context, in an unknown namespace or without one, is no error (section 4).
+//! A session sees one option at a time, with all of its data. A query that selects no metadata context, in an unknown
+//! namespace or without one, is not an error (section 4).
 
 use super::config::{Closing, Config, Listing, Negotiated, Next, Tls};
 use super::options;
@@ -34,25 +34,25 @@ pub(super) struct Session {
     client: ClientFlags,
     agreed: Agreed,
     lists: u32,
-    /// The exports of the longest list.
+    /// The number of exports in the longest list.
     listed: u32,
 }
 
-/// The terms that options have agreed on. STARTTLS discards them.
+/// The terms agreed so far. STARTTLS discards them.
 #[derive(Default, Debug)]
 struct Agreed {
     style: HeaderStyle,
     chosen: Option<Chosen>,
 }
 
-/// The metadata contexts of the last SET_META_CONTEXT, and the export that it was about.
+/// The metadata contexts of the last SET_META_CONTEXT, and the export that it named.
 #[derive(Debug)]
 struct Chosen {
     export: String,
     contexts: Vec<Context>,
 }
 
-/// The bytes of an option, and the directory to answer it from.
+/// The data of an option, and the directory to answer it from.
 pub(super) struct Asked<'a> {
     pub(super) option: OptionCode,
     pub(super) data: &'a [u8],
@@ -94,10 +94,10 @@ impl Session {
         Ok(())
     }
 
-    /// The option with this number and length of data, if it is worth a look at its data.
+    /// The option with this number, if its data of this length is to be read.
     pub(super) fn admit(&self, number: u32, length: u32) -> Result<OptionCode, Refusal> {
         let option = OptionCode::from_wire(number);
-        // They are answered in their own way with TLS and without.
+        // The answers of these options differ with TLS and without.
         let is_exempt = matches!(
             option,
             Some(OptionCode::StartTls | OptionCode::Abort | OptionCode::ExportName)
@@ -148,8 +148,8 @@ impl Session {
         })
     }
 
-    /// Everything that was agreed in the open may be the work of a man in the middle, so it is forgotten. Where TLS is
-    /// required there is nothing yet; this does not rely on it.
+    /// Forgets all that was agreed in plain text, because an attacker in the middle may have said it. Where TLS is
+    /// required nothing has been agreed yet, but this function does not rely on that.
     fn start_tls(&mut self, out: &mut Vec<u8>) -> Result<End, Refusal> {
         match self.tls {
             Tls::Off => Err(NO_TLS),
@@ -191,14 +191,14 @@ impl Session {
         let request = ContextRequest::read(asked.data, &self.config.limits)?;
         let export = asked.exports.find(request.name).ok_or(UNKNOWN)?;
         for context in listed(&export, &request.queries) {
-            // A list says which there are; ids are for choices.
+            // LIST_META_CONTEXT reports id 0: ids belong to chosen contexts.
             options::context(out, asked.option, 0, &context.name);
         }
         options::ack(out, asked.option);
         Ok(None)
     }
 
-    /// The earlier choice is void even if this one fails.
+    /// Discards the earlier choice, even if this one fails.
     fn set_contexts(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<End, Refusal> {
         self.agreed.chosen = None;
         if !self.agreed.style.has_chunks() {
@@ -236,7 +236,7 @@ impl Session {
         Ok(goes.then(|| Next::Go(self.negotiated(request.name, terms, asked_block_sizes))))
     }
 
-    /// It is answered by success or by the end of the connection.
+    /// Answers EXPORT_NAME: by success, or by the end of the connection.
     fn export_name(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Next {
         if self.tls == Tls::Required {
             return Next::Close(Closing::ExportNameWithoutTls);
@@ -289,7 +289,7 @@ fn all(export: &ExportInfo) -> impl Iterator<Item = Context> + '_ {
     ids.zip(&export.contexts).map(|(id, name)| Context { id, name: name.clone() })
 }
 
-/// Those that LIST_META_CONTEXT names: all without a query; a query is a name, or a namespace with its colon.
+/// The contexts that LIST_META_CONTEXT selects: all without a query. A query is a name, or a namespace with its colon.
 pub(super) fn listed(export: &ExportInfo, queries: &[&str]) -> Vec<Context> {
     let is_asked = |name: &str| {
         queries.is_empty()
@@ -300,7 +300,7 @@ pub(super) fn listed(export: &ExportInfo, queries: &[&str]) -> Vec<Context> {
     all(export).filter(|context| is_asked(&context.name)).collect()
 }
 
-/// Those that SET_META_CONTEXT chooses: the ones that a query names in full.
+/// The contexts that SET_META_CONTEXT selects, by their full names.
 pub(super) fn chosen(export: &ExportInfo, queries: &[&str]) -> Vec<Context> {
     all(export).filter(|context| queries.contains(&context.name.as_str())).collect()
 }
