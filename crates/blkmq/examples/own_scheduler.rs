@@ -17,9 +17,9 @@ use std::error::Error;
 
 /// The factory, which [`Config::scheduler`] takes: a name, the attributes, and a function that builds an instance.
 ///
-/// Reads and writes go in turns, each in order of arrival, with at most `writes` writes at the device. A read waits for the
-/// reads before it and for as many writes; a write for the writes before it, for as many reads, and for one of `writes` writes
-/// to complete.
+/// Reads and writes go in turns, each in order of arrival, with at most `writes` writes at the device. A read waits for
+/// the earlier reads and as many writes. A write waits for the earlier writes, as many reads, and the completion of one
+/// of `writes` writes.
 pub const FACTORY: Factory = Factory {
     name: "write-cap",
     summary: "reads and writes in turns, few writes at the device at once",

@@ -56,7 +56,7 @@ pub fn main() -> Result<(), Failure> {
 
 /// Writes extents, all pages of an extent at once. Returns the number of pages written.
 async fn client(disk: Handle<Page>, id: u64) -> Result<u64, Failure> {
-    // One buffer for each page of an extent: a buffer travels with its I/O and comes back with the answer.
+    // One buffer for each page of an extent: a buffer travels with its I/O and returns with the answer.
     let mut buffers: Vec<Page> = (0..EXTENT).map(|_| AlignedBuf::new(PAGE)).collect();
     buffers.iter_mut().for_each(|buffer| buffer.as_mut_slice().fill(id as u8));
     for extent in 0..EXTENTS {

@@ -1,4 +1,4 @@
-//! [`Layers`]: a real device or one made of others, and the fault layers around it. It knows no parameter of either.
+//! [`Layers`]: a real or layered device, and the fault layers around it. Independent of the parameters of both.
 
 #[cfg(not(feature = "models"))]
 use crate::no_faults::{Around, FaultsParams, FaultsParams as Faulty};
@@ -80,7 +80,7 @@ impl<P: IoBuf, D: BlockDevice<P>> BlockDevice<P> for Layers<D> {
         Ok(self.faults.iter().rev().fold(self.device.queues()?, around))
     }
 
-    /// A fault layer is around one of them.
+    /// Joins no device that has a fault layer.
     fn join(all: &[(&Self, u64)], by: Join) -> Option<Box<dyn BlockDevice<P>>> {
         if all.iter().any(|(it, _)| !it.faults.is_empty()) {
             return None;

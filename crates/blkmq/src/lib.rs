@@ -130,8 +130,8 @@
 //! A feature adds devices, schedulers or items and takes none away. [`open`] refuses a device that is left out, and
 //! [`Device::start`] a scheduler; the error names the feature. The examples of these pages have all of them.
 //!
-//! `uring`, the only default: files and block devices through io_uring or by threads (`UringDevice`) on Linux, and regular files
-//! by threads elsewhere (`threads:PATH`), which is compiled for macOS and Windows and has never run there.
+//! `uring`, the only default: files and block devices through io_uring or by threads (`UringDevice`) on Linux, and
+//! regular files by threads elsewhere (`threads:PATH`), which compiles for macOS and Windows but has never run there.
 //!
 //! `nbd`: exports of NBD servers as devices (`NbdDevice`), on Linux; with `tls`, inside TLS too.
 //!
@@ -149,8 +149,8 @@
 //!
 //! `tokio`: reactors whose turns are tasks of a tokio runtime (`Service::reactor_on`), on Linux.
 //!
-//! `compare`: elevators behind locks, as the kernel has them and as patches proposed them (`Access`, `Modes`), and hooks
-//! that hold a thread up in virtual time. For measurements; a program that does I/O does not need it.
+//! `compare`: elevators behind locks, as in the kernel and in patches proposed for it (`Access`, `Modes`), and hooks
+//! that delay a thread in virtual time. For measurements; a program that does I/O does not need it.
 
 #![forbid(unsafe_code)]
 

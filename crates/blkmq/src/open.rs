@@ -1,7 +1,7 @@
 //! [`open`]: opens any device by its description, the text that the command line takes after `--device`.
 //!
-//! The kinds of devices have an [`Opener`] each, in a module of the feature that adds them; fault layers wrap any of them. This
-//! module chooses between them and knows no parameter of any device.
+//! Each kind of device has an [`Opener`], in the module of the feature that adds it; fault layers wrap any of them.
+//! This module chooses between them and knows no parameter of any device.
 
 mod error;
 #[cfg(all(target_os = "linux", feature = "uring"))]
@@ -38,7 +38,7 @@ use std::ops::Range;
 /// A device opened by [`open`]. Its payloads are buffers that the kernel can access ([`IoBuf`]), such as
 /// [`AlignedBuf`](blkmq_buf::AlignedBuf).
 ///
-/// It is a description: each queue built for it gets hardware queues of its own.
+/// A `Device` is a description: each queue built for it gets its own hardware queues.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Device {
@@ -59,7 +59,7 @@ pub enum Device {
     Stack(crate::Layers<blkmq_layer::Stack<Self>>),
 }
 
-/// The value of an expression about the device in a [`Device`], whatever its type.
+/// Evaluates an expression on the device in a [`Device`], whatever its type.
 macro_rules! of {
     ($device:expr, $inside:ident => $value:expr) => {
         match $device {
@@ -80,11 +80,12 @@ macro_rules! of {
     };
 }
 
-/// Kinds of devices that a feature adds.
+/// The kinds of devices that a feature adds.
 struct Opener {
     /// The names with which descriptions begin.
     names: fn() -> Vec<&'static str>,
-    /// Opens the device, if a description is that of one of these kinds. It is read without its fault layers, too.
+    /// Opens the device, or returns `None` if a description is not of one of these kinds. The description is also
+    /// passed without its fault layers.
     open: fn(&str, &Wrapped<'_>, &MachineShape) -> Result<Option<Device>, OpenError>,
 }
 
@@ -102,7 +103,7 @@ const OPENERS: &[Opener] = &[
     stack::OPENER,
 ];
 
-/// A feature, whether this build has it, and the names and schemes with which descriptions of its devices begin.
+/// A feature, whether this build has it, and the names and schemes with which its descriptions begin.
 type Feature = (&'static str, bool, &'static [&'static str]);
 
 const FEATURES: [Feature; 5] = [
@@ -129,8 +130,10 @@ const FEATURES: [Feature; 5] = [
 /// | `"mirror:[uring:a.img][uring:b.img]"` | the same on both, of which one may fail; made with `create=1` |
 /// | `"faults,error=0.01:uring:disk.img"` | any of these, with one request in a hundred failing |
 ///
-/// Features add devices: `uring`, a default, has files; `nbd` and `rbd` their own; `models` those without storage, and `faults`;
-/// `layers` the devices made of others and around others. The error for a device that is left out names its feature. `blkmq doc` lists every device and its parameters. The default number of hardware queues depends on the machine.
+/// Features add devices: `uring`, a default, adds files; `nbd` and `rbd` add the devices of their names; `models` adds
+/// the devices without storage and `faults`; `layers` adds the devices made of others. The error for a device that is
+/// left out names its feature. `blkmq doc` lists every device and its parameters. The default number of hardware queues
+/// depends on the machine.
 ///
 /// # Errors
 /// If there is no such device, the device does not have a given parameter, or the file, export or image cannot be opened.
@@ -162,8 +165,8 @@ pub fn device_names() -> impl Iterator<Item = &'static str> {
     OPENERS.iter().flat_map(|opener| (opener.names)())
 }
 
-/// Returns the alternatives to `text`, a description that begins with no name of a device: the names, and before them
-/// the description of a file, if `text` begins with its path.
+/// Returns alternatives to `text`, a description that does not begin with the name of a device: first the description
+/// of a file, if `text` begins with a path, and then the names.
 #[must_use]
 pub fn accepted_devices(text: &str) -> String {
     let names = Vec::from_iter(device_names()).join(", ");
@@ -195,9 +198,9 @@ impl Device {
         self.shape().limits.capacity.saturating_mul(SECTOR_SIZE.into())
     }
 
-    /// Returns the device as it is by now, as far as that is known: other programs may resize or remove a file, and other
-    /// clients an image of a cluster. A queue keeps its size until its plan has another capacity. Takes a few system calls,
-    /// and waits for the cluster if the image has been changed since the last call.
+    /// Returns the current state of the device, as far as it is known: other programs may resize or remove a file, and
+    /// other clients may change an image of a cluster. A queue keeps its size until its plan has another capacity.
+    /// Takes a few system calls, and waits for the cluster if the image has been changed since the last call.
     #[must_use]
     pub fn state(&self) -> DeviceState {
         self.opened().state(DeviceState {
@@ -214,11 +217,12 @@ impl Device {
         self.opened().zeroing()
     }
 
-    /// Returns the stored and unstored stretches of `range`, which is in bytes and in the device: at least one, at
-    /// most `most`, and so perhaps not all of it. A device that cannot tell says that all of it is stored.
+    /// Returns the allocated and unallocated stretches of `range`, which is in bytes and lies within the device: at
+    /// least one, at most `most`, so they may not cover all of it. A device that does not know reports all of it as
+    /// allocated.
     ///
     /// # Errors
-    /// If a file cannot be asked.
+    /// If the query of a file fails.
     pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         self.opened().extents(range, most)
     }
@@ -262,10 +266,10 @@ impl Device {
         self.opened_mut().register(pool);
     }
 
-    /// Starts a service for the device with the scheduler called `scheduler` and every other setting at its default, with at
-    /// most [`DEFAULT_SUBMITTERS`](blkmq_engine::DEFAULT_SUBMITTERS) clients and reactors:
-    /// the short form of [`config`](BlockDevice::config) and [`Service::start`]. Under `auto` ([`AUTO`]), it is the
-    /// device's default until groups of the service compete, and mclock from then on; see [`Plan::auto`](blkmq_engine::Plan::auto).
+    /// Starts a service for the device with the scheduler called `scheduler`, every other setting at its default, and
+    /// at most [`DEFAULT_SUBMITTERS`](blkmq_engine::DEFAULT_SUBMITTERS) clients and reactors: the short form of
+    /// [`config`](BlockDevice::config) and [`Service::start`]. With `auto` ([`AUTO`]), the device's default scheduler
+    /// runs until groups of the service compete, and mclock from then on; see [`Plan::auto`](blkmq_engine::Plan::auto).
     ///
     /// # Errors
     /// If there is no such scheduler, or the system refuses rings, memory or threads.
@@ -293,7 +297,7 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
     fn join(all: &[(&Self, u64)], by: Join) -> Option<Box<dyn BlockDevice<P>>> {
         let files = all.iter().map(|(device, sectors)| match device {
             Self::File(file) => Some((file, *sectors)),
-            // There are others with other features.
+            // Other features add further variants.
             #[allow(unreachable_patterns)]
             _ => None,
         });

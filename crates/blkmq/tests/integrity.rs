@@ -17,7 +17,7 @@ const DEPTH: u32 = 16;
 const BLOCKS: u64 = 512;
 const BLOCK: usize = 4096;
 const SECTORS: u32 = BLOCK as u32 / 512;
-/// I/Os of all threads together between two reconfigurations: a few milliseconds of work.
+/// I/Os of all threads between two reconfigurations: a few milliseconds of work.
 const BETWEEN: u64 = 200;
 
 /// Fills `bytes` with the content of block `block` of `thread` after its `generation`th write: its name, and noise

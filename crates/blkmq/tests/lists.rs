@@ -1,5 +1,5 @@
-//! Payloads in one range of memory and in many, against one model: whatever the cuts, the contents and the completions
-//! are the same, on every device, with divided and merged I/Os, faults and lost requests.
+//! Payloads in one range of memory and in many, against one model: the contents and the completions do not depend on
+//! the cuts, on every device, with divided and merged I/Os, faults and lost requests.
 //!
 //! `BLKMQ_LIST_SEEDS` is the number of seeds for each device (default 6); `cargo xtask soak` runs more.
 
@@ -11,9 +11,9 @@ use blkmq::{AlignedBuf, BlockDevice, BufList, Config, Device, IoBuf, IoResult, P
 use std::fmt::Debug;
 
 const SEEDS: u64 = 6;
-/// Rounds of a run: the I/Os of one do not overlap, and all have ended before the next.
+/// Rounds of a run. The I/Os of a round do not overlap, and end before the next round.
 const ROUNDS: u64 = 12;
-/// Sectors that are used, and those of the longest I/O.
+/// The number of sectors used, and the sectors of the longest I/O.
 const SECTORS: u64 = 2048;
 const LONGEST: u64 = 96;
 /// The most ranges of a list.
@@ -44,7 +44,7 @@ impl Drawn for BufList {
             Vec::from_iter((1..most).map(|_| unit * rng.below((len / unit) as u64) as usize));
         cuts.extend([0, len]);
         cuts.sort_unstable();
-        // Some ranges touch, in parts of one allocation, and some begin off its alignment.
+        // Some ranges are adjacent parts of one allocation, and some begin off its alignment.
         let mut rest = rng.chance(1, 2).then(|| AlignedBuf::new(len + unit));
         let buf = |pair: &[usize]| {
             let len = pair[1] - pair[0];
@@ -78,7 +78,7 @@ struct Rig<P: Payload> {
     shape: DeviceShape,
     model: Model,
     rng: Rng,
-    /// Counts I/Os.
+    /// The number of I/Os so far.
     key: u64,
     divided: u64,
     failed: u64,
@@ -86,7 +86,7 @@ struct Rig<P: Payload> {
 }
 
 impl<P: Drawn> Rig<P> {
-    /// An I/O in the sectors from `from` to `to`, which are its alone.
+    /// A random I/O in the sectors from `from` to `to`, which no other I/O uses.
     fn draw(&mut self, from: u64, to: u64) -> Io<P> {
         let limits = &self.shape.limits;
         let block = u64::from(limits.logical_block_size / 512);
@@ -111,7 +111,7 @@ impl<P: Drawn> Rig<P> {
         Io::new(op, sector, sectors, self.key, payload)
     }
 
-    /// Checks a completion of this I/O, and takes it into the model.
+    /// Checks the completion of an I/O, and updates the model.
     fn done(&mut self, op: Op, sectors: std::ops::Range<u64>, mut done: Completion<P>) {
         let places = || sectors.clone().map(|sector| sector as usize);
         match (op, done.result) {
@@ -169,7 +169,7 @@ impl<P: Drawn> Rig<P> {
     }
 }
 
-/// Narrower limits than the device's, so that I/Os are divided, at places that differ from seed to seed.
+/// Limits narrower than the device's, so that I/Os are divided, at places that depend on the seed.
 fn narrowed(limits: Limits, rng: &mut Rng) -> Limits {
     let block = limits.logical_block_size;
     Limits {
@@ -182,8 +182,8 @@ fn narrowed(limits: Limits, rng: &mut Rng) -> Limits {
     }
 }
 
-/// Runs one seed with payloads of one kind; returns the I/Os that were divided beyond their first part, that failed, and
-/// that were refused.
+/// Runs one seed with payloads of one kind. Returns the number of parts beyond the first, of failed I/Os, and of
+/// refused I/Os.
 pub fn run<P: Drawn>(mut config: Config<P>, seed: u64) -> [u64; 3] {
     let mut rng = Rng::new(seed);
     config.device.limits = narrowed(config.device.limits, &mut rng);
@@ -230,11 +230,11 @@ fn config<P: IoBuf>(device: &Device) -> Config<P> {
     device.config().expect("it opens")
 }
 
-/// A list that is divided a byte too early where that is inside of a range.
+/// A list that is divided a byte too early if the cut is inside of a range.
 #[derive(Debug)]
 struct Slipping {
     list: BufList,
-    /// The length that it should have.
+    /// The correct length.
     len: usize,
 }
 

@@ -1,5 +1,5 @@
-//! A mirror of files, on the clock: a leg that is replaced is copied while its client does nothing but wait, and a queue
-//! that has ended in order leaves nothing to copy.
+//! A mirror of files in real time: a replaced leg is copied to while the client only waits, and a queue that has ended
+//! in order leaves nothing to copy.
 
 use blkmq::prelude::*;
 use blkmq::runtime::Sleep;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const BYTES: u64 = 4 << 20;
 
-/// `count` blocks of 64 KiB, each full of its number and `salt`.
+/// Writes `count` blocks of 64 KiB, each filled with its number and `salt`.
 fn write(client: &mut Client<AlignedBuf>, count: u64, salt: u8) {
     for at in 0..count {
         let bytes = AlignedBuf::copy_of(&[at as u8 ^ salt; 64 << 10]);
@@ -17,10 +17,10 @@ fn write(client: &mut Client<AlignedBuf>, count: u64, salt: u8) {
     }
 }
 
-/// Sleeps on the descriptor of an idle client until the device has found what ends with `last`.
+/// Sleeps on the descriptor of an idle client until a finding of the device ends with `last`.
 fn idle_until(device: &blkmq::Device, client: &mut Client<AlignedBuf>, last: &str) -> Vec<String> {
     let mut findings = Vec::new();
-    // A descriptor that is readable for no reason would use them up.
+    // Spurious readiness of the descriptor would exhaust the rounds.
     for _ in 0..1000 {
         let sleep = client.prepare_wait();
         let fd = client.event_fd().expect("a descriptor is left");
@@ -39,7 +39,7 @@ fn idle_until(device: &blkmq::Device, client: &mut Client<AlignedBuf>, last: &st
 
 fn contents(path: &Path) -> Vec<u8> {
     let mut bytes = std::fs::read(path).expect("the file is there");
-    // The records differ.
+    // The records differ between legs.
     bytes.truncate((BYTES - 8192) as usize);
     bytes
 }
@@ -63,7 +63,7 @@ fn a_leg_that_is_replaced_is_copied_while_nothing_else_is_done() {
         let busy = device.start::<AlignedBuf>("none").expect_err("one at a time").to_string();
         assert!(busy.contains("a queue of the mirror exists already"), "{busy}");
     }
-    // Without the first one, which is then replaced.
+    // Opens the mirror without the first leg, which is then replaced.
     {
         let device = open(format!("mirror:[missing]{}", leg("b")));
         assert!(device.notes().iter().any(|note| note.starts_with("device 0 is missing")));

@@ -174,7 +174,7 @@ fn what_is_written_is_read_back() {
         let mut replies = [one.reply(), one.reply(), one.reply()];
         replies.sort_unstable();
         assert_eq!(replies, [(0, 0), (0, 512), (0, 1024)]);
-        // The server closes this connection and goes on with the other.
+        // The server closes this connection and continues with the other.
         one.request((0, DISC), 0, 0, &[]);
         one.assert_closed();
         assert_eq!(other.read(512, 512), [0; 512]);

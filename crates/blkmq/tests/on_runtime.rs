@@ -1,4 +1,4 @@
-//! Ten thousand futures on a tokio runtime, of which some are dropped in flight: each of the others has its block.
+//! Ten thousand futures on a tokio runtime, some of which are dropped in flight: every other one receives its block.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 const BLOCK: usize = 512;
 const FUTURES: u64 = 10_000;
 
-/// The word of which block `n` consists.
+/// The word that fills block `n`.
 fn word(n: u64) -> [u8; 8] {
     (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_le_bytes()
 }

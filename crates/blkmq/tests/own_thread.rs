@@ -1,4 +1,4 @@
-//! A device with a thread of its own, in safe code: its data comes after `enqueue`, and is put into the bios in `reap`.
+//! A device with its own thread, in safe code: data arrives after `enqueue`, and `reap` copies it into the bios.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::thread;
 const SECTORS: u64 = 4096;
 const SECTOR: usize = 512;
 
-/// A request to the thread, and its answer: with the bytes that are written or were read.
+/// A request to the thread, or its answer, with the bytes written or read.
 struct Job {
     tag: usize,
     op: Op,
@@ -24,18 +24,18 @@ struct Job {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// Data that was read is put nowhere.
+    /// The data of a read is not copied to its payload.
     Forgets,
-    /// One request in fifty is never sent.
+    /// One request in fifty is not sent to the thread.
     Loses,
 }
 
 struct Queue {
     jobs: Sender<Job>,
     answers: Receiver<Job>,
-    /// The requests that the thread has, by driver tag.
+    /// The requests that have not completed, by driver tag.
     held: Vec<Option<Inflight>>,
-    /// In virtual time the thread is waited for.
+    /// Wait for the thread in `reap`, as virtual time requires.
     waits: bool,
     fault: Fault,
     taken: u64,
@@ -80,7 +80,7 @@ impl Queue {
     fn new(waits: bool, fault: Fault) -> Box<Self> {
         let (jobs, taken) = channel();
         let (done, answers) = channel();
-        // Ends with the queue.
+        // The thread ends with the queue.
         thread::spawn(move || serve(&taken, &done));
         let held = (0..shape().hw_queue_depth).map(|_| None).collect();
         Box::new(Self { jobs, answers, held, waits, fault, taken: 0, at_thread: 0 })
@@ -94,7 +94,7 @@ impl Queue {
     }
 }
 
-/// Calls `move_bytes` with each payload that has bytes, and with their place among those of the request.
+/// Calls `move_bytes` with each payload that has bytes, and with the range of its bytes in the request.
 fn with_payloads<P: Payload>(
     bios: &BioTable<P>,
     rq: &Inflight,
@@ -143,7 +143,7 @@ impl<P: Payload> DeviceQueue<P> for Queue {
         }
     }
 
-    /// The thread has copies of the bytes only.
+    /// The thread has only copies of the bytes.
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         out.extend(self.held.iter_mut().filter_map(Option::take));
     }

@@ -27,7 +27,7 @@ fn a_client_waits_for_ios_and_for_no_more_than_there_are() {
             client.push_at(now, io(24, 2)).expect("there is credit");
             assert_eq!((client.in_flight(), client.outstanding()), (9, 3));
             let mut done = Vec::new();
-            // Wait for two, then for more than are left.
+            // Wait for two, then for more than remain.
             let mut take = |c: Completion<Buffer>| {
                 assert_eq!(c.result, Ok(()));
                 done.push((c.cookie, c.payload.into_inner().len()));

@@ -1,5 +1,5 @@
-//! The store among the examples keeps what it has acknowledged: under power cuts on a device with a volatile cache, and when its
-//! process is killed. Devices that acknowledge what is not durable are found by the same power cuts.
+//! The example store keeps what it has acknowledged: under power cuts on a device with a volatile cache, and when its
+//! process is killed. The same power cuts detect devices that acknowledge data before it is durable.
 
 #[path = "../examples/storage_engine/main.rs"]
 mod example;
@@ -13,8 +13,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The power is cut when `puts` records of the first `writers` writers have been acknowledged. Compares what each writer was told
-/// with what is found afterwards.
+/// Cuts the power once `puts` records of the first `writers` writers have been acknowledged. Compares the acknowledged
+/// records with the recovered ones.
 fn cut(
     disk: &Device,
     config: Config<AlignedBuf>,
@@ -54,7 +54,7 @@ fn storage_engine_survives_power_cuts() {
         let text = format!("memory,size=64,cache_size=8,fua={}", seed / 4 % 2);
         let disk = blkmq::device(&text).expect("a memory device");
         let scheduler = blkmq::scheduler(schedulers[seed as usize % 4]).expect("built in");
-        // A single writer's groups are of one block, so no flush makes a run durable but the manifest's.
+        // The groups of a single writer have one block each, so only the flush of the manifest makes a run durable.
         let writers = [1, 2, 4][seed as usize / 8];
         let config = disk.config().scheduler(scheduler);
         let outcome = cut(&disk, config, seed, (writers, 50 + seed % 8 * 67));
@@ -91,7 +91,8 @@ impl<P> DeviceQueue<P> for Deaf<P> {
     }
 }
 
-/// The twins of the test of power cuts: disks that acknowledge a write with FUA, flushes, or both, before anything is durable.
+/// The power cuts of the test above detect disks that acknowledge FUA writes, flushes, or both, before the data is
+/// durable.
 #[test]
 fn a_disk_that_acknowledges_too_early_is_found() {
     let disk = |fua| blkmq::device(&format!("memory,size=64,cache_size=8,fua={fua}"));
@@ -105,21 +106,21 @@ fn a_disk_that_acknowledges_too_early_is_found() {
                 "flushes" => config.queues = config.queues.into_iter().map(deaf).collect(),
                 _ => config.device.cache = WriteCache::Through,
             }
-            // Lost FUA writes show in the log alone; lost flushes need a sorted run, which 60 puts make.
+            // Lost FUA writes show in the log; lost flushes show only in a sorted run, which takes 60 puts.
             let puts = if twin == "FUA" { 20 } else { 60 };
             cut(&disk, config, *seed, (1, puts)).is_err()
         });
-        // A cut in five takes nothing.
+        // One cut in five loses nothing.
         assert!(found.count() >= 6, "{twin}: not found");
     }
 }
 
-/// Puts records into the store at `path`, and tells each to the parent, until it is killed.
+/// Puts records into the store at `path`, and reports each to the parent, until it is killed.
 fn put_until_killed(device: &str) {
     let service = open_when_free(device);
     let store = Store::open(&service).expect("what is there is a store");
     let begin = check(&mut store.reader(&service).expect("a client")).expect("it is whole");
-    // A line in one system call: a kill leaves none that is half written.
+    // One system call for each line, so that a kill leaves no partial line.
     let tell = |text: String| std::io::stderr().write_all(text.as_bytes()).is_ok();
     let told = (0..).zip(begin).all(|(writer, puts)| tell(format!("{writer} {puts}\n")));
     assert!(told, "the parent reads");

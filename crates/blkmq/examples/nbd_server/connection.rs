@@ -7,8 +7,8 @@ use rustix::event::epoll::EventFlags;
 use std::io::{ErrorKind, Read, Write};
 use std::{collections::VecDeque, os::fd::AsRawFd, os::unix::net::UnixStream, str::from_utf8};
 
-/// The longest read or write in bytes, and the most bytes in flight for a connection: its buffers, and `EACH` for every
-/// request.
+/// The longest read or write in bytes, and the most bytes in flight for a connection, counting the buffer of each
+/// request and `EACH`.
 pub const MOST: usize = 32 << 20;
 const EACH: usize = 256 << 10;
 /// Pairs of a Linux errno and the NBD error for it. NBD has EPERM, ENOMEM, EINVAL, ENOSPC, EOPNOTSUPP and ESHUTDOWN; an
@@ -37,7 +37,8 @@ pub struct Connection {
     pub is_over: bool,
     /// The group of the connection; `None` until the handshake is over.
     group: Option<GroupGuard<AlignedBuf>>,
-    /// Received bytes that were not parsed yet, and how many of them to skip: the client's flags, ahead of its options.
+    /// Received bytes that have not been parsed, and how many of them to skip: the client's flags, ahead of its
+    /// options.
     input: VecDeque<u8>,
     skip: usize,
     /// Bytes that are still to be sent.

@@ -27,7 +27,7 @@ pub struct Server {
     client: Client<AlignedBuf>,
     epoll: OwnedFd,
     connections: BTreeMap<u64, Connection>,
-    /// For each cookie of an I/O, the connection and the request; and the free cookies.
+    /// The connection and the request of each I/O, by cookie; and the free cookies.
     at_disk: Vec<(u64, Request)>,
     free: Vec<usize>,
     newest: u64,

@@ -1,4 +1,4 @@
-//! Blocks with sums, runs of them, and a client that reads and writes them.
+//! Checksummed blocks, runs of them, and a client that reads and writes them.
 
 use blkmq::prelude::*;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ pub type Records = BTreeMap<String, String>;
 const BLOCK: usize = 4096;
 /// Sectors of a block.
 pub const SECTORS: u64 = 8;
-/// Bytes of a block's header: its sum, and how many of its bytes are used.
+/// Bytes of a block's header: its checksum, and the number of bytes used.
 pub const HEADER: usize = 16;
 
-/// Makes a block of `bytes`, which begin with room for a header. Returns it with its sum, which begins with `seed`.
+/// Makes a block of `bytes`, which begin with room for a header, and a checksum that depends on `seed`. Returns both.
 pub fn seal(mut bytes: Vec<u8>, seed: u64) -> (AlignedBuf, u64) {
     let used = bytes.len() as u64;
     assert!(bytes.len() <= BLOCK, "it has room for them");
@@ -27,7 +27,7 @@ pub fn seal(mut bytes: Vec<u8>, seed: u64) -> (AlignedBuf, u64) {
     (bytes.into(), sum)
 }
 
-/// Returns the bytes in a block, and its sum; `None` if it was not written completely, or with another seed.
+/// Returns the bytes in a block, and its checksum; `None` if it was written incompletely, or with another seed.
 pub fn unseal(block: &[u8], seed: u64) -> Option<(&[u8], u64)> {
     let [sum, used] = Vec::from_iter(words(&block[..HEADER]))[..] else { return None };
     (sum == checksum(seed, &block[8..])).then_some((block.get(HEADER..used as usize)?, sum))
@@ -64,7 +64,7 @@ pub fn records(mut bytes: &[u8]) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// A client, for one thread, and the group and the class of its I/Os.
+/// The client of one thread, and the group and the priority class of its I/Os.
 pub struct Disk {
     client: Client<AlignedBuf>,
     group: GroupId,
@@ -88,7 +88,7 @@ impl Disk {
         Ok(block?)
     }
 
-    /// Writes blocks, each with its number, and waits for them. Neighbours merge in the plug.
+    /// Writes numbered blocks and waits for them. Adjacent blocks merge in the plug.
     pub fn write(
         &mut self,
         blocks: impl IntoIterator<Item = (u64, AlignedBuf)>,
@@ -103,14 +103,14 @@ impl Disk {
         self.wait(u32::MAX)
     }
 
-    /// Makes durable what has been written and waited for. After an error it never will be, even if a later flush succeeds.
+    /// Makes all completed writes durable. After an error they never will be, even if a later flush succeeds.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.push(Io::flush())?;
         self.wait(1)
     }
 
-    /// Writes one block that is durable after it, behind all that was durable or flushable before. It is outside of the
-    /// group of the compaction, whose ceiling would hold up the foreground.
+    /// Writes one block durably, after all completed writes have become durable. It is outside of the compaction's
+    /// group, whose ceiling would delay the foreground.
     pub fn write_manifest(&mut self, number: u64, block: AlignedBuf) -> Result<(), Failure> {
         let io = Io::write(Sectors(number * SECTORS), block);
         self.client.push(io.with(IoFlags::PREFLUSH | IoFlags::FUA))?;
@@ -121,7 +121,7 @@ impl Disk {
         Ok(self.client.push(io.group(self.group).ioprio(self.class))?)
     }
 
-    /// Waits for `least` I/Os, or for all that there are.
+    /// Waits for `least` I/Os, or for all in flight if they are fewer.
     fn wait(&mut self, least: u32) -> Result<(), Failure> {
         let mut outcome = Ok(());
         self.client.wait(least, u32::MAX, |done| outcome = outcome.and(done.result));

@@ -1,10 +1,10 @@
 //! A log-structured key-value store: a record that `put` has acknowledged survives kills and power cuts.
 //!
-//! `store.rs` is the store, for engines to begin with; `blocks.rs` has its blocks and its client. Here four writers put records, the
-//! power is cut under them, and what they were told is compared with what is there.
+//! `store.rs` is the store, a starting point for engines; `blocks.rs` has its blocks and its client. This file lets
+//! four writers put records, cuts the power under them, and compares the acknowledged records with the recovered ones.
 //!
-//! `cargo run --release --example storage_engine`, or with a device, `... storage_engine uring:store.img,size=64`: then it puts
-//! records until it is killed, and checks at its next start.
+//! `cargo run --release --example storage_engine` uses a device in memory. `... storage_engine uring:store.img,size=64`
+//! puts records on a file until it is killed, and checks them at the next start.
 
 mod blocks;
 pub mod store;
@@ -18,7 +18,7 @@ use store::{Reader, Store};
 /// Threads that put.
 const WRITERS: usize = 4;
 
-/// Fills a store, cuts the power and compares; or fills one on a file until it is killed.
+/// Fills a store, cuts the power and compares; or fills a store on a file until it is killed.
 pub fn main() -> Result<(), Failure> {
     if let Some(device) = std::env::args().nth(1).filter(|it| it.starts_with("uring:")) {
         let service = blkmq::open(&device)?.start("mq-deadline")?;
@@ -49,11 +49,11 @@ pub fn main() -> Result<(), Failure> {
     Ok(service.close(blkmq::Nanos::from_secs(5))?)
 }
 
-/// A number for each writer.
+/// A number of puts for each writer.
 pub type Counts = [u64; WRITERS];
 
-/// Each writer puts its records, from its number in `begin` on, as long as `goes_on` is true of the last one that was acknowledged.
-/// Returns how many each was told of, and why it ended.
+/// Each writer puts records, starting at its number in `begin`, as long as `goes_on` returns true for the last
+/// acknowledged one. Returns the number after each writer's last acknowledged put, and why the writers stopped.
 pub fn load(
     store: &Store,
     begin: Counts,
@@ -78,7 +78,8 @@ pub fn load(
     (told.map(AtomicU64::into_inner), outcome)
 }
 
-/// The key of the `nth` put. Each is written three times in a row of rounds, and then rests for as long as three others are.
+/// The key of the `nth` put. Twenty keys are written in three rounds, then sixty others, so that older runs keep
+/// records.
 fn key(nth: u64) -> u64 {
     nth / 60 % 4 * 20 + nth % 20
 }
@@ -87,7 +88,7 @@ fn value(nth: u64) -> String {
     format!("{nth:0>width$}", width = (nth * 613 % 3000) as usize)
 }
 
-/// Returns how many puts of each writer have led to the records that are there.
+/// Returns the number of puts of each writer that the stored records contain.
 pub fn check(reader: &mut Reader) -> Result<Counts, Failure> {
     let mut counts = Counts::default();
     for (writer, count) in counts.iter_mut().enumerate() {
@@ -106,7 +107,7 @@ pub fn check(reader: &mut Reader) -> Result<Counts, Failure> {
     Ok(counts)
 }
 
-/// Each record that was acknowledged is there, and at most one more of each writer.
+/// Checks that every acknowledged put is there, and at most one further put of each writer.
 pub fn compare(told: Counts, found: Counts) -> Result<(), Failure> {
     let holds = told.iter().zip(&found).all(|(told, found)| (*told..=told + 1).contains(found));
     if holds { Ok(()) } else { Err(format!("told {told:?}, found {found:?}").into()) }

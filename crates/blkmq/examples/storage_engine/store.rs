@@ -1,15 +1,19 @@
 //! The store: a log with group commit, sorted runs, and a thread that merges them.
 //!
-//! - **The log** is a ring of blocks. One thread takes all records that wait and acknowledges them together: a group of one block
-//!   is one FUA write, a larger one is writes in one plug and a flush. The sum of a block begins with that of the block before it,
-//!   so recovery ends at the first block that is missing, whatever an earlier lap has left behind it.
-//! - **A run** is sorted and never changed. When half of the log is used, the records in memory become a run, while puts wait.
-//! - **The manifest** names the runs and the beginning of the log: a block, in two places by turns. PREFLUSH makes its runs durable
-//!   first, FUA itself; blocks that it gives up are used again only after that.
-//! - **Compaction** merges all runs, in a thread with a client and a group of its own: what waits for its ceiling uses up no
-//!   credit of others.
+//! - **The log** is a ring of blocks. One thread takes all waiting records and acknowledges them together: a group of
+//!   one block is one FUA write, a larger group is writes in one plug and a flush. The checksum of a block depends on
+//!   that of the block before it, so recovery ends at the first missing block, even if an earlier lap has left blocks
+//!   behind it.
+//! - **A run** is sorted and never changed. When half of the log is used, the records in memory become a run, while
+//!   puts wait.
+//! - **The manifest** names the runs and the beginning of the log. It is one block, stored in two places alternately.
+//!   PREFLUSH makes its runs durable before it, and FUA makes the manifest durable; only then are the blocks that it
+//!   gives up used again.
+//! - **Compaction** merges all runs, in a thread with its own client and group, so that I/Os held back by its ceiling
+//!   take no credit from other clients.
 //!
-//! Left out: deletions, scans, an index on disk (the one in memory is read when the store is opened), merging in pieces.
+//! Left out: deletions, scans, an index on disk (the index in memory is built when the store is opened), incremental
+//! merging.
 
 use super::blocks::{
     Disk, Failure, HEADER, Records, Run, SECTORS, append, records, seal, unseal, words,
@@ -23,9 +27,9 @@ use std::thread::{self, JoinHandle};
 
 /// The blocks of the log, behind the two places of the manifest.
 const LOG: Range<u64> = 2..66;
-/// The most records in a group: half of the log has room for two groups.
+/// The most records in a group. Two groups fit in half of the log.
 const GROUP: usize = 16;
-/// Runs that are merged into one.
+/// The number of runs that starts a compaction.
 const RUNS: usize = 4;
 const POISONED: &str = "no panic happens under this lock";
 
@@ -36,23 +40,23 @@ struct Tables {
     runs: Vec<Arc<Run>>,
 }
 
-/// A number of blocks of the log, and the sum of the last of them.
+/// A number of blocks of the log, and the checksum of the last one.
 type Position = (u64, u64);
 
 struct Manifest {
-    /// `None` if the last one failed. It may have been written, so no block may be used again.
+    /// `None` if the last write failed. The manifest may have been written, so no block may be used again.
     number: Option<u64>,
-    /// The beginning of the log: what precedes it is in runs.
+    /// The beginning of the log: earlier records are in runs.
     log: Position,
-    /// A run keeps its blocks until the last table, and the last reader, has dropped it.
+    /// The runs on disk. A run keeps its blocks until the last table and the last reader have dropped it.
     places: Vec<Weak<Run>>,
 }
 
 struct Shared {
     tables: RwLock<Tables>,
-    /// Locked while it is written.
+    /// Locked while the manifest is written.
     manifest: Mutex<Manifest>,
-    /// Blocks of the device.
+    /// The number of blocks of the device.
     end: u64,
 }
 
@@ -87,7 +91,7 @@ impl Shared {
         Ok(run)
     }
 
-    /// Changes the runs: on disk, and then for readers. With `log`, the runs have all that was in memory.
+    /// Changes the runs: on disk, and then for readers. With `log`, the runs contain all records that were in memory.
     fn install(
         &self,
         disk: &mut Disk,
@@ -128,7 +132,7 @@ impl Shared {
                 let memory = self.tables.read().expect(POISONED).memory.clone();
                 let run = self.write_run(&mut disk, &memory)?;
                 self.install(&mut disk, Some(log), |runs| runs.insert(0, run))?;
-                // Which waits for a compaction that has fallen behind.
+                // Waits for a compaction that has fallen behind.
                 more_runs.send(()).map_err(|_| "the compaction has failed")?;
             }
             let mut blocks = Vec::new();
@@ -166,7 +170,7 @@ impl Shared {
             }
             let merged = self.write_run(&mut disk, &merged)?;
             self.install(&mut disk, None, |runs| {
-                // In front of them are newer ones.
+                // Newer runs precede the merged ones.
                 runs.truncate(runs.len() - old.len());
                 runs.push(merged);
             })?;
@@ -175,7 +179,7 @@ impl Shared {
     }
 }
 
-/// A record, and the channel that says that it is durable.
+/// A record, and the channel that reports that it is durable.
 struct Put {
     key: String,
     value: String,
@@ -186,7 +190,7 @@ fn place_in_log(number: u64) -> u64 {
     LOG.start + number % (LOG.end - LOG.start)
 }
 
-/// An open store: any thread puts through it, and gets through a [`Reader`] of its own.
+/// An open store. Any thread puts records through it, and reads them through its own [`Reader`].
 pub struct Store {
     shared: Arc<Shared>,
     puts: Sender<Put>,
@@ -200,14 +204,15 @@ impl Store {
         let mut disk = Disk::new(service, GroupId::ROOT, Class::BestEffort)?;
         let end = service.queue().plan().device.limits.capacity / SECTORS;
         let (tables, manifest, log) = recover(&mut disk)?;
-        // A tenth of the weight of others, under schedulers that share by weight, and a ceiling under all.
+        // A tenth of the weight of other groups, under schedulers that share by weight, and a ceiling under every
+        // scheduler.
         let max = IoMax { wbps: Some(20 << 20), ..IoMax::default() };
         let options = GroupOptions { weight: 10, max, ..GroupOptions::default() };
         let group = service.add_group("compaction", &options)?;
         let idle = Disk::new(service, group.id(), Class::Idle)?;
         let shared = Arc::new(Shared { tables: tables.into(), manifest: manifest.into(), end });
         let (logging, compacting) = (Arc::clone(&shared), Arc::clone(&shared));
-        // The compaction may have 32 runs to catch up with.
+        // The compaction may fall 32 runs behind.
         let ((puts, inbox), (more_runs, wake)) = (channel(), sync_channel(32));
         let threads = [
             thread::spawn(move || logging.run_log(disk, &inbox, log, &more_runs)),
@@ -216,7 +221,7 @@ impl Store {
         Ok(Self { shared, puts, threads, _group: group })
     }
 
-    /// Returns when the record is durable.
+    /// Stores a record. Returns when it is durable.
     pub fn put(&self, key: &str, value: &str) -> Result<(), Failure> {
         if key.len() + value.len() > 4000 {
             return Err("a record fits into a block".into());
@@ -233,14 +238,14 @@ impl Store {
         Ok(Reader { shared: Arc::clone(&self.shared), disk })
     }
 
-    /// Ends the log, whose end is that of the compaction.
+    /// Ends the log, and thereby the compaction.
     pub fn close(self) -> Result<(), Failure> {
         drop(self.puts);
         self.threads.into_iter().try_for_each(|it| it.join().map_err(|_| "it has panicked")?)
     }
 }
 
-/// Reads what the newest manifest names, and then the log.
+/// Reads the runs of the newest manifest, and then the log.
 fn recover(disk: &mut Disk) -> Result<(Tables, Manifest, Position), Failure> {
     let (mut tables, mut newest) = (Tables::default(), Vec::new());
     for place in 0..2 {
@@ -265,7 +270,7 @@ fn recover(disk: &mut Disk) -> Result<(Tables, Manifest, Position), Failure> {
         tables.memory.extend(records(bytes));
         log = (log.0 + 1, sum);
     }
-    // After a kill, they may have come from a cache, and blocks behind them are worth nothing without them.
+    // After a kill, the blocks that were read may still be in a cache, and later blocks are useless if these are lost.
     disk.flush()?;
     Ok((tables, Manifest { number, log: begin, places }, log))
 }

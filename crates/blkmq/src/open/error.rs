@@ -1,4 +1,4 @@
-//! The reasons why a device is not opened, or a service for it not started.
+//! Why a device was not opened, or its service not started.
 
 use blkmq_core::DeviceError;
 use blkmq_engine::AUTO;
@@ -29,7 +29,7 @@ pub enum OpenError {
     /// The description of a layer is wrong.
     #[cfg(feature = "layers")]
     Layer(blkmq_layer::KindError),
-    /// The devices of a layer do not suit it.
+    /// The layer does not accept these devices.
     #[cfg(feature = "layers")]
     Stack(blkmq_layer::StackError),
 }

@@ -1,4 +1,5 @@
-//! Files on systems other than Linux, which the feature `uring` adds. There is no io_uring: `uring:PATH` is no device there.
+//! Files on systems other than Linux, which the feature `uring` adds. Without io_uring, `uring:PATH` does not exist
+//! there.
 
 use super::error::Cause;
 use super::opened::Opened;

@@ -37,12 +37,13 @@ impl Opened for Layers<NbdDevice> {
 }
 
 impl Device {
-    /// Returns the connections to the server that were lost and made anew so far, if the device is an export of one.
+    /// Returns how many connections to the server have been lost and replaced; `None` if the device is not an NBD
+    /// export.
     #[must_use]
     pub fn outages(&self) -> Option<blkmq_remote::Outages> {
         match self {
             Self::Nbd(export) => Some(export.device.outages()),
-            // There are others with other features.
+            // Other features add further variants.
             #[allow(unreachable_patterns)]
             _ => None,
         }

@@ -1,18 +1,18 @@
-//! [`Opened`]: the questions that an open device answers, whatever its kind and the payloads of its I/Os.
+//! [`Opened`]: the queries that an open device answers, whatever its kind and the payloads of its I/Os.
 
 use blkmq_buf::BufferPool;
 use blkmq_core::{Extent, Finding};
 use std::io;
 use std::ops::Range;
 
-/// A device as it is by now; see [`Device::state`](crate::Device::state).
+/// The current state of a device; see [`Device::state`](crate::Device::state).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceState {
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Nothing can be changed, whatever the reason: a parameter, the block device, the server or the cluster.
+    /// The device is read-only, because of a parameter, the block device, the server or the cluster.
     pub is_read_only: bool,
-    /// It is a file that was removed or replaced: data written to it is lost with the last program that has it open.
+    /// The device is a file that was removed or replaced: its data is lost when the last program closes it.
     pub is_removed: bool,
     /// Writes wait in a volatile cache until a flush.
     pub has_volatile_cache: bool,
@@ -21,15 +21,15 @@ pub struct DeviceState {
 /// How a device writes zeroes; see [`Device::zeroing`](crate::Device::zeroing).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Zeroing {
-    /// It takes less time than to write as many bytes.
+    /// Zeroing takes less time than writing as many bytes.
     pub is_fast: bool,
-    /// It can be asked to leave no hole ([`IoFlags::NOUNMAP`](blkmq_core::IoFlags::NOUNMAP)). Where the file system cannot,
-    /// the answer is EOPNOTSUPP.
+    /// The device can zero without leaving a hole ([`IoFlags::NOUNMAP`](blkmq_core::IoFlags::NOUNMAP)). If the file
+    /// system cannot, the I/O ends with EOPNOTSUPP.
     pub keeps_room: bool,
 }
 
-/// The answers are documented where [`Device`](crate::Device) has methods of these names; those given here are of a device
-/// that nothing else changes.
+/// The methods are documented at the methods of [`Device`](crate::Device) with the same names. The defaults here are
+/// for a device that nothing else changes.
 pub(super) trait Opened {
     fn state(&self, as_opened: DeviceState) -> DeviceState {
         as_opened

@@ -40,7 +40,7 @@ fn faults_stand_around_files_as_around_others() {
     assert!(refusal("faults:uring").contains("no path"), "{}", refusal("faults:uring"));
 }
 
-/// The tests have every feature: a device that none of them adds is not in the table, and one that is there is.
+/// The tests have every feature, so the table lists exactly the devices that features add.
 #[cfg(target_os = "linux")]
 #[test]
 fn every_device_has_its_feature() {
@@ -142,14 +142,15 @@ fn files_under_layers_are_read_and_written_and_wake_their_clients() {
         disk.flush().expect("it is taken");
     }
     let bytes = std::fs::read(path("b")).expect("the second file");
-    // Its first chunk is the second 4 KiB of the first 64, and its last one of the last 64.
+    // The first chunk on this file is the second 4 KiB of the first 64, and the last chunk is from the last 64.
     assert_eq!((bytes[0], bytes[bytes.len() - 1]), (0, 95));
     let file = std::fs::OpenOptions::new().write(true).open(path("a")).expect("the first file");
     file.set_len(1 << 20).expect("it is cut short");
     assert_eq!(device.state().bytes, 3 << 20, "as far as no chunk is lost");
 }
 
-/// Regression test: clients of a stripe shared a queue, so that a completion woke each of them, and an I/O took two system calls.
+/// Regression test: clients of a stripe shared a queue, so that a completion woke all of them, and an I/O took two
+/// system calls.
 #[cfg(target_os = "linux")]
 #[test]
 fn clients_of_striped_files_have_a_ring_each_for_all_of_them() {
@@ -180,12 +181,12 @@ fn clients_of_striped_files_have_a_ring_each_for_all_of_them() {
         }
     }
     for name in ["a", "b"] {
-        // Half of each write, in its order.
+        // The file has half of each write, in order.
         let bytes = std::fs::read(path(name)).expect("a file");
         assert!(bytes.chunks(32 << 10).zip(0..).all(|(half, at)| half.iter().all(|it| *it == at)));
     }
     drop(device);
-    // A file with other queues, or a fault around one, leaves each file its own.
+    // Files with different numbers of queues, or with a fault around one, are not joined.
     for leg in [format!("[uring:{},hw_queues=1]", path("b")), "[faults,late=0.1:memory]".into()] {
         let device =
             open(&format!("concat:[uring:{}]{leg}", path("a"))).expect("devices that suit");
