@@ -1,4 +1,4 @@
-//! [`Changing`]: a change of the queue that a thread of its own makes, for callers that must not block.
+//! [`Changing`]: a change of the queue that runs on its own thread, for callers that must not block.
 
 use crate::port::{Mutex, thread};
 use std::any::Any;
@@ -9,25 +9,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A change under way; a future of its result. Needs nothing of an executor but to be woken. Dropping it does not end the
-/// change.
+/// A change in progress; a future of its result. Any executor can poll it. Dropping it does not stop the change.
 ///
-/// A panic of the closure that was passed to the change continues where the future is awaited.
+/// A panic of the closure that was passed to the change resumes in the task that awaits the future.
 #[must_use = "only the result says whether the change was made"]
 pub struct Changing<T>(Arc<Mutex<Slot<T>>>);
 
 enum Slot<T> {
     Waits(Option<Waker>),
-    /// With the panic of its closure, if that panicked.
+    /// The result, or the panic of the closure.
     Done(Result<T, Box<dyn Any + Send>>),
     Taken,
 }
 
 impl<T: Send + 'static> Changing<T> {
-    /// Runs `change` on a thread of its own; on the calling thread if the system has none left.
+    /// Runs `change` on a new thread; on the calling thread if the system cannot start one.
     pub(crate) fn start(change: impl FnOnce() -> T + Send + 'static) -> Self {
         let slot = Arc::new(Mutex::new(Slot::Waits(None)));
-        // Kept here as well, in case that the thread cannot be started.
+        // Kept here as well, in case the thread cannot be started.
         let change = Arc::new(Mutex::new(Some(change)));
         let (its_slot, its_change) = (Arc::clone(&slot), Arc::clone(&change));
         let body = move || run(&its_slot, &its_change);

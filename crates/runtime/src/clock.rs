@@ -10,24 +10,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A monotonic clock whose epoch is its creation. Copies agree with each other.
 ///
-/// A reading costs some 23 ns on the machines that the project was measured on, as much as a third of a
-/// request's whole way through the engine: take one per batch.
+/// A reading costs about as much as a third of a request's whole path through the engine: take one per batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// By the machine's clock.
+    /// In nanoseconds of the machine's clock.
     epoch: u64,
 }
 
-/// Nanoseconds by the machine's monotonic clock. `std::time::Instant` reads the same clock, and then takes 50 instructions
-/// to subtract two readings, since it keeps seconds and nanoseconds apart.
+/// Nanoseconds of the machine's monotonic clock. `std::time::Instant` reads the same clock, but takes 50 instructions
+/// to subtract two readings, because it keeps seconds and nanoseconds apart.
 #[cfg(all(target_os = "linux", not(all(test, shuttle))))]
 #[inline]
 fn nanos() -> u64 {
-    // Not `expect`, which would bring the names of all errors into each program.
+    // Unlike `expect`, does not link the names of all errors into each program.
     let Ok(time) = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC) else {
         unreachable!("every Linux has this clock")
     };
-    // The clock counts from the start of the machine, so that neither part is negative and the sum fits for 584 years.
+    // The clock starts with the machine, so neither part is negative and the sum fits for 584 years.
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
@@ -51,7 +50,7 @@ impl Clock {
         Self { epoch: nanos() }
     }
 
-    /// A clock that seems to have been started that many seconds ago, which must be fewer than the machine runs.
+    /// A clock that seems to have started that many seconds ago. The machine must have been running for longer.
     #[cfg(all(test, target_os = "linux", not(shuttle)))]
     pub(crate) fn started_ago(seconds: u64) -> Self {
         let epoch = nanos().checked_sub(seconds * 1_000_000_000);
@@ -62,7 +61,7 @@ impl Clock {
     #[inline]
     #[must_use]
     pub fn now(&self) -> Instant {
-        // Zero if a reading on another processor were behind the epoch, as `Instant` has it.
+        // Zero if a reading on another processor precedes the epoch, as with `Instant`.
         Instant::from_nanos(nanos().saturating_sub(self.epoch))
     }
 

@@ -1,7 +1,7 @@
-//! For callers that can wait: the end of a queue, its attributes and their changes while it is in use, traces of it, and
-//! observers of its policies. Traces and observers are begun and ended in one call each.
+//! Control of a queue in use, for callers that can wait: its end, its attributes and their changes, traces, and
+//! observers of its policies. One call each begins and ends a trace or an observer.
 //!
-//! The engine decides which changes are possible and takes the steps; this module has the loop around them.
+//! The engine decides which changes are possible and carries out the steps; this module loops around them.
 
 use crate::port::thread::yield_now;
 use crate::{Changing, Clock, Service, StillHeld};
@@ -13,15 +13,15 @@ use blkmq_engine::{
 use std::sync::Arc;
 
 impl<P: Payload> Service<P> {
-    /// Ends the service: waits until no request of dropped clients is left, and then drops it. Live clients and
-    /// reactors keep the queue, so they are closed or dropped before.
+    /// Ends the service: waits until no request of a dropped client is left, and then drops the queue. Live clients and
+    /// reactors keep the queue, so close or drop them first.
     ///
     /// # Blocking
     /// For `within` at most.
     ///
     /// # Errors
-    /// If requests have not ended by then: the error lists them. The queue stays in memory with their payloads until the
-    /// process ends, since the device may still use them; dropping it would wait for the device.
+    /// If requests have not ended by then: the error lists them. The queue stays in memory with their payloads until
+    /// the process ends, because the device may still use them; dropping it would wait for the device.
     pub fn close(self, within: Nanos) -> Result<(), StillHeld> {
         let goes_on = until(self.clock(), within);
         let mut patience = Patience::new(self.clock());
@@ -51,10 +51,9 @@ impl<P: Payload> Service<P> {
         self.queue().attribute(path)
     }
 
-    /// Sets the attribute at `path` to the value that `text` says, and waits until it is in force. If another thread
-    /// is changing the queue, waits for that first. Returns the time that it took in all. I/O may continue in the
-    /// meantime, and the calling thread's own I/Os need not be reaped; but while the queue is quiesced, this may not
-    /// return.
+    /// Sets the attribute at `path` to the value in `text`, and waits until it is in force. If another thread is
+    /// changing the queue, waits for that first. Returns the total time taken. I/O may continue in the meantime, and
+    /// the calling thread need not reap its own I/Os. While the queue is quiesced, this may not return.
     ///
     /// # Blocking
     /// Until other changes are over, and I/Os in flight if the change needs that: without bound.
@@ -65,15 +64,15 @@ impl<P: Payload> Service<P> {
         self.set_attribute_while(path, text, &|| true)
     }
 
-    /// As [`set_attribute`](Self::set_attribute), for a caller that gives up: `goes_on` is asked while another thread's
-    /// change, or an I/O in flight, is in the way.
+    /// As [`set_attribute`](Self::set_attribute), for a caller that may give up: `goes_on` is called while another
+    /// thread's change, or an I/O in flight, delays the change.
     ///
     /// # Blocking
     /// While `goes_on` is true.
     ///
     /// # Errors
-    /// As [`set_attribute`](Self::set_attribute), and [`ChangeError::Busy`] once `goes_on` is false; the queue is as before
-    /// then.
+    /// As [`set_attribute`](Self::set_attribute), and [`ChangeError::Busy`] once `goes_on` is false; the queue is then
+    /// unchanged.
     pub fn set_attribute_while(
         &self,
         path: &str,
@@ -83,12 +82,12 @@ impl<P: Payload> Service<P> {
         set_attribute(self.queue(), self.clock(), path, text, goes_on)
     }
 
-    /// As [`set_attribute`](Self::set_attribute), for callers that must not block: a thread of its own waits, for `within` at
+    /// As [`set_attribute`](Self::set_attribute), for callers that must not block: a new thread waits, for `within` at
     /// most.
     ///
     /// # Errors
-    /// As [`set_attribute`](Self::set_attribute), and [`ChangeError::Busy`] if something was in the way for so long; the queue
-    /// is as before then.
+    /// As [`set_attribute`](Self::set_attribute), and [`ChangeError::Busy`] if the change is not in force within that
+    /// time; the queue is then unchanged.
     pub fn set_attribute_async(
         &self,
         path: &str,
@@ -101,16 +100,15 @@ impl<P: Payload> Service<P> {
         Changing::start(move || set_attribute(&queue, clock, &path, &text, &goes_on))
     }
 
-    /// Changes the plan with `edit`, and waits until the new one is in force. Returns the time that it took. The
-    /// remarks about waiting at [`set_attribute`](Self::set_attribute) hold here as well: several threads that edit
-    /// take turns. `edit` is called once, and must not call the queue.
+    /// Changes the plan with `edit`, and waits until the new one is in force. Returns the time taken. The remarks about
+    /// waiting at [`set_attribute`](Self::set_attribute) apply here as well: edits by several threads take turns.
+    /// `edit` is called once, and must not call the queue.
     ///
     /// # Blocking
     /// Until other changes are over, and I/Os in flight if the change needs that: without bound.
     ///
     /// # Errors
-    /// If `edit` refuses, if the plan that it leaves is impossible or for another device, or if the queue is
-    /// poisoned.
+    /// If `edit` refuses, if the resulting plan is impossible or for another device, or if the queue is poisoned.
     pub fn edit<E>(
         &self,
         edit: impl FnOnce(&mut Plan) -> Result<(), E>,
@@ -118,13 +116,13 @@ impl<P: Payload> Service<P> {
         self.edit_while(edit, &|| true)
     }
 
-    /// As [`edit`](Self::edit), for a caller that gives up; see [`set_attribute_while`](Self::set_attribute_while).
+    /// As [`edit`](Self::edit), for a caller that may give up; see [`set_attribute_while`](Self::set_attribute_while).
     ///
     /// # Blocking
     /// While `goes_on` is true.
     ///
     /// # Errors
-    /// As [`edit`](Self::edit), and [`ChangeError::Busy`] once `goes_on` is false; the queue is as before then.
+    /// As [`edit`](Self::edit), and [`ChangeError::Busy`] once `goes_on` is false; the queue is then unchanged.
     pub fn edit_while<E>(
         &self,
         edit: impl FnOnce(&mut Plan) -> Result<(), E>,
@@ -133,11 +131,12 @@ impl<P: Payload> Service<P> {
         self::edit(self.queue(), self.clock(), edit, goes_on)
     }
 
-    /// As [`edit`](Self::edit), for callers that must not block: a thread of its own calls `edit` and waits, for `within` at
+    /// As [`edit`](Self::edit), for callers that must not block: a new thread calls `edit` and waits, for `within` at
     /// most.
     ///
     /// # Errors
-    /// As [`edit`](Self::edit), and [`ChangeError::Busy`] if something was in the way for so long; the queue is as before then.
+    /// As [`edit`](Self::edit), and [`ChangeError::Busy`] if the change is not in force within that time; the queue is
+    /// then unchanged.
     pub fn edit_async<E: Send + 'static>(
         &self,
         edit: impl FnOnce(&mut Plan) -> Result<(), E> + Send + 'static,
@@ -149,7 +148,7 @@ impl<P: Payload> Service<P> {
     }
 }
 
-/// True until `within` is over.
+/// Returns true until `within` is over.
 pub(crate) fn until(clock: Clock, within: Nanos) -> impl Fn() -> bool + Send + 'static {
     let begun = clock.now();
     move || clock.now() - begun <= within
@@ -188,7 +187,7 @@ pub(crate) fn edit<P: Payload, E>(
     let change = loop {
         let once = |plan: &mut Plan| edit.take().map_or(Ok(()), |edit| edit(plan));
         match queue.edit(once) {
-            // A busy queue has not called the closure.
+            // A busy queue has not called the closure, so it is tried again.
             Err(EditError::Change(ChangeError::Busy)) if goes_on() => patience.wait(),
             result => break result?,
         }
@@ -204,7 +203,7 @@ pub(crate) fn finish<P: Send + 'static>(
     finish_while(change, clock, &|| true)
 }
 
-/// Takes the steps of `change`. One that waits for I/Os is given up once `goes_on` is false.
+/// Takes the steps of `change`. Abandons a change that waits for I/Os once `goes_on` is false.
 fn finish_while<P: Send + 'static>(
     mut change: Change<P>,
     clock: Clock,
@@ -213,7 +212,7 @@ fn finish_while<P: Send + 'static>(
     let mut patience = Patience::new(clock);
     while !change.step(clock.now()) {
         patience.wait();
-        // Before the next step, which may find that nothing is in the way any more.
+        // Checked before the next step, which may find that the I/Os have ended.
         if change.waits_for_io() && !goes_on() {
             return Err(ChangeError::Busy);
         }
@@ -221,17 +220,17 @@ fn finish_while<P: Send + 'static>(
     change.outcome()
 }
 
-/// How to wait for other threads' changes, which give no wake-up: yield first, then sleep, but never for long.
+/// The wait for other threads' changes, which signal nothing: yields first, then short sleeps.
 struct Patience {
     clock: Clock,
     waits: u32,
 }
 
-/// Times to yield: as long as the I/Os in flight on a fast device take.
+/// Yields before the first sleep: about the time that a fast device takes for the I/Os in flight.
 const YIELDS: u32 = 64;
-/// The first sleep; as short as timers go. Each further sleep is twice as long.
+/// The first sleep, as short as timers allow. Each further sleep is twice as long.
 const SHORTEST: Nanos = Nanos::from_micros(50);
-/// How often it doubles: up to 1.6 ms, which is little beside a disk's seek.
+/// Doublings of the sleep: up to 1.6 ms, which is short beside a disk's seek.
 const DOUBLINGS: u32 = 5;
 
 impl Patience {
@@ -258,7 +257,7 @@ impl<P: Payload> Service<P> {
     /// Until other changes are over: without bound.
     ///
     /// # Errors
-    /// If a trace is under way, so many notes cannot be kept, or the queue is poisoned.
+    /// If a trace is in progress, so many notes cannot be kept, or the queue is poisoned.
     pub fn begin_trace(&self, notes: u32) -> Result<Trace, TraceError> {
         let (trace, change) = self.patiently(|| match self.queue().begin_trace(notes) {
             Err(TraceError::Change(ChangeError::Busy)) => None,
@@ -268,7 +267,7 @@ impl<P: Payload> Service<P> {
         Ok(trace)
     }
 
-    /// Ends a trace: no event is added to it any more. Those before can still be read.
+    /// Ends a trace: no more events are added. The recorded ones can still be read.
     ///
     /// # Blocking
     /// Until other changes are over: without bound.
@@ -279,15 +278,14 @@ impl<P: Payload> Service<P> {
         self.change_patiently(|| self.queue().end_trace(trace))
     }
 
-    /// Puts `observer` around new policies of the queue (`Queue::observe_policies`). The queue is frozen and drained for
-    /// that, as for another scheduler, but for `patience` at most. Returns how long it took.
+    /// Puts `observer` around new policies of the queue (`Queue::observe_policies`). This freezes and drains the queue,
+    /// as a change of scheduler does, for `patience` at most. Returns the time taken.
     ///
     /// # Blocking
     /// For `patience` at most.
     ///
-    /// # Errors
     /// If there is an observer already, the queue is poisoned, or I/Os in flight did not end in time
-    /// ([`ChangeError::Busy`]); the queue is as before then.
+    /// ([`ChangeError::Busy`]); the queue is then unchanged.
     pub fn observe_policies(
         &self,
         observer: &Arc<dyn PolicyObserver>,
@@ -304,7 +302,7 @@ impl<P: Payload> Service<P> {
         Ok(self.clock().now() - begun)
     }
 
-    /// Takes the observer away again. Stops no I/O.
+    /// Removes the observer. Stops no I/O.
     ///
     /// # Blocking
     /// Until other changes are over: without bound.
@@ -326,7 +324,7 @@ impl<P: Payload> Service<P> {
         finish(change, self.clock())
     }
 
-    /// Asks until there is an answer: until other threads' changes are over.
+    /// Calls `ask` until it returns a value, which it does once other threads' changes are over.
     fn patiently<T>(&self, mut ask: impl FnMut() -> Option<T>) -> T {
         let mut patience = Patience::new(self.clock());
         loop {

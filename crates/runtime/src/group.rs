@@ -9,7 +9,7 @@ use std::fmt;
 /// The parent, the weight and the limits of a new group; see [`Service::add_group`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupOptions<'a> {
-    /// The name of its parent; `/`, the default, is the root.
+    /// The name of the parent; `/`, the default, is the root.
     pub parent: &'a str,
     /// Its share among its siblings, 1 to 1000, under schedulers that share by weight; 100 by default.
     pub weight: u32,
@@ -25,10 +25,10 @@ impl Default for GroupOptions<'_> {
     }
 }
 
-/// A group of a queue, from [`Service::add_group`]. Dropping it removes the group; where that has to wait for another change or
-/// for I/Os, a thread of its own does so, and the name is free a little later. I/Os that still carry its id
-/// count for its parent, and its limits hold for them, until its index is given to another group: from then on they are
-/// refused ([`Refusal::NoGroup`](blkmq_engine::Refusal::NoGroup)). If it has child groups, it stays.
+/// A group of a queue, from [`Service::add_group`]. Dropping the guard removes the group. If that has to wait for
+/// another change or for I/Os, a new thread waits, and the name becomes free a little later. I/Os that still carry the
+/// id of the group count for its parent and keep its limits, until its index is reused; from then on they are refused
+/// ([`Refusal::NoGroup`](blkmq_engine::Refusal::NoGroup)). A group with children is not removed.
 ///
 /// The guard keeps the queue alive.
 pub struct GroupGuard<P: Payload> {
@@ -40,19 +40,19 @@ pub struct GroupGuard<P: Payload> {
 }
 
 impl<P: Payload> GroupGuard<P> {
-    /// The id for its I/Os to carry ([`Io::group`](blkmq_engine::Io::group)).
+    /// The id that its I/Os carry ([`Io::group`](blkmq_engine::Io::group)).
     #[must_use]
     pub fn id(&self) -> GroupId {
         self.id
     }
 
-    /// Its name.
+    /// The name of the group.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Gives it another weight, 1 to 1000.
+    /// Sets the weight, 1 to 1000.
     ///
     /// # Blocking
     /// As [`Service::edit`].
@@ -63,7 +63,7 @@ impl<P: Payload> GroupGuard<P> {
         self.edit(|plan| plan.groups.set_weight(&self.name, weight), &|| true)
     }
 
-    /// Gives it other limits.
+    /// Sets the limits.
     ///
     /// # Blocking
     /// As [`Service::edit`].
@@ -74,7 +74,7 @@ impl<P: Payload> GroupGuard<P> {
         self.edit(|plan| plan.groups.set_max(&self.name, max), &|| true)
     }
 
-    /// Promises it another floor and ceiling.
+    /// Sets the floor and the ceiling.
     ///
     /// # Blocking
     /// As [`Service::edit`].
@@ -85,7 +85,7 @@ impl<P: Payload> GroupGuard<P> {
         self.edit(|plan| plan.groups.set_promise(&self.name, promise), &|| true)
     }
 
-    /// Removes the group, for a caller that gives up; see [`Service::set_attribute_while`].
+    /// Removes the group, for a caller that may give up; see [`Service::set_attribute_while`].
     ///
     /// # Blocking
     /// While `goes_on` is true.
@@ -102,7 +102,7 @@ impl<P: Payload> GroupGuard<P> {
         Ok(())
     }
 
-    /// Changes the plan if the group of this name is still this guard's.
+    /// Changes the plan if the name still belongs to the group of this guard.
     fn edit(
         &self,
         change: impl FnOnce(&mut Plan) -> Result<(), GroupError>,
@@ -112,7 +112,7 @@ impl<P: Payload> GroupGuard<P> {
             if plan.groups.find(&self.name)? == self.id {
                 return change(plan);
             }
-            // Another group has the name.
+            // The name belongs to another group.
             Err(GroupError::Gone(self.name.clone()))
         };
         control::edit(&self.queue, self.clock, edit, goes_on).map(drop)
@@ -124,8 +124,8 @@ impl<P: Payload> Drop for GroupGuard<P> {
         if self.is_removed {
             return;
         }
-        // Refused if it has child groups, if another caller has removed it, or if the queue is poisoned: then the group stays
-        // as it is.
+        // Other refusals leave the group as it is: it has children, another caller has removed it, or the queue is
+        // poisoned.
         if matches!(self.remove_while(&|| false), Err(EditError::Change(ChangeError::Busy))) {
             let (queue, clock, id) = (self.queue.clone(), self.clock, self.id);
             let name = std::mem::take(&mut self.name);
@@ -143,7 +143,7 @@ impl<P: Payload> fmt::Debug for GroupGuard<P> {
 
 impl<P: Payload> Service<P> {
     /// Adds a group called `name` and waits until it is in force. The remarks about waiting at [`edit`](Self::edit)
-    /// hold here and where the guard is dropped. If the scheduler is chosen by groups and this group is the second one to
+    /// apply here and to dropping the guard. If the scheduler is chosen by groups and this group is the second one to
     /// compete, the scheduler changes, which waits for the I/Os in flight.
     ///
     /// # Blocking
@@ -160,15 +160,14 @@ impl<P: Payload> Service<P> {
         self.add_group_while(name, options, &|| true)
     }
 
-    /// As [`add_group`](Self::add_group), for a caller that gives up; see
+    /// As [`add_group`](Self::add_group), for a caller that may give up; see
     /// [`set_attribute_while`](Self::set_attribute_while).
     ///
     /// # Blocking
     /// While `goes_on` is true.
     ///
     /// # Errors
-    /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`] once `goes_on` is
-    /// false; there is no group then.
+    /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`] once `goes_on` is false; no group is added then.
     pub fn add_group_while(
         &self,
         name: &str,
@@ -178,12 +177,12 @@ impl<P: Payload> Service<P> {
         add_group(self.queue(), self.clock(), name, options, goes_on)
     }
 
-    /// As [`add_group`](Self::add_group), for callers that must not block: a thread of its own waits, for `within` at most. A
-    /// group whose guard is not fetched is removed.
+    /// As [`add_group`](Self::add_group), for callers that must not block: a new thread waits, for `within` at most. If
+    /// the future is dropped without its guard having been taken, the group is removed.
     ///
     /// # Errors
-    /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`] if something was in the way for so long; there is no group
-    /// then.
+    /// As [`add_group`](Self::add_group), and [`ChangeError::Busy`] if the group is not in force within that time; no
+    /// group is added then.
     pub fn add_group_async(
         &self,
         name: &str,

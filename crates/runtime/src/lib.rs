@@ -1,11 +1,11 @@
 //! The runtime around the engine: the one clock, parked threads, and the clients that programs use.
 //!
-//! [`Service`] runs a queue: it builds the queue with a host that parks and wakes threads, starts pump threads if
-//! they are wanted, and hands out clients. [`Client`] is the base: a completion queue with cookies. On top of it sit
-//! [`Blocking`], for callers that want one answer at a time, and [`Reactor`], which gives a client a thread of its
-//! own, so that any number of other threads can share it: they get answers as callbacks or as futures, from
-//! [`Handle::call`] and [`Handle::submit`]. With the feature `tokio` a reactor may instead be tasks of a runtime, with a
-//! client for each worker (`Service::reactor_on`).
+//! [`Service`] runs a queue: it builds the queue with a host that parks and wakes threads, starts pump threads if they
+//! are wanted, and hands out clients. [`Client`] is the base: a completion queue with cookies. Two types build on it.
+//! [`Blocking`] is for callers that do one I/O at a time. [`Reactor`] gives a client its own thread, so that any number
+//! of other threads can share it: they get answers as callbacks or as futures, from [`Handle::call`] and
+//! [`Handle::submit`]. With the feature `tokio`, a reactor may instead be tasks of a runtime, with a client for each
+//! worker (`Service::reactor_on`).
 //!
 //! ```
 //! use blkmq_core::Op;
@@ -32,10 +32,10 @@
 //!
 //! The calls that block, and for how long, are listed in `docs/blocking.md`.
 //!
-//! By default there are no threads but the caller's: a thread that submits or waits runs elevator and pumps inline,
-//! because waking another thread costs more than all the rest at queue depth 1. A reactor with a thread pays that price, once
-//! in each direction for a batch; on a runtime it does not. A program that has a thread for each core does best with a client
-//! in each.
+//! By default only the caller's threads run: a thread that submits or waits runs elevator and pumps inline, because at
+//! queue depth 1 waking another thread costs more than all the rest. A reactor with a thread pays that price, once per
+//! batch in each direction; on a runtime it does not. A program that has a thread for each core does best with a client
+//! for each thread.
 
 #![forbid(unsafe_code)]
 

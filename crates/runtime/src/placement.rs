@@ -5,15 +5,16 @@ use std::io;
 /// Where pump threads run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// Wherever the kernel puts them.
+    /// The kernel places them.
     #[default]
     Anywhere,
-    /// The pump of hardware queue `n` on the `n`th CPU, modulo their number. On Linux; elsewhere as `Anywhere`.
+    /// Binds the pump of hardware queue `n` to the `n`th CPU, modulo the number of CPUs. On Linux; elsewhere as
+    /// `Anywhere`.
     Spread,
 }
 
 impl Placement {
-    /// Binds the calling thread for hardware queue `n`. False if the kernel refused or nothing was wanted.
+    /// Binds the calling thread for hardware queue `n`. Returns false if the kernel refused, or for `Anywhere`.
     pub(crate) fn apply(self, n: u16) -> bool {
         if self == Self::Anywhere {
             return false;
@@ -27,7 +28,7 @@ impl Placement {
 /// Returns the numbers of the CPUs that the calling thread may use, ascending.
 ///
 /// # Errors
-/// Of the system.
+/// The error of the system.
 #[cfg(target_os = "linux")]
 pub fn usable_cpus() -> io::Result<Vec<usize>> {
     let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))?;
@@ -37,7 +38,7 @@ pub fn usable_cpus() -> io::Result<Vec<usize>> {
 /// Binds the calling thread to these CPUs.
 ///
 /// # Errors
-/// Of the system, if none of them exists.
+/// The error of the system if none of them exists.
 #[cfg(target_os = "linux")]
 pub fn bind_thread(cpus: &[usize]) -> io::Result<()> {
     let mut set = nix::sched::CpuSet::new();
@@ -45,13 +46,13 @@ pub fn bind_thread(cpus: &[usize]) -> io::Result<()> {
     Ok(nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
 }
 
-/// Refused: threads are bound on Linux only.
+/// Always an error: threads are bound on Linux only.
 #[cfg(not(target_os = "linux"))]
 pub fn usable_cpus() -> io::Result<Vec<usize>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Refused: threads are bound on Linux only.
+/// Always an error: threads are bound on Linux only.
 #[cfg(not(target_os = "linux"))]
 pub fn bind_thread(_: &[usize]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

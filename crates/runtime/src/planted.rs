@@ -1,35 +1,35 @@
 //! Bugs that the models in `shuttle_tests` plant, to prove that they would be found. In every other build [`is`] is the
 //! constant `false`, and the code that asks it is unchanged.
 
-/// A step left out or done wrongly.
+/// A step that is left out or done wrongly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "some are steps on descriptors"))]
 pub(crate) enum Planted {
-    /// A client sleeps without a last look for work.
+    /// A client sleeps without a last check for work.
     SleepsWithoutALook,
-    /// A client whose I/Os are held does not look after the lanes of others.
+    /// A client whose I/Os are held up does not check the lanes of other clients.
     LooksAtItsOwn,
-    /// A client that watched the devices leaves, and calls none of those that rely on it.
+    /// A client that watched the devices leaves, and wakes none of the clients that rely on it.
     ForgetsDuty,
-    /// A client takes rings away after its last look.
+    /// A client disables the rings after its last check.
     SilencesLate,
-    /// A client with a lane of its own sleeps outside before calls reach it.
+    /// A client with its own lane sleeps outside before wake-ups can reach it.
     SleepsUnattended,
-    /// A client that waits outside looks after its own work and does not say that it parks.
+    /// A client that waits outside does its own work, but does not announce that it parks.
     SleepsOutsideUnannounced,
-    /// An idle reactor enrols after it has listened.
+    /// An idle reactor enrols after its last check of the inbox.
     EnrolsLate,
-    /// An idle client on its own lane takes no notice of calls.
+    /// An idle client on its own lane ignores wake-ups.
     KeepsCalls,
-    /// A reactor sleeps and does not say so.
+    /// A reactor sleeps without announcing it.
     SleepsSilently,
-    /// A reactor without credit sleeps and does not say so.
+    /// A reactor without credit sleeps without announcing it.
     ParksSilently,
-    /// A caller puts an I/O in, and does not wake the reactor.
+    /// A caller puts an I/O in without waking the reactor.
     PutsInSilently,
-    /// A canceller marks the call, and does not wake the client.
+    /// A canceller marks the call without waking the client.
     CancelsInSilence,
-    /// Pump threads are woken, and then told to stop.
+    /// Pump threads are woken before they are told to stop.
     StopsAfterTheCall,
 }
 

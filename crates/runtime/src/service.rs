@@ -16,16 +16,16 @@ use std::sync::Arc;
 /// A block queue, its clock, and its pump threads if it has any. Clients and [`Reactor`]s keep the queue and its
 /// threads alive: dropping the service changes nothing for them.
 pub struct Service<P> {
-    // Before the queue, so that its threads are gone first.
+    // Declared before the queue, so that the threads end first.
     pumps: Option<Arc<PumpThreads>>,
     queue: Queue<P>,
     clock: Clock,
-    /// As set by the program; `None` means that it depends on the machine.
+    /// As set by the program; `None` if it is chosen for the machine.
     waiting: Option<Waiting>,
     stalls: Settings,
     submitters: u16,
     threads: Arc<Threads>,
-    /// Makes the lanes of further submitters, if they have some.
+    /// Makes the lanes of further submitters; `None` if they have no lanes.
     another: Option<Another<P>>,
 }
 
@@ -112,24 +112,24 @@ impl<P: Payload> Service<P> {
         })
     }
 
-    /// Sets how clients and reactors that are handed out from now on wait.
+    /// Sets how clients and reactors created later wait.
     pub fn set_waiting(&mut self, waiting: Waiting) {
         self.waiting = Some(waiting);
     }
 
-    /// Sets the observer of the clients and reactors that are handed out from now on. They notify it when they have
-    /// received no completion for a while, and when a completion arrives after that.
+    /// Sets the observer of clients and reactors created later. They notify it when they have received no completion
+    /// for a while, and when a completion arrives after that.
     pub fn set_observer(&mut self, observer: Observer) {
         self.stalls.observer = Some(observer);
     }
 
-    /// Sets the time after which clients and reactors that are handed out from now on report a stall;
-    /// [`STALL_AFTER`](crate::STALL_AFTER) by default. They report it again after twice that time, and so on.
+    /// Sets the time after which clients and reactors created later report a stall; [`STALL_AFTER`](crate::STALL_AFTER)
+    /// by default. They report it again after twice that time, and so on.
     pub fn set_stall_after(&mut self, after: Nanos) {
         self.stalls.after = after;
     }
 
-    /// The means by which a client reports its stalls.
+    /// A client's means to report its stalls.
     fn stalls(&self) -> Stalls<P> {
         Stalls::new(self.stalls.clone(), self.queue.clone())
     }
@@ -146,17 +146,17 @@ impl<P: Payload> Service<P> {
         &self.queue
     }
 
-    /// Counters so far.
+    /// The counters so far.
     #[must_use]
     pub fn stats(&self) -> QueueStats {
         self.queue.stats()
     }
 
-    /// A client, for any thread: one for each, up to [`Config::submitters`], reactors among them. A client that was dropped
-    /// with I/Os in flight still counts until those are done.
+    /// A new client, for any one thread. There are at most [`Config::submitters`] clients and reactors. A client that
+    /// was dropped with I/Os in flight counts until these are done.
     ///
     /// # Errors
-    /// If there are as many, or the system has no descriptors or memory for it.
+    /// If there are that many, or the system has no descriptors or memory for it.
     pub fn client(&self) -> Result<Client<P>, ClientError> {
         let submitter = self.submitter()?;
         let (pumps, stalls) = (self.pumps.clone(), self.stalls());
@@ -181,7 +181,7 @@ impl<P: Payload> Service<P> {
         Ok(submitter)
     }
 
-    /// How a client waits, with `others` threads beside those of the queue.
+    /// How a client waits, with `others` threads besides those of the queue.
     fn waiting(&self, others: u16) -> Waiting {
         let usual = || {
             if self.threads.watch_devices() {
@@ -189,7 +189,7 @@ impl<P: Payload> Service<P> {
             }
             let (pumps, cpus) = (self.threads.pump_threads(), available_cpus());
             let clients = match self.submitters {
-                // The number says nothing of this program: no more threads than CPUs are assumed.
+                // The default says nothing about this program: assume no more threads than CPUs.
                 DEFAULT_SUBMITTERS => cpus.saturating_sub(others.saturating_add(pumps)).max(1),
                 told => told,
             };
@@ -202,7 +202,7 @@ impl<P: Payload> Service<P> {
         self.waiting.unwrap_or_else(usual)
     }
 
-    /// A blocking client, for any thread.
+    /// A blocking client, for any one thread.
     ///
     /// # Errors
     /// As for [`client`](Self::client).
@@ -210,7 +210,7 @@ impl<P: Payload> Service<P> {
         self.client().map(Blocking::new)
     }
 
-    /// A client with a thread of its own, for callbacks and futures from any number of threads.
+    /// A client with its own thread, for callbacks and futures from any number of threads.
     ///
     /// # Errors
     /// As for [`client`](Self::client), and if the thread cannot be started.
@@ -218,14 +218,14 @@ impl<P: Payload> Service<P> {
         self.launch().and_then(Reactor::start)
     }
 
-    /// Clients that are tasks of a tokio runtime, for callbacks and futures: one for each of its workers, as far as the queue
-    /// has submitters for them, and one at least. No further thread is started. An I/O goes to the device from the worker
-    /// that submits it, which also finds its completion, as long as the runtime does not move the tasks; the runtime waits
-    /// for the device as it waits for sockets (decision 0029). O(workers).
+    /// Clients that are tasks of a tokio runtime, for callbacks and futures: one for each of its workers as far as the
+    /// queue has submitters, at least one. No thread is started. The worker that submits an I/O hands it to the device
+    /// and finds its completion, as long as the runtime does not move the tasks. The runtime waits for the device as it
+    /// waits for sockets (decision 0029). O(workers).
     ///
-    /// So where there are more workers than [`DEFAULT_SUBMITTERS`], or further clients beside as many, a queue needs
-    /// [`Config::submitters`] for all of them. Devices in real time with
-    /// nothing to watch, such as `null`, are served by the runtime's timers, which may be late by a millisecond.
+    /// If there are more workers than [`DEFAULT_SUBMITTERS`], or further clients, set [`Config::submitters`] to the
+    /// sum. Real-time devices with no descriptor to watch, such as `null`, depend on the runtime's timers, which may be
+    /// a millisecond late.
     ///
     /// # Errors
     /// If all submitters are taken, or the runtime cannot watch the clients' descriptors.
@@ -245,7 +245,7 @@ impl<P: Payload> Service<P> {
         Ok(Launch {
             submitter: self.submitter()?,
             clock: self.clock,
-            // The threads that call it need CPUs as well, and answers are of no use before those threads run.
+            // The threads that use the reactor need CPUs as well: it can do nothing useful before they run.
             waiting: self.waiting(1),
             threads: Arc::clone(&self.threads),
             pumps: self.pumps.clone(),

@@ -1,41 +1,41 @@
-//! Reports stalls to an observer: I/Os that a client has been waiting for too long, while it still waits.
+//! Reports stalls to an observer: I/Os that a client has been waiting for too long, while it is still waiting.
 //!
-//! Linux reports hung tasks, this module stalled clients. Each client checks the clock when it has nothing better to
-//! do, before it yields its CPU, so the check costs time only there. Without an observer it is one comparison. A
-//! report is repeated after twice the time, and so on; when a completion arrives at last, that is reported as well.
+//! Linux reports hung tasks, this module stalled clients. Each client checks the clock when it is otherwise idle,
+//! before it yields its CPU, so the check costs time only there. Without an observer it is one comparison. A report is
+//! repeated after twice the time, and so on; when a completion arrives at last, that is reported as well.
 //!
-//! It cancels nothing. A stall ends when the device or the limits of a group let it.
+//! It cancels nothing. A stall ends when the device completes an I/O or the limits of a group permit one.
 
 use blkmq_core::{Instant, Nanos, SubmitterId};
 use blkmq_engine::{Outstanding, Queue, Submitter};
 use std::fmt;
 use std::sync::Arc;
 
-/// The time without a completion after which the first report is made, unless another is set.
+/// The default time without a completion before the first report.
 pub const STALL_AFTER: Nanos = Nanos::from_secs(10);
-/// Requests that a report names.
+/// The most requests that a report names.
 const NAMED: usize = 4;
 
-/// The reports that an observer gets.
+/// A report to an observer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A client that waits for completions has received none.
+    /// A waiting client has received no completion for a while.
     Stalled(Stall),
-    /// The client has received a completion after such a report.
+    /// A client has received a completion after a stall was reported.
     Resumed(Resumed),
 }
 
 /// A client that receives no completions.
 #[derive(Clone, Debug)]
 pub struct Stall {
-    /// Its number.
+    /// The number of the client.
     pub submitter: SubmitterId,
-    /// I/Os that it has in flight.
+    /// The number of I/Os that it has in flight.
     pub outstanding: u32,
-    /// Of these, held back by the limits of groups.
+    /// How many of them are held back by the limits of groups.
     pub throttled: u32,
-    /// When the first of the throttled I/Os may go.
+    /// When the first of the throttled I/Os may proceed; `None` if none is throttled.
     pub until: Option<Instant>,
     /// How long the client has received no completion.
     pub waited: Nanos,
@@ -48,7 +48,7 @@ pub struct Stall {
 /// A client that has received a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resumed {
-    /// Its number.
+    /// The number of the client.
     pub submitter: SubmitterId,
     /// How long the client had received no completion.
     pub waited: Nanos,
@@ -64,7 +64,7 @@ impl fmt::Display for Seconds {
 }
 
 impl fmt::Display for Stall {
-    /// One line, and one more for each request that is named; no line end after the last.
+    /// One line, plus one for each named request; no newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { submitter, outstanding, throttled, until, waited, held, at } = self;
         write!(f, "submitter {}: {outstanding} outstanding for {}", submitter.0, Seconds(*waited))?;
@@ -93,7 +93,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// A callback for stalls. It runs on the thread of the client that waits, so it should return quickly.
+/// A callback for stalls. It runs on the thread of the waiting client, so it should return quickly.
 pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// A service's settings for its clients' reports.
@@ -112,13 +112,13 @@ impl Default for Settings {
 /// One client's stalls.
 pub(crate) struct Stalls<P> {
     settings: Settings,
-    /// To list the oldest requests.
+    /// For the list of the oldest requests.
     queue: Queue<P>,
     /// The start of the time without a completion; `None` until the first check after a completion.
     since: Option<Instant>,
-    /// The number of completions by then.
+    /// The number of completions at that time.
     had: u64,
-    /// Reports of the current stall so far.
+    /// Reports of the current stall.
     said: u32,
     /// When the next report is due.
     next: Instant,
@@ -140,7 +140,7 @@ impl<P: Send + 'static> Stalls<P> {
         &self.queue
     }
 
-    /// A completion has arrived.
+    /// Notes that a completion has arrived.
     #[inline]
     pub(crate) fn came(&mut self, now: Instant, submitter: &Submitter<P>) {
         if self.said > 0 {
@@ -157,8 +157,8 @@ impl<P: Send + 'static> Stalls<P> {
         }
     }
 
-    /// The client still waits for something at `now`, and no completion has arrived since it last called. Returns the
-    /// time of the next call at the latest, or [`Instant::MAX`].
+    /// Notes that the client still waits at `now`, and that no completion has arrived since the last call. Returns when
+    /// it must be called again at the latest, or [`Instant::MAX`].
     #[inline]
     pub(crate) fn waiting(&mut self, now: Instant, submitter: &Submitter<P>) -> Instant {
         if self.settings.observer.is_none() || submitter.outstanding() == 0 {
@@ -166,7 +166,7 @@ impl<P: Send + 'static> Stalls<P> {
         }
         let had = submitter.taken_back();
         if self.had != had {
-            // A completion has arrived while the client did not wait.
+            // A completion arrived while the client was not waiting.
             self.came(now, submitter);
         }
         match self.since {
@@ -184,7 +184,7 @@ impl<P: Send + 'static> Stalls<P> {
     fn report(&mut self, now: Instant, since: Instant, submitter: &Submitter<P>) {
         let waited = now - since;
         self.said += 1;
-        // Once more when the wait is twice as long.
+        // The next report is due when the wait is twice as long.
         self.next = now + Nanos(waited.0.max(1));
         let (throttled, until) = submitter.throttled();
         let stall = Stall {

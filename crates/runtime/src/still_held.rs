@@ -1,19 +1,19 @@
-//! [`StillHeld`]: the I/Os that have outlasted a limited wait for the end of a reactor or a service.
+//! [`StillHeld`]: I/Os that did not end during a limited wait for the end of a reactor or a service.
 
 use blkmq_core::Instant;
 use blkmq_engine::{Outstanding, Queue};
 use std::fmt;
 
-/// Requests that the report names.
+/// The most requests that the report names.
 const NAMED: usize = 8;
 
-/// The time was over before all I/Os had ended.
+/// The time was over before all I/Os ended.
 #[derive(Clone, Debug)]
 pub struct StillHeld {
     /// The oldest requests of the whole queue, up to eight.
     pub oldest: Vec<Outstanding>,
-    /// Requests of the whole queue that have not ended. 0 if the I/Os are those that a client holds back for the limits of
-    /// their groups or has not flushed, or if the call came from a thread of the reactor itself.
+    /// The number of requests of the whole queue that have not ended. 0 if a client holds the I/Os back for the limits
+    /// of their groups or has not flushed them, or if the call came from a thread of the reactor itself.
     pub requests: usize,
     /// The time of the report.
     pub at: Instant,
@@ -29,7 +29,7 @@ impl StillHeld {
 }
 
 impl fmt::Display for StillHeld {
-    /// One line, and one more for each request that is named; no line end after the last.
+    /// One line, plus one for each named request; no newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.requests {
             0 => f.write_str("the clients have not ended; no request is in the queue"),

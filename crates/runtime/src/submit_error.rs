@@ -6,12 +6,12 @@ use std::fmt;
 /// Why an I/O never reached the device, or was not returned by it.
 #[non_exhaustive]
 pub enum SubmitError<P> {
-    /// The queue refused it; never for want of credit.
+    /// The queue refused it; never for lack of credit.
     Refused(Refused<P>),
     /// The reactor was gone before it pushed the I/O. The I/O is unchanged, and was not done.
     Closed(Unsubmitted<P>),
-    /// A device panicked while it had the I/O and did not give it back, or the reactor panicked again after that, or its
-    /// runtime was shut down. The I/O may or may not have been done, and its payload is not returned: a device may
+    /// A device panicked while it had the I/O and did not give it back, or the reactor panicked a second time, or its
+    /// runtime was shut down. The I/O may or may not have been done. Its payload is not returned, because a device may
     /// still write to it.
     Lost {
         /// The cookie of the [`Io`].
@@ -32,7 +32,7 @@ pub enum SubmitErrorKind {
 }
 
 impl<P> SubmitError<P> {
-    /// The reason as a plain type.
+    /// The reason without the I/O.
     #[must_use]
     pub fn why(&self) -> SubmitErrorKind {
         match self {
@@ -42,7 +42,7 @@ impl<P> SubmitError<P> {
         }
     }
 
-    /// The I/O, if it was not done.
+    /// The I/O; `None` if it may have been done.
     pub fn into_io(self) -> Option<Io<P>> {
         match self {
             Self::Refused(refused) => Some(refused.into_io()),

@@ -11,7 +11,7 @@ use std::thread;
 #[test]
 fn an_io_is_as_long_as_its_payload() {
     for pump in PUMPS {
-        // 2048 sectors.
+        // The device has 2048 sectors.
         let service = null::<Buffer>("null,size=1", |config| config.pump = pump);
         let mut client = service.blocking().unwrap();
         let buffer = Buffer::new(vec![7; 4096]);
@@ -40,15 +40,15 @@ fn what_fills_no_whole_sectors_is_refused() {
     }
     let refused = client.write(Bytes(100), vec![0; 512]).unwrap_err().into_refused().unwrap();
     assert_eq!(refused.why, Refusal::Misaligned { block: 512 }, "between two sectors");
-    // Carries no data, and so has no length.
+    // The payload carries no data, and so has no length.
     let service = null::<u64>("null,size=1", |_| {});
     let mut client = service.blocking().unwrap();
     let refused = client.read(Bytes(0), 1).unwrap_err().into_refused().unwrap();
     assert_eq!(refused.why, Refusal::Misaligned { block: 512 });
 }
 
-/// Regression test: a queue was built for a single client unless it was told otherwise, so that the second thread of a
-/// program had an error. The last error names the setting.
+/// Regression test: by default a queue was built for a single client, so the second thread of a program got an error.
+/// The last error names the setting.
 #[test]
 fn threads_get_clients_up_to_the_default_number() {
     for pump in PUMPS {
@@ -81,7 +81,7 @@ fn a_call_is_given_up_from_another_thread() {
         let (service, keeper) = gate::<u64>(4, pump);
         let mut client = service.blocking().expect("one place");
         let canceller = client.canceller();
-        // No call is in progress, and later calls are not concerned.
+        // No call is in progress, and later calls are not affected.
         canceller.cancel();
         for round in 1..=3 {
             // In a frozen queue the read waits.

@@ -1,4 +1,5 @@
-//! A device that never answers: whatever a program calls returns in bounded time, and says what has not ended.
+//! A device that never answers: every call of a program returns in bounded time, and reports the I/Os that have not
+//! ended.
 
 use crate::common;
 
@@ -12,11 +13,11 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Longer than any of the calls may take, on however busy a machine.
+/// Longer than any of the calls may take, however busy the machine.
 const FOREVER: Duration = Duration::from_secs(60);
 const SOON: Nanos = Nanos::from_millis(20);
 
-/// Calls `call` on a thread of its own, and returns its result.
+/// Calls `call` on a new thread, and returns its result.
 ///
 /// # Panics
 /// If it does not return.
@@ -29,7 +30,7 @@ fn returns<T: Send + 'static>(name: &str, call: impl FnOnce() -> T + Send + 'sta
     result
 }
 
-/// A service with one read at a device that keeps it, and the client that has pushed it.
+/// A service with one read that the device keeps, and the client that pushed it.
 fn stuck(pump: blkmq_engine::PumpMode) -> (Service<u64>, Arc<Keeper>, blkmq_runtime::Client<u64>) {
     let (service, keeper) = gate::<u64>(4, pump);
     let mut client = service.client().expect("one");
@@ -64,7 +65,7 @@ fn a_reactor_is_closed_in_bounded_time() {
         assert_eq!(refused.into_io().expect("it is handed back"), read(8));
         keeper.let_go(1);
         assert_eq!(block_on(future).expect("its reactor still delivers").payload, 7);
-        // Its submitter is free again.
+        // The submitter of the reactor is free again.
         until(|| service.reactor().is_ok());
         let idle = service.reactor().expect("one");
         assert!(returns("close", move || idle.close(Nanos::from_secs(60))).is_ok());
@@ -181,7 +182,7 @@ fn a_group_goes_although_its_guard_must_not_wait() {
     let tenant = service.add_group("tenant", &GroupOptions::default()).expect("a free name");
     let there =
         |service: &Service<u64>| service.queue().snapshot().plan.groups.find("tenant").is_ok();
-    // Another change is in the way.
+    // Another change is in progress.
     let other = service.set_attribute_async("queue/scheduler", "bfq", Nanos::from_secs(60));
     let busy = Err(SetAttributeError::Change(ChangeError::Busy));
     until(|| service.queue().set_attribute("queue/nr_requests", "8").map(drop) == busy);

@@ -1,4 +1,4 @@
-//! One thread reads and changes a queue while others do I/O with it. How long a change takes is not tested here.
+//! One thread reads and changes a queue while others do I/O with it. The duration of changes is not tested here.
 
 use blkmq_core::{Instant, Limits, Op};
 use blkmq_engine::attributes::{Permission, SetAttributeError};
@@ -47,7 +47,7 @@ fn service(pump: PumpMode) -> Service<u64> {
     Service::start(config).expect("valid")
 }
 
-/// Each I/O completes once, whatever changes the queue undergoes meanwhile.
+/// Each I/O completes once, whatever changes are made to the queue.
 fn run(service: &Service<u64>, id: u64) {
     let mut client = service.client().expect("as many as there are threads");
     let mut seen = vec![false; IOS as usize];
@@ -121,7 +121,7 @@ fn attributes_are_set_while_others_do_io() {
     }
 }
 
-/// Each thread takes its turn, and no thread undoes the setting of another that had read the plan before.
+/// Threads take turns, and none reverts the setting of another that changed the plan after it was read.
 #[test]
 fn two_who_set_attributes_do_not_undo_each_other() {
     let service = service(PumpMode::Inline);

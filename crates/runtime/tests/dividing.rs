@@ -1,4 +1,4 @@
-//! A reactor and I/Os that exceed the device's limits: each costs a credit for each of its parts.
+//! A reactor and I/Os that exceed the device's limits: an I/O costs a credit for each of its parts.
 
 use crate::common;
 
@@ -13,14 +13,14 @@ fn parts(n: u64, count: u32) -> Io<u64> {
     Io::new(Op::Read, n * 64, 8 * count, n, n)
 }
 
-/// If the read were refused for want of credit, callers could do nothing about it: they see no credit.
+/// Callers do not see credit, so the read must not be refused for lack of it.
 #[test]
 fn what_has_too_little_credit_waits_for_it_and_so_does_all_behind() {
     for pump in PUMPS {
         let (service, keeper) = gate_of(4, pump, 8);
         let reactor = service.reactor().unwrap();
         let (handle, (sent, received)) = (reactor.handle(), channel());
-        // If the last read could go before the others, the device would answer it before them.
+        // If the last read could overtake the others, the device would answer it before them.
         for (n, count) in [(0, 3), (1, 2), (2, 4), (3, 1)] {
             let sent = sent.clone();
             let then = move |answer| sent.send(answer).unwrap();
@@ -48,7 +48,7 @@ fn what_can_never_have_enough_is_refused() {
     assert_eq!(block_on(handle.submit(parts(2, 4))).unwrap().result, Ok(()));
 }
 
-/// A device panics: the I/Os that it gives back end with an error, and the I/Os that waited for credit come back
+/// A device panics: the I/Os that it gives back end with an error, and the I/Os that waited for credit are returned
 /// undone.
 #[test]
 fn what_waits_for_credit_when_a_device_panics_comes_back() {
@@ -58,7 +58,7 @@ fn what_waits_for_credit_when_a_device_panics_comes_back() {
     let held = handle.submit(read(1));
     until(|| keeper.inside() == 1);
     // Submitted on the reactor's own thread, so that the reactor takes them together: the pushed ones take three
-    // credits, and none is left for the last one.
+    // credits, which leaves none for the last one.
     let again = handle.clone();
     let all = [Io { sector: POISON, ..read(2) }, parts(3, 2), parts(4, 2)];
     let then = move |_| {

@@ -21,7 +21,7 @@ fn a_dropped_future_leaves_its_payload_to_the_device() {
         let (service, keeper) = gate(4, pump);
         let reactor = service.reactor().unwrap();
         let (handle, drops, woken) = (reactor.handle(), Drops::default(), Arc::<Woken>::default());
-        // I/Os at the device: one with a future that is never polled, one polled once, and one that is kept.
+        // I/Os at the device: one whose future is never polled, one polled once, and one that is kept.
         let fresh = handle.submit(drops.io(0));
         let mut polled = handle.submit(drops.io(1));
         let kept = handle.submit(drops.io(2));
@@ -72,7 +72,7 @@ fn an_answer_that_nobody_fetches_is_dropped_with_its_future() {
     let (handle, drops, woken) = (reactor.handle(), Drops::default(), Arc::<Woken>::default());
     let mut futures = [0, 1].map(|n| handle.submit(drops.io(n)));
     until(|| service.stats().completed == 2);
-    // Behind the two, so they are delivered when this one is.
+    // It follows the two, so they are delivered when it is.
     assert!(block_on(handle.submit(drops.io(2))).is_ok());
     assert_eq!(drops.count(), 1);
     assert!(poll(&mut futures[0], &woken).is_ready());
@@ -127,7 +127,7 @@ fn a_dropped_reactor_finishes_what_it_took_and_gives_back_the_rest() {
         let in_line = handle.submit(drops.io(6));
         thread::scope(|scope| {
             scope.spawn(|| drop(reactor));
-            // The refusal answers it at once, although the device lets nothing out yet.
+            // The I/O in line is refused immediately, although the device still holds all requests.
             let Err(SubmitError::Closed(io)) = block_on(in_line) else { panic!("it was in line") };
             let io = io.into_io();
             assert_eq!((io.cookie, io.payload.0, drops.count()), (6, 6, 0));
@@ -137,7 +137,7 @@ fn a_dropped_reactor_finishes_what_it_took_and_gives_back_the_rest() {
             assert_eq!(answer.into_io().expect("it is handed back").payload.0, 6);
             keeper.let_go(6);
         });
-        // The reactor is gone, and every answer is there.
+        // The reactor is gone, and every answer was delivered.
         assert_eq!(called.1.try_recv(), Ok(5));
         for (n, future) in (0..).zip(futures) {
             assert_eq!(number(&block_on(future)), n);
@@ -178,7 +178,7 @@ fn a_reactor_may_be_dropped_by_its_own_callback() {
     received.recv().unwrap();
     let closed = block_on(handle.submit(read(2))).expect_err("it is gone");
     assert_eq!((closed.why(), closed.into_io()), (SubmitErrorKind::Closed, Some(read(2))));
-    // The reactor's thread ends by itself and gives the submitter back.
+    // The reactor's thread ends without a call and frees the submitter.
     until(|| service.reactor().is_ok());
 }
 
@@ -204,7 +204,7 @@ fn when_a_device_panics_everything_is_answered() {
         let done = block_on(future).expect("the device gives it back");
         assert_eq!((done.cookie, done.payload, done.result), (n, n, Err(IoError::POISONED)));
     }
-    // Dropping the reactor waits for its thread, which has nothing more to do.
+    // Dropping the reactor waits for its thread, which has no more work.
     drop(reactor);
     let late = handle.call(read(3), move |_| called.0.send(()).unwrap());
     assert_eq!(late.unwrap_err().why, Unavailable::Closed);

@@ -1,5 +1,5 @@
-//! Real threads that sleep on the descriptor of a device. The disk behind it is a thread that answers when told to. A
-//! test that waits for other threads to fall asleep asks the kernel whether they have.
+//! Real threads that sleep on the descriptor of a device. The disk behind it is a thread that answers on command. A
+//! test that waits until other threads have fallen asleep asks the kernel.
 
 #![cfg(target_os = "linux")]
 
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// A hardware queue that announces every request it has taken, and finishes as many as its handle was told.
+/// A hardware queue that announces every request it has taken, and finishes as many as its handle allows.
 struct Watched {
     handle: Handle,
     held: VecDeque<Inflight>,
@@ -30,7 +30,7 @@ struct Watched {
 struct Handle(Arc<(AtomicU64, OwnedFd)>);
 
 impl Handle {
-    /// The oldest request is done: first the count, then the signal.
+    /// Finishes the oldest request: counts first, then signals.
     fn finish(&self) {
         self.0.0.fetch_add(1, Ordering::Release);
         rustix::io::write(&self.0.1, &1_u64.to_ne_bytes()).expect("the count is far from full");
@@ -45,7 +45,7 @@ impl<P> DeviceQueue<P> for Watched {
     }
 
     fn reap(&mut self, _: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
-        // First the signal, then the count: a signal that comes after the count was read is not cleared.
+        // Clears the signal before it reads the count, so that a later signal is not cleared.
         let _ = rustix::io::read(&self.handle.0.1, &mut [0; 8]);
         let done = self.handle.0.0.swap(0, Ordering::Acquire) as usize;
         let verdict = Verdict::Done(Ok(()));
@@ -88,8 +88,8 @@ fn this_thread() -> PathBuf {
     PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").expect("/proc is there"))
 }
 
-/// Waits until the kernel says that `thread` sleeps. A thread that polls is runnable and never does. One that has ended
-/// is of another test of this process.
+/// Waits until the kernel reports that `thread` sleeps. A thread that polls is runnable and never does. A thread that
+/// has ended belongs to another test of this process.
 fn await_sleep(thread: &Path) {
     for _ in 0..5_000_000 {
         let Ok(stat) = std::fs::read_to_string(thread.join("stat")) else { return };
@@ -163,7 +163,7 @@ fn threads_that_sleep_on_one_device_all_get_what_is_theirs() {
     let clients: Vec<_> = clients.collect();
     let disk = thread::spawn(move || {
         for (n, ()) in taken.into_iter().enumerate() {
-            // Sometimes at once, sometimes after all threads have had time to fall asleep.
+            // Sometimes immediately, sometimes after all threads have had time to fall asleep.
             (0..n % 256).for_each(|_| thread::yield_now());
             device.finish();
         }

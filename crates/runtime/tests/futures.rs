@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::thread;
 
-/// Completion at once, at the next reap, and 5 us later.
+/// Completion within the call, at the next reap, and 5 us later.
 const DEVICES: [&str; 3] =
     ["null,irqmode=0", "null,irqmode=1,hw_queue_depth=4", "null,irqmode=2,completion_nsec=5000"];
 
@@ -105,7 +105,7 @@ fn what_is_submitted_before_the_reactor_looks_merges_in_one_plug() {
     let service = null::<u64>("null,irqmode=0", |_| {});
     let reactor = service.reactor().unwrap();
     let handle = reactor.handle();
-    // A callback that blocks, against its contract: meanwhile the reactor does not take I/Os.
+    // A callback that blocks, in breach of its contract, so that the reactor takes no I/Os.
     let (begun, begin) = channel();
     let (end, ended) = channel();
     let hold = move |_| {
@@ -211,7 +211,7 @@ fn a_reactor_takes_a_submitter_and_gives_it_back() {
     assert!(block_on(reactor.handle().submit(read(1))).is_ok());
 }
 
-/// The result of a future's I/O.
+/// The cookie and the result of a future's I/O.
 fn result_of(future: Submitted<u64>) -> (u64, IoResult) {
     let done = block_on(future).expect("the reactor is there");
     (done.cookie, done.result)

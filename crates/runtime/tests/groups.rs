@@ -61,8 +61,8 @@ fn a_guard_removes_no_other_group_of_its_name() {
     assert!(service.queue().snapshot().plan.groups.find("a").is_ok());
 }
 
-/// Regression test: the id of a group was its index, which the 1023rd group after it got: a connection that outlived its
-/// tenant was charged to another one, and limited as that one.
+/// Regression test: the id of a group was its index, which was reused by the 1023rd group after it. A connection that
+/// outlived its tenant was charged to another tenant and limited like it.
 #[test]
 fn an_id_that_its_group_has_outlived_is_refused() {
     let service = null::<u64>("null,irqmode=0", |_| {});
@@ -90,7 +90,7 @@ fn an_id_that_its_group_has_outlived_is_refused() {
     assert!(call(lost).is_err());
 }
 
-/// Regression test: where a tree was replaced by another one, ids of both were alike, and so were groups of one name: a guard
+/// Regression test: after a tree had been replaced, its ids and names were taken for those of the new tree: a guard
 /// changed and removed the group that had taken its name and its index.
 #[test]
 fn a_tree_that_is_replaced_leaves_no_group_to_its_guards() {
@@ -114,7 +114,7 @@ fn a_tree_that_is_replaced_leaves_no_group_to_its_guards() {
     assert!(service.queue().snapshot().plan.groups.get(id).is_some());
 }
 
-/// With I/O in flight, from the thread that waits for it.
+/// With I/O in flight, on the thread that waits for it.
 #[test]
 fn limits_hold_from_the_first_io_and_end_with_the_guard() {
     let service = null::<u64>("null,irqmode=2,completion_nsec=10000", |_| {});
@@ -138,7 +138,7 @@ fn limits_hold_from_the_first_io_and_end_with_the_guard() {
     assert_eq!(client.wait(30, 30, |io| assert_eq!(io.result, Ok(()))), 30);
 }
 
-/// A tenant that is removed while its clients go on has no limits of its own; those of the group above it bound them.
+/// A removed tenant whose clients continue has no limits of its own; the limits of its parent hold.
 #[test]
 fn ios_of_a_group_that_is_gone_keep_to_the_limits_of_its_parent() {
     let service = null::<u64>("null,irqmode=2,completion_nsec=10000", |_| {});
@@ -160,8 +160,8 @@ fn ios_of_a_group_that_is_gone_keep_to_the_limits_of_its_parent() {
     assert!(client.clock().now() - begun >= Nanos::from_millis(15));
 }
 
-/// A service around a device that answers at once, with a group that may read 16 times in a second, and the number of its
-/// reads that have been answered.
+/// A service with a device that answers immediately, a group that may read 16 times per second, and the number of its
+/// answered reads.
 struct Throttled {
     service: Service<u64>,
     slow: GroupGuard<u64>,
@@ -186,8 +186,8 @@ impl Throttled {
     }
 }
 
-/// Regression test: I/Os that waited for a ceiling used up the credit of a reactor and then its inbox, and those of other
-/// groups stood in line behind them: beside 3000 reads of such a group another read took 10.8 s.
+/// Regression test: I/Os that waited for a ceiling used up the credit of a reactor and then its inbox, and I/Os of
+/// other groups stood in line behind them for seconds.
 #[test]
 fn a_group_at_its_ceiling_leaves_a_reactor_to_the_others() {
     const SLOW: u64 = 3000;
@@ -202,7 +202,7 @@ fn a_group_at_its_ceiling_leaves_a_reactor_to_the_others() {
             let written = Io { op: Op::Write, ..t.io(n) };
             assert!(block_on(handle.submit(written)).is_ok(), "writes of the group go as well");
         }
-        // There is no place for more of them, but one for others.
+        // There is no place for another I/O of this kind, but there is one for other groups.
         let refused = handle.try_submit(t.io(0)).expect_err("its own line");
         assert_eq!(refused.why, Unavailable::Full { most: 2 * depth });
         assert!(handle.call(t.io(0), |_| ()).is_err());
@@ -229,7 +229,7 @@ fn a_group_at_its_ceiling_leaves_a_reactor_to_the_others() {
     }
 }
 
-/// Callers that take no answers are stopped by their own group's bound, whichever way they come.
+/// Callers that do not take their answers are stopped by the bound of their own group, whichever call they use.
 #[test]
 fn what_waits_for_a_ceiling_in_a_reactor_is_bounded() {
     const DEPTH: u32 = 4;
@@ -243,7 +243,8 @@ fn what_waits_for_a_ceiling_in_a_reactor_is_bounded() {
             answered.fetch_add(1, Ordering::SeqCst);
         })
     };
-    // Beyond the inbox, so that the reactor has been at work; what it takes meanwhile goes at the rate of the ceiling.
+    // More than the inbox holds, so the reactor has been at work. In the meantime it takes I/Os at the rate of the
+    // ceiling.
     for n in 0..2000 {
         match call(n) {
             Ok(()) => calls += 1,
@@ -253,7 +254,7 @@ fn what_waits_for_a_ceiling_in_a_reactor_is_bounded() {
             }
         }
     }
-    // A credit, the inbox and twice as many behind a ceiling.
+    // One credit, the inbox, and twice as many behind a ceiling.
     let waiting = calls - t.answered();
     assert!(waiting <= u64::from(DEPTH + 6 * DEPTH), "{waiting}");
     t.slow.set_max(IoMax::default()).expect("it is there");
@@ -261,7 +262,7 @@ fn what_waits_for_a_ceiling_in_a_reactor_is_bounded() {
     assert_eq!(t.answered(), calls, "all are answered at the end");
 }
 
-/// An I/O that the queue does not take is refused, though it has waited for a ceiling.
+/// The queue refuses an invalid I/O even after it has waited for a ceiling.
 #[test]
 fn what_is_wrong_is_refused_after_its_wait() {
     let t = Throttled::new(8);

@@ -1,7 +1,8 @@
 //! Clients that are made on one thread and used on another, and clients that outlive their service.
 //!
-//! A client was once woken on the thread that made it: in a queue without descriptors to watch, a client that had
-//! moved slept until something else woke its thread. And a service that was dropped stopped the pump threads that its
+//! Regression tests. A client was woken on the thread that made it: in a queue without descriptors to watch, a client
+//! that had moved slept until something else woke its thread. A service that was dropped stopped the pump threads that
+//! its clients needed.
 //! clients needed.
 
 use crate::common;
@@ -15,7 +16,7 @@ use std::thread;
 
 /// Long enough for a waiting thread to go to sleep, with [`SLEEPY`].
 const SLOW: &str = "null,submit_queues=1,irqmode=2,completion_nsec=3000000";
-/// A thread that sleeps at once.
+/// A waiting thread sleeps immediately.
 const SLEEPY: Waiting = Waiting { spins: 0, rounds: 0, yields: 0 };
 
 fn io(n: u64) -> Io<u64> {
@@ -28,7 +29,7 @@ fn a_client_is_woken_on_the_thread_that_uses_it() {
         let mut service = null(SLOW, |config| config.pump = pump);
         service.set_waiting(SLEEPY);
         let mut client = service.client().expect("one is free");
-        // A first wait here, so that this thread is the one that the bell would remember.
+        // A first wait here, so that a bell that remembered its first thread would remember this one.
         client.push(io(1)).expect("there is credit");
         assert_eq!(client.wait(1, 1, |_| {}), 1);
         // The client moves with an I/O in flight.

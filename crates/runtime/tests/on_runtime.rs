@@ -12,7 +12,7 @@ use common::{Counted, Drops, POISON, PUMPS, block_on, gate, gate_with, null, rea
 use std::sync::mpsc::channel;
 use tokio::runtime::{Builder, Runtime};
 
-/// Completion at once, at the next reap, a few microseconds later, and later than a task stays awake for.
+/// Completion within the call, at the next reap, a few microseconds later, and later than a task stays awake.
 const DEVICES: [&str; 4] = [
     "null,irqmode=0",
     "null,irqmode=1,hw_queue_depth=4",
@@ -65,7 +65,7 @@ fn tasks_get_each_answer_once() {
     }
 }
 
-/// Threads that are no workers share the inboxes.
+/// Threads other than workers share the inboxes.
 #[test]
 fn other_threads_and_executors_may_wait_for_answers() {
     let runtime = workers(2);
@@ -87,7 +87,7 @@ fn a_runtime_of_one_thread_will_do() {
         let service = null(DEVICES[3], |config: &mut Config<u64>| config.pump = pump);
         let reactor = on(&runtime, &service);
         runtime.block_on(read_all(reactor.handle(), 0..10));
-        // Outside of `block_on` no task runs, so that this does not wait.
+        // Outside of `block_on` no task runs, so this must not wait.
         drop(reactor);
         assert!(service.client().is_err(), "the task has not ended");
         runtime.block_on(async { until_free(&service).await });
@@ -178,7 +178,7 @@ fn dropped_within_its_runtime_it_does_not_wait() {
     }
 }
 
-/// The runtime goes first: its tasks are dropped, and no future waits for ever.
+/// The runtime ends first: its tasks are dropped, and no future waits for ever.
 #[test]
 fn a_runtime_that_is_shut_down_answers_everything() {
     for pump in PUMPS {
@@ -286,7 +286,7 @@ fn permits_are_granted_in_order_and_withdrawn_at_the_end() {
     drop(first);
     let next = block_on(next).expect("the place of the first");
     let kept = [second, next].map(|permit| permit.submit(read(1)).expect("it was promised"));
-    // The inbox is full again; it has room when the device has finished one.
+    // The inbox is full again; it has room once the device has finished a request.
     keeper.let_go(1);
     let last = block_on(last).expect("a place");
     keeper.let_go(2);
@@ -298,7 +298,8 @@ fn permits_are_granted_in_order_and_withdrawn_at_the_end() {
     assert!(block_on(handle.reserve()).is_err());
 }
 
-/// Regression test: an I/O that the queue refused was answered with the next event, and a task that was alone waited for ever.
+/// Regression test: an I/O that the queue refused was answered only with the next event, so that a task alone waited
+/// for ever.
 #[test]
 fn an_io_that_is_refused_is_answered_without_another_event() {
     let runtime = workers(2);

@@ -1,4 +1,4 @@
-//! Clients with threads that sleep outside of them: in an epoll loop beside sockets, or on several clients at once.
+//! Clients whose threads sleep outside of them: in an epoll loop beside sockets, or on several clients at once.
 
 #![cfg(target_os = "linux")]
 
@@ -74,7 +74,7 @@ fn one_loop_waits_for_sockets_and_disks() {
         client.push(read(7)).expect("there is credit");
         client.flush();
         until(|| keeper.inside() == 1);
-        // First an event of the socket, then one of the disk; each from another thread, once this one may sleep.
+        // First an event of the socket, then one of the disk; each from another thread, once this thread may sleep.
         thread::scope(|scope| {
             let (go, gone) = std::sync::mpsc::channel::<u32>();
             scope.spawn(move || {
@@ -104,7 +104,7 @@ fn one_loop_waits_for_sockets_and_disks() {
                 epoll::wait(&all, buffer, Some(&left)).expect("epoll works");
                 match sleep {
                     Sleep::No => {}
-                    // The event of the disk may have come behind this look; it is found in the next turn.
+                    // The event of the disk may have come after this check; the next turn finds it.
                     _ if events.iter().all(|event| event.data.u64() == 0) => {
                         client.end_wait_without_event();
                     }
@@ -160,7 +160,7 @@ fn the_descriptor_goes_where_the_client_goes() {
                 sleep_once(&mut client);
                 client.reap(1, |done| cookies.push(done.cookie));
             }
-            // From here on an ordinary wait sleeps on the descriptor.
+            // After this, an ordinary wait sleeps on the descriptor.
             client.push(read(4)).expect("there is credit");
             client.wait(1, 1, |done| cookies.push(done.cookie));
             cookies

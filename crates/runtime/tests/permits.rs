@@ -1,4 +1,4 @@
-//! Permits of a reactor: places that are waited for, kept and given back; and cancelled I/Os of callbacks.
+//! Permits of a reactor: places that are waited for, kept and returned; and cancelled I/Os of callbacks.
 
 use crate::common;
 
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::task::Poll;
 
-/// The output of a future, if it is ready.
+/// The output of a future; `None` if it is not ready.
 fn ready<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Option<F::Output> {
     match poll(future, woken) {
         Poll::Ready(output) => Some(output),
@@ -20,7 +20,7 @@ fn ready<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Option<F::Out
     }
 }
 
-/// As many permits as are available at once.
+/// All permits that are available immediately.
 fn all_permits(handle: &Handle<u64>) -> Vec<Permit<u64>> {
     let woken = Arc::new(Woken::default());
     std::iter::from_fn(|| {
@@ -39,7 +39,7 @@ fn a_permit_keeps_a_place_and_its_io_is_taken() {
         let permits = all_permits(&handle);
         let most = permits.len();
         assert!(most >= 2, "{most}");
-        // All places are kept, though no I/O was submitted.
+        // All places are reserved, though no I/O was submitted.
         let full = handle.try_submit(read(100)).expect_err("there is no place");
         assert_eq!(full.why, Unavailable::Full { most: most as u32 });
         let futures = permits.into_iter().zip(0..).map(|(permit, n)| permit.submit(read(n)));
@@ -122,7 +122,7 @@ fn the_io_of_a_callback_is_given_up_wherever_it_waits() {
     assert_eq!(received.recv(), Ok((300, Err(IoError::CANCELLED))));
     handle.cancel(100);
     assert_eq!(received.recv(), Ok((100, Err(IoError::CANCELLED))));
-    // A cookie that no I/O has, or has any more, is ignored.
+    // A cookie without an I/O, or whose I/O has ended, is ignored.
     handle.cancel(100);
     handle.cancel(77);
     keeper.let_go(2);

@@ -1,4 +1,4 @@
-//! A policy or a device panics while other clients sleep: they are woken, and get their payloads back.
+//! A policy or a device panics while other clients sleep: they are woken, and their payloads are returned.
 
 use crate::common;
 
@@ -75,11 +75,11 @@ fn a_client_that_sleeps_hears_of_a_policy_that_panics_and_the_panicking_one_goes
                 let wait = AssertUnwindSafe(|| {
                     sleeper.wait(2, 2, |done| back.push((done.payload, done.result)));
                 });
-                // The thread that runs the policy panics; that may be this one.
+                // The thread that runs the policy panics, which may be this one.
                 if catch_unwind(wait).is_err() {
                     sleeper.wait(2, 2, |done| back.push((done.payload, done.result)));
                 }
-                // If another thread has ended the I/Os, this client has yet to find the queue poisoned.
+                // If another thread has ended the I/Os, this client does not know yet that the queue is poisoned.
                 sleeper.poll();
                 assert_eq!((sleeper.is_poisoned(), sleeper.lost()), (true, Some(0)));
                 back
@@ -111,7 +111,7 @@ fn a_client_that_sleeps_hears_of_a_policy_that_panics_and_the_panicking_one_goes
 
 static HAS_ONE: AtomicBool = AtomicBool::new(false);
 
-/// Keeps every request; at [`FATAL`] leaks them all with `mem::forget`, and panics.
+/// Keeps every request; at [`FATAL`] leaks all of them with `mem::forget`, and panics.
 struct Forgetful(Vec<Inflight>);
 
 impl<P> DeviceQueue<P> for Forgetful {

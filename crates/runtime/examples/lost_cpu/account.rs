@@ -1,39 +1,39 @@
-//! How long requests lay in the engine while the device had nothing to do and a thread of the queue ran.
+//! How long requests waited in the engine while the device was idle and a thread of the queue was running.
 
 use crate::device::Arrival;
 use blkmq_core::{Instant, Nanos};
 
-/// From, until.
+/// The start and the end.
 pub(crate) type Span = (Instant, Instant);
 
-/// A request that lay for so long in vain is counted by its reason.
+/// A request that waited longer than this beside an idle device is counted by its cause.
 const LONG: Nanos = Nanos::from_millis(1);
 
 /// When a thread did not run.
 #[derive(Default)]
 pub(crate) struct Absence {
-    /// Other threads had its CPU, or it slept.
+    /// The thread slept, or other threads had its CPU.
     pub(crate) gone: Vec<Span>,
-    /// It had its CPU as far as the kernel knows: the host of the virtual machine had it, or an interrupt.
+    /// The kernel counted the thread as running, but an interrupt or the host of the virtual machine had its CPU.
     pub(crate) stolen: Vec<Span>,
 }
 
 /// The result of one run.
 #[derive(Default)]
 pub(crate) struct Account {
-    /// Of all requests but those below, sorted.
+    /// Waits beside an idle device, sorted; without the ones attributed to other processes or to the host.
     lay: Vec<Nanos>,
-    /// Long ones with a thread that did not run because another thread of the queue did.
+    /// Long waits with a thread that was not running.
     pub(crate) held: usize,
-    /// Long ones that were with no thread.
+    /// Long waits with no thread at fault.
     pub(crate) unattended: usize,
-    /// Long ones while fewer threads of the queue ran than there are CPUs: another process had one.
+    /// Long waits while fewer threads of the queue ran than there were CPUs: another process had a CPU.
     foreign: Vec<Nanos>,
-    /// Long ones with a thread from which the host had taken the CPU. No thread can help there, and none is to blame.
+    /// Long waits with a thread from which the host had taken the CPU. No other thread can help there.
     pub(crate) host: usize,
 }
 
-/// Sorted spans that do not overlap, with sums.
+/// Sorted, disjoint spans, each with the sum of the lengths before it.
 struct Sums(Vec<(Span, u64)>);
 
 impl Sums {
@@ -61,7 +61,7 @@ impl Sums {
     }
 }
 
-/// The time in which none of `spans` is, in `all`.
+/// The spans of `all` that lie outside of `spans`.
 fn outside(mut spans: Vec<Span>, all: Span) -> Vec<Span> {
     spans.sort_unstable();
     let (mut gaps, mut at) = (Vec::new(), all.0);
@@ -74,20 +74,20 @@ fn outside(mut spans: Vec<Span>, all: Span) -> Vec<Span> {
     gaps
 }
 
-/// The account of a run.
+/// The observations of a run.
 struct Evidence<'a> {
     arrivals: &'a [Arrival],
-    /// By thread.
+    /// Indexed by thread.
     absences: &'a [Absence],
     gone: Vec<Sums>,
     stolen: Vec<Sums>,
-    /// When the device had nothing to do and a thread of the queue ran.
+    /// When the device was idle and a thread of the queue was running.
     vain: Sums,
-    /// When as many of the threads ran as there are CPUs for them.
+    /// When as many threads were running as there were CPUs for them.
     full: Sums,
 }
 
-/// For how long a submitter may be at its flush, unless it loses its CPU.
+/// The longest flush of a submitter that does not lose its CPU.
 const FLUSH: Nanos = Nanos::from_micros(50);
 
 impl<'a> Evidence<'a> {
@@ -95,7 +95,7 @@ impl<'a> Evidence<'a> {
         let served = arrivals.iter().map(|it| (it.arrived, it.served));
         let away = |it: &Absence| [&it.gone[..], &it.stolen].concat();
         let ran: Vec<Span> = absences.iter().flat_map(|it| outside(away(it), all)).collect();
-        // Neither served nor without a thread.
+        // When the device was serving a request, or no thread was running.
         let blocked = served.chain(outside(ran.clone(), all)).collect();
         Self {
             arrivals,
@@ -107,8 +107,9 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// When the engine had the I/O: when its flush began, or later if its thread lost its CPU before it got there. That is
-    /// so if other threads reached the device meanwhile, since a thread that is in the engine keeps them from it.
+    /// When the engine received the I/O: when its flush began, or later if its thread lost its CPU before it entered
+    /// the engine. Requests of other threads that reached the device in the meantime show the latter, because a thread
+    /// inside the engine keeps them out.
     fn had(&self, it: &Arrival) -> Instant {
         let gone = &self.absences[usize::from(it.submitter)].gone;
         let next = gone.partition_point(|(from, _)| *from < it.sent);
@@ -121,7 +122,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// When at least `least` of these spans are.
+/// When at least `least` of these spans overlap.
 fn at_least(least: usize, spans: &[Span]) -> Vec<Span> {
     let ends = spans.iter().flat_map(|(from, until)| [(*from, true), (*until, false)]);
     let mut ends: Vec<_> = ends.collect();
@@ -142,7 +143,7 @@ fn at_least(least: usize, spans: &[Span]) -> Vec<Span> {
 }
 
 impl Account {
-    /// `absences` are those of the threads, on so many CPUs; all of it happened in a span.
+    /// The account of a run in the span and on the number of CPUs that `all` has. `absences` is indexed by thread.
     pub(crate) fn of(arrivals: &[Arrival], absences: &[Absence], all: (Span, usize)) -> Self {
         let evidence = Evidence::new(arrivals, absences, all);
         let mut account = Self::default();
@@ -170,7 +171,7 @@ impl Account {
         }
     }
 
-    /// The longest time that an I/O lay with a thread whose CPU another process had.
+    /// The number of long waits caused by other processes, and the longest of them.
     pub(crate) fn foreign(&self) -> (usize, Nanos) {
         (self.foreign.len(), self.foreign.iter().copied().max().unwrap_or_default())
     }
@@ -179,7 +180,7 @@ impl Account {
         self.lay.len()
     }
 
-    /// The time that `share` of the requests did not exceed.
+    /// The wait that `share` of the requests did not exceed.
     pub(crate) fn quantile(&self, share: f64) -> Nanos {
         let at = (self.lay.len() as f64 * share) as usize;
         self.lay.get(at.min(self.lay.len().saturating_sub(1))).copied().unwrap_or_default()

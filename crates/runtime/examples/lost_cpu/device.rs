@@ -1,4 +1,4 @@
-//! A device that knows when each request was sent off, when it arrived, and until when it was served.
+//! A device that records when each request was sent, when it arrived, and when its service ended.
 
 use blkmq_core::{Instant, Nanos, Payload};
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Inflight, Verdict};
@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Sectors from one I/O to the next, so far that no two of them can merge.
+/// Sectors from one I/O to the next, far enough apart that no two merge.
 pub(crate) const STRIDE: u64 = 64;
 
 thread_local! {
-    /// The number of the thread among those of the load.
+    /// The number of the calling thread within the load.
     pub(crate) static ME: Cell<u16> = const { Cell::new(u16::MAX) };
 }
 
@@ -22,16 +22,16 @@ pub(crate) struct Arrival {
     /// When its submitter began to flush it.
     pub(crate) sent: Instant,
     pub(crate) arrived: Instant,
-    /// When the device was done with it; it may have been reaped later.
+    /// When its service ended. It may have been reaped later.
     pub(crate) served: Instant,
     pub(crate) submitter: u16,
-    /// The thread that offered it to the device.
+    /// The thread that handed it to the device.
     pub(crate) by: u16,
 }
 
-/// What submitters tell the device, and the device the account.
+/// The record that submitters and the device write and the account reads.
 pub(crate) struct Log {
-    /// By number of the I/O: when its flush began.
+    /// When the flush of each I/O began, by number of the I/O.
     sent: Box<[AtomicU64]>,
     credit: u64,
     /// Set before the first I/O.
@@ -46,24 +46,24 @@ impl Log {
         Arc::new(Self { sent, credit, clock: OnceLock::new(), arrivals: Mutex::new(Vec::new()) })
     }
 
-    /// The clock of the service, which there is only after its device. To be called once.
+    /// Sets the clock of the service, which is created after its device. Must be called once.
     pub(crate) fn set_clock(&self, clock: Clock) {
         let _ = self.clock.set(clock);
     }
 
-    /// I/O number `io` is sent off at `now`.
+    /// Records that I/O number `io` was sent at `now`.
     pub(crate) fn send(&self, io: u64, now: Instant) {
         // The engine's own publication of the I/O orders this.
         self.sent[io as usize].store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The requests that arrived, in that order. To be called when the device is gone.
+    /// The requests in the order of their arrival. Must be called when the device is gone.
     pub(crate) fn take(&self) -> Vec<Arrival> {
         std::mem::take(&mut self.arrivals.lock().expect("no thread panics with it"))
     }
 }
 
-/// Serves every request for the same time, all at once.
+/// Serves requests concurrently, each for the same time.
 pub(crate) struct Meter {
     log: Arc<Log>,
     takes: Nanos,
@@ -85,7 +85,7 @@ impl Drop for Meter {
 
 impl<P: Payload> DeviceQueue<P> for Meter {
     fn enqueue(&mut self, _: Instant, _: &BioTable<P>, rq: Inflight) -> Enqueued {
-        // The caller may have read its time before it lost its CPU.
+        // The caller may have lost its CPU after it read `now`.
         let arrived = self.log.clock.get().expect("it was set before the first I/O").now();
         let served = arrived + self.takes;
         let io = rq.sector() / STRIDE;

@@ -1,9 +1,9 @@
-//! Twice as many busy threads as CPUs on one queue: how long do requests lie in the engine while the device has nothing
-//! to do, and a thread of the queue has a CPU?
+//! Measures, with twice as many busy threads as CPUs on one queue, how long requests wait in the engine while the
+//! device is idle and a thread of the queue has a CPU.
 //!
-//! A thread computes for a while, sends a few writes, takes back what has finished, and computes again; so its CPU is
-//! taken from it at any place, also where it runs the elevator for others. `cargo xtask lost-cpu` runs it for all schedulers
-//! and ways of access; its page is `docs/decisions/0025-a-runner-without-a-cpu.md`.
+//! A thread computes for a while, sends a few writes, reaps completions, and computes again. So it may lose its CPU
+//! anywhere, also while it runs the elevator for other threads. `cargo xtask lost-cpu` runs all schedulers and modes of
+//! access; `docs/decisions/0025-a-runner-without-a-cpu.md` has the results.
 
 mod account;
 mod device;
@@ -20,15 +20,15 @@ use std::thread;
 
 const USAGE: &str = "options, as NAME=VALUE: scheduler=mq-deadline access=combining|spin|mutex end=poll|wait \
                      seconds=5 threads=(twice the CPUs) compute=50 (us, on average) device=20 (us) depth=8";
-/// A thread that does not get round to look at the clock for so long has no CPU.
+/// A gap between two readings of the clock that shows that the thread was without a CPU.
 const GONE: Nanos = Nanos::from_micros(100);
 
-/// The duty of a thread that may send no more.
+/// What a thread does when it may send no more.
 #[derive(Clone, Copy)]
 enum End {
-    /// Computes on, and looks again and again.
+    /// Continues to compute, and polls.
     Poll,
-    /// Waits, and sleeps if that takes long.
+    /// Waits, and sleeps if the wait is long.
     Wait,
 }
 
@@ -80,14 +80,14 @@ struct Worker {
     log: Arc<Log>,
     rng: Rng,
     first: u64,
-    /// Numbers that no I/O in flight has.
+    /// Numbers without an I/O in flight.
     free: Vec<u64>,
     absence: Absence,
     last: Instant,
     switches: i64,
 }
 
-/// How often the thread has left its CPU, of itself or not.
+/// The number of context switches of the thread, voluntary or not.
 fn switches() -> i64 {
     use nix::sys::resource::{UsageWho, getrusage};
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("every Linux has it");
@@ -95,7 +95,7 @@ fn switches() -> i64 {
 }
 
 impl Worker {
-    /// Reads the clock, and notes whether the thread was without a CPU since the last time.
+    /// Reads the clock, and records a gap since the last reading in which the thread had no CPU.
     fn beat(&mut self) -> Instant {
         let now = self.client.clock().now();
         if now - self.last > GONE {
@@ -116,7 +116,7 @@ impl Worker {
         let mut last = self.beat();
         while left > 0 {
             let now = self.beat();
-            // Time without a CPU is not spent computing.
+            // Time without a CPU does not count as computing.
             left = left.saturating_sub((now - last).0.min(1_000));
             last = now;
         }

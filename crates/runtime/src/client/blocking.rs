@@ -15,13 +15,13 @@ use std::sync::Arc;
 pub enum CallError<P> {
     /// The queue did not take the I/O.
     Refused(Refused<P>),
-    /// A device panicked while it had the I/O, and has not given it back. It may have been done, and its payload is not
-    /// returned: the device may still write to it.
+    /// A device panicked while it had the I/O, and did not give it back. The I/O may have been done. Its payload is not
+    /// returned, because the device may still write to it.
     Lost,
 }
 
 impl<P> CallError<P> {
-    /// The reason as a plain type.
+    /// The reason without the I/O.
     #[must_use]
     pub fn why(&self) -> SubmitErrorKind {
         match self {
@@ -30,7 +30,7 @@ impl<P> CallError<P> {
         }
     }
 
-    /// The refusal, if it was one.
+    /// The refusal; `None` if the I/O was lost.
     pub fn into_refused(self) -> Option<Refused<P>> {
         match self {
             Self::Refused(refused) => Some(refused),
@@ -38,7 +38,7 @@ impl<P> CallError<P> {
         }
     }
 
-    /// The I/O, if it was not done.
+    /// The I/O; `None` if it may have been done.
     pub fn into_io(self) -> Option<Io<P>> {
         match self {
             Self::Refused(refused) => Some(refused.into_io()),
@@ -66,8 +66,8 @@ impl<P> fmt::Display for CallError<P> {
 
 impl<P> std::error::Error for CallError<P> {}
 
-/// Submits one I/O at a time: [`call`](Self::call) returns when it is done. Another thread may cancel it by a
-/// [`Canceller`].
+/// Submits one I/O at a time: [`call`](Self::call) returns when it is done. A [`Canceller`] cancels it from another
+/// thread.
 #[derive(Debug)]
 pub struct Blocking<P> {
     client: Client<P>,
@@ -90,9 +90,8 @@ impl fmt::Debug for Canceller {
 }
 
 impl Canceller {
-    /// Asks for the I/O of the current call to be cancelled. It is cancelled if it still waits alone, as
-    /// [`Client::cancel`] says; its result says whether it was. A call that begins later is not concerned. Never
-    /// waits.
+    /// Requests cancellation of the I/O of the current call. The I/O is cancelled if it still waits alone, as
+    /// [`Client::cancel`] says, and its result says whether it was. Later calls are not affected. Never waits.
     pub fn cancel(&self) {
         if self.calls.ask() && !planted::is(Planted::CancelsInSilence) {
             self.threads.wake_submitter(self.id);
@@ -117,7 +116,7 @@ impl Calls {
         std::mem::replace(&mut *self.0.lock().expect("no code of others runs under the lock"), call)
     }
 
-    /// Marks the current call as unwanted. True if there is one.
+    /// Marks the current call as unwanted. Returns false if there is none.
     fn ask(&self) -> bool {
         let mut call = self.0.lock().expect("no code of others runs under the lock");
         let is_under_way = *call != Call::None;
@@ -128,8 +127,8 @@ impl Calls {
     }
 }
 
-/// A client that waits for its call checks this as well. A canceller marks the call before it wakes the client, and
-/// the client checks after it has announced that it parks.
+/// A client that waits for its call checks for cancellation as well. A canceller marks the call before it wakes the
+/// client, and the client checks after it has announced that it parks.
 impl Summons for Calls {
     fn rang(&self) -> bool {
         *self.0.lock().expect("no code of others runs under the lock") == Call::Unwanted
@@ -152,15 +151,15 @@ impl<P: Payload> Blocking<P> {
         Canceller { calls, threads, id }
     }
 
-    /// Submits `io` and waits for it. Gives the payload back with the result.
+    /// Submits `io` and waits for it. Returns the result and the payload.
     ///
     /// # Blocking
     /// Until the I/O has ended: without bound. A [`Canceller`] ends it while the I/O has not reached the device.
     ///
     /// # Errors
-    /// Gives the I/O back if the device could not take it, if it would have more parts than the client has credit
-    /// for, or if the queue is poisoned. Credit is never lacking otherwise, because there is one I/O at a time. An
-    /// I/O that a device had when it panicked may be lost.
+    /// Returns the I/O if the device could not take it, if it would have more parts than the client has credit for, or
+    /// if the queue is poisoned. There is no other lack of credit, because there is one I/O at a time. An I/O that a
+    /// device had when it panicked may be lost.
     pub fn call(&mut self, io: Io<P>) -> Result<(IoResult, P), CallError<P>> {
         let Some(calls) = self.calls.clone() else {
             self.client.push(io).map_err(CallError::Refused)?;
@@ -187,7 +186,7 @@ impl<P: Payload> Blocking<P> {
             if answer.is_some() || self.client.lost().is_some() {
                 return answer.ok_or(CallError::Lost);
             }
-            // Asked for once: the completion says whether the I/O was cancelled.
+            // Requested only once: the completion says whether the I/O was cancelled.
             if calls.set(Call::UnderWay) == Call::Unwanted {
                 self.client.cancel(cookie);
             }
@@ -200,7 +199,7 @@ impl<P: Payload> Blocking<P> {
     /// As [`call`](Self::call).
     ///
     /// # Errors
-    /// As the device answers.
+    /// The error of the device.
     pub fn flush(&mut self) -> IoResult
     where
         P: Default,
@@ -214,14 +213,14 @@ impl<P: Payload> Blocking<P> {
 }
 
 impl<P: Payload> Blocking<P> {
-    /// Reads from `at` on as many bytes as `payload` carries into it. It must be a payload that can be read into, as a
-    /// [`Buffer`](blkmq_core::Buffer) is.
+    /// Reads as many bytes as `payload` carries into it, from `at` on. The payload must allow reads into it, as
+    /// [`Buffer`](blkmq_core::Buffer) does.
     ///
     /// # Blocking
     /// As [`call`](Self::call).
     ///
     /// # Errors
-    /// As [`call`](Self::call), and if the payload carries no whole sectors.
+    /// As [`call`](Self::call), and if the length of the payload is not whole sectors.
     pub fn read(&mut self, at: impl InSectors, payload: P) -> Result<(IoResult, P), CallError<P>> {
         self.call(Io::read(at, payload))
     }

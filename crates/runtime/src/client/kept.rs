@@ -1,18 +1,18 @@
-//! I/Os that wait for the ceilings of their groups without credit: for a client that many callers share.
+//! I/Os that wait for the ceilings of their groups without credit, for a client that many callers share.
 //!
-//! The engine holds an I/O back that has come too early, and the I/O keeps its credit during the wait (`throttle.rs`
-//! there). A caller with few I/Os is slowed down by that, as it should be; where the callers of several groups share a
-//! client, those of one group that has met its ceiling would use up the credit of all. So only the first I/O of each
-//! kind, that is, of each group and direction, waits in the engine. Those behind it stand in rows here, and the next
-//! one is pushed when the first has gone. The rows have no bound: a program that shares a client bounds the I/Os that
-//! its callers hand in.
+//! The engine holds back an I/O that comes too early for a ceiling, and the I/O keeps its credit in the meantime
+//! (`throttle.rs` there). That slows down a caller with few I/Os, as it should. Where callers of several groups share a
+//! client, however, one group at its ceiling would use up the credit of all. So only the first I/O of each kind, that
+//! is, of each group and direction, waits in the engine. The following ones wait in rows here, and each is pushed when
+//! the one before has left. The rows have no bound: a program that shares a client must bound the I/Os that its callers
+//! hand in.
 
 use super::Client;
 use blkmq_core::{GroupId, Instant, Op, Payload};
 use blkmq_engine::{Io, Refusal, Refused};
 use std::collections::VecDeque;
 
-/// The reads of a group, or all else of it: the I/Os that wait behind each other.
+/// The reads of a group, or all of its other I/Os. I/Os of one kind wait behind each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Kind {
     group: GroupId,
@@ -32,13 +32,13 @@ struct Row<P> {
     ios: VecDeque<Io<P>>,
 }
 
-/// The rows of a client. An empty row stays, for the next kind that needs one.
+/// The rows of a client. Empty rows are kept for reuse.
 #[derive(Debug)]
 pub(super) struct Kept<P> {
     rows: Vec<Row<P>>,
-    /// I/Os in all rows.
+    /// The number of I/Os in all rows.
     len: u32,
-    /// I/Os that the queue refused when it was their turn.
+    /// I/Os that the queue refused when their turn came.
     refused: VecDeque<Refused<P>>,
 }
 
@@ -57,7 +57,7 @@ impl<P> Kept<P> {
         !self.refused.is_empty()
     }
 
-    /// I/Os that have yet to be returned.
+    /// The number of I/Os not returned yet.
     #[inline]
     pub(super) fn outstanding(&self) -> u32 {
         self.len + self.refused.len() as u32
@@ -83,13 +83,13 @@ impl<P> Kept<P> {
 }
 
 impl<P: Payload> Client<P> {
-    /// As [`push`](Self::push), unless I/Os of the same group and direction wait for a ceiling already: then the I/O stands
-    /// in line behind them, and takes no credit until its turn comes. For a client that callers of several groups share. The
-    /// line has no bound; callers should have one.
+    /// As [`push`](Self::push), unless I/Os of the same group and direction already wait for a ceiling: then the I/O
+    /// joins the line behind them, and takes no credit until its turn comes. For a client that callers of several
+    /// groups share. The line has no bound, so callers should limit their I/Os.
     ///
     /// An I/O in line is [outstanding](Self::outstanding), and [`cancel`](Self::cancel) does not find it. If the queue
-    /// refuses it when its turn comes, [`take_refused`](Self::take_refused) returns it. It is lost with the client.
-    /// O(lines).
+    /// refuses it when its turn comes, [`take_refused`](Self::take_refused) returns it. It is lost if the client is
+    /// dropped. O(lines).
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -105,8 +105,8 @@ impl<P: Payload> Client<P> {
         self.submitter.push(now, io)
     }
 
-    /// An I/O that [stood in line](Self::line_up), and that the queue refused when its turn came. To be asked for after
-    /// each wait.
+    /// An I/O that was [in line](Self::line_up), and that the queue refused when its turn came; `None` if there is
+    /// none. Callers should ask for such I/Os after each wait.
     pub fn take_refused(&mut self) -> Option<Refused<P>> {
         self.kept.refused.pop_front()
     }
@@ -130,7 +130,7 @@ impl<P: Payload> Client<P> {
                 match submitter.push(now, io) {
                     Ok(()) => *len -= 1,
                     Err(why) if matches!(why.why, Refusal::NoCredit { .. }) => {
-                        // It is the first to be pushed when there is credit.
+                        // The I/O is pushed first once there is credit.
                         row.ios.push_front(why.into_io());
                         break 'rows;
                     }
@@ -160,7 +160,7 @@ impl<P: Payload> Client<P> {
         self.kept.rows.iter().map(|row| (row.kind, row.ios.len()))
     }
 
-    /// Takes an I/O in line with this cookie back. O(I/Os in line).
+    /// Removes the I/O in line with this cookie. O(I/Os in line).
     pub(crate) fn take_kept(&mut self, cookie: u64) -> Option<Io<P>> {
         let Kept { rows, len, .. } = &mut self.kept;
         let io = rows.iter_mut().find_map(|row| {
@@ -171,7 +171,7 @@ impl<P: Payload> Client<P> {
         Some(io)
     }
 
-    /// Takes all I/Os in line back.
+    /// Removes all I/Os in line.
     pub(crate) fn drain_kept(&mut self) -> impl Iterator<Item = Io<P>> + '_ {
         self.kept.len = 0;
         self.kept.rows.iter_mut().flat_map(|row| row.ios.drain(..))

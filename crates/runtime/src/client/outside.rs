@@ -1,9 +1,9 @@
 //! Waiting outside of the client: in an epoll or io_uring loop, beside sockets and other clients.
 //!
-//! A wait has two steps. [`Client::prepare_wait`] looks for work a last time and says whether the thread may sleep,
-//! and until when. Then the thread sleeps on any set of descriptors that includes [`Client::event_fd`].
-//! [`Client::end_wait`] follows, however the sleep ended. The descriptor does not tell the meaning of an event: after a
-//! wait the program reaps.
+//! A wait has two steps. [`Client::prepare_wait`] checks for work a last time and says whether the thread may sleep,
+//! and until when. Then the thread sleeps on any set of descriptors that includes [`Client::event_fd`], and calls
+//! [`Client::end_wait`] however the sleep ended. The descriptor does not say what happened: after a wait the program
+//! reaps.
 
 use super::{Client, POISONED_LOOK};
 use crate::Clock;
@@ -20,15 +20,16 @@ use std::time::Duration;
 /// The sleep that [`Client::prepare_wait`] allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sleep {
-    /// Not at all: there are completions to reap, or there is work for [`Client::poll`].
+    /// The thread must not sleep: there are completions to reap, or there is work for [`Client::poll`].
     No,
-    /// Until the client's descriptor is readable, or at the latest until this time of its clock.
+    /// The thread may sleep until the client's descriptor is readable, or until this time of the client's clock; `None`
+    /// is no limit.
     Until(Option<Instant>),
 }
 
 impl Sleep {
-    /// How long the thread may sleep from now on, in the form that `poll` and epoll take: not at all, this long, or,
-    /// if `None`, until there is an event. `clock` is the client's [clock](Client::clock).
+    /// How long the thread may sleep from now on, in the form that `poll` and epoll take: zero, a time, or `None` for
+    /// no limit. `clock` is the client's [clock](Client::clock).
     #[must_use]
     pub fn timeout(self, clock: Clock) -> Option<Duration> {
         match self {
@@ -39,12 +40,12 @@ impl Sleep {
 }
 
 impl<P: Payload> Client<P> {
-    /// The descriptor to watch for reading during a wait, with `poll`, `epoll` or `io_uring`: an epoll instance of
-    /// the devices that the client looks after and of the eventfd by which other threads wake it. Every call returns
-    /// the same one.
+    /// The descriptor to watch for reading during a wait, with `poll`, `epoll` or `io_uring`: an epoll instance with
+    /// the devices that the client watches and the eventfd by which other threads wake it. Every call returns the same
+    /// descriptor.
     ///
-    /// It is level-triggered and says only that there is something to do: [`reap`](Self::reap) and
-    /// [`poll`](Self::poll) find out which work. Between waits it may be readable for no reason.
+    /// It is level-triggered and only says that there is work: call [`reap`](Self::reap) and [`poll`](Self::poll).
+    /// Between waits it may be readable without a reason.
     ///
     /// # Errors
     /// If the system has no descriptor left.
@@ -56,8 +57,8 @@ impl<P: Payload> Client<P> {
     /// [`event_fd`](Self::event_fd), and must then call [`end_wait`](Self::end_wait) before any other method of this
     /// client. After [`Sleep::No`] there is no wait to end.
     ///
-    /// While only other threads can bring the client's I/Os on, the time is some milliseconds away, and further each time
-    /// that none has come: the client then looks after the lanes of all.
+    /// While only other threads can advance the client's I/Os, the time is some milliseconds away, and further away
+    /// after each wait without a completion. The client then checks the lanes of all clients.
     ///
     /// A client is not woken unless its descriptor has been asked for.
     pub fn prepare_wait(&mut self) -> Sleep {
@@ -70,11 +71,11 @@ impl<P: Payload> Client<P> {
         }
         let observed = self.stalls.waiting(now, &self.submitter);
         if self.submitter.is_poisoned() {
-            // Another thread may be ending I/Os, or a device may still have some: neither is announced.
+            // Another thread may be ending I/Os, or a device may still have some, and neither signals this client.
             return Sleep::Until(Some(observed.min(now + POISONED_LOOK)));
         }
         if self.submitter.outstanding() == 0 {
-            // No completion will arrive for this client, and other threads must not rely on it.
+            // No completion will arrive for this client, and other threads must not rely on it to watch devices.
             return Sleep::Until(None);
         }
         let mut due = observed;
@@ -105,20 +106,20 @@ impl<P: Payload> Client<P> {
         self.feed(now);
     }
 
-    /// Ends a wait, for whatever reason the sleep ended. Does nothing where [`prepare_wait`](Self::prepare_wait)
-    /// allowed none.
+    /// Ends a wait, however the sleep ended. Does nothing if [`prepare_wait`](Self::prepare_wait) returned
+    /// [`Sleep::No`].
     pub fn end_wait(&mut self) {
         self.submitter.unpark();
         self.seat.silence();
     }
 
-    /// Ends a wait in which the descriptor had no event, without the system call that takes the event away. An event
-    /// that has come since then stays, and ends the next sleep.
+    /// Ends a wait in which the descriptor had no event, without the system call that clears the event. An event that
+    /// has arrived since then stays, and ends the next sleep.
     pub fn end_wait_without_event(&mut self) {
         self.submitter.unpark();
     }
 
-    /// After a wait: does the work that is due. True if there is something to reap.
+    /// Does the work that is due after a wait. Returns whether there is something to reap.
     fn look(&mut self) -> bool {
         self.poll();
         let ready = self.submitter.has_completions(1);
@@ -129,8 +130,8 @@ impl<P: Payload> Client<P> {
     }
 }
 
-/// Waits until one of `clients` has a completion to reap, and returns its index. `None` at `deadline`, a time of the
-/// first client's clock, or if no client has anything outstanding.
+/// Waits until one of `clients` has a completion to reap, and returns its index. Returns `None` at `deadline`, a time
+/// of the first client's clock, or if no client has anything outstanding.
 ///
 /// Flushes all of them. If several clients have completions, the index is that of the first one, so a caller that
 /// wants to be fair reaps from all.
@@ -159,7 +160,8 @@ pub fn wait_any<P: Payload>(
     }
 }
 
-/// Prepares all of `clients` and sleeps, unless one of them must not. The caller then ends the wait of every client.
+/// Prepares all of `clients` and sleeps, unless one of them must not sleep. The caller then ends the wait of every
+/// client.
 fn sleep_on_all<P: Payload>(clients: &mut [&mut Client<P>], deadline: Instant) -> io::Result<()> {
     let mut until = vec![(clients[0].clock, deadline)];
     for client in clients.iter_mut() {
@@ -179,7 +181,7 @@ fn sleep_on_all<P: Payload>(clients: &mut [&mut Client<P>], deadline: Instant) -
     }
 }
 
-/// How long it is until the first of these times, each of which is a time of its own clock; `None` if there is none.
+/// The time until the earliest of these instants, each by its own clock; `None` if there are none.
 fn earliest(times: &[(Clock, Instant)]) -> Option<Nanos> {
     let finite = times.iter().filter(|(_, at)| *at < Instant::MAX);
     finite.map(|(clock, at)| *at - clock.now()).min()
@@ -190,7 +192,7 @@ fn earliest(times: &[(Clock, Instant)]) -> Option<Nanos> {
 mod tests {
     use super::*;
 
-    /// Each service has its own clock. The times of one were once compared with the clock of another: a thread that
+    /// Each service has its own clock. Times of one service were compared with the clock of another: a thread that
     /// waited for two disks slept for the time between the starts of their services, or did not sleep at all.
     #[test]
     fn times_of_two_clocks_are_not_mixed() {

@@ -1,4 +1,4 @@
-//! The calls of the system by which a thread sleeps and is woken.
+//! The system calls by which a thread sleeps and is woken.
 
 use blkmq_core::Nanos;
 use std::thread;
@@ -22,7 +22,7 @@ mod linux {
     use nix::sys::eventfd::EventFd;
     use std::time::Duration;
 
-    /// Sleeps until one of `fds` is ready, for `left` at most. Returns how many are.
+    /// Sleeps until one of `fds` is ready, for `left` at most. Returns the number of ready ones.
     pub(crate) fn poll(fds: &mut [PollFd<'_>], left: Option<Nanos>) -> nix::Result<usize> {
         let left = left.map(|Nanos(ns)| Duration::from_nanos(ns).into());
         ppoll(fds, left, None).map(|ready| ready as usize)
@@ -36,7 +36,7 @@ mod linux {
 
     /// Makes an eventfd unreadable.
     pub(crate) fn drain(fd: &EventFd) {
-        // If there is nothing to read, it fails with an error that says so.
+        // The read fails if the count is zero already.
         let _ = fd.read();
     }
 }

@@ -1,9 +1,9 @@
-//! The threads, the locks and the system calls by which this crate waits. Under shuttle, `model.rs` takes their place: so
-//! the loops of clients, reactors and pump threads run there as they are.
+//! The threads, the locks and the system calls by which this crate waits. Under shuttle, `model.rs` replaces them, so
+//! the loops of clients, reactors and pump threads run there unchanged.
 //!
-//! In the model descriptors are real ones, and so is the answer whether they are readable; only the waiting is not.
+//! The model uses real descriptors, and asks the kernel whether they are readable; only the waiting is modelled.
 //!
-//! Not in here: the reading of the clock (`clock.rs`), and a berth, which is a port already (`blkmq_engine::Berth`).
+//! The clock is not part of the port (`clock.rs`), nor is a berth, which is a port itself (`blkmq_engine::Berth`).
 
 #[cfg(not(all(test, shuttle)))]
 mod kernel;

@@ -1,11 +1,11 @@
 //! The model behind the port: where threads sleep, and the clock.
 //!
 //! Time stands still while any thread is awake. When the last one goes to sleep, time jumps to the earliest time-out of
-//! a sleeper; without one, shuttle reports a deadlock. So a lost wake-up cannot hide behind a time-out: a test compares
-//! the [number of time-outs](World::timeouts) that ended a sleep with those that its load needs.
+//! a sleeper; without one, shuttle reports a deadlock. So a time-out cannot hide a lost wake-up: a test compares the
+//! [number of time-outs](World::timeouts) that ended a sleep with the number that its load needs.
 //!
-//! A sleeper states its condition, and looks again after each change that another thread announces. So the conditions
-//! can be those of the kernel: a descriptor is asked whether it is readable.
+//! A sleeper states its condition, and checks it again after each change that another thread announces. So the
+//! conditions can be the kernel's: whether a descriptor is readable.
 
 use blkmq_core::{Instant, Nanos};
 use nix::poll::{PollFd, PollTimeout};
@@ -29,7 +29,7 @@ pub(crate) fn world() -> Arc<World> {
 pub(crate) struct World {
     state: Mutex<State>,
     cpus: u16,
-    /// Time may pass while threads are awake, so that time-outs end sleeps at any moment.
+    /// Lets time pass while threads are awake, so that time-outs may end sleeps at any moment.
     drift: bool,
 }
 
@@ -44,14 +44,14 @@ struct Seat {
     id: Option<shuttle::thread::ThreadId>,
     doing: Doing,
     bell: Arc<Condvar>,
-    /// It has been unparked, and has not parked since.
+    /// The thread was unparked, and has not parked since.
     token: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Doing {
     Awake,
-    /// Until this time, if not until a change.
+    /// Asleep until a change, or until this time.
     Asleep(Instant),
     Gone,
 }
@@ -60,7 +60,7 @@ enum Doing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Timer {
     Counted,
-    /// The thread has nothing else to wait for.
+    /// The time-out is the only thing that the thread waits for.
     Wanted,
 }
 
@@ -95,7 +95,7 @@ impl World {
         state.now
     }
 
-    /// How many sleeps have been ended by a time-out.
+    /// The number of sleeps ended by a time-out.
     pub(crate) fn timeouts(&self) -> u32 {
         self.state().timeouts
     }
@@ -105,7 +105,7 @@ impl World {
         self.sleep_until(left, Timer::Counted, |_| ready())
     }
 
-    /// The calling thread does something else for `span`.
+    /// Occupies the calling thread for `span`.
     pub(crate) fn compute(&self, span: Nanos) {
         self.sleep_until(Some(span), Timer::Wanted, |_| false);
     }
@@ -123,7 +123,7 @@ impl World {
             if ready(&mut state) {
                 drop(state);
                 if !has_slept {
-                    // The thread may be waiting for another one that is at the thing.
+                    // The thread may be waiting for another one that is about to act.
                     shuttle::thread::yield_now();
                 }
                 return true;
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// The condition of a sleeper may have changed.
+    /// Announces that the condition of a sleeper may have changed.
     pub(crate) fn changed(&self) {
         self.state().rouse_all();
     }
@@ -207,7 +207,7 @@ pub(crate) fn available_cpus() -> u16 {
     world().cpus
 }
 
-/// Sleeps until a descriptor is ready, in the model; the answer is that of the system call.
+/// Sleeps until a descriptor is ready, in the model; returns the result of the system call.
 pub(crate) fn poll(fds: &mut [PollFd<'_>], left: Option<Nanos>) -> nix::Result<usize> {
     let mut found = Ok(0);
     world().sleep(left, || {
@@ -229,7 +229,7 @@ pub(crate) fn ring(fd: &EventFd) {
 pub(crate) fn drain(fd: &EventFd) {
     let world = world();
     let _state = world.state();
-    // If there is nothing to read, it fails with an error that says so.
+    // The read fails if the count is zero already.
     let _ = fd.read();
 }
 
@@ -271,7 +271,7 @@ pub(crate) mod thread {
         Thread(shuttle::thread::current().id())
     }
 
-    /// Yields, and lets a microsecond pass, since a thread yields where it waits for a time that is near.
+    /// Yields, and advances time by a microsecond, because threads yield while they wait for a time that is near.
     pub(crate) fn yield_now() {
         world().state().pass(Nanos::from_micros(1));
         shuttle::thread::yield_now();
@@ -302,7 +302,7 @@ pub(crate) mod thread {
         inner: shuttle::thread::JoinHandle<T>,
     }
 
-    /// The thread is gone when this is dropped.
+    /// Removes the thread from the model when it is dropped.
     struct Leaves(usize);
 
     impl Drop for Leaves {

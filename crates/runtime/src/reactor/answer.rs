@@ -1,23 +1,23 @@
-//! The values that a reactor returns: answers, and I/Os that it did not take. No behaviour.
+//! Types of results of a reactor: answers, and I/Os that it did not take. Data only.
 
 use crate::submit_error::SubmitError;
 use blkmq_engine::{Completion, Io, Unsubmitted};
 use std::fmt;
 
-/// The end of an I/O that a reactor took. Whether the device succeeded is in [`Completion::result`].
+/// The outcome of an I/O that a reactor took. [`Completion::result`] says whether the device succeeded.
 pub type Answer<P> = Result<Completion<P>, SubmitError<P>>;
 
-/// Why a reactor takes no I/O at the moment.
+/// Why a reactor takes no I/O at present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// Its inbox is full, or other I/Os are in line; or as many I/Os as an inbox has places wait for a limit of the same group,
-    /// in the same direction. Wait for an answer, then try again.
+    /// The inbox is full, or other I/Os are in line; or a full inbox of I/Os of the same group and direction waits for
+    /// a limit. Wait for an answer, then try again.
     Full {
-        /// I/Os that the inbox holds, in addition to those in flight.
+        /// The most I/Os that the inbox holds, in addition to the I/Os in flight.
         most: u32,
     },
-    /// It was dropped.
+    /// The reactor was dropped.
     Closed,
 }
 
@@ -34,11 +34,11 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// An I/O that a reactor did not take, with the callback that it was submitted with.
+/// An I/O that a reactor did not take, with its callback if it was submitted with one.
 pub struct NotTaken<P, F = ()> {
     pub(super) io: Unsubmitted<P>,
     pub(super) then: F,
-    /// Why.
+    /// The reason.
     pub why: Unavailable,
 }
 
@@ -48,7 +48,7 @@ impl<P, F> NotTaken<P, F> {
         self.io.into_io()
     }
 
-    /// The I/O, unchanged, and the callback, uncalled.
+    /// The I/O, unchanged, and the callback, which was not called.
     pub fn into_parts(self) -> (Io<P>, F) {
         (self.io.into_io(), self.then)
     }

@@ -1,18 +1,18 @@
 //! [`Driver`]: the turns of a reactor as a task of a tokio runtime.
 //!
-//! The task sleeps until the runtime finds the client's descriptor readable, a timer is over, or a caller wakes it; so no
-//! thread but the runtime's own waits for the device.
+//! The task sleeps until the runtime finds the client's descriptor readable, a timer expires, or a caller wakes it.
+//! Only the threads of the runtime wait for the device.
 //!
 //! # No lost wake-up
 //!
-//! Before it sleeps, the task leaves its waker in the inbox, then looks for work a last time
-//! ([`Client::prepare_wait`](crate::Client::prepare_wait)), and then asks for the readiness of the descriptor, which leaves
-//! its waker there as well. A caller, or an event, after each of these finds the waker, and a task that is woken before it
-//! has returned is polled again.
+//! Before it sleeps, the task leaves its waker in the inbox, then checks for work a last time
+//! ([`Client::prepare_wait`](crate::Client::prepare_wait)), and then polls the readiness of the descriptor, which
+//! leaves its waker there as well. A caller or an event that comes after either of these steps finds the waker, and a
+//! task that is woken before it has returned is polled again.
 //!
-//! The runtime tells changes of the descriptor and not its state. So the task forgets a readiness first and looks for work
-//! after that: an event before the look is found by the look, and one behind it makes the descriptor ready anew. The look
-//! leaves nothing behind, because it takes all completions that there are.
+//! The runtime reports changes of the descriptor, not its state. So the task clears the readiness first and checks for
+//! work afterwards: the check finds an event that came before it, and a later event makes the descriptor ready again.
+//! The check leaves nothing behind, because it takes all completions.
 
 use super::ends::{Ends, Entered};
 use super::turn::{Rest, Turns};
@@ -30,29 +30,29 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::Sleep;
 
-/// Turns with work before other tasks have theirs.
+/// The most turns with work before other tasks run.
 const TURNS: u32 = 8;
 
-/// The turns of one lane of a reactor. Ready when the reactor is closed and every answer delivered.
+/// The turns of one lane of a reactor, as a future. Ready when the reactor is closed and every answer delivered.
 ///
-/// Dropped before that, with its runtime, it answers every I/O: those that were not pushed are given back, those in flight
-/// are lost.
+/// If it is dropped before that, together with its runtime, it answers every I/O: those not pushed are returned, those
+/// in flight are lost.
 pub(super) struct Driver<P: Payload> {
     turns: Turns<P>,
     /// A duplicate of the client's descriptor.
     fd: AsyncFd<OwnedFd>,
     alarm: Alarm,
-    /// For the inbox.
+    /// The waker to leave in the inbox.
     waker: Option<Waker>,
-    /// A wait is to be ended.
+    /// A wait was prepared and must be ended.
     waits: bool,
     panicked: bool,
-    /// Behind the client, so that its submitter is free when the last task has ended.
+    /// Declared, and so dropped, after the client: the submitter is free when the last task has ended.
     _entered: Entered,
 }
 
 impl<P: Payload> Driver<P> {
-    /// To be called in the context of the runtime that will poll it.
+    /// Must be called in the context of the runtime that will poll the driver.
     ///
     /// # Errors
     /// If the client's descriptor cannot be made or watched.
@@ -74,12 +74,12 @@ impl<P: Payload> Driver<P> {
         })
     }
 
-    /// Takes turns as long as there is work, but not so many that other tasks wait for long.
+    /// Takes turns while there is work, but few enough that other tasks do not wait for long.
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if std::mem::take(&mut self.waits) {
             let event = self.rise(cx);
             if !event && self.turns.client().in_flight() > 1 {
-                // A caller has woken this task, most likely one of several that are ready and will submit.
+                // A caller has woken this task, probably one of several ready tasks that will submit.
                 return Self::give_way(cx);
             }
         }
@@ -90,7 +90,7 @@ impl<P: Payload> Driver<P> {
             self.turns.push();
             self.turns.cancel();
             if self.turns.expects_more() {
-                // They come together if their tasks run before this one, and none of them has to wake it.
+                // If these tasks run before this one, their I/Os arrive together, and none of them has to wake it.
                 break;
             }
             if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -118,14 +118,14 @@ impl<P: Payload> Driver<P> {
         Self::give_way(cx)
     }
 
-    /// Has the task polled again when the others that are ready have run.
+    /// Yields: the task is polled again after the other ready tasks.
     fn give_way(cx: &mut Context<'_>) -> Poll<()> {
         let yielded = pin!(tokio::task::yield_now()).poll(cx);
         debug_assert!(yielded.is_pending(), "a fresh one always yields");
         Poll::Pending
     }
 
-    /// Ends the wait, and looks for completions if the descriptor has announced any. Returns whether it has.
+    /// Ends the wait, and checks for completions if the descriptor has announced any. Returns whether it has.
     fn rise(&mut self, cx: &mut Context<'_>) -> bool {
         self.waits = false;
         let event = match self.fd.poll_read_ready(cx) {
@@ -133,7 +133,7 @@ impl<P: Payload> Driver<P> {
                 ready.clear_ready();
                 true
             }
-            // An error says that the runtime is shut down: it drops this task.
+            // An error means that the runtime is shutting down, and will drop this task.
             Poll::Ready(Err(_)) | Poll::Pending => false,
         };
         self.turns.end_wait(event);
@@ -153,8 +153,8 @@ impl<P: Payload> Future for Driver<P> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let driver = self.get_mut();
         loop {
-            // As in a thread: the turns after a panic deliver the I/Os that the poisoned queue ends, and after a second
-            // one the reactor gives up.
+            // As in a thread, the turns after a panic deliver the I/Os that the poisoned queue ends; after a second
+            // panic the reactor gives up.
             match catch_unwind(AssertUnwindSafe(|| driver.drive(cx))) {
                 Ok(polled) => return polled,
                 Err(_) => driver.turns.count_panic(),
@@ -173,7 +173,7 @@ impl<P: Payload> Drop for Driver<P> {
             if self.waits {
                 self.turns.end_wait(false);
             }
-            // I/Os that were returned in the meantime are not lost.
+            // Collects I/Os that have completed in the meantime, so that they are not lost.
             self.turns.look();
         });
         if catch_unwind(last).is_err() {
@@ -183,7 +183,7 @@ impl<P: Payload> Drop for Driver<P> {
     }
 }
 
-/// A timer that is set anew only for an earlier time. So it may go off too early, which costs a turn.
+/// A timer that is only set again for an earlier time. It may therefore expire too early, which costs a turn.
 struct Alarm {
     sleep: Pin<Box<Sleep>>,
     /// When it wakes the task; `None` if it is not set.
@@ -195,15 +195,15 @@ impl Alarm {
         Self { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), at: None }
     }
 
-    /// Returns whether `at`, if there is such a time, has come. If not, the task is woken by then.
+    /// Returns whether `at` has come; false for `None`. If not, the task will be woken by then.
     fn is_over(&mut self, at: Option<Instant>, now: Instant, cx: &mut Context<'_>) -> bool {
         let Some(at) = at else { return false };
         if self.at.is_some_and(|set| now < set && set <= at) {
-            // It has the waker of the task already, which is the only one.
+            // The timer already has the waker of the task, which is always the same.
             return false;
         }
         self.sleep.set(tokio::time::sleep(Duration::from_nanos((at - now).0)));
-        // Without budget it would wake the task, to be polled again, and not be set.
+        // Without budget the timer would wake the task for another poll, and would not be set.
         let can_set = has_budget_remaining();
         let is_over = self.sleep.as_mut().poll(cx).is_ready();
         self.at = (can_set && !is_over).then_some(at);

@@ -1,4 +1,4 @@
-//! [`Ends`]: the ends of the threads and tasks of a reactor, for those who wait for them.
+//! [`Ends`]: counts the threads and tasks of a reactor, for callers that wait until all have ended.
 
 use blkmq_core::Nanos;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The threads and tasks that have not ended.
+/// The number of threads and tasks that have not ended.
 #[derive(Default)]
 pub(super) struct Ends {
     running: Mutex<Running>,
@@ -17,12 +17,12 @@ pub(super) struct Ends {
 #[derive(Default)]
 struct Running {
     left: usize,
-    /// Of the future that waits for the last end.
+    /// The waker of the future that waits for the last end.
     waker: Option<Waker>,
 }
 
 impl Ends {
-    /// A thread or task begins. It has ended when the guard is dropped.
+    /// Counts a thread or task in, until the guard is dropped.
     pub(super) fn enter(self: &Arc<Self>) -> Entered {
         self.lock().left += 1;
         Entered(Arc::clone(self))
@@ -49,7 +49,7 @@ impl Ends {
 /// The reason why the count is never poisoned.
 const COUNTS: &str = "counting does not panic";
 
-/// A thread or task that has not ended.
+/// The guard of a thread or task that has not ended.
 pub(super) struct Entered(Arc<Ends>);
 
 impl Drop for Entered {
@@ -67,8 +67,8 @@ impl Drop for Entered {
     }
 }
 
-/// The end of a reactor; see [`Reactor::closed`](crate::Reactor::closed). Ready when every answer is delivered and every thread
-/// or task has ended. Dropping it changes nothing for those.
+/// The end of a reactor; see [`Reactor::closed`](crate::Reactor::closed). Ready when every answer is delivered and
+/// every thread or task has ended. Dropping the future does not affect them.
 #[must_use = "a future does nothing unless it is awaited; the reactor is closed all the same"]
 pub struct Closed(pub(super) Arc<Ends>);
 

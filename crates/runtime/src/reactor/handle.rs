@@ -1,5 +1,5 @@
-//! The callers' end of a reactor: callbacks, futures, and permits, each of which is a place in its inbox, reserved
-//! before there is an I/O to put in. Any thread, any executor, any number of clones.
+//! The callers' end of a reactor: callbacks, futures, and permits. A permit is a place in the inbox that is reserved
+//! before there is an I/O. For any thread, any executor, any number of clones.
 
 use super::answer::{Answer, NotTaken, Unavailable};
 use super::shared::{Lanes, Shared};
@@ -13,10 +13,10 @@ use std::task::{Context, Poll};
 
 /// Submits to a [`Reactor`](crate::Reactor), from any thread. Cheap to clone; all clones are the same.
 ///
-/// It keeps nothing alive: when the reactor is dropped, I/Os are returned undone.
+/// A handle does not keep the reactor alive: when the reactor is dropped, I/Os are returned undone.
 ///
-/// A reactor with a thread of its own takes the I/Os in order; on a runtime the I/Os of one worker are taken in order, and
-/// those of several at the same time. Devices see a number of the reactor's own as an I/O's cookie; answers have the
+/// A reactor with its own thread takes the I/Os in order. On a runtime, the I/Os of one worker are taken in order, and
+/// the I/Os of several workers concurrently. Devices see an internal number as the cookie of an I/O; answers have the
 /// cookie of the [`Io`].
 pub struct Handle<P> {
     lanes: Lanes<P>,
@@ -24,7 +24,7 @@ pub struct Handle<P> {
 
 #[cfg(all(test, shuttle))]
 impl<P> Handle<P> {
-    /// Wakes the reactor for no reason.
+    /// Wakes the reactor without a reason.
     pub(crate) fn call_for_nothing(&self) {
         self.lanes.here().call_for_nothing();
     }
@@ -52,7 +52,7 @@ impl<P> Handle<P> {
         self.lanes.here()
     }
 
-    /// Submits `io`. When this returns, the I/O is in the reactor's inbox, or in line for it if it is full; I/Os that
+    /// Submits `io`. On return, the I/O is in the reactor's inbox, or in line for it if the inbox is full. I/Os that
     /// are submitted before the first of their futures is awaited may merge. Never waits. O(1).
     ///
     /// The future's answer returns the payload, except for an I/O that is lost ([`SubmitError::Lost`]). See
@@ -69,7 +69,7 @@ impl<P> Handle<P> {
         Submitted { shared: Arc::clone(shared), state }
     }
 
-    /// As [`submit`](Self::submit), but never stands in line.
+    /// As [`submit`](Self::submit), but fails instead of joining the line.
     ///
     /// # Errors
     /// Gives the I/O back if the inbox is full or the reactor is gone.
@@ -84,14 +84,14 @@ impl<P> Handle<P> {
         Ok(Submitted { shared: Arc::clone(shared), state })
     }
 
-    /// Submits `io` and arranges for `then` to be called with the answer, once, on the reactor's thread or in a task of its
-    /// runtime; callbacks are called in the order in which I/Os complete. Never waits. O(1).
+    /// Submits `io`, and has `then` called once with the answer, on the reactor's thread or in a task of its runtime.
+    /// Callbacks are called in the order in which I/Os complete. Never waits. O(1).
     ///
     /// # Contract
     ///
     /// A callback must not block: no I/O of the reactor, or of its worker, makes progress until it returns. It may
-    /// submit, but not wait for its own I/Os. If it panics, the panic is reported as in any thread, is counted
-    /// ([`Reactor::panics`](crate::Reactor::panics)), and ends there: the reactor continues.
+    /// submit, but must not wait for its own I/Os. A panic of a callback is reported as in any thread and counted
+    /// ([`Reactor::panics`](crate::Reactor::panics)); the reactor continues.
     ///
     /// # Errors
     /// Gives the I/O and the callback back if the inbox is full or the reactor is gone.
@@ -112,20 +112,20 @@ impl<P> Handle<P> {
         Ok(())
     }
 
-    /// Asks for the oldest I/O of [`call`](Self::call) with this cookie to be cancelled, as [`Submitted::cancel`]
-    /// does for an I/O of a future. Its callback is called with the result in any case. Of several such I/Os that workers of
-    /// a runtime have submitted, any is cancelled. Never waits. O(I/Os of the reactor).
+    /// Requests cancellation of the oldest I/O of [`call`](Self::call) with this cookie, as [`Submitted::cancel`] does
+    /// for an I/O of a future. Its callback is called with the result in any case. If workers of a runtime have
+    /// submitted several such I/Os, any one of them is cancelled. Never waits. O(I/Os of the reactor).
     pub fn cancel(&self, cookie: u64) {
         self.lanes.cancel_call(cookie);
     }
 }
 
-/// An I/O in progress; a future of its [`Answer`]. Needs nothing of an executor but to be woken.
+/// An I/O in progress; a future of its [`Answer`]. Any executor can poll it.
 ///
 /// # Dropping it
 ///
-/// The I/O continues, and its payload stays with it until the device has finished; then the payload is dropped where
-/// callbacks are called. An I/O that still stands in line is not done; its payload is dropped with the future. So I/Os
+/// The I/O continues, and its payload stays with it until the device is done; then the payload is dropped where
+/// callbacks are called. An I/O that is still in line is not done; its payload is dropped with the future. So I/Os
 /// without a future fill at most the inbox and the queue.
 #[must_use = "without waiting for the answer nobody knows whether the I/O was done"]
 pub struct Submitted<P> {
@@ -138,8 +138,8 @@ impl<P> Submitted<P> {
         Self { shared, state: State::New(ticket) }
     }
 
-    /// Asks for the I/O to be cancelled. It is cancelled if it still waits alone: in line for the inbox, in the
-    /// reactor, or in the queue as [`Client::cancel`](crate::Client::cancel) says. Then the result in its answer is
+    /// Requests cancellation of the I/O. It is cancelled if it still waits alone: in line for the inbox, in the
+    /// reactor, or in the queue as [`Client::cancel`](crate::Client::cancel) says. Its result is then
     /// [`IoError::CANCELLED`](blkmq_core::IoError::CANCELLED). Never waits.
     pub fn cancel(&self) {
         if let State::New(ticket) | State::Polled(ticket) = self.state {
@@ -152,7 +152,7 @@ enum State<P> {
     /// Not polled yet, so its ticket has no waker.
     New(u32),
     Polled(u32),
-    /// The reactor was gone.
+    /// The reactor was gone at submission.
     Closed(Io<P>),
     Answered,
 }
@@ -172,7 +172,7 @@ impl<P> Future for Submitted<P> {
     /// # Panics
     /// If it has been ready before.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<P>> {
-        // Cloning a waker runs foreign code, so the clone is made outside the lock: beforehand where one is certainly
+        // Cloning a waker runs foreign code, so the waker is cloned outside the lock, in advance if it is certain to be
         // needed.
         let (ticket, mut waker) = match self.state {
             State::New(ticket) => (ticket, Some(cx.waker().clone())),
@@ -223,12 +223,12 @@ impl<P> Drop for Submitted<P> {
 }
 
 impl<P> Handle<P> {
-    /// Waits for a place in the reactor's inbox, and keeps it: a program that is about to read a request from a
-    /// socket knows by then that the I/O will be taken. Permits and I/Os in line are served in order. The future's
-    /// output is an error if the reactor is gone.
+    /// Waits for a place in the reactor's inbox, and keeps it: a program that is about to read a request from a socket
+    /// then knows that the I/O will be taken. Permits and I/Os in line are served in order. The output is an error if
+    /// the reactor is gone.
     ///
-    /// A permit is good for an I/O of any group. If many are spent on a group that has met a limit, their I/Os fill the
-    /// inbox, and others wait for permits.
+    /// A permit is valid for an I/O of any group. If many are spent on a group that has reached a limit, its I/Os fill
+    /// the inbox, and other callers wait for permits.
     pub fn reserve(&self) -> Reserving<P> {
         let shared = self.inbox();
         let ticket = shared.lock().want_permit();
@@ -240,12 +240,12 @@ impl<P> Handle<P> {
 #[must_use = "nothing is reserved until it is ready"]
 pub struct Reserving<P> {
     shared: Arc<Shared<P>>,
-    /// `None` after it has been ready.
+    /// `None` after the future was ready.
     ticket: Option<u32>,
 }
 
-/// A place in a reactor's inbox for one I/O, which the reactor takes unless it is gone. Dropping the permit gives the
-/// place to the next in line.
+/// A reserved place in a reactor's inbox for one I/O, which the reactor takes unless it is gone. Dropping the permit
+/// gives the place to the next in line.
 ///
 /// ```
 /// use blkmq_core::{Bytes, IoResult};
@@ -263,7 +263,7 @@ pub struct Reserving<P> {
 #[must_use = "it keeps a place for as long as it lives"]
 pub struct Permit<P> {
     shared: Arc<Shared<P>>,
-    /// `None` after it has been spent.
+    /// `None` after the permit was spent.
     ticket: Option<u32>,
 }
 
@@ -325,8 +325,7 @@ impl<P> Permit<P> {
         Ok(Submitted::new(Arc::clone(&self.shared), ticket))
     }
 
-    /// Submits `io` and arranges for `then` to be called with the answer, as [`Handle::call`] does. Never waits.
-    /// O(1).
+    /// Submits `io`, and has `then` called with the answer, as [`Handle::call`] does. Never waits. O(1).
     ///
     /// # Errors
     /// Gives the I/O and the callback back if the reactor is gone.

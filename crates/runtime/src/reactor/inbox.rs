@@ -1,16 +1,15 @@
-//! The data that a reactor shares with its callers: I/Os that it has not taken yet, and answers that were not fetched
-//! yet.
+//! The data that a reactor shares with its callers: I/Os that it has not taken, and answers that were not fetched.
 //!
 //! [`Inbox`] is plain data behind one mutex (`shared.rs`). The mutex is held for a few dozen instructions at a time,
-//! by callers once for each I/O and by the reactor once for each batch, and no foreign code runs under it: no waker
-//! is cloned or woken, no callback called, no payload dropped. So no thread can panic while it holds the mutex, and
-//! no thread waits for it for long. There are no atomics, and there is nothing for a model checker to find: every
-//! transition below is one critical section.
+//! once per I/O by callers and once per batch by the reactor. No foreign code runs under it: no waker is cloned or
+//! woken, no callback called, no payload dropped. So no thread can panic while it holds the mutex, and no thread waits
+//! for it for long. There are no atomics, so there is nothing for a model checker to explore: every transition below is
+//! one critical section.
 //!
 //! # A ticket
 //!
-//! Every I/O has a ticket until it is answered. Two parties may know its number: the reactor (or its queue, as the
-//! I/O's cookie) and a future. The last of the two frees it.
+//! Every I/O has a ticket until it is answered. Its number may be known to two parties: the reactor (or its queue, as
+//! the I/O's cookie) and a future. The last of the two frees the ticket.
 //!
 //! | ticket | there is room | answered | future polled | cancelled | future dropped | reactor closed |
 //! |---|---|---|---|---|---|---|
@@ -24,34 +23,33 @@
 //! | `Granted`: a place is kept | - | - | a permit | - | freed, and the place | stays |
 //! | `Refused`: no permit | - | - | freed, ready | - | freed | stays |
 //!
-//! A permit has the ticket that was `Granted`, and returns it with an I/O, which takes the place, or without.
+//! A permit keeps the ticket that was `Granted`, and returns it with or without an I/O. The I/O takes over the place.
 //!
 //! # Kinds that wait for a limit
 //!
-//! The reactor takes I/Os that wait for a limit of their group, and they wait in rows without credit (`client/kept.rs`), so
-//! the inbox is there for others. The rows are bounded here:
+//! The reactor takes I/Os that wait for a limit of their group out of the inbox, so that others can use it. They wait
+//! in rows without credit (`client/kept.rs`). The rows are bounded here:
 //!
-//! | a kind: group and direction | a row has `most` of it | the row has half as many, or fewer | and its line is empty |
+//! | a kind: group and direction | its row has `most` I/Os | its row has at most half as many | and its line is empty |
 //! |---|---|---|---|
-//! | shares the inbox and its line | is *full*: those in line move to a line of its own | - | - |
-//! | is *full* | - | those in its line go to the reactor | shares the inbox again |
+//! | shares the inbox and its line | becomes *full*: its I/Os in line move to their own line | - | - |
+//! | is *full* | - | I/Os in its line go to the reactor | shares the inbox again |
 //!
-//! I/Os that had a place when their kind became full follow into the row, `most` at most. I/Os that come by permits are
-//! in no line; beyond `most`, they take places of the inbox.
+//! I/Os that had a place when their kind became full follow into the row, `most` at most. I/Os with a permit wait in no
+//! line; beyond `most` of them, they take places of the inbox.
 //!
 //! # Waking the reactor
 //!
-//! | `asleep` | something is put in, or it is closed | the reactor comes to exchange | [`listen`](Inbox::listen) |
+//! | `asleep` | an I/O is put in, or the inbox is closed | the reactor takes I/Os | [`listen`](Inbox::listen) |
 //! |---|---|---|---|
-//! | no | no | no | nothing to take: yes, and *it* parks. Something: no, and it continues |
-//! | yes | no, and *the caller* unparks it | no | yes, and it parks |
+//! | no | no | no | becomes yes if there is nothing to take, and *the reactor* parks; otherwise no, and it continues |
+//! | yes | no, and *the caller* unparks the reactor | no | yes, and the reactor parks |
 //!
-//! `listen` and putting an I/O in exclude each other. Either the reactor sees the I/O and does not park, or the
-//! caller sees `asleep` and unparks the reactor, after the reactor has set it: then the next parking returns
-//! immediately if the reactor has not parked yet. To unpark a task is to wake the waker that it has left here
-//! beforehand: a task that is woken before it returns is polled again. While the reactor is awake, callers that put
-//! I/Os in make no system call. Without credit for more I/Os the reactor parks without being `asleep`: a completion
-//! wakes it, or a cancellation, for which it is `parked`.
+//! `listen` and putting an I/O in exclude each other. Either the reactor sees the I/O and does not park, or the caller
+//! sees `asleep` and unparks the reactor. If the reactor has not parked yet, its next parking then returns immediately.
+//! Unparking a task means waking the waker that it has left here: a task that is woken before it returns is polled
+//! again. While the reactor is awake, callers that put I/Os in make no system call. Without credit for more I/Os, the
+//! reactor parks without being `asleep`: it is woken by a completion, or by a cancellation, for which it is `parked`.
 
 use super::answer::{Answer, Unavailable};
 use super::slab::Slab;
@@ -64,8 +62,8 @@ use blkmq_engine::{Completion, Io, Unsubmitted};
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
-/// Places in the inbox for each I/O that may be in flight: while one depth of I/Os keeps the device busy, a second is
-/// ready to follow in one plug after the other, and callers are making a third.
+/// Places in the inbox for each I/O that may be in flight: while one depth of I/Os keeps the device busy, a second one
+/// is ready, and callers are preparing a third.
 const INBOX_DEPTHS: u32 = 2;
 
 pub(super) type Callback<P> = Box<dyn FnOnce(Answer<P>) + Send>;
@@ -82,14 +80,14 @@ enum Ticket<P> {
     Refused,
 }
 
-/// The action that delivers an answer, to be taken outside the lock.
+/// How to deliver an answer, outside the lock.
 pub(super) enum Delivery<P> {
     Wake(Option<Waker>),
     Call(Callback<P>, Answer<P>),
     Drop { _answer: Answer<P> },
 }
 
-/// A call that wakes the reactor, to be made outside the lock: to its task, if it is one.
+/// A wake-up of the reactor, to be sent outside the lock; with a waker if the reactor is a task.
 #[must_use]
 pub(super) struct Call(pub(super) Option<Waker>);
 
@@ -100,7 +98,7 @@ pub(super) struct Remains<P> {
     _answer: Option<Answer<P>>,
 }
 
-/// Tickets in line for a place, by `place`, ascending; their futures are alive.
+/// Tickets in line for a place, sorted by `place`; their futures are alive.
 type Line = VecDeque<(u64, u32)>;
 
 pub(super) struct Inbox<P> {
@@ -108,21 +106,21 @@ pub(super) struct Inbox<P> {
     /// I/Os that have a place: at most `most`.
     queue: VecDeque<(u32, Io<P>)>,
     line: Line,
-    /// The lines of the kinds of I/Os of which so many wait for a ceiling, in the client, that it takes no more of them.
+    /// The lines of full kinds: so many of their I/Os wait for a ceiling in the client that it takes no more of them.
     full: BTreeMap<Kind, Line>,
-    /// I/Os that wait there beyond that, by permits.
+    /// I/Os beyond that bound in the client, which came by permits.
     over: usize,
     next_place: u64,
-    /// Places that permits keep.
+    /// Places kept by permits.
     kept: usize,
     most: u32,
-    /// Tickets of I/Os that the reactor has and that are to be cancelled.
+    /// Tickets of I/Os that the reactor has taken and is to cancel.
     cancels: Vec<u32>,
-    /// I/Os with a callback that were cancelled before the reactor took them; it answers them.
+    /// I/Os with a callback that were cancelled before the reactor took them. The reactor answers them.
     given_up: Vec<(u32, Io<P>)>,
     asleep: bool,
     parked: bool,
-    /// The waker of a reactor that is a task, unless a caller has taken it.
+    /// The waker of a reactor that is a task; `None` if a caller has taken it.
     task: Option<Waker>,
     closed: bool,
 }
@@ -171,12 +169,12 @@ impl<P> Inbox<P> {
         self.has_place() && self.queue.len() + self.kept + self.over < self.most as usize
     }
 
-    /// As for an I/O whose permit has been given up.
+    /// Treats the I/O as one whose permit has been spent.
     fn has_place(&self) -> bool {
         self.queue.len() + self.kept < self.most as usize
     }
 
-    /// Puts in an I/O, and returns the ticket for its future. There must be room.
+    /// Puts in an I/O, and returns the ticket for its future. There must be a free place.
     pub(super) fn send(&mut self, io: Io<P>) -> u32 {
         debug_assert!(self.has_place() && !self.closed);
         let ticket = self.tickets.insert(Ticket::Sent { cookie: io.cookie, waker: None });
@@ -184,7 +182,7 @@ impl<P> Inbox<P> {
         ticket
     }
 
-    /// Puts in an I/O with a callback. There must be room.
+    /// Puts in an I/O with a callback. There must be a free place.
     pub(super) fn call(&mut self, io: Io<P>, then: Callback<P>) {
         debug_assert!(self.has_place() && !self.closed);
         let ticket = self.tickets.insert(Ticket::Call { cookie: io.cookie, then });
@@ -210,17 +208,17 @@ impl<P> Inbox<P> {
         kind.and_then(|kind| self.full.get_mut(&kind)).unwrap_or(&mut self.line)
     }
 
-    /// Returns whether the client has too many I/Os of some kind.
+    /// Returns whether any kind is full.
     pub(super) fn has_full(&self) -> bool {
         !self.full.is_empty()
     }
 
-    /// Looks at the I/Os that wait for a ceiling in the client. Of a kind with a whole inbox full of them, further ones stand
-    /// in a line of their own, where they hold up no others; when half of them have gone, those in that line move `into` the
-    /// hands of the reactor. O(I/Os in line) when a kind becomes full.
+    /// Checks the I/Os that wait for a ceiling in the client. A kind with a whole inbox of such I/Os becomes full: its
+    /// further I/Os wait in their own line, where they hold up no others. When half of the waiting ones have left, I/Os
+    /// of that line move to `into`, for the reactor. O(I/Os in line) when a kind becomes full.
     pub(super) fn see_rows<Q: Payload>(&mut self, client: &Client<Q>, into: &mut VecDeque<Io<P>>) {
         let most = self.most as usize;
-        // Those that were in the inbox when their kind became full may follow, another `most`.
+        // I/Os that were in the inbox when their kind became full may follow, up to another `most`.
         self.over = client.kept().map(|(_, len)| len.saturating_sub(2 * most)).sum();
         let full = client.kept().filter(|(_, len)| *len >= most).map(|(kind, _)| kind);
         full.for_each(|kind| self.set_full(kind));
@@ -235,7 +233,7 @@ impl<P> Inbox<P> {
         });
     }
 
-    /// Gives a kind a line of its own, and moves those of it there that stand in line already.
+    /// Gives a kind its own line, and moves its I/Os in the common line there.
     fn set_full(&mut self, kind: Kind) {
         if self.full.contains_key(&kind) {
             return;
@@ -247,7 +245,7 @@ impl<P> Inbox<P> {
         self.full.insert(kind, own);
     }
 
-    /// The answer, if there is one. Then the ticket is freed.
+    /// Returns the answer and frees the ticket; `None` if there is no answer yet.
     pub(super) fn fetch(&mut self, ticket: u32) -> Option<Answer<P>> {
         if !matches!(self.tickets.get_mut(ticket), Ticket::Done(_)) {
             return None;
@@ -258,7 +256,8 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// The waker to be woken when the ticket's I/O is answered or its permit decided. Neither has happened yet.
+    /// Where to put the waker for the answer of an I/O or the decision about a permit. The ticket must still wait for
+    /// it.
     pub(super) fn waker(&mut self, ticket: u32) -> &mut Option<Waker> {
         match self.tickets.get_mut(ticket) {
             Ticket::Line { waker, .. }
@@ -268,8 +267,8 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Ends the future's interest in this ticket. O(1); if the ticket was in line, O(log n) to find it and O(n) to
-    /// close up.
+    /// Ends the future's interest in this ticket. O(1); for a ticket in line, O(log n) to find it and O(n) to remove
+    /// it.
     pub(super) fn forsake(&mut self, ticket: u32) -> Remains<P> {
         let mut remains = Remains { _io: None, _waker: None, _answer: None };
         if let Ticket::Sent { waker, .. } = self.tickets.get_mut(ticket) {
@@ -300,8 +299,8 @@ impl<P> Inbox<P> {
         line.remove(at.expect("who has a place in line is there"));
     }
 
-    /// Answers an I/O that the reactor has not taken, and returns the waker to be woken. Asks the reactor to cancel
-    /// an I/O that it has taken.
+    /// Answers an I/O that the reactor has not taken, and returns the waker to be woken. For an I/O that the reactor
+    /// has taken, asks the reactor to cancel it.
     pub(super) fn cancel(&mut self, ticket: u32) -> Option<Waker> {
         let entry = self.tickets.get_mut(ticket);
         match std::mem::replace(entry, Ticket::Orphan) {
@@ -328,12 +327,12 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Cancels the oldest I/O with this cookie that has a callback, or asks the reactor to cancel it. Returns whether there
+    /// Cancels the oldest I/O with this cookie and a callback, or asks the reactor to cancel it. Returns whether there
     /// is one.
     pub(super) fn cancel_call(&mut self, cookie: u64) -> bool {
         let is = |ticket: &Ticket<P>| matches!(ticket, Ticket::Call { cookie: own, .. } if *own == cookie);
         let waits = self.queue.iter().position(|(ticket, _)| is(self.tickets.get(*ticket)));
-        // An I/O that the reactor has is older than one in the queue.
+        // An I/O that the reactor has taken is older than one in the queue.
         match self.tickets.find(|at, ticket| is(ticket) && !self.is_queued(at)) {
             Some(ticket) => self.cancels.push(ticket),
             None => {
@@ -350,8 +349,8 @@ impl<P> Inbox<P> {
         self.queue.iter().any(|(of, _)| *of == ticket)
     }
 
-    /// Moves the tickets of I/Os that the reactor is to cancel to `into`, and answers to I/Os that it never took to
-    /// `given_up`.
+    /// Moves the tickets of the I/Os to cancel to `into`, and the I/Os that were cancelled before the reactor took them
+    /// to `given_up`.
     pub(super) fn take_cancels(
         &mut self,
         into: &mut Vec<u32>,
@@ -375,7 +374,8 @@ impl<P> Inbox<P> {
         self.move_up(|waker| woken.push(Delivery::Wake(Some(waker))));
     }
 
-    /// Gives free places to those in line, in order. Wakers of futures that have a permit now are passed to `woken`.
+    /// Gives free places to the tickets in line, in order. Passes the wakers of futures that now have a permit to
+    /// `woken`.
     pub(super) fn move_up(&mut self, mut woken: impl FnMut(Waker)) {
         while !self.closed
             && self.has_room()
@@ -410,7 +410,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// The decision about a permit, if there is one. A ticket that was refused is freed then.
+    /// The decision about a permit; `None` if there is none yet. Frees the ticket if it was refused.
     pub(super) fn permit(&mut self, ticket: u32) -> Option<Result<(), Unavailable>> {
         match self.tickets.get_mut(ticket) {
             Ticket::Granted => Some(Ok(())),
@@ -422,7 +422,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Gives up a permit's place for an I/O that is put in next, unless the reactor is gone.
+    /// Gives up a permit's place to the I/O that is put in next. An error if the reactor is gone.
     pub(super) fn spend(&mut self, permit: &mut Option<u32>) -> Result<(), Unavailable> {
         self.tickets.remove(permit.take().expect("a permit is spent once"));
         self.kept -= 1;
@@ -457,8 +457,8 @@ impl<P> Inbox<P> {
             || self.closed && in_flight == 0
     }
 
-    /// As [`calls`](Self::calls), for a reactor that parks if there is none: a caller that puts in an I/O that the
-    /// reactor could take wakes it.
+    /// As [`calls`](Self::calls), for a reactor that parks if there is no work: a caller that puts in an I/O that the
+    /// reactor could take will wake it.
     pub(super) fn listen(&mut self, in_flight: u32, depth: u32) -> bool {
         let calls = self.calls(in_flight, depth);
         self.asleep = !calls && in_flight < depth && !planted::is(Planted::SleepsSilently);
@@ -466,7 +466,8 @@ impl<P> Inbox<P> {
         calls
     }
 
-    /// As [`listen`](Self::listen), for a reactor that is a task: leaves `waker` for the callers, unless it is there already.
+    /// As [`listen`](Self::listen), for a reactor that is a task: leaves `waker` for the callers, unless it is already
+    /// there.
     #[cfg(all(target_os = "linux", feature = "tokio"))]
     pub(super) fn listen_as(
         &mut self,
@@ -485,20 +486,20 @@ impl<P> Inbox<P> {
         calls
     }
 
-    /// The reactor is to be woken for a new I/O, or for the end, if it is asleep.
+    /// The wake-up for a new I/O or for closing; `None` if the reactor is not asleep.
     pub(super) fn rouse(&mut self) -> Option<Call> {
         let was_asleep = std::mem::take(&mut self.asleep);
         was_asleep.then(|| Call(self.task.take()))
     }
 
-    /// The reactor is to be woken for a cancellation, if it is parked.
+    /// The wake-up for a cancellation; `None` if the reactor is not parked.
     pub(super) fn rouse_to_cancel(&mut self) -> Option<Call> {
         let is_asked = !self.cancels.is_empty() || !self.given_up.is_empty();
         let was_parked = is_asked && std::mem::take(&mut self.parked);
         was_parked.then(|| Call(self.task.take()))
     }
 
-    /// Returns whether the inbox is closed and has nothing more to take.
+    /// Returns whether the inbox is closed and empty.
     pub(super) fn is_over(&self) -> bool {
         self.closed && self.queue.is_empty() && self.given_up.is_empty()
     }
@@ -521,7 +522,7 @@ impl<P> Inbox<P> {
         closed.collect()
     }
 
-    /// After the reactor has panicked: answers every I/O that has no answer.
+    /// Answers every I/O without an answer, after the reactor has panicked.
     pub(super) fn give_up(&mut self) -> Vec<Delivery<P>> {
         let queue = std::mem::take(&mut self.queue);
         let closed = queue
@@ -545,7 +546,7 @@ impl<P> Inbox<P> {
     }
 }
 
-/// Takes the I/O of a ticket in line, for the reactor.
+/// Takes the I/O of a ticket in line for the reactor.
 fn sent<P>(tickets: &mut Slab<Ticket<P>>, ticket: u32) -> Io<P> {
     let entry = tickets.get_mut(ticket);
     let Ticket::Line { io, waker, .. } = std::mem::replace(entry, Ticket::Orphan) else {

@@ -1,9 +1,9 @@
-//! Clients for callers that use callbacks or futures: one with a thread of its own, or some that are tasks of a runtime.
+//! Clients for callers that use callbacks or futures: one with its own thread, or several that are tasks of a runtime.
 //!
-//! [`Reactor`] starts and stops the thread or the tasks and makes [`Handle`]s; the turns are in `turn.rs`, the data that both
-//! ends share in `inbox.rs`. A thread does everything inline, elevator, pumps and delivery, so an I/O changes threads
-//! once on its way in and once on its way back, and any executor will do. Tasks do the same on the workers of their runtime
-//! (`driver.rs`), so an I/O need not change threads.
+//! [`Reactor`] starts and stops the thread or the tasks and makes [`Handle`]s; `turn.rs` has the turns, `inbox.rs` the
+//! data that both ends share. A thread does everything inline, elevator, pumps and delivery, so an I/O changes threads
+//! once in each direction, and any executor will do. Tasks do the same on the workers of their runtime (`driver.rs`),
+//! so an I/O need not change threads.
 
 mod answer;
 #[cfg(all(target_os = "linux", feature = "tokio"))]
@@ -41,7 +41,7 @@ pub(crate) struct Launch<P> {
     pub(crate) clock: Clock,
     pub(crate) waiting: Waiting,
     pub(crate) threads: Arc<Threads>,
-    /// In a queue that has pump threads, nothing would complete without them.
+    /// Keeps the pump threads of the queue alive; without them, nothing would complete.
     pub(crate) pumps: Option<Arc<PumpThreads>>,
     pub(crate) stalls: Stalls<P>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Launch<P> {
 pub enum ReactorError {
     /// The queue was built for fewer submitters.
     NoSubmitterLeft(NoSubmitterLeft),
-    /// Its thread could not be started.
+    /// The thread could not be started.
     Thread(std::io::Error),
     /// The descriptors of one of its clients could not be made, or the runtime cannot watch them.
     Descriptor(std::io::Error),
@@ -89,30 +89,31 @@ impl std::error::Error for ReactorError {
     }
 }
 
-/// A thread that does I/O for all holders of a [`Handle`]; on a runtime ([`Service::reactor_on`]), some tasks that do.
+/// A thread that does I/O for all holders of a [`Handle`]; on a runtime ([`Service::reactor_on`]), a few tasks.
 ///
-/// The thread, or a task, is one submitter of the queue, and so has at most that submitter's credit in flight. Further I/Os
-/// wait in its inbox, which is bounded, and then in line. I/Os that wait for a limit of their group ([`IoMax`]) wait apart from
-/// all others, in an inbox and a line for each group and direction; one credit in each direction is all that a group takes
-/// while it waits. An I/O with more parts than there is credit for at the moment waits
-/// too, and holds up all I/Os behind it; one with more parts than the whole credit is refused.
+/// The thread, or each task, is one submitter of the queue, and so has at most that submitter's credit in flight.
+/// Further I/Os wait in its inbox, which is bounded, and then in line. I/Os that wait for a limit of their group
+/// ([`IoMax`]) wait separately, in an inbox and a line for each group and direction; a waiting group takes only one
+/// credit in each direction. An I/O with more parts than there is credit for at present waits too, and holds up all
+/// I/Os behind it. An I/O with more parts than the whole credit is refused.
 ///
-/// All I/Os that are taken from an inbox together are pushed before a flush, so the I/Os of many callers merge in one plug.
-/// While there is nothing to do, the thread sleeps, and the tasks take no time of their runtime.
+/// All I/Os that are taken from an inbox together are pushed before a flush, so the I/Os of many callers merge in one
+/// plug. Without work, the thread sleeps, and the tasks take no time of their runtime.
 ///
 /// # Dropping it
 ///
-/// That closes it: it takes no more I/Os, finishes and delivers those that have a place, gives back those that stand in line
-/// ([`SubmitError::Closed`](crate::SubmitError::Closed)), and waits for all that; for a device that never answers, forever.
-/// [`close`](Self::close) waits for a limited time, and [`closed`](Self::closed) is a future of the end.
+/// Dropping the reactor closes it. It takes no more I/Os, finishes and delivers the ones that have a place, and returns
+/// the ones in line ([`SubmitError::Closed`](crate::SubmitError::Closed)). The drop waits until all that is done,
+/// forever if a device never answers. [`close`](Self::close) waits for a limited time, and [`closed`](Self::closed) is
+/// a future of the end.
 ///
-/// The drop does not wait on the reactor's own thread, in a callback. With the feature `tokio` it does not wait in a task or in
-/// `block_on` of a runtime either, since that would block a worker, nor for a reactor on a `current_thread` runtime. The thread, or
-/// the tasks as long as their runtime runs, continue until everything is delivered; I/Os whose answers were not awaited are lost if
-/// the program ends before.
+/// The drop does not wait on the reactor's own thread, in a callback. With the feature `tokio` it does not wait in a
+/// task or in `block_on` of a runtime either, because that would block a worker, nor for a reactor on a
+/// `current_thread` runtime. The thread, or the tasks as long as their runtime runs, then continue until everything is
+/// delivered. I/Os without an answer are lost if the program ends before.
 ///
-/// A runtime that is shut down drops the tasks. I/Os that have not been pushed are given back then; I/Os in flight
-/// continue at the device, which keeps their payloads, and their answer is
+/// A runtime that is shut down drops the tasks. I/Os that have not been pushed are then returned. I/Os in flight
+/// continue at the device, which keeps their payloads, and are answered with
 /// [`SubmitError::Lost`](crate::SubmitError::Lost).
 ///
 /// [`IoMax`]: blkmq_engine::IoMax
@@ -126,12 +127,12 @@ pub struct Reactor<P> {
     clock: Clock,
 }
 
-/// The turns' place.
+/// Where the turns run.
 enum Body {
     Thread(JoinHandle<()>),
     #[cfg(all(target_os = "linux", feature = "tokio"))]
     Tasks(tokio::runtime::Handle),
-    /// They are left to themselves.
+    /// The thread or the tasks end on their own.
     Left,
 }
 
@@ -160,7 +161,7 @@ impl<P: Payload> Reactor<P> {
         Ok(Self { lanes: Lanes::new([shared]), panics, body, ends, queue, clock })
     }
 
-    /// With a task of `runtime` for the `first` launch and for each of `others`.
+    /// Starts a task of `runtime` for the `first` launch and for each of `others`.
     #[cfg(all(target_os = "linux", feature = "tokio"))]
     pub(crate) fn start_on(
         runtime: &tokio::runtime::Handle,
@@ -190,15 +191,14 @@ impl<P: Payload> Reactor<P> {
         Ok(Self { lanes: Lanes::new(inboxes), panics, body, ends, queue, clock })
     }
 
-    /// Closes the reactor as a drop does, and waits for its end; see [`closed`](Self::closed) for
-    /// tasks. Called on the reactor's own thread, by a callback, it does not wait.
+    /// Closes the reactor as a drop does, and waits for its end; see [`closed`](Self::closed) for tasks. On the
+    /// reactor's own thread, in a callback, it does not wait.
     ///
     /// # Blocking
     /// For `within` at most.
     ///
-    /// # Errors
-    /// If I/Os have not ended by then: the error lists them. The reactor's thread or tasks continue, and deliver the answers
-    /// if there will be any.
+    /// If I/Os have not ended by then: the error lists them. The reactor's thread or tasks continue, and deliver the
+    /// answers that still arrive.
     pub fn close(mut self, within: Nanos) -> Result<(), StillHeld> {
         self.lanes.close();
         let within = if self.is_own_thread() { Nanos::ZERO } else { within };
@@ -211,14 +211,14 @@ impl<P: Payload> Reactor<P> {
 }
 
 impl<P> Reactor<P> {
-    /// A handle to submit with, for any thread.
+    /// A handle for submission, for any thread.
     #[must_use]
     pub fn handle(&self) -> Handle<P> {
         Handle::new(self.lanes.clone())
     }
 
-    /// Panics so far: of callbacks, of wakers, of drops of payloads that no future waits for, and of the reactor's
-    /// own loop, after which the reactor is closed.
+    /// The number of panics so far: of callbacks, of wakers, of drops of payloads without a future, and of the
+    /// reactor's own loop, after which the reactor is closed.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
@@ -226,8 +226,8 @@ impl<P> Reactor<P> {
 }
 
 impl<P> Reactor<P> {
-    /// Closes the reactor as a drop does, without waiting: the future is ready when everything is delivered. It needs
-    /// nothing of an executor but to be woken; dropping it changes nothing for the reactor.
+    /// Closes the reactor as a drop does, without waiting: the future is ready when everything is delivered. Any
+    /// executor can poll it; dropping it does not affect the reactor.
     pub fn closed(mut self) -> Closed {
         self.lanes.close();
         self.body = Body::Left;
@@ -260,7 +260,7 @@ impl<P> Drop for Reactor<P> {
     }
 }
 
-/// Returns whether the calling thread runs tasks, as far as that is known.
+/// Returns whether the calling thread runs tasks of a runtime, as far as is known.
 fn is_within_a_runtime() -> bool {
     #[cfg(all(target_os = "linux", feature = "tokio"))]
     return tokio::runtime::Handle::try_current().is_ok();

@@ -1,11 +1,11 @@
-//! [`Shared`]: an inbox behind its mutex, and how the reactor behind it is woken; and [`Lanes`]: all inboxes of a
-//! reactor, and which of them the calling thread puts its I/Os into.
+//! [`Shared`]: an inbox behind its mutex, and the means to wake its reactor; and [`Lanes`]: all inboxes of a reactor,
+//! of which each thread uses one.
 //!
-//! All foreign code runs outside the lock: the wakers of futures, and that of a reactor that is a task. The
-//! transitions are those of [`Inbox`].
+//! All foreign code runs outside the lock: the wakers of futures, and the waker of a reactor that is a task. [`Inbox`]
+//! has the transitions.
 //!
-//! A reactor with a thread of its own has one inbox. On a runtime it has one for each worker if it can, so that the
-//! tasks of a worker meet at a mutex that no other thread wants, and their I/Os stay on that worker.
+//! A reactor with its own thread has one inbox. On a runtime it has one for each worker if possible, so that the tasks
+//! of a worker share a mutex that no other thread takes, and their I/Os stay on that worker.
 
 use super::inbox::{Call, Inbox};
 use crate::host::Threads;
@@ -19,12 +19,12 @@ use std::task::Waker;
 enum Sleeper {
     /// A thread, by the bell of its submitter.
     Thread(Arc<Threads>, SubmitterId),
-    /// A task, by the waker that it has left in the inbox.
+    /// A task, by the waker in the inbox.
     #[cfg(all(target_os = "linux", feature = "tokio"))]
     Task,
 }
 
-/// The mutex, and how to wake the reactor behind it.
+/// The mutex, and the means to wake the reactor behind it.
 pub(super) struct Shared<P> {
     inbox: Mutex<Inbox<P>>,
     sleeper: Sleeper,
@@ -50,13 +50,13 @@ impl<P> Shared<P> {
         self.inbox.lock().expect("no code of others runs under the lock")
     }
 
-    /// Wakes the reactor for no reason.
+    /// Wakes the reactor without a reason.
     #[cfg(all(test, shuttle))]
     pub(super) fn call_for_nothing(&self) {
         self.call(Some(Call(None)));
     }
 
-    /// Wakes the reactor. The lock is free.
+    /// Wakes the reactor. The lock must be free.
     fn call(&self, call: Option<Call>) {
         let Some(Call(task)) = call else { return };
         match &self.sleeper {
@@ -91,7 +91,7 @@ impl<P> Shared<P> {
         is_here
     }
 
-    /// Returns a permit, or withdraws the wish for one. The next in line may have its place.
+    /// Returns a permit, or leaves the line for one. The place goes to the next in line.
     pub(super) fn give_back_permit(&self, ticket: u32) {
         let mut inbox = self.lock();
         let remains = inbox.forsake(ticket);
@@ -110,7 +110,7 @@ impl<P> Shared<P> {
         self.call(call);
     }
 
-    /// Closes the inbox. I/Os that have a place continue; those in line are given back.
+    /// Closes the inbox. I/Os that have a place continue; I/Os in line are returned.
     pub(super) fn close(&self) {
         let mut inbox = self.lock();
         let wakers = inbox.close();
@@ -128,7 +128,7 @@ impl<P> Clone for Lanes<P> {
 }
 
 impl<P> Lanes<P> {
-    /// Of these inboxes, of which there is at least one.
+    /// The lanes of these inboxes, at least one.
     pub(super) fn new(inboxes: impl IntoIterator<Item = Arc<Shared<P>>>) -> Self {
         let inboxes = Arc::from_iter(inboxes);
         assert!(!inboxes.is_empty(), "a reactor has an inbox");
@@ -144,7 +144,7 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// Cancels an I/O with this cookie and a callback, the oldest of its inbox, if that is possible.
+    /// Cancels an I/O with this cookie and a callback, the oldest of its inbox, if possible.
     pub(super) fn cancel_call(&self, cookie: u64) {
         self.0.iter().any(|inbox| inbox.cancel_call(cookie));
     }
@@ -155,13 +155,13 @@ impl<P> Lanes<P> {
     }
 }
 
-/// The number of the calling thread among the workers of its runtime. Threads that are no workers have numbers of their own.
+/// The number of the calling thread among the workers of its runtime. Other threads are numbered separately.
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 fn this_thread() -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    // The thread-local value is gone while the thread's others are dropped.
+    // The thread-local value is gone while other thread-local values are dropped.
     let number = || NUMBER.try_with(|number| *number).unwrap_or(0);
     tokio::runtime::worker_index().unwrap_or_else(number)
 }

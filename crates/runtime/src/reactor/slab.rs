@@ -1,6 +1,6 @@
-//! A table of numbered entries that are used again and again. Plain data: no locks, and nothing about I/Os.
+//! A table of numbered, reused entries. Plain data, without locks and independent of I/Os.
 
-/// Values under numbers that stay the same until the values are removed. Never shrinks.
+/// Values with numbers that stay the same until the values are removed. Never shrinks.
 pub(super) struct Slab<T> {
     entries: Vec<Entry<T>>,
     /// The first free entry, or [`NIL`].
@@ -16,7 +16,7 @@ enum Entry<T> {
 const NIL: u32 = u32::MAX;
 
 impl<T> Slab<T> {
-    /// Empty, with room for `n` before it allocates.
+    /// An empty table, which holds `n` values before it allocates.
     pub(super) fn with_capacity(n: usize) -> Self {
         Self { entries: Vec::with_capacity(n), free: NIL }
     }
@@ -42,7 +42,7 @@ impl<T> Slab<T> {
     /// Removes the value at `at`. O(1).
     ///
     /// # Panics
-    /// If nothing is there.
+    /// If the entry is free.
     pub(super) fn remove(&mut self, at: u32) -> T {
         match std::mem::replace(&mut self.entries[at as usize], Entry::Free(self.free)) {
             Entry::Used(value) => {
@@ -56,7 +56,7 @@ impl<T> Slab<T> {
     /// The value at `at`.
     ///
     /// # Panics
-    /// If nothing is there.
+    /// If the entry is free.
     pub(super) fn get(&self, at: u32) -> &T {
         match &self.entries[at as usize] {
             Entry::Used(value) => value,
@@ -78,7 +78,7 @@ impl<T> Slab<T> {
     /// The value at `at`.
     ///
     /// # Panics
-    /// If nothing is there.
+    /// If the entry is free.
     pub(super) fn get_mut(&mut self, at: u32) -> &mut T {
         match &mut self.entries[at as usize] {
             Entry::Used(value) => value,

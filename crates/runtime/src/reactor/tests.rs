@@ -1,4 +1,4 @@
-//! A reactor that never spins: it parks whenever there is nothing to do, so each wake-up has to arrive.
+//! A reactor that never spins: it parks whenever it has no work, so each wake-up has to arrive.
 
 use super::*;
 use blkmq_core::Op;

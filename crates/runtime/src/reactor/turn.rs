@@ -1,6 +1,7 @@
 //! The turns of a reactor: take new I/Os, push and flush them, wait, deliver.
 //!
-//! [`Turns::run`] is the loop of a thread; `driver.rs` has that of a task. [`Client`] does the waiting, and [`Inbox`](super::inbox::Inbox) knows the receiver of each answer.
+//! [`Turns::run`] is the loop of a thread; `driver.rs` has the loop of a task. [`Client`] does the waiting, and
+//! [`Inbox`](super::inbox::Inbox) knows the receiver of each answer.
 
 use super::answer::Answer;
 use super::inbox::{Delivery, cancelled};
@@ -26,7 +27,7 @@ pub(super) struct Turns<P> {
     client: Client<P>,
     shared: Arc<Shared<P>>,
     panics: Arc<AtomicU64>,
-    /// I/Os taken from the inbox and not pushed yet. Some stay here for want of credit: an I/O that exceeds the
+    /// I/Os taken from the inbox and not pushed yet. Some stay here for lack of credit: an I/O that exceeds the
     /// device's limits needs credit for each of its parts.
     fresh: VecDeque<Io<P>>,
     /// Tickets taken from the inbox, of I/Os to be cancelled.
@@ -34,7 +35,7 @@ pub(super) struct Turns<P> {
     /// Answers to deliver, by ticket.
     done: Vec<(u32, Answer<P>)>,
     deliveries: Vec<Delivery<P>>,
-    /// I/Os answered in this turn.
+    /// The number of I/Os answered in this turn.
     answered: usize,
 }
 
@@ -94,7 +95,7 @@ impl<P: Payload> Turns<P> {
         self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Delivers answers and takes new I/Os. False when there will never be anything left to do.
+    /// Delivers answers and takes new I/Os. Returns false when no more work can come.
     pub(super) fn exchange(&mut self) -> bool {
         if self.client.lost().is_some() {
             // The queue is poisoned, and every I/O that is not lost has been returned.
@@ -123,7 +124,7 @@ impl<P: Payload> Turns<P> {
         !is_over
     }
 
-    /// Pushes all new I/Os before it flushes, so that they merge. Those that wait for a ceiling of their group take no
+    /// Pushes all new I/Os before it flushes, so that they merge. I/Os that wait for a ceiling of their group take no
     /// credit.
     pub(super) fn push(&mut self) {
         if self.fresh.is_empty() && !self.client.has_kept() {
@@ -135,8 +136,8 @@ impl<P: Payload> Turns<P> {
             match self.client.line_up_at(now, io) {
                 Ok(()) => {}
                 Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
-                    // It is the first to be pushed after the next completion. Some I/O is in flight, or there would
-                    // be credit.
+                    // It is pushed first after the next completion. Some I/O must be in flight, or there would be
+                    // credit.
                     self.fresh.push_front(refused.into_io());
                     break;
                 }
@@ -147,7 +148,7 @@ impl<P: Payload> Turns<P> {
         self.take_refused();
     }
 
-    /// Cancels I/Os as requested. Comes after the push of I/Os that were submitted earlier.
+    /// Cancels I/Os as requested. Called after the I/Os that were submitted earlier have been pushed.
     pub(super) fn cancel(&mut self) {
         while let Some(ticket) = self.cancels.pop() {
             match self.fresh.iter().position(|io| io.cookie == u64::from(ticket)) {
@@ -171,7 +172,7 @@ impl<P: Payload> Turns<P> {
         let in_flight = if fresh.is_empty() { client.in_flight() } else { depth };
         let bell = Inboxes { shared, in_flight, depth };
         if !done.is_empty() {
-            // Refused and cancelled I/Os have their answers already, so there is no need to wait.
+            // Refused and cancelled I/Os have their answers already, so do not wait.
             client.poll();
             client.reap(u32::MAX, |completion| done.push(answer(completion)));
         } else if bell.in_flight > 0 {

@@ -1,9 +1,9 @@
-//! A disk behind descriptors: a thread of its own completes the entries that it holds, in any order and at any time.
+//! A disk behind descriptors: its thread completes the entries that it holds, in any order and at any time.
 //!
-//! A queue of it is a ring as in `uring`: entries, which the disk takes when they are submitted, and completions, which
-//! make its descriptor readable. It is shared by all clients, or it is the lane of one and has a berth. As in
-//! `uring/src/berth.rs`, a call is a completion if the thread that sleeps there has asked for that in a turn, and
-//! entries of an owner that waits go with its sleep.
+//! A queue of the disk is a ring as in `uring`: entries, which the disk takes when they are submitted, and completions,
+//! which make its descriptor readable. All clients share it, or it is the lane of one client and has a berth. As in
+//! `uring/src/berth.rs`, a wake-up is a completion if the thread that sleeps there has asked for it in a turn, and the
+//! sleep of a waiting owner submits its entries.
 //!
 //! *Fault model.* A berth may have a bug ([`Fault`]).
 
@@ -30,11 +30,11 @@ pub(super) enum Kind {
 /// A bug of a berth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
-    /// A call that comes while its owner is awake is lost.
+    /// A wake-up that comes while the owner is awake is lost.
     ForgetsEarlyCalls,
     /// The sleep does not submit the entries that turns have left to it.
     LeavesEntries,
-    /// A turn of another thread takes a call away.
+    /// A turn of another thread takes a wake-up away.
     TakesCalls,
 }
 
@@ -56,24 +56,24 @@ enum Pace {
 /// The part of a queue that its pump shares with sleepers, callers and the disk.
 struct Ring {
     fd: Arc<EventFd>,
-    /// Not submitted yet.
+    /// Not yet submitted.
     entries: Vec<Tag>,
-    /// At the disk.
+    /// Submitted to the disk.
     inside: Vec<Tag>,
     completions: Vec<Completed>,
-    /// Completions ever.
+    /// The number of completions so far.
     tail: u64,
-    /// It has been called once.
+    /// The ring has received a wake-up.
     called: bool,
-    /// The thread that slept here last, or wanted to.
+    /// The thread that last slept here, or wanted to.
     sleeper: Option<ThreadId>,
-    /// The thread that has asked for calls.
+    /// The thread that has asked for wake-ups.
     polls: Option<ThreadId>,
     /// The thread that waits here, asleep or awake.
     waits: Option<ThreadId>,
-    /// That thread is in its sleep.
+    /// That thread is asleep.
     sleeps: bool,
-    /// A sleeper, or the disk, has something to see.
+    /// A sleeper or the disk should check the ring.
     changed: bool,
 }
 
@@ -114,7 +114,7 @@ impl Disk {
         Box::new(Queue { end, held: Vec::new(), has_left: false })
     }
 
-    /// The thread of the disk, until [`stop`](Self::stop).
+    /// Runs the disk, until [`stop`](Self::stop).
     pub(super) fn run(&self) {
         let pace = || *self.pace.lock().expect("a panic ends the schedule");
         let has_work = || self.rings().iter().any(|it| !it.inside.is_empty());
@@ -144,7 +144,7 @@ impl Disk {
         }
     }
 
-    /// The disk completes nothing until it [works](Self::work) again.
+    /// Stops completing requests until the disk [works](Self::work) again.
     pub(super) fn rest(&self) {
         self.set_pace(Pace::Rests);
     }
@@ -179,7 +179,7 @@ impl Ring {
         }
     }
 
-    /// As a turn of the pump: asks for calls to the thread that sleeps here, if that is the calling one.
+    /// Asks for wake-ups as a turn of the pump does, if the calling thread is the one that sleeps here.
     fn ask(&mut self) {
         let me = Some(thread::current().id());
         if self.sleeper == me && self.polls != me {
@@ -205,7 +205,7 @@ impl End {
         let ring = &mut rings[self.at];
         let result = then(ring);
         let changed = std::mem::take(&mut ring.changed);
-        // Sleepers look at the rings with the world's lock.
+        // Sleepers look at the rings while they hold the lock of the world.
         drop(rings);
         if changed {
             world().changed();
@@ -224,7 +224,7 @@ impl End {
 struct Queue {
     end: End,
     held: Vec<Inflight>,
-    /// The last turn has left entries.
+    /// The last turn left its entries to the sleep.
     has_left: bool,
 }
 
@@ -249,10 +249,10 @@ impl DeviceQueue<u64> for Queue {
         let (has_left, fault) = (std::mem::take(&mut self.has_left), self.end.fault());
         let completions = self.end.with(|ring| {
             let completions = std::mem::take(&mut ring.completions);
-            // If there is nothing to read, it fails with an error that says so.
+            // The read fails if the count is zero already.
             let _ = ring.fd.read();
             ring.ask();
-            // Not in the turn that has left them.
+            // A turn that has just left its entries does not submit them.
             if !has_left {
                 ring.submit();
             }
@@ -314,7 +314,7 @@ impl Berth for End {
 
     fn sleep(&self, left: Option<Nanos>) {
         if !self.attend() {
-            // Its turn may be for another thread to make.
+            // Another thread may have to make the turn.
             shuttle::thread::yield_now();
             return;
         }
@@ -325,7 +325,7 @@ impl Berth for End {
             ring.sleeps = true;
             ring.tail - ring.completions.len() as u64
         });
-        // As the kernel has it: a completion ends the sleep even if another thread takes it first.
+        // As in the kernel, a completion ends the sleep even if another thread takes it first.
         world().sleep(left, || self.disk.rings()[self.at].tail > head);
         self.with(|ring| ring.sleeps = false);
     }

@@ -10,14 +10,14 @@ use blkmq_sched::{Factory, none};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use std::sync::Arc;
 
-/// A schedule with more steps than this counts as a livelock. The longest real ones take a tenth.
+/// A schedule with more steps than this counts as a livelock. The longest correct ones take a tenth.
 const MOST_STEPS: usize = 200_000;
-/// Bytes. Calls of this crate, the engine and a policy lie on it.
+/// In bytes. Holds the frames of this crate, the engine and a policy.
 const STACK: usize = 256 << 10;
-/// Changes of priority in a schedule of [`PctScheduler`]: it finds bugs that need one less.
+/// Priority changes in a schedule of [`PctScheduler`], which finds bugs that need one fewer.
 const PCT_DEPTH: usize = 4;
 
-/// Clients sleep as soon as there is nothing to do.
+/// Clients sleep as soon as they have no work.
 pub(super) const SLEEPY: Waiting = Waiting { spins: 1, rounds: 0, yields: 0 };
 
 /// A model. Its numbers are small, because a schedule has a point of choice at every atomic access.
@@ -31,9 +31,9 @@ pub(super) struct Model {
     pub(super) scheduler: &'static Factory,
     pub(super) hw_queue_depth: u32,
     pub(super) clients: &'static [Load],
-    /// CPUs, and so clients that may watch a device at a time.
+    /// The number of CPUs, and so of clients that may watch a device at a time.
     pub(super) cpus: u16,
-    /// Time-outs may come at any moment. Otherwise none comes but where every thread sleeps, and none may be needed.
+    /// Time-outs may come at any moment. If false, they come only when every thread sleeps, and none may be needed.
     pub(super) drift: bool,
     pub(super) planted: Option<Planted>,
 }
@@ -44,9 +44,9 @@ pub(super) struct Load {
     pub(super) ios: u64,
     /// The maximum number of I/Os in flight.
     pub(super) depth: u64,
-    /// Completions for which each wait waits.
+    /// The number of completions that each wait waits for.
     pub(super) least: u32,
-    /// The time that the thread computes after each submission, with its I/Os in flight.
+    /// How long the thread computes after each submission, with its I/Os in flight.
     pub(super) computes: Nanos,
 }
 
@@ -56,7 +56,7 @@ impl Load {
     }
 }
 
-/// A service and its disk, whose thread runs.
+/// A service and its running disk.
 pub(super) struct Stage {
     pub(super) service: Service<u64>,
     pub(super) world: Arc<World>,
@@ -64,7 +64,7 @@ pub(super) struct Stage {
     disk_thread: thread::JoinHandle<()>,
 }
 
-/// The factor by which to multiply the schedules that a test asks for: `BLKMQ_SHUTTLE_TIMES`, or 1.
+/// The factor for the number of schedules of a test: `BLKMQ_SHUTTLE_TIMES`, or 1.
 fn times() -> usize {
     std::env::var("BLKMQ_SHUTTLE_TIMES")
         .map_or(1, |n| n.parse().expect("BLKMQ_SHUTTLE_TIMES is a number"))
@@ -205,7 +205,7 @@ impl Stage {
         self.end(model.clients.iter().map(|client| client.ios).sum());
     }
 
-    /// No sleep needed a time-out.
+    /// Checks that no sleep needed a time-out.
     pub(super) fn check_timeouts(&self) {
         let timeouts = self.world.timeouts();
         assert_eq!(timeouts, 0, "a deadlock, but for the time-outs of so many sleeps");
@@ -217,7 +217,7 @@ impl Stage {
         self.end_at_rest();
     }
 
-    /// Ends the schedule: nothing is in use.
+    /// Ends the schedule, and checks that nothing is in use.
     pub(super) fn end_at_rest(self) {
         let stats = self.service.stats();
         assert_eq!(stats.submitted, stats.completed, "{stats:?}");

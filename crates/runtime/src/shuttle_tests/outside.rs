@@ -1,4 +1,4 @@
-//! Clients whose threads sleep outside, on a descriptor that is readable as long as there is something to do.
+//! Clients whose threads sleep outside, on a descriptor that is readable while there is work.
 
 use super::disk::{Fault, Kind};
 use super::model::{Load, Model};
@@ -16,7 +16,7 @@ const THREE: &[Load] = &[Load::new(2, 1), Load::new(2, 1), Load::new(2, 1)];
 const LANES: Model = Model::new(501, Kind::Lanes(None), THREE);
 const WATCHED: Model = Model::new(502, Kind::Watched, THREE);
 
-/// The loop of a program that has other descriptors as well.
+/// The loop of a program that watches other descriptors as well.
 fn wait(client: &mut Client<u64>, _: u32, take: &mut dyn FnMut(Completion<u64>)) -> u32 {
     client.event_fd().expect("there are descriptors left");
     loop {
@@ -43,7 +43,7 @@ fn any(client: &mut Client<u64>, _: u32, take: &mut dyn FnMut(Completion<u64>)) 
     client.reap(u32::MAX, take)
 }
 
-/// All clients wait outside but the last, which waits as clients do.
+/// All clients wait outside but the last one, which uses its own wait.
 fn wait_outside(model: &Model) {
     let stage = model.stage();
     let mut threads = Vec::new();
@@ -87,7 +87,7 @@ fn shuttle_planted_a_client_that_sleeps_outside_unannounced() {
     Model { planted, ..WATCHED }.explore(wait_outside);
 }
 
-/// A ring between the last look and the sleep is lost.
+/// A ring between the last check and the sleep is lost.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn shuttle_planted_a_client_that_silences_its_bell_after_its_look() {
@@ -101,8 +101,8 @@ fn shuttle_planted_a_turn_that_takes_calls_to_those_outside() {
     Model { kind, ..LANES }.explore(wait_outside);
 }
 
-/// A client that waits outside finds the completions that a computing client holds. It had no time to look at, and
-/// waited for as long as the other one computed.
+/// A client that waits outside finds the completions that a computing client holds. Regression test: it had no time for
+/// its next check, and waited as long as the other client computed.
 fn the_others_get_on(model: &Model) {
     others_get_on(model, |load, client| load.run(client, wait));
 }

@@ -1,4 +1,4 @@
-//! Clients with a lane of their own: each sleeps on its ring, and is called for requests that others pick.
+//! Clients with their own lanes: each sleeps on its ring, and is woken for requests that other threads pick.
 
 use super::disk::{Fault, Kind};
 use super::model::{Load, Model, io};
@@ -11,7 +11,7 @@ use blkmq_sched::{bfq, deadline};
 const ONE_BY_ONE: &[Load] = &[Load::new(2, 1), Load::new(2, 1), Load::new(2, 1)];
 const SEVERAL: &[Load] = &[Load { least: 2, ..Load::new(4, 2) }, Load::new(4, 3)];
 
-/// Fewer tags than I/Os: requests wait in the elevator for the completions of others.
+/// Fewer tags than I/Os: requests wait in the elevator for completions of other clients.
 const SHORT: Model = Model::new(301, Kind::Lanes(None), ONE_BY_ONE);
 
 #[test]
@@ -40,20 +40,21 @@ fn shuttle_owners_wait_for_several() {
     Model { scheduler: &deadline::FACTORY, ..model }.check();
 }
 
-/// A client computes with a request at the device. It has the only tag, which the look of the others brings back.
+/// A client computes with a request at the device. It has the only tag, which is freed when other clients check its
+/// lane.
 pub(super) const AWAY: Model = Model {
     clients: &[Load { computes: LONG, ..Load::new(1, 1) }, Load::new(2, 1), Load::new(2, 1)],
     seed: 306,
     ..SHORT
 };
-/// Longer than the first look after all lanes, and shorter than the second.
+/// Longer than the first check of all lanes, and shorter than the second.
 const LONG: Nanos = Nanos::from_millis(10);
 
 fn the_others_get_on(model: &Model) {
     others_get_on(model, Load::wait_alone);
 }
 
-/// The clients that do not compute end before the one that does; they wait by `run`.
+/// The clients that do not compute end before the one that does. They wait by `run`.
 pub(super) fn others_get_on(model: &Model, run: fn(&Load, Client<u64>)) {
     let stage = model.stage();
     let mut threads = Vec::new();
@@ -69,7 +70,7 @@ pub(super) fn others_get_on(model: &Model, run: fn(&Load, Client<u64>)) {
     let ends: Vec<Instant> = ends.collect();
     let after_away = ends[1..].iter().any(|end| *end >= Instant::ZERO + LONG);
     assert!(!after_away, "clients wait for one that computes: {ends:?}");
-    // Each look of two clients brings back all that is done by then.
+    // Each check by two clients collects all completions so far.
     assert!(stage.world.timeouts() <= 4, "{} looks", stage.world.timeouts());
     stage.end(5);
 }
@@ -96,7 +97,7 @@ fn shuttle_owners_with_timeouts_at_any_moment() {
     Model { drift: true, seed: 308, ..AWAY }.check();
 }
 
-/// One client has the only tag and computes; the other waits for a time.
+/// One client has the only tag and computes; the other waits for a limited time.
 fn a_wait_ends_at_its_deadline(model: &Model) {
     let stage = model.stage();
     let first = stage.service.client().expect("one of two");
@@ -149,8 +150,8 @@ fn shuttle_planted_owners_that_sleep_without_a_look() {
     Model { planted: Some(Planted::SleepsWithoutALook), ..SHORT }.check();
 }
 
-/// A turn of a thread that has found the owner away takes the call to it, between the owner's last look and its sleep. Turns
-/// did so, and the owner slept for ever: the thread that called had taken its mark.
+/// A turn of another thread, which saw that the owner was away, takes the wake-up for it, between the owner's last
+/// check and its sleep. Regression test: the owner slept for ever, because the wake-up's mark was gone.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn shuttle_planted_a_turn_that_takes_calls_to_others() {

@@ -1,4 +1,4 @@
-//! A reactor: its thread sleeps on its bell with nothing in flight, and in its client otherwise; callers wake it.
+//! A reactor: its thread sleeps on its bell with nothing in flight, and otherwise in its client. Callers wake it.
 
 use super::disk::Kind;
 use super::model::{Load, Model, SLEEPY, Stage, io};
@@ -15,13 +15,13 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// The reactor has the only client.
 const ALONE: &[Load] = &[Load::new(0, 2)];
-/// A client that is away, and a reactor or a blocking client.
+/// A client that computes, and a reactor or a blocking client.
 const BESIDE: &[Load] = &[Load::new(0, 1), Load::new(0, 1)];
 
 const LANE: Model = Model { hw_queue_depth: 2, ..Model::new(601, Kind::Lanes(None), ALONE) };
 const WATCHED: Model = Model { kind: Kind::Watched, seed: 602, ..LANE };
 
-/// Time passes only while all threads sleep: a thread that computes for so long finds them asleep.
+/// Time passes only while all threads sleep, so a thread that computes for this long finds them asleep.
 const A_WHILE: Nanos = Nanos::from_micros(1);
 
 struct Unpark(thread::Thread);
@@ -60,7 +60,7 @@ fn callers(handle: &Handle<u64>) -> [thread::JoinHandle<()>; 2] {
     ]
 }
 
-/// Callers submit, wait, and are gone; then the reactor is closed.
+/// Callers submit, wait, and end; then the reactor is closed.
 fn answers_come(model: &Model) {
     let stage = model.stage();
     let reactor = stage.service.reactor().expect("the queue was built for one");
@@ -82,7 +82,7 @@ fn shuttle_a_reactor_on_a_watched_device() {
     WATCHED.explore(answers_come);
 }
 
-/// On a device without a descriptor, whose events have times: the reactor parks.
+/// A device without a descriptor, whose events have times: the reactor parks.
 fn answers_come_to_a_thread_that_parks(_: &Model) {
     let world = World::begin(1, false);
     let machine = MachineShape { cpus: 1, nodes: 1 };
@@ -95,7 +95,7 @@ fn answers_come_to_a_thread_that_parks(_: &Model) {
     threads.into_iter().for_each(|it| it.join().expect("a panic ends the schedule"));
     drop(reactor);
     assert_eq!(service.stats().completed, 4);
-    // One I/O after the other, and time for yields.
+    // The time of one I/O after the other, plus yields.
     assert!(world.now() < Instant::ZERO + Nanos::from_micros(600), "it ended at {:?}", world.now());
 }
 
@@ -111,7 +111,7 @@ fn shuttle_planted_a_reactor_that_enrols_after_its_look() {
     model.explore(answers_come_to_a_thread_that_parks);
 }
 
-/// The reactor is closed by a thread that waits for no answer.
+/// A thread that waits for no answer closes the reactor.
 fn closes(model: &Model) {
     let stage = model.stage();
     let reactor = stage.service.reactor().expect("the queue was built for one");
@@ -128,10 +128,11 @@ fn shuttle_a_reactor_that_is_closed_answers_first() {
     Model { seed: 603, ..WATCHED }.explore(closes);
 }
 
-/// An idle reactor is called for no reason, and sleeps on.
+/// An idle reactor is woken without a reason, and sleeps again.
 ///
-/// A call is a completion on the reactor's lane. An idle reactor made no turn there: a late call kept it from sleeping, at
-/// the cost of a CPU, until its next I/O. So did the want of a first turn, which asks for calls.
+/// A wake-up is a completion on the reactor's lane. Regression test: an idle reactor made no turn there, so that a late
+/// wake-up kept it from sleeping and cost a CPU until its next I/O. The lack of a first turn, which asks for wake-ups,
+/// had the same effect.
 fn is_called_for_nothing(model: &Model) {
     let stage = model.stage();
     let reactor = stage.service.reactor().expect("the queue was built for one");
@@ -154,7 +155,7 @@ fn shuttle_a_reactor_that_is_called_for_nothing() {
     WATCHED.explore(is_called_for_nothing);
 }
 
-/// Begins a schedule in which a client has the only tag, and the disk rests.
+/// Begins a schedule in which a client has the only tag, and the disk completes nothing.
 fn without_tags(model: &Model) -> (Stage, crate::Client<u64>) {
     let stage = model.stage();
     stage.disk.rest();
@@ -164,7 +165,7 @@ fn without_tags(model: &Model) -> (Stage, crate::Client<u64>) {
     (stage, away)
 }
 
-/// A reactor without credit hears of a cancellation: no look after all lanes is needed.
+/// A reactor without credit notices a cancellation without checking all lanes.
 fn a_caller_cancels(model: &Model) {
     let (stage, mut away) = without_tags(model);
     let reactor = stage.service.reactor().expect("the other of two");
@@ -231,7 +232,7 @@ fn shuttle_planted_a_reactor_that_does_not_say_that_it_sleeps() {
     Model { planted: Some(Planted::SleepsSilently), ..LANE }.explore(answers_come);
 }
 
-/// The bell rings for ever, and the thread does not sleep.
+/// The bell stays readable, and the thread does not sleep.
 #[test]
 #[should_panic(expected = "max_steps")]
 fn shuttle_planted_an_idle_reactor_that_takes_no_notice_of_calls() {

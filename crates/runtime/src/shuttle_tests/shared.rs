@@ -1,5 +1,5 @@
-//! Few threads for many sleepers: clients that watch one device, of which few watch it and call the others; and pump
-//! threads, each of which sleeps on its bell and on the device, and wakes the clients.
+//! Few threads for many sleepers: clients of one device, of which few watch it and wake the others; and pump threads,
+//! each of which sleeps on its bell and on the device, and wakes the clients.
 
 use super::disk::Kind;
 use super::model::{Load, Model};

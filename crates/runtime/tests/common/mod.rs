@@ -1,5 +1,5 @@
-//! Helpers for the tests of reactors: an executor in a dozen lines, a payload that counts its drops, and a device
-//! that answers when the test says so.
+//! Helpers for the tests of reactors: an executor in a dozen lines, a payload that counts its drops, and a device that
+//! completes requests when the test lets it.
 
 use blkmq_core::{Instant, Limits, Op, Payload};
 use blkmq_device::{MachineShape, registry};
@@ -96,7 +96,7 @@ pub fn read(n: u64) -> Io<u64> {
 pub fn null<P: Payload>(text: &str, change: impl FnOnce(&mut Config<P>)) -> Service<P> {
     let machine = MachineShape { cpus: 2, nodes: 1 };
     let mut config = registry::parse(text, &machine).expect("a device of the test").config();
-    // The client or reactor of a test shows by its place when it is gone.
+    // With one submitter, a test can tell that its client or reactor is gone: the submitter is free.
     config.submitters = 1;
     change(&mut config);
     Service::start(config).expect("a queue around it")
@@ -116,7 +116,7 @@ impl Keeper {
         self.came.load(Ordering::SeqCst)
     }
 
-    /// Requests inside the gate.
+    /// The number of requests inside the gate.
     pub fn inside(&self) -> u64 {
         self.came() - self.gone.load(Ordering::SeqCst)
     }
@@ -127,7 +127,7 @@ impl Keeper {
     }
 }
 
-/// A device that holds every request until the test lets it go; first in, first out. Panics at sector [`POISON`].
+/// A device that holds every request until the test releases it; first in, first out. Panics at sector [`POISON`].
 pub struct Gate {
     held: VecDeque<Inflight>,
     keeper: Arc<Keeper>,
@@ -144,7 +144,7 @@ impl<P> DeviceQueue<P> for Gate {
         Enqueued::Accepted
     }
 
-    // It cannot name a time, so it is polled.
+    // The device cannot name a time, so it is polled.
     fn reap(&mut self, _: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         let Keeper { may_go, gone, .. } = &*self.keeper;
         while gone.load(Ordering::SeqCst) < may_go.load(Ordering::SeqCst)
@@ -165,7 +165,7 @@ pub fn gate<P: Payload>(depth: u32, pump: PumpMode) -> (Service<P>, Arc<Keeper>)
     gate_of(depth, pump, Limits::default().max_sectors)
 }
 
-/// The same, with a gate that takes at most that many sectors at once.
+/// Like [`gate`], with a gate that takes at most `max_sectors` sectors at once.
 pub fn gate_of<P: Payload>(
     depth: u32,
     pump: PumpMode,
@@ -174,7 +174,7 @@ pub fn gate_of<P: Payload>(
     gate_with(depth, pump, |shape| shape.limits.max_sectors = max_sectors)
 }
 
-/// The same, with a device shape that `change` has edited.
+/// Like [`gate`], with a device shape edited by `change`.
 pub fn gate_with<P: Payload>(
     depth: u32,
     pump: PumpMode,

@@ -130,8 +130,8 @@ fn a_forsaken_io_goes_on_if_it_had_a_place_and_ends_if_it_stood_in_line() {
     let skipped = u64::from(MOST) + 1;
     let expected: Vec<u64> = (0..u64::from(MOST) + 3).filter(|n| *n != skipped).collect();
     assert_eq!(payloads, expected);
-    // Tickets of dropped futures are freed; the others keep their answers for their futures, of which one is dropped
-    // now.
+    // Tickets of dropped futures are freed. Other tickets keep their answers for their futures, one of which is dropped
+    // here.
     assert_eq!(in_use(&inbox), MOST as usize + 1);
     inbox.forsake(tickets[1]);
     assert_eq!(in_use(&inbox), MOST as usize);
@@ -158,7 +158,7 @@ fn a_reactor_that_is_a_task_is_woken_by_the_waker_that_it_has_left() {
     let [old, new] = [(); 2].map(|()| Arc::new(Woken::default()));
     let mut spare = Some(Arc::clone(&old).into());
     assert!(!inbox.listen_as(0, DEPTH, &mut spare) && spare.is_none());
-    // A second sleep finds the waker where it is; another waker takes its place.
+    // The waker stays in place for a second sleep; another waker replaces it.
     spare = Some(Arc::clone(&old).into());
     assert!(!inbox.listen_as(0, DEPTH, &mut spare) && spare.is_some());
     spare = Some(Arc::clone(&new).into());
@@ -169,7 +169,7 @@ fn a_reactor_that_is_a_task_is_woken_by_the_waker_that_it_has_left() {
     assert_eq!((old.times(), new.times()), (0, 1));
     enter(&mut inbox, 2);
     assert!(inbox.rouse().is_none(), "it is awake");
-    // With work to do it leaves nothing.
+    // With work to do, the reactor leaves no waker.
     assert!(inbox.listen_as(0, DEPTH, &mut spare) && inbox.task.is_none());
 }
 

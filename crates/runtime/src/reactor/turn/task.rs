@@ -1,4 +1,4 @@
-//! The part of turns that a task needs: it collects completions and prepares to sleep, and never waits itself.
+//! The part of turns that a task needs: it collects completions and prepares to sleep, but never waits.
 
 use super::{Turns, answer};
 use crate::waiting::AWAKE_FOR;
@@ -6,16 +6,16 @@ use crate::{Client, Sleep};
 use blkmq_core::{Instant, Payload};
 use std::task::Waker;
 
-/// The sleep that a turn is followed by, in a task.
+/// How a task may rest after a turn.
 pub(in crate::reactor) enum Rest {
-    /// None: there may be work.
+    /// Not at all: there may be work.
     None,
-    /// None, but other tasks may run before the work that is due soon.
+    /// Not at all, but other tasks may run before the work that is due soon.
     Soon,
-    /// Until the inbox calls.
+    /// Until a caller wakes it through the inbox.
     Idle,
-    /// Until the inbox calls, the client's descriptor is readable, or at the latest it is `at` by its clock. A wait that is
-    /// [to be ended](Turns::end_wait).
+    /// Until a caller wakes it, the client's descriptor is readable, or the client's clock reaches `at`.
+    /// [`end_wait`](Turns::end_wait) must follow.
     Until { at: Option<Instant>, now: Instant },
 }
 
@@ -24,7 +24,7 @@ impl<P: Payload> Turns<P> {
         &mut self.client
     }
 
-    /// Returns whether tasks that were answered in this turn may submit more I/Os than one.
+    /// Returns whether tasks that were answered in this turn may submit more than one I/O.
     pub(in crate::reactor) fn expects_more(&self) -> bool {
         self.answered > 1 && self.fresh.is_empty()
     }
@@ -38,7 +38,7 @@ impl<P: Payload> Turns<P> {
         !self.done.is_empty()
     }
 
-    /// Prepares to sleep. `waker` is left in the inbox, if that has none.
+    /// Prepares to sleep. Leaves `waker` in the inbox if that has none.
     pub(in crate::reactor) fn prepare(&mut self, waker: &mut Option<Waker>) -> Rest {
         if !self.done.is_empty() {
             // Refused and cancelled I/Os have their answers already.
@@ -66,7 +66,7 @@ impl<P: Payload> Turns<P> {
         Rest::Until { at, now }
     }
 
-    /// Ends a wait; with an event, if the descriptor had one.
+    /// Ends a wait. `event`: whether the descriptor had an event.
     pub(in crate::reactor) fn end_wait(&mut self, event: bool) {
         if event {
             self.client.end_wait();
