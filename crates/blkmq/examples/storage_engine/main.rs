@@ -78,8 +78,8 @@ pub fn load(
     (told.map(AtomicU64::into_inner), outcome)
 }
 
-/// The key of the `nth` put. Twenty keys are written in three rounds, then sixty others, so that older runs keep
-/// records.
+/// The key of the `nth` put. Of four sets of twenty keys, each is written three times, and then rests while the other
+/// three are.
 fn key(nth: u64) -> u64 {
     nth / 60 % 4 * 20 + nth % 20
 }
