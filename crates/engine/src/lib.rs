@@ -11,8 +11,8 @@
 //!
 //! At most one thread at a time runs an elevator, and at most one runs a pump. A word for each (`sync/run_state.rs`)
 //! decides which, and no thread waits for it (decision 0002): a thread that finds the word taken leaves its work and
-//! continues, and the holder looks again before it lets go. Everything behind those two words is plain `&mut self`
-//! code.
+//! continues, and the holder checks again before it releases the word. All code behind those two words is plain `&mut
+//! self` code.
 //!
 //! An example: a queue around a device that completes every request immediately, at made-up times.
 //!
@@ -54,7 +54,7 @@
 //! ```
 //!
 //! The engine is passive: it starts no thread, reads no clock and never blocks. Programs drive it through
-//! [`Submitter`], devices implement [`DeviceQueue`], and [`Host`] is everything that the engine asks of its
+//! [`Submitter`], devices implement [`DeviceQueue`], and [`Host`] has the services that the engine needs from its
 //! environment. [`attributes`] can be read and set by name.
 
 #![cfg_attr(

@@ -1,8 +1,8 @@
 //! The handle to a block queue.
 //!
-//! A queue is passive: it starts no thread, reads no clock and never blocks. The folders show the life of an I/O:
-//! `submission`, `elevator`, `dispatch`. `shared` has the words that the threads of a queue share, and `reconfiguration`
-//! builds and changes a queue.
+//! A queue is passive: it starts no thread, reads no clock and never blocks. The folders follow the life of an I/O:
+//! `submission`, `elevator`, `dispatch`. `shared` has the words that the threads of a queue share, and
+//! `reconfiguration` builds and changes a queue.
 
 use crate::GoalsStatus;
 #[cfg(feature = "compare")]
@@ -22,10 +22,10 @@ use std::fmt;
 ///
 /// # How to drive it
 ///
-/// Register a [`Submitter`] per thread. It pushes I/Os into its plug, flushes the plug, and reaps its completions; in
-/// between it calls [`Submitter::poll`] with the time, which does the work that is due. When it has nothing to do it
-/// may park, after [`Submitter::prepare_park`] has agreed. The time given need not be exact, and may differ between
-/// threads, but elevators see it as if it never ran backwards.
+/// Register a [`Submitter`] per thread. It pushes I/Os into its plug, flushes the plug, and reaps its completions. In
+/// between it calls [`Submitter::poll`] with the time, which does the work that is due. Without work it may park, if
+/// [`Submitter::prepare_park`] agrees. The given time need not be exact, and may differ between threads, but elevators
+/// never see it run backwards.
 pub struct Queue<P> {
     pub(crate) root: Arc<Root<P>>,
 }
@@ -46,7 +46,7 @@ impl<P> fmt::Debug for Queue<P> {
     }
 }
 
-/// Every submitter that the queue was built for is registered already.
+/// All submitters that the queue was built for are registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoSubmitterLeft {
     /// The number of submitters.
@@ -68,7 +68,7 @@ impl std::error::Error for NoSubmitterLeft {}
 impl<P: Send + 'static> Queue<P> {
     /// Registers a submitter: one per thread, like the kernel's software queues. It maps to a hardware queue;
     /// consecutive submitters map to consecutive hardware queues. A submitter that was dropped with I/Os in flight
-    /// counts as registered until those are done.
+    /// counts as registered until these are done.
     ///
     /// # Errors
     /// If as many submitters are registered as the queue was built for.
@@ -80,8 +80,8 @@ impl<P: Send + 'static> Queue<P> {
         }
     }
 
-    /// Runs the pump of `hw` and the work that follows from it: the body of a pump thread's loop. Returns the time of
-    /// the next call, if the thread is not woken earlier.
+    /// Runs the pump of `hw` and the work that follows: the body of a pump thread's loop. Returns when it must be
+    /// called again, if the thread is not woken earlier; `None` if it need not be.
     ///
     /// # Panics
     /// If the device has no such hardware queue.
@@ -96,8 +96,8 @@ impl<P: Send + 'static> Queue<P> {
         (next < Instant::MAX).then_some(next)
     }
 
-    /// Does the work that is due anywhere in the queue, for I/Os of submitters that were dropped: no submitter waits
-    /// for these. O(hardware queues).
+    /// Does the work that is due anywhere in the queue, for the I/Os of dropped submitters, which no submitter waits
+    /// for. O(hardware queues).
     pub fn poll(&self, now: Instant) {
         let q = self.root.current();
         if self.is_poisoned() {
@@ -107,17 +107,17 @@ impl<P: Send + 'static> Queue<P> {
         }
     }
 
-    /// Returns whether there are submitters that were dropped and whose I/Os have not ended. O(such submitters, and the I/Os
-    /// that have).
+    /// Returns whether there are dropped submitters whose I/Os have not ended. O(such submitters, and their completed
+    /// I/Os).
     #[must_use]
     pub fn has_departed(&self) -> bool {
         let lasting = &self.root.lasting;
         lasting.seats.has_departed(&lasting.table)
     }
 
-    /// Returns whether a policy or a device of this queue has panicked. A poisoned queue takes no more I/Os. Those that
-    /// it had end with [`IoError::POISONED`](blkmq_core::IoError::POISONED); if a policy panicked, requests at a device
-    /// end with the device's result. The panic itself continues in the thread in which it happened.
+    /// Returns whether a policy or a device of this queue has panicked. A poisoned queue takes no more I/Os. Its I/Os
+    /// end with [`IoError::POISONED`](blkmq_core::IoError::POISONED); if a policy panicked, requests at a device end
+    /// with the device's result. The panic itself continues in the thread in which it happened.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.root.lasting.control.is_poisoned()
@@ -144,22 +144,22 @@ impl<P: Send + 'static> Queue<P> {
         self.root.current().hub.hctx(hw).tags.in_use()
     }
 
-    /// Budgets in use. Where there are budgets for the sake of latency goals alone, none is in use until something is taken
-    /// for those.
+    /// Budgets in use. If there are budgets only for latency goals, none is in use before the goals restrict other
+    /// groups.
     #[must_use]
     pub fn budgets_in_use(&self) -> u32 {
         self.root.current().hub.budget.in_use()
     }
 
-    /// How many budgets there are: those of the device, or as many requests as it may hold
-    /// ([`DeviceDepth`](crate::DeviceDepth)), if that is fewer. `None`: any number.
+    /// The number of budgets: those of the device, or the most requests that it may hold
+    /// ([`DeviceDepth`](crate::DeviceDepth)), if that is less. `None`: any number.
     #[must_use]
     pub fn budgets(&self) -> Option<u32> {
         self.root.current().hub.budget.limit()
     }
 
-    /// How the latency goals of groups stand, as of the last look of their controller, ten times a second while there is
-    /// I/O; `None` if no group has any.
+    /// The state of the latency goals of groups at the last check of their controller, ten times a second while there
+    /// is I/O; `None` if no group has any.
     #[must_use]
     pub fn goals(&self) -> Option<GoalsStatus> {
         self.root.current().hub.board.as_ref().map(Board::read)
@@ -187,22 +187,22 @@ impl<P: Send + 'static> Queue<P> {
         self.root.current().hub.hctx(hw).busy().get()
     }
 
-    /// The I/O of a group and of all groups below it: requests, bytes, merges and times, as iostat has them for a
-    /// device, under every scheduler. `None` if there is no such group.
+    /// The I/O of a group and its descendants: requests, bytes, merges and times, like iostat's for a device, under
+    /// every scheduler. `None` if there is no such group.
     ///
-    /// Counted only while [`Plan::stats`](crate::Plan::stats) wants it, and only requests that went through an
-    /// elevator: bare flushes are not in it. Notes that a running elevator has not handed over yet are missing; it
-    /// hands them over every few passes, and at rest none is missing. O(groups).
+    /// Counted only while [`Plan::stats`](crate::Plan::stats) enables it, and only for requests that went through an
+    /// elevator: bare flushes are not included. Notes that a running elevator has not handed over are missing. It hands
+    /// them over every few passes, and none is missing at rest. O(groups).
     #[must_use]
     pub fn group_io(&self, group: GroupId) -> Option<GroupIo> {
         self.count_notes();
         self.root.lasting.ledger.io(self.index_of(group)?)
     }
 
-    /// A statistic of a group, by its name in `blkio.bfq`, as [`GroupStats::read`](blkmq_sched::GroupStats::read) has
-    /// them: `io_serviced`, `time`, `io_wait_time_recursive` and so on. `None` if there is no such name or group.
+    /// A statistic of a group, by its name in `blkio.bfq`, as in [`GroupStats::read`](blkmq_sched::GroupStats::read):
+    /// `io_serviced`, `time`, `io_wait_time_recursive` and so on. `None` if there is no such name or group.
     ///
-    /// Counted as for [`group_io`](Self::group_io). Only schedulers that share by group know turns and queue lengths;
+    /// Counted as for [`group_io`](Self::group_io). Only schedulers that share by group have turns and queue lengths;
     /// under other schedulers these stay at 0.
     #[must_use]
     pub fn group_stat(&self, group: GroupId, name: &str) -> Option<Reading> {
@@ -210,7 +210,7 @@ impl<P: Send + 'static> Queue<P> {
         self.root.lasting.ledger.read(self.index_of(group)?, name)
     }
 
-    /// The index of a group, unless another has it by now.
+    /// The index of a group; `None` if the index has been reused.
     fn index_of(&self, group: GroupId) -> Option<GroupIndex> {
         let is_current = group == GroupId::ROOT || self.root.lasting.meters.knows(group);
         is_current.then(|| group.index())
@@ -218,14 +218,14 @@ impl<P: Send + 'static> Queue<P> {
 
     /// Counts the notes of all elevators that can be entered.
     fn count_notes(&self) {
-        // Held because elevators are entered here under the number of the thread that changes the queue.
+        // Held because this enters elevators under the number of the thread that changes the queue.
         let _state = self.root.change_state();
         let q = self.root.current();
         // Elevators are entered before the ledger is opened: a thread that runs an elevator may be waiting for the
         // ledger.
         for shard in &q.hub.shards {
             if let Some(mut runner) = q.enter_elevator(shard) {
-                // The policy has not been notified of the last completions if the elevator waited for none.
+                // If the elevator waited for no completion, the policy has not been notified of the last ones.
                 if runner.take_returns(&q.hub, shard) {
                     let _ = q.gate(shard).kick();
                 }
@@ -243,8 +243,8 @@ impl<P: Send + 'static> Queue<P> {
 }
 
 impl<P: Send + 'static> Queue<P> {
-    /// Where the time of the requests went that were completed while [`StatsMode::times`](crate::StatsMode::times) was
-    /// on, under every scheduler. The numbers never decrease; they stay when the queue is changed. O(groups + slots).
+    /// Where the time of requests went that completed while [`StatsMode::times`](crate::StatsMode::times) was on, under
+    /// every scheduler. The numbers never decrease, and survive changes of the queue. O(groups + slots).
     #[must_use]
     pub fn times(&self) -> QueueTimes {
         let mut now = self.gather();
@@ -258,9 +258,9 @@ impl<P: Send + 'static> Queue<P> {
         now
     }
 
-    /// Moves the counts of elevators to the ledger. The result has the I/Os that they hold.
+    /// Moves the counts of elevators to the ledger. The result has only the I/Os that elevators hold.
     fn gather(&self) -> QueueTimes {
-        // Held because elevators are entered here under the number of the thread that changes the queue.
+        // Held because this enters elevators under the number of the thread that changes the queue.
         let _state = self.root.change_state();
         let q = self.root.current();
         let mut now = QueueTimes::default();
@@ -273,29 +273,30 @@ impl<P: Send + 'static> Queue<P> {
     }
 
     /// Which group waited behind which, and for how long, while [`StatsMode::times`](crate::StatsMode::times) was on,
-    /// under every scheduler: the evidence of a tenant that is slowed down, and of the cause.
+    /// under every scheduler. Shows whether a tenant is slowed down, and by which.
     ///
-    /// A group waits while an I/O of it has come to the queue and is not at the device: it waits for a slot, or in the
-    /// scheduler. Time in a submitter is not counted: that is where ceilings hold I/Os back. However many of its I/Os wait,
-    /// a second is a second; where there is an elevator for each hardware queue, each counts its own. The time is divided
-    /// between the groups with requests at the device, in proportion to their requests there, and the waiting group may be
-    /// one of them. [`Wait::behind`] is `None` while no request is there, so that the scheduler idles or keeps to a limit.
+    /// A group waits while one of its I/Os has come to the queue and is not at the device: it waits for a slot, or in
+    /// the scheduler. Time in a submitter, where ceilings hold I/Os back, is not counted. A second counts once, however
+    /// many I/Os of the group wait; with an elevator for each hardware queue, each counts separately. The time is
+    /// divided between the groups with requests at the device, in proportion to their requests there; the waiting group
+    /// may be one of them. [`Wait::behind`] is `None` while the device has no requests, because the scheduler idles or
+    /// keeps to a limit.
     ///
-    /// The sum for a waiting group is exact if stretches from one pass of a runner to the next are at least a millisecond
-    /// long, as on a disk. Shorter ones are sampled, each as likely as it is long: about one in four times as many as
-    /// there are requests with slots, and a hundred in a second of waiting at least. Of I/Os that wait for a slot outside of
-    /// the elevator, under a scheduler that does not share by group, the first of each submitter is seen.
+    /// The sum for a waiting group is exact if passes are at least a millisecond apart, as on a disk. Shorter intervals
+    /// are sampled with a probability proportional to their length: about one in four times as many as there are
+    /// requests with slots, and at least a hundred per second of waiting. Under a scheduler that does not share by
+    /// group, only the first of each submitter's I/Os that wait for a slot outside of the elevator is seen.
     ///
-    /// Pairs are in the order of their groups, without those that have no time. No number ever decreases, but a removed
-    /// group leaves its own to the one above it. O(pairs + slots).
+    /// Sorted by group, without pairs that have no time. The numbers never decrease, except that a removed group leaves
+    /// its numbers to its parent. O(pairs + slots).
     #[must_use]
     pub fn waits(&self) -> Vec<Wait> {
         self.gather();
         self.root.current().hub.lasting.ledger.book().account.waits()
     }
 
-    /// Takes the slow requests that [`times`](Self::times) has found by now, oldest first, and the number of those for
-    /// which there was no room: 64 are kept.
+    /// Takes the slow requests that [`times`](Self::times) has found, oldest first, at most 64, and the number of
+    /// further ones that were not kept.
     #[must_use]
     pub fn take_slow(&self) -> (Vec<SlowIo>, u64) {
         self.root.current().hub.lasting.ledger.book().account.take_slow()
@@ -303,8 +304,8 @@ impl<P: Send + 'static> Queue<P> {
 }
 
 impl<P: Send + 'static> Queue<P> {
-    /// Up to `most` requests that have not ended, the oldest first. Requests of an elevator that is busy at
-    /// each of 200 tries are left out. Such a pump is not asked, so the place and hardware queue of its requests are a
+    /// Up to `most` unfinished requests, oldest first. Requests of an elevator that is busy at each of 200 tries are
+    /// left out. A pump that is busy in this way is skipped, so the place and the hardware queue of its requests are a
     /// guess.
     ///
     /// For reports and not for the hot path: O(slots). Also does the work that is due at `now`, as
@@ -316,7 +317,7 @@ impl<P: Send + 'static> Queue<P> {
         let q = self.root.current();
         let mut found = Vec::new();
         q.hub.shards.iter().for_each(|shard| q.find_in(shard, &mut found));
-        // Entering put off work that other threads had to do in the meantime.
+        // Entering has deferred work of other threads.
         q.help(now);
         found.sort_by_key(|it| (it.since, it.sector));
         found.truncate(most);
@@ -326,9 +327,9 @@ impl<P: Send + 'static> Queue<P> {
 
 #[cfg(feature = "compare")]
 impl<P: Send> Queue<P> {
-    /// Takes the run of the elevator that serves `hw`. `None` if another thread has it, or if other threads would
-    /// wait for it while it is kept: that is so under locks, unless dispatch is serialised, inserts are parked and
-    /// merging is skipped.
+    /// Takes the run of the elevator that serves `hw`. `None` if another thread has it, or if other threads would wait
+    /// while it is kept: that is the case under locks, unless dispatch is serialised, inserts are parked and merging is
+    /// skipped.
     ///
     /// # Panics
     /// If the device has no such hardware queue.

@@ -1,36 +1,36 @@
-//! [`Trace`]: the events of a queue's requests while I/O runs, for as long as it is asked for.
+//! [`Trace`]: the events of a queue's requests while I/O runs, for as long as requested.
 //!
-//! Each elevator writes down what its runner sees, in a ring of fixed size of its own; a thread that does no I/O reads.
-//! A note that finds its ring full is dropped and counted: no I/O waits for a reader. While no trace is taken there is
-//! no ring, and the elevator has the branch that it also has for times (`elevator/watch.rs`).
+//! Each elevator records what its runner sees, in its own ring of fixed size; a thread that does no I/O reads it. A
+//! note that finds its ring full is dropped and counted, so no I/O waits for a reader. Without a trace there is no
+//! ring, and the elevator has only the branch that it also needs for times (`elevator/watch.rs`).
 //!
-//! A trace knows what runners know: times of issue and completion are those of [`QueueTimes`](crate::QueueTimes). It
-//! stays when the queue is changed, under the scheduler that comes next. It has no format; the reader has.
+//! Times of issue and completion are the times at which runners see them, as in [`QueueTimes`](crate::QueueTimes). A
+//! trace continues when the queue is changed, under the next scheduler. It has no format; the reader chooses one.
 
 use crate::sync::{Arc, Consumer, Counter, Mutex, MutexGuard, PoisonError, Producer, ring};
 use blkmq_core::{GroupIndex, Instant, IoFlags, IoMeta, IoResult, Op};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
-/// The most notes that the ring of one elevator may have: 40 bytes each, 160 MiB in all.
+/// The most notes that the ring of one elevator may have: 40 bytes each, 160 MiB in total.
 pub const MAX_TRACE_NOTES: u32 = 1 << 22;
 
 /// The event that a note records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceWhat {
-    /// An I/O was submitted. A divided I/O is several of them.
+    /// An I/O was submitted. A divided I/O has several such events.
     Queued,
-    /// An I/O has a request of its own.
+    /// An I/O became a separate request.
     Got,
-    /// An I/O has joined a request at its end, in a plug or in the scheduler; or a request was fused into another.
+    /// An I/O joined a request at its end, in a plug or in the scheduler; or a request was merged into another.
     BackMerged,
-    /// An I/O has joined a request at its start, in the scheduler.
+    /// An I/O joined a request at its start, in the scheduler.
     FrontMerged,
-    /// A request went into the scheduler.
+    /// A request was inserted into the scheduler.
     Inserted,
-    /// A request was picked for the device. A flush of the device is one without sectors.
+    /// A request was picked for the device. A flush of the device has no sectors.
     Issued,
-    /// The device has ended a request.
+    /// The device completed a request.
     Completed(IoResult),
     /// A request is to be issued again.
     Requeued,
@@ -41,7 +41,7 @@ pub enum TraceWhat {
 pub struct TraceEvent {
     /// When it happened, by the clock of the queue's callers.
     pub at: Instant,
-    /// The event.
+    /// What happened.
     pub what: TraceWhat,
     /// The number of the elevator.
     pub elevator: u16,
@@ -57,20 +57,20 @@ pub struct TraceEvent {
     pub sectors: u32,
 }
 
-/// The subject of a note.
+/// The kind of a note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// An I/O came, and is a request: three events in one note.
+    /// An I/O arrived and became a request: three events in one note.
     Alone,
-    /// An I/O came, and other I/Os joined it in its plug.
+    /// An I/O arrived, and other I/Os joined it in its plug.
     First,
-    /// An I/O came, and joined a request at its end.
+    /// An I/O arrived, and joined a request at its end.
     Behind,
-    /// An I/O came, and joined a request at its start.
+    /// An I/O arrived, and joined a request at its start.
     Ahead,
-    /// The request of several I/Os went into the scheduler.
+    /// The request of several I/Os was inserted into the scheduler.
     Inserted,
-    /// A request was fused into another.
+    /// A request was merged into another.
     Fused,
     Issued,
     Completed,
@@ -81,12 +81,12 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy)]
 struct Note {
     at: Instant,
-    /// When the I/O came.
+    /// When the I/O arrived.
     arrived: Instant,
     sector: u64,
     sectors: u32,
     group: GroupIndex,
-    /// 0 if there is none.
+    /// 0 for success.
     errno: u16,
     op: Op,
     flags: IoFlags,
@@ -124,14 +124,15 @@ impl Note {
     }
 }
 
-/// An elevator's end of a trace. Dropping it ends its part.
+/// An elevator's end of a trace. Dropping it ends the elevator's part.
 pub(crate) struct Tap {
     notes: Producer<Note>,
     lost: Arc<CachePadded<Counter>>,
 }
 
 impl Tap {
-    /// Writes a note about `io`, with the time and, at an end, the result; drops and counts it if there is no room.
+    /// Writes a note about `io`, with the time and, for a completion, the result. Drops and counts it if there is no
+    /// room.
     pub(crate) fn note(&mut self, at: Instant, kind: Kind, io: &IoMeta, result: IoResult) {
         let IoMeta { arrived, sector, sectors, group, op, flags, .. } = *io;
         let errno = result.err().map_or(0, |error| error.0);
@@ -151,13 +152,13 @@ struct End {
 
 struct Ends {
     open: Vec<End>,
-    /// Notes that were dropped at ends that are no longer open.
+    /// Notes dropped at ends that are closed.
     lost: u64,
 }
 
 /// The part of a trace that belongs to the plan of its queue.
 pub(crate) struct Shared {
-    /// Notes in the ring of each elevator.
+    /// The number of notes in the ring of each elevator.
     room: u32,
     ends: Mutex<Ends>,
 }
@@ -182,15 +183,15 @@ impl Shared {
     }
 }
 
-/// A trace that is being taken, for its reader. It continues until [`Queue::end_trace`](crate::Queue::end_trace); when
-/// this is dropped before, notes are lost.
+/// A trace in progress, for its reader. It continues until [`Queue::end_trace`](crate::Queue::end_trace); if this is
+/// dropped before, notes are lost.
 #[derive(Debug)]
 pub struct Trace {
     shared: Arc<Shared>,
 }
 
 impl Trace {
-    /// A trace without taps, with room for `notes` notes behind each of them.
+    /// A trace without taps, with room for `notes` notes in each ring.
     pub(crate) fn new(notes: u32) -> Self {
         let ends = Mutex::new(Ends { open: Vec::new(), lost: 0 });
         Self { shared: Arc::new(Shared { room: notes, ends }) }
@@ -201,8 +202,8 @@ impl Trace {
         &self.shared
     }
 
-    /// Takes up to `most` notes out, oldest first within each elevator, and passes their events to `look`; one note has
-    /// up to three events. Returns true if there may be more. The times of an elevator's events run forwards, except
+    /// Takes out up to `most` notes, oldest first within each elevator, and passes their events to `look`; one note has
+    /// up to three events. Returns whether there may be more. The times of an elevator's events never decrease, except
     /// those of [`TraceWhat::Queued`], which may be earlier by as long as the I/O has waited for a slot.
     pub fn read(&mut self, most: usize, mut look: impl FnMut(TraceEvent)) -> bool {
         let mut ends = self.shared.ends();
@@ -219,7 +220,7 @@ impl Trace {
         left == 0
     }
 
-    /// Notes that were dropped because the reader was too slow.
+    /// The number of notes that were dropped because the reader was too slow.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let ends = self.shared.ends();
@@ -228,11 +229,11 @@ impl Trace {
 }
 
 impl Ends {
-    /// Forgets the ends whose elevators have gone and that are read to the end.
+    /// Drops ends that are read to the end and whose elevators are gone.
     fn close(&mut self) {
         let lost = &mut self.lost;
         self.open.retain_mut(|end| {
-            // In this order: the notes that a tap wrote before it was dropped are there when its count is alone.
+            // In this order: once the tap's count is the only one left, all notes that it wrote are visible.
             let is_over = Arc::strong_count(&end.lost) == 1 && end.notes.is_empty();
             if is_over {
                 *lost += end.lost.get();

@@ -66,8 +66,8 @@ fn finish(mut change: Change<u32>, device: &Handle, what: &str) {
     panic!("{what} is not done after 1000 steps");
 }
 
-/// Another value than the present one that the attribute accepts, as its own errors list them; `None` if it accepts
-/// only the present one.
+/// A value other than `present` that the attribute accepts, as its own errors list them; `None` if it accepts only
+/// `present`.
 fn another(plan: &Plan, attribute: &Attribute, present: &str) -> Option<String> {
     if let Some(name) = attribute.path.strip_prefix("iosched/") {
         let mut all = plan.scheduler.attributes.iter();
@@ -87,7 +87,7 @@ fn another(plan: &Plan, attribute: &Attribute, present: &str) -> Option<String> 
     }
 }
 
-/// The word in brackets, if there is any.
+/// The word in brackets; empty if there is none.
 fn chosen(value: &str) -> &str {
     value.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(value, |(word, _)| word)
 }
@@ -134,7 +134,7 @@ fn what_is_written_is_what_is_read_while_io_is_in_flight() {
     );
 }
 
-/// An attribute of a mode accepts the modes of the present access, and a new access begins with modes of its own.
+/// An attribute of a mode accepts the modes of the current access, and a new access begins with its own modes.
 #[test]
 fn modes_go_with_the_access() {
     let (queue, device) = queue(able(), deadline());
@@ -308,7 +308,7 @@ fn a_scheduler_begins_with_its_defaults() {
     set(&queue, &device, "iosched/fifo_batch", "7");
     set(&queue, &device, "queue/nr_requests", "200");
     set(&queue, &device, "queue/async_depth", "20");
-    // The scheduler that the queue has already: no switch, so settings stay.
+    // The current scheduler: no switch, so settings stay.
     set(&queue, &device, "queue/scheduler", "mq-deadline\n");
     assert_eq!(shown("queue/nr_requests"), "200");
     set(&queue, &device, "queue/scheduler", "none");
@@ -338,7 +338,7 @@ fn auto_follows_the_groups_until_a_scheduler_is_named() {
     assert_eq!(shown("blkmq/auto"), "mclock, since 2 groups compete");
     assert_eq!(shown("queue/scheduler"), "none mq-deadline kyber bfq [mclock] auto");
     set(&queue, &device, "iosched/merge_kib", "64");
-    // The name of the scheduler in force: nothing else changes.
+    // The name of the current scheduler: nothing else changes.
     set(&queue, &device, "queue/scheduler", "mclock");
     assert_eq!((shown("blkmq/auto"), shown("iosched/merge_kib")), ("off".into(), "64".into()));
     set(&queue, &device, "queue/scheduler", "none");
@@ -356,7 +356,7 @@ fn a_scheduler_of_ones_own_is_shown_behind_the_others() {
     assert_eq!(shown(&same, "queue/scheduler"), text);
 }
 
-/// It was shown, and refused once another one was chosen.
+/// Regression test: it was shown, but refused once another scheduler had been chosen.
 #[test]
 fn a_scheduler_of_ones_own_can_be_chosen_by_name_again() {
     let (own, registered) = (plan(shape(1, 32), &FIFO), "mq-deadline");
@@ -365,7 +365,7 @@ fn a_scheduler_of_ones_own_can_be_chosen_by_name_again() {
     let back = attributes::write(&away, "queue/scheduler", "fifo").expect("it was there before");
     assert_eq!(back.scheduler.name, "fifo");
 
-    // One that was only named, and one that an edit has brought.
+    // A scheduler that was only named, and one that an edit has brought.
     let (config, _device) = config(shape(1, 32));
     let config = Config { schedulers: vec![&FIFO], ..config };
     let named = config.plan();
@@ -398,7 +398,7 @@ fn every_attribute_of_every_scheduler_is_under_iosched() {
     }
 }
 
-/// `none` under another name: it has no limit of its own.
+/// `none` under another name: it has no limit.
 static FIFO: Factory = Factory {
     name: "fifo",
     summary: "none by another name",
@@ -408,7 +408,7 @@ static FIFO: Factory = Factory {
     build: |shape, options| (none().build)(shape, options),
 };
 
-/// The number of requests admitted of 20 writes, and of 20 sync reads after them.
+/// How many of 20 writes are admitted, and how many of 20 sync reads after them.
 fn admitted(queue: &Queue<u32>, sub: &mut Submitter<u32>, reader: &mut Submitter<u32>) -> [u64; 2] {
     let before = queue.stats().inserted;
     submit_each(sub, T0, (0..20).map(|i| write(i * 100, 8)));
@@ -427,8 +427,8 @@ fn async_depth_holds_for_any_scheduler_and_the_smaller_one_counts() {
         let queue = Queue::new(config).expect("valid");
         let mut sub = queue.submitter().expect("two were asked for");
         let mut reader = queue.submitter().expect("two were asked for");
-        // The device has one request and keeps it: the attributes below are set while I/O is in flight, and freeze
-        // nothing.
+        // The device has one request and keeps it: the attributes below are set while I/O is in flight, without a
+        // freeze.
         submit_each(&mut sub, T0, [write(1 << 20, 8)]);
         let set_now = |path, text| {
             let mut change = queue.set_attribute(path, text).expect("accepted");
@@ -436,7 +436,7 @@ fn async_depth_holds_for_any_scheduler_and_the_smaller_one_counts() {
         };
         set_now("queue/async_depth", "7");
         if let Some(depth) = own {
-            // The write at the device is one of them.
+            // The write at the device counts as one.
             set_now(
                 "iosched/async_depth",
                 &(depth.parse::<u32>().expect("a number") + 1).to_string(),
@@ -525,7 +525,7 @@ fn flushes_submitted_before_write_through_are_still_done() {
             assert_eq!(flushes(), 1);
             assert!(fua || arrived().last().is_some_and(|(op, _)| *op == Op::Flush));
 
-            // I/Os submitted from now on cause no flush.
+            // I/Os submitted later cause no flush.
             for io in [flush(2), durable] {
                 sub.push(T0, io).expect("there is credit");
             }
@@ -541,7 +541,8 @@ fn flushes_submitted_before_write_through_are_still_done() {
     }
 }
 
-/// Regression test: a submitter that had pushed nothing since the change answered a flush itself, and wrote without FUA.
+/// Regression test: a submitter that had pushed nothing since the change answered a flush itself, and wrote without
+/// FUA.
 #[test]
 fn flushes_pushed_after_write_back_reach_the_device() {
     for is_flush in [true, false] {
@@ -564,7 +565,7 @@ fn flushes_pushed_after_write_back_reach_the_device() {
     }
 }
 
-/// Regression test: a submitter that had pushed nothing since the change refused an I/O by the limits from before.
+/// Regression test: a submitter that had pushed nothing since the change refused an I/O by the old limits.
 #[test]
 fn an_io_is_held_against_the_limits_in_force() {
     let able = able();
@@ -631,7 +632,7 @@ fn what_is_larger_than_max_sectors_kb_is_refused_from_then_on() {
     submit_each(&mut sub, T0, [write(0, 64)]);
     set(&queue, &device, "queue/max_sectors_kb", "16");
     sub.poll(T0);
-    // Neighbours, which would have become one request before the change.
+    // Adjacent I/Os, which would have become one request before the change.
     for at in 0..4 {
         sub.push(T0, write(1000 + at * 16, 16)).expect("it fits");
     }

@@ -1,4 +1,4 @@
-//! Proposals for Linux, as options of a queue: each does what was proposed, and has the fault that the proposal had
+//! Proposals for Linux, as options of a queue: each behaves as proposed, including the proposal's fault
 //! (`spec/history.md` sections 1 to 3, `spec/framework.md` sections 9.1 and 15).
 //!
 //! A single thread never finds a lock taken, so the tests keep a [`Run`] in the middle of a dispatch.
@@ -43,7 +43,7 @@ fn submitter(queue: &Queue<u32>) -> Submitter<u32> {
     queue.submitter().expect("three were asked for")
 }
 
-/// Finishes all requests at the device, again and again, until the submitters have all their I/Os back.
+/// Finishes all requests at the device repeatedly, until the submitters have reaped all their I/Os.
 fn finish(queue: &Queue<u32>, device: &Handle, subs: &mut [&mut Submitter<u32>]) {
     for _ in 0..1000 {
         device.with(|c| c.finish = c.inside);
@@ -79,7 +79,7 @@ fn whoever_finds_a_dispatcher_at_work_leaves_it_everything() {
     finish(&queue, &device, &mut [&mut one, &mut other]);
 }
 
-/// As many I/Os are parked as there are free slots; the rest waits, and no thread needs to remember that.
+/// As many I/Os are parked as there are free slots. The rest waits, and no thread has to remember that.
 #[test]
 fn what_has_no_slot_is_not_parked() {
     let (queue, device) = queue_of(shape(1, 2), Access::Serialised, Modes::default(), |config| {
@@ -97,7 +97,7 @@ fn what_has_no_slot_is_not_parked() {
     assert_eq!(device.sectors(), [0, 100, 200, 300, 400, 500, 600, 700]);
 }
 
-/// A parked I/O is cancelled like any that waits, whether it has its slot or not.
+/// A parked I/O is cancelled like any waiting one, with or without a slot.
 #[test]
 fn what_is_parked_can_be_given_up() {
     let (queue, device) = queue_of(shape(1, 1), Access::Serialised, Modes::default(), |config| {
@@ -137,7 +137,7 @@ fn only_what_nobody_waits_for_can_be_kept() {
         let (queue, device) = queue_of(shape(1, 8), access, modes, |c| c);
         let mut sub = submitter(&queue);
         assert_eq!(queue.begin_run(HW).is_some(), kept, "{access:?} {modes:?}");
-        // The run was dropped at once, and left nothing behind.
+        // The run was dropped immediately, and left nothing behind.
         submit_each(&mut sub, T0, [write(0, 8)]);
         finish(&queue, &device, &mut [&mut sub]);
     }
@@ -147,7 +147,7 @@ thread_local! {
     static BUDGETS: RefCell<(Option<Queue<u32>>, Vec<u32>)> = const { RefCell::new((None, Vec::new())) };
 }
 
-/// Notes how many budgets are taken.
+/// Notes the number of budgets taken.
 fn look() {
     BUDGETS.with_borrow_mut(|(queue, seen)| {
         seen.extend(queue.as_ref().map(Queue::budgets_in_use));
@@ -200,8 +200,8 @@ fn s16_21_a_batch_holds_eight_budgets_and_returns_what_it_did_not_need() {
     finish(&queue, &device, &mut [&mut sub]);
 }
 
-/// The average rises to 4 with three refusals, and falls to 3 when the device takes the refused request: until it is
-/// 0 again, requests leave one at a time.
+/// The average rises to 4 with three refusals, and falls to 3 when the device takes the refused request. Until it is 0
+/// again, requests leave one at a time.
 #[test]
 fn s16_22_a_busy_device_is_given_one_at_a_time_by_a_batch_too() {
     let (queue, device) = queue_of(shape(1, 64), Access::Mutex, BATCH, |c| c);
@@ -263,9 +263,10 @@ impl DeviceQueue<u32> for Interrupted {
     }
 }
 
-/// Three kicks of one pump thread: now, by a submission while its device is being fed; later, because the device then
-/// has no room; and now, by an elevator pass that had filled the outbox before that. Returns the calls to the thread
-/// for the last kick, and the sectors that have arrived at the device at once and 3 ms later.
+/// Three kicks of one pump thread. The first is immediate, by a submission while the device is being fed. The second is
+/// delayed, because the device then has no room. The third is immediate, by an elevator pass that filled the outbox
+/// before that. Returns the calls to the thread for the last kick, and the sectors that have arrived at the device
+/// immediately and 3 ms later.
 fn now_later_now(kick: KickMode) -> (Vec<Call>, Vec<u64>, Vec<u64>) {
     let calls = Calls::default();
     let host = Box::new(calls.clone());
@@ -304,8 +305,8 @@ fn now_later_now(kick: KickMode) -> (Vec<Call>, Vec<u64>, Vec<u64>) {
     (woken, at_once, device.sectors())
 }
 
-/// Long Li's own finding about the proposed flag (seed 002): with it the second *now* is dropped, and nothing happens
-/// until the delay is over. A kick that is always sent makes up for the delay; coalesced kicks are never delayed.
+/// Long Li's finding about the proposed flag (seed 002): with it the second *now* is dropped, and nothing happens until
+/// the delay is over. A kick that is always sent cancels the delay; coalesced kicks are never delayed.
 #[test]
 fn seed_002_now_later_now_with_the_flag_waits_for_the_delay() {
     let all = vec![0, 100, 200];
@@ -340,7 +341,7 @@ fn only_always_calls_the_pump_again_before_it_has_come() {
         for access in [Access::Combining, Access::Mutex] {
             let (queue, device, calls) = queue_that_kicks(shape(1, 8), access, kick);
             let mut sub = submitter(&queue);
-            // In the locked modes the thread is called for the device's later completions.
+            // In the locked modes the thread is woken for the device's later completions.
             device.with(|c| c.service = Some(Nanos::from_millis(1)));
             submit_each(&mut sub, T0, [write(0, 8), write(100, 8), write(200, 8)]);
             assert_eq!(calls.take(), vec![Call::Pump(HW); expected], "{kick:?} {access:?}");
@@ -369,7 +370,7 @@ fn every_completion_asks_for_the_hardware_queue_where_kicks_are_the_kernels_and_
             calls.take();
             device.finish(2);
             let _ = queue.pump(HW, T0);
-            // With combining the runner calls the thread for requests that go to the device.
+            // With combining, the runner wakes the thread for requests that go to the device.
             let issue = match (access, kick) {
                 (Access::Combining, KickMode::Always | KickMode::Coalesced) => 1,
                 _ => 0,
@@ -385,7 +386,7 @@ fn every_completion_asks_for_the_hardware_queue_where_kicks_are_the_kernels_and_
     }
 }
 
-/// Completions under another mode cause no kicks afterwards.
+/// Completions under the earlier mode cause no kicks after the change.
 #[test]
 fn kicks_for_each_completion_begin_with_those_behind_the_change() {
     let (queue, device, calls) =

@@ -1,4 +1,4 @@
-//! The short ways of a plug (decision 0017): past a policy that only keeps the order, and in and out at once for a
+//! The short paths of a plug (decision 0017): around a policy that only keeps the order, and directly through for a
 //! request that comes alone.
 
 use crate::common::{
@@ -17,9 +17,9 @@ use std::cell::{Cell, RefCell};
 const T0: Instant = Instant::ZERO;
 
 thread_local! {
-    /// Inserted at the tail, inserted at the head, picked, passed, completed.
+    /// How many requests were inserted at the tail, inserted at the head, picked, passed, completed.
     static SEEN: RefCell<[u32; 5]> = const { RefCell::new([0; 5]) };
-    /// Nothing passes, and nothing is picked before this time.
+    /// Until this time, no request passes or is picked.
     static KEPT_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -101,7 +101,7 @@ fn a_plug_passes_as_far_as_there_are_tags_and_the_rest_waits() {
     sub.flush(T0);
     assert_eq!(device.sectors(), [500, 100, 300, 700], "four tags, and four slots");
     assert_eq!(seen(), [0, 0, 0, 4, 0], "the last one has no slot");
-    // Slots come back with all that has passed, and nothing overtakes the one that waits.
+    // Slots of all passed requests return, and none overtakes the waiting request.
     device.finish(1);
     sub.poll(T0);
     for at in [908, 1100] {
@@ -114,7 +114,7 @@ fn a_plug_passes_as_far_as_there_are_tags_and_the_rest_waits() {
     let [tail, head, picked, passed, completed] = seen();
     let no_other_way = [tail, head, picked];
     assert_eq!((no_other_way, passed), ([0; 3], 7), "a request that waited passes like any other");
-    // The policy hears of the last ones in the next pass.
+    // The policy learns of the last ones in the next pass.
     assert!((5..=7).contains(&completed), "{completed} completions");
     assert_at_rest(&queue, 1);
 }
@@ -163,7 +163,7 @@ fn nothing_passes_what_the_device_has_refused_or_sent_back() {
     sub.flush(T0);
     assert_eq!(seen(), [1, 0, 0, 2, 0], "it waits behind those that the device refused");
     let mut now = T0;
-    // One comes back from the device and is inserted at the head, like any other.
+    // One request is requeued by the device and inserted at the head, like any other.
     device.with(|c| (c.requeue, c.finish) = (1, 10));
     drain(&mut sub, &mut now, 100);
     let [tail, head, picked, passed, _] = seen();
@@ -185,7 +185,7 @@ fn a_request_that_comes_alone_is_asked_for_at_once_and_held_if_the_policy_keeps_
     assert_eq!(seen(), [1, 0, 1, 0, 0], "it is asked for once in a pass");
     assert_eq!((device.sectors(), sub.next_deadline()), (vec![], Some(at)));
     assert_eq!(queue.tags_in_use(HwQueue(0)), 0);
-    // It is held like any other: another one joins it.
+    // It is held like any other request: another I/O joins it.
     sub.push(T0, write(108, 8)).expect("there is credit");
     sub.flush(T0);
     assert_eq!((seen()[0], queue.stats().merges.total()), (1, 1));
@@ -203,7 +203,8 @@ fn a_request_that_comes_alone_is_asked_for_at_once_and_held_if_the_policy_keeps_
 const MS: Nanos = Nanos::from_millis(1);
 const SERVICE: Nanos = Nanos::from_millis(2);
 
-/// A queue with that policy, which counts times, in front of a device that has this many tags and takes [`SERVICE`].
+/// A queue with that policy, which counts times, in front of a device with `depth` tags that takes [`SERVICE`] per
+/// request.
 fn timed(depth: u32) -> Queue<u32> {
     let (config, device) = config(shape(1, depth));
     device.with(|c| c.service = Some(SERVICE));
@@ -211,7 +212,7 @@ fn timed(depth: u32) -> Queue<u32> {
     Queue::new(Config { stats, ..config }.scheduler(&FACTORY)).expect("valid")
 }
 
-/// The I/Os that end from now on, by the cookie.
+/// The cookies of all I/Os in flight, after they have completed.
 fn ends(sub: &mut Submitter<u32>, now: &mut Instant) -> Vec<u64> {
     let mut all = Vec::new();
     while sub.in_flight() > 0 {
@@ -223,7 +224,7 @@ fn ends(sub: &mut Submitter<u32>, now: &mut Instant) -> Vec<u64> {
     all
 }
 
-/// Milliseconds for a slot, in the policy, for a tag, and at the device.
+/// Milliseconds waiting for a slot, in the policy, waiting for a tag, and at the device.
 fn stages(of: &IoTimes) -> [u64; 4] {
     [of.slot, of.policy, of.tag, of.device].map(|ns| ns / MS.0)
 }
@@ -248,8 +249,8 @@ fn the_times_of_requests_that_pass_are_counted() {
     assert_at_rest(&queue, 1);
 }
 
-/// The elevator goes on counting that a tag is missing after the only I/O that waited for one was cancelled, until a
-/// request takes a tag, by whichever way.
+/// Regression test: the elevator counts that a tag is missing even after the only I/O that waited for one was
+/// cancelled, until a request takes a tag, by either path.
 #[test]
 fn a_request_that_comes_alone_waits_for_no_tag_that_an_earlier_one_missed() {
     KEPT_UNTIL.set(Some(T0));
@@ -272,8 +273,8 @@ fn a_request_that_comes_alone_waits_for_no_tag_that_an_earlier_one_missed() {
     KEPT_UNTIL.set(None);
 }
 
-/// A queue with that policy, in which the first group has a goal of a millisecond for reads and the second has none, in
-/// front of a device that has eight tags.
+/// A queue with that policy and a device with eight tags. The first group has a goal of a millisecond for reads, the
+/// second has none.
 fn with_goal() -> (Queue<u32>, Handle, [GroupId; 2]) {
     let (config, device) = config(shape(1, 8));
     let goal = Promise::default().set("p99_read=1000").expect("right");
@@ -286,8 +287,8 @@ fn with_goal() -> (Queue<u32>, Handle, [GroupId; 2]) {
     (queue, device, ids)
 }
 
-/// The controller of latency goals looks at requests as they end. Until it takes something, they pass as without it, and
-/// none has a budget; from then on each needs one.
+/// The controller of latency goals sees requests as they complete. Until it restricts a group, they pass as without it,
+/// without a budget; afterwards each needs one.
 #[test]
 fn with_a_latency_goal_requests_pass_until_something_is_taken() {
     let (queue, device, [victim, flood]) = with_goal();
@@ -336,7 +337,7 @@ fn with_a_latency_goal_requests_pass_until_something_is_taken() {
     assert_at_rest(&queue, 1);
 }
 
-/// A policy may keep a request that came alone, where groups have goals.
+/// A policy may keep a request that came alone if groups have goals.
 #[test]
 fn a_request_that_is_kept_has_no_budget() {
     let at = T0 + MS;
@@ -354,7 +355,7 @@ fn a_request_that_is_kept_has_no_budget() {
     KEPT_UNTIL.set(None);
 }
 
-/// Found by a runner in staging, where the submitter left them because the elevator was taken.
+/// I/Os that a runner finds in staging, where the submitter left them because the elevator was taken.
 #[test]
 fn what_was_staged_passes_unless_it_could_merge() {
     let (config, device) = config(shape(1, 16));
@@ -371,7 +372,7 @@ fn what_was_staged_passes_unless_it_could_merge() {
     // More than a portion.
     stage(&[1000, 1100, 1200, 1300, 1400, 1500, 1600, 1700, 1800]);
     assert_eq!(seen(), [0, 0, 0, 12, 0]);
-    // Two plugs, whose I/Os have not met yet.
+    // Two plugs, whose I/Os could not merge.
     stage(&[2008, 2000]);
     assert_eq!(device.sectors()[12..], [2000]);
     assert_eq!(seen()[..4], [1, 0, 1, 12], "they have merged");

@@ -1,4 +1,4 @@
-//! Cancelling I/Os that still wait, in every place, and leaving alone those that are past that.
+//! Cancels I/Os that still wait, in every place, and leaves alone those that do not.
 
 use crate::common;
 
@@ -77,7 +77,7 @@ fn ended(sub: &mut Submitter<u32>) -> Vec<(u64, IoResult)> {
     all
 }
 
-/// Reads that are too far apart to merge. Reads, as some policies have fewer slots for other I/Os.
+/// Reads that are too far apart to merge. Reads, because some policies have fewer slots for other I/Os.
 fn far(n: u64) -> Io<u32> {
     read(n * 1000, 8)
 }
@@ -139,7 +139,7 @@ fn staged_behind_somebody_else_ios_are_given_up_from_between_others() {
     }
 }
 
-/// 7 I/Os, of which the device has one and the elevator three: the others have no slots.
+/// 7 I/Os, of which the device has one and the elevator three; the others have no slots.
 #[test]
 fn staged_for_want_of_a_slot_an_io_is_given_up() {
     each(1, |bench| {
@@ -238,7 +238,7 @@ fn issued_it_is_too_late() {
     });
 }
 
-/// A request that the device refused has been issued, too: it waits ahead of everything, with its tag.
+/// A request that the device refused counts as issued: it waits ahead of everything, with its tag.
 #[test]
 fn refused_by_the_device_it_is_too_late() {
     each(4, |bench| {
@@ -323,8 +323,7 @@ fn of_several_with_one_cookie_the_oldest_that_waits_is_given_up() {
     });
 }
 
-/// A bug that was avoided: a cookie comes back and is used again while an ask for the I/O that had it before is still
-/// pending.
+/// A cookie is returned and reused while an ask for its earlier I/O is still pending.
 #[test]
 fn an_ask_is_for_what_was_pushed_before_it() {
     for scheduler in registry::ALL {
@@ -371,7 +370,7 @@ fn cached(depth: u32) -> DeviceShape {
 #[test]
 fn a_flush_sequence_goes_on_once_it_has_begun() {
     for access in accesses() {
-        // bfq leaves writes too few of four slots for all of these.
+        // Of four slots, bfq leaves writes too few for all of these.
         for scheduler in registry::ALL.iter().filter(|factory| factory.name != "bfq") {
             let (config, device) = config(cached(1));
             let config = Config { access, nr_requests: Some(4), ..config }.scheduler(scheduler);
@@ -382,7 +381,7 @@ fn a_flush_sequence_goes_on_once_it_has_begun() {
             let bare = |name| Io { op: Op::Flush, sector: 0, sectors: 0, ..write(name, 8) };
             bench.submit([far(0), with(1, IoFlags::FUA), with(2, IoFlags::PREFLUSH)]);
             bench.submit([bare(3), far(4), with(5, IoFlags::FUA), bare(6)]);
-            // The last writes have no slot; bare flushes do not pass I/Os that wait in front of them.
+            // The last writes have no slot; bare flushes do not overtake I/Os that wait ahead of them.
             for cookie in [1000, 2000, 3] {
                 bench.cancel(cookie);
             }
@@ -437,7 +436,7 @@ fn a_queue_that_is_being_rebuilt_gives_up_before_and_after() {
         assert_eq!(bench.ended(), [(cookie(2), GONE), (cookie(1), GONE)]);
         bench.device.finish(1);
         assert!((0..5).any(|_| change.step(T0)), "{access:?}");
-        // With this ask the submitter first finds out about the new queue.
+        // By this ask the submitter first learns about the new queue.
         bench.cancel(cookie(4));
         assert_eq!(bench.ended(), [(cookie(0), Ok(())), (cookie(4), GONE)]);
         bench.device.finish(1);

@@ -1,4 +1,4 @@
-//! Ceilings as an operator expects them: what a change of one does to I/Os that wait, and which I/Os wait for which.
+//! Ceilings as an operator expects them: how a change affects waiting I/Os, and which I/Os wait for which.
 
 use crate::common;
 
@@ -18,12 +18,12 @@ fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
     GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
 }
 
-/// A queue with these groups around a device that completes at once and has a volatile cache, and its submitters.
+/// A queue with these groups and its submitters, around a device that completes immediately and has a volatile cache.
 struct Bench {
     queue: Queue<u32>,
     calls: Calls,
     submitters: Vec<Submitter<u32>>,
-    /// Completions that have come and that no test has waited for, by submitter.
+    /// Completions that have been reaped but that no test has waited for, by submitter.
     had: Vec<u32>,
     ids: Vec<GroupId>,
     now: Instant,
@@ -50,7 +50,7 @@ impl Bench {
         Self { queue, calls, submitters, had, ids, now: Instant::from_nanos(10_000_000_000) }
     }
 
-    /// Submits one I/O of a group now.
+    /// Submits one I/O of a group.
     fn submit(&mut self, by: usize, op: Op, group: usize, sectors: u32) {
         let sector = if op == Op::Flush { 0 } else { 1 << 20 };
         let io = Io { group: self.ids[group], ..Io::new(op, sector, sectors, 0, 0) };
@@ -58,13 +58,13 @@ impl Bench {
         self.submitters[by].flush(self.now);
     }
 
-    /// Takes the completions that a submitter has by now.
+    /// Takes the completions of a submitter so far.
     fn reap(&mut self, by: usize) -> u32 {
         self.submitters[by].poll(self.now);
         self.submitters[by].reap(u32::MAX, |done| assert!(done.result.is_ok()))
     }
 
-    /// The time from now until a submitter has `ios` completions more, while every submitter works when it is due.
+    /// How long it takes until a submitter has `ios` more completions, while every submitter works when it is due.
     fn wait(&mut self, by: usize, ios: u32) -> Nanos {
         let begin = self.now;
         loop {
@@ -80,7 +80,7 @@ impl Bench {
         }
     }
 
-    /// Why an I/O of this group is refused, if it is.
+    /// Why an I/O of this group is refused; `None` if it is not.
     fn refusal(&mut self, group: GroupId) -> Option<Refusal> {
         let io = Io { group, ..Io::new(Op::Read, 0, 8, 0, 0) };
         self.submitters[0].push(self.now, io).err().map(|refused| refused.why)
@@ -107,8 +107,8 @@ fn ms(wait: Nanos) -> u64 {
     wait.0 / 1_000_000
 }
 
-/// Regression test: `wbps=1000`, meant as `1000m`, was corrected after a second. The I/O that waited already kept its time
-/// of 64 s, and new ones waited for the debt of those before: 65 s, and 70 minutes after a write of 4 MiB.
+/// Regression test: `wbps=1000`, meant as `1000m`, was corrected after a second. The waiting I/O kept its time of 64 s,
+/// and new ones waited for the debt of the earlier ones: 65 s, and 70 minutes after a write of 4 MiB.
 #[test]
 fn a_ceiling_that_is_corrected_is_felt_by_all_that_waits() {
     let fast = "wbps=1000000000";
@@ -141,7 +141,7 @@ fn a_ceiling_that_is_corrected_is_felt_by_all_that_waits() {
     }
 }
 
-/// The rest of the debt is scaled: half the rate, and what waits waits twice as long.
+/// The rest of the debt is scaled: at half the rate, a waiting I/O waits twice as long.
 #[test]
 fn a_ceiling_that_is_lowered_makes_all_that_waits_wait_longer() {
     let mut b = Bench::new(1, &[("p", "/", "riops=10"), ("a", "p", "")]);
@@ -149,12 +149,12 @@ fn a_ceiling_that_is_lowered_makes_all_that_waits_wait_longer() {
     assert_eq!(b.reap(0), 1);
     b.pass(40);
     b.set_max("p", "riops=5");
-    // 50 ms are left of the first hundred, with the slack of 10.
+    // 50 ms of the first 100 are left, less the slack of 10.
     assert_eq!(ms(b.wait(0, 1)), 100);
     assert_eq!(ms(b.wait(0, 1)), 200);
 }
 
-/// A thread that is about to sleep while a ceiling is changed looks once more.
+/// A thread that is about to sleep while a ceiling is changed checks once more.
 #[test]
 fn a_change_that_comes_first_keeps_a_submitter_awake() {
     let mut b = Bench::new(1, &[("a", "/", "riops=1")]);
@@ -165,8 +165,8 @@ fn a_change_that_comes_first_keeps_a_submitter_awake() {
     assert!(ms(b.wait(0, 2)) <= 2);
 }
 
-/// Regression test: a group had one line for both directions, so that 32 reads that had met `riops=10` held back a write,
-/// which has no ceiling, for 2.9 s.
+/// Regression test: a group had one line for both directions, so 32 reads that had reached `riops=10` held back a
+/// write, which has no ceiling, for 2.9 s.
 #[test]
 fn a_ceiling_on_reads_delays_no_write() {
     for (held, other) in [(Op::Read, Op::Write), (Op::Write, Op::Read)] {
@@ -192,9 +192,9 @@ fn sibling(threads: u16, list: &[(&str, &str, &str)], op: Op) -> u64 {
     ms(b.wait(by, 1))
 }
 
-/// Regression test: an I/O that waited for the ceiling of its own group was counted for the groups above already. A sibling
-/// waited for 30 ms beside one such thread, 630 ms beside 16, and 10.2 s beside 256, while a hundredth of the ceiling that
-/// they share was in use.
+/// Regression test: an I/O that waited for the ceiling of its own group was already counted for its ancestors. A
+/// sibling waited for 30 ms beside one such thread, 630 ms beside 16, and 10.2 s beside 256, while a hundredth of their
+/// shared ceiling was in use.
 #[test]
 fn what_waits_for_its_own_ceiling_uses_up_none_above() {
     let list = [("p", "/", "bps=104857600"), ("a", "p", "wbps=1048576"), ("b", "p", "")];
@@ -204,7 +204,7 @@ fn what_waits_for_its_own_ceiling_uses_up_none_above() {
     }
 }
 
-/// Likewise of the totals of one group: what waits for `wbps` uses up no `bps`.
+/// The same for the totals of one group: an I/O that waits for `wbps` uses up no `bps`.
 #[test]
 fn what_waits_for_one_direction_uses_up_no_total() {
     let list = [("p", "/", ""), ("a", "p", "wbps=1048576 bps=104857600"), ("b", "a", "")];
@@ -214,7 +214,7 @@ fn what_waits_for_one_direction_uses_up_no_total() {
     }
 }
 
-/// Both levels hold what comes through them, whichever is the lower one.
+/// Both levels bound what passes through them, whichever is the lower one.
 #[test]
 fn an_io_meets_one_ceiling_after_the_other() {
     for list in [
@@ -230,7 +230,8 @@ fn an_io_meets_one_ceiling_after_the_other() {
     }
 }
 
-/// A flush without data is a write of no bytes, as in Linux: a client met a ceiling of one I/O in a second with 3866 flushes.
+/// A flush without data is a write of no bytes, as in Linux. Regression test: a client exceeded a ceiling of one I/O
+/// per second with 3866 flushes.
 #[test]
 fn a_flush_counts_as_a_write() {
     for (max, ios) in [("wiops=10", 10), ("iops=10", 10)] {
@@ -243,7 +244,7 @@ fn a_flush_counts_as_a_write() {
     assert_eq!(ms(b.wait(0, 20)), 0, "it has no bytes");
 }
 
-/// Data with PREFLUSH and FUA is one write, though the device has three requests for it.
+/// Data with PREFLUSH and FUA is one write, although the device receives three requests for it.
 #[test]
 fn a_write_with_flushes_around_it_is_one() {
     use blkmq_core::IoFlags;
@@ -257,7 +258,7 @@ fn a_write_with_flushes_around_it_is_one() {
     assert_eq!(ms(b.wait(0, 10)), 890);
 }
 
-/// Likewise as in Linux: each part of a divided I/O is one.
+/// As in Linux, each part of a divided I/O counts as one.
 #[test]
 fn an_io_that_is_divided_counts_for_each_of_its_parts() {
     let mut b = Bench::new(1, &[("a", "/", "wiops=10")]);
@@ -266,7 +267,7 @@ fn an_io_that_is_divided_counts_for_each_of_its_parts() {
     assert_eq!(ms(b.wait(0, 2)), 290);
 }
 
-/// Regression test: the ceilings of a group were lifted when it was removed, and so were those above it for its I/Os:
+/// Regression test: the ceilings of a group were lifted when it was removed, and so were its ancestors' for its I/Os:
 /// 104 reads in a second while there was a guard, and 233579 after it.
 #[test]
 fn the_ceilings_of_a_removed_group_hold_for_its_ios() {
@@ -281,8 +282,8 @@ fn the_ceilings_of_a_removed_group_hold_for_its_ios() {
     }
 }
 
-/// Regression test: an id was the index alone, so that I/Os of a removed group were another one's after 1023 additions. An
-/// index that is given out again has nothing of the group that had it, and neither have the groups below that one.
+/// Regression test: an id was only the index, so after 1023 additions I/Os of a removed group counted for another one.
+/// A reused index inherits nothing from its former group, and neither do the descendants of that group.
 #[test]
 fn a_stale_id_is_refused_and_its_index_begins_anew() {
     let mut b = Bench::new(1, &[("p", "/", "riops=1"), ("a", "p", "")]);

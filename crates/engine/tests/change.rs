@@ -60,7 +60,7 @@ fn a_scheduler_is_switched_while_it_holds_requests_and_more_are_staged() {
 }
 
 thread_local! {
-    /// Requests inserted and ended, for each policy that this thread has built, in the order of building.
+    /// Requests inserted and completed, for each policy that this thread has built, in the order of building.
     static BALANCE: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -149,7 +149,7 @@ fn s16_17_a_switch_under_load_loses_and_doubles_nothing() {
         for round in 0_u64..200 {
             let sub = &mut subs[round as usize % 2];
             for _ in 0..8 {
-                // Some are neighbours, so that requests are fused as well.
+                // Some are adjacent, so that requests merge as well.
                 let sector = (next * 16 + next % 3 * 8) % 4096;
                 let io = Io { cookie: next, payload: next as u32, ..write(sector, 8) };
                 if sub.push(T0, io).is_ok() {
@@ -180,7 +180,7 @@ fn s16_17_a_switch_under_load_loses_and_doubles_nothing() {
         ended.sort_unstable();
         assert_eq!(ended, Vec::from_iter(0..next), "{access:?}: each once");
         assert_at_rest(&queue, 2);
-        // The next pass tells policies of a completion.
+        // Policies learn of a completion in the next pass.
         let mut freeze = queue.freeze();
         assert!((0..3).any(|_| freeze.step(T0)));
         drop((subs, freeze, queue));
@@ -241,8 +241,8 @@ fn s16_18_a_quiesced_queue_issues_nothing_and_completes_what_was_issued() {
     }
 }
 
-/// A policy that idles waits for I/O that a frozen queue does not admit. With `slice_idle` of days, a switch of the
-/// scheduler once took days if a single request was held.
+/// A policy that idles waits for I/O that a frozen queue does not admit. Regression test: with `slice_idle` of days, a
+/// switch of the scheduler took days if a single request was held.
 #[test]
 fn s16_18_idling_holds_up_neither_a_freeze_nor_a_change() {
     let ways = accesses().into_iter().flat_map(|access| [(access, false), (access, true)]);
@@ -273,7 +273,7 @@ fn s16_18_idling_holds_up_neither_a_freeze_nor_a_change() {
     }
 }
 
-/// Options change in the present policy, with requests in it, and depths with them.
+/// Options change in the current policy while it holds requests, and so do depths.
 #[test]
 fn options_change_without_a_pause() {
     let (config, device) = config(shape(1, 1));
@@ -293,7 +293,7 @@ fn options_change_without_a_pause() {
     submit_each(&mut sub, T0, [write(508, 8), write(500, 8)]);
     assert_eq!((queue.stats().inserted, queue.stats().merges.front), (3, 1));
     set("front_merges", "0");
-    // Does not continue the request that merged last, which the elevator tries whatever this option says.
+    // It does not continue the request that merged last, which the elevator tries regardless of this option.
     submit_each(&mut sub, T0, [write(100, 8)]);
     assert_eq!((queue.stats().inserted, queue.stats().merges.front), (4, 1));
     assert_eq!(device.sectors().len(), 1, "and the first one is still at the device");
@@ -346,8 +346,8 @@ fn what_is_impossible_is_refused_and_changes_nothing() {
     assert_eq!(sub.in_flight(), 1);
 }
 
-/// Each of several threads adds groups; a thread that is told that the queue is busy tries again. When an edit was a
-/// copy that replaced the plan, 157 of 200 groups were left.
+/// Each of several threads adds groups; a thread that finds the queue busy tries again. Regression test: when an edit
+/// was a copy that replaced the plan, 157 of 200 groups were left.
 #[test]
 fn concurrent_edits_are_all_there() {
     let (config, _) = config(shape(1, 2));

@@ -1,9 +1,9 @@
 //! Several threads that want the same elevator: staging, kicks and hand-overs (`spec/framework.md` section 9, lines
 //! 9, 10 and 21 of section 16; lines 11 and 12 of `spec/mq-deadline.md` section 8).
 //!
-//! Mostly with one thread: a [`Run`] that is kept stands for a thread caught in the middle of a pass, and a policy or
-//! a device that submits while it is being called stands for another thread that does so. Schedules between single
-//! instructions are for the model checkers.
+//! Mostly with one thread: a [`Run`] that is kept stands for a thread inside a pass, and a policy or a device that
+//! submits while it is being called stands for another thread that does so. The model checkers explore schedules
+//! between single instructions.
 
 use crate::common;
 
@@ -48,8 +48,8 @@ fn settle(sub: &mut Submitter<u32>, now: Instant) {
     panic!("something is always due");
 }
 
-/// A submission that finds the elevator taken. The thread that loses tries again within 3 ms in the kernel; here the
-/// winner serves it, at once.
+/// A submission that finds the elevator taken. In the kernel, the losing thread tries again within 3 ms; here the
+/// winner serves it immediately.
 #[test]
 fn s8_11_whoever_loses_the_race_is_served_when_the_winner_lets_go() {
     let (queue, device, [mut loser]) = queue_for(deadline());
@@ -72,7 +72,7 @@ fn completions_of_submitters_that_take_turns_come_in_order() {
     let (_queue, device, mut subs) = queue_for::<20>(deadline());
     device.with(|c| c.script.push_back(Some(Busy::Resource)));
     submit_each(&mut subs[0], T0, [write(1, 1)]);
-    // Nothing takes a short way behind the refused one, so the policy sorts what follows.
+    // A plug behind the refused request takes no short path, so the policy sorts it.
     for (at, sub) in subs.iter_mut().enumerate() {
         let sectors = (0..10).map(|n| (n * 20 + at as u64 + 1) * 100);
         submit_each(sub, T0, sectors.map(|sector| write(sector, 8)));
@@ -97,8 +97,8 @@ fn completions_of_submitters_that_take_turns_come_in_order() {
     }
 }
 
-/// A runner that lost its CPU was not told from one that works, and a thread on the same CPU kept it from going on for
-/// as long as the kernel let it (decision 0025).
+/// Regression test: a runner that had lost its CPU looked like an active one, and a thread on the same CPU kept it from
+/// continuing for as long as the kernel let it (decision 0025).
 #[test]
 fn a_submitter_learns_that_the_runner_it_depends_on_gets_no_further() {
     let (queue, device, [mut sub]) = queue_for(deadline());
@@ -120,7 +120,7 @@ fn a_submitter_learns_that_the_runner_it_depends_on_gets_no_further() {
     assert_at_rest(&queue, 1);
 }
 
-/// mq-deadline that notices when two threads are in it.
+/// mq-deadline that detects two threads inside it.
 struct Exclusive {
     inside: AtomicBool,
 }
@@ -238,7 +238,7 @@ enum Step {
     Finish,
 }
 
-/// Every way in which the steps of three threads can follow each other.
+/// All interleavings of the steps of three threads.
 fn interleavings(left: [&[Step]; 3]) -> Vec<Vec<Step>> {
     let mut all = Vec::new();
     for who in 0..3 {
@@ -254,9 +254,9 @@ fn interleavings(left: [&[Step]; 3]) -> Vec<Vec<Step>> {
     if all.is_empty() { vec![Vec::new()] } else { all }
 }
 
-/// Two inserters and a dispatcher in every order of their calls: staging takes the place of the kernel series'
-/// buckets, and must be empty when all three are done, although no thread checks it explicitly. The models in `sync`
-/// cover the orders of single instructions.
+/// Two inserters and a dispatcher in every order of their calls: staging takes the place of the kernel series' buckets,
+/// and must be empty when all three are done, although no thread checks it explicitly. The models in `sync` cover the
+/// orders of single instructions.
 #[test]
 fn s8_12_nothing_stays_staged_whatever_the_order_of_two_inserters_and_a_dispatcher() {
     use Step::{Begin, Finish, Pass, Submit};
@@ -296,7 +296,7 @@ thread_local! {
     static MEANWHILE: RefCell<Option<Intruder>> = const { RefCell::new(None) };
 }
 
-/// The other thread's turn. Its submitter is dropped with I/Os in flight, so its number stays out of use.
+/// Takes the other thread's turn. Its submitter is dropped with I/Os in flight, so its number stays out of use.
 fn meanwhile() {
     if let Some((mut sub, ios)) = MEANWHILE.take() {
         submit_each(&mut sub, T0, ios);
@@ -345,13 +345,13 @@ impl DeviceQueue<u32> for InterruptedDevice {
     }
 }
 
-/// Enough plugs for a submitter to see that no other thread runs the elevator any more, and to run it itself. Their
-/// sectors are below those that the tests submit first.
+/// Enough plugs for a submitter to notice that no other thread runs the elevator, and to run it itself. Their sectors
+/// are below those that the tests submit first.
 fn until_it_runs_the_elevator() -> Vec<Io<u32>> {
     (0..9).map(|i| write(i * 100, 8)).collect()
 }
 
-/// A queue around such a device, the device's handle, and a submitter; another one will submit
+/// A queue with such a device, the device's handle, and a submitter; another submitter will submit
 /// [`until_it_runs_the_elevator`] when the device is first called.
 fn interrupted_device(scheduler: &'static Factory) -> (Queue<u32>, Handle, Submitter<u32>) {
     let (config, device) = config(shape(1, 64));
@@ -364,8 +364,8 @@ fn interrupted_device(scheduler: &'static Factory) -> (Queue<u32>, Handle, Submi
     (queue, device, sub)
 }
 
-/// The same one level below: the elevator is free, so the other thread picks requests, but the pump of the hardware
-/// queue is taken.
+/// One level below: the elevator is free, so the other thread picks requests, but the pump of the hardware queue is
+/// taken.
 #[test]
 fn s16_10_requests_chosen_while_the_device_is_being_fed_make_another_turn() {
     let (queue, device, mut sub) = interrupted_device(deadline());
@@ -374,7 +374,7 @@ fn s16_10_requests_chosen_while_the_device_is_being_fed_make_another_turn() {
         [5000].into_iter().chain(until_it_runs_the_elevator().iter().map(|io| io.sector)).collect();
     assert_eq!(device.sectors(), sectors, "by the one call");
     let stats = queue.stats();
-    // The first one its plug, the other one what it had staged, and then its plug.
+    // The first one sends its plug, the other one what it had staged, and then its plug.
     assert_eq!((stats.direct, stats.batches), (2, 3), "both ran the elevator");
 }
 
@@ -390,7 +390,7 @@ fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
         }
         sub.flush(T0);
         let second = until_it_runs_the_elevator();
-        // The policy decides on the order within the second batch.
+        // The policy decides the order within the second batch.
         let mut sectors = device.sectors();
         sectors[first.len()..].sort_unstable();
         let both: Vec<u64> = first.into_iter().chain(second.iter().map(|io| io.sector)).collect();
@@ -402,9 +402,9 @@ fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
     }
 }
 
-/// Line 9 for a whole queue. A real-time request is at the device, so that one of the best-effort class makes the
-/// policy ask for a pass in 10 s (the delay); real-time submissions are the calls for a pass now. All of that happens
-/// while the runner is stalled.
+/// Line 9 for a whole queue. A real-time request is at the device, so a best-effort request makes the policy ask for a
+/// pass in 10 s (the delay); real-time submissions request passes immediately. All of that happens while the runner is
+/// stalled.
 #[test]
 fn s16_09_calls_for_a_pass_now_and_later_in_any_order_while_the_runner_is_stalled() {
     const AGE: Instant = Instant::from_nanos(10_000_000_000);
@@ -439,7 +439,7 @@ fn s16_09_calls_for_a_pass_now_and_later_in_any_order_while_the_runner_is_stalle
     }
 }
 
-/// A delay alone: the pass comes no earlier than asked for, and is dropped when the awaited event comes first.
+/// A delay alone: the pass comes no earlier than requested, and is dropped when the awaited event comes first.
 #[test]
 fn s16_09_a_pass_now_does_what_a_later_one_was_asked_for() {
     for access in accesses() {

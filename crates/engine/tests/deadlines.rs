@@ -1,4 +1,4 @@
-//! Early rejection: I/Os with deadlines, on a device that takes 100 us for each of its requests, one after the other.
+//! Early rejection: I/Os with deadlines, on a device that serves one request at a time and takes 100 us for each.
 
 use crate::common;
 
@@ -63,7 +63,7 @@ impl Bench {
         self.queue.settle_trace();
     }
 
-    /// The queue learns what a read takes.
+    /// Lets the queue learn the time of a read.
     fn learn(&mut self) {
         for _ in 0..16 {
             self.push(Deadline::NONE).expect("there is credit");
@@ -87,7 +87,7 @@ fn an_io_that_would_be_late_is_refused_and_takes_nothing() {
         assert_eq!(bench.push(deadline), Err(Refusal::Late { expected }), "{scheduler}");
         assert_eq!(IoError::from(Refusal::Late { expected }), IoError::BUSY);
         assert_eq!((bench.submitter.in_flight(), bench.queue.stats().submitted), (3, submitted));
-        // One has ended, so there is time again.
+        // One has completed, so there is time again.
         while bench.submitter.in_flight() == 3 {
             bench.turn();
         }
@@ -119,7 +119,7 @@ fn a_deadline_without_a_forecast_is_refused_and_a_queue_in_use_can_begin_one() {
     }
 }
 
-/// Each of the four combinations of prediction and truth.
+/// Each of the four combinations of prediction and outcome.
 #[test]
 fn predictions_are_compared_with_the_truth() {
     let mut bench = Bench::new("none", |_| {});
@@ -144,7 +144,7 @@ fn predictions_are_compared_with_the_truth() {
     assert!((bench.queue.stats().deadlines.wrong() - 0.5).abs() < 1e-9);
 }
 
-/// I/Os that wait outside for a slot are ahead of a new one, too.
+/// I/Os that wait outside of the elevator for a slot also count as ahead of a new one.
 #[test]
 fn ios_without_a_slot_are_counted() {
     let mut bench = Bench::new("mq-deadline", |config| config.nr_requests = Some(4));
@@ -158,7 +158,7 @@ fn ios_without_a_slot_are_counted() {
     assert_eq!(bench.expects(), 100);
 }
 
-/// Whatever became of requests, an idle queue expects nothing ahead.
+/// After any history of requests, an idle queue expects nothing ahead.
 #[test]
 fn nothing_is_left_of_requests_that_were_cancelled_merged_flushed_or_sent_back() {
     for scheduler in ["none", "mq-deadline", "bfq"] {
@@ -173,7 +173,7 @@ fn nothing_is_left_of_requests_that_were_cancelled_merged_flushed_or_sent_back()
                 let op = if at % 2 == 0 { Op::Write } else { Op::Read };
                 let flags = [IoFlags::NONE, IoFlags::PREFLUSH, IoFlags::FUA][(at + round) % 3];
                 let io = bench.io(op).with(if op == Op::Write { flags } else { IoFlags::NONE });
-                // Every second pair is one request in the end, or two that are fused.
+                // Every second pair becomes one request, or two that merge.
                 let io = Io { sector: (at as u64 / 4) * 8 + (at as u64 % 2) * 1024, ..io };
                 bench.submitter.push(bench.now, io).expect("there is credit");
                 bench.submitter.flush(bench.now);

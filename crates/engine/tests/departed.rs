@@ -1,4 +1,4 @@
-//! Submitters that are dropped with I/Os in flight: their places are free again when the I/Os are done.
+//! Submitters that are dropped with I/Os in flight: their places become free when the I/Os are done.
 
 use crate::common;
 
@@ -34,8 +34,8 @@ fn the_place_of_a_submitter_that_left_comes_back_when_its_ios_are_done() {
     }
 }
 
-/// Regression test: I/Os that a dropped submitter had not taken back were in no counter, so that the sums of a queue that had
-/// lost one never met again.
+/// Regression test: I/Os that a dropped submitter had not reaped were in no counter, so the sums of such a queue never
+/// agreed again.
 #[test]
 fn the_counters_add_up_without_a_submitter() {
     for access in accesses() {

@@ -47,7 +47,7 @@ fn s16_01_and_02_tags_are_conserved_and_never_more_than_the_device_has() {
     }
 }
 
-/// A device that takes eight requests is given three; with another bound, written while it is busy, as many as that.
+/// A device that takes eight requests is given three; with another bound, set while it is busy, it is given that many.
 #[test]
 fn a_device_holds_no_more_than_its_depth() {
     for access in accesses() {
@@ -77,8 +77,8 @@ fn a_device_holds_no_more_than_its_depth() {
     }
 }
 
-/// The other tag space. After any history a queue takes in as many requests as when it was new: no scheduler tag has
-/// been lost, and none has been returned twice.
+/// The other tag space. After any history a queue admits as many requests as when it was new: no scheduler tag was lost
+/// or returned twice.
 #[test]
 fn s16_01_scheduler_tags_driver_tags_and_budgets_all_come_back() {
     let budgets = DeviceShape { budget: Some(3), ..shape(1, 8) };
@@ -98,7 +98,7 @@ fn s16_01_scheduler_tags_driver_tags_and_budgets_all_come_back() {
             let mut sectors = rng();
             for _ in 0..100 {
                 for sub in &mut subs {
-                    // Dense enough for many to merge, in the plug, in the elevator and with each other.
+                    // Dense enough for many to merge, in the plug, in the elevator and request with request.
                     (0..8).for_each(|_| {
                         sub.push(now, write(sectors.below(32) * 8, 8)).expect("there is credit");
                     });
@@ -157,7 +157,7 @@ fn s16_06_dev_resource_waits_for_a_completion_and_for_no_timer() {
         device.with(|c| c.script.extend([None, Some(Busy::DevResource)]));
         push_all(&mut sub, [write(0, 8), write(100, 8)]);
         assert_eq!(device.sectors(), [0]);
-        // The test device cannot name its next event, so the only deadline is "poll it".
+        // The test device cannot name its next event, so the only deadline is an immediate poll.
         assert_eq!(sub.next_deadline(), Some(T0), "{access:?}");
         device.finish(1);
         sub.poll(T0);
@@ -206,7 +206,7 @@ fn s16_07_leftovers_keep_their_order_ahead_of_the_scheduler() {
         device.with(|c| c.script.extend([None, Some(Busy::Resource)]));
         push_all(&mut sub, [write(500, 8), write(600, 8), write(700, 8)]);
         assert_eq!(device.sectors(), [500]);
-        // These sort first, but must not overtake.
+        // These have lower sectors, but must not overtake.
         submit_each(&mut sub, T0, [write(0, 8), write(8, 8)]);
         assert_eq!(device.sectors(), [500]);
         assert_eq!(queue.stats().dispatched, 3, "the scheduler is not asked while 600 is stuck");
@@ -244,7 +244,7 @@ fn s16_11_a_flush_passes_a_full_scheduler() {
     }
 }
 
-/// Only requests that had left the scheduler before, and that the device had refused, are ahead of it.
+/// Only requests that had left the scheduler before, and that the device had refused, precede it.
 #[test]
 fn s16_11_a_flush_passes_a_full_scheduler_on_a_busy_device() {
     for access in accesses() {
@@ -360,12 +360,12 @@ fn s16_21_budgets_bound_what_leaves_the_scheduler_and_unused_ones_return() {
 }
 
 thread_local! {
-    /// The queue under test, and the highest number of budgets taken ahead of a request.
+    /// The queue under test, and the highest number of budgets taken in advance.
     static BUDGETED: RefCell<(Option<Queue<u32>>, u64)> = const { RefCell::new((None, 0)) };
 }
 
-/// Notes at each pick how many budgets are taken that no request has. Requests leave one by one;
-/// each that has left and not come back has one budget.
+/// Notes at each pick how many budgets no request has. Requests leave one by one; each that has left and not completed
+/// has one budget.
 struct Budgeted {
     issued: u64,
     completed: u64,
@@ -428,7 +428,7 @@ fn s16_21_at_most_8_budgets_are_taken_ahead_of_requests_and_one_by_a_lock() {
     }
 }
 
-/// Two hardware queues with an elevator each share tags or budgets; when one returns a tag or a budget, the other
+/// Two hardware queues with separate elevators share tags or budgets; when one returns a tag or a budget, the other
 /// gets it.
 #[test]
 fn shared_tags_and_budgets_wake_the_other_elevator() {
@@ -484,7 +484,7 @@ fn s16_02_shared_tags_bound_all_hardware_queues_together() {
     }
 }
 
-/// One elevator sees all I/Os, and merges and sorts them; two elevators do not know each other's.
+/// One elevator sees all I/Os, and merges and sorts them; each of two elevators sees only its own.
 #[test]
 fn one_elevator_for_all_hardware_queues_or_one_each() {
     for access in accesses() {
@@ -500,7 +500,7 @@ fn one_elevator_for_all_hardware_queues_or_one_each() {
             }
             submit_each(&mut subs[0], T0, [write(0, 8)]);
             submit_each(&mut subs[1], T0, [write(8, 8)]);
-            // A submitter that has seen another one run the elevator leaves work to that one for a while.
+            // A submitter that has seen another one run the elevator leaves work to it for a while.
             (0..10).for_each(|_| subs.iter_mut().for_each(|sub| sub.poll(T0)));
             let merges = queue.stats().merges.back;
             // nr_requests is per hardware queue either way.
@@ -519,7 +519,7 @@ fn one_elevator_for_all_hardware_queues_or_one_each() {
     }
 }
 
-/// Dropping a queue drops the device with the requests that it holds, without complaint.
+/// Dropping a queue drops the device with the requests that it holds, without a panic.
 #[test]
 fn dropping_a_queue_with_requests_in_flight_is_no_bug() {
     let (config, _device) = config(shape(1, 2));

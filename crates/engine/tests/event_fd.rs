@@ -1,5 +1,5 @@
-//! Devices that have a descriptor to watch: no thread has to stay awake for them, and a thread that is awake reaps
-//! all the same.
+//! Devices that have a descriptor to watch: no thread has to stay awake for them, and a thread that is awake still
+//! reaps.
 
 #![cfg(target_os = "linux")]
 
@@ -49,7 +49,7 @@ fn a_waiter_sleeps_while_the_device_works_and_finds_what_it_has_done() {
     }
 }
 
-/// The counterpart without a descriptor: the outcome of the test above if the engine ignored descriptors.
+/// Without a descriptor: the outcome of the test above if the engine ignored descriptors.
 #[test]
 fn without_a_descriptor_a_device_that_cannot_tell_is_polled() {
     let (queue, device, _) = queue(config(shape(1, 8)), Access::default(), PumpMode::Inline);
@@ -75,7 +75,7 @@ fn a_pump_thread_is_told_to_sleep() {
     }
 }
 
-/// A thread that leaves wakes no other to look after the device: the others watch it themselves.
+/// A thread that leaves wakes no other one for the device: the others watch it themselves.
 #[test]
 fn who_has_everything_back_leaves_the_device_to_those_who_watch_it() {
     let (queue, device, calls) =
@@ -134,14 +134,14 @@ fn a_changed_queue_knows_the_descriptor_of_the_device_that_it_took_over() {
     assert_at_rest(&queue, 1);
 }
 
-/// A device that copies, say, while no request is there.
+/// A device with work while no request is there, such as a copy.
 struct Copier {
     has_own_work: bool,
     fd: File,
     reaps: Arc<AtomicU32>,
 }
 
-/// The time that it names.
+/// The time of its next event.
 const NEXT: Instant = Instant::from_nanos(7);
 
 impl DeviceQueue<u32> for Copier {
@@ -168,7 +168,7 @@ impl DeviceQueue<u32> for Copier {
     fn abandon(&mut self, _: &mut Vec<Inflight>) {}
 }
 
-/// Without a look at the device, a thread that watches the descriptor would wake for it again and again.
+/// If nothing polled the device, a thread that watches the descriptor would wake for it again and again.
 #[test]
 fn a_device_with_work_of_its_own_gets_turns_without_requests() {
     for has_own_work in [false, true] {

@@ -31,7 +31,7 @@ fn flush(name: u64) -> Io<u32> {
     Io { op: Op::Flush, sector: 0, sectors: 0, ..write(name, 8) }
 }
 
-/// Runs `test` on a queue with one submitter, for each way into an elevator and each policy.
+/// Runs `test` on a queue with one submitter, for each access and each policy.
 fn each(shape: DeviceShape, mut test: impl FnMut(&Queue<u32>, &mut Submitter<u32>, &Handle)) {
     for access in accesses() {
         for scheduler in registry::ALL {
@@ -111,7 +111,7 @@ fn s16_20_without_a_volatile_cache_a_flush_is_nothing() {
     each(shape(1, 4), |queue, sub, device| {
         sub.push(T0, flush(1)).expect("there is credit");
         assert_eq!(ended(sub), [(1, Ok(()))], "not even a pass");
-        // And flags without effect do not keep neighbours apart.
+        // Flags without effect do not keep adjacent I/Os apart.
         submit_each(sub, T0, []);
         sub.push(T0, with(0, FUA)).expect("there is credit");
         sub.push(T0, with(8, PREFLUSH)).expect("there is credit");
@@ -253,7 +253,7 @@ fn s16_20_a_step_that_the_device_wants_again_comes_again() {
 fn s16_20_data_behind_a_flush_keeps_its_order() {
     each(cached(BACK, 1, 1), |_, sub, device| {
         submit_each(sub, T0, [write(0, 8), flush(1)]);
-        // Neither sectors nor deadlines would make them leave in this order.
+        // By sectors or deadlines they would not leave in this order.
         submit_each(sub, T0, [300, 100, 200].map(|sector| with(sector, PREFLUSH)));
         submit_each(sub, T0, [write(16, 8)]);
         (0..7).for_each(|_| step(sub, device));
@@ -276,8 +276,8 @@ fn s16_20_steps_pass_what_the_policy_holds_and_never_merge() {
     });
 }
 
-/// One submitter fills the scheduler, then each of the others submits a bare flush. Flushes that find a slot go
-/// first, the others wait for one; none is refused, forgotten, or in the way of later I/Os.
+/// One submitter fills the scheduler, then each of the others submits a bare flush. Flushes that find a slot go first,
+/// the others wait for one. None is refused, lost, or delays later I/Os.
 #[test]
 fn s16_20_more_bare_flushes_than_slots_wait() {
     const FLUSHERS: u64 = 20;
@@ -315,7 +315,7 @@ fn s16_20_more_bare_flushes_than_slots_wait() {
             assert_at_rest(&queue, 1);
             let flushes = queue.stats().flushes;
             assert_eq!((flushes.asked, flushes.dataless), (FLUSHERS, FLUSHERS));
-            // Eight at a time at best, and the first of them began alone.
+            // At best eight at a time, and the first began alone.
             assert!(flushes.issued < FLUSHERS / 2, "{access:?}: {flushes:?}");
         }
     }
@@ -365,7 +365,7 @@ fn s16_20_a_pump_thread_carries_a_sequence_to_its_end() {
     }
 }
 
-/// A queue may be dropped in any step of a sequence, wherever the request is: nothing is left without an answer.
+/// A queue may be dropped in any step of a sequence, wherever the request is: every I/O is answered.
 #[test]
 fn s16_20_a_queue_may_go_in_the_middle_of_a_sequence() {
     for access in accesses() {
@@ -378,7 +378,7 @@ fn s16_20_a_queue_may_go_in_the_middle_of_a_sequence() {
             drop((sub, queue));
         }
     }
-    // A request that a pump has handed back, and that no runner has taken since.
+    // A request that a pump has handed back and that no runner has taken.
     let (config, device) = config(cached(BACK, 1, 1));
     let queue = Queue::new(config).expect("valid");
     let mut sub = queue.submitter().expect("one is free");
@@ -391,7 +391,7 @@ fn s16_20_a_queue_may_go_in_the_middle_of_a_sequence() {
     drop((sub, queue));
 }
 
-/// All kinds of I/O at once, for a while: no flush is lost or doubled, and every requested flush is done.
+/// All kinds of I/O together: no flush is lost or doubled, and every requested flush is done.
 fn mixture(seed: u64, access: Access, scope: Scope, cache: WriteCache) -> QueueStats {
     let mut rng = Rng::new(seed);
     let (config, device) = config(cached(cache, 2, 3));

@@ -1,4 +1,4 @@
-//! Latency goals in the engine: what the controller takes is taken, and nothing is held back for good.
+//! Latency goals in the engine: restrictions of the controller take effect, and no request is held back for ever.
 
 use crate::common;
 
@@ -14,7 +14,7 @@ const HW: HwQueue = HwQueue(0);
 /// The longest time for which a group is held back.
 const LONGEST: Nanos = Nanos::from_millis(250);
 
-/// A goal that no device can keep, in microseconds.
+/// A goal that no device can meet, in microseconds.
 const IMPOSSIBLE: u64 = 1;
 
 /// A queue in which `victim` has a goal, beside `flood`.
@@ -54,7 +54,7 @@ impl Fixture {
         self.submitter.flush(self.now);
     }
 
-    /// The device finishes what it has; the I/Os that have come back.
+    /// Finishes all requests at the device, and returns the number of reaped I/Os.
     fn finish(&mut self) -> u32 {
         self.device.with(|c| c.finish = c.inside);
         let _ = self.queue.pump(HW, self.now);
@@ -62,7 +62,7 @@ impl Fixture {
         self.submitter.reap(u32::MAX, |done| assert_eq!(done.result, Ok(())))
     }
 
-    /// Misses the goal until `flood` has a rate, and lets everything end.
+    /// Misses the goal until `flood` has a rate, and then lets everything complete.
     fn until_slowed(&mut self) {
         for _ in 0..20 {
             if self.rate().is_some() {
@@ -89,9 +89,8 @@ impl Fixture {
     }
 }
 
-/// No completion follows when the time of a group has come that was held back, so the elevator has to name it: wherever
-/// the I/O waits, also in the lists of inserts that found a lock taken. Two seeds of the soak, of 20,000, found that
-/// they did not.
+/// When the time of a held-back group has come, no completion follows, so the elevator has to name that time, wherever
+/// the I/O waits, including the lists of inserts that found a lock taken. Regression test for two seeds of the soak.
 #[test]
 fn what_is_held_back_for_a_goal_is_let_go_when_its_time_has_come() {
     for (access, modes) in ways() {
@@ -102,7 +101,7 @@ fn what_is_held_back_for_a_goal_is_let_go_when_its_time_has_come() {
             if while_busy && run.is_none() {
                 continue;
             }
-            // The first is charged for, and the second has to wait.
+            // The first request is charged, and the second has to wait.
             it.submit(Op::Write, it.flood);
             it.submit(Op::Write, it.flood);
             if let Some(run) = run {
@@ -110,7 +109,7 @@ fn what_is_held_back_for_a_goal_is_let_go_when_its_time_has_come() {
             }
             let ended = it.finish();
             assert_eq!((ended, it.submitter.in_flight()), (1, 1), "{access:?} {modes:?}");
-            // Some of these times are those of looks.
+            // Some of these times are checks by the controller.
             let latest = it.now + LONGEST;
             while it.submitter.in_flight() > 0 {
                 let at = it.submitter.next_deadline();
@@ -125,8 +124,8 @@ fn what_is_held_back_for_a_goal_is_let_go_when_its_time_has_come() {
     }
 }
 
-/// A device that ends nothing calls for no pass. Without looks of its own the controller went on to say what it had said
-/// last, that the goal is met.
+/// A device that completes nothing causes no pass. Regression test: without checks at its own times, the controller
+/// kept reporting that the goal was met.
 #[test]
 fn a_device_that_is_stuck_is_not_taken_for_a_good_one() {
     for way in ways() {
@@ -156,8 +155,8 @@ fn a_device_that_is_stuck_is_not_taken_for_a_good_one() {
     }
 }
 
-/// Half a minute of missed windows: the goal is infeasible, which is said with the latency that it was measured by, and
-/// nothing is taken any more.
+/// After half a minute of missed windows the goal is infeasible: it is reported with the latency measured, and
+/// restrictions end.
 #[test]
 fn a_goal_that_no_device_keeps_is_called_infeasible() {
     let mut it = Fixture::new((Access::Combining, Modes::default()), IMPOSSIBLE);
@@ -173,8 +172,8 @@ fn a_goal_that_no_device_keeps_is_called_infeasible() {
     assert_eq!((status.taken.rates, it.queue.budgets()), ([None; 3], Some(8)));
 }
 
-/// The controller has to see all I/O, so there is one elevator; without goals there is neither a controller nor a count
-/// of what is at the device, and both come and go with the goals.
+/// The controller must see all I/O, so there is one elevator. Without goals there is neither a controller nor a count
+/// of requests at the device; both come and go with the goals.
 #[test]
 fn goals_take_one_elevator_and_go_with_their_groups() {
     let (base, _device) = config(shape(2, 8));
@@ -193,8 +192,8 @@ fn goals_take_one_elevator_and_go_with_their_groups() {
     assert_eq!(it.finish(), 1);
 }
 
-/// At a high rate of others, one request in many is a sample. When those are gone, each read of the group with a goal
-/// counts from the second look on, wherever the sequence of samples stood.
+/// At a high rate of other groups, one in many requests is a sample. After they stop, each read of the group with a
+/// goal counts from the second check on, wherever the sequence of samples stood.
 #[test]
 fn reads_that_are_few_count_at_once_when_others_have_gone() {
     for more in 0..8 {

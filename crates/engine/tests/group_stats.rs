@@ -1,5 +1,4 @@
-//! Statistics of groups through a whole queue: the notes taken during a run are counted, exactly, whenever that
-//! happens.
+//! Statistics of groups through a whole queue: the notes of a run are counted exactly, whenever they are counted.
 
 use crate::common;
 
@@ -12,7 +11,7 @@ fn stats(level: StatsLevel, inline: bool) -> StatsMode {
     StatsMode { level, inline, ..StatsMode::default() }
 }
 
-/// A queue with bfq and the groups `top`, and `a` and `b` below it; a device that takes 100 us.
+/// A queue with bfq and the groups `top`, and `a` and `b` below it. The device takes 100 us per request.
 fn grouped(
     stats: StatsMode,
     change: impl Fn(&mut Config<u32>),
@@ -149,7 +148,7 @@ fn what_is_not_counted_yet_outlives_the_elevator_that_noted_it_down() {
     let mut now = Instant::ZERO;
     let a = id(&queue, "a");
     for (n, nr_requests) in [(1, "32"), (2, "64"), (3, "128")] {
-        // Too few passes for a thread to have collected the notes.
+        // Too few passes for a thread to have moved the notes.
         work(&queue, &mut submitters, &mut now, 2);
         let mut change = queue.set_attribute("queue/nr_requests", nr_requests).expect("possible");
         while !change.step(now) {}
@@ -232,8 +231,8 @@ fn merges_are_counted_for_the_group_whose_they_are() {
     }
 }
 
-/// Two floors of 100 I/Os a second on a device that does 100: each has half of its own, and lacks half. The numbers
-/// outlive a queue that is rebuilt, and those of a group that goes are its parent's.
+/// Two floors of 100 I/Os per second on a device that does 100: each gets half, and lacks half. The numbers survive a
+/// rebuild of the queue, and those of a removed group go to its parent.
 #[test]
 fn floors_that_are_not_kept_are_counted_by_group() {
     let (base, device) = config(shape(1, 1));

@@ -1,4 +1,4 @@
-//! Groups: the limits of `io.max` above every scheduler, and the changes of the tree that schedulers are told of.
+//! Groups: the limits of `io.max` under every scheduler, and the changes of the tree that schedulers are notified of.
 
 use crate::common;
 
@@ -21,7 +21,7 @@ fn tree(list: &[(&str, &str, &str)]) -> GroupTree {
     GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
 }
 
-/// A queue with these groups around a device that completes at once, and a submitter of credit 64.
+/// A queue with these groups around a device that completes immediately, and a submitter with a credit of 64.
 fn grouped(groups: GroupTree, change: impl Fn(&mut Config<u32>)) -> (Queue<u32>, Submitter<u32>) {
     let (config, device) = config(shape(1, 64));
     device.with(|c| c.inline = true);
@@ -43,8 +43,8 @@ fn set(queue: &Queue<u32>, now: Instant, edit: impl FnOnce(&mut GroupTree)) {
     while !change.step(now) {}
 }
 
-/// Keeps `in_flight` reads of each group in flight for a second, sleeping whenever that is allowed; returns how many
-/// of each group ended.
+/// Keeps `in_flight` reads of each group in flight for a second, sleeping whenever that is allowed. Returns how many of
+/// each group completed.
 fn second(submitter: &mut Submitter<u32>, groups: &[GroupId], in_flight: u64) -> Vec<u64> {
     let begin = Instant::from_nanos(10_000_000_000);
     let (mut now, end) = (begin, begin + Nanos::from_secs(1));
@@ -68,7 +68,7 @@ fn second(submitter: &mut Submitter<u32>, groups: &[GroupId], in_flight: u64) ->
             now += Nanos::from_micros(100);
         }
     }
-    // Lets the I/Os go that are still held back.
+    // Waits for the I/Os that are still held back.
     while submitter.in_flight() > 0 {
         now += Nanos::from_millis(1);
         submitter.poll(now);
@@ -152,9 +152,9 @@ fn what_is_held_back_keeps_its_order_and_can_be_given_up() {
     assert_at_rest(&queue, 1);
 }
 
-/// Found by the soak. The oldest I/O that a group's limits hold back has a time; those behind it get theirs when it
-/// goes. When it was cancelled, the next one went at that time without having been counted: a group could have small
-/// I/Os wait, cancel them, and send large ones at their price. Now the next one is given a time of its own.
+/// Only the oldest I/O held back by a group's limits has a time; the next one gets its time when the oldest leaves.
+/// Regression test: when the oldest was cancelled, the next one went at that time without being counted, so a group
+/// could let small I/Os wait, cancel them, and send large ones at their price.
 #[test]
 fn what_is_given_up_does_not_pay_for_what_is_behind_it() {
     let groups = tree(&[("slow", "/", "wbps=512000")]);
@@ -165,7 +165,7 @@ fn what_is_given_up_does_not_pay_for_what_is_behind_it() {
         let at = cookie * 2000;
         Io { group: slow, ..Io::new(Op::Write, at, sectors, cookie, 0) }
     };
-    // A second's worth, which goes at once. Then, alternately, a small I/O, which is cancelled, and a large one.
+    // A second's worth, which goes immediately. Then, alternately, a small I/O, which is cancelled, and a large one.
     submitter.push(begin, write(0, 1000)).expect("there is credit");
     for n in 0..10 {
         submitter.push(begin, write(1 + 2 * n, 1)).expect("there is credit");
@@ -207,7 +207,7 @@ thread_local! {
     static HEARD: RefCell<Vec<GroupChange>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `none`, which records the changes of groups that it is told of.
+/// `none`, which records the changes of groups that it is notified of.
 static LISTENING: Factory = Factory {
     name: "listening",
     summary: "none, and it listens",
@@ -247,7 +247,7 @@ fn schedulers_hear_of_the_tree_when_they_are_built_and_of_every_change() {
     });
     let c = GroupIndex(3);
     assert_eq!(heard(), [GroupChange::Removed { group: b }, added(c, GroupIndex::ROOT, 100)]);
-    // Another depth means another instance of the policy, which knows no groups yet.
+    // Another depth needs another instance of the policy, which knows no groups yet.
     let mut change = queue.set_attribute("queue/nr_requests", "8").expect("possible");
     while !change.step(now) {}
     assert_eq!(heard(), [added(a, GroupIndex::ROOT, 100), added(c, GroupIndex::ROOT, 100)]);

@@ -1,10 +1,10 @@
-//! Seeds that let completions, expiries, resets, requeues, refusals and retries meet around the deadline, in virtual
-//! time: every I/O has one outcome, and the right one (`spec/framework.md` section 16 line 19).
+//! Seeds in which completions, expiries, resets, requeues, refusals and retries coincide around the deadline, in
+//! virtual time: every I/O has one outcome, and the right one (`spec/framework.md` section 16 line 19).
 //!
-//! A seed is a small queue of its own with a few I/Os. Each attempt at the device ends at some nanosecond near its
-//! deadline, and the threads that poll are early, late or on time, so that an answer comes just before the expiry,
-//! together with it, or after the request has been given up. `BLKMQ_RACE_SEEDS` is the number of seeds to run; `cargo
-//! xtask soak` runs a million. A failure prints its seed, which `BLKMQ_RACE_FIRST` repeats.
+//! A seed is a small queue with a few I/Os. Each attempt at the device ends at some nanosecond near its deadline, and
+//! the threads that poll are early, late or on time, so an answer comes just before the expiry, together with it, or
+//! after the request has been given up. `BLKMQ_RACE_SEEDS` is the number of seeds to run; `cargo xtask soak` runs a
+//! million. A failure prints its seed, which `BLKMQ_RACE_FIRST` repeats.
 
 use crate::common;
 
@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const T: Nanos = Nanos(100);
 /// Sectors from one I/O to the next.
 const STRIDE: u64 = 64;
-/// Attempts of one I/O after which the device simply serves it.
+/// Attempts of one I/O after which the device simply completes it.
 const MOODS: u32 = 12;
 /// Steps of a client after which a seed is considered endless.
 const MOST_STEPS: u32 = 20_000;
@@ -39,7 +39,7 @@ struct Tally {
     resets: u64,
     retries: u64,
     refused: u64,
-    /// I/Os that succeeded, and those that failed.
+    /// I/Os that succeeded, and I/Os that failed.
     ok: u64,
     failed: u64,
 }
@@ -49,7 +49,7 @@ impl Tally {
         let place = match event {
             Event::Taken { .. } => return,
             Event::Refused { .. } => &mut self.refused,
-            // A question that does not end the attempt is a reset; the others are subtracted below.
+            // A query that does not end the attempt is a reset; the others are subtracted below.
             Event::Asked { .. } => &mut self.resets,
             Event::Over { outcome, .. } => match outcome {
                 Outcome::Reaped => &mut self.reaped,
@@ -96,7 +96,7 @@ fn attempt(rng: &mut Rng, tried: u32) -> Attempt {
         5..7 => End::Answer(Verdict::RequeueTail),
         _ => End::Answer(Verdict::Done(result(rng))),
     };
-    // In nanoseconds after the attempt began: around one of its deadlines, or soon, or never.
+    // In nanoseconds after the attempt began: near one of its deadlines, or soon, or never.
     let resets = [0, 0, 1, 2][rng.below(4) as usize];
     let after = match rng.below(8) {
         0 => u64::MAX,
@@ -109,9 +109,9 @@ fn attempt(rng: &mut Rng, tried: u32) -> Attempt {
 /// The expected end of one I/O, according to the events at the device.
 #[derive(Clone, Copy, Default)]
 struct Story {
-    /// Retryable errors so far.
+    /// The number of retryable errors.
     errors: u32,
-    /// The result of the last attempt that had one.
+    /// The result of the last attempt that had a result.
     last: Option<IoResult>,
 }
 
@@ -125,7 +125,7 @@ impl Story {
         self.last = Some(result);
     }
 
-    /// Must it have ended, with this many retries?
+    /// Returns whether the I/O must have ended, with this many retries.
     fn is_over(&self, retries: u32) -> bool {
         self.last.is_some_and(|last| !is_retryable(last) || self.errors > retries)
     }
@@ -146,7 +146,7 @@ struct Client {
 }
 
 impl Client {
-    /// Pumps and polls once, and records each result, which must be the only one of its I/O; then moves the time.
+    /// Pumps and polls once, and records each result, which must be the only one of its I/O; then advances the time.
     fn turn(&mut self) {
         let mut next = None;
         if self.threaded {
@@ -158,7 +158,7 @@ impl Client {
             let io = (done.cookie / STRIDE) as usize;
             assert_eq!(ended[io].replace(done.result), None, "I/O {io} ended twice");
         });
-        // To the next deadline, a little or a lot later, or somewhat earlier.
+        // To the next deadline, or a little or much later, or slightly earlier.
         let due = next.into_iter().chain(self.sub.next_deadline()).min();
         let due = due.filter(|at| *at > self.now && *at < Instant::MAX);
         let late = [0, 0, 0, 1, 2, T.0 / 2, 2 * T.0 + 1][self.rng.below(7) as usize];
@@ -228,7 +228,7 @@ fn interleaving(seed: u64, tally: &mut Tally) {
         [Says::When, Says::When, Says::Nothing, Says::Never][rng.below(4) as usize];
     let retries = rng.below(3) as u8;
     let threaded = rng.chance(1, 3);
-    // A device that interrupts calls its pump thread; here that thread comes by itself.
+    // A device with interrupts wakes its pump thread; here that thread runs regularly.
     let threaded = threaded || oracle.book().says == Says::Never;
     let scheduler = registry::ALL[rng.below(registry::ALL.len() as u64) as usize];
     let config = Config {

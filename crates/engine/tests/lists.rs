@@ -1,4 +1,4 @@
-//! Payloads in several ranges of memory: counted, divided inside of a range, refused, merged and taken apart.
+//! Payloads in several ranges of memory: counted, divided inside of a range, refused, merged and repeated by owner.
 
 use crate::common;
 
@@ -95,7 +95,7 @@ fn a_list_that_no_cut_helps_is_refused_with_the_numbers_that_are_accepted() {
     assert_eq!(refused.why, Refusal::Scattered { segments: 2, boundary: 1 });
     assert_eq!(refused.into_io().payload.into_bufs().expect("whole").len(), 4);
     assert_eq!((queue.stats().submitted, sub.in_flight()), (0, 0));
-    // A list of one range is as good as a buffer, and a flush or a discard uses none of them.
+    // A list of one range is treated like a buffer, and a flush or a discard uses none of the ranges.
     assert!(sub.push(T0, write(4, list(&[1024], 1))).is_ok());
     let many = list(&[128; 4], 1);
     let refused = sub.push(T0, Io::new(Op::Discard, 0, 1, 0, many)).expect_err("no discards");
@@ -110,11 +110,11 @@ fn a_list_that_no_cut_helps_is_refused_with_the_numbers_that_are_accepted() {
     assert_eq!(refused.why, Refusal::NoWait { most: 128 });
 }
 
-/// Ranges meet at multiples of a boundary or in two requests, and what follows such a list does not join it.
+/// Ranges join at multiples of a boundary or are in two requests, and no later I/O merges with such a list.
 #[test]
 fn ranges_meet_where_the_segments_of_the_device_may() {
     let (_, disk, mut sub) = disk(Limits { virt_boundary_mask: 4095, ..Limits::default() });
-    // Buffers begin at pages, so a range that is no whole page ends off the boundary.
+    // Buffers begin at pages, so a range that is not whole pages ends off the boundary.
     let off = write(0, list(&[4096, 512, 4096], 1));
     let on = write(64, list(&[4096, 8192, 512], 1));
     let next = write(64 + 25, list(&[4096], 1));
@@ -136,14 +136,14 @@ fn neighbours_merge_as_long_as_their_ranges_fit_together() {
     assert_eq!(queue.stats().merges.total(), 1);
 }
 
-/// A request of two owners fails in part, and is repeated owner by owner: each run has the segments of its own bios.
+/// A request of two owners fails in part, and is repeated by owner: each run has the segments of its own bios.
 #[test]
 fn a_request_of_lists_that_is_taken_apart_counts_the_ranges_of_each_run() {
     let (config, disk) = storing(shape(1, 1), SECTORS);
     let queue = Queue::new(config.scheduler(deadline())).expect("valid");
     let mut sub = queue.submitter().expect("one is free");
     disk.lock().bad = vec![(0, IoError::NO_SPACE)];
-    // Frozen until all I/Os are there, so that they meet in the elevator.
+    // Frozen until all I/Os are submitted, so that they meet in the elevator.
     let freeze = queue.freeze();
     for (sector, lens) in [(0, &[256, 256][..]), (1, &[512]), (2, &[100, 100, 312])] {
         let io = write(sector, list(lens, sector)).owner(Owner(1 + sector as u32 / 2));
@@ -160,7 +160,7 @@ fn a_request_of_lists_that_is_taken_apart_counts_the_ranges_of_each_run() {
     assert_eq!(requests(&disk), [(0, 3, 6), (0, 2, 3), (2, 1, 3)]);
 }
 
-/// A payload says how long its ranges are; a wrong answer is the device's to find, and harms no queue.
+/// A payload reports the lengths of its ranges. The device detects a wrong answer, which must not harm the queue.
 #[test]
 fn a_payload_that_lies_about_its_ranges_is_cut_all_the_same() {
     struct Liar;

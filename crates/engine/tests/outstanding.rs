@@ -1,4 +1,4 @@
-//! The list of outstanding requests that a queue gives, and a submitter's throttled I/Os.
+//! A queue's list of outstanding requests, and a submitter's throttled I/Os.
 
 use crate::common;
 
@@ -41,7 +41,7 @@ fn requests_are_found_at_the_device_and_in_the_elevator_the_oldest_first() {
         assert_eq!((found[0].hw, found[3].hw), (Some(HwQueue(0)), None));
         assert_eq!(places(&queue.outstanding(at(10), 1)), expected[..1]);
 
-        // Requests that end leave the list, and waiting requests take their places: listing them loses nothing.
+        // Completed requests leave the list, and waiting requests take their places: listing them loses nothing.
         device.with(|c| c.inline = true);
         device.finish(2);
         for n in 0..20 {

@@ -1,4 +1,4 @@
-//! I/Os of several owners in one request: they merge where the elevator allows it, and are taken apart when the
+//! I/Os of several owners in one request: they merge where the elevator allows it, and are repeated by owner when the
 //! request fails.
 
 use crate::common;
@@ -69,11 +69,11 @@ impl<P> DeviceQueue<P> for BadSector {
     }
 }
 
-/// The error that stands for a device that requeues the first run.
+/// Marks the case in which the device requeues the first run.
 const WANTED_BACK: IoError = IoError::NO_SPACE;
 
-/// The results of writes of 8 sectors from 0 on, one for each of `owners`, by sector, and the requests that the
-/// device saw.
+/// The results, by sector, of writes of 8 sectors from 0 on, one for each of `owners`; and the requests that the device
+/// saw.
 fn run(
     owners: &[u32],
     (bad, error): (u64, IoError),
@@ -87,7 +87,7 @@ fn run(
     change(&mut config);
     let queue = Queue::new(config).expect("valid");
     let mut sub = queue.submitter().expect("one is free");
-    // Frozen until all I/Os are there, so that they meet in the elevator.
+    // Frozen until all I/Os are submitted, so that they meet in the elevator.
     let freeze = queue.freeze();
     for (n, owner) in (0..).zip(owners) {
         sub.push(T0, Io { owner: Owner(*owner), ..write(n * 8, 8) }).expect("there is credit");
@@ -148,8 +148,8 @@ fn the_whole_is_tried_again_first() {
     assert_eq!((queue.stats().retries, queue.stats().taken_apart), (2, 1));
 }
 
-/// A run that the device requeued once went to the elevator, which knows only the whole request: the runs behind it
-/// were lost. Now it stays with its hardware queue.
+/// Regression test: a run that the device requeued went to the elevator, which knows only the whole request, and the
+/// runs behind it were lost. It must stay with its hardware queue.
 #[test]
 fn a_run_that_the_device_wants_back_later_comes_again_as_it_is() {
     let (back, seen, _) = run(&[1, 2], (8, WANTED_BACK), |_| {}, false);

@@ -1,5 +1,5 @@
-//! A policy or a device panics: every I/O comes back with an error or is known to be lost, with every [`Access`], and
-//! no thread is left asleep.
+//! A policy or a device panics: every I/O is returned with an error or known to be lost, with every [`Access`], and no
+//! thread stays asleep.
 
 use crate::common;
 
@@ -25,7 +25,7 @@ enum Where {
     Insert,
     Pick,
     Completed,
-    /// Nowhere: it has each request of a plug leave as the first one, and the engine finds out.
+    /// None: the policy answers that each request of a plug leaves first, which the engine detects.
     Order,
 }
 
@@ -98,7 +98,7 @@ fn panics(f: impl FnOnce()) {
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "it panics");
 }
 
-/// Cookies and results of all I/Os that `sub` gets back, after as many polls as that may take.
+/// Cookies and results of all I/Os that `sub` reaps, after as many polls as that may take.
 fn reap_all(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, Result<(), IoError>)> {
     let mut back = Vec::new();
     for _ in 0..10 {
@@ -112,7 +112,7 @@ fn reap_all(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, Result<(), IoEr
     back
 }
 
-/// From now on the queue refuses every I/O and every change, says so, and holds up no freeze.
+/// Checks that the queue refuses every I/O and every change with the reason, and holds up no freeze.
 fn assert_poisoned(queue: &Queue<u32>, sub: &mut Submitter<u32>) {
     assert!(queue.is_poisoned() && sub.is_poisoned());
     let refused = sub.push(T0, read(0, 8)).expect_err("nothing is taken");
@@ -146,7 +146,7 @@ fn a_policy_panics_and_what_is_held_staged_or_plugged_comes_back() {
             a.push(T0, write(500, 8)).expect("there is credit");
             device.finish(0);
             calls.take();
-            // The thread that has been running the elevator panics, which may be either.
+            // The thread that has been running the elevator panics, which may be either one.
             panics(|| {
                 a.flush(T0);
                 for _ in 0..4 {
@@ -191,7 +191,7 @@ fn a_policy_that_panics_over_a_completion_keeps_nothing_from_coming_back() {
         device.finish(1);
         panics(|| {
             for sector in [700, 800, 900] {
-                // New work makes the runner take in the completions.
+                // New work makes the runner process the completions.
                 for sub in [&mut a, &mut b] {
                     sub.poll(T0);
                     sub.push(T0, write(sector, 8)).expect("there is credit");
@@ -357,7 +357,7 @@ fn a_panic_in_the_closure_that_takes_completions_loses_the_one_it_had() {
     assert_eq!((queue.stats().completed, queue.is_poisoned()), (2, false));
 }
 
-/// The panic's message is worth more than a silent drop of the queue.
+/// The panic's message must not be hidden by a silent drop of the queue.
 #[test]
 fn a_panic_of_a_device_that_is_taken_apart_goes_on_and_loses_nothing_else() {
     let queue = fatal_device(Access::Combining, false, false);

@@ -1,4 +1,4 @@
-//! Pump threads, seen from the host that runs them: when they are called, the effect of a call, and when a pump asks
+//! Pump threads, seen from the host that runs them: when they are woken, the effect of a wake-up, and when a pump asks
 //! to be called again (`PumpMode::Thread`). The test plays the threads.
 
 use crate::common;
@@ -18,7 +18,7 @@ fn ms(ms: u64) -> Instant {
     T0 + Nanos::from_millis(ms)
 }
 
-/// A queue with pump threads around a device that interrupts.
+/// A queue with pump threads around a device with interrupts.
 fn queue_with(
     shape: DeviceShape,
     adjust: impl FnOnce(&mut Config<u32>),
@@ -106,7 +106,7 @@ fn the_pump_thread_keeps_the_elevator_going_by_itself() {
     }
 }
 
-/// Requests that wait for a scheduler tag are the pump thread's responsibility too.
+/// The pump thread is also responsible for requests that wait for a scheduler tag.
 #[test]
 fn what_is_staged_for_want_of_a_slot_gets_in_without_its_submitter() {
     for access in accesses() {
@@ -134,7 +134,7 @@ fn s16_06_resource_makes_the_pump_say_when_to_come_back() {
         let mut sub = submitter(&queue);
         device.with(|c| c.script.push_back(Some(Busy::Resource)));
         submit_each(&mut sub, T0, [write(0, 8)]);
-        // In the locked modes the submitter issues by itself, and the pump thread is called for the refused request.
+        // In the locked modes the submitter itself issues, and the pump thread is woken for the refused request.
         assert_eq!(calls.take(), [Call::Pump(HW)], "{access:?}");
         let locked = access != Access::Combining;
         assert_eq!(queue.stats().busy, u64::from(locked));
@@ -153,7 +153,7 @@ fn s16_06_resource_makes_the_pump_say_when_to_come_back() {
     }
 }
 
-/// R2 of section 9.1, where the kernel fails: a retry is due, then a pass is requested at once, then one for later;
+/// R2 of section 9.1, where the kernel fails: a retry is due, then a pass is requested immediately, then a later one;
 /// nothing delays the pass that is due.
 #[test]
 fn s16_09_a_retry_that_is_armed_neither_delays_a_call_nor_is_lost_by_it() {
@@ -170,7 +170,7 @@ fn s16_09_a_retry_that_is_armed_neither_delays_a_call_nor_is_lost_by_it() {
     assert_eq!(calls.take(), [Call::Pump(HW), Call::Pump(HwQueue(1))]);
     assert_eq!(queue.pump(HwQueue(1), ms(1)), None);
     assert_eq!(device.sectors(), [0, 5000]);
-    // The first request completes: that is a call for now, and brings the retry forward.
+    // The first request completes: that requests a turn immediately, and brings the retry forward.
     device.finish(1);
     let _ = queue.pump(HW, ms(2));
     assert_eq!(device.sectors(), [0, 5000, 100]);
@@ -181,7 +181,7 @@ fn s16_09_a_retry_that_is_armed_neither_delays_a_call_nor_is_lost_by_it() {
     assert_at_rest(&queue, 2);
 }
 
-/// One elevator feeds two hardware queues: both their threads are called, each for its own requests.
+/// One elevator feeds two hardware queues: both their threads are woken, each for its own requests.
 #[test]
 fn each_hardware_queue_has_a_pump_of_its_own() {
     let (queue, device, calls) = queue_with(shape(2, 2), |_| {});

@@ -1,5 +1,5 @@
-//! Line 4 of `spec/framework.md` section 16 with whole queues: several queues share a set of driver tags, each has
-//! its fair share, and a queue that waits for a tag is called when another returns one.
+//! Line 4 of `spec/framework.md` section 16 with whole queues: several queues share a set of driver tags, each has its
+//! fair share, and a queue that waits for a tag is kicked when another returns one.
 
 use crate::common;
 
@@ -47,7 +47,7 @@ impl Member {
         self.device.with(|c| c.inside)
     }
 
-    /// Ends all requests at its device.
+    /// Completes all requests at its device.
     fn end_all(&mut self, now: Instant) {
         self.device.with(|c| c.finish = c.inside);
         self.poll(now);

@@ -1,5 +1,5 @@
-//! I/Os that exceed the device's limits (`spec/framework.md` section 13, Split): divided, followed and put together
-//! again. The arithmetic of cuts has its own tests in core.
+//! I/Os that exceed the device's limits (`spec/framework.md` section 13, Split): divided, tracked and joined again. The
+//! arithmetic of cuts has its own tests in core.
 
 use crate::common;
 
@@ -12,7 +12,7 @@ use common::store::{DiskHandle, storing};
 use common::{accesses, assert_at_rest, config, drain, replan, shape, write};
 
 const T0: Instant = Instant::ZERO;
-/// Of the storing device.
+/// The capacity of the storing device.
 const SECTORS: u64 = 1024;
 
 fn shape_of(limits: Limits) -> DeviceShape {
@@ -78,7 +78,7 @@ fn the_bytes_of_a_divided_io_go_where_they_belong_and_it_completes_once() {
         assert_eq!(disk.lock().memory[3 * 512..][..bytes.len()], bytes);
         balanced(&queue.stats(), 1, 5);
 
-        // The parts come back in another order.
+        // The parts complete in another order.
         disk.lock().backwards = true;
         let done = run(&mut sub, Io::new(Op::Read, 3, 30, 43, Buffer::new(vec![0; bytes.len()])));
         let [(43, Ok(()), payload)] = &done[..] else { panic!("one completion: {done:?}") };
@@ -88,7 +88,7 @@ fn the_bytes_of_a_divided_io_go_where_they_belong_and_it_completes_once() {
     }
 }
 
-/// The first in order of sectors, whatever the order of completion; the other parts are done all the same.
+/// The error of the lowest part counts, whatever the order of completion; the other parts are still done.
 #[test]
 fn the_first_error_in_ascending_order_is_that_of_the_io() {
     for (access, backwards) in accesses().into_iter().flat_map(|a| [(a, false), (a, true)]) {
@@ -108,7 +108,7 @@ fn the_first_error_in_ascending_order_is_that_of_the_io() {
     }
 }
 
-/// The parts carry the I/O's cookie, and wait in the plug, in the policy and at the device: none is cancelled.
+/// The parts have the I/O's cookie, and wait in the plug, in the policy and at the device. None is cancelled.
 #[test]
 fn a_divided_io_is_not_cancelled() {
     for access in accesses() {
@@ -126,7 +126,7 @@ fn a_divided_io_is_not_cancelled() {
         sub.cancel(T0, 7);
         sub.poll(T0);
         assert_eq!((sub.in_flight(), sub.outstanding()), (9, 2), "{access:?}");
-        // An undivided I/O behind it is cancelled: the asks are answered.
+        // An undivided I/O behind it is cancelled: the asks are served.
         sub.cancel(T0, 1000);
         let mut ended = Vec::new();
         for _ in 0..8 {
@@ -166,7 +166,7 @@ fn a_part_is_no_completion() {
         sub.push(T0, write(200, 16)).expect("there is credit");
         sub.flush(T0);
         assert_eq!(state(&mut sub), (6, 3, false), "{access:?}");
-        // Two parts of the first I/O: they are taken in, and nothing is announced.
+        // Two parts of the first I/O: they are taken in, and no completion is reported.
         finish(2);
         assert!(sub.prepare_park(T0).is_none(), "there is something to take in");
         assert_eq!(state(&mut sub), (4, 3, false));
@@ -206,7 +206,7 @@ fn without_credit_for_all_parts_nothing_is_submitted() {
     let refused = sub.push(T0, io(24, 1)).expect_err("three more");
     assert_eq!((refused.why, refused.into_io()), (Refusal::NoCredit { depth: 4 }, io(24, 1)));
     assert_eq!((queue.stats().submitted, sub.in_flight(), sub.outstanding()), (2, 2, 1));
-    // The limit itself is fine; beyond it waiting would not help.
+    // An I/O at the limit is accepted; waiting would not help a longer one.
     sub.push(T0, io(16, 2)).expect("two more");
     let refused = sub.push(T0, io(33, 3)).expect_err("five parts of four");
     assert_eq!((refused.why, refused.into_io()), (Refusal::TooLong { most: 32 }, io(33, 3)));
@@ -219,7 +219,7 @@ fn without_credit_for_all_parts_nothing_is_submitted() {
     balanced(&queue.stats(), 3, 8);
 }
 
-/// A payload that can be divided `cuts` times; each join gives one cut back.
+/// A payload that can be divided `cuts` times; each join restores one cut.
 #[derive(PartialEq, Eq, Clone, Debug)]
 struct Fussy {
     bytes: Vec<u8>,
@@ -265,7 +265,7 @@ fn nowait_is_not_divided() {
     assert_eq!(disk.requests(), [(20, 24)]);
 }
 
-/// Each limit, with an I/O at the limit and one that is a block longer.
+/// For each limit, an I/O at the limit and one that is a block longer.
 #[test]
 fn s16_14_an_io_at_a_limit_goes_whole_and_beyond_it_in_two() {
     let base = Limits { max_sectors: 64, ..Limits::default() };
@@ -303,7 +303,7 @@ fn s16_14_an_io_at_a_limit_goes_whole_and_beyond_it_in_two() {
     }
 }
 
-/// A bio of two segments counts as two when it is merged, whether it was divided or not.
+/// A bio of two segments counts as two when it merges, whether it was divided or not.
 #[test]
 fn s16_14_merging_counts_the_segments_of_each_bio() {
     for (max_segments, together) in [(4, true), (3, false)] {
@@ -350,7 +350,7 @@ fn no_write_crosses_a_chunk() {
     }
 }
 
-/// The requests that result from a write of two parts between two neighbours, all in one plug.
+/// The requests that result from a write of two parts between two adjacent I/Os, all in one plug.
 fn between_neighbours(limits: Limits, flags: IoFlags, sectors: u32) -> Vec<(u64, u32, bool)> {
     between_neighbours_on(WriteCache::Through, limits, flags, sectors)
 }
@@ -379,21 +379,21 @@ fn only_the_last_part_merges() {
     let limits = Limits { max_sectors: 16, ..Limits::default() };
     let plain = between_neighbours(limits, IoFlags::NONE, 24);
     assert_eq!(plain, [(96, 4, true), (100, 16, true), (116, 12, true)]);
-    // The first neighbour and the first part would fit into one request, but do not merge.
+    // The first adjacent I/O and the first part would fit into one request, but do not merge.
     let short = Limits { physical_block_size: 8192, ..limits };
     let plain = between_neighbours(short, IoFlags::NONE, 24);
     assert_eq!(plain, [(96, 4, true), (100, 12, true), (112, 16, true)]);
-    // Undivided, the write would have merged with both.
+    // Undivided, the write would have merged with both adjacent I/Os.
     let wide = Limits { max_sectors: 32, ..limits };
     assert_eq!(between_neighbours(wide, IoFlags::NONE, 24), [(96, 32, true)]);
-    // The last part's memory begins at the cut, which is at a boundary or not.
+    // The memory of the last part begins at the cut, which may be at a boundary.
     let virt = |virt_boundary_mask| Limits { virt_boundary_mask, ..limits };
     assert_eq!(between_neighbours(virt(4095), IoFlags::NONE, 24).len(), 3);
     let cut_inside = Limits { max_sectors: 20, ..virt(4095) };
     assert_eq!(between_neighbours(cut_inside, IoFlags::NONE, 28).len(), 4);
 }
 
-/// Each part is written by itself, so each must be durable.
+/// Each part is written separately, so each must be durable.
 #[test]
 fn every_part_has_the_flags_of_the_io() {
     let limits = Limits { max_sectors: 16, ..Limits::default() };
@@ -401,7 +401,7 @@ fn every_part_has_the_flags_of_the_io() {
         between_neighbours_on(WriteCache::Back { fua: true }, limits, IoFlags::FUA, 24),
         [(96, 4, false), (100, 16, true), (116, 8, true), (124, 4, false)]
     );
-    // Where the flag has no effect it does not prevent merging either.
+    // Where the flag has no effect it does not prevent merging.
     assert_eq!(
         between_neighbours(limits, IoFlags::FUA, 24),
         [(96, 4, false), (100, 16, false), (116, 12, false)]
@@ -441,7 +441,7 @@ fn every_part_goes_through_the_flush_sequence_of_the_io() {
         }
         let stats = queue.stats();
         assert_eq!((stats.submitted, stats.completed, stats.splits), (6, 6, 4));
-        // A flush ahead of each part, and one behind each part but the failed one.
+        // A flush before each part, and one after each part except the failed one.
         assert_eq!((stats.flushes.asked, stats.flushes.dataless), (11, 0), "{access:?}");
         let requests = stats.submitted.checked_add_signed(stats.flushes.surplus());
         assert_eq!(Some(stats.completed_requests), requests, "{stats:?}");
@@ -449,8 +449,8 @@ fn every_part_goes_through_the_flush_sequence_of_the_io() {
     }
 }
 
-/// Limits can change while I/O runs. I/Os that were cut for earlier limits continue as they are; later I/Os are cut
-/// for the present limits.
+/// Limits can change while I/O runs. I/Os cut by earlier limits continue unchanged; later I/Os are cut by the current
+/// limits.
 #[test]
 fn cuts_follow_limits_that_change() {
     let limits = |max_sectors| Limits { max_sectors, capacity: 1 << 20, ..Limits::default() };
@@ -469,7 +469,7 @@ fn cuts_follow_limits_that_change() {
         // The device's own limit is 16.
         let mut narrow = begin(8);
         assert!((0..5).any(|_| narrow.step(T0)));
-        // One I/O in flight, which holds up the change; and one staged behind it.
+        // One I/O in flight, which delays the change; and one staged behind it.
         sub.push(T0, write(0, 8)).expect("there is credit");
         sub.flush(T0);
         let mut wider = begin(16);
@@ -522,7 +522,7 @@ fn a_plug_is_flushed_between_parts_as_between_ios() {
 }
 
 /// Reads and writes of all lengths, one after the other, under all kinds of limits: reads return the contents of a
-/// plain array that gets the same writes, and every I/O completes once.
+/// plain array with the same writes, and every I/O completes once.
 #[test]
 fn contents_are_those_of_an_array() {
     for (seed, access) in (0..300).flat_map(|seed| accesses().map(|access| (seed, access))) {

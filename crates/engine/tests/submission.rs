@@ -42,7 +42,7 @@ fn s16_03_nr_requests_defaults() {
     assert_eq!(Queue::new(with(2049)).expect_err("too deep"), ConfigError::NrRequests(2049));
 }
 
-/// The effect of the depths: that many requests are taken in, and the next one waits outside.
+/// The effect of the depths: that many requests are admitted, and the next one waits outside.
 #[test]
 fn s16_03_a_queue_takes_in_nr_requests_and_no_more() {
     for access in accesses() {
@@ -100,7 +100,7 @@ fn s16_12_a_128_kib_tail_flushes_at_the_next_append() {
     }
 }
 
-/// A tail may become as long by merging, too.
+/// The last request may also reach that length by merging.
 #[test]
 fn s16_12_a_tail_that_has_grown_to_128_kib_flushes() {
     let (config, device) = config(shape(1, 64));
@@ -149,7 +149,7 @@ fn s16_12_each_submitters_order_out_is_its_order_in() {
     }
 }
 
-/// A full device, so that all further I/Os wait in the elevator. Returns the queue's handle too.
+/// A full device, so that all further I/Os wait in the elevator. Also returns the queue's handle.
 fn behind_a_full_device(
     adjust: impl FnOnce(&mut Config<u32>),
 ) -> (Queue<u32>, Handle, Submitter<u32>) {
@@ -164,7 +164,7 @@ fn behind_a_full_device(
     (queue, device, sub)
 }
 
-/// Finishes all requests; returns those after the first as (sector, sectors, bios).
+/// Finishes all requests. Returns those after the first as (sector, sectors, bios).
 fn finish(queue: &Queue<u32>, device: &Handle, sub: &mut Submitter<u32>) -> Vec<(u64, u32, u32)> {
     device.with(|c| c.inline = true);
     device.finish(1000);
@@ -240,7 +240,7 @@ fn bridged(
     (merges, device.with(|c| c.arrivals[1..].iter().map(|a| (a.sector, a.bios)).collect()))
 }
 
-/// 50 is ahead in sector order and older in the FIFO; only a deadline that has passed puts 92 before it.
+/// 50 comes first by sector and by age in the FIFO; only an expired deadline puts 92 before it.
 #[test]
 fn s16_16_an_io_that_bridges_two_requests_leaves_one_with_the_earliest_deadline() {
     for access in accesses() {
@@ -248,8 +248,7 @@ fn s16_16_an_io_that_bridges_two_requests_leaves_one_with_the_earliest_deadline(
         // The one-hit cache held 108, so the bridge merged with its front; then both merged with the end of 92.
         assert_eq!((merges.back, merges.front, merges.request), (0, 1, 1), "{access:?}");
         assert_eq!(order, [(92, 3), (50, 1)]);
-        // The other way round: the bridge merges with the end of the older request, which then absorbs the one
-        // behind.
+        // The other way round: the bridge merges with the end of the older request, which then absorbs the one behind.
         let (merges, order) = bridged(|config| config.access = access, [92, 50, 108], 100);
         assert_eq!((merges.back, merges.front, merges.request), (1, 0, 1));
         assert_eq!(order, [(92, 3), (50, 1)]);
@@ -260,7 +259,7 @@ fn s16_16_an_io_that_bridges_two_requests_leaves_one_with_the_earliest_deadline(
     }
 }
 
-/// Pairs of contiguous writes, or discards, and whether they can become one request under these limits.
+/// Pairs of contiguous writes, or discards, and whether they may become one request under these limits.
 #[test]
 fn s16_14_each_limit_holds_in_the_plug_and_in_the_elevator() {
     let discard = |sector, sectors| Io { op: Op::Discard, ..write(sector, sectors) };
@@ -405,8 +404,8 @@ fn nomerges_1_keeps_the_one_hit_cache_and_2_nothing() {
     assert_eq!(run(NoMerges::None), (0, 0));
 }
 
-/// An I/O that ends where a request starts: it is looked up in the sector order only if `front_merges` says so, but
-/// merges in any case if the one-hit cache has the request.
+/// An I/O that ends where a request starts: it is looked up in the sector order only if `front_merges` is set, but
+/// always merges if the request is in the one-hit cache.
 #[test]
 fn s8_08_front_merges_0_turns_off_the_look_up_and_not_the_one_hit_cache() {
     for access in accesses() {
@@ -433,7 +432,7 @@ fn s8_08_front_merges_0_turns_off_the_look_up_and_not_the_one_hit_cache() {
     }
 }
 
-/// The lesson of the reverted kernel series: an I/O that waits for a scheduler tag can still merge.
+/// An I/O that waits for a scheduler tag can still merge: the reverted kernel series lacked that.
 #[test]
 fn an_io_without_a_slot_still_merges() {
     for access in accesses() {
@@ -529,8 +528,8 @@ fn submitters_are_limited_and_their_numbers_return() {
     assert_eq!(queue.submitter().expect("one came back").id(), id);
 }
 
-/// A submitter that always had more staged than there were slots once kept its place at the head of the line for
-/// slots: with four slots and two threads of sixteen I/Os each, one did 300 I/Os while the other did 17,600.
+/// Regression test: a submitter that always had more staged than there were slots kept its place at the head of the
+/// line for slots. With four slots and two threads of sixteen I/Os each, one did 300 I/Os while the other did 17,600.
 #[test]
 fn slots_go_round_among_those_who_always_want_more() {
     for access in accesses() {

@@ -1,5 +1,5 @@
-//! Requests that time out, that are retried, and that the device requeues (`spec/framework.md` section 10, and
-//! section 16 line 19). Races are in `interleavings.rs`.
+//! Requests that time out, are retried, or are requeued by the device (`spec/framework.md` section 10, and section 16
+//! line 19). Races are in `interleavings.rs`.
 
 use crate::common;
 
@@ -37,7 +37,7 @@ fn queue(config: Config<u32>) -> (Queue<u32>, Submitter<u32>) {
     (queue, submitter)
 }
 
-/// Polls at `now`; returns cookies and results of the I/Os that ended.
+/// Polls at `now`. Returns cookies and results of the completed I/Os.
 fn poll(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, IoResult)> {
     let mut ended = Vec::new();
     sub.poll(now);
@@ -45,7 +45,7 @@ fn poll(sub: &mut Submitter<u32>, now: Instant) -> Vec<(u64, IoResult)> {
     ended
 }
 
-/// Polls whenever the queue says that something is due; returns the I/Os that ended, and when.
+/// Polls whenever the queue says that work is due. Returns the completed I/Os, and when they completed.
 fn run(sub: &mut Submitter<u32>, mut now: Instant) -> Vec<(u64, IoResult, Instant)> {
     let mut ended = Vec::new();
     for _ in 0..1000 {
@@ -70,7 +70,7 @@ fn s16_19_the_handler_is_called_once_for_each_expiry_and_reset_timer_re_arms() {
             device.book().says = says;
             let (queue, mut sub) = queue(Config { access, ..config });
             submit_each(&mut sub, ms(1), [write(0, 8)]);
-            // Often, so that a second call for the same expiry has every chance to occur.
+            // Often, so that a second query for the same expiry would show.
             for at in 1..31 {
                 for _ in 0..3 {
                     assert_eq!(poll(&mut sub, ms(at)), [], "{access:?} {says:?} at {at}");
@@ -133,7 +133,7 @@ fn s16_19_a_completion_after_reset_timer_is_the_one_outcome() {
     assert_at_rest(&queue, 1);
 }
 
-/// An interrupt was missed; the handler looks and finds the request finished.
+/// An interrupt was missed; the handler checks and finds the request finished.
 #[test]
 fn s16_19_the_handler_may_find_a_request_finished() {
     let missed = Fate { after: Nanos(5), end: End::Missed(Ok(())), resets: 0 };
@@ -166,7 +166,7 @@ fn the_time_begins_at_the_device_and_anew_each_time() {
     assert_eq!(device.asked(0), [ms(22)], "12 ms it was refused");
 }
 
-/// DEV_RESOURCE promises that a completion makes room. The end by the handler is one.
+/// DEV_RESOURCE promises that a completion makes room. The end by the handler counts as one.
 #[test]
 fn a_request_that_is_given_up_makes_room() {
     for access in accesses() {
@@ -182,7 +182,7 @@ fn a_request_that_is_given_up_makes_room() {
     }
 }
 
-/// A submitter that sleeps until the queue's deadline ends the lost request, or the pump thread does.
+/// A submitter that sleeps until the queue's deadline ends the lost request; with pump threads, the pump thread does.
 #[test]
 fn the_queue_names_the_deadline_and_only_while_something_is_there() {
     let (config, device) = scripted(timed(4), [Attempt::Take(Fate::LOST), ok(Nanos(5))]);
@@ -235,7 +235,7 @@ fn a_timeout_of_nothing_is_refused_and_for_ever_is_possible() {
     assert_eq!((poll(&mut sub, ms(1 << 40)), device.asked(0)), (vec![], vec![]));
 }
 
-/// Runs one request on a queue that allows `retries` retries; its attempts end as `script` says.
+/// Runs one request on a queue that allows `retries` retries. Its attempts end as in `script`.
 fn tried(retries: u8, script: &[Attempt]) -> (IoResult, Oracle, Queue<u32>) {
     let (config, device) = scripted(timed(4), script.iter().copied());
     let (queue, mut sub) = queue(Config { retries, ..config });
@@ -304,7 +304,7 @@ fn a_merged_request_is_retried_whole_and_first() {
     }
 }
 
-/// Each step of a flush sequence has its own retries, and a flush counts as one however often it is tried.
+/// Each step of a flush sequence has separate retries, and a flush counts once however often it is tried.
 #[test]
 fn flushes_are_retried_too() {
     let cache = WriteCache::Back { fua: false };
@@ -325,8 +325,8 @@ fn flushes_are_retried_too() {
     }
 }
 
-/// Behind the requests that wait in the hardware queue, with its tag, past the scheduler, and only after another
-/// event.
+/// It waits behind the requests in the hardware queue, with its tag, bypassing the scheduler, and is offered only after
+/// another event.
 #[test]
 fn a_requeue_to_the_tail_stays_with_its_hardware_queue() {
     for access in accesses() {
@@ -340,8 +340,8 @@ fn a_requeue_to_the_tail_stays_with_its_hardware_queue() {
         sub.flush(T0);
         submit_each(&mut sub, T0, [write(300, 8)]);
         assert_eq!(device.taken(), [(0, T0), (100, T0)]);
-        // 0 is back, behind 200, which the device had refused; 200 is offered again, and no other request in this
-        // turn.
+        // 0 has been requeued, behind 200, which the device had refused; 200 is offered again, and no other request in
+        // this turn.
         let at = T0 + Nanos(5);
         assert_eq!((poll(&mut sub, at), queue.tags_in_use(HW)), (vec![], 3), "{access:?}");
         assert_eq!(device.taken()[2..], [(200, at)]);

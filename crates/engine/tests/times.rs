@@ -1,4 +1,4 @@
-//! Where the time of requests goes, through a whole queue: exact counts, whichever thread reads them and whenever.
+//! Where the time of requests goes, through a whole queue: exact counts, whichever thread reads them, and whenever.
 
 use crate::common;
 
@@ -85,8 +85,8 @@ fn every_request_counts_once_however_the_elevator_is_reached() {
     }
 }
 
-/// Linux counts an I/O that joined another in a plug among the merges, too (fields 2 and 6 of a disk's `stat`). Those of
-/// a plug were missing, so that fewer I/Os were counted than a client had done.
+/// As in Linux, an I/O that joined another in a plug counts as merged (fields 2 and 6 of a disk's `stat`). Regression
+/// test: merges in plugs were missing, so fewer I/Os were counted than a client had done.
 #[test]
 fn each_io_is_a_request_or_merged_into_one_wherever_that_happens() {
     for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
@@ -99,7 +99,7 @@ fn each_io_is_a_request_or_merged_into_one_wherever_that_happens() {
             for n in 0..120u64 {
                 for (at, submitter) in submitters.iter_mut().enumerate() {
                     let (group, op) = (at as u16 + 1, [Op::Read, Op::Write][at]);
-                    // Plugs of 1, of 2 and of 3 I/Os: neighbours, but for a gap after each twelve.
+                    // Plugs of 1, of 2 and of 3 I/Os, all adjacent except for a gap after every twelve.
                     let sector = (u64::from(group) << 20) | ((n + n / 12) * 8);
                     let io = Io::new(op, sector, 8, n, n as u32);
                     let io = Io { owner: Owner(group.into()), group: common::group(group), ..io };
@@ -132,7 +132,7 @@ fn each_io_is_a_request_or_merged_into_one_wherever_that_happens() {
 
 #[test]
 fn time_is_counted_where_it_passes() {
-    // Eight I/Os at once, a device that takes one, and four slots: 100 us each, one behind the other.
+    // Eight I/Os together, a device that takes one, and four slots: 100 us each, one after the other.
     let (queue, mut submitters) =
         common::grouped(SERVICE, "mq-deadline", 1, |c| c.nr_requests = Some(4));
     let mut now = Instant::from_nanos(1_000_000);
@@ -146,7 +146,7 @@ fn time_is_counted_where_it_passes() {
     let times = queue.times();
     let reads = &times.group(common::group(1))[0];
     let us = |ns: u64| ns / 1000;
-    // The first waits for nothing, and of the others each 100 us longer than the one before.
+    // The first does not wait, and each of the others waits 100 us longer than its predecessor.
     assert_eq!(us(reads.device), 8 * 100);
     assert_eq!(us(reads.slot + reads.policy + reads.tag), (0..8).map(|n| n * 100).sum::<u64>());
     assert_eq!(us(reads.slot), (1..5).map(|n| n * 100).sum::<u64>(), "the last four");

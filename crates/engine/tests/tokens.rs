@@ -1,5 +1,5 @@
-//! Tokens and counters that instances of a policy share (`blkmq_sched::PolicyEnv`), as the engine keeps them: the bound
-//! over all hardware queues, the wake-ups when a token comes back, and the governor's work.
+//! Tokens and counters that instances of a policy share (`blkmq_sched::PolicyEnv`), as the engine implements them: the
+//! bound over all hardware queues, the wake-ups when a token returns, and the governor's work.
 
 use crate::common;
 
@@ -116,7 +116,7 @@ fn the_governor_sees_every_sample_of_every_instance_once() {
         now += Nanos::from_micros(50);
         ended += poll(&mut submitters, now);
     }
-    // Elevators are told of completions when they run, and the governor looks a millisecond after that.
+    // Elevators learn of completions when they run, and the governor reviews a millisecond after that.
     for _ in 0..2 {
         now += Nanos(rationed::REVIEW.0 + 1);
         submit(&mut submitters, now, 0);

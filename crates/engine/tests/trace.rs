@@ -1,5 +1,5 @@
-//! Traces through a whole queue, in virtual time: each event once, whatever the way to the elevator; no more memory than
-//! was asked for; and one at a time.
+//! Traces through a whole queue, in virtual time: each event once, whatever the path to the elevator; no more memory
+//! than requested; and one trace at a time.
 
 use crate::common;
 
@@ -80,7 +80,7 @@ fn drain(submitter: &mut Submitter<u32>, now: &mut Instant) {
     }
 }
 
-/// Plugs of four I/Os, of which two are neighbours; the plugs of even numbers continue those before.
+/// Plugs of four I/Os, two of which are adjacent; plugs with even numbers continue the ones before.
 fn work(submitter: &mut Submitter<u32>, now: &mut Instant, plugs: u64) {
     for n in 0..plugs {
         let base = (n / 2) * 4096 + (n % 2) * 16;
@@ -122,7 +122,7 @@ fn every_event_is_there_once_however_the_elevator_is_reached() {
             for kind in [is_queued, is_issued, is_completed] {
                 assert_eq!(sectors(&all, kind) << 9, bytes, "{at}");
             }
-            // An I/O has a request of its own or has joined one; a request that was fused is gone.
+            // An I/O became a request or joined one; a request that was merged into another is gone.
             let got = count(&all, |what| what == TraceWhat::Got);
             let back = count(&all, |what| what == TraceWhat::BackMerged);
             let front = count(&all, |what| what == TraceWhat::FrontMerged);
@@ -169,7 +169,7 @@ fn notes_without_room_are_dropped_and_counted_and_no_io_waits() {
     }
     drain(&mut submitter, &mut now);
     let kept = events(&queue, &mut trace);
-    // A note for the arrival of each, one for its issue, one for its end: 60, and room for 8, a power of two.
+    // For each I/O a note for its arrival, its issue, and its end: 60 notes, and room for 8, a power of two.
     assert_eq!(trace.lost(), 52);
     assert!(kept[0].what == TraceWhat::Queued && kept[0].sector == 0, "the oldest are kept");
     assert_eq!(kept.len(), 8 * 3, "a plug of 20 came before any of them left");
@@ -202,7 +202,7 @@ fn a_trace_goes_on_under_the_next_scheduler_and_forgets_none_of_the_first() {
     let ended: u64 = queue.times().all().iter().map(|of| of.ios).sum();
     assert_eq!(count(&all, is_completed) as u64, ended);
     assert_eq!(trace.lost(), 0);
-    // A change of anything else leaves it as it is, and its end ends it.
+    // Changes of other settings leave the trace as it is, until it is ended.
     let mut change =
         replan(&queue, Plan { async_depth: Some(3), ..queue.plan() }).expect("possible");
     while !change.step(now) {}
@@ -220,7 +220,7 @@ fn one_trace_at_a_time() {
     assert_eq!(queue.begin_trace(64).err(), Some(TraceError::Busy));
     end(&queue, &first);
     let mut second = begin(&queue, 64);
-    // The end of a trace that is over leaves the other one alone.
+    // Ending a trace that is over does not affect the other one.
     end(&queue, &first);
     let mut now = Instant::ZERO;
     work(&mut submitter, &mut now, 1);
@@ -277,11 +277,11 @@ fn a_request_that_is_tried_again_is_issued_twice_and_its_error_is_told() {
     assert_eq!(what, all);
 }
 
-/// Counts the policies that it is put around.
+/// Counts the policies that it wraps.
 #[derive(Default)]
 struct Around(AtomicU32);
 
-/// Counts insertions, and may be taken away.
+/// Counts insertions, and may be removed.
 struct Beside {
     inserted: Arc<AtomicU32>,
 }
@@ -341,11 +341,11 @@ fn an_observer_sees_policies_from_their_beginning_until_it_is_taken_away() {
     submitter.push(now, io(0)).expect("there is credit");
     drain(&mut submitter, &mut now);
     assert_eq!((observer.policies.0.load(Relaxed), inserted.load(Relaxed)), (1, 1));
-    // The policy of the next scheduler has it, too.
+    // The observer also wraps the policy of the next scheduler.
     let policy = registry::find("kyber").expect("registered");
     finish(replan(&queue, queue.plan().scheduler(policy).nr_requests(8)).expect("possible"));
     assert_eq!(observer.policies.0.load(Relaxed), 2);
-    // It goes while requests are held, and they stay with their policy.
+    // The observer is removed while requests are held, and they stay with their policy.
     device.with(|c| c.service = None);
     (1..4).for_each(|n| submitter.push(now, io(n)).expect("there is credit"));
     submitter.flush(now);

@@ -1,4 +1,4 @@
-//! Under a policy that shares by group, scheduler tags go to waiting I/Os by group (decision 0013).
+//! Under a policy that shares by group, waiting I/Os get scheduler tags by group (decision 0013).
 
 use crate::common;
 
@@ -93,7 +93,7 @@ fn what_waits_still_merges_with_what_is_held() {
     for access in accesses() {
         let mut it = fixture(BFQ, |c| c.access = access);
         let mut now = Instant::from_nanos(1_000_000_000);
-        // One I/O at the device, one held; sixteen contiguous ones wait, one behind the other.
+        // One I/O at the device, one held; sixteen contiguous ones wait.
         it.push(now, 0, [1 << 20, 1 << 21]);
         it.push(now, 0, (0..16).map(|n| n * 8));
         it.device.with(|c| c.service = Some(blkmq_core::Nanos::from_millis(1)));

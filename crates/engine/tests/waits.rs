@@ -10,14 +10,14 @@ const SERVICE: Nanos = Nanos::from_millis(10);
 const A: u16 = 1;
 const B: u16 = 2;
 
-/// Group `group` reads 4 KiB at a place of its own, through its own submitter.
+/// Group `group` reads 4 KiB at a separate place, through its own submitter.
 fn read(submitters: &mut [Submitter<u32>], now: Instant, group: u16, n: u64) {
     let io = Io::new(Op::Read, (u64::from(group) << 20) | (n * 1024), 8, n, n as u32);
     let io = Io { owner: Owner(group.into()), group: common::group(group), ..io };
     let submitter = &mut submitters[usize::from(group) - 1];
     submitter.push(now, io).expect("there is credit");
     submitter.flush(now);
-    // The submitter may have left its I/O to the other one, which has been running the elevator.
+    // The submitter may have left its I/O to the other one, which has run the elevator lately.
     turn(submitters, now);
 }
 
@@ -28,7 +28,7 @@ fn turn(submitters: &mut [Submitter<u32>], now: Instant) {
     }
 }
 
-/// Until nothing is in flight, a pass each `step`.
+/// Runs until nothing is in flight, with a pass every `step`.
 fn finish(submitters: &mut [Submitter<u32>], now: &mut Instant, step: Nanos) {
     while submitters.iter().any(|submitter| submitter.in_flight() > 0) {
         *now += step;
@@ -36,7 +36,7 @@ fn finish(submitters: &mut [Submitter<u32>], now: &mut Instant, step: Nanos) {
     }
 }
 
-/// By pair: milliseconds, which must be whole.
+/// Milliseconds by pair, which must be whole.
 fn waits(queue: &Queue<u32>) -> Vec<(u16, Option<u16>, u64)> {
     let one = |wait: blkmq_engine::Wait| {
         assert_eq!(wait.time.0 % 1_000_000, 0, "{wait:?}");
@@ -59,10 +59,10 @@ fn a_group_waits_behind_the_group_at_the_device_and_behind_itself() {
     read(&mut submitters, now, B, 0);
     read(&mut submitters, now, B, 1);
     assert_eq!(queue.waits(), [], "no time has passed");
-    // Nothing is said of time that goes on.
+    // The wait in progress is not reported yet.
     finish(&mut submitters, &mut now, SERVICE);
     assert_eq!(waits(&queue), [(B, Some(A), 10), (B, Some(B), 10)]);
-    // An idle time, and I/Os that go to the device at once.
+    // An idle time, and I/Os that go to the device immediately.
     now += Nanos::from_secs(5);
     read(&mut submitters, now, A, 1);
     finish(&mut submitters, &mut now, SERVICE);
@@ -84,7 +84,7 @@ fn time_is_divided_by_the_requests_at_the_device() {
     assert_eq!(all.len(), 2);
 }
 
-/// A tenant with one I/O at a time beside one with many: the sum over the groups ahead is the time in which its I/O
+/// A tenant with one I/O at a time beside one with many: the sum over all `behind` groups is the time for which its I/O
 /// waited, wherever it did.
 #[test]
 fn the_time_of_a_group_is_that_in_which_its_io_waited() {
@@ -129,7 +129,7 @@ fn the_time_of_a_group_is_that_in_which_its_io_waited() {
 
 #[test]
 fn a_policy_that_keeps_the_device_idle_is_no_group() {
-    // bfq waits for the next I/O of a process in whose turn it is, and keeps those of others back.
+    // bfq idles for the next I/O of the process in service, and holds back those of other processes.
     let (queue, mut submitters) = common::grouped(SERVICE, "bfq", 1, |_| {});
     let mut now = Instant::ZERO;
     for n in 0..20 {
@@ -161,7 +161,7 @@ fn nothing_is_accounted_for_while_nothing_is_counted_and_what_was_stays() {
     }
     both(&mut submitters, &mut now);
     assert_eq!(waits(&queue), before);
-    // A removed group leaves its time to the one above it.
+    // A removed group leaves its time to its parent.
     plan.stats.times = true;
     plan.groups.remove("a").expect("it is there");
     let mut change = replan(&queue, plan).expect("possible");

@@ -1,9 +1,9 @@
-//! Line 8 of `spec/framework.md` section 16: no lost wake-up. Threads sleep whenever they are allowed to, and are
-//! woken only by the host's calls and by the deadlines that they were told before they slept.
+//! Line 8 of `spec/framework.md` section 16: no lost wake-up. Threads sleep whenever they are allowed to, and are woken
+//! only by the host's calls and by the deadlines that they were given before they slept.
 //!
-//! One real thread plays all of them, and a seed decides which one has its turn; the model checkers cover
-//! interleavings of single instructions. Two sleepers that wait for each other are found at once: no thread can go
-//! on, and I/Os are in flight.
+//! One real thread plays all of them, and a seed decides which one has its turn; the model checkers cover interleavings
+//! of single instructions. Two sleepers that wait for each other are found immediately: no thread can run, and I/Os are
+//! in flight.
 
 use crate::common;
 
@@ -23,12 +23,12 @@ struct Client {
     sub: Submitter<u32>,
     left: u32,
     asleep: bool,
-    /// The deadline that it was told before it fell asleep, or the time of the call that wakes it.
+    /// The deadline that it was given before it fell asleep, or the time of the call that wakes it.
     alarm: Option<Instant>,
 }
 
 impl Client {
-    /// It has everything back, and never comes again.
+    /// Returns whether it has reaped everything, and will not return.
     fn is_gone(&self) -> bool {
         self.left == 0 && self.sub.in_flight() == 0
     }
@@ -82,7 +82,7 @@ impl PumpThread {
 struct Threads {
     queue: Queue<u32>,
     calls: Calls,
-    /// On average one of this many calls to the host is lost; 0 for none.
+    /// On average one in this many calls to the host is lost; 0 for none.
     lose: u64,
     clients: Vec<Client>,
     pumps: Vec<PumpThread>,
@@ -90,7 +90,7 @@ struct Threads {
     rng: Rng,
 }
 
-/// No thread can go on.
+/// No thread can run.
 #[derive(Debug)]
 struct Stuck;
 
@@ -110,7 +110,7 @@ impl Threads {
         }
     }
 
-    /// The next time at which a thread wakes by itself.
+    /// When the next thread wakes without a call; `None` for never.
     fn next_alarm(&self) -> Option<Instant> {
         let clients = self.clients.iter().filter(|client| !client.is_gone());
         let clients = clients.filter_map(|client| client.alarm.filter(|_| client.asleep));
@@ -156,8 +156,7 @@ fn threads(seed: u64, resource: u64, dev_resource: u64, lose: u64) -> (Threads, 
     let shape = DeviceShape {
         shared_tags: rng.chance(1, 3),
         budget: rng.chance(1, 3).then(|| 1 + rng.below(3) as u32),
-        // Room for one request in any case. With more tags than that, the device refuses requests that exceed the
-        // room.
+        // Always room for one request. With more tags than that, the device refuses requests that exceed its room.
         ..shape(hw_queues, if dev_resource > 0 { 4 } else { 1 })
     };
     let (config, device) = config(shape);
@@ -224,7 +223,7 @@ fn s16_08_no_lost_wake_up_with_dev_resource_and_no_timer_at_all() {
     assert!(stats.busy > 3_000, "{stats:?}");
 }
 
-/// The same with a host that loses a call now and then: so a lost wake-up is noticed.
+/// The same run with a host that occasionally loses a call: the lost wake-up is detected.
 #[test]
 fn s16_08_a_lost_wake_up_would_be_noticed() {
     let stuck = |seed: &u64| threads(*seed, 0, 10, 10).0.run().is_err();
@@ -232,7 +231,7 @@ fn s16_08_a_lost_wake_up_would_be_noticed() {
     assert!(found > 20, "{found} of 100");
 }
 
-/// A thread that leaves with a timer still set wakes a sleeper for it, unless the sleeper looks in time by itself.
+/// A thread that leaves with a timer still set wakes a sleeper for it, unless the sleeper polls in time anyway.
 #[test]
 fn a_sleeper_with_an_alarm_is_not_woken_for_what_is_due_later() {
     let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);

@@ -1,7 +1,7 @@
 //! `iosched/*`: the options of the current scheduler.
 //!
-//! Names, ranges and parsing are those of [`Options`](blkmq_sched::Options): numbers out of range are clamped,
-//! as in sysfs.
+//! [`Options`](blkmq_sched::Options) has the names, the ranges and the parsing: numbers out of range are clamped, as in
+//! sysfs.
 
 use super::Unit;
 use super::value::{Accepted, AttributeError};
@@ -12,8 +12,8 @@ pub(super) fn path(attribute: &Attribute) -> String {
     format!("iosched/{}", attribute.name)
 }
 
-/// The options as the scheduler applies them: some depend on `nr_requests` or on each other. So an instance is asked,
-/// which is never given a request and so needs no slots.
+/// The options as the scheduler applies them: some depend on `nr_requests` or on each other. They are read from an
+/// instance that never receives a request and so needs no slots.
 pub(super) fn read(plan: &Plan, attribute: &Attribute) -> String {
     let shape = Shape {
         slots: 1,

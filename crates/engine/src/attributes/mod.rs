@@ -1,7 +1,7 @@
 //! The attributes of a queue by the names, units and spelling of sysfs: one tree, read and written as text.
 //!
 //! Pure. Values come from a [`Snapshot`]; writing an attribute makes another [`Plan`], which
-//! [`Queue::edit`](crate::Queue::edit) applies. So nothing here knows of threads, of time or of waiting.
+//! [`Queue::edit`](crate::Queue::edit) applies. So the code here is independent of threads, time and waiting.
 //!
 //! | part of the tree | subject | from |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | `mq/N/*`, `hctxN/*` | hardware queue N, as in sysfs and in debugfs | `table.rs` |
 //! | `blkmq/*` | settings that the kernel does not have | `table.rs`; those of the comparison modes, `compare.rs` |
 //!
-//! Another attribute takes one line of the table. Its accepted values, and the error about a refused one, follow from
-//! that line (`value.rs`).
+//! A new attribute takes one line of the table. Its accepted values, and the error for a refused one, follow from that
+//! line (`value.rs`).
 
 #[cfg(feature = "compare")]
 mod compare;
@@ -52,9 +52,9 @@ pub struct Attribute {
 /// Whether an attribute can be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permission {
-    /// It can be read.
+    /// The attribute can be read only.
     ReadOnly,
-    /// It can be read and written.
+    /// The attribute can be read and written.
     ReadWrite,
 }
 
@@ -101,10 +101,10 @@ pub struct Snapshot {
     pub plan: Plan,
     /// Which threads pump.
     pub pump: PumpMode,
-    /// How latency goals stand; `None` if no group has any.
+    /// The state of latency goals; `None` if no group has one.
     pub goals: Option<GoalsStatus>,
-    /// The figures of the device that the policy of the first elevator has learned, as options of the policy; empty if there
-    /// are none, `None` if that elevator was busy.
+    /// Figures of the device that the policy of the first elevator has learned, as options of the policy. Empty if it
+    /// has learned none, `None` if that elevator was busy.
     pub learned: Option<String>,
     /// Its hardware queues.
     pub hctxs: Vec<HctxSnapshot>,
@@ -119,7 +119,7 @@ pub struct HctxSnapshot {
     pub dispatch_busy: u8,
 }
 
-/// The attributes of a queue with this plan, in the order of lists.
+/// The attributes of a queue with this plan, in listing order.
 pub fn list(plan: &Plan) -> impl Iterator<Item = Attribute> + '_ {
     nodes(plan).map(Node::describe)
 }
@@ -132,15 +132,15 @@ pub fn read(snapshot: &Snapshot, path: &str) -> Result<String, AttributeError> {
     find(&snapshot.plan, path).map(|node| node.read(snapshot))
 }
 
-/// All attributes with their values, in the order of lists.
+/// All attributes with their values, in listing order.
 #[must_use]
 pub fn read_all(snapshot: &Snapshot) -> Vec<(Attribute, String)> {
     nodes(&snapshot.plan).map(|node| (node.describe(), node.read(snapshot))).collect()
 }
 
-/// The plan that results when `text` is written to the attribute at `path` of a queue with the plan `plan`. White
-/// space around the text, such as the line end that `echo` sends, does not matter. Writing the current value changes
-/// nothing.
+/// The plan that results when `text` is written to the attribute at `path` of a queue with the plan `plan`. White space
+/// around the text is ignored, such as the newline that `echo` sends. Writing the current value changes nothing.
+///
 /// # Errors
 /// If there is no such attribute, it cannot be written, or it does not accept `text`.
 pub fn write(plan: &Plan, path: &str, text: &str) -> Result<Plan, AttributeError> {
@@ -152,7 +152,7 @@ pub fn write(plan: &Plan, path: &str, text: &str) -> Result<Plan, AttributeError
     }
 }
 
-/// An attribute, by where it is defined.
+/// An attribute, by its place of definition.
 #[derive(Clone, Copy)]
 enum Node {
     Row(&'static Row),
@@ -167,7 +167,7 @@ fn nodes(plan: &Plan) -> impl Iterator<Item = Node> + '_ {
     rows().map(Node::Row).chain(scheduler).chain(hws)
 }
 
-/// The attributes of which a queue has one.
+/// The attributes that exist once in a queue.
 fn rows() -> impl Iterator<Item = &'static Row> {
     #[cfg(feature = "compare")]
     let modes = compare::MODES;
@@ -218,11 +218,11 @@ impl Snapshot {
 }
 
 impl<P: Send + 'static> Queue<P> {
-    /// The state of the queue that attributes show. All parts of it belong to one plan, but may be from slightly
+    /// The state of the queue that attributes show. All parts belong to one plan, but may have been read at slightly
     /// different moments.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        // Held throughout, so that the queue is the one that was built from this plan.
+        // Held throughout, so that the queue and the plan belong together.
         let state = self.root.change_state();
         let q = self.root.current();
         let hctxs = q.hub.hctxs.iter().map(|hctx| HctxSnapshot {
@@ -246,16 +246,18 @@ impl<P: Send + 'static> Queue<P> {
         read(&self.snapshot(), path)
     }
 
-    /// Begins to set the attribute at `path` to the value in `text`. No concurrent change is lost.
+    /// Begins to set the attribute at `path` to the value in `text`, based on the plan in force, so that no concurrent
+    /// change is lost.
     ///
     /// # Errors
-    /// If there is no such attribute, it cannot be set to this value, or another change is under way.
+    /// If there is no such attribute, it cannot be set to this value, or another change is in progress.
     pub fn set_attribute(&self, path: &str, text: &str) -> Result<Change<P>, SetAttributeError> {
         self.change_by(|plan| write(plan, path, text).map_err(SetAttributeError::from))
     }
 }
 
-/// The figures of the policy in the first elevator that have the names of its options; `None` if that elevator is busy.
+/// The learned figures of the policy in the first elevator, which have the names of its options; `None` if that
+/// elevator is busy.
 fn learned<P: Send>(q: &Engine<P>, policy: &Factory) -> Option<String> {
     let mut told = Vec::new();
     let mut take = |name: &'static str, value: u64| {
@@ -268,8 +270,8 @@ fn learned<P: Send>(q: &Engine<P>, policy: &Factory) -> Option<String> {
 }
 
 impl AttributeError {
-    /// For a path that a queue with the plan `plan` does not have. Lists the paths with a similar last part. If there
-    /// are none, lists all, with N for the number of a hardware queue.
+    /// The error for a path that a queue with the plan `plan` does not have. Lists the paths with a similar last part.
+    /// If there are none, lists all paths, with N for the number of a hardware queue.
     pub(super) fn unknown(plan: &Plan, path: &str) -> Self {
         let hws = table::HW_QUEUE.iter().map(|row| Cow::Borrowed(row.pattern));
         let single = nodes(plan).map(Node::path).filter(|path| !is_of_hw_queue(path));
@@ -289,7 +291,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Returns whether the first two thirds of `asked` are the beginning of `known`, or all of `asked` is in it.
+/// Returns whether `known` begins with the first two thirds of `asked`, or contains all of it.
 fn is_like(known: &str, asked: &str) -> bool {
     let same = known.bytes().zip(asked.bytes()).take_while(|(a, b)| a == b).count();
     3 * same >= 2 * asked.len() || known.contains(asked)

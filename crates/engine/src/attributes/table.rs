@@ -12,9 +12,9 @@ use blkmq_sched::{Factory, Scope, StatsLevel, registry};
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
-/// An attribute of which every hardware queue has one. It can only be read.
+/// A read-only attribute of every hardware queue.
 pub(super) struct HwRow {
-    /// With N for the number of the hardware queue.
+    /// The path, with N for the number of the hardware queue.
     pub(super) pattern: &'static str,
     pub(super) unit: Unit,
     pub(super) help: &'static str,
@@ -27,7 +27,7 @@ impl HwRow {
     }
 }
 
-/// All attributes but those of the current scheduler and of hardware queues, in the order of lists.
+/// All attributes except those of schedulers and of hardware queues, in listing order.
 pub(super) const QUEUE: &[Row] = &[
     number("size", Unit::Sectors, "the device's size", |plan| plan.device.limits.capacity),
     words(
@@ -264,8 +264,8 @@ pub(super) const HW_QUEUE: &[HwRow] = &[
 
 const MILLI: Nanos = Nanos::from_millis(1);
 
-/// Schedulers that are not registered are shown behind the registered ones. The policy in force is in brackets also
-/// where it was chosen by groups, since programs look for it there.
+/// Schedulers that are not registered follow the registered ones. The policy in force is in brackets even if it was
+/// chosen by groups, because programs look for it there.
 const SCHEDULER: Words = Words {
     get: |plan| plan.scheduler.name,
     accepted: |plan| {
@@ -288,7 +288,7 @@ const SCHEDULER: Words = Words {
     },
 };
 
-/// The policy of this name, registered or of the program's own.
+/// The policy of this name: a registered one, or the program's own.
 fn named(plan: &Plan, name: &str) -> Option<&'static Factory> {
     let own = || plan.schedulers.iter().copied().find(|factory| factory.name == name);
     registry::find(name).or_else(own)
@@ -381,7 +381,7 @@ fn kib(sectors: u32) -> u64 {
     bytes(sectors) / 1024
 }
 
-/// A logical block, but at least 1 KiB, the unit of the attribute.
+/// The logical block, but at least 1 KiB, the unit of the attribute.
 fn block_kib(plan: &Plan) -> u64 {
     (u64::from(plan.device.limits.logical_block_size) / 1024).max(1)
 }
@@ -393,7 +393,7 @@ fn max_sectors_kb(plan: &Plan) -> Range {
 
 fn set_max_sectors_kb(mut plan: Plan, n: u64) -> Plan {
     let most = plan.hardware.limits.max_sectors;
-    // The device's own limit need not be a number of KiB; writing its value in KiB, rounded down, sets all of it.
+    // The device's own limit may not be a whole number of KiB. Writing it rounded down sets the limit exactly.
     plan.device.limits.max_sectors =
         if n == kib(most) { most } else { (n * 1024 / u64::from(SECTOR_SIZE)) as u32 };
     plan
@@ -409,8 +409,8 @@ fn set_discard_max_bytes(mut plan: Plan, n: u64) -> Plan {
     plan
 }
 
-/// All attributes as a table in Markdown. The attributes of schedulers are one line of it: each scheduler's page
-/// lists its own.
+/// All attributes as a table in Markdown. One line stands for the attributes of schedulers, which each scheduler's page
+/// lists.
 #[must_use]
 pub fn table() -> String {
     let mut text = String::from("| attribute | | unit | what it is |\n|---|---|---|---|\n");
@@ -440,7 +440,7 @@ pub fn table() -> String {
 /// The accepted range of a number, or the reason why it cannot be written.
 pub(super) type Range = Result<RangeInclusive<u64>, &'static str>;
 
-/// A number that can be read.
+/// A read-only number.
 pub(super) const fn number(
     path: &'static str,
     unit: Unit,
@@ -450,13 +450,13 @@ pub(super) const fn number(
     Row { path, unit, help, form: Form::Number { get, set: None } }
 }
 
-/// A choice among words that can be read and written.
+/// A choice among words, for reading and writing.
 pub(super) const fn words(path: &'static str, help: &'static str, words: Words) -> Row {
     Row { path, unit: Unit::Word, help, form: Form::Words(words) }
 }
 
 impl Row {
-    /// It can be written, too.
+    /// Makes the number writable.
     pub(super) const fn set(
         self,
         range: fn(&Plan) -> Range,
@@ -466,7 +466,7 @@ impl Row {
         self.set_in_steps(range, edges, |_| 1, set)
     }
 
-    /// It can be written, too, in multiples of `step`.
+    /// Makes the number writable, in multiples of `step`.
     pub(super) const fn set_in_steps(
         self,
         range: fn(&Plan) -> Range,

@@ -1,4 +1,4 @@
-//! How an attribute's value is shown, and which texts it accepts. Numbers are decimal, as in sysfs.
+//! How values of attributes are shown, and which texts are accepted. Numbers are decimal, as in sysfs.
 
 use super::{Permission, Snapshot, Unit};
 use crate::plan::Plan;
@@ -29,7 +29,7 @@ impl Row {
         }
     }
 
-    /// `text` has no white space around it.
+    /// Applies `text`, which has no white space around it.
     pub(super) fn write(&self, plan: &Plan, text: &str) -> Result<Plan, AttributeError> {
         match self.form {
             Form::Said(_) | Form::Number { set: None, .. } => {
@@ -50,7 +50,7 @@ impl Row {
         }
     }
 
-    /// The number in `text`, if it is accepted. The current number always is.
+    /// The number in `text`, if it is accepted. The current number is always accepted.
     fn number(
         &self,
         plan: &Plan,
@@ -102,7 +102,7 @@ fn accepted(min: u64, max: u64, step: u64, unit: Unit) -> Accepted {
     Accepted { min: signed(min), max: signed(max), step: signed(step), unit }
 }
 
-/// Why a text is no number.
+/// Why a text is not a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Garbled {
     NotANumber,
@@ -117,7 +117,7 @@ fn parse(text: &str) -> Result<i128, Garbled> {
     })
 }
 
-/// An attribute of which a queue has one.
+/// An attribute that exists once in a queue.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) path: &'static str,
@@ -187,12 +187,12 @@ pub enum AttributeError {
         /// Similar paths, or all paths.
         accepted: Vec<Cow<'static, str>>,
     },
-    /// It cannot be written.
+    /// The attribute is read-only.
     ReadOnly {
         /// The attribute.
         path: String,
     },
-    /// The text is no number.
+    /// The text is not a number.
     NotANumber {
         /// The attribute.
         path: String,
@@ -219,7 +219,7 @@ pub enum AttributeError {
         /// The accepted words.
         accepted: Vec<&'static str>,
     },
-    /// With the current settings there is nothing to set.
+    /// The current settings leave nothing to set.
     NotNow {
         /// The attribute.
         path: String,
@@ -287,9 +287,9 @@ impl From<ChangeError> for SetAttributeError {
 /// The kind of an attribute's value, and its source.
 #[derive(Clone, Copy)]
 pub(super) enum Form {
-    /// A text that cannot be set.
+    /// A read-only text.
     Said(fn(&Snapshot) -> String),
-    /// A number of the plan, which can be set if `set` is there.
+    /// A number of the plan, which can be written if `set` is present.
     Number { get: fn(&Plan) -> u64, set: Option<SetNumber> },
     /// One of a few words.
     Words(Words),
@@ -303,11 +303,11 @@ pub(super) struct SetNumber {
     pub(super) edges: Edges,
     /// The number must be a multiple of this.
     pub(super) step: fn(&Plan) -> u64,
-    /// Makes the plan with this number, which is accepted and differs from the current one.
+    /// Makes the plan with this number, which was accepted and differs from the current one.
     pub(super) set: fn(Plan, u64) -> Plan,
 }
 
-/// The treatment of a number outside of its range.
+/// How a number outside of its range is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Edges {
     /// It is refused.
@@ -325,7 +325,7 @@ pub(super) struct Words {
     pub(super) get: fn(&Plan) -> &'static str,
     pub(super) accepted: fn(&Plan) -> Vec<&'static str>,
     pub(super) shown: Shown,
-    /// Makes the plan with this word, which is accepted, and may be the current one.
+    /// Makes the plan with this word, which was accepted and may be the current one.
     pub(super) set: fn(Plan, &str) -> Plan,
 }
 

@@ -13,7 +13,7 @@ use std::io;
 #[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 
-/// How long a device may keep a request unless it says otherwise (`spec/framework.md` section 1).
+/// How long a device may keep a request by default (`spec/framework.md` section 1).
 pub const DEFAULT_TIMEOUT: Nanos = Nanos::from_secs(30);
 
 /// The properties of a device, declared when a queue is built around it.
@@ -25,15 +25,15 @@ pub struct DeviceShape {
     pub hw_queue_depth: u32,
     /// One set of driver tags for all hardware queues (`shared_tag_bitmap`).
     pub shared_tags: bool,
-    /// How many requests may be outside the elevators at a time, over all hardware queues, before any of them
-    /// has a driver tag. `None`: the device has no budgets.
+    /// The most requests outside of the elevators at a time, over all hardware queues, including those without a driver
+    /// tag. `None`: the device has no budgets.
     pub budget: Option<u32>,
     /// The limits of a request.
     pub limits: Limits,
     /// When written data is durable.
     pub cache: WriteCache,
-    /// How long the device may keep a request before [`timed_out`](DeviceQueue::timed_out) asks about it;
-    /// [`DEFAULT_TIMEOUT`] as a rule. Not zero. `Nanos(u64::MAX)` means for ever.
+    /// How long the device may keep a request before [`timed_out`](DeviceQueue::timed_out) asks about it; usually
+    /// [`DEFAULT_TIMEOUT`]. Not zero. `Nanos(u64::MAX)` means for ever.
     pub timeout: Nanos,
 }
 
@@ -50,112 +50,112 @@ impl DeviceShape {
 ///
 /// # Contract
 ///
-/// Calls come in the order: any number of [`enqueue`](Self::enqueue), one [`commit`](Self::commit) if any
-/// was accepted, one [`reap`](Self::reap), one [`timed_out`](Self::timed_out) for each expired
-/// request that `reap` did not bring. `now` never runs backwards between calls. Every [`Inflight`] taken is returned
-/// exactly once: from `enqueue`, `reap`, `timed_out` or [`abandon`](Self::abandon).
+/// The calls come in this order: any number of [`enqueue`](Self::enqueue), one [`commit`](Self::commit) if any request
+/// was accepted, one [`reap`](Self::reap), and one [`timed_out`](Self::timed_out) for each expired request that `reap`
+/// did not return. `now` never runs backwards between calls. Every [`Inflight`] taken is returned exactly once: from
+/// `enqueue`, `reap`, `timed_out` or [`abandon`](Self::abandon).
 pub trait DeviceQueue<P>: Send {
-    /// Take a request, finish it on the spot, or give it back for lack of room. The bios of the request
-    /// are read through `bios`; they stay in place until the token is returned.
+    /// Take a request, finish it immediately, or give it back for lack of room. The bios of the request are read
+    /// through `bios`; they stay in place until the token is returned.
     fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued;
 
-    /// Ring the doorbell for everything accepted since the last time.
+    /// Ring the doorbell for all requests accepted since the last time.
     fn commit(&mut self, _now: Instant) {}
 
-    /// Move the requests that have finished by `now` into `out`. Never blocks. A device whose data came after
-    /// [`enqueue`](Self::enqueue) puts it into the bios of a read here, which are reached through `bios`.
+    /// Move the requests that have finished by `now` into `out`. Never blocks. A device that receives its data after
+    /// [`enqueue`](Self::enqueue) copies it into the bios of a read here, through `bios`.
     fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>);
 
-    /// The request with this tag was accepted, or its timer was reset, [`timeout`](DeviceShape::timeout) ago, and it
-    /// was not returned. Called once for each time that this happens.
+    /// The request with this tag was accepted, or its timer was reset, [`timeout`](DeviceShape::timeout) ago, and was
+    /// not returned. Called each time that this happens.
     ///
-    /// A device that can take the request back does so and answers [`Expiry::Done`]; from then on it knows nothing of
-    /// the request. A device that cannot, because hardware may still write to the buffers, begins to cancel the
-    /// request and answers [`Expiry::ResetTimer`]. So does a device that is still at work on it.
+    /// A device that can take the request back does so and answers [`Expiry::Done`]; it must then forget the request. A
+    /// device that cannot, because hardware may still write to the buffers, begins to cancel the request and answers
+    /// [`Expiry::ResetTimer`]. So does a device that is still working on it.
     fn timed_out(&mut self, _now: Instant, _tag: Tag) -> Expiry {
         Expiry::ResetTimer
     }
 
-    /// When `reap` will next find a completion, or `enqueue` room again, if the device can tell. Virtual devices can.
-    /// A real device says `None`; then it has an [`event_fd`](Self::event_fd), or the threads that wait for it poll
-    /// it.
+    /// When `reap` will next find a completion, or `enqueue` room again. Virtual devices know this. A real device
+    /// returns `None`; then it has an [`event_fd`](Self::event_fd), or waiting threads poll it.
     fn next_event(&self) -> Option<Instant> {
         None
     }
 
-    /// A descriptor that is readable from when `reap` would find a completion until it has: level-triggered, like a
-    /// ring with completions in it. It stays the same as long as the device exists.
+    /// A descriptor that is readable as long as `reap` would find a completion: level-triggered, like a ring with
+    /// completions in it. It stays the same as long as the device exists.
     ///
-    /// With it no thread has to stay awake for the device. A thread that sleeps must watch the descriptor, together
-    /// with the wake-ups of [`Host`](crate::Host): the engine wakes no thread on account of the device, and
+    /// With a descriptor, no thread has to stay awake for the device. A thread that sleeps must watch it, together with
+    /// the wake-ups of [`Host`](crate::Host): the engine wakes no thread for the device, and
     /// [`next_deadline`](crate::Submitter::next_deadline) does not count its completions. With pump threads, the pump
-    /// thread of this hardware queue watches it; without them every submitter does, because which submitters share an
-    /// elevator may change.
+    /// thread of this hardware queue watches it; without them every submitter does, because the submitters that share
+    /// an elevator may change.
     #[cfg(target_os = "linux")]
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Returns whether the device has work of its own, beside requests, such as copies from one disk to another. Always the same.
-    /// If true, [`reap`](Self::reap) is called in each turn, with requests in the device or without, and
-    /// [`next_event`](Self::next_event) and [`event_fd`](Self::event_fd) may speak of that work. Threads that watch the descriptor
-    /// bring it on; no thread wakes for it alone.
+    /// Returns whether the device has work besides requests, such as copies from one disk to another. The answer must
+    /// not change. If true, [`reap`](Self::reap) is called in each turn, with or without requests in the device, and
+    /// [`next_event`](Self::next_event) and [`event_fd`](Self::event_fd) may announce such work. Threads that watch the
+    /// descriptor drive it; no thread wakes for it alone.
     fn has_own_work(&self) -> bool {
         false
     }
 
-    /// The means to make further queues to the same device, whenever one is needed: lanes, for one submitter each
-    /// ([`PumpMode::Owner`](crate::PumpMode)). `None`: the device has no more than its hardware queues.
+    /// A function that makes further queues to the same device: lanes, for one submitter each
+    /// ([`PumpMode::Owner`](crate::PumpMode)). `None` if the device has only its hardware queues.
     fn another(&self) -> Option<Another<P>> {
         None
     }
 
-    /// A place where the submitter that owns this lane sleeps; a device that can make [`another`](Self::another) queue has
-    /// one. All places that it gives are the same. [`reap`](Self::reap) takes notice of calls, so a pump reaps in each
-    /// turn. On a thread other than the sleeper's it leaves them, or calls once more.
+    /// The sleeping place of the submitter that owns this lane; a device that can make [`another`](Self::another) queue
+    /// has one. Every call returns the same place. [`reap`](Self::reap) handles the wake-ups, so a pump reaps in each
+    /// turn. On a thread other than the sleeper's, it leaves them in place, or sends another one.
     ///
     /// # Errors
-    /// If the system refuses resources for it.
+    /// If the system refuses resources for the place.
     #[cfg(target_os = "linux")]
     fn berth(&self) -> Option<io::Result<Box<dyn Berth>>> {
         None
     }
 
-    /// Give back every request still held, in any order. Called once, when the queue goes away. Their payloads may be
-    /// freed right afterwards, so a device with other threads or hardware at work on them waits here until they have
-    /// let go: this is the only call that may block.
+    /// Give back every request still held, in any order. Called once, when the queue is dropped. The payloads may be
+    /// freed right afterwards, so a device with other threads or hardware that access them must wait here until they
+    /// have finished: this is the only call that may block.
     fn abandon(&mut self, out: &mut Vec<Inflight>);
 }
 
 /// Makes a further queue to a device; see [`DeviceQueue::another`]. Fails if the system refuses resources for it.
 pub type Another<P> = Box<dyn Fn() -> io::Result<Box<dyn DeviceQueue<P>>> + Send + Sync>;
 
-/// A place where one thread sleeps on its own device queue, and where any thread may call it.
+/// A place where one thread sleeps on its own device queue, and where any thread may wake it.
 ///
-/// A completion, or a call, between the thread's last look for work and its sleep keeps it from sleeping: both stay
-/// until [`DeviceQueue::reap`] has taken notice of them, and a call until that happens on the thread that sleeps here.
+/// A completion or a wake-up between the thread's last check for work and its sleep keeps it from sleeping. Both stay
+/// until [`DeviceQueue::reap`] has seen them; a wake-up stays until `reap` runs on the thread that sleeps here.
 #[cfg(target_os = "linux")]
 pub trait Berth: Send + Sync {
-    /// A thread, the calling one or another, is going to sleep on [`fd`](Self::fd). False if calls do not make that readable
-    /// yet: then the caller must have its lane [polled](crate::Submitter::poll) once more before.
+    /// Announces that the calling thread, or another, is going to sleep on [`fd`](Self::fd). Returns false if wake-ups
+    /// do not make the descriptor readable yet: the caller must then have its lane [polled](crate::Submitter::poll)
+    /// once more before it sleeps.
     fn attend(&self) -> bool;
 
-    /// The calling thread waits from now on, until [`end`](Self::end): the requests that its turns
-    /// [commit](DeviceQueue::commit) in the meantime may reach the device when it sleeps, or ends the wait, in one
-    /// system call with that.
+    /// Begins a wait of the calling thread, until [`end`](Self::end). Requests that its turns
+    /// [commit](DeviceQueue::commit) in the meantime may reach the device only when it sleeps or ends the wait, in the
+    /// same system call.
     fn begin(&self);
 
-    /// The calling thread turns to something else.
+    /// Ends the wait of the calling thread.
     fn end(&self);
 
-    /// Sleeps until the device queue has something to reap, a call comes, or `left` is over; sometimes wakes for no
-    /// reason. One system call, as a rule.
+    /// Sleeps until the device queue has something to reap, a wake-up comes, or `left` is over; may wake without a
+    /// reason. Usually one system call.
     fn sleep(&self, left: Option<Nanos>);
 
-    /// Calls the sleeper, or the next one. One system call.
+    /// Wakes the sleeper, or the next thread that would sleep. One system call.
     fn call(&self);
 
-    /// A descriptor that is readable when [`sleep`](Self::sleep) would return.
+    /// A descriptor that is readable whenever [`sleep`](Self::sleep) would return.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
@@ -202,7 +202,7 @@ pub enum Enqueued {
 /// Why a device had no room, which decides when the engine tries again (`spec/framework.md` 8.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Busy {
-    /// Some resource is missing and its return will not be announced: the engine tries again in 3 ms.
+    /// A resource is missing, and its return will not be announced: the engine tries again in 3 ms.
     Resource,
     /// The device promises that a completion on this queue, or the time named by `next_event`, will make
     /// room: no timer is needed.
@@ -213,14 +213,14 @@ pub enum Busy {
 #[must_use]
 #[derive(Debug)]
 pub enum Expiry {
-    /// The device gives the request back with this result ([`IoError::TIMED_OUT`](blkmq_core::IoError::TIMED_OUT) as
-    /// a rule). It will not come from `reap`.
+    /// The device gives the request back with this result (usually
+    /// [`IoError::TIMED_OUT`](blkmq_core::IoError::TIMED_OUT)). `reap` will not return it.
     Done(Inflight, IoResult),
-    /// The device still has it, and its whole time begins again.
+    /// The device still has the request, whose whole time begins again.
     ResetTimer,
 }
 
-/// A request that the device is done with.
+/// A request that the device has finished with.
 #[must_use]
 #[derive(Debug)]
 pub struct Finished {

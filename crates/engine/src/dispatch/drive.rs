@@ -1,10 +1,11 @@
-//! The loops around a pass and a pump's turn: which thread runs an elevator or a pump, how long, and what follows.
+//! The loops around a pass and a pump's turn: which thread runs an elevator or a pump, for how long, and what work
+//! follows.
 //!
 //! Nothing here blocks. A caller runs the elevator and the pumps inline until no work is due or it has done its share
-//! (decision 0002). Work that is still due then stands in the run states, and the next caller that submits, polls or
-//! waits takes it up. A parked submitter is woken for it.
+//! (decision 0002). The run states then keep the work that is still due, for the next caller that submits, polls or
+//! waits; a parked submitter is woken for it.
 //!
-//! Here a plug enters, or an I/O that comes alone, and the rounds of elevator and pump are made, also for a thread that has
+//! A plug or a single I/O enters here. The rounds of elevator and pump are made here, also for a thread that has
 //! nothing to submit. `engine.rs` carries out the duties of passes and turns.
 
 use super::engine::Engine;
@@ -26,7 +27,7 @@ use crate::shared::stats::SubmitterCounters;
 use crate::sync::{Kick, RunGuard};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 
-// Shares of work are small in models, which otherwise would never reach the end of one.
+// Shares of work are small in models, which would otherwise never reach the end of one.
 
 /// Passes that one thread makes before it hands over.
 const RUN_PASSES: u32 = if cfg!(shuttle) { 2 } else { 4 };
@@ -39,20 +40,20 @@ const DRIVE_ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 #[derive(Clone, Copy)]
 struct Turns {
     made: u32,
-    /// Another one is owed.
+    /// Another turn is owed.
     is_owed: bool,
 }
 
 impl<P: Send> Engine<P> {
-    /// Submits the caller's plug: runs the elevator of `shard` with it if the elevator is free. Stages it and kicks
-    /// if another thread runs the elevator, or has been running it and will return.
+    /// Submits the caller's plug. Runs the elevator of `shard` with it if the elevator is free. Otherwise stages the
+    /// plug and kicks the runner, which has the run or is about to take it again.
     pub(crate) fn submit(&self, shard: &Shard, by: Caller<'_>, own: Own<'_>, follow: &mut Follow) {
         #[cfg(feature = "compare")]
         if self.is_locked() {
             return Locked(self).locked_submit(shard, by.now, by.home, own);
         }
         let tally = by.tally;
-        // An owner's I/O leaves by its own lane, so it is not left to another thread.
+        // An owner's I/O leaves by its own lane, so it is not left to the leader.
         let leave = !self.hub.has_owners() && follow.should_leave(shard.lead(), by.now);
         if !leave && let Some(mut guard) = self.gate(shard).try_run() {
             tally.direct.add(1);
@@ -78,7 +79,7 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// Has the asks to cancel answered: runs the elevator of `shard`, or makes its runner owe another pass.
+    /// Has the asks to cancel served: runs the elevator of `shard`, or makes its runner owe another pass.
     pub(crate) fn ask(&self, shard: &Shard, by: Caller<'_>) {
         #[cfg(feature = "compare")]
         if self.is_locked() {
@@ -99,7 +100,7 @@ impl<P: Send> Engine<P> {
     }
 
     /// Pumps the hardware queues in `ready`, and runs the elevator again if it waited for something that the pumps
-    /// gave back. True if anything was run, so that this thread may have left work that it has to return for.
+    /// returned. Returns whether anything ran, so that this thread may have left work that it must come back for.
     pub(crate) fn drive(&self, shard: &Shard, mut ready: Ready, by: Caller<'_>) -> bool {
         let mut ran = !ready.is_empty();
         for _ in 0..DRIVE_ROUNDS {
@@ -115,7 +116,7 @@ impl<P: Send> Engine<P> {
             ran = true;
             ready = self.run(shard, guard, by, None);
         }
-        // The requests of the last run still need their pumps, and more may be waiting behind them.
+        // The requests of the last run still need their pumps, and more requests may wait behind them.
         for hw in ready.iter(shard.hws()) {
             if self.pump_or_call(hw, by) {
                 // The pump has kicked the elevator, and expected this thread to run it.
@@ -127,7 +128,7 @@ impl<P: Send> Engine<P> {
         true
     }
 
-    /// Makes passes over the elevator until no other pass is owed or this thread has done its share.
+    /// Makes passes over the elevator until no further pass is owed or this thread has done its share.
     pub(crate) fn run(
         &self,
         shard: &Shard,
@@ -163,14 +164,15 @@ impl<P: Send> Engine<P> {
         }
         planted::stop(Stop::BeforePump);
         self.wake(&wakes);
-        // The elevator is released by now, so no thread waits for this.
+        // The elevator has been released, so this delays no thread.
         if let Some(mut book) = book {
             book.count();
         }
         ready
     }
 
-    /// Runs the pump of `hw`, or wakes its thread. True if an elevator waited for something that the pump gave back.
+    /// Runs the pump of `hw`, or wakes its thread. Returns whether an elevator waited for something that the pump
+    /// returned.
     fn pump_or_call(&self, hw: HwQueue, by: Caller<'_>) -> bool {
         match self.hub.lasting.pump_mode {
             PumpMode::Inline => return self.pump(hw, by.now, by.tally),
@@ -193,8 +195,9 @@ impl<P: Send> Engine<P> {
         false
     }
 
-    /// Has the lane `hw` of another submitter pumped: by its owner as long as that waits, asleep or awake, since a
-    /// completion wakes the thread that has submitted the request; otherwise here and now.
+    /// Has the lane `hw` of another submitter pumped. While its owner waits, asleep or awake, the owner does so,
+    /// because a completion wakes the thread that has submitted the request. Otherwise the calling thread pumps
+    /// immediately.
     #[inline(never)]
     fn call_owner(&self, hw: HwQueue, by: Caller<'_>) -> bool {
         let known = self.pump_deadline(hw);
@@ -203,16 +206,16 @@ impl<P: Send> Engine<P> {
             self.wake(&[owner]);
             return false;
         }
-        // Behind the fence of the look for the owner.
+        // Ordered by the fence in the search for the owner.
         if self.hub.lasting.attendance[usize::from(hw.0)].is_waiting() {
             return false;
         }
         self.pump_for_owner(hw, by, known)
     }
 
-    /// Runs the pump of another submitter's lane. An owner that sleeps in the meantime, and knows of no look at it
-    /// before `known`, is woken if there has to be an earlier one. True if an elevator waited for something that the
-    /// pump gave back.
+    /// Runs the pump of another submitter's lane. An owner that has gone to sleep in the meantime expects no event
+    /// before `known`, and is woken if there is an earlier one. Returns whether an elevator waited for something that
+    /// the pump returned.
     pub(super) fn pump_for_owner(&self, hw: HwQueue, by: Caller<'_>, known: Instant) -> bool {
         let restart = self.pump(hw, by.now, by.tally);
         if self.pump_deadline(hw) < known
@@ -224,8 +227,8 @@ impl<P: Send> Engine<P> {
         restart
     }
 
-    /// Runs the pump of `hw` unless another thread does. True if an elevator waited for something that the pump gave
-    /// back.
+    /// Runs the pump of `hw` unless another thread does. Returns whether an elevator waited for something that the pump
+    /// returned.
     pub(crate) fn pump(&self, hw: HwQueue, now: Instant, tally: &SubmitterCounters) -> bool {
         let (gate, hctx) = (self.pump_gate(hw), self.hub.hctx(hw));
         let Some(mut guard) = gate.run_or_owe() else {
@@ -239,7 +242,7 @@ impl<P: Send> Engine<P> {
         if waits {
             self.owe_pass(hw);
         }
-        // As a rule one turn does, and leaves nothing.
+        // Usually one turn suffices, and leaves no duties.
         if !guard.duties.any() {
             let Some(again) = guard.finish() else {
                 planted::stop(Stop::BeforePass);
@@ -252,8 +255,9 @@ impl<P: Send> Engine<P> {
         self.pump_on(hw, guard, now, Turns { made: 1, is_owed: false }) | waits
     }
 
-    /// An elevator waits for something that a pump gives back, and this thread will run it. To be called before the pump
-    /// is released: if the thread loses its CPU after that, another one finds the pass due (decision 0025).
+    /// Marks a pass as due because an elevator waits for something that a pump returns. Called before the pump is
+    /// released, although this thread will make the pass: if it loses its CPU afterwards, another one finds the pass
+    /// due (decision 0025).
     #[inline]
     fn owe_pass(&self, hw: HwQueue) {
         if !planted::is(Planted::LeavesPasses) {
@@ -261,8 +265,8 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// Carries out the duties that the last turn of a pump left, and makes the turns that are owed. True if an elevator
-    /// waited for something that the pump gave back.
+    /// Carries out the duties that the last turn of a pump left, and makes the turns that are owed. Returns whether an
+    /// elevator waited for something that the pump returned.
     #[inline(never)]
     fn pump_on(
         &self,
@@ -365,7 +369,7 @@ impl<P: Send> Engine<P> {
         self.go_on(shard, owed, by, sent);
     }
 
-    /// Makes the passes that are owed behind a straight one.
+    /// Makes the passes that are owed after a straight one.
     #[inline(never)]
     fn go_on(&self, shard: &Shard, owed: RunGuard<'_, Runner>, by: Caller<'_>, sent: Sent) {
         let mut ready = sent.ready();
@@ -381,7 +385,7 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// Does the work that is due for `shard`: a pass of its elevator, turns of its pumps. True if anything was run.
+    /// Does the work that is due for `shard`: a pass of its elevator, turns of its pumps. Returns whether anything ran.
     pub(crate) fn poll(&self, shard: &Shard, by: Caller<'_>, follow: &mut Follow) -> bool {
         #[cfg(feature = "compare")]
         if self.is_locked() {
@@ -394,17 +398,17 @@ impl<P: Send> Engine<P> {
         }
         let mut ready = Ready::default();
         for hw in self.lanes_of(shard, by.home) {
-            // Only the device knows whether an owner has been called.
+            // Only the device knows whether an owner has been woken.
             if self.hub.has_owners() || self.pump_due(hw, now, look) {
                 ready.add(hw);
             }
         }
-        // Not without a pump to run: the code below decides whether to run the elevator.
+        // Requires a pump to run: the code below decides whether to run the elevator.
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
         if look == Look::Devices {
             return ran;
         }
-        // A pass that was made has looked.
+        // A pass has checked already.
         if self.gate(shard).due(now) || !ran && self.is_look_due(shard, now) {
             if (self.hub.has_owners() || follow.should_run(shard.lead(), now))
                 && let Some(guard) = self.gate(shard).try_run()
@@ -441,7 +445,7 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// Does the work that is due for `shard`, on the thread that changes the queue. True if anything was run.
+    /// Does the work that is due for `shard`, on the thread that changes the queue. Returns whether anything ran.
     pub(crate) fn help_shard(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
         #[cfg(feature = "compare")]
         if self.is_locked() {
@@ -461,8 +465,8 @@ impl<P: Send> Engine<P> {
         true
     }
 
-    /// How long a submitter of `shard` that is about to sleep may do so; [`Instant::MAX`] for without end, `None` if work
-    /// is due by `now`. A timer that has expired is left to an active runner, which serves it with another pass.
+    /// Until when a submitter of `shard` may sleep: [`Instant::MAX`] for without end, `None` if work is due at `now`. A
+    /// timer that has expired is left to the thread that runs the elevator or the pump, which makes another pass for it.
     pub(crate) fn rest_until(&self, shard: &Shard, home: HwQueue, now: Instant) -> Option<Instant> {
         let mut until = self.deadline(shard, home);
         if until <= now {
@@ -474,7 +478,7 @@ impl<P: Send> Engine<P> {
         (until > now && !is_left).then_some(until)
     }
 
-    /// How far the threads have come that run the elevator of `shard` and its pumps; `None` if there are none. A hint.
+    /// A count that changes while threads run the elevator of `shard` and its pumps; `None` if no thread does. A hint.
     pub(crate) fn progress(&self, shard: &Shard, home: HwQueue) -> Option<u64> {
         let run = self.gate(shard).is_running().then(|| shard.counters.passes.get());
         let taken = |hw: &HwQueue| self.pump_gate(*hw).is_running();
@@ -485,8 +489,8 @@ impl<P: Send> Engine<P> {
         run.into_iter().chain(turns).reduce(u64::wrapping_add)
     }
 
-    /// Does the work that is due at the lanes of all submitters of `shard`, for one that waits for something that others
-    /// have: their threads may be busy with anything else.
+    /// Does the work that is due at the lanes of all submitters of `shard`, for a submitter whose I/Os wait for
+    /// resources that other submitters hold: their threads may be busy elsewhere.
     pub(crate) fn poll_all(&self, shard: &Shard, by: Caller<'_>) {
         if planted::is(Planted::LooksAtItsOwn) {
             return;
@@ -506,24 +510,24 @@ impl<P: Send> Engine<P> {
         self.pump_gate(hw).due(now) || self.is_left(hw)
     }
 
-    /// Returns whether a turn of the pump of `hw` pays for a thread that is awake anyway.
+    /// Returns whether a turn of the pump of `hw` is worthwhile for a thread that is awake anyway.
     pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant, look: Look) -> bool {
         let of_device = self.hub.hctx(hw).signals() || self.is_event_due(hw, now);
         of_device || look == Look::All && self.pump_owed(hw, now)
     }
 
-    /// Returns whether the device of `hw`, or the timer of a request there, asks for a turn by now.
+    /// Returns whether the device of `hw`, or the timer of a request there, needs a turn now.
     fn is_event_due(&self, hw: HwQueue, now: Instant) -> bool {
         self.hub.hctx(hw).next_event().is_some_and(|at| at <= now)
     }
 
-    /// Returns whether a thread has to run the pump of `hw` by now.
+    /// Returns whether a thread has to run the pump of `hw` now.
     fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
         self.pump_gate(hw).due(now) || self.is_event_due(hw, now) || self.is_left(hw)
     }
 
-    /// Returns whether requests are in the outbox of `hw`, and no thread is at its pump. Then a runner has let go of the elevator and
-    /// has not come to the pump yet; that takes it long if it has lost its CPU in between (decision 0025).
+    /// Returns whether the outbox of `hw` has requests and no thread is at its pump. A runner has then released the
+    /// elevator and not reached the pump yet, which takes long if it has lost its CPU in between (decision 0025).
     fn is_left(&self, hw: HwQueue) -> bool {
         self.hub.hctx(hw).has_sent()
             && !self.pump_gate(hw).is_running()

@@ -1,7 +1,7 @@
 //! The engine of a queue: its elevators and pumps, each behind a gate, and the words that its threads share.
 //!
-//! The code that enters gates is in `drive.rs` and, for changes and ends of queues, in `visit.rs`. Elevators and pumps are
-//! given the words only, so nothing behind a gate can enter another one. Their duties, and wake-ups, are carried out here.
+//! `drive.rs` enters the gates, and `visit.rs` for changes and ends of queues. Elevators and pumps are given only the
+//! shared words, so no code behind a gate can enter another one. Their duties, and wake-ups, are carried out here.
 
 use super::gate::Gate;
 use super::pump::Pump;
@@ -22,36 +22,36 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The current state of a queue, replaced when the queue is changed.
 pub(crate) struct Engine<P> {
-    /// By number of the shard.
+    /// Indexed by shard.
     pub(crate) elevators: Box<[Gate<Runner>]>,
-    /// By number of the hardware queue.
+    /// Indexed by hardware queue.
     pub(crate) pumps: Box<[Gate<Pump<P>>]>,
-    /// Dropped last: tokens in the fields above name cells of its table, which looks for them at its end.
+    /// Dropped last: tokens in the fields above name cells of its table, which checks for them when it is dropped.
     pub(crate) hub: Hub<P>,
 }
 
 impl<P> Engine<P> {
-    /// The way into the elevator of `shard`.
+    /// The gate of the elevator of `shard`.
     #[inline]
     pub(crate) fn gate(&self, shard: &Shard) -> &Gate<Runner> {
         &self.elevators[usize::from(shard.index)]
     }
 
-    /// The way into the pump of `hw`.
+    /// The gate of the pump of `hw`.
     #[inline]
     pub(crate) fn pump_gate(&self, hw: HwQueue) -> &Gate<Pump<P>> {
         &self.pumps[usize::from(hw.0)]
     }
 
-    /// When a submitter of `shard`, which pumps `home` first, has to look again if no thread wakes it; [`Instant::MAX`]
-    /// for never.
+    /// When a submitter of `shard`, which pumps `home` first, has to check for work if no thread wakes it;
+    /// [`Instant::MAX`] if it need not.
     pub(crate) fn deadline(&self, shard: &Shard, home: HwQueue) -> Instant {
         let pass = self.pass_deadline(shard);
         self.lanes_of(shard, home).fold(pass, |first, hw| first.min(self.pump_deadline(hw)))
     }
 
-    /// The lanes that a submitter of `shard` looks after as long as it waits: its own one, or all; none where there are
-    /// pump threads.
+    /// The lanes that a submitter of `shard` serves while it waits: its own, or all. Empty where there are pump
+    /// threads.
     #[inline]
     pub(crate) fn lanes_of(
         &self,
@@ -66,21 +66,21 @@ impl<P> Engine<P> {
         lanes.map(HwQueue)
     }
 
-    /// When a pass over the elevator of `shard` has to be made, for a kick, a timer, or a look of the controller of latency
-    /// goals; [`Instant::MAX`] for never.
+    /// When a pass over the elevator of `shard` is due: for a kick, a timer, or the controller of latency goals;
+    /// [`Instant::MAX`] for never.
     pub(crate) fn pass_deadline(&self, shard: &Shard) -> Instant {
         let pass = self.gate(shard).deadline().unwrap_or(Instant::MAX);
         self.next_look(shard).map_or(pass, |look| look.min(pass))
     }
 
-    /// When the controller of latency goals has to look. Not while there is a runner, which looks on its own: other
-    /// threads would receive a time in the past during the run, and would not sleep.
+    /// When the controller of latency goals has to check. `None` while there is a runner, which checks itself:
+    /// otherwise the wake-up time of other threads would be in the past during the run, and they would not sleep.
     fn next_look(&self, shard: &Shard) -> Option<Instant> {
         let at = self.hub.board.as_ref().and_then(Board::next_look)?;
         (!self.gate(shard).is_running()).then_some(at)
     }
 
-    /// Returns whether a look of the controller of latency goals is due by `now`.
+    /// Returns whether a check by the controller of latency goals is due.
     pub(crate) fn is_look_due(&self, shard: &Shard, now: Instant) -> bool {
         self.next_look(shard).is_some_and(|at| at <= now)
     }
@@ -97,10 +97,10 @@ impl<P> Engine<P> {
         self.hub.hctxs.iter().for_each(|hctx| stats.add_pump(&hctx.counters));
     }
 
-    /// Takes the parked mark of one submitter of `shard`; the caller must wake that submitter.
+    /// Takes the parked mark of one submitter of `shard`, which the caller must wake. `None` if none is parked.
     ///
-    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park): that sets its mark, then looks whether
-    /// work is due; here work became due before the marks are looked at.
+    /// Pairs with [`Submitter::prepare_park`](crate::Submitter::prepare_park), which sets its mark and then checks
+    /// whether work is due. Here work became due before the marks are checked.
     pub(crate) fn find_parked(&self, shard: &Shard) -> Option<SubmitterId> {
         if planted::is(Planted::ForgetsParked) {
             return None;
@@ -114,11 +114,11 @@ impl<P> Engine<P> {
     }
 
     /// For a thread that may not return, and pumps `home` first: if work of `shard` is due, now or later, wakes a
-    /// parked submitter to do it, unless one looks by then anyway. If none is parked, the submitters that have I/Os in
-    /// flight are awake.
+    /// parked submitter to do it, unless one will check by then anyway. If none is parked, the submitters that have
+    /// I/Os in flight are awake.
     pub(crate) fn wake_successor(&self, shard: &Shard, home: HwQueue) {
-        // First the line that no thread writes while all submitters are awake: a thread with few I/Os in flight comes
-        // here after each handful, and the leader writes the words behind it.
+        // Check first the line that no thread writes while all submitters are awake: a thread with few I/Os in flight
+        // comes here after every few of them, and the leader writes the words behind that line.
         fence(Ordering::SeqCst);
         if !shard.sleepers.any() || planted::is(Planted::ForgetsToWakeSuccessor) {
             return;
@@ -130,7 +130,7 @@ impl<P> Engine<P> {
         }
     }
 
-    /// Takes the parked mark of the submitter that owns `lane`; the caller must wake that submitter. As
+    /// Takes the parked mark of the submitter that owns `lane`, which the caller must wake. Like
     /// [`find_parked`](Self::find_parked).
     pub(crate) fn find_owner(&self, lane: HwQueue) -> Option<SubmitterId> {
         fence(Ordering::SeqCst);
@@ -145,15 +145,15 @@ impl<P> Engine<P> {
         self.call_others();
     }
 
-    /// Calls other queues that wait for returned tags.
+    /// Kicks other queues that wait for returned tags.
     #[inline]
     pub(crate) fn call_others(&self) {
-        // If several queues share the tags, so do all hardware queues of this one.
+        // Queues that share tags share them for all of their hardware queues.
         self.hub.hctxs[0].tags.call_others();
     }
 
-    /// Asks for a pass over shard `index`. Returns a parked submitter that must be woken for it; if there is none, a
-    /// thread is awake and will make the pass.
+    /// Requests a pass over shard `index`. Returns a parked submitter that must be woken for it. If it returns `None`,
+    /// a thread is awake and will make the pass.
     pub(crate) fn kick_shard(&self, index: u16) -> Option<SubmitterId> {
         let shard = &self.hub.shards[usize::from(index)];
         match self.gate(shard).kick() {
@@ -162,8 +162,8 @@ impl<P> Engine<P> {
         }
     }
 
-    /// Carries out the duties that a pass or a turn behind `gate` left, except for the wake-ups: these are added to
-    /// `wakes`, for the time when the gate is released. The capacity stays with `duties`.
+    /// Carries out the duties that a pass or a turn behind `gate` left, except for the wake-ups, which it adds to
+    /// `wakes` for the time when the gate is released. `duties` keeps its capacity.
     #[inline(never)]
     pub(crate) fn carry_out<T>(
         &self,
@@ -173,7 +173,7 @@ impl<P> Engine<P> {
     ) {
         let (again, at, later) = duties.take_own();
         if again {
-            // The holder of a run owes another pass; where there is a lock, the next thread that polls makes it.
+            // The holder of a run owes another pass; behind a lock, the next thread that polls makes it.
             let _ = gate.kick();
         }
         if let Some(at) = at {
@@ -187,14 +187,15 @@ impl<P> Engine<P> {
     }
 }
 
-// A count and no protocol. It is the same under the model checkers: their atomics cannot be in a static.
+// Only a count, not part of a protocol. It remains a std atomic under the model checkers, whose atomics cannot be in a
+// static.
 
 static LEAKED: GlobalCount = GlobalCount::new(0);
 
-/// Bios of this process whose payloads were leaked, because their queue went away before the device had given the
-/// requests back: the device kept the requests, or forgot them. 0 unless a device is at fault.
+/// The number of bios of this process whose payloads were leaked because their queue was dropped before the device had
+/// returned the requests: the device kept or forgot them. 0 unless a device is at fault.
 ///
-/// The payload of such a bio is neither dropped nor reused, so that a device, or the kernel behind it, may continue to
+/// The payload of such a bio is neither dropped nor reused, so the device, or the kernel behind it, may continue to
 /// write to it.
 #[must_use]
 pub fn leaked_bios() -> u64 {
@@ -202,16 +203,15 @@ pub fn leaked_bios() -> u64 {
 }
 
 impl<P> Drop for Engine<P> {
-    /// No submitter is left, since each of them holds the queue.
+    /// No submitter is left, because each of them holds the queue.
     ///
     /// # Panics
-    /// If a device does, after everything else has been given back.
+    /// If a device does, after everything else has been returned.
     fn drop(&mut self) {
         let mut panic = None;
         for (gate, hctx) in self.pumps.iter_mut().zip(&self.hub.hctxs) {
             let pump = gate.get_mut();
-            // A device may panic here. The requests that it has given back by then are in `held`, and the rest is
-            // leaked.
+            // A device may panic here. The requests that it has returned by then are in `held`, and the rest is leaked.
             let mut held = Vec::new();
             let given_back = catch_unwind(AssertUnwindSafe(|| pump.abandon(&mut held)));
             panic = panic.or(given_back.err());
@@ -228,7 +228,7 @@ impl<P> Drop for Engine<P> {
             runner.end_all();
             runner.completions.send_rest(&self.hub.lasting);
         }
-        // A second panic would abort, and hide the first.
+        // A second panic would abort the process and hide the first.
         if let Some(panic) = panic
             && !std::thread::panicking()
         {
@@ -256,10 +256,10 @@ pub(crate) struct By {
 /// The calling thread, and the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
-    /// The submitter that the thread belongs to. `None` for a pump thread, which never leads.
+    /// The submitter of the thread. `None` for a pump thread, which never leads.
     pub(crate) id: Option<SubmitterId>,
     pub(crate) now: Instant,
-    /// The hardware queue that the caller maps to; it is served first.
+    /// The hardware queue that the caller maps to, which is served first.
     pub(crate) home: HwQueue,
     pub(crate) tally: &'a SubmitterCounters,
 }

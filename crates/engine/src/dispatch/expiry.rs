@@ -1,21 +1,21 @@
-//! How long a device may keep a request: a deadline for each driver tag, and the time of the next look at them
+//! How long a device may keep a request: a deadline for each driver tag, and the time of the next check
 //! (`spec/framework.md` section 10).
 //!
-//! A plain structure that a pump owns. The pump tells it which requests go to the device and which return, and it says
-//! which have timed out; the pump asks the device about those, and acts on the answer. This file knows tags, not
+//! A plain structure that a pump owns. The pump reports which requests go to the device and which return, and learns
+//! which have timed out. It then asks the device about those, and acts on the answer. This file handles tags, not
 //! requests.
 //!
-//! Setting a deadline is one store, and so is clearing it. The deadlines are not sorted: a walk over all tags finds
-//! the earliest, made only when the earliest known so far has passed, or [`LOOK_AHEAD`] has. So there is no more than
-//! one walk for each request that was, or was thought to be, at the device at its deadline, and none while the device
-//! is idle. Linux rounds the time of its scan up to a whole second, to have one timer for several deadlines. Here the
-//! time is exact: it costs no timer, only a number that every passing thread compares with the time.
+//! Setting and clearing a deadline is one store each. The deadlines are not sorted: a walk over all tags finds the
+//! earliest, and is made only when the earliest known so far has passed, or [`LOOK_AHEAD`] has. So there is at most one
+//! walk for each request that was, or was thought to be, at the device at its deadline, and none while the device is
+//! idle. Linux rounds the time of its scan up to a whole second, so that one timer serves several deadlines. Here the
+//! time is exact, because it costs no timer, only a number that every passing thread compares with the time.
 //!
-//! *Invariant: no request at the device has a deadline before the time of the next look.*
+//! *Invariant: no request at the device has a deadline before the time of the next check.*
 
 use blkmq_core::{Instant, Nanos, Tag};
 
-/// The next look is never further away than this (`spec/framework.md` section 1).
+/// The next check is never further away than this (`spec/framework.md` section 1).
 const LOOK_AHEAD: Nanos = Nanos::from_secs(5);
 
 /// The deadline of a tag that is not at the device.
@@ -32,7 +32,7 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// For tags below `tags`, none of which is at the device.
+    /// Deadlines for the tags below `tags`, none of which is at the device.
     pub(crate) fn new(tags: u32, timeout: Nanos) -> Self {
         let by_tag = vec![AWAY; tags as usize].into_boxed_slice();
         let mut deadlines = Self { by_tag, timeout, look_at: NEVER };
@@ -40,15 +40,15 @@ impl Deadlines {
         deadlines
     }
 
-    /// Sets the timeout of requests that go to the device from now on (`io_timeout`); requests at the device keep
-    /// their deadlines. A timeout that leads beyond the end of time never expires.
+    /// Sets the timeout of requests that go to the device later (`io_timeout`); requests at the device keep their
+    /// deadlines. A timeout beyond the end of time never expires.
     ///
     /// # Panics
     /// If the timeout is zero: no device could ever meet it.
     pub(crate) fn set_timeout(&mut self, timeout: Nanos) {
         assert!(timeout > Nanos::ZERO, "no device can answer in no time");
         self.timeout = timeout;
-        // The next look may be too late for the new timeout.
+        // The next check may be too late for the new timeout.
         self.look_at = Instant::ZERO;
     }
 
@@ -56,7 +56,7 @@ impl Deadlines {
         (now + self.timeout).min(NEVER)
     }
 
-    /// The request with this tag went to the device.
+    /// Notes that the request with this tag goes to the device.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant, tag: Tag) {
         let deadline = self.after(now);
@@ -65,7 +65,7 @@ impl Deadlines {
         *entry = deadline;
     }
 
-    /// The request with this tag was returned.
+    /// Notes that the request with this tag has returned.
     #[inline]
     pub(crate) fn end(&mut self, tag: Tag) {
         let entry = &mut self.by_tag[tag.0 as usize];
@@ -73,36 +73,35 @@ impl Deadlines {
         *entry = AWAY;
     }
 
-    /// The device is still at work on the request; its whole timeout begins again.
+    /// Restarts the whole timeout of a request that the device is still working on.
     pub(crate) fn restart(&mut self, now: Instant, tag: Tag) {
         self.end(tag);
         self.begin(now, tag);
     }
 
-    /// Returns whether a look is due. If true, go through [`next_expired`](Self::next_expired), and call
-    /// [`look_again`](Self::look_again).
+    /// Returns whether a check is due. If true, the caller goes through [`next_expired`](Self::next_expired), and then
+    /// calls [`look_again`](Self::look_again).
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.look_at <= now
     }
 
-    /// The first expired tag from `from` on. A walk over the tags in between.
+    /// The first expired tag from `from` on. Walks over the tags in between.
     pub(crate) fn next_expired(&self, from: u32, now: Instant) -> Option<Tag> {
         let rest = &self.by_tag[from as usize..];
         let found = rest.iter().position(|deadline| *deadline <= now)?;
         Some(Tag(from + found as u32))
     }
 
-    /// After a look: finds the time of the next one. A walk over all tags.
+    /// Finds the time of the next check, after a check. Walks over all tags.
     pub(crate) fn look_again(&mut self, now: Instant) {
         let earliest = self.by_tag.iter().copied().min().unwrap_or(AWAY);
-        // The earliest of the requests at the device, and of those that may come.
+        // The earliest deadline of requests at the device, and of later ones.
         let earliest = earliest.min(self.after(now));
         self.look_at = if earliest == NEVER { NEVER } else { earliest.min(now + LOOK_AHEAD) };
     }
 
-    /// When to look at the requests at the device, if nothing happens before. `None` if all of them may stay for
-    /// ever.
+    /// When to check the requests at the device if nothing happens before. `None` if all of them may stay for ever.
     #[inline]
     pub(crate) fn timer(&self) -> Option<Instant> {
         (self.look_at < NEVER).then_some(self.look_at)
@@ -119,7 +118,7 @@ mod tests {
         Instant::ZERO + Nanos::from_millis(ms)
     }
 
-    /// One look. Returns the expired tags; the next look is exact.
+    /// One check. Returns the expired tags; the time of the next check is exact.
     fn look(deadlines: &mut Deadlines, now: Instant) -> Vec<u32> {
         assert!(deadlines.is_due(now));
         let (mut expired, mut from) = (Vec::new(), 0);

@@ -39,12 +39,12 @@ impl<T> Entered<'_, T> {
         self.0.is_poisoned()
     }
 
-    /// After this the gate can only be [seized](Gate::seize).
+    /// Closes the gate. Afterwards it can only be [seized](Gate::seize).
     pub(crate) fn close(&self) {
         self.0.close();
     }
 
-    /// Lets go with nothing left to do. A pass that became owed in the meantime is handed over.
+    /// Releases the right without work left. Hands over a pass that became owed in the meantime.
     pub(crate) fn finish(self) {
         if let Some(owed) = self.0.finish() {
             owed.hand_over();
@@ -57,7 +57,7 @@ impl<T> Gate<T> {
         Self(RunCell::with_alarm(value, shape.alarm.clone()))
     }
 
-    /// Takes the run, if it is free.
+    /// Takes the run; `None` if it is taken.
     #[inline]
     pub(crate) fn try_run(&self) -> Option<RunGuard<'_, T>> {
         self.0.try_enter()
@@ -69,7 +69,7 @@ impl<T> Gate<T> {
         self.0.enter_or_owe()
     }
 
-    /// Enters, for a caller that does no pass. `None` if the run is taken. Runs do not ask which thread enters.
+    /// Enters, for a caller that makes no pass. `None` if the run is taken. A run does not depend on the thread.
     pub(crate) fn enter(&self, _thread: usize) -> Option<Entered<'_, T>> {
         self.0.try_enter().map(Entered)
     }
@@ -79,23 +79,23 @@ impl<T> Gate<T> {
         self.0.seize().map(Entered)
     }
 
-    /// Asks for a pass. On `Queued` the caller makes sure that a thread begins it.
+    /// Requests a pass. After `Queued` the caller must make sure that a thread begins it.
     pub(crate) fn kick(&self) -> Kick {
         self.0.kick()
     }
 
-    /// Makes a pass due that the caller is about to begin, or the runner makes: another thread begins it if the caller
-    /// loses its CPU before.
+    /// Marks a pass as due that the caller is about to begin, or that the runner makes. If the caller loses its CPU
+    /// before, another thread begins it.
     pub(crate) fn owe(&self) {
         let _ = self.0.kick();
     }
 
-    /// Asks for a pass no later than `at`.
+    /// Requests a pass no later than `at`.
     pub(crate) fn arm(&self, at: Instant) {
         self.0.arm(at);
     }
 
-    /// Asks for a pass at `at`, which one that is due earlier serves too.
+    /// Requests a pass at `at`. An earlier pass serves the request as well.
     pub(crate) fn run_later(&self, at: Instant) {
         self.0.arm(at);
     }
@@ -113,7 +113,8 @@ impl<T> Gate<T> {
     }
 
     /// Makes an active runner owe another pass if a timer has expired; that pass serves the timer. A thread that is
-    /// about to sleep calls this: it would otherwise receive a time in the past for as long as the runner takes.
+    /// about to sleep calls this, because its wake-up time would otherwise be in the past as long as the runner is
+    /// active.
     pub(crate) fn owe_expired(&self, now: Instant) {
         if self.0.is_running() && self.deadline().is_some_and(|at| at <= now) {
             // If the runner has finished in the meantime, the pass is due and the caller does not sleep.
@@ -121,7 +122,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// When a pass is due without a further kick; time zero if one has been asked for.
+    /// When a pass is due without a further kick; time zero if one was requested. `None` if no pass is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.due(Instant::ZERO) { Some(Instant::ZERO) } else { self.0.deadline() }
     }

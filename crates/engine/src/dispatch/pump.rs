@@ -1,4 +1,4 @@
-//! The pump: the way of one hardware queue's requests from the outbox to the device and back to their submitters.
+//! The pump: moves the requests of one hardware queue from the outbox to the device, and back to their submitters.
 //!
 //! A turn never blocks. The thread that holds the pump runs it: a thread that submits or waits, or a pump thread. A
 //! request that the device refuses stays here, ahead of all others, and keeps its driver tag.
@@ -25,8 +25,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod give_back;
 
-/// RESOURCE promises no event when there is room, so the pump tries again after this time (`spec/framework.md`
-/// section 1).
+/// The device announces no event when a resource becomes available (RESOURCE), so the pump tries again after this time
+/// (`spec/framework.md` section 1).
 pub(crate) const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
 /// The ends of the rings between an elevator and one hardware queue's pump.
@@ -36,31 +36,31 @@ pub(crate) struct Ends {
     pub(crate) handbacks: Producer<Handback>,
 }
 
-/// A hardware queue of a device, and the latest time that the device received.
+/// A hardware queue of a device, and the latest time passed to the device.
 pub(crate) type Installed<P> = (Box<dyn DeviceQueue<P>>, Instant);
 
 pub(crate) struct Pump<P> {
     device: Box<dyn DeviceQueue<P>>,
     /// The device has a descriptor to watch.
     has_event_fd: bool,
-    /// A submitter owns this lane and sleeps on the device, which takes notice of calls when it is asked for finished
+    /// A submitter owns this lane and sleeps on the device, which handles wake-ups when it is asked for finished
     /// requests.
     is_owned: bool,
-    /// The device has work without requests.
+    /// The device has work besides requests.
     has_own_work: bool,
     ends: Ends,
     /// Refused requests, offered again before any other, from the front.
     stuck: VecDeque<Inflight>,
-    /// Requests that the device wants again later, not offered again in this turn.
+    /// Requests that the device wants again later, and that are not offered again in this turn.
     later: VecDeque<Inflight>,
     finished: Vec<Finished>,
     tags: Few<Tag, BATCH>,
-    /// The pools of the tokens that go back with the tags in `tags`.
+    /// The pools of the tokens that are returned with the tags in `tags`.
     tokens: Vec<u8>,
-    /// Budgets that go back with them.
+    /// The number of budgets that are returned with them.
     budgets: u32,
     completions: Completions,
-    /// The latest time that a caller has run the pump with.
+    /// The latest time at which a caller has run the pump.
     now: Instant,
     /// The number of its lane.
     lane: u16,
@@ -69,22 +69,22 @@ pub(crate) struct Pump<P> {
     deadlines: Deadlines,
     /// How often a request is tried again after an error.
     retries: u8,
-    /// Requests that were returned with a result in this turn and are not counted yet.
+    /// Requests that were returned with a result in this turn and have not been counted.
     completed: u64,
-    /// Of `completed`, requests that are tried again.
+    /// The part of `completed` that is tried again.
     retried: u64,
-    /// Of `completed`, results that are followed by a run of the same request.
+    /// The part of `completed` after which another run of the same request follows.
     repeated: u64,
     /// Requests completed since `take_completed_since_kick` last took the count.
     #[cfg(feature = "compare")]
     completed_since_kick: u64,
-    /// A request goes back to the elevator in this turn, which must make a pass for it.
+    /// A request returns to the elevator in this turn, which must make a pass for it.
     handed_back: bool,
-    /// The words of the hardware queue describe a pump without requests at its device or refused ones.
+    /// The shared words say that no request is at the device and none was refused.
     shows_idle: bool,
-    /// Requests that failed and that several owners share, being repeated by owner.
+    /// Failed requests with several owners, which are being repeated by owner.
     apart: Apart,
-    /// The duties that the turns leave to the thread that made them.
+    /// Duties that turns leave to the thread that made them.
     pub(crate) duties: Duties,
 }
 
@@ -101,11 +101,11 @@ pub(crate) struct PumpLimits {
     pub(crate) retries: u8,
 }
 
-/// The last write of a turn to a word that a runner may be about to look at again.
+/// How the last word of a turn was written, before a word that a runner may be about to check again.
 #[derive(Clone, Copy)]
 enum Last {
     Store,
-    /// All stores are ahead of it.
+    /// Orders all earlier stores before it.
     ReadModifyWrite,
 }
 
@@ -117,11 +117,11 @@ struct Issued {
     refused: Option<Busy>,
 }
 
-/// Requests for a device. Not an iterator, whose `Option` of a token would be copied once more.
+/// Requests for a device. Not an iterator: `Option` would copy each token once more.
 pub(crate) trait Source<P> {
     /// Returns whether there are no requests.
     fn is_empty(&mut self, pump: &mut Pump<P>) -> bool;
-    /// Takes the first one.
+    /// Takes the first request.
     ///
     /// # Panics
     /// If there is none.
@@ -190,21 +190,21 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// Issues the requests in the outbox, then takes back finished ones. True if an elevator waits for something that
-    /// this turn gave back. The caller also has the [`duties`](Self::duties) to carry out.
+    /// Issues the requests in the outbox, then takes back finished ones. Returns whether an elevator waits for
+    /// something that this turn returned. The caller must also carry out the [`duties`](Self::duties).
     #[inline]
     pub(crate) fn turn(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
         self.turn_with(hub, hctx, now, &mut Outbox)
     }
 
-    /// Like [`turn`](Self::turn), but behind another turn, which is rare: out of line.
+    /// Like [`turn`](Self::turn), but after another turn. Rare, and therefore out of line.
     #[inline(never)]
     pub(crate) fn turn_again(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
         self.turn(hub, hctx, now)
     }
 
-    /// Like [`turn`](Self::turn), but with requests from another source: the list that a caller of the one-at-a-time
-    /// modes collected.
+    /// Like [`turn`](Self::turn), with requests from another source: the list that a caller of the one-at-a-time modes
+    /// has collected.
     pub(crate) fn turn_with(
         &mut self,
         hub: &Hub<P>,
@@ -213,7 +213,7 @@ impl<P: Send> Pump<P> {
         source: &mut impl Source<P>,
     ) -> bool {
         hctx.counters.turns.add(1);
-        // Callers read clocks on their own, and a device is never told an earlier time than before.
+        // Callers read clocks independently, but the device must never see an earlier time than before.
         let now = self.now.max(now);
         self.now = now;
         let mut issued = Issued::default();
@@ -229,12 +229,12 @@ impl<P: Send> Pump<P> {
                     self.expire(hub, hctx, now);
                 }
             }
-            // A run of a request that was taken apart waits ahead of all other requests.
+            // A run of a divided failed request waits ahead of all other requests.
             if self.apart.take_ready() && issued.refused.is_none() {
                 continue;
             }
             // DEV_RESOURCE promised that a completion makes room. If that completion was just reaped, no other one
-            // brings the pump back.
+            // brings the pump back here.
             let has_room = self.at_device < inside;
             if !has_room || issued.refused != Some(Busy::DevResource) {
                 break;
@@ -257,7 +257,7 @@ impl<P: Send> Pump<P> {
         waits || handed_back && !planted::is(Planted::ForgetsHandedBack)
     }
 
-    /// Takes back the requests that the device has finished, and offers it none. True if there were any.
+    /// Takes back the requests that the device has finished, without offering new ones. Returns whether there were any.
     pub(crate) fn look(&mut self, hub: &Hub<P>, hctx: &Hctx, now: Instant) -> bool {
         let inside = self.at_device;
         if inside == 0 {
@@ -279,7 +279,7 @@ impl<P: Send> Pump<P> {
         self.now = now;
     }
 
-    /// Returns whether the device has a descriptor to watch, and speaks by it of requests or of work of its own.
+    /// Returns whether the device has a descriptor to watch, which signals requests or work of the device itself.
     pub(crate) fn signals(&self) -> bool {
         (self.at_device > 0 || self.has_own_work) && self.has_event_fd
     }
@@ -295,7 +295,7 @@ impl<P: Send> Pump<P> {
     ) {
         issued.refused = None;
         if hub.lasting.control.is_quiesced() {
-            // They go ahead of all others when the queue continues.
+            // The requests go ahead of all others when the queue continues.
             self.keep(source);
             return;
         }
@@ -307,7 +307,7 @@ impl<P: Send> Pump<P> {
             let rq = source.take(self);
             self.enqueue(hub, now, rq, issued);
         }
-        // The requests of the caller must not be lost behind a refusal.
+        // Requests of the caller's source must not be lost when the device refuses an earlier one.
         if issued.refused.is_some() {
             self.keep(source);
         }
@@ -338,9 +338,9 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// Offers one request to the device. A refused request waits ahead of all others, and the result is false.
-    /// Inlined by force: nearly every request comes from one caller, and the call from the rare one must not make it
-    /// a function call there.
+    /// Offers one request to the device. If it is refused, it waits ahead of all others, and the result is false.
+    /// Always inlined: nearly every request comes from one caller, and the rare other caller must not turn this into a
+    /// function call there.
     #[inline(always)]
     fn enqueue(&mut self, hub: &Hub<P>, now: Instant, rq: Inflight, issued: &mut Issued) -> bool {
         let tag = rq.tag;
@@ -413,16 +413,15 @@ impl<P: Send> Pump<P> {
         hctx.counters.retries.add(retried);
     }
 
-    /// The time of the next look at the device if no thread calls before. The timer of requests there goes this way
-    /// and not through the gate, which forgets its deadline whenever a turn begins: this is a store, and only when
-    /// the time changes.
+    /// When to check the device if no thread comes before. The timer of requests is published this way and not through
+    /// the gate, which forgets its deadline whenever a turn begins: this is one store, and only when the time changes.
     fn next_event(&self, quiesced: bool) -> Option<Instant> {
         let next = self.device.next_event();
         if self.at_device == 0 {
             return next.filter(|_| self.has_own_work || !self.stuck.is_empty() && !quiesced);
         }
-        // A device that holds requests, names no time and has no descriptor is polled by the threads that wait. While
-        // the queue is quiesced nothing is offered, so an event that is due by now is ignored: it can only mean room.
+        // A device that holds requests but names no time and has no descriptor is polled by waiting threads. While the
+        // queue is quiesced nothing is offered, so an event that is due is ignored: it can only mean room.
         let next = match next {
             None if self.has_event_fd => Instant::MAX,
             None => Instant::ZERO,
@@ -451,19 +450,19 @@ fn has_event_fd<P>(device: &dyn DeviceQueue<P>) -> bool {
 }
 
 impl<P> Pump<P> {
-    /// Requests that the device refused, or wants again later.
+    /// Requests that the device has refused, or wants again later.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (RequestId, Tag)> {
         self.stuck.iter().chain(&self.later).map(|rq| (rq.id, rq.tag))
     }
 
-    /// How many requests are at the device.
+    /// The number of requests at the device.
     pub(crate) fn inside(&self) -> u32 {
         self.at_device
     }
 }
 
-/// Stands in for a device that is yet to come, or that has gone to a later queue, or for the lane of a submitter that
-/// has never been registered.
+/// Stands in for a device that is yet to be installed, has moved to a later queue, or belongs to the lane of a
+/// submitter that was never registered.
 pub(crate) struct Vacant;
 
 impl<P> DeviceQueue<P> for Vacant {
@@ -497,14 +496,14 @@ impl<P: Send> Pump<P> {
         self.duties.wake(&mut self.completions.wake);
     }
 
-    /// Makes every error final from now on.
+    /// Makes every later error final.
     pub(crate) fn stop_retrying(&mut self) {
         self.retries = 0;
     }
 }
 
 impl<P> Pump<P> {
-    /// True if no request is on its way to the device, at it, or on its way back.
+    /// Returns whether no request is on its way to the device, at it, or on its way back.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.at_device == 0
             && self.stuck.is_empty()
@@ -523,12 +522,12 @@ impl<P> Pump<P> {
             .pop_front()
             .or_else(|| self.later.pop_front())
             .or_else(|| self.ends.outbox.pop())
-            // Requests that were finished when the device panicked.
+            // Requests that had finished when the device panicked.
             .or_else(|| self.finished.pop().map(|finished| finished.rq))
     }
 
-    /// Asks a device that panicked for the requests that it has, and drops the device. The requests that it gives
-    /// back wait from then on; the others are lost.
+    /// Asks a device that panicked for its requests, and drops the device. The requests that it returns then wait in
+    /// the pump; the others are lost.
     pub(crate) fn give_up_device(&mut self) {
         let (mut device, _) = self.take_device();
         self.at_device = 0;
@@ -541,13 +540,13 @@ impl<P> Pump<P> {
         }
     }
 
-    /// Takes every request that is still on its way into `held`, for the end of a queue.
+    /// Moves every unfinished request into `held`, at the end of a queue.
     ///
     /// # Panics
-    /// If the device does; `held` then has the requests that it gave back before, and all others.
+    /// If the device does; `held` then has the requests that it returned before, and all others.
     pub(crate) fn abandon(&mut self, held: &mut Vec<Inflight>) {
         held.extend(std::iter::from_fn(|| self.take_waiting()));
-        // The tag of each goes back with the run that is under way.
+        // The run in flight returns the tag of each request.
         self.apart.drain().for_each(Bio::orphan);
         self.device.abandon(held);
     }

@@ -1,23 +1,23 @@
-//! The engine for threads that look in from beside the path of I/Os: reports of the requests in flight and of where their
-//! time went, changes of the queue, and the end of a queue that has failed.
+//! The engine for threads outside of the path of I/Os: reports of the requests in flight and of where their time went,
+//! changes of the queue, and the end of a queue that has failed.
 //!
 //! # Reports
 //!
-//! A report on I/Os that do not end is a snapshot, and no state is kept for it: elevators know every request that has a slot,
-//! pumps know the requests that their devices refused. So the snapshot is taken from inside both. An elevator that is busy at
-//! every one of many tries is left out, and such a pump is not asked. I/Os that have no slot yet (in a plug, in staging, behind a
-//! group's limits) are not in it.
+//! A report on I/Os that do not end is a snapshot, and no state is kept for it. Elevators know every request that has a
+//! slot, and pumps know the requests that their devices refused, so the snapshot is taken from inside both. An elevator
+//! that is still busy after many tries is left out, and such a pump is skipped. I/Os without a slot (in a plug, in
+//! staging, behind a group's limits) are not in the snapshot.
 //!
-//! The device, which may be the part that hangs, is not asked. Its requests are those that have left the elevator and
-//! are not in the pump.
+//! The device is not asked, because it may be the part that hangs. Its requests are those that have left the elevator
+//! and are not in the pump.
 //!
 //! # Failure
 //!
-//! All I/Os that can be reached end where a policy or a device has panicked (decision 0010).
-//! The thread that panics continues to unwind. On the way it lets go of the elevator or pump, which is closed from then
-//! on; raises the alarm, by which every submitter notices; and leaves the tokens on its stack with the table's
-//! orphans. Each submitter that notices ends the I/Os in its own plug and calls [`Engine::salvage`], which takes
-//! every elevator and every pump, in any state, and ends the I/Os there with [`IoError::POISONED`].
+//! When a policy or a device panics, all I/Os within reach end (decision 0010). The panicking thread continues to
+//! unwind. On the way it releases the elevator or pump, which is then closed; raises the alarm, which every submitter
+//! notices; and leaves the tokens on its stack with the table's orphans. Each submitter that notices ends the I/Os in
+//! its own plug and calls [`Engine::salvage`], which takes every elevator and every pump, in any state, and ends the
+//! I/Os there with [`IoError::POISONED`].
 //!
 //! | where a request is | outcome |
 //! |---|---|
@@ -25,8 +25,8 @@
 //! | at a device that did not panic | it ends as the device says |
 //! | at the device that panicked | it ends if the device gives it back when asked to abandon it; else it is lost |
 //!
-//! Requests are no longer inserted, picked or issued, and no policy is called. A lost request has no completion,
-//! since its payload cannot be handed out while a device may write to it; submitters know how many of their I/Os are
+//! Requests are not inserted, picked or issued any more, and no policy is called. A lost request has no completion,
+//! because its payload cannot be returned while a device may write to it; submitters know how many of their I/Os are
 //! lost ([`Submitter::lost`](crate::Submitter::lost)).
 
 use crate::dispatch::engine::Engine;
@@ -49,40 +49,39 @@ use blkmq_sched::FloorReport;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// After this time a thread looks again at requests that devices still have, if nothing wakes it before.
+/// After this time a thread checks again for requests that devices still have, if nothing wakes it before.
 pub(crate) const SALVAGE_AGAIN: Nanos = Nanos::from_millis(1);
 /// The result of the I/Os that are ended here.
 const POISONED: IoResult = Err(IoError::POISONED);
 
-/// The counts of a queue, all of one moment if no elevator was busy all the time.
+/// The counts of a queue, all from one moment unless an elevator was busy throughout.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueTimes {
-    /// By group: reads, writes, discards and bare flushes. Groups without any are left out, and numbers of groups below
-    /// are not in those of a group. A removed group leaves its numbers to the one above it.
+    /// By group: reads, writes, discards and bare flushes. Groups without I/Os are left out. The numbers of a group do
+    /// not include its children. A removed group leaves its numbers to its parent.
     pub groups: Vec<(GroupId, [IoTimes; KINDS])>,
     /// How the floors of groups were kept, under a scheduler that keeps floors: judged second by second, by the I/Os
-    /// that each group completed while it had I/Os outstanding. A removed group leaves its counts to the one above it.
+    /// that each group completed while it had I/Os outstanding. A removed group leaves its counts to its parent.
     pub floors: Vec<(GroupId, FloorReport)>,
-    /// Flushes of the device that ended; one of them may serve many requests.
+    /// Completed flushes of the device. One flush may serve many requests.
     pub flushes: u64,
-    /// Nanoseconds that these were at the device, summed.
+    /// Nanoseconds that these flushes spent at the device, summed.
     pub flush_time: u64,
-    /// Nanoseconds in which at least one request was in flight. Where there is an elevator for each hardware queue, this
-    /// is the time of the busiest.
+    /// Nanoseconds in which at least one request was in flight. With an elevator for each hardware queue, the time of
+    /// the busiest.
     pub busy: u64,
-    /// Reads that have been picked and have not ended, at present.
+    /// Reads that have been picked and have not ended.
     pub reads_in_flight: u64,
-    /// All other requests of which that is true.
+    /// All other requests that have been picked and have not ended.
     pub others_in_flight: u64,
-    /// I/Os that wait in the scheduler, or by group for a slot, at present.
+    /// I/Os that wait in the scheduler, or, by group, for a slot.
     pub waiting: u64,
-    /// Elevators that were busy whenever they were tried: their recent counts, and the I/Os that they hold, are
-    /// missing.
+    /// Elevators that were busy at every try: their recent counts, and the I/Os that they hold, are missing.
     pub busy_elevators: u32,
 }
 
 impl QueueTimes {
-    /// The numbers of a group alone.
+    /// The numbers of a group without its children.
     #[must_use]
     pub fn group(&self, group: GroupId) -> [IoTimes; KINDS] {
         let found = self.groups.iter().find(|(id, _)| *id == group);
@@ -95,7 +94,7 @@ impl QueueTimes {
         self.floors.iter().find(|(id, _)| *id == group).map(|(_, report)| report)
     }
 
-    /// Nanoseconds of its floor that a group lacked: half of it for a second is half a second.
+    /// Nanoseconds of its floor that a group missed: half of the floor for a second is half a second.
     #[must_use]
     pub fn shortfall(&self, group: GroupId) -> u64 {
         self.floor(group).map_or(0, |report| report.short.0)
@@ -113,7 +112,8 @@ impl QueueTimes {
 }
 
 impl<P: Send> Engine<P> {
-    /// Moves the counts of an elevator to the ledger, and adds the I/Os that it holds to `now`. False if it is busy.
+    /// Moves the counts of an elevator to the ledger, and adds the I/Os that it holds to `now`. Returns false if it is
+    /// busy.
     pub(crate) fn read_times(&self, shard: &Shard, now: &mut QueueTimes) -> bool {
         let read = |runner: &mut Runner| {
             runner.elevator.count_times();
@@ -130,7 +130,8 @@ impl<P: Send> Engine<P> {
         self.visit(shard, read).is_some()
     }
 
-    /// Has `look` look at an elevator that knows of all completions. `None` if it is busy whenever it is tried.
+    /// Calls `look` with the runner of an elevator, after it has learned of all completions. `None` if it is busy at
+    /// every try.
     pub(crate) fn visit<T>(&self, shard: &Shard, look: impl FnOnce(&mut Runner) -> T) -> Option<T> {
         let enter = |_| {
             let entered = self.enter_elevator(shard);
@@ -149,8 +150,8 @@ impl<P: Send> Engine<P> {
         Some(seen)
     }
 
-    /// Tells the policy of the last completions, of which it has not been notified if the elevator waited for none.
-    /// Returns the submitters to wake once the elevator is left.
+    /// Notifies the policy of the last completions, which no pass has reported if the elevator waited for none. Returns
+    /// the submitters to wake after the elevator has been released.
     fn learn(&self, shard: &Shard, runner: &mut Runner) -> Vec<SubmitterId> {
         if runner.take_returns(&self.hub, shard) {
             let _ = self.gate(shard).kick();
@@ -160,8 +161,7 @@ impl<P: Send> Engine<P> {
         wakes
     }
 
-    /// Like [`learn`](Self::learn), but for every elevator that is at rest; the other elevators learn of completions in
-    /// their passes.
+    /// Like [`learn`](Self::learn), for every idle elevator; the other elevators learn of completions in their passes.
     pub(crate) fn learn_all(&self) {
         for shard in &self.hub.shards {
             let Some(mut runner) = self.enter_elevator(shard) else { continue };
@@ -174,15 +174,15 @@ impl<P: Send> Engine<P> {
     }
 }
 
-/// How often a busy elevator or pump is tried.
+/// The number of tries to enter a busy elevator or pump.
 pub(crate) const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 200 };
 
 /// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
-    /// The scheduler holds it and has not picked it, or it waits for a slot, by group.
+    /// The scheduler holds it and has not picked it, or it waits, by group, for a slot.
     Elevator,
-    /// Picked, and not taken by the device: the device refused it, or no request may be issued at present.
+    /// Picked, but not taken by the device: the device refused it, or no request may be issued at present.
     HardwareQueue,
     /// The device has it.
     Device,
@@ -198,21 +198,20 @@ impl fmt::Display for Place {
     }
 }
 
-/// A request that has not ended.
+/// An unfinished request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outstanding {
     /// The operation.
     pub op: Op,
     /// Its first sector.
     pub sector: u64,
-    /// Its length in sectors, with all the bios merged into it.
+    /// Its length in sectors, including all bios merged into it.
     pub sectors: u32,
-    /// The owner that issued it, or that issued its oldest bio; the [thread](Owner::thread) of its submitter if that named
-    /// none.
+    /// The owner of its oldest bio; if that bio named none, the [thread](Owner::thread) of its submitter.
     pub owner: Owner,
     /// The group of the owner.
     pub group: GroupIndex,
-    /// Its driver tag, where it is known: only for a request that the device refused.
+    /// Its driver tag; known only for a request that the device refused.
     pub tag: Option<Tag>,
     /// The hardware queue by which it left the elevator; `None` before that, or if it is unknown.
     pub hw: Option<HwQueue>,
@@ -274,15 +273,14 @@ impl fmt::Display for Aged {
 /// The state of one hardware queue that its pump knows.
 struct Below {
     hw: HwQueue,
-    /// Requests that the device refused.
+    /// Refused requests, with their tags.
     refused: Vec<(RequestId, Tag)>,
-    /// How many requests are at the device.
+    /// The number of requests at the device.
     inside: u32,
 }
 
 impl<P: Send> Engine<P> {
-    /// Enters the elevator or pump behind `gate`, unless it is busy however often this thread looks: a pass takes
-    /// microseconds.
+    /// Enters the elevator or pump behind `gate`; `None` if it is busy at every try. A pass takes microseconds.
     fn unless_busy<'a, T>(&self, gate: &'a Gate<T>) -> Option<Entered<'a, T>> {
         let enter = |_| {
             #[cfg(feature = "compare")]
@@ -335,7 +333,7 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// The state that the pump of `hw` knows; `None` if it is busy.
+    /// The state that the pump of `hw` knows; `None` if the pump is busy.
     fn below(&self, hw: HwQueue) -> Option<Below> {
         let pump = self.unless_busy(self.pump_gate(hw))?;
         let below = Below { hw, refused: pump.refused().collect(), inside: pump.inside() };
@@ -345,7 +343,7 @@ impl<P: Send> Engine<P> {
 }
 
 impl<P: Send> Engine<P> {
-    /// Enters every elevator and every pump, if nothing is in flight and no other thread is inside.
+    /// Enters every elevator and every pump. `None` if a request is in flight or another thread is inside.
     pub(crate) fn enter_idle(&self) -> Option<Held<'_, P>> {
         let mut wakes = Vec::new();
         let held = self.enter_all(&mut wakes);
@@ -358,11 +356,11 @@ impl<P: Send> Engine<P> {
         let mut held = Held { runners: Vec::new(), pumps: Vec::new() };
         for shard in &self.hub.shards {
             let mut runner = self.enter_elevator(shard)?;
-            // The last completions have kicked no runner if the elevator waited for none.
+            // If the elevator waited for no completion, the last ones have kicked no runner.
             runner.take_returns(&self.hub, shard);
             self.carry_out(self.gate(shard), &mut runner.duties, wakes);
             if runner.elevator.held() > 0 {
-                // In the next pass a policy that idles learns that no more I/O comes, and continues.
+                // In the next pass, a policy that idles learns that no more I/O comes, and continues.
                 let _ = self.gate(shard).kick();
             }
             #[cfg(feature = "compare")]
@@ -378,8 +376,8 @@ impl<P: Send> Engine<P> {
         Some(held)
     }
 
-    /// Enters the elevator. `None` if another thread runs it or, where dispatch is serialised, holds its lock. A
-    /// spinlock or a mutex is waited for.
+    /// Enters the elevator. `None` if another thread runs it or, where dispatch is serialised, holds its lock. Waits
+    /// for a spinlock or a mutex.
     pub(crate) fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
         #[cfg(feature = "compare")]
         if self.hub.modes.access == crate::Access::Serialised {
@@ -388,7 +386,7 @@ impl<P: Send> Engine<P> {
         self.gate(shard).enter(self.hub.changer())
     }
 
-    /// Tunes the elevators from number `first` on, up to the first that cannot be entered. Returns how many it tuned.
+    /// Tunes the elevators from number `first` on, up to the first that cannot be entered. Returns the number tuned.
     pub(crate) fn tune(&self, first: usize, tuning: &mut Tuning) -> usize {
         let mut tuned = 0;
         if first == 0
@@ -411,7 +409,7 @@ impl<P: Send> Engine<P> {
     }
 
     /// Does the work that is due anywhere in the queue, for the thread that changes it. That includes the work that
-    /// entering and leaving put off: a pass, and a turn of each pump.
+    /// entering and leaving have deferred: a pass, and a turn of each pump.
     pub(crate) fn help(&self, now: Instant) {
         if self.hub.lasting.pump_mode == PumpMode::Thread {
             let due = |hw: &HwQueue| self.pump_gate(*hw).due(now);
@@ -429,8 +427,8 @@ impl<P: Send> Engine<P> {
 }
 
 impl<P> Engine<P> {
-    /// Makes every runner, pump and parked submitter look again: at staged I/Os, at work that was put off, and at
-    /// whether this is still the current queue.
+    /// Makes every runner, pump and parked submitter check again: for staged I/Os, for deferred work, and whether this
+    /// is still the current queue.
     pub(crate) fn reopen(&self) {
         for shard in &self.hub.shards {
             for id in &shard.submitters {
@@ -468,9 +466,9 @@ pub(crate) struct Held<'a, P> {
 }
 
 impl<P: Send> Engine<P> {
-    /// Ends the I/Os that can be ended. True if none is on its way any more, except those that submitters had in hand
-    /// when this began. If false, it must be called again: another thread is salvaging, an elevator or pump is taken,
-    /// or a device still has requests. O(everything).
+    /// Ends the I/Os that can be ended. Returns whether none is left, except for those that submitters held when this
+    /// began. If false, it must be called again: another thread is salvaging, an elevator or pump is taken, or a device
+    /// still has requests. O(everything).
     #[cold]
     pub(crate) fn salvage(&self, now: Instant) -> bool {
         let _alone = match self.hub.lasting.salvage.try_lock() {
@@ -479,7 +477,7 @@ impl<P: Send> Engine<P> {
             Err(TryLockError::WouldBlock) => return false,
         };
         let mut wakes = Vec::new();
-        // Elevators leave requests to pumps, and pumps hand requests back.
+        // Elevators pass requests to pumps, and pumps hand requests back.
         let mut over = self.salvage_elevators(&mut wakes);
         for hw in (0..self.pumps.len() as u16).map(HwQueue) {
             over &= match self.pump_gate(hw).seize(self.hub.changer()) {
@@ -498,7 +496,7 @@ impl<P: Send> Engine<P> {
         over
     }
 
-    /// Ends the I/Os in all elevators. True if every elevator could be entered.
+    /// Ends the I/Os in all elevators. Returns whether every elevator could be entered.
     fn salvage_elevators(&self, wakes: &mut Vec<SubmitterId>) -> bool {
         let mut all = true;
         for shard in &self.hub.shards {
@@ -510,7 +508,7 @@ impl<P: Send> Engine<P> {
         all
     }
 
-    /// Ends the I/Os in a pump. True if the device has none any more.
+    /// Ends the I/Os in a pump. Returns whether the device has none left.
     fn salvage_pump(
         &self,
         hw: HwQueue,
@@ -520,7 +518,7 @@ impl<P: Send> Engine<P> {
     ) -> bool {
         let hctx = self.hub.hctx(hw);
         if pump.is_poisoned() {
-            // The device may panic once more. The requests that it has given back by then stay in `pump`.
+            // The device may panic once more. The requests that it has returned by then stay in `pump`.
             let _ = catch_unwind(AssertUnwindSafe(|| pump.give_up_device()));
         } else {
             pump.stop_retrying();
@@ -539,7 +537,7 @@ impl<P: Send> Engine<P> {
         mut runner: Entered<'_, Runner>,
         wakes: &mut Vec<SubmitterId>,
     ) {
-        // The requests ended below are still in the policy's books, so the policy must not be called again.
+        // The policy still has the requests that end below in its books, so it must not be called again.
         runner.close();
         #[cfg(feature = "compare")]
         shard.orphan_parked();

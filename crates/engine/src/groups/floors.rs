@@ -10,7 +10,7 @@ use std::fmt;
 pub struct FloorsError {
     /// The scheduler.
     pub scheduler: &'static str,
-    /// The part of the capacity that the floors take, in hundredths of a percent.
+    /// The share of the capacity that the floors take, in hundredths of a percent.
     pub promised: u64,
     /// The capacity; `None` if the scheduler keeps no floors.
     pub capacity: Option<Capacity>,
@@ -40,8 +40,8 @@ impl fmt::Display for FloorsError {
 impl std::error::Error for FloorsError {}
 
 impl GroupTree {
-    /// The floors of the groups below `parent`, in millionths of `capacity`. The floors below a group are parts of its
-    /// own, if it has one that is as large.
+    /// The sum of the floors directly below `parent`, in millionths of `capacity`. A group counts with its own floor,
+    /// or with the floors below it if these are larger.
     fn floors_below(&self, parent: GroupId, capacity: &Capacity) -> u128 {
         let children = self.iter().filter(|group| group.parent == parent);
         let floor = |rate: &Rate| capacity.millionths(rate);

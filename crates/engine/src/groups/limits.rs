@@ -1,28 +1,28 @@
-//! [`IoMax`]: the limits of a group, spelled as cgroup v2 spells `io.max`, with totals and bursts beside them.
+//! [`IoMax`]: the limits of a group, spelled as `io.max` in cgroup v2, with totals and bursts in addition.
 
 use blkmq_core::Nanos;
 use std::fmt;
 
-/// Limits per second; `None` is `max`, no limit. The limits of the groups above hold as well.
+/// Limits per second; `None` is `max`, no limit. The limits of the ancestors apply as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IoMax {
-    /// Bytes read.
+    /// Bytes read per second.
     pub rbps: Option<u64>,
-    /// Bytes written.
+    /// Bytes written per second.
     pub wbps: Option<u64>,
-    /// Reads.
+    /// Reads per second.
     pub riops: Option<u64>,
-    /// Writes, discards, writes of zeroes, and flushes without data.
+    /// Writes, discards, writes of zeroes, and flushes without data, per second.
     pub wiops: Option<u64>,
-    /// Bytes, both directions together.
+    /// Bytes per second in both directions together.
     pub bps: Option<u64>,
-    /// I/Os, both directions together.
+    /// I/Os per second in both directions together.
     pub iops: Option<u64>,
-    /// By how much, and for how long, each of these may be exceeded after a time of less use.
+    /// By how much, and for how long, each limit may be exceeded after a time of less use.
     pub burst: Burst,
 }
 
-/// Why a text is no `io.max`.
+/// Why a text is not an `io.max`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IoMaxError {
     /// The word that was not understood.
@@ -44,7 +44,7 @@ impl fmt::Display for IoMaxError {
 
 impl std::error::Error for IoMaxError {}
 
-/// The words of cgroup v2 in its order, and the others if they limit anything.
+/// The words of cgroup v2 in its order, and then the other words that limit anything.
 impl fmt::Display for IoMax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let none = Self::default().pairs();
@@ -56,7 +56,7 @@ impl fmt::Display for IoMax {
 }
 
 impl IoMax {
-    /// The words, without values.
+    /// The words without values.
     pub const WORDS: [&str; 8] =
         ["rbps", "wbps", "riops", "wiops", "bps", "iops", "burst", "burst_length"];
 
@@ -99,7 +99,7 @@ impl IoMax {
     /// These limits with the changes in `text`: pairs like `rbps=1048576 wiops=max burst=2.5`, separated by spaces.
     ///
     /// # Errors
-    /// For the first word that is no such pair.
+    /// For the first word that is not such a pair.
     pub fn set(mut self, text: &str) -> Result<Self, IoMaxError> {
         for word in text.split_whitespace() {
             let refused = || IoMaxError { word: word.into() };
@@ -126,14 +126,14 @@ impl IoMax {
     }
 }
 
-/// A group that has used less than its limits for long enough may use a multiple of them for a while, as QEMU's
-/// `iops-total-max` and `iops-total-max-length` have it. The credit is the excess of the multiple over the limit in
-/// that while; it fills at the rate of the limit, and it is full at first.
+/// A group that has used less than its limits for long enough may use a multiple of them for a while, like QEMU's
+/// `iops-total-max` and `iops-total-max-length`. The credit is the excess over the limit in that time. It refills at
+/// the rate of the limit, and is full at first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Burst {
     /// The multiple, in thousandths: 1000, no burst, to 1,000,000.
     pub thousandths: u32,
-    /// How long it may last, from full credit: 1 ms to an hour. A second unless given.
+    /// How long a burst may last, from full credit: 1 ms to an hour. A second by default.
     pub length: Nanos,
 }
 
@@ -156,13 +156,13 @@ impl Burst {
     /// The lengths that are accepted, in words.
     pub const LENGTHS: &str = "0.001 to 3600 seconds";
 
-    /// Returns whether anything is allowed beyond the limit.
+    /// Returns whether the limit may be exceeded.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.thousandths > ONE
     }
 
-    /// The time at the rate of the limit that makes up the whole credit.
+    /// The time in which the rate of the limit makes up the whole credit.
     pub(super) fn credit(&self) -> Nanos {
         let beyond = u128::from(self.thousandths.saturating_sub(ONE));
         Nanos((u128::from(self.length.0) * beyond / u128::from(ONE)) as u64)

@@ -1,11 +1,11 @@
-//! The limits of all groups as submitters keep to them: a ceiling for each kind of limit, and the parent of each group.
+//! The limits of all groups as submitters apply them: a ceiling for each kind of limit, and the parent of each group.
 //!
-//! An I/O climbs. It meets the meters of its own group first, those of its direction before the totals, then those of the
-//! group above, one after the other, and is counted by each when it arrives there. So an I/O that waits has used up nothing of
-//! the meters behind, and does not delay I/Os that meet only these.
+//! An I/O climbs the tree. It passes the meters of its own group first, those of its direction before the totals, then
+//! those of the parent, and so on. Each meter counts the I/O when it arrives there. So a waiting I/O has used up
+//! nothing of the later meters, and does not delay I/Os that pass only these.
 //!
-//! A group that is removed leaves its ceilings and its place in the tree to the I/Os that carry its id, until its index is
-//! given to another group. From then on the id is stale, and I/Os with it are refused.
+//! The ceilings of a removed group, and its place in the tree, stay for the I/Os that carry its id, until its index is
+//! reused. From then on the id is stale, and I/Os with it are refused.
 
 use super::limits::IoMax;
 use super::tree::GroupTree;
@@ -15,29 +15,29 @@ use crate::sync::meter::{Booking, Meter, SLACK};
 use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};
 
-/// A limit: the rate over a long time, with the credit of a burst as its slack, and the rate during a burst.
+/// A limit: the long-term rate, with the credit of a burst as its slack, and the rate during a burst.
 struct Ceiling {
     lasting: Meter,
-    /// Without a limit unless there are bursts.
+    /// Unlimited unless bursts are allowed.
     peak: Meter,
 }
 
 /// The ceilings of a group, in the order of [`IoMax::rates`].
 struct Ceilings([Ceiling; 6]);
 
-/// In the place of an index that no group has had: a generation that no id has, below the root.
+/// Marks an index that no group has had: a generation that no id has, and the root as the parent.
 const NO_GENERATION: u64 = u64::MAX << u16::BITS;
 
-/// The place of a group among the others.
+/// A group's place in the tree.
 struct Place {
-    /// The generation of the group that has this index, or had it last, and below it the index of the group above.
+    /// The generation of the group that has or last had this index and, in the low bits, the index of its parent.
     group: AtomicU64,
     /// Made when the group gets its first limit, and kept for the life of the queue.
     ceilings: OnceLock<Box<Ceilings>>,
 }
 
-/// The places of every group that there may be, allocated for the life of the queue. A change of a group is a few
-/// stores, and a thread that reads during the change sees old limits or new ones.
+/// The places of all possible groups, allocated for the life of the queue. A change of a group is a few stores; a
+/// thread that reads during the change sees old or new limits.
 pub(crate) struct Meters {
     /// Whether any group has limits. On a line that is rarely written; while no group has limits, submitters read only
     /// this.
@@ -57,15 +57,15 @@ impl Meters {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a group of this queue has the id, or had it and left its index to no other group. The root has none
-    /// that could be stale.
+    /// Returns whether the id belongs to a group of this queue, or to a removed one whose index was not reused. The id
+    /// of the root is never stale.
     #[inline]
     pub(crate) fn knows(&self, id: GroupId) -> bool {
         let place = self.groups.get(usize::from(id.index().0));
         place.is_some_and(|place| place.generation() == id.generation())
     }
 
-    /// The id of the group that has this index, or had it last.
+    /// The id of the group that has or last had this index.
     pub(crate) fn id(&self, index: GroupIndex) -> GroupId {
         match index {
             GroupIndex::ROOT => GroupId::ROOT,
@@ -73,8 +73,8 @@ impl Meters {
         }
     }
 
-    /// Sets the limits and parents of `new`, which follows on `old`. True if I/Os may wait for a limit that has changed:
-    /// then the caller has all submitters look again. One thread at a time.
+    /// Sets the limits and parents of `new`, which replaces `old`. Returns whether I/Os may be waiting for a limit that
+    /// has changed: the caller must then make all submitters check again. Called by one thread at a time.
     pub(crate) fn set(&self, now: Instant, old: &GroupTree, new: &GroupTree) -> bool {
         let mut has_changed = false;
         for group in new.iter() {
@@ -94,8 +94,7 @@ impl Meters {
         has_changed
     }
 
-    /// The index is given to another group: groups that were below the one that had it, and are gone as well, are below
-    /// its parent from now on.
+    /// Prepares the index for reuse: removed groups whose parent had this index become children of its parent.
     fn leave(&self, index: GroupIndex, new: &GroupTree) {
         let parent = self.groups[usize::from(index.0)].parent();
         for (other, place) in (0..).map(GroupIndex).zip(&self.groups) {
@@ -105,7 +104,7 @@ impl Meters {
         }
     }
 
-    /// The place of `group`, and those above it up to below the root. While the tree is being changed the way up may be
+    /// The places of `group` and its ancestors, without the root. While the tree is being changed the path may be
     /// wrong, but it ends.
     fn way_up(&self, group: GroupIndex) -> impl Iterator<Item = (GroupIndex, &Place)> {
         let place = |id: GroupIndex| {
@@ -116,7 +115,7 @@ impl Meters {
         std::iter::successors(place(group), up).take(MAX_GROUPS.into())
     }
 
-    /// Returns whether there is a limit for I/Os like this one.
+    /// Returns whether any limit applies to I/Os like this one.
     pub(crate) fn limit(&self, io: &IoMeta) -> bool {
         let counts = |ceilings: &Ceilings| {
             ceilings.for_io(io).iter().any(|(meter, units)| *units > 0 && meter.is_limited())
@@ -124,8 +123,9 @@ impl Meters {
         self.way_up(io.group).any(|(_, place)| place.ceilings().is_some_and(counts))
     }
 
-    /// Takes `io` past each meter of its group and of all groups above that lets it through now, from behind `stand` on.
-    /// Each counts the I/O. Returns the first that does not, and the time at which it will; `None` if the I/O may go.
+    /// Takes `io` past the meters of its group and its ancestors that let it through at `now`, starting after `stand`.
+    /// Each meter counts the I/O. Returns the first meter that does not let it through, and the time at which it will;
+    /// `None` if the I/O may proceed.
     pub(crate) fn climb(&self, now: Instant, io: &IoMeta, stand: Option<Stand>) -> Option<Stand> {
         let (group, mut first) = stand.map_or((io.group, 0), |it| (it.group, it.meter + 1));
         for (group, place) in self.way_up(group) {
@@ -147,12 +147,12 @@ impl Meters {
         ceilings.for_io(io)[stand.meter].0
     }
 
-    /// Returns whether the limit for which `io` waits has been changed since it was given its time.
+    /// Returns whether the limit for which `io` waits has changed since its time was set.
     pub(crate) fn has_changed(&self, io: &IoMeta, stand: &Stand) -> bool {
         self.meter(io, stand).has_changed(stand.booking)
     }
 
-    /// Gives `io` the time that it has by the limit of today.
+    /// Sets the time of `io` according to the current limit.
     pub(crate) fn revise(&self, now: Instant, io: &IoMeta, stand: &mut Stand) {
         stand.booking = self.meter(io, stand).revised(now, stand.booking);
     }
@@ -162,7 +162,7 @@ impl Meters {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stand {
     group: GroupIndex,
-    /// Its place among the meters for the I/O.
+    /// Its position among the meters for the I/O.
     meter: usize,
     booking: Booking,
 }
@@ -221,14 +221,14 @@ impl Ceilings {
         }
     }
 
-    /// The meters for an I/O in the order in which it meets them, and how many units it takes of each.
+    /// The meters for an I/O in the order in which it passes them, and the units that it takes of each.
     fn for_io(&self, io: &IoMeta) -> [(&Meter, u64); 8] {
         let bytes = u64::from(io.sectors) * u64::from(SECTOR_SIZE);
         let [rbps, wbps, riops, wiops, bps, iops] = &self.0;
         let (of_bytes, of_ios, bytes) = match io.op {
             Op::Read => (rbps, riops, bytes),
             Op::Write => (wbps, wiops, bytes),
-            // They transfer no data.
+            // These operations transfer no data.
             Op::Discard | Op::WriteZeroes | Op::Flush => (wbps, wiops, 0),
         };
         let [a, b] = of_bytes.meters(bytes);
@@ -268,14 +268,14 @@ mod tests {
         GroupTree::of(list.iter().map(wanted).collect()).expect("a tree")
     }
 
-    /// The limits of a new queue with this tree.
+    /// The meters of a new queue with this tree.
     fn meters(tree: &GroupTree) -> Meters {
         let meters = Meters::new();
         assert!(!meters.set(Instant::ZERO, &GroupTree::default(), tree));
         meters
     }
 
-    /// When an I/O goes that comes now and waits wherever it must.
+    /// When an I/O that arrives at `now` proceeds, after all of its waits.
     fn goes(meters: &Meters, now: Instant, io: &IoMeta) -> Instant {
         let first = meters.climb(now, io, None);
         let stands = std::iter::successors(first, |it| meters.climb(it.at(), io, Some(*it)));
@@ -286,7 +286,7 @@ mod tests {
         IoMeta { group: tree.find(group).expect("there").index(), ..IoMeta::new(op, 0, 8) }
     }
 
-    /// How many I/Os like `io` go within a second.
+    /// The number of I/Os like `io` that proceed within a second.
     fn in_a_second(meters: &Meters, io: &IoMeta) -> usize {
         let begin = Instant::from_nanos(1_000_000_000);
         let end = begin + Nanos::from_secs(1);
@@ -299,7 +299,7 @@ mod tests {
             tree(&[("a", "/", "riops=1000"), ("b", "a", "wbps=409600 wiops=500"), ("c", "/", "")]);
         let meters = meters(&tree);
         assert!(meters.any());
-        // The slack of 10 ms comes on top, and one I/O that is on its way.
+        // In addition to the rate: the slack of 10 ms, and one I/O in progress.
         assert_eq!(in_a_second(&meters, &io(&tree, Op::Read, "b")), 1010);
         assert_eq!(in_a_second(&meters, &io(&tree, Op::Write, "b")), 101);
         assert!(
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(goes(&meters, Instant::ZERO, &unknown), Instant::ZERO);
     }
 
-    /// The I/Os of `io`'s kind that go in each of `seconds` if there is always one more.
+    /// The number of I/Os like `io` that proceed in each of `seconds` if one is always waiting.
     fn in_each_second(meters: &Meters, io: &IoMeta, begin: u64, seconds: usize) -> Vec<u64> {
         let mut counts = vec![0; seconds];
         let mut now = Instant::from_nanos(begin * 1_000_000_000);
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Within the tenth of a second that a burst may come early by, and one I/O.
+    /// Within the tenth of a second by which a burst may come early, and one I/O.
     fn near(count: u64, rate: u64) -> bool {
         count.abs_diff(rate) <= rate / 100 + 1
     }
@@ -338,11 +338,11 @@ mod tests {
         let meters = meters(&tree);
         let io = io(&tree, Op::Read, "a");
         let counts = in_each_second(&meters, &io, 100, 5);
-        // Three times the limit for two seconds, and the limit from there.
+        // Three times the limit for two seconds, and the limit after that.
         for (count, rate) in counts.iter().zip([3000, 3000, 1000, 1000, 1000]) {
             assert!(near(*count, rate), "{counts:?}");
         }
-        // Two of the four seconds that fill the credit.
+        // Two of the four seconds that refill the credit have passed.
         let counts = in_each_second(&meters, &io, 107, 3);
         for (count, rate) in counts.iter().zip([3000, 1000, 1000]) {
             assert!(near(*count, rate), "{counts:?}");

@@ -1,8 +1,8 @@
 //! Groups of owners: a tree with names, weights and limits.
 //!
 //! The tree is part of a queue's [`Plan`](crate::Plan), so it can be changed while I/O runs. Schedulers that share by
-//! weight are notified of it ([`GroupChange`](blkmq_sched::GroupChange)); the submitters enforce limits above every
-//! scheduler (`throttle.rs`). This module does not know which owners are in which group: every I/O names its group.
+//! weight are notified of it ([`GroupChange`](blkmq_sched::GroupChange)); the submitters enforce limits, under every
+//! scheduler (`throttle.rs`). The tree does not say which owners are in a group: every I/O names its group.
 
 mod floors;
 mod limits;

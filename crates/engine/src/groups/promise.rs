@@ -4,20 +4,20 @@ use blkmq_core::Nanos;
 use blkmq_sched::{Goal, GoalKind, Guarantee};
 use std::fmt;
 
-/// The promise to a group: a floor and a ceiling in the device time that the scheduler `mclock` counts, and latency goals,
-/// which are kept beside every scheduler.
+/// The promise to a group: a floor and a ceiling in device time as counted by the scheduler `mclock`, and latency
+/// goals, which work with every scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Promise {
     /// The floor and the ceiling.
     pub guarantee: Guarantee,
-    /// The latencies that are kept, as far as that is possible.
+    /// The latency goals, which are met as far as possible.
     pub goal: Goal,
-    /// Floors may exceed the floors that the scheduler can keep: said for one group, it holds for the whole tree,
-    /// because all floors fall short then.
+    /// Floors may exceed the capacity of the scheduler. Setting this for one group applies to the whole tree, because
+    /// all floors fall short then.
     pub overcommit: bool,
 }
 
-/// Why a text is no promise.
+/// Why a text is not a promise.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PromiseError {
     /// The word that was not understood.
@@ -52,14 +52,15 @@ impl fmt::Display for Promise {
     }
 }
 
-/// The word for the percent that goals take from others at most.
+/// The word for the most that goals take from other groups, in percent.
 const TAKES: &str = "goal_takes_at_most";
 /// The unit of goals.
 const MICRO: Nanos = Nanos::from_micros(1);
-/// The units in which they are written, the longest first, in microseconds.
+/// The units for writing goals, longest first, in microseconds.
 const UNITS: [(&str, u64); 3] = [("ms", 1_000), ("us", 1), ("s", 1_000_000)];
 
-/// A time in whole microseconds, with the largest unit in which it is a whole number: `20ms`, `500us`, `1s`; 0 has none.
+/// A time in whole microseconds, with the largest unit in which it is a whole number: `20ms`, `500us`, `1s`; 0 without
+/// a unit.
 pub(crate) fn micros(time: Nanos) -> String {
     let micros = time.0 / MICRO.0;
     let (unit, of) = match micros {
@@ -71,7 +72,7 @@ pub(crate) fn micros(time: Nanos) -> String {
     format!("{}{unit}", micros / of)
 }
 
-/// The time that a text like `20ms` says; a number alone is microseconds.
+/// The time in a text like `20ms`; a plain number is microseconds.
 fn time(text: &str) -> Option<Nanos> {
     let with_unit = |(unit, of): (&str, u64)| Some((text.strip_suffix(unit)?, of));
     let (number, of) = UNITS.into_iter().find_map(with_unit).unwrap_or((text, 1));
@@ -80,7 +81,7 @@ fn time(text: &str) -> Option<Nanos> {
 }
 
 impl Promise {
-    /// The words, without values.
+    /// The words without values.
     pub const WORDS: [&str; 11] = [
         "reserve_iops",
         "reserve_bps",
@@ -101,11 +102,12 @@ impl Promise {
         word.starts_with("p99_")
     }
 
-    /// This promise with the changes in `text`: pairs like `reserve_iops=200 p99_read=20ms`, separated by spaces. A time has
-    /// a unit of `us`, `ms` or `s`, or is a number of microseconds. 0 is none, except for `goal_takes_at_most`, a percentage.
+    /// This promise with the changes in `text`: pairs like `reserve_iops=200 p99_read=20ms`, separated by spaces. A
+    /// time has a unit of `us`, `ms` or `s`, or is a number of microseconds. 0 removes a part of the promise, except
+    /// for `goal_takes_at_most`, a percentage.
     ///
     /// # Errors
-    /// For the first word that is no such pair.
+    /// For the first word that is not such a pair.
     pub fn set(mut self, text: &str) -> Result<Self, PromiseError> {
         for word in text.split_whitespace() {
             let refused = || PromiseError { word: word.into() };

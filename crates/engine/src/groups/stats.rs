@@ -1,9 +1,9 @@
 //! Statistics of groups: how much is counted, when, and where the numbers are kept.
 //!
 //! A policy notes events of groups while its elevator runs. The notes are summed up beside the elevator. Every few
-//! passes the runner takes the sums to the ledger, and counts them after it has released the elevator; if another
+//! passes the runner moves the sums to the ledger, and counts them after it has released the elevator; if another
 //! thread is counting at that moment, the sums stay with the elevator. `inline` counts each note immediately, under the
-//! run, as Linux did before its series on this (`spec/history.md` section 5). It exists for comparison (decision
+//! run, as Linux did before its patches on this (`spec/history.md` section 5). It exists for comparison (decision
 //! 0008).
 
 use super::times::{Account, Counted};
@@ -22,14 +22,15 @@ pub struct StatsMode {
     pub inline: bool,
     /// Count where the time of requests goes ([`Queue::times`](crate::Queue::times)).
     pub times: bool,
-    /// With `times`: list requests that take longer ([`Queue::take_slow`](crate::Queue::take_slow)); zero for none.
+    /// With `times`: list requests that take longer than this ([`Queue::take_slow`](crate::Queue::take_slow)); zero for
+    /// no list.
     pub slow: Nanos,
 }
 
 /// The numbers of a queue's groups.
 pub(crate) struct Ledger(Mutex<Book>);
 
-/// The numbers, and the sums to be added to them.
+/// The numbers, and the sums that have yet to be added to them.
 pub(crate) struct Book {
     stats: GroupStats,
     incoming: Vec<Tally>,
@@ -45,32 +46,32 @@ impl Ledger {
         }))
     }
 
-    /// The book, after waiting for another thread that counts.
+    /// Locks the book, waiting for another thread that counts.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        // Numbers that a panic has left half counted are only a little off.
+        // If a panic has left numbers half counted, they are only a little off.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `notes` if no other thread is counting; [`Book::count`] counts them.
+    /// Moves `notes` into the book, unless another thread is counting. [`Book::count`] then counts them.
     pub(crate) fn try_take(&self, notes: &mut Tallies) -> Option<MutexGuard<'_, Book>> {
         let mut book = self.0.try_lock().ok()?;
         book.take(notes);
         Some(book)
     }
 
-    /// Takes `notes` and counts them, after waiting for another thread that counts.
+    /// Counts `notes`, waiting for another thread that counts.
     pub(crate) fn count(&self, notes: &mut Tallies) {
         let mut book = self.book();
         book.take(notes);
         book.count();
     }
 
-    /// Takes the times that elevator number `shard` has counted.
+    /// Takes over the times counted by elevator number `shard`.
     pub(crate) fn count_times(&self, shard: u16, counted: &mut Counted) {
         self.book().account.take(shard, counted);
     }
 
-    /// Takes the counts of floors from an elevator.
+    /// Takes over the counts of floors from an elevator.
     pub(crate) fn count_floors(&self, floors: &mut Floors) {
         let account = &mut self.book().account;
         floors.take(&mut |report| account.add_floor(&report));
@@ -81,7 +82,7 @@ impl Ledger {
         self.book().stats.apply(note);
     }
 
-    /// Follows changes of the tree of groups.
+    /// Applies changes of the tree of groups.
     pub(crate) fn regroup(&self, changes: impl IntoIterator<Item = GroupChange>) {
         let mut book = self.book();
         book.count();
@@ -91,14 +92,14 @@ impl Ledger {
         });
     }
 
-    /// The I/O of a group and of all groups below it.
+    /// The I/O of a group and its descendants; `None` if it is not counted.
     pub(crate) fn io(&self, group: GroupIndex) -> Option<GroupIo> {
         let mut book = self.book();
         book.count();
         book.stats.io(group)
     }
 
-    /// A statistic of a group, as far as it is counted.
+    /// A statistic of a group; `None` if it is not counted.
     pub(crate) fn read(&self, group: GroupIndex, name: &str) -> Option<Reading> {
         let mut book = self.book();
         book.count();
@@ -107,7 +108,7 @@ impl Ledger {
 }
 
 impl Book {
-    /// Takes `notes`, to be counted later.
+    /// Takes over `notes`, to be counted later.
     pub(crate) fn take(&mut self, notes: &mut Tallies) {
         notes.drain(|tally| self.incoming.push(tally));
     }

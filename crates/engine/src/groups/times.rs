@@ -1,8 +1,7 @@
 //! The times of completed requests by group and operation: the counts of a runner, and the sums that a queue keeps.
 //!
-//! A runner counts on its own, in [`Counted`]. A thread that reads moves the counts of every elevator to the
-//! [`Account`] of the queue, so the path of an I/O has no line that threads share, and all figures of one reading are
-//! of the same moment.
+//! A runner counts in its own [`Counted`]. A thread that reads moves the counts of every elevator to the [`Account`] of
+//! the queue. So the path of an I/O has no shared cache line, and all figures of one reading are of the same moment.
 //!
 //! 32 linear buckets for each power of two, so the end of a bucket is at most 1/32 (3.1 %) above every time in it.
 
@@ -13,12 +12,12 @@ use crate::groups::waits::{Wait, WaitSums};
 use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op};
 use blkmq_sched::{FloorReport, FloorState, GroupChange, Rate};
 
-/// The kinds of I/O that are counted apart: reads, writes (of zeroes, too), discards and bare flushes.
+/// The number of kinds of I/O that are counted separately: reads, writes (including zeroes), discards and bare flushes.
 pub const KINDS: usize = 4;
-/// The most slow I/Os that are kept until they are taken.
+/// The most slow I/Os that are kept until they are read.
 const MOST_SLOW: usize = 64;
 
-/// The place of `op` among the [`KINDS`].
+/// The index of `op` among the [`KINDS`].
 #[inline]
 pub(crate) fn kind(op: Op) -> usize {
     match op {
@@ -29,13 +28,13 @@ pub(crate) fn kind(op: Op) -> usize {
     }
 }
 
-/// Completed requests of one kind of one group: how many, and where their time went. None of the numbers ever
-/// decreases. Sums of times are in nanoseconds; `slot + policy + tag` is the time before the device.
+/// Completed requests of one kind of one group: how many, and where their time went. The numbers never decrease. Sums
+/// of times are in nanoseconds; `slot + policy + tag` is the time before the device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IoTimes {
-    /// Requests.
+    /// The number of requests.
     pub ios: u64,
-    /// Their bytes.
+    /// Bytes of the requests.
     pub bytes: u64,
     /// I/Os that were merged into another request, in a plug or in the scheduler. `ios + merged` is the number of I/Os, if
     /// none was divided.
@@ -50,14 +49,14 @@ pub struct IoTimes {
     pub tag: u64,
     /// From the pick until the completion was found at the device.
     pub device: u64,
-    /// The device time that the scheduler has charged for them; under a scheduler that charges none, the time in which they
-    /// were at the device, divided at each moment between all requests there. Sums of groups are comparable as shares.
+    /// The device time that the scheduler has charged for the requests. Under a scheduler that charges none, their time
+    /// at the device, divided at each moment between all requests there. The sums of groups are comparable as shares.
     pub charged: u64,
     /// The distribution of the times before the device.
     pub queue_times: Latencies,
     /// The distribution of the times at the device.
     pub device_times: Latencies,
-    /// The distribution of the whole times.
+    /// The distribution of the total times.
     pub total_times: Latencies,
 }
 
@@ -94,19 +93,19 @@ pub(crate) struct Spent {
     pub(crate) policy: u64,
     pub(crate) tag: u64,
     pub(crate) device: u64,
-    /// As [`IoTimes::charged`].
+    /// See [`IoTimes::charged`].
     pub(crate) charged: u64,
 }
 
 /// The requests that one elevator has completed since its counts were last moved away.
 #[derive(Default)]
 pub(crate) struct Counted {
-    /// By group and kind; `None` before the first such request. Memory for a kind is allocated with its first request.
+    /// By group and kind; `None` before the first such request, with which the memory is allocated.
     by_kind: Vec<Option<Box<IoTimes>>>,
     slow: Vec<SlowIo>,
-    /// Slow I/Os for which there was no room.
+    /// The number of slow I/Os for which there was no room.
     slow_lost: u64,
-    /// Flushes of the device that ended, and the nanoseconds that they took.
+    /// Completed flushes of the device, and the nanoseconds that they took.
     pub(crate) flushes: (u64, u64),
     /// Nanoseconds in which at least one request was in flight.
     pub(crate) busy: u64,
@@ -133,12 +132,12 @@ impl Counted {
         self.by_kind[at] = Some(Box::default());
     }
 
-    /// `bios` I/Os like `io` have joined a request.
+    /// Counts `bios` I/Os like `io` that have joined a request.
     pub(crate) fn merged(&mut self, io: &IoMeta, bios: u32) {
         self.of(io.group, kind(io.op)).merged += u64::from(bios);
     }
 
-    /// A request of `bytes` has ended.
+    /// Counts a completed request of `bytes`.
     #[inline]
     pub(crate) fn completed(&mut self, io: &IoMeta, bytes: u64, failed: bool, spent: Spent) {
         let Spent { slot, policy, tag, device, charged } = spent;
@@ -157,7 +156,7 @@ impl Counted {
         times.total_times.record(queue + device);
     }
 
-    /// The request took long.
+    /// Keeps a slow request.
     #[cold]
     pub(crate) fn slow(&mut self, io: &IoMeta, completed: Instant, spent: Spent) {
         if self.slow.len() == MOST_SLOW {
@@ -183,22 +182,22 @@ impl Counted {
 #[derive(Default)]
 pub(crate) struct Account {
     by_kind: Vec<Option<Box<IoTimes>>>,
-    /// By group: where the numbers of a removed one go; `None` for a group that is there.
+    /// By group: the heir to the numbers of a removed group; `None` for an existing group.
     heirs: Vec<Option<GroupIndex>>,
-    /// By group: the group above it.
+    /// By group: its parent.
     parents: Vec<GroupIndex>,
     /// By group: how its floor was kept; `None` if it never had one.
     floors: Vec<Option<FloorReport>>,
     slow: Vec<SlowIo>,
     slow_lost: u64,
     flushes: (u64, u64),
-    /// By elevator: as [`Counted::busy`].
+    /// By elevator: see [`Counted::busy`].
     busy: Vec<u64>,
     waits: WaitSums,
 }
 
 impl Account {
-    /// Follows a change of the tree of groups. The numbers of a removed group go to the one above it.
+    /// Applies a change of the tree of groups. The numbers of a removed group go to its parent.
     pub(crate) fn regroup(&mut self, change: GroupChange) {
         match change {
             GroupChange::Added { group, parent, .. } => {
@@ -232,7 +231,7 @@ impl Account {
     /// The group that has the numbers of `group`.
     fn heir(&self, group: GroupIndex) -> GroupIndex {
         let mut group = group;
-        // A removed group is below another, so this ends.
+        // The parent of a removed group is an older one, so this ends.
         for _ in 0..=self.heirs.len() {
             match self.heirs.get(usize::from(group.0)) {
                 Some(Some(heir)) => group = *heir,
@@ -287,7 +286,7 @@ impl Account {
         });
     }
 
-    /// The numbers of each group that has any, without those of the groups below it.
+    /// The numbers of each group that has any, without its descendants.
     pub(crate) fn all(&self) -> Vec<(GroupIndex, [IoTimes; KINDS])> {
         let chunks = self.by_kind.chunks(KINDS).enumerate();
         let some = chunks.filter(|(_, kinds)| kinds.iter().any(Option::is_some));
@@ -304,27 +303,26 @@ impl Account {
         self.flushes
     }
 
-    /// Nanoseconds in which at least one request was in flight; of several elevators, those of the busiest.
+    /// Nanoseconds in which at least one request was in flight; with several elevators, those of the busiest.
     pub(crate) fn busy(&self) -> u64 {
         self.busy.iter().copied().max().unwrap_or(0)
     }
 
-    /// Which group waited behind which, without the groups below them.
+    /// Which group waited behind which, without their descendants.
     pub(crate) fn waits(&self) -> Vec<Wait> {
         self.waits.all().collect()
     }
 
-    /// Takes the slow I/Os, and the number of those that were not kept.
+    /// Takes the slow I/Os, and the number of further ones that were not kept.
     pub(crate) fn take_slow(&mut self) -> (Vec<SlowIo>, u64) {
         (std::mem::take(&mut self.slow), std::mem::take(&mut self.slow_lost))
     }
 }
 
-/// The whole of a floor.
+/// The whole floor, in the unit of `amount`.
 const WHOLE: u64 = 1_000_000;
 
-/// A part of a floor, in millionths, in the unit in which the floor was promised; in percent of the floor if there are
-/// several.
+/// A part of a floor, given in millionths, in the unit of the floor; in percent if the floor has several units.
 fn amount(reserve: &Rate, part: u64) -> String {
     let of = |whole: f64| whole * part as f64 / WHOLE as f64;
     let number = |value: f64| {
@@ -343,7 +341,7 @@ fn amount(reserve: &Rate, part: u64) -> String {
 }
 
 impl Promise {
-    /// The floor in its own units, such as `200 IOPS`; `None` without one.
+    /// The floor in its own units, such as `200 IOPS`; `None` if there is no floor.
     #[must_use]
     pub fn floor(&self) -> Option<String> {
         let reserve = &self.guarantee.reserve;
@@ -385,7 +383,7 @@ const SUB: usize = 1 << SUB_BITS;
 /// Times of 2^40 ns (18 minutes) and more share the last bucket.
 const BUCKETS: usize = (40 - SUB_BITS as usize + 1) * SUB;
 
-/// How many I/Os took how long.
+/// The distribution of times of I/Os.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latencies(Box<[u64]>);
 
@@ -430,8 +428,8 @@ impl Latencies {
         self.0.iter_mut().zip(&other.0).for_each(|(into, from)| *into += from);
     }
 
-    /// The buckets that are not empty, in ascending order: the longest time of the bucket in nanoseconds, and how many
-    /// I/Os it has.
+    /// The non-empty buckets in ascending order: the longest time of the bucket in nanoseconds, and the number of I/Os
+    /// in it.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let all = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
         all.map(|(index, count)| (Self::end(index), *count))

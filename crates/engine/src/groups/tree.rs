@@ -8,7 +8,7 @@ use blkmq_sched::GroupChange;
 use blkmq_sched::goals::Member;
 use std::fmt;
 
-/// The weight of a group unless it is set.
+/// The default weight of a group.
 pub(crate) const DEFAULT_WEIGHT: u32 = 100;
 
 /// A group.
@@ -18,7 +18,7 @@ pub struct Group {
     pub id: GroupId,
     /// Its name, unique in its tree.
     pub name: String,
-    /// The group above it.
+    /// Its parent.
     pub parent: GroupId,
     /// Its share among its siblings, 1 to 1000.
     pub weight: u32,
@@ -28,17 +28,17 @@ pub struct Group {
     pub promise: Promise,
 }
 
-/// A tree of groups. The root is always there, without a name (or as `/`), weight or limits.
+/// A tree of groups. The root always exists, without a name (or as `/`), weight or limits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupTree {
     /// Parents before children.
     groups: Vec<Group>,
-    /// The index given out last. Indices are given out in a circle, so that one is not reused soon.
+    /// The index assigned last. Indices are assigned in a circle, so that a freed one is not reused soon.
     last: GroupIndex,
 }
 
-/// Converts a weight of cgroup v2's `io.weight`, 1 to 10000 with 100 as the default, to the range 1 to 1000:
-/// unchanged up to 100, and in proportion above, as systemd does it.
+/// Converts a weight of cgroup v2's `io.weight`, 1 to 10000 with 100 as the default, to the range 1 to 1000: unchanged
+/// up to 100, and proportionally above, as in systemd.
 ///
 /// # Errors
 /// If `io_weight` is out of range.
@@ -63,7 +63,7 @@ fn is_root(name: &str) -> bool {
 pub struct GroupSpec {
     /// Its name.
     pub name: String,
-    /// The name of the group above it; `/` for the root.
+    /// The name of its parent; `/` for the root.
     pub parent: String,
     /// Its weight.
     pub weight: u32,
@@ -74,23 +74,23 @@ pub struct GroupSpec {
 }
 
 impl GroupSpec {
-    /// The name of the group of a client that is called `label`, which may be any text: the label with underscores for
-    /// slashes, or `default` for an empty one. For a label that is no name of a group it is a stand-in of the beginning
-    /// of the label and a digest of all of it, the same on every machine.
+    /// The name of the group of a client called `label`, which may be any text: the label with underscores in place of
+    /// slashes, or `default` for an empty one. If that is not a valid name, the result is the beginning of the label
+    /// and a digest of all of it, the same on every machine.
     #[must_use]
     pub fn name_for(label: &str) -> String {
         let name = if label.is_empty() { "default".to_owned() } else { label.replace('/', "_") };
-        // The tree knows which names there may be.
+        // The tree knows which names are valid.
         let is_possible = GroupTree::default().add(&name, "/").is_ok();
         if is_possible { name } else { stand_in(label) }
     }
 }
 
-/// A name of a group that stands for `label`.
+/// A valid name in place of `label`.
 fn stand_in(label: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
     let start: String = label.chars().take(40).map(plain).collect();
-    // FNV-1a: the same with every start, and on every machine.
+    // FNV-1a: the same in every process and on every machine.
     let digest = label.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -98,7 +98,7 @@ fn stand_in(label: &str) -> String {
 }
 
 impl Default for GroupSpec {
-    /// Without a name, below the root, with a weight of 100, and without limits and guarantees.
+    /// Without a name, directly below the root, with a weight of 100, and without limits and guarantees.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -114,7 +114,7 @@ impl GroupTree {
     /// Builds a tree of these groups, in any order.
     ///
     /// # Errors
-    /// As [`add`](Self::add) and [`set_weight`](Self::set_weight); and if groups are below each other in a cycle.
+    /// As [`add`](Self::add) and [`set_weight`](Self::set_weight); and if groups form a cycle.
     pub fn of(mut wanted: Vec<GroupSpec>) -> Result<Self, GroupError> {
         let mut tree = Self::default();
         while !wanted.is_empty() {
@@ -134,12 +134,12 @@ impl GroupTree {
         Ok(tree)
     }
 
-    /// The reason why no group of `rest` has a parent in the tree.
+    /// Why no group of `rest` has a parent in the tree.
     fn without_parent(&self, rest: &[GroupSpec]) -> GroupError {
         let is_wanted = |name: &str| rest.iter().any(|group| group.name == name);
         match rest.iter().find(|group| !is_wanted(&group.parent)) {
             Some(orphan) => self.find(&orphan.parent).expect_err("it would be in the tree"),
-            // The parent of each group is in the list, so the way up from any of them leads into a cycle.
+            // The parent of each group is in the list, so the path up from any of them leads into a cycle.
             None => {
                 let (name, parent) = (rest[0].name.clone(), rest[0].parent.clone());
                 GroupError::Cycle { name, parent }
@@ -158,13 +158,14 @@ impl GroupTree {
         self.groups.is_empty()
     }
 
-    /// The group with that id; `None` for the root and for a group that is gone. O(groups).
+    /// The group with that id; `None` for the root and for a removed group. O(groups).
     #[must_use]
     pub fn get(&self, id: GroupId) -> Option<&Group> {
         self.at(id.index()).filter(|group| group.id == id)
     }
 
-    /// The group with that index at present, as reports name it; `None` for the root and where there is none. O(groups).
+    /// The group that currently has that index, by which reports name it; `None` for the root and for a free index.
+    /// O(groups).
     #[must_use]
     pub fn at(&self, index: GroupIndex) -> Option<&Group> {
         self.groups.iter().find(|group| group.id.index() == index)
@@ -200,7 +201,7 @@ impl GroupTree {
     /// Adds a group below `parent`, with a weight of 100 and no limits.
     ///
     /// # Errors
-    /// If the name is taken or impossible, the parent unknown, or there are too many.
+    /// If the name is taken or invalid, the parent is unknown, or there are too many groups.
     pub fn add(&mut self, name: &str, parent: &str) -> Result<GroupId, GroupError> {
         let possible = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(possible) {
@@ -225,7 +226,7 @@ impl GroupTree {
         indices.find(|index| self.at(*index).is_none())
     }
 
-    /// Gives a group a weight.
+    /// Sets the weight of a group.
     ///
     /// # Errors
     /// If there is no such group, it is the root, or the weight is out of range.
@@ -234,7 +235,7 @@ impl GroupTree {
         Ok(())
     }
 
-    /// Gives a group limits.
+    /// Sets the limits of a group.
     ///
     /// # Errors
     /// If there is no such group, or it is the root.
@@ -243,8 +244,8 @@ impl GroupTree {
         Ok(())
     }
 
-    /// Promises a group a floor and a ceiling. If the scheduler cannot keep all floors of the tree, the plan is
-    /// refused.
+    /// Sets the floor and the ceiling of a group. The plan is refused if the scheduler cannot keep all floors of the
+    /// tree.
     ///
     /// # Errors
     /// If there is no such group, or it is the root.
@@ -253,16 +254,16 @@ impl GroupTree {
         Ok(())
     }
 
-    /// The group above `id`. For the root, and for a group that is gone, this is the root.
+    /// The parent of `id`; the root for itself and for a removed group.
     #[must_use]
     pub fn parent(&self, id: GroupId) -> GroupId {
         self.get(id).map_or(GroupId::ROOT, |group| group.parent)
     }
 
-    /// Removes a group from the tree. Its waiting I/O, and I/O that still comes in its name, belong to its parent.
+    /// Removes a group from the tree. Its waiting I/O, and I/O that still carries its id, belong to its parent.
     ///
     /// # Errors
-    /// If there is no such group, it is the root, or groups are below it.
+    /// If there is no such group, it is the root, or it has children.
     pub fn remove(&mut self, name: &str) -> Result<(), GroupError> {
         let id = self.named(name)?.id;
         if let Some(child) = self.groups.iter().find(|group| group.parent == id) {
@@ -273,13 +274,13 @@ impl GroupTree {
         Ok(())
     }
 
-    /// Returns whether a group has a latency goal.
+    /// Returns whether any group has a latency goal.
     #[must_use]
     pub fn has_goals(&self) -> bool {
         self.groups.iter().any(|group| !group.promise.goal.is_none())
     }
 
-    /// The groups as the controller of latency goals and the account of floors know them.
+    /// The groups, for the controller of latency goals and the account of floors.
     pub(crate) fn members(&self) -> Vec<Member> {
         let member = |group: &Group| Member {
             group: group.id.index(),
@@ -291,7 +292,7 @@ impl GroupTree {
         self.groups.iter().map(member).collect()
     }
 
-    /// The changes that turn a scheduler's picture of this tree into one of `to`, in order.
+    /// The changes, in order, that turn this tree into `to`, for a scheduler.
     pub(crate) fn changes(&self, to: &Self) -> Vec<GroupChange> {
         let mut changes = Vec::new();
         // Children first.
@@ -339,28 +340,28 @@ pub enum GroupError {
     Gone(String),
     /// A group of that name exists.
     Exists(String),
-    /// A name that could be confused with other words.
+    /// The name could be confused with other words.
     Name(String),
-    /// A weight outside the range of schedulers.
+    /// The weight is outside of the range of schedulers.
     Weight(u32),
-    /// A weight in the spelling of cgroup v2, outside its range.
+    /// The weight, as spelled by cgroup v2, is out of range.
     IoWeight(u32),
-    /// The tree has as many groups as it can have.
+    /// The tree has the maximum number of groups.
     Full,
-    /// Other groups are below it, which would lose their parent.
+    /// The group has children, which would lose their parent.
     HasChildren {
         /// The group.
         name: String,
-        /// One below it.
+        /// One of its children.
         child: String,
     },
     /// The root cannot be changed in this way.
     Root,
-    /// The parent is the group itself, or below it.
+    /// The parent is the group itself, or its descendant.
     Cycle {
         /// The group.
         name: String,
-        /// The parent that was asked for.
+        /// The requested parent.
         parent: String,
     },
 }
@@ -473,7 +474,7 @@ mod tests {
             let name = GroupSpec::name_for(label);
             GroupTree::default().add(&name, "/").unwrap_or_else(|e| panic!("{label}: {name}: {e}"));
         }
-        // Only the digest tells these apart.
+        // Only the digest distinguishes these.
         assert_ne!(GroupSpec::name_for(&long), GroupSpec::name_for(&"x".repeat(66)));
     }
 
@@ -519,7 +520,7 @@ mod tests {
         assert_eq!(from.changes(&to), expected);
         assert_eq!(to.changes(&to), []);
         assert_eq!(GroupTree::default().changes(&from).len(), 3);
-        // Another tree has other groups, though they look the same.
+        // Another tree has other ids, although it looks the same.
         let alike = GroupTree::of(vec![wanted("a", "/", 1)]).expect("a tree");
         let again = GroupTree::of(vec![wanted("a", "/", 1)]).expect("a tree");
         let added = GroupChange::Added { group: a, parent: GroupIndex::ROOT, weight: 1 };

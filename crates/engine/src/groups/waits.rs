@@ -1,30 +1,30 @@
-//! For how long groups waited behind which others: sums for each pair of groups that had to do with each other.
+//! How long groups waited behind which groups: a sum for each pair of groups with such a wait.
 //!
-//! It knows nothing of requests: `elevator/waits.rs` finds out which groups wait, and for which.
+//! Independent of requests: `elevator/waits.rs` finds out which groups wait, and for which.
 
 use blkmq_core::{GroupIndex, Nanos};
 
-/// The time for which I/Os of one group waited behind those of another, or of the same one. It never decreases.
+/// The time for which I/Os of one group waited behind I/Os of another, or of the same group. Never decreases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {
     /// The group that waited.
     pub waiting: GroupIndex,
-    /// The group that had requests at the device during the wait; `None` if there were none at the device.
+    /// The group that had requests at the device during the wait; `None` if the device had no requests.
     pub behind: Option<GroupIndex>,
-    /// For how long.
+    /// The length of the wait.
     pub time: Nanos,
 }
 
-/// The sums of a group that has waited.
+/// The sums of a waiting group.
 #[derive(Default)]
 struct Row {
-    /// Nanoseconds in which nothing was at the device.
+    /// Nanoseconds in which the device had no requests.
     alone: u64,
-    /// Nanoseconds behind each group, in the order of their numbers.
+    /// Nanoseconds behind each group, sorted by group.
     behind: Vec<(GroupIndex, u64)>,
 }
 
-/// Sums in nanoseconds. Memory is allocated for a pair when it first appears: 16 bytes, for at most 1024 x 1024 of them.
+/// Sums in nanoseconds. A pair takes 16 bytes when it first appears; there are at most 1024 x 1024.
 #[derive(Default)]
 pub(crate) struct WaitSums {
     /// By waiting group.
@@ -32,7 +32,7 @@ pub(crate) struct WaitSums {
 }
 
 impl WaitSums {
-    /// `waiting` has waited behind `behind` for so many nanoseconds more. O(log groups).
+    /// Adds nanoseconds that `waiting` has waited behind `behind`. O(log groups).
     pub(crate) fn add(&mut self, waiting: GroupIndex, behind: Option<GroupIndex>, time: u64) {
         let at = usize::from(waiting.0);
         if self.rows.len() <= at {
@@ -55,7 +55,7 @@ impl WaitSums {
         self.rows.resize_with(rows, Row::default);
     }
 
-    /// All sums that are not zero, by waiting group; the time behind nothing first.
+    /// All non-zero sums, by waiting group; `None` precedes the groups.
     pub(crate) fn all(&self) -> impl Iterator<Item = Wait> + '_ {
         let rows = (0..).map(GroupIndex).zip(&self.rows);
         let waits = rows.flat_map(|(waiting, row)| {
@@ -65,7 +65,7 @@ impl WaitSums {
         waits.filter(|wait| wait.time > Nanos::ZERO)
     }
 
-    /// Passes all sums that are not zero to `to`, and begins again with zeros. The memory stays.
+    /// Passes all non-zero sums to `to`, and resets them. Keeps the memory.
     pub(crate) fn drain(&mut self, to: &mut dyn FnMut(Wait)) {
         self.all().for_each(to);
         for row in &mut self.rows {
@@ -74,7 +74,7 @@ impl WaitSums {
         }
     }
 
-    /// The sums of the group `removed`, in either place, are those of `heir` from now on.
+    /// Moves the sums of the group `removed`, waiting or waited for, to `heir`.
     pub(crate) fn inherit(&mut self, removed: GroupIndex, heir: GroupIndex) {
         let mut moved = Vec::new();
         if let Some(row) = self.rows.get_mut(usize::from(removed.0)) {

@@ -1,4 +1,4 @@
-//! The configuration from which a queue is built, and the watchers of its policies.
+//! The configuration from which a queue is built, and the observers of its policies.
 
 use crate::dispatch::device::{DeviceQueue, DeviceShape};
 use crate::elevator::Tapping;
@@ -25,48 +25,48 @@ pub struct Config<P> {
     pub scheduler: &'static Factory,
     /// Its options.
     pub options: Options,
-    /// How the policy was chosen.
+    /// Whether the policy is named or chosen by groups.
     pub choice: PolicyChoice,
     /// The policy of [`PolicyChoice::Auto`] where no groups compete: the device's default.
     pub default_scheduler: &'static Factory,
-    /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
+    /// One elevator for the queue or one per hardware queue; `None` lets the policy choose.
     pub scope: Option<Scope>,
-    /// Scheduler tags per hardware queue; `None`: twice the hardware depth, at most 256, and exactly the
-    /// hardware depth for `none`.
+    /// Scheduler tags per hardware queue; `None` means twice the hardware depth, at most 256, and exactly the hardware
+    /// depth for `none`.
     pub nr_requests: Option<u32>,
-    /// The scheduler tags that everything but sync reads may hold; `None`: all, unless the policy allows them less.
+    /// The scheduler tags that requests other than sync reads may hold; `None`: all, unless the policy allows fewer.
     pub async_depth: Option<u32>,
     /// How many requests the device may hold.
     pub device_depth: DeviceDepth,
-    /// Policies of the program's own that can be chosen by name, besides the registered ones and `scheduler`.
+    /// The program's own policies that can be chosen by name, besides the registered ones and `scheduler`.
     pub schedulers: Vec<&'static Factory>,
     /// The number of retries for a request that ends with [`EIO`](blkmq_core::IoError::IO) or
-    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are notified. A retry goes ahead of the
-    /// requests that its scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
+    /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are notified. A retry precedes the requests
+    /// that the scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
     pub retries: u8,
-    /// Access to the elevator.
+    /// How threads enter the elevator.
     #[cfg(feature = "compare")]
     pub access: Access,
-    /// How requests are inserted, merged, dispatched and kicked: choices for comparison.
+    /// How requests are inserted, merged, dispatched and kicked, for comparison.
     #[cfg(feature = "compare")]
     pub modes: Modes,
     /// Groups of owners, with limits, and with weights for schedulers that share by group.
     pub groups: GroupTree,
     /// How much is counted about groups, and when.
     pub stats: StatsMode,
-    /// Forecast how long each I/O takes, for those with a [`Deadline`](blkmq_core::Deadline).
+    /// Forecast the completion time of each I/O, for I/Os with a [`Deadline`](blkmq_core::Deadline).
     pub forecast: bool,
     /// How much to merge.
     pub nomerges: NoMerges,
     /// Which threads pump.
     pub pump: PumpMode,
-    /// The most submitters that may be registered at a time; [`DEFAULT_SUBMITTERS`] unless it is set. Each takes memory
-    /// for its `depth` from the beginning, and all else when it is registered.
+    /// The most submitters registered at a time; [`DEFAULT_SUBMITTERS`] by default. The memory for the `depth` of each
+    /// is allocated at the beginning, and the rest when the submitter is registered.
     pub submitters: u16,
-    /// I/Os that each submitter may have in flight: its credit. Rounded up to a power of two.
+    /// The most I/Os that each submitter may have in flight: its credit. Rounded up to a power of two.
     pub depth: u32,
-    /// A set of tags that the queue shares with other queues; `None` for tags of its own. The set must have as many
-    /// tags as the device's `hw_queue_depth`, and the device shares them among its hardware queues or has only one.
+    /// A set of tags that the queue shares with other queues; `None` for separate tags. The set must have as many tags
+    /// as the device's `hw_queue_depth`, and the device must share them among its hardware queues or have only one.
     pub tags: Option<SharedTags>,
     /// The receiver of wake-ups.
     pub host: Box<dyn Host>,
@@ -106,18 +106,17 @@ impl<P> Config<P> {
         }
     }
 
-    /// With a lane to the device for each submitter, pumped by it ([`PumpMode::Owner`]), where that is possible: the
-    /// device has one hardware queue and can make [another](DeviceQueue::another), there are at most
-    /// [`MAX_OWN_LANES`] submitters, and the pumps run inline. Elsewhere it changes nothing. To be called when
-    /// everything else is set. The lanes of later submitters are made when they are
-    /// [installed](crate::Submitter::install_lane).
+    /// With a lane to the device for each submitter, which pumps it ([`PumpMode::Owner`]), where that is possible: the
+    /// device has one hardware queue and can make [another](DeviceQueue::another), there are at most [`MAX_OWN_LANES`]
+    /// submitters, and the pumps run inline. Otherwise changes nothing. Must be called after all other settings. The
+    /// lanes of later submitters are made when they are [installed](crate::Submitter::install_lane).
     #[must_use]
     pub fn own_lanes(mut self) -> Self {
         #[cfg(feature = "compare")]
         if self.access != Access::Combining {
             return self;
         }
-        // Submitters sleep on their lanes, for which there is an interface on Linux only.
+        // Submitters sleep on their lanes, which is possible on Linux only.
         if cfg!(target_os = "linux")
             && let [queue] = &*self.queues
             && self.pump == PumpMode::Inline
@@ -138,15 +137,15 @@ impl<P> Config<P> {
         self
     }
 
-    /// With the policy called `name` where [`auto`](Self::auto) finds no groups that compete. Without a registered one of
-    /// this name, it stays that of the device's shape.
+    /// Sets the policy that [`auto`](Self::auto) uses while no groups compete. Ignores a name that is not registered,
+    /// and keeps the default for the device's shape.
     #[must_use]
     pub fn default_scheduler(mut self, name: &str) -> Self {
         self.default_scheduler = registry::find(name).unwrap_or(self.default_scheduler);
         self
     }
 
-    /// With the policy that goes with the groups of the queue ([`AutoChoice`]), now and whenever they change
+    /// With the policy that fits the groups of the queue ([`AutoChoice`]), now and whenever they change
     /// ([`Plan::auto`]).
     #[must_use]
     pub fn auto(self) -> Self {
@@ -223,19 +222,19 @@ impl<P> Config<P> {
 /// The hardware queues of a device, in order.
 pub type DeviceQueues<P> = Vec<Box<dyn DeviceQueue<P>>>;
 
-/// The order of the sectors of several devices in [one](BlockDevice::join).
+/// How the sectors of several devices are arranged in [one](BlockDevice::join).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Join {
-    /// One device behind the other.
+    /// One device after the other.
     Concat,
-    /// Chunks of the devices in turn, as RAID 0 does.
+    /// Chunks on the devices in turn, as in RAID 0.
     Stripe {
         /// The sectors in a chunk, above 0.
         chunk: u32,
     },
 }
 
-/// A device, described and ready to be given to a queue, for payloads of type `P`.
+/// A device, described and ready to be used by a queue, for payloads of type `P`.
 ///
 /// A device of your own implements [`shape`](Self::shape) and [`queues`](Self::queues); the hardware queues do the
 /// I/O ([`DeviceQueue`]).
@@ -243,17 +242,18 @@ pub trait BlockDevice<P> {
     /// The properties that the engine must know.
     fn shape(&self) -> DeviceShape;
 
-    /// Its hardware queues, `shape().hw_queues` of them, for one more queue around it.
+    /// Its hardware queues, `shape().hw_queues` of them, for one further queue.
     ///
     /// # Errors
     /// If the system refuses resources for them, such as rings and memory.
     fn queues(&self) -> io::Result<DeviceQueues<P>>;
 
-    /// One device of the first sectors of each of these, as many as stand beside it, so that one queue, and one place to sleep,
-    /// serves all of them. A flush to it goes to all. `None`: the kind of device has none.
+    /// Joins devices into one, of the given number of leading sectors of each, so that one queue, and one place to
+    /// sleep, serves all of them. A flush to the result goes to all devices. `None` if this kind of device cannot be
+    /// joined.
     ///
-    /// The numbers of sectors are above 0, in whole blocks of every device and, for a [stripe](Join::Stripe), equal and in
-    /// whole chunks.
+    /// The numbers of sectors are above 0, in whole blocks of every device and, for a [stripe](Join::Stripe), equal and
+    /// in whole chunks.
     fn join(_all: &[(&Self, u64)], _by: Join) -> Option<Box<dyn BlockDevice<P>>>
     where
         Self: Sized,
@@ -261,7 +261,7 @@ pub trait BlockDevice<P> {
         None
     }
 
-    /// Deviations from the description of the device: one sentence each, for the user.
+    /// Deviations of the device from its description: one sentence each, for the user.
     fn notes(&self) -> &[String] {
         &[]
     }
@@ -272,7 +272,7 @@ pub trait BlockDevice<P> {
         self.shape().default_scheduler()
     }
 
-    /// The configuration of a queue around it, everything but the device at its default.
+    /// The configuration of a queue for this device, with all other settings at their defaults.
     ///
     /// # Errors
     /// As [`queues`](Self::queues).
@@ -282,11 +282,10 @@ pub trait BlockDevice<P> {
     }
 }
 
-/// An observer of a queue's policies: it may put a policy of its own around each, which sees every call and passes it
-/// on.
+/// An observer of a queue's policies: it may wrap each policy in its own, which sees every call and forwards it.
 pub trait PolicyObserver: Send + Sync {
     /// The policy to use in place of `policy`, which `factory` has made for `shape` with `options`. It must answer as
-    /// `policy` does, and give it back when it is [released](Scheduler::release).
+    /// `policy` does, and return `policy` when it is [released](Scheduler::release).
     fn around(
         &self,
         policy: Box<dyn Scheduler>,
@@ -309,8 +308,8 @@ impl fmt::Debug for Watchers {
 }
 
 impl Watchers {
-    /// Returns whether running elevators cannot be changed from `before` to these watchers, because an observer must
-    /// see its policies from their beginning.
+    /// Returns whether changing the observers from `before` to these needs new policies, because an observer must see
+    /// its policies from their beginning.
     pub(crate) fn need_new_policies(&self, before: &Self) -> bool {
         match (&before.observer, &self.observer) {
             (_, None) => false,
@@ -319,23 +318,23 @@ impl Watchers {
         }
     }
 
-    /// Returns the fate of the watches of `shards` elevators that had those of `before`, the last elevator first.
+    /// Returns how the traces of `shards` elevators change from `before`, the last elevator first.
     pub(crate) fn tapping(&self, before: &Self, shards: u16) -> Vec<Tapping> {
         let one = |shard| match (&before.trace, &self.trace) {
             (_, None) => Tapping::End,
             (Some(old), Some(new)) if Arc::ptr_eq(old, new) => Tapping::Keep,
-            // Its ring is allocated here, where no elevator waits for that.
+            // The ring is allocated here, where no elevator waits for it.
             (_, Some(new)) => Tapping::Begin(new.tap(shard)),
         };
         (0..shards).rev().map(one).collect()
     }
 
-    /// The end of the trace for elevator `shard`, if one is taken.
+    /// The end of the trace for elevator `shard`; `None` without a trace.
     pub(crate) fn tap(&self, shard: u16) -> Option<Tap> {
         self.trace.as_ref().map(|trace| trace.tap(shard))
     }
 
-    /// A policy of `factory`, with the observer around it if there is one.
+    /// A policy of `factory`, wrapped by the observer if there is one.
     pub(crate) fn policy(
         &self,
         factory: &'static Factory,

@@ -15,7 +15,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The device's limits contradict themselves.
+    /// The device's limits are contradictory.
     Limits(LimitsError),
     /// The number of device queues given differs from that of the shape, or is zero.
     Queues {
@@ -35,20 +35,20 @@ pub enum ConfigError {
         /// Tags in the set.
         depth: u32,
     },
-    /// There are no submitters, or no credit, or more bios in all than can be numbered.
+    /// There are no submitters, or no credit, or more bios in total than can be numbered.
     Submitters {
         /// The number of submitters.
         submitters: u16,
         /// The credit of each.
         depth: u32,
     },
-    /// `async_depth` is zero, or there is no scheduler, so that it has no tags to divide.
+    /// `async_depth` is zero, or there is no scheduler whose tags it could divide.
     AsyncDepth(u32),
     /// A device cannot have a budget of zero.
     Budget,
-    /// `device_depth` is no possible bound.
+    /// `device_depth` is not a possible bound.
     DeviceDepth(u32),
-    /// Groups have latency goals, and there is an elevator for each of several hardware queues.
+    /// Groups have latency goals, but each of several hardware queues has its own elevator.
     GoalsScope,
     /// A limit of the plan is larger than the device's own.
     BeyondDevice {
@@ -63,11 +63,11 @@ pub enum ConfigError {
     NoWriteCache,
     /// The device cannot do `FUA`.
     NoFua,
-    /// A device cannot answer in no time.
+    /// The timeout of a device is zero.
     Timeout,
     /// The floors of groups cannot be kept.
     Floors(FloorsError),
-    /// The choice for an option does not go with the access.
+    /// The choice for an option is impossible with the access.
     #[cfg(feature = "compare")]
     Mode {
         /// The access.
@@ -155,7 +155,7 @@ impl Modes {
     /// The modes that result with `access`.
     ///
     /// # Errors
-    /// If a choice does not go with `access`.
+    /// If a choice is impossible with `access`.
     pub fn settle(&self, access: Access) -> Result<EffectiveModes, ConfigError> {
         let refuse = |option| ConfigError::Mode { access, option };
         Ok(EffectiveModes {

@@ -1,11 +1,10 @@
 //! [`Plan`]: the current settings of a queue, which can be changed while I/O runs (`reconfiguration`).
 //!
-//! [`DeviceDepth`]: a drive that takes many requests chooses among them on its own, whatever a scheduler decided
-//! before. A bound keeps them in the elevator, where they are ordered by the policy and can still merge (decision
-//! 0020).
+//! [`DeviceDepth`]: a drive that takes many requests reorders them, regardless of the scheduler. A bound keeps requests
+//! in the elevator, where the policy orders them and they can still merge (decision 0020).
 //!
-//! [`AutoChoice`]: the scheduler that is chosen for a queue is a function of the tree of groups and of the device's
-//! default, so that it can be said before a queue is built.
+//! [`AutoChoice`]: the scheduler chosen for a queue is a function of the tree of groups and of the device's default, so
+//! it can be determined before a queue is built.
 
 pub(crate) mod config;
 pub(crate) mod error;
@@ -34,38 +33,39 @@ pub struct Plan {
     pub scheduler: &'static Factory,
     /// Its options.
     pub options: Options,
-    /// Policies of the program's own that can be chosen by name, besides the registered ones.
+    /// The program's own policies that can be chosen by name, besides the registered ones.
     pub schedulers: Vec<&'static Factory>,
-    /// How the policy was chosen. Under [`PolicyChoice::Auto`], another one takes its place when groups come to compete.
+    /// Whether the policy is named or chosen by groups. Under [`PolicyChoice::Auto`], it is replaced when groups begin
+    /// to compete.
     pub choice: PolicyChoice,
     /// The policy of [`PolicyChoice::Auto`] where no groups compete.
     pub default_scheduler: &'static Factory,
-    /// One elevator for the queue or one per hardware queue; `None`: as the policy prefers.
+    /// One elevator for the queue or one per hardware queue; `None` lets the policy choose.
     pub scope: Option<Scope>,
-    /// Scheduler tags per hardware queue; `None`: the default for the policy.
+    /// Scheduler tags per hardware queue; `None` means the policy's default.
     pub nr_requests: Option<u32>,
-    /// The scheduler tags that everything but sync reads may hold; `None`: all. The policy may have a limit of its
-    /// own; the smaller of both counts.
+    /// The scheduler tags that requests other than sync reads may hold; `None`: all. If the policy has a limit too, the
+    /// smaller one counts.
     pub async_depth: Option<u32>,
     /// How many requests the device may hold.
     pub device_depth: DeviceDepth,
-    /// Access to the elevator.
+    /// How threads enter the elevator.
     #[cfg(feature = "compare")]
     pub access: Access,
-    /// How requests are inserted, merged, dispatched and kicked: choices for comparison.
+    /// How requests are inserted, merged, dispatched and kicked, for comparison.
     #[cfg(feature = "compare")]
     pub modes: Modes,
     /// Groups of owners. The weights and limits of this tree apply as soon as the plan does.
     pub groups: GroupTree,
     /// How much is counted about groups, and when.
     pub stats: StatsMode,
-    /// Forecast how long each I/O takes, for those with a [`Deadline`](blkmq_core::Deadline).
+    /// Forecast the completion time of each I/O, for I/Os with a [`Deadline`](blkmq_core::Deadline).
     pub forecast: bool,
     /// How much to merge.
     pub nomerges: NoMerges,
-    /// The number of retries for a request that failed in a way that may pass.
+    /// The number of retries for a request that failed with a possibly transient error.
     pub retries: u8,
-    /// The shape of the device that the queue keeps to. Its limits and write cache can be changed within those of
+    /// The shape of the device as the queue uses it. Its limits and write cache can be changed within those of
     /// [`hardware`](Self::hardware), and so can its timeout; the numbers of hardware queues, tags and budgets cannot.
     pub device: DeviceShape,
     /// The shape that the device reported when the queue was built. It never changes: a plan with another value is
@@ -73,7 +73,7 @@ pub struct Plan {
     pub hardware: DeviceShape,
 }
 
-/// Adds `factory` to the policies of the program's own, unless its name is known.
+/// Adds `factory` to the program's own policies, unless its name is known.
 pub(crate) fn add_own(own: &mut Vec<&'static Factory>, factory: &'static Factory) {
     let is_known = registry::find(factory.name).is_some();
     if !is_known && own.iter().all(|known| known.name != factory.name) {
@@ -94,8 +94,8 @@ impl Plan {
         self
     }
 
-    /// With the policy that goes with its groups, as [`scheduler`](Self::scheduler) sets it if it is another one, now and
-    /// whenever groups come to compete.
+    /// With the policy that fits its groups, now and whenever groups begin to compete. A new policy is set as by
+    /// [`scheduler`](Self::scheduler).
     #[must_use]
     pub fn choose_by_groups(mut self) -> Self {
         let chosen = AutoChoice::of(&self.groups, self.default_scheduler).scheduler;
@@ -117,8 +117,9 @@ impl Plan {
         Some(if is_present { chosen } else { before })
     }
 
-    /// The plan after a change of its groups. Groups that have come to compete get their policy. When groups go, it
-    /// stays: a switch waits for all I/O in flight, and groups may go in threads that must not wait for a device.
+    /// The plan after a change of its groups. Groups that begin to compete change the policy. When groups are removed,
+    /// the policy stays: a switch waits for all I/O in flight, and groups may be removed by threads that must not wait
+    /// for a device.
     pub(crate) fn following_groups(self) -> Self {
         if self.choice == PolicyChoice::Named {
             return self;
@@ -127,7 +128,7 @@ impl Plan {
         if chosen.reason == AutoReason::Alone { self } else { self.choose_by_groups() }
     }
 
-    /// With this access, and the modes that go with it. The choice for kicks stays as it is.
+    /// With this access, and the modes that it implies. The choice for kicks stays.
     #[cfg(feature = "compare")]
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
@@ -157,23 +158,23 @@ impl Plan {
         self.nr_requests.map_or(default, |n| n.max(MIN_NR_REQUESTS))
     }
 
-    /// The scheduler tags that everything but sync reads may hold, as far as the queue limits them.
+    /// The scheduler tags that requests other than sync reads may hold, as far as the queue limits them.
     #[must_use]
     pub fn effective_async_depth(&self) -> u32 {
         let nr_requests = self.effective_nr_requests();
         self.async_depth.map_or(nr_requests, |depth| depth.min(nr_requests))
     }
 
-    /// The effective scope: one elevator for the queue or one per hardware queue. Where groups have latency goals there is
-    /// one, since their controller has to see all I/O.
+    /// The effective scope: one elevator for the queue or one per hardware queue. Always one if groups have latency
+    /// goals, because their controller must see all I/O.
     #[must_use]
     pub fn effective_scope(&self) -> Scope {
         let preferred = if self.groups.has_goals() { Scope::Queue } else { self.scheduler.scope };
         self.scope.unwrap_or(preferred)
     }
 
-    /// The most requests that may have left the elevators; `None`: any number. Where groups have latency goals there is
-    /// always a number, which their controller lowers.
+    /// The most requests that may have left the elevators; `None`: any number. Always a number if groups have latency
+    /// goals, whose controller lowers it.
     #[must_use]
     pub fn budget(&self) -> Option<u32> {
         let budget = self.device_depth.budget(&self.device);
@@ -189,7 +190,7 @@ impl Plan {
     /// The effective modes: how elevators are reached.
     ///
     /// # Errors
-    /// If a choice does not go with the access.
+    /// If a choice is impossible with the access.
     #[cfg(feature = "compare")]
     pub fn effective_modes(&self) -> Result<EffectiveModes, ConfigError> {
         self.modes.settle(self.access)
@@ -209,8 +210,8 @@ impl Plan {
         HwQueue(index % self.device.hw_queues)
     }
 
-    /// The cache for which flushes are sequenced. If the device has one, sequencing does not end with a change to
-    /// [`WriteCache::Through`]: I/Os submitted before still have their flushes to come.
+    /// The cache for which flushes are sequenced. If the device has a cache, flushes are still sequenced after a change
+    /// to [`WriteCache::Through`], because earlier I/Os need theirs.
     pub(crate) fn flushed_cache(&self) -> WriteCache {
         match self.device.cache {
             WriteCache::Through => self.hardware.cache,
@@ -290,19 +291,19 @@ impl Plan {
     }
 }
 
-/// How many requests a device may hold, over all its hardware queues.
+/// The most requests that a device may hold, over all its hardware queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DeviceDepth {
-    /// As many as it takes.
+    /// As many as it accepts.
     #[default]
     Device,
-    /// At most so many: 1 to [`MAX_DEVICE_DEPTH`]. A bound above the capacity of the device changes nothing but costs a
-    /// shared counter.
+    /// At most this many: 1 to [`MAX_DEVICE_DEPTH`]. A bound above the capacity of the device has no effect but the
+    /// cost of a shared counter.
     AtMost(u32),
 }
 
 impl DeviceDepth {
-    /// The most requests that may have left the elevators of a queue for such a device; `None`: any number.
+    /// The most requests that may have left the elevators of a queue for a device of this shape; `None`: any number.
     #[must_use]
     pub fn budget(self, device: &DeviceShape) -> Option<u32> {
         match (self, device.budget) {
@@ -311,7 +312,7 @@ impl DeviceDepth {
         }
     }
 
-    /// Returns whether it is a possible number.
+    /// Returns whether the number is possible.
     pub(crate) fn is_valid(self) -> bool {
         match self {
             Self::Device => true,
@@ -319,13 +320,13 @@ impl DeviceDepth {
         }
     }
 
-    /// The setting that this number stands for; 0 is the device's own.
+    /// The setting for this number; 0 is the device's own depth.
     #[must_use]
     pub fn of_number(number: u32) -> Self {
         if number == 0 { Self::Device } else { Self::AtMost(number) }
     }
 
-    /// The number that stands for the setting.
+    /// The number for the setting.
     #[must_use]
     pub fn number(self) -> u32 {
         match self {
@@ -335,7 +336,7 @@ impl DeviceDepth {
     }
 }
 
-/// A text is no device depth.
+/// A text is not a device depth.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceDepthError(String);
 
@@ -366,7 +367,7 @@ impl FromStr for DeviceDepth {
     }
 }
 
-/// The word that stands for the choice wherever a scheduler is named.
+/// The word for the choice by groups, wherever a scheduler is named.
 pub const AUTO: &str = "auto";
 
 /// How the policy of a queue was chosen.
@@ -391,19 +392,19 @@ pub struct AutoChoice {
 /// Why a policy was chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AutoReason {
-    /// So many groups compete: all that have no groups below them, if these are two or more.
+    /// This many groups compete, two or more: all groups without children.
     Groups(usize),
     /// A group has a floor or a ceiling in device time, which only mclock keeps.
     Guarantee,
     /// No groups compete, and this is the device's default scheduler.
     Alone,
-    /// Groups competed or had floors when the policy was chosen. It stays when they go.
+    /// Groups competed or had floors when the policy was chosen. It stays after they are removed.
     Before,
 }
 
 impl AutoChoice {
-    /// Chooses mclock where two groups or more compete or a group has a floor or a ceiling in device time, and `default`, the
-    /// default scheduler of the device, elsewhere. O(n log n) for n groups.
+    /// Chooses mclock if two groups or more compete or a group has a floor or a ceiling in device time. Otherwise
+    /// chooses `default`, the default scheduler of the device. O(n log n) for n groups.
     #[must_use]
     pub fn of(groups: &GroupTree, default: &'static Factory) -> Self {
         let parents = BTreeSet::from_iter(groups.iter().map(|group| group.parent));

@@ -1,4 +1,4 @@
-//! Notes on a valid configuration: shares by weight that it will not keep, and why.
+//! Notes on a valid configuration: shares by weight that the queue will not keep, and why.
 
 use crate::groups::DEFAULT_WEIGHT;
 use crate::{Config, ConfigError, Plan};
@@ -16,26 +16,26 @@ pub enum ConfigNote {
     },
     /// The policy shares by group, and more groups may be busy than there are scheduler tags.
     MoreGroupsThanTags {
-        /// Groups besides the root.
+        /// The number of groups besides the root.
         groups: usize,
         /// `nr_requests` of all hardware queues of an elevator.
         tags: u32,
     },
     /// The policy shares, there are no groups, and more I/Os may be outstanding than there are scheduler tags.
     OwnersWaitInLine {
-        /// I/Os of all submitters.
+        /// The credit of all submitters.
         credit: u64,
         /// `nr_requests` of all hardware queues of an elevator.
         tags: u32,
     },
-    /// The policy shares by group, and each hardware queue has an elevator of its own.
+    /// The policy shares by group, but each hardware queue has its own elevator.
     SharesByHwQueue {
-        /// Hardware queues.
+        /// The number of hardware queues.
         hw_queues: u16,
     },
-    /// Groups have floors, and nothing bounds the requests that the device holds.
+    /// Groups have floors, but the number of requests at the device is not bounded.
     FloorsUnbounded {
-        /// The requests that it may hold.
+        /// The number of requests that the device may hold.
         tags: u32,
     },
 }
@@ -86,7 +86,7 @@ impl Plan {
         (self.scheduler.build)(&shape, &self.options).facts()
     }
 
-    /// Returns whether the scheduler divides the device by the weights of groups. Builds one to ask it.
+    /// Returns whether the scheduler divides the device by the weights of groups. Builds an instance to find out.
     #[must_use]
     pub fn shares_by_group(&self) -> bool {
         self.facts().shares_by_group
@@ -100,7 +100,7 @@ impl Plan {
         self.groups.check_floors(self.scheduler.name, capacity).map_err(ConfigError::Floors)
     }
 
-    /// Returns whether there are floors, and the device may hold several requests, as many as it has tags.
+    /// Returns whether there are floors, and the device may hold several requests, up to its number of tags.
     fn has_unbounded_floors(&self) -> bool {
         let has_floors = self.groups.iter().any(|group| !group.promise.guarantee.reserve.is_none());
         let tags = self.device_tags();
@@ -137,8 +137,8 @@ impl Plan {
 }
 
 impl<P> Config<P> {
-    /// Where a valid configuration will not keep shares by weight as one might expect, and what would make it. Builds
-    /// an instance of the policy to ask it.
+    /// Reports where a valid configuration will not keep shares by weight as one might expect, and the remedies. Builds
+    /// an instance of the policy to find out.
     #[must_use]
     pub fn notes(&self) -> Vec<ConfigNote> {
         let each = u64::from(self.depth).next_power_of_two();

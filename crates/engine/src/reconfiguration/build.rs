@@ -1,7 +1,7 @@
 //! Building a queue from its plan: elevators, hardware queues and the rings between them.
 //!
-//! A built queue is complete except for its devices and the staging of its submitters. It gets these last
-//! ([`install`]), because a queue that is rebuilt takes them from its predecessor.
+//! A built queue is complete except for its devices and the staging of its submitters. They come last ([`install`]),
+//! because a rebuilt queue takes them from its predecessor.
 
 use crate::dispatch::engine::Engine;
 use crate::dispatch::gate::{Gate, GateShape};
@@ -30,7 +30,7 @@ use blkmq_sched::Shape;
 use crossbeam_utils::CachePadded;
 use std::ops::Range;
 
-/// The parts that a queue does not build from its plan, but gets from its configuration or from its predecessor.
+/// The parts of a queue that are not built from its plan, but come from its configuration or from its predecessor.
 pub(crate) struct Handover<P> {
     /// By hardware queue.
     pub(crate) devices: Vec<Installed<P>>,
@@ -131,7 +131,7 @@ struct Built {
     runners: Vec<Runner>,
     /// By hardware queue.
     ends: Vec<Ends>,
-    /// Of the outboxes, by hardware queue.
+    /// The fill levels of the outboxes, by hardware queue.
     levels: Vec<Level<Inflight>>,
 }
 
@@ -141,7 +141,7 @@ fn modes(plan: &Plan) -> crate::EffectiveModes {
     plan.effective_modes().expect("a plan is checked before it is built")
 }
 
-/// Returns whether merging comes before insertion, so that an I/O without a slot is not offered to merging again.
+/// Returns whether an I/O is offered to merging before it has a slot; if so, it is not offered again when it gets one.
 fn slots_first(plan: &Plan) -> bool {
     #[cfg(feature = "compare")]
     return modes(plan).parks();
@@ -152,8 +152,8 @@ fn slots_first(plan: &Plan) -> bool {
     }
 }
 
-/// Returns whether requests may pass a policy by. Under a lock they are dispatched one by one, as they were when that
-/// was measured.
+/// Returns whether requests may bypass a policy. Under a lock they are dispatched one by one, as in the systems
+/// compared.
 fn bypass(plan: &Plan) -> bool {
     #[cfg(feature = "compare")]
     return modes(plan).access == crate::Access::Combining;
@@ -184,7 +184,7 @@ fn shape(plan: &Plan, slots: u32) -> Shape {
     }
 }
 
-/// The controller of latency goals, which has all I/O of its queue to itself: there is one elevator then.
+/// The controller of latency goals. There is only one elevator then, so the controller sees all I/O of its queue.
 fn keeper(plan: &Plan, budget: &Budget, board: &Board) -> Option<Keeper> {
     let (lever, most) = budget.lever().zip(budget.limit())?;
     let capacity = plan.facts().capacity;
@@ -196,7 +196,7 @@ fn build_common(plan: &Plan) -> Option<Arc<Common>> {
     Common::new(plan.scheduler, &shape(plan, 0), &plan.options, plan.shards())
 }
 
-/// The configuration of the elevator that serves `hws`.
+/// The configuration of the elevator for `hws`.
 fn elevator_config(
     plan: &Plan,
     hws: Range<u16>,
@@ -220,7 +220,7 @@ fn elevator_config(
     }
 }
 
-/// When requests need a budget. The comparison modes take one for each request wherever there is a limit.
+/// Which requests need a budget. The comparison modes take one for each request if there is any limit.
 fn budgets(plan: &Plan) -> Budgets {
     match (plan.budget(), plan.device_depth.budget(&plan.device)) {
         (None, _) => Budgets::Never,

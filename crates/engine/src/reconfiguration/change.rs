@@ -1,14 +1,14 @@
 //! Freeze, quiesce, and reconfiguration of a queue while I/O runs (`spec/framework.md` sections 10 and 11).
 //!
-//! *Frozen*: newly submitted I/Os wait in staging, and admitted ones run to their end; then nothing is in flight.
-//! *Quiesced*: devices are given no requests; completions and submissions continue. Both nest.
+//! *Frozen*: newly submitted I/Os wait in staging, and admitted ones complete; then nothing is in flight. *Quiesced*:
+//! devices are given no requests; completions and submissions continue. Both nest.
 //!
 //! A [`Change`] freezes the queue, waits until it is drained, and puts another queue in its place, with the same
 //! devices and the same staging: another scheduler, depth, scope or access. The new queue admits the I/Os that were
 //! staged in the meantime, in their order, so none is lost, doubled, or reordered against a flush.
 //!
-//! Like everything in the engine this never blocks. The caller repeats `step` until it returns true; each step does a
-//! share of the I/O that is in the way.
+//! Like all of the engine, this never blocks. The caller repeats `step` until it returns true; each step does a share
+//! of the I/O that the change waits for.
 
 use crate::dispatch::engine::Engine;
 use crate::dispatch::visit::Held;
@@ -24,7 +24,7 @@ use crate::{DeviceShape, planted};
 use blkmq_core::Instant;
 use std::fmt;
 
-/// Why a queue cannot be changed as asked.
+/// Why a requested change of a queue is impossible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -32,7 +32,7 @@ pub enum ChangeError {
     Config(ConfigError),
     /// The plan is for another device: with other hardware queues, driver tags or budgets.
     Device,
-    /// Another change is under way.
+    /// Another change is in progress.
     Busy,
     /// A policy or a device of the queue has panicked.
     Poisoned,
@@ -86,7 +86,7 @@ impl<E: std::error::Error + 'static> std::error::Error for EditError<E> {
     }
 }
 
-/// A queue on its way to another plan. Dropping it before it is done leaves the queue as it was.
+/// A change of a queue to another plan, in progress. Dropping it before it is done leaves the queue unchanged.
 #[must_use = "a change takes place in its steps"]
 pub struct Change<P> {
     pub(super) root: Arc<Root<P>>,
@@ -95,9 +95,9 @@ pub struct Change<P> {
     pub(super) way: Way<P>,
 }
 
-/// The steps that a change takes.
+/// The kind of a change, and its progress.
 pub(super) enum Way<P> {
-    /// Only settings of running elevators change: `next` is the first elevator still to be notified.
+    /// Only settings of running elevators change: `next` is the first elevator that has not been notified.
     Tune {
         tuning: Tuning,
         next: usize,
@@ -109,17 +109,17 @@ pub(super) enum Way<P> {
     Failed,
 }
 
-/// Holds a queue frozen: no submitted I/O is admitted. Dropping it lets go.
+/// Holds a queue frozen: no submitted I/O is admitted. Dropping it thaws the queue.
 #[must_use = "a queue thaws when this is dropped"]
 pub struct Freeze<P> {
     pub(super) root: Arc<Root<P>>,
 }
 
-/// Holds a queue quiesced: no request is issued to its devices. Dropping it lets go.
+/// Holds a queue quiesced: no request is issued to its devices. Dropping it lets the queue continue.
 #[must_use = "a queue goes on when this is dropped"]
 pub struct Quiesce<P> {
     pub(super) root: Arc<Root<P>>,
-    /// Number of leading hardware queues with a pump that has been found at rest.
+    /// Number of leading hardware queues whose pump was found at rest.
     pub(super) seen: usize,
 }
 
@@ -140,7 +140,7 @@ pub(super) fn same_device(one: &Plan, other: &Plan) -> bool {
     one.hardware == other.hardware && counts(&one.device) == counts(&other.device)
 }
 
-/// The settings to make in running elevators, if the plans differ in nothing else.
+/// The settings to change in running elevators; `None` if the plans differ in more than these.
 pub(super) fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
     let alike = from.scheduler.name == to.scheduler.name
         && from.effective_scope() == to.effective_scope()
@@ -179,7 +179,7 @@ fn same_modes(_: &Plan, _: &Plan) -> bool {
 }
 
 impl<P: Send + 'static> Change<P> {
-    /// Goes on with the change. True if it is over; otherwise the caller calls again, soon. Does I/O that is due.
+    /// Continues the change. Returns whether it is over; otherwise call it again soon. Does I/O that is due.
     /// [`outcome`](Self::outcome) says how the change ended.
     #[must_use = "it may have to be called again"]
     pub fn step(&mut self, now: Instant) -> bool {
@@ -219,12 +219,12 @@ impl<P: Send + 'static> Change<P> {
         if state.plan.groups != self.to.groups {
             let changed = root.lasting.meters.set(now, &state.plan.groups, &self.to.groups);
             if changed && !planted::is(Planted::ChangesInSilence) {
-                // They may wait for a limit, until a time that it has no more.
+                // Submitters may be sleeping until a time set by the old limit.
                 fence(Ordering::SeqCst);
                 root.current().wake_all();
             }
-            // New groups are in the ledger before anything is counted for them, because no thread uses their numbers
-            // before it has read them from the plan. Removed groups leave their counts to their parents.
+            // New groups enter the ledger before anything is counted for them, because threads use their numbers only
+            // after reading them from the plan. Removed groups leave their counts to their parents.
             root.lasting.ledger.regroup(state.plan.groups.changes(&self.to.groups));
         }
         state.plan = (*self.to).clone();
@@ -235,7 +235,8 @@ impl<P: Send + 'static> Change<P> {
 }
 
 impl<P> Change<P> {
-    /// Returns whether it waits until nothing is in flight. Dropping it until then leaves no trace in the queue.
+    /// Returns whether the change waits until nothing is in flight. Until then, dropping it leaves no trace in the
+    /// queue.
     #[must_use]
     pub fn waits_for_io(&self) -> bool {
         matches!(self.way, Way::Rebuild(_))
@@ -252,7 +253,7 @@ impl<P> Change<P> {
         }
     }
 
-    /// Leaves the queue as it is, if the change is not over.
+    /// Leaves the queue unchanged, if the change is not over.
     fn give_up(&mut self, end: Way<P>) {
         if matches!(self.way, Way::Done | Way::Failed) {
             return;
@@ -273,8 +274,8 @@ impl<P> Drop for Change<P> {
 }
 
 impl<P: Send> Freeze<P> {
-    /// True if nothing is in flight, which then stays so; otherwise the caller calls again, soon. Does I/O that is
-    /// due. True for a poisoned queue, which admits no more I/Os.
+    /// Returns whether nothing is in flight, which then stays so; otherwise call it again soon. Does I/O that is due.
+    /// Returns true for a poisoned queue, which admits no more I/Os.
     #[must_use = "the queue is frozen when it says so"]
     pub fn step(&mut self, now: Instant) -> bool {
         if self.root.lasting.control.is_poisoned() {
@@ -298,8 +299,8 @@ impl<P> Drop for Freeze<P> {
 }
 
 impl<P: Send> Quiesce<P> {
-    /// True if no device is being given a request, which then stays so; otherwise the caller calls again, soon. True
-    /// for a poisoned queue, which issues no more requests.
+    /// Returns whether no device is being given a request, which then stays so; otherwise call it again soon. Returns
+    /// true for a poisoned queue, which issues no more requests.
     #[must_use = "the queue is quiesced when it says so"]
     pub fn step(&mut self, now: Instant) -> bool {
         if self.root.lasting.control.is_poisoned() {
@@ -326,8 +327,8 @@ impl<P> Drop for Quiesce<P> {
 }
 
 impl<P> Held<'_, P> {
-    /// Takes the devices, the staging and the waiting I/Os for the next queue. This queue is not used again, except
-    /// by threads that have not seen the change yet, and they find no work in it.
+    /// Takes the devices, the staging and the waiting I/Os for the next queue. This queue is used afterwards only by
+    /// threads that have not seen the change, and they find no work in it.
     fn take(mut self) -> Handover<P> {
         self.runners.iter_mut().for_each(|runner| {
             runner.elevator.env.count_notes();

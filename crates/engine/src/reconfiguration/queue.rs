@@ -85,15 +85,15 @@ impl<P: Payload> Queue<P> {
     }
 }
 
-/// Why no trace begins.
+/// Why a trace cannot begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// Another trace, or another observer of the policies, is under way.
+    /// Another trace, or another observer of the policies, is active.
     Busy,
-    /// So many notes cannot be kept.
+    /// That many notes cannot be kept.
     Room(u32),
-    /// The queue refuses changes now.
+    /// The queue refuses changes at present.
     Change(ChangeError),
 }
 
@@ -118,12 +118,11 @@ impl fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 impl<P: Send + 'static> Queue<P> {
-    /// Begins a trace, with room for `notes` notes at each elevator, rounded up to a power of two. It takes place in
-    /// the steps of the [`Change`], and stops no I/O. There is one trace of a queue at a time.
+    /// Begins a trace, with room for `notes` notes at each elevator, rounded up to a power of two. It begins in the
+    /// steps of the [`Change`], and stops no I/O. A queue has at most one trace at a time.
     ///
     /// # Errors
-    /// If there is a trace already, the room is none or more than [`MAX_TRACE_NOTES`], or the queue refuses changes
-    /// now.
+    /// If there is a trace already, `notes` is 0 or above [`MAX_TRACE_NOTES`], or the queue refuses changes at present.
     pub fn begin_trace(&self, notes: u32) -> Result<(Trace, Change<P>), TraceError> {
         if !(1..=MAX_TRACE_NOTES).contains(&notes) {
             return Err(TraceError::Room(notes));
@@ -139,18 +138,19 @@ impl<P: Send + 'static> Queue<P> {
         Ok((trace, change))
     }
 
-    /// Has elevators write down the ends of requests that no pass has seen yet: while no I/O comes, there is none. For
-    /// readers of traces, between two readings. O(elevators).
+    /// Has elevators record the ends of requests that no pass has seen yet, because there are no passes without I/O.
+    /// For readers of traces, between two readings. O(elevators).
     pub fn settle_trace(&self) {
-        // Held because elevators are entered here under the number of the thread that changes the queue.
+        // Held because this enters elevators under the number of the thread that changes the queue.
         let _state = self.root.change_state();
         self.root.current().learn_all();
     }
 
-    /// Begins to end `trace`; when the [`Change`] is over, no event is added to it. Those before can still be read.
+    /// Begins to end `trace`; after the [`Change`] is over, no more events are added. The recorded ones can still be
+    /// read.
     ///
     /// # Errors
-    /// If the queue refuses changes now.
+    /// If the queue refuses changes at present.
     pub fn end_trace(&self, trace: &Trace) -> Result<Change<P>, ChangeError> {
         self.settle_trace();
         self.change_watched(|plan, watchers| {
@@ -160,12 +160,12 @@ impl<P: Send + 'static> Queue<P> {
         })
     }
 
-    /// Puts `observer` around the queue's policies, until [`unobserve_policies`](Self::unobserve_policies). It sees each
-    /// policy from its beginning, so the queue gets new ones: it is frozen and drained as for another scheduler, and
-    /// the knowledge of the policies is lost. There is one observer of a queue at a time.
+    /// Puts `observer` around the queue's policies, until [`unobserve_policies`](Self::unobserve_policies). It sees
+    /// each policy from its beginning, so the queue gets new policies: it is frozen and drained as for another
+    /// scheduler, and the policies lose what they have learned. A queue has at most one observer at a time.
     ///
     /// # Errors
-    /// If there is an observer already, or the queue refuses changes now.
+    /// If there is an observer already, or the queue refuses changes at present.
     pub fn observe_policies(
         &self,
         observer: ArcDyn<dyn PolicyObserver>,
@@ -179,10 +179,10 @@ impl<P: Send + 'static> Queue<P> {
         })
     }
 
-    /// Takes the observer away again, which stops no I/O: the policies stay, with their knowledge.
+    /// Removes the observer without stopping I/O: the policies stay, and keep what they have learned.
     ///
     /// # Errors
-    /// If the queue refuses changes now.
+    /// If the queue refuses changes at present.
     pub fn unobserve_policies(&self) -> Result<Change<P>, ChangeError> {
         self.change_watched(|plan, watchers| {
             Ok((plan.clone(), Watchers { observer: None, ..watchers.clone() }))
@@ -197,17 +197,17 @@ impl<P: Send + 'static> Queue<P> {
         self.root.change_state().plan.clone()
     }
 
-    /// Begins to change the settings to those that `edit` makes of the current ones. The settings stay the same while
-    /// `edit` runs: threads edit one after the other, and no thread undoes the edit of another. Changes of options,
-    /// `async_depth`, groups and statistics are made in the running elevators; every other change freezes the queue,
-    /// and is done when all I/O in flight has ended. While the queue is quiesced, that does not happen.
+    /// Begins to replace the settings by those that `edit` makes of the current ones. The settings stay the same while
+    /// `edit` runs: edits are made one after another, and none reverts another. Changes of options, `async_depth`,
+    /// groups and statistics are made in the running elevators. Every other change freezes the queue, and takes effect
+    /// when all I/O in flight has ended, which does not happen while the queue is quiesced.
     ///
-    /// If the policy is chosen by groups ([`Plan::auto`]) and `edit` has groups compete that did not, the policy changes.
+    /// If the policy is chosen by groups ([`Plan::auto`]) and `edit` makes groups compete that did not before, the
+    /// policy changes.
     ///
     /// `edit` must not call the queue.
     ///
-    /// # Errors
-    /// If `edit` refuses, if its plan is impossible or for another device, if another change is under way, or if the
+    /// If `edit` refuses, if its plan is impossible or for another device, if another change is in progress, or if the
     /// queue is poisoned.
     pub fn edit<E>(
         &self,
@@ -220,7 +220,7 @@ impl<P: Send + 'static> Queue<P> {
         })
     }
 
-    /// As [`edit`](Self::edit), for a caller with errors of its own.
+    /// Like [`edit`](Self::edit), for a caller with its own errors.
     pub(crate) fn change_by<E: From<ChangeError>>(
         &self,
         edit: impl FnOnce(&Plan) -> Result<Plan, E>,
@@ -228,7 +228,7 @@ impl<P: Send + 'static> Queue<P> {
         self.change_watched(|plan, watchers| Ok((edit(plan)?, watchers.clone())))
     }
 
-    /// Like [`edit`](Self::edit), but also edits the watchers of the queue.
+    /// Like [`edit`](Self::edit), but also edits the observers of the queue.
     pub(crate) fn change_watched<E: From<ChangeError>>(
         &self,
         edit: impl FnOnce(&Plan, &Watchers) -> Result<(Plan, Watchers), E>,
@@ -255,7 +255,7 @@ impl<P: Send + 'static> Queue<P> {
             }
             None => {
                 let q = self.root.current();
-                // Built before the queue is frozen, because allocating takes a while.
+                // Built before the queue is frozen, because allocation takes time.
                 let next = build(
                     (&to, &watchers),
                     Arc::clone(&q.hub.lasting),
@@ -270,7 +270,7 @@ impl<P: Send + 'static> Queue<P> {
         Ok(Change { root: Arc::clone(&self.root), to: Box::new(to), watchers, way })
     }
 
-    /// Freezes the queue: I/Os submitted from now on wait in staging.
+    /// Freezes the queue: I/Os submitted later wait in staging.
     pub fn freeze(&self) -> Freeze<P> {
         self.root.lasting.control.freeze();
         Freeze { root: Arc::clone(&self.root) }

@@ -1,8 +1,8 @@
-//! The publications of a runner, whose readers never make it wait: the board of latency goals, and [`Prospect`], the
-//! forecast of an elevator for threads that push.
+//! Values that a runner publishes for readers without ever waiting for them: the board of latency goals, and
+//! [`Prospect`], the forecast of an elevator for threads that push.
 //!
-//! Each word of a prospect is an independent hint: no other memory is read on the strength of it, so loads and stores
-//! are relaxed. A thread may see words of two publications; the forecast is then off by what happened between them.
+//! Each word of a prospect is an independent hint: it guards no other memory, so loads and stores are relaxed. A thread
+//! may see words of two publications; the forecast is then off by the difference between them.
 
 use crate::GroupTree;
 use crate::groups::{MAX_GROUPS, micros};
@@ -14,16 +14,16 @@ use blkmq_sched::{GoalReport, Goals, Outlook, Taken};
 /// The latency goals of a queue, their states, and the bounds on groups without goals.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GoalsStatus {
-    /// The goals, in the order of their groups, reads first.
+    /// The goals, sorted by group, reads first.
     pub goals: Vec<GoalReport>,
     /// The bounds on the groups without goals.
     pub taken: Taken,
-    /// When the controller looked last.
+    /// The time of the controller's last check.
     pub at: Instant,
 }
 
 impl GoalsStatus {
-    /// A line for each goal, and one for the bounds, with the names of `groups`.
+    /// A line for each goal, and one for the bounds. `groups` has the names.
     #[must_use]
     pub fn lines(&self, groups: &GroupTree) -> Vec<String> {
         let name = |index: GroupIndex| groups.at(index).map_or("/", |group| &group.name);
@@ -53,26 +53,26 @@ impl GoalsStatus {
     }
 }
 
-/// Where the state of a queue's goals is published, and the time of the next look.
+/// Where the state of a queue's goals is published, and the time of the next check.
 #[derive(Clone)]
 pub(crate) struct Board(Arc<Published>);
 
 struct Published {
     status: Mutex<GoalsStatus>,
-    /// When a pass has to be made for a look, if none is made before; nanoseconds, `u64::MAX` for never. A timer of the
-    /// gate would have to be set in every pass, since each pass serves it.
+    /// When a pass is needed for a check, if none is made before; nanoseconds, `u64::MAX` for never. A timer of the
+    /// gate would have to be set in every pass, because each pass clears it.
     next_look: AtomicU64,
     /// The most sectors of a read or a write of a group whose requests are shortened; `u32::MAX` for any number. A
-    /// submitter looks at it when it sends its plug, and cuts I/Os from then on.
+    /// submitter reads it when it sends its plug, and divides longer I/Os from then on.
     ///
-    /// This word and the next ones are hints: they guard nothing, and an I/O that is cut although that is over, or not cut
-    /// although it should be, is as right as any other. So they are relaxed.
+    /// This word and the following ones are hints and guard nothing: an I/O is valid whether or not it was divided by
+    /// the latest value. So accesses are relaxed.
     longest: AtomicU32,
-    /// A bit for each group whose requests are shortened. Set with the groups.
+    /// A bit for each group whose requests are shortened. Set together with the groups.
     shortened: [AtomicU64; SHORTENED],
 }
 
-/// Words with a bit for each group.
+/// The number of words with a bit for each group.
 const SHORTENED: usize = MAX_GROUPS as usize / 64 + 1;
 
 impl Board {
@@ -113,7 +113,7 @@ impl Board {
         self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// When a pass has to be made for a look. A hint, as the deadline of a gate.
+    /// When a pass is needed for a check; `None` for never. A hint, like the deadline of a gate.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         match self.0.next_look.load(Ordering::Acquire) {
             u64::MAX => None,
@@ -125,7 +125,7 @@ impl Board {
         self.0.next_look.store(at.map_or(u64::MAX, Instant::as_nanos), Ordering::Release);
     }
 
-    /// Publishes, unless a reader is at it just now: the next look is soon.
+    /// Publishes the state, unless a reader is using it at this moment: the next check comes soon.
     pub(crate) fn publish(&self, now: Instant, goals: &Goals) {
         if let Ok(mut status) = self.0.status.try_lock() {
             status.goals.clear();
@@ -136,7 +136,7 @@ impl Board {
     }
 }
 
-/// The forecast as published last.
+/// The last published forecast.
 pub(crate) struct Prospect {
     held: AtomicU64,
     at_device: AtomicU32,
@@ -147,7 +147,7 @@ pub(crate) struct Prospect {
     shares: Box<[AtomicU16]>,
 }
 
-/// A store that does not take the line from its readers if nothing changes.
+/// Stores only a changed value, so that readers keep the cache line otherwise.
 fn store(word: &AtomicU64, value: u64) {
     if word.load(Ordering::Relaxed) != value {
         word.store(value, Ordering::Relaxed);
@@ -159,7 +159,7 @@ fn place(group: GroupIndex, writes: bool) -> usize {
 }
 
 impl Prospect {
-    /// For groups with numbers below `groups`.
+    /// A forecast for the groups with numbers below `groups`.
     pub(crate) fn new(groups: u16) -> Self {
         let shares = 0..2 * usize::from(groups);
         Self {
@@ -188,8 +188,8 @@ impl Prospect {
         }
     }
 
-    /// How long an I/O takes that arrives at `now`, where `at_device` requests are at the device, and how much of that is its
-    /// own device time.
+    /// How long an I/O that arrives at `now` is expected to take, with `at_device` requests at the device, and how much
+    /// of that is its own device time.
     pub(crate) fn expects(
         &self,
         now: (Instant, u32),

@@ -1,14 +1,13 @@
 //! State that the instances of one policy share across threads: pools of tokens, counters, the values that a governor
 //! publishes, and the time of the governor's next review.
 //!
-//! A policy sees it through [`ElevatorEnv`], one for each elevator and touched by its runner alone. A runner takes
-//! tokens from a pool a few at a time and returns the unused ones at the end of its pass, so that runners do not
-//! contend for the pool's line once per request. A token goes with its request and is returned by the pump, as a
-//! budget is; from there the elevators that wait for a token are kicked.
+//! A policy sees it through [`ElevatorEnv`], one for each elevator, which only its runner uses. A runner takes tokens
+//! from a pool a few at a time and returns unused ones at the end of its pass, so that runners do not contend for the
+//! pool's line once per request. A token goes with its request and is returned by the pump, like a budget; the pump
+//! then kicks the elevators that wait for a token.
 //!
 //! The first runner whose pass begins after the due time runs the governor, unless another thread is running it. A
-//! counter is written by one runner at a time and never reset; the governor's state remembers the sums that it has
-//! seen.
+//! counter has one writer at a time and is never reset; the governor's state keeps the sums of the last review.
 
 use crate::groups::{Book, Counted, Ledger, StatsMode};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
@@ -23,16 +22,16 @@ use std::cell::{Cell, RefCell};
 const MOST_AT_A_TIME: u32 = 16;
 /// No review is due.
 const NEVER: u64 = u64::MAX;
-/// The most pools that there may be: the number of a pool travels in five bits of a request.
+/// The most pools: the number of a pool takes five bits of a request.
 const MAX_POOLS: usize = 31;
-/// Passes whose notes are summed up before a runner takes them to the ledger. The sums are few words, however many
-/// notes there were.
+/// Passes with notes after which a runner moves their sums to the ledger. The sums are few words, however many notes
+/// there were.
 const PASSES_NOTED: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
 /// The state that all elevators of a queue share for their policy.
 pub(crate) struct Common {
     pools: Box<[TokenPool]>,
-    /// By elevator. Each is on lines of its own: it is written once per I/O.
+    /// By elevator. Each is on separate cache lines, because it is written once per I/O.
     counters: Box<[CachePadded<Box<[AtomicU64]>>]>,
     values: Box<[AtomicU64]>,
     /// When the governor's next review is due, in nanoseconds.
@@ -40,7 +39,7 @@ pub(crate) struct Common {
     governor: Mutex<GovernorState>,
 }
 
-/// The governor and the state that it works with.
+/// The governor and the data that it works with.
 struct GovernorState {
     governor: Box<dyn Governor>,
     /// The sums of the counters at the last review.
@@ -51,7 +50,7 @@ struct GovernorState {
 }
 
 impl Common {
-    /// The state that `shards` instances of `factory` share; `None` if they share nothing.
+    /// The state that `shards` instances of `factory` share; `None` if they share none.
     ///
     /// # Panics
     /// If the policy wants more than 31 pools.
@@ -86,16 +85,16 @@ impl Common {
     }
 
     fn governor(&self) -> MutexGuard<'_, GovernorState> {
-        // After a panic the governor decides nothing more; its last decisions stand.
+        // After a panic the governor makes no more decisions; its last ones remain.
         self.governor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `n` tokens to a pool; `tell` is given the elevators that wait for a token.
+    /// Returns `n` tokens to a pool. Passes the elevators that wait for a token to `tell`.
     pub(crate) fn put(&self, pool: usize, n: u32, tell: impl FnMut(u16)) {
         self.pools[pool].put(n, tell);
     }
 
-    /// Tells the governor of an attribute's value.
+    /// Notifies the governor of an attribute's value.
     pub(crate) fn set_attribute(&self, name: &str, value: i64, tell: &mut dyn FnMut(u16)) {
         let mut state = self.governor();
         state.set_attribute(name, value);
@@ -113,7 +112,7 @@ impl Common {
     #[cold]
     fn review_now(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
         let Ok(mut state) = self.governor.try_lock() else { return };
-        // A `review_by` from here on arms the next review, which counts its samples.
+        // A later `review_by` arms the next review, which counts its samples.
         self.due.store(NEVER, Ordering::Relaxed);
         state.review(now, &self.counters);
         self.publish(&state, tell);
@@ -131,7 +130,7 @@ impl Common {
         }
     }
 
-    /// By pool: how many tokens are taken, and how many there are.
+    /// By pool: the number of tokens in use, and of all tokens.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.pools.iter().map(|pool| (pool.out(), pool.limit()))
     }
@@ -151,7 +150,7 @@ impl GovernorState {
     fn review(&mut self, now: Instant, counters: &[CachePadded<Box<[AtomicU64]>>]) {
         let Self { governor, seen, grown, tokens, values } = self;
         for (at, (seen, grown)) in seen.iter_mut().zip(grown.iter_mut()).enumerate() {
-            // Relaxed: a sample that is not seen yet counts the next time.
+            // Relaxed: a sample that is not visible yet counts at the next review.
             let sum = counters.iter().map(|of| of[at].load(Ordering::Relaxed)).sum();
             *grown = sum - *seen;
             *seen = sum;
@@ -163,12 +162,12 @@ impl GovernorState {
 /// The environment of one elevator's policy.
 pub(crate) struct ElevatorEnv {
     common: Option<Arc<Common>>,
-    /// The number of this elevator. The next field is how many there are.
+    /// The number of this elevator, and the number of all elevators.
     shard: u16,
     shards: u16,
-    /// Tokens taken and not used yet, by pool.
+    /// Tokens taken and not yet used, by pool.
     stash: Box<[Cell<u32>]>,
-    /// There may be tokens in the stash.
+    /// Whether the stash may have tokens.
     stashed: Cell<bool>,
     /// The most tokens to take at a time.
     most: Cell<u32>,
@@ -177,9 +176,9 @@ pub(crate) struct ElevatorEnv {
     stats: Cell<StatsMode>,
     /// The queue is frozen.
     draining: Cell<bool>,
-    /// The policy's notes that no runner has taken to the ledger yet.
+    /// The policy's notes that no runner has moved to the ledger yet.
     notes: RefCell<Tallies>,
-    /// Passes since notes were last taken.
+    /// Passes since notes were last moved.
     passes_noted: Cell<u32>,
     ledger: Arc<Ledger>,
 }
@@ -208,22 +207,22 @@ impl ElevatorEnv {
         }
     }
 
-    /// Sets how much is counted from now on, and when.
+    /// Sets which counts to keep, and when to count.
     pub(crate) fn set_stats(&self, stats: StatsMode) {
         self.stats.set(stats);
     }
 
-    /// The counts to keep, and when.
+    /// Which counts to keep, and when to count.
     pub(crate) fn stats_mode(&self) -> StatsMode {
         self.stats.get()
     }
 
-    /// Moves the times of completed requests to the ledger, after waiting for another thread that counts.
+    /// Moves the times of completed requests to the ledger, waiting for another thread that counts.
     pub(crate) fn count_times(&self, counted: &mut Counted) {
         self.ledger.count_times(self.shard, counted);
     }
 
-    /// Moves the counts of floors to the ledger, after waiting for another thread that counts.
+    /// Moves the counts of floors to the ledger, waiting for another thread that counts.
     pub(crate) fn count_floors(&self, floors: &mut Floors) {
         self.ledger.count_floors(floors);
     }
@@ -239,14 +238,14 @@ impl ElevatorEnv {
         self.draining.set(draining);
     }
 
-    /// Returns whether the policy has noted something that no runner has taken.
+    /// Returns whether the policy has notes that no runner has moved.
     #[inline]
     pub(crate) fn has_notes(&mut self) -> bool {
         !self.notes.get_mut().is_empty()
     }
 
-    /// Once in [`PASSES_NOTED`] passes with notes, moves them into `book` if the run has it already, else into the
-    /// ledger's book if it is free. The notes are counted when the run is over.
+    /// Once in [`PASSES_NOTED`] passes with notes, moves them into `book` if the run already has it, otherwise into the
+    /// ledger's book if that is free. They are counted after the run.
     #[inline]
     pub(crate) fn take_notes<'a>(
         &mut self,
@@ -277,13 +276,13 @@ impl ElevatorEnv {
         }
     }
 
-    /// Removes and returns the notes that have not been taken to the ledger.
+    /// Removes and returns the notes that have not been moved to the ledger.
     pub(crate) fn leftover_notes(&mut self) -> Tallies {
         self.notes.take()
     }
 
-    /// Counts the notes now, waiting for another thread that counts: the groups that they are about may soon be
-    /// others.
+    /// Counts the notes now, waiting for another thread that counts, because the indices of their groups may soon be
+    /// reused.
     pub(crate) fn count_notes(&self) {
         self.ledger.count(&mut self.notes.borrow_mut());
     }
@@ -292,7 +291,7 @@ impl ElevatorEnv {
         self.common.as_deref().expect("only a policy that declared something in common uses it")
     }
 
-    /// Begins a pass. `tell` is given the elevators that wait for a token and may have one now.
+    /// Begins a pass. Passes the elevators that wait for a token, and may find one now, to `tell`.
     #[inline]
     pub(crate) fn begin(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
         if let Some(common) = &self.common {
@@ -300,7 +299,7 @@ impl ElevatorEnv {
         }
     }
 
-    /// Until `pick` returns, at most one request is picked: no more tokens than one are taken for it.
+    /// Announces that at most one request is picked until `pick` returns: at most one token is taken for it.
     #[inline]
     pub(crate) fn for_one<T>(&self, pick: impl FnOnce() -> T) -> T {
         self.most.set(1);
@@ -309,7 +308,7 @@ impl ElevatorEnv {
         picked
     }
 
-    /// Ends a pass: the tokens that it took and did not use go back.
+    /// Ends a pass: returns tokens that it took and did not use.
     #[inline]
     pub(crate) fn end(&self, tell: &mut dyn FnMut(u16)) {
         if self.stashed.get() {
@@ -353,7 +352,7 @@ impl ElevatorEnv {
         self.taken.take()
     }
 
-    /// Nothing was picked: a token taken for it goes back to the stash.
+    /// Notes that no request was picked: a token taken for it goes back to the stash.
     #[inline]
     pub(crate) fn unpicked(&self) {
         if let Some(pool) = self.taken.take() {
@@ -372,13 +371,13 @@ impl PolicyEnv for ElevatorEnv {
         let mut there = stash.get();
         if there == 0 {
             let tokens = &self.common().pools[pool];
-            // A few at a time, and most of the pool is left to the other elevators.
+            // A few at a time, so that most of the pool is left to the other elevators.
             let want = tokens.limit() / (4 * u32::from(self.shards));
             there = tokens.take_or_wait(want.clamp(1, self.most.get()), self.shard);
             if there == 0 {
                 return false;
             }
-            // A single one is used immediately.
+            // A single token is used immediately.
             self.stashed.set(self.stashed.get() || there > 1);
         }
         stash.set(there - 1);
@@ -392,7 +391,7 @@ impl PolicyEnv for ElevatorEnv {
         assert!(self.taken.get().is_none(), "a plug takes from one pool, once");
         let stash = &self.stash[pool];
         let there = stash.get();
-        // All of them are used immediately, so none is kept from the other elevators.
+        // All of them are used immediately, so none is withheld from the other elevators.
         let missing = n.saturating_sub(there);
         let got = if missing == 0 { 0 } else { self.common().pools[pool].take(missing) };
         let there = there + got;

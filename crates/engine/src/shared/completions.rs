@@ -1,28 +1,29 @@
-//! Finished bios on their way to their submitters, gathered so that the bios of one submitter go together: a send is a
-//! read-modify-write, behind a store to a line that the submitter reads. Every pump has a batch, and so has every runner,
-//! for bios that end without a device. Where the bios of several submitters take turns, small batches are put aside.
+//! Finished bios on their way to their submitters, gathered so that the bios of one submitter are sent together: a send
+//! is a read-modify-write, after a store to a line that the submitter reads. Every pump has a batch, and so has every
+//! runner, for bios that end without a device. Where the bios of several submitters alternate, small batches are put
+//! aside.
 
 use crate::BioTable;
 use crate::shared::hub::Lasting;
 use crate::shared::slots::{Aside, Bio, Finish};
 use blkmq_core::{IoResult, SubmitterId};
 
-/// Places for batches put aside. In models fewer than submitters.
+/// Places for batches put aside. In models fewer than submitters, so that they run out.
 const PLACES: usize = if cfg!(any(shuttle, test)) { 2 } else { 16 };
 
-/// A batch of completions for one submitter, and small ones for others.
+/// A batch of completions for one submitter, and small batches for others.
 pub(crate) struct Completions {
     to: SubmitterId,
     batch: Finish,
-    /// Apart, so that the other fields lie together.
+    /// Allocated separately, so that the other fields lie together.
     aside: Box<[(SubmitterId, Aside); PLACES]>,
-    /// The places that are taken, by bit.
+    /// A bit for each place in use.
     taken: u32,
     /// Parked submitters that have completions now, to be woken when the pump or elevator is released.
     pub(crate) wake: Vec<SubmitterId>,
 }
 
-/// The only place for a batch of `to`.
+/// The only possible place for a batch of `to`.
 #[inline]
 fn place(to: SubmitterId) -> usize {
     usize::from(to.0) % PLACES
@@ -39,8 +40,8 @@ impl Completions {
         }
     }
 
-    /// Ends a bio that is not chained to others. Inlined by force: nearly every I/O ends here, and the calls from the
-    /// rare paths must not make it a function call there.
+    /// Ends a bio that is not chained to others. Always inlined: nearly every I/O ends here, and the calls from rare
+    /// paths must not turn it into a function call there.
     #[inline(always)]
     pub(crate) fn push<P>(&mut self, lasting: &Lasting<P>, bio: Bio, result: IoResult) {
         let to = lasting.table.submitter(&bio);
@@ -50,7 +51,8 @@ impl Completions {
         self.batch.push(bio, result);
     }
 
-    /// Makes room for a bio of `to`: sends the batch, or puts it aside if it is small and another submitter's.
+    /// Makes room for a bio of `to`: sends the current batch, or puts it aside if it is small and for another
+    /// submitter.
     #[inline(never)]
     fn turn_to<P>(&mut self, lasting: &Lasting<P>, to: SubmitterId) {
         if self.batch.is_small() {
@@ -112,13 +114,13 @@ impl Completions {
         }
     }
 
-    /// Sends the remaining completions at the end of a queue, and wakes no submitter.
+    /// Sends the remaining completions at the end of a queue, without waking submitters.
     pub(crate) fn send_rest<P>(&mut self, lasting: &Lasting<P>) {
         self.flush(lasting);
         self.wake.clear();
     }
 
-    /// Ends a bio and those chained to it, all with one result.
+    /// Ends a bio and the bios chained to it, all with the same result.
     #[inline(never)]
     pub(crate) fn push_chain<P>(&mut self, lasting: &Lasting<P>, head: Bio, result: IoResult) {
         let mut rest = Some(head);

@@ -1,25 +1,25 @@
 //! The duties that a pass over an elevator, or a turn of a pump, leaves to its caller.
 //!
-//! A pass and a turn decide and write words; they kick no elevator, arm no gate and wake no thread. They note that
-//! here, and the code that called them carries it out (`dispatch/engine.rs`): one place knows how a kick becomes
-//! a wake-up, and no call leaves the engine under a run.
+//! A pass or a turn decides and writes words; it kicks no elevator, arms no gate and wakes no thread. It records these
+//! duties here, and its caller carries them out (`dispatch/engine.rs`). So one place turns kicks into wake-ups, and no
+//! call leaves the engine under a run.
 
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 
-/// Kicks, timers and wake-ups that are still to be carried out.
+/// Kicks, timers and wake-ups that have yet to be carried out.
 #[derive(Default)]
 pub(crate) struct Duties {
-    /// One of the fields below is set.
+    /// Whether any of the fields below is set.
     any: bool,
-    /// Another pass, or another turn.
+    /// Another pass or turn is needed.
     again: bool,
-    /// Another pass or turn no later than this.
+    /// Another pass or turn is needed no later than this.
     at: Option<Instant>,
-    /// Another turn at this time, as the kernel asks for a delayed run.
+    /// Another turn is needed at this time, like the kernel's delayed run.
     later: Option<Instant>,
     /// Elevators for which a resource was released.
     kicks: Vec<u16>,
-    /// Parked submitters to be woken once the run is released: for a completion of theirs.
+    /// Parked submitters with completions, to be woken once the run is released.
     wakes: Vec<SubmitterId>,
 }
 
@@ -29,31 +29,31 @@ impl Duties {
         self.any
     }
 
-    /// Asks for another pass, or another turn.
+    /// Requests another pass or turn.
     pub(crate) fn again(&mut self) {
         self.any = true;
         self.again = true;
     }
 
-    /// Asks for another pass or turn no later than `at`.
+    /// Requests another pass or turn no later than `at`.
     pub(crate) fn arm(&mut self, at: Instant) {
         self.any = true;
         self.at = Some(self.at.map_or(at, |other| other.min(at)));
     }
 
-    /// Asks for another turn at `at`.
+    /// Requests another turn at `at`.
     pub(crate) fn run_later(&mut self, at: Instant) {
         self.any = true;
         self.later = Some(at);
     }
 
-    /// Asks for a pass over the elevator `shard`.
+    /// Requests a pass over the elevator `shard`.
     pub(crate) fn kick(&mut self, shard: u16) {
         self.any = true;
         self.kicks.push(shard);
     }
 
-    /// Asks for parked submitters to be woken. Takes them out of `ids`.
+    /// Requests that parked submitters be woken. Takes them out of `ids`.
     #[inline]
     pub(crate) fn wake(&mut self, ids: &mut Vec<SubmitterId>) {
         if !ids.is_empty() {
@@ -62,29 +62,30 @@ impl Duties {
         }
     }
 
-    /// Takes the duties of the same elevator or pump: another pass or turn, no later than, and at a time.
+    /// Takes the duties for the same elevator or pump: whether another pass or turn is needed, no later than when, and
+    /// at which time.
     pub(crate) fn take_own(&mut self) -> (bool, Option<Instant>, Option<Instant>) {
         self.any = false;
         (std::mem::take(&mut self.again), self.at.take(), self.later.take())
     }
 
-    /// The elevators to be kicked.
+    /// Takes the elevators to be kicked.
     pub(crate) fn take_kicks(&mut self, kick: impl FnMut(u16)) {
         self.kicks.drain(..).for_each(kick);
     }
 
-    /// The submitters to be woken.
+    /// Takes the submitters to be woken.
     pub(crate) fn take_wakes(&mut self, into: &mut Vec<SubmitterId>) {
         into.append(&mut self.wakes);
     }
 }
 
-/// A small set of hardware queues; it seldom holds more than a few.
+/// A small set of hardware queues; it rarely holds more than a few.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ready {
     few: [u16; 4],
     len: u8,
-    /// More than fit in `few`: all hardware queues of the shard must be looked at.
+    /// More than fit in `few`: all hardware queues of the shard must be checked.
     many: bool,
 }
 

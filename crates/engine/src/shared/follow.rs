@@ -1,29 +1,30 @@
-//! Keeping an elevator on one core while that core continues to run it (decision 0004).
+//! Keeps an elevator on one core while that core continues to run it (decision 0004).
 //!
 //! A run touches some fifty cache lines (slots, indices, the policy's tables, outbox, returns). If threads take turns
 //! at running the elevator, each turn begins by fetching those lines from another core, which costs more than the run
-//! itself. So a submitter that sees another submitter running it leaves its work staged even when the elevator is
-//! free at that moment: the leader will soon return with work of its own, and then admits the staged work.
+//! itself. So a submitter that has seen another submitter run the elevator leaves its work staged even when the
+//! elevator is free at that moment: the leader will soon return with its own work, and then admits the staged work.
 //!
-//! That is a guess, and a wrong guess is cheap: a submitter that has seen no pass since its last look runs the
-//! elevator itself. Progress does not depend on anything here; the run state says which pass is due.
+//! That is a guess, and a wrong guess is cheap: a submitter that sees no pass between two checks runs the elevator
+//! itself. Progress does not depend on this file; the run state says which pass is due.
 
 use crate::sync::{AtomicU64, Ordering};
 use blkmq_core::{Instant, Nanos, SubmitterId};
 
-/// Submissions that a follower leaves to the leader, and polls that it lets pass, before it looks again, since looking
-/// takes the lines that the leader is about to write. Some 4 us where a client spins between polls.
+/// The number of submissions that a follower leaves to the leader, and of polls that it skips, before it checks the
+/// leader's words again, because a check takes cache lines that the leader is about to write. About 4 us where a client
+/// spins between polls.
 const PATIENCE: u32 = 8;
-/// The most polls between two looks at the leader's words, reached by doubling while each look finds the leader at it.
-/// Fifteen followers that look every 4 us take these lines from the leader four times in each microsecond.
+/// The most polls between two checks of the leader's words, reached by doubling while each check finds the leader
+/// active. If fifteen followers check every 4 us, they take these lines from the leader four times per microsecond.
 const MOST_POLLS: u32 = if cfg!(shuttle) { 2 * PATIENCE } else { 8 * PATIENCE };
-/// The most time for which a follower relies on a leader that makes no pass, however seldom it comes by. A leader that
-/// has lost its CPU is away for longer than any pass takes.
+/// The longest time for which a follower relies on a leader that makes no pass, however rarely the follower polls. A
+/// leader that has lost its CPU is away for longer than any pass takes.
 const LONGEST: Nanos = Nanos::from_micros(50);
 const ID_BITS: u32 = 16;
 
-/// The leader, and how many passes submitters have made: `passes << 16 | submitter`. Written by the runner only. A
-/// pump thread does not write it, since it runs when its device calls and not when a submitter submits.
+/// The leader, and how many passes submitters have made: `passes << 16 | submitter`. Only the runner writes it. A pump
+/// thread does not, because it runs when its device signals and not when a submitter submits.
 #[derive(Default)]
 pub(crate) struct Lead(AtomicU64);
 
@@ -43,31 +44,31 @@ impl Lead {
     }
 }
 
-/// The view that one submitter has of the leader.
+/// One submitter's view of the leader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Follow {
     id: SubmitterId,
     seen: u64,
-    /// Submissions to leave to the leader.
+    /// Submissions that are still left to the leader.
     plugs: u32,
-    /// Polls to let pass before the next look at the leader's words.
+    /// Polls to skip before the next check of the leader's words.
     polls: u32,
-    /// Polls to let pass after that look, if it finds the leader at work.
+    /// Polls to skip after that check, if it finds the leader active.
     next_polls: u32,
-    /// Not after this.
+    /// The end of reliance on the leader.
     until: Instant,
-    /// Polls let pass since the last look at the devices. Devices do not wait for a leader.
+    /// Polls skipped since the last check of the devices. Devices do not wait for a leader.
     skipped: u32,
 }
 
-/// The words that a submitter with nothing else to do should look at.
+/// The words that an otherwise idle submitter should check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
-    /// The leader is at it.
+    /// None: the leader is active.
     Nothing,
-    /// The words of devices, which the leader seldom writes.
+    /// The words of devices, which the leader rarely writes.
     Devices,
-    /// All work that may be due.
+    /// The words of all work that may be due.
     All,
 }
 
@@ -85,7 +86,7 @@ impl Follow {
         }
     }
 
-    /// Returns whether another submitter has run the elevator since this one last looked.
+    /// Returns whether another submitter has run the elevator since this one last checked.
     #[inline]
     fn is_led(&mut self, lead: &Lead) -> bool {
         let (leader, passes) = lead.get();
@@ -102,13 +103,13 @@ impl Follow {
         self.until = now + LONGEST;
     }
 
-    /// Relies on no other thread.
+    /// Stops relying on another thread.
     #[inline]
     fn rely_on_none(&mut self) {
         (self.plugs, self.polls, self.next_polls) = (0, 0, PATIENCE);
     }
 
-    /// Returns whether a submitter that has work to submit should leave that to the leader.
+    /// Returns whether a submitter should leave its work to the leader.
     #[inline]
     pub(crate) fn should_leave(&mut self, lead: &Lead, now: Instant) -> bool {
         if self.is_led(lead) {
@@ -119,13 +120,13 @@ impl Follow {
             self.rely_on_none();
             return false;
         }
-        // Several plugs may fit between two passes of the leader.
+        // Several plugs may come between two passes of the leader.
         self.plugs = self.plugs.saturating_sub(1);
         self.plugs > 0 && now < self.until
     }
 
-    /// Returns where a submitter that has nothing else to do should look for work that is due. After any look, the
-    /// caller calls [`should_run`](Self::should_run) or [`was_in_vain`](Self::was_in_vain), unless it ran something.
+    /// Returns where an otherwise idle submitter should check for work that is due. After any check, the caller calls
+    /// [`should_run`](Self::should_run) or [`was_in_vain`](Self::was_in_vain), unless it ran something.
     #[inline]
     pub(crate) fn look(&mut self, now: Instant) -> Look {
         if self.polls == 0 || now >= self.until {
@@ -141,12 +142,12 @@ impl Follow {
         Look::Devices
     }
 
-    /// Nothing was due. If there is a runner, the next look is later than this one was: with work that never ends, one
-    /// runs at every look.
+    /// Notes that nothing was due. If there is a runner, the next check comes after more polls than this one: under
+    /// constant load, a runner is found at every check.
     #[inline]
     pub(crate) fn was_in_vain(&mut self, lead: &Lead, is_running: bool, now: Instant) {
         if is_running {
-            // Without a look at the leader's word, whose line threads that stage write.
+            // Does not read the leader's word, whose cache line is written by threads that stage.
             self.rely(now);
             self.next_polls = (2 * self.next_polls).min(MOST_POLLS);
         } else if self.is_led(lead) {
@@ -156,11 +157,11 @@ impl Follow {
         }
     }
 
-    /// Returns whether a submitter that finds a pass due should run it. False if the leader has made one in the
+    /// Returns whether a submitter that finds a pass due should make it. False if the leader has made one in the
     /// meantime.
     pub(crate) fn should_run(&mut self, lead: &Lead, now: Instant) -> bool {
         let led = self.is_led(lead);
-        // The elevator is not always busy: the next look is an early one.
+        // The elevator is not always busy, so the next check comes early.
         self.rely_on_none();
         if led {
             self.rely(now);
@@ -188,7 +189,7 @@ mod tests {
         assert!(!me.should_leave(&lead, NOW), "that was this one itself");
     }
 
-    /// Polls until the next look at all.
+    /// The number of polls until the next check.
     fn polls(me: &mut Follow) -> usize {
         (0..).take_while(|_| me.look(NOW) != Look::All).count()
     }
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(polls(&mut me), 0, "the leader has stopped");
     }
 
-    /// A thread that came by every 100 us let a leader without a CPU have its patience, which is 800 us then.
+    /// Regression test: a thread that polled every 100 us waited 800 us for a leader without a CPU.
     #[test]
     fn a_follower_that_comes_by_seldom_waits_no_longer_than_one_that_spins() {
         let lead = Lead::default();

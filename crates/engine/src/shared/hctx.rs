@@ -1,5 +1,5 @@
-//! The shared state of one hardware queue: its driver tags, and the words by which its pump tells elevators and
-//! waiting threads its state.
+//! The shared state of one hardware queue: its driver tags, and the words by which its pump informs elevators and
+//! waiting threads.
 //!
 //! The pump owns the device side (`dispatch/pump.rs`).
 
@@ -10,7 +10,7 @@ use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Level, Ordering, Restart
 use blkmq_core::Instant;
 use crossbeam_utils::CachePadded;
 
-/// The divisor of the busy average: the old value has the weight of this less one.
+/// The divisor of the busy average: the old value has this weight less one.
 const EWMA_WEIGHT: u8 = 8;
 /// A busy dispatch adds this, before the division.
 const EWMA_FACTOR: u8 = 16;
@@ -19,7 +19,7 @@ pub(crate) struct Hctx {
     pub(crate) tags: Tags,
     /// One for all lanes that share a hardware queue.
     pub(crate) restart: Arc<CachePadded<Restart>>,
-    /// Of the outbox.
+    /// The fill level of the outbox.
     level: Level<Inflight>,
     status: CachePadded<PumpStatus>,
     pub(crate) counters: Arc<CachePadded<PumpCounters>>,
@@ -28,11 +28,11 @@ pub(crate) struct Hctx {
 /// The state of a pump: written by the pump, read by runners and waiting threads.
 struct PumpStatus {
     busy: DispatchBusy,
-    /// Requests that the device refused wait in the pump: none may overtake them.
+    /// Requests that the device refused wait in the pump, and none may overtake them.
     stuck: AtomicBool,
-    /// The device holds requests, and signals through its descriptor when some are finished.
+    /// The device holds requests, and its descriptor signals completions.
     signals: AtomicBool,
-    /// Nanoseconds; `u64::MAX` for none.
+    /// In nanoseconds; `u64::MAX` for no event.
     next_event: AtomicU64,
 }
 
@@ -41,7 +41,7 @@ struct PumpStatus {
 pub(crate) struct DispatchBusy(AtomicU8);
 
 impl DispatchBusy {
-    /// Notes how a dispatch ended. One writer at a time.
+    /// Adds the result of a dispatch. One writer at a time.
     #[inline]
     pub(crate) fn note(&self, busy: bool) {
         let old = self.0.load(Ordering::Relaxed);
@@ -99,8 +99,8 @@ impl Hctx {
         self.level.waits()
     }
 
-    /// Returns whether the device holds requests, so that a look may find some finished, while no thread needs to stay
-    /// awake for it. A hint: a sleeping thread watches the device's descriptor in any case.
+    /// Returns whether the device holds requests, so that a check may find completions, although no thread needs to
+    /// stay awake for it. A hint: a sleeping thread watches the device's descriptor in any case.
     #[inline]
     pub(crate) fn signals(&self) -> bool {
         self.status.signals.load(Ordering::Relaxed)
@@ -112,8 +112,8 @@ impl Hctx {
         }
     }
 
-    /// The time at which the pump next has work without a kick: an event of the device, or a timeout of a request
-    /// there.
+    /// When the pump next has work without a kick: an event of the device, or a timeout of a request there. `None` for
+    /// never.
     #[inline]
     pub(crate) fn next_event(&self) -> Option<Instant> {
         match self.status.next_event.load(Ordering::Acquire) {

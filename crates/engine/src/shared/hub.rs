@@ -1,8 +1,8 @@
-//! The words that all threads of a queue share: everything but the elevators and the pumps themselves.
+//! The words that all threads of a queue share, without the elevators and the pumps themselves.
 //!
-//! A runner and a pump are given the [`Hub`], so they can read and write words, and they can start nothing: kicks,
-//! timers and wake-ups go back to their caller as duties (`duties.rs`). A change to a queue in use builds a
-//! new hub (`reconfiguration/change.rs`); [`Lasting`] stays.
+//! A runner and a pump are given the [`Hub`], so they can read and write words, but cannot start anything: they leave
+//! kicks, timers and wake-ups to their caller as duties (`duties.rs`). A change to a queue in use builds a new hub
+//! (`reconfiguration/change.rs`); [`Lasting`] stays.
 
 use crate::groups::{Ledger, Meters};
 use crate::planted::Planted;
@@ -31,7 +31,7 @@ pub(crate) struct Hub<P> {
     pub(crate) limits: Limits,
     /// The device needs no bare flushes, so `push` answers them immediately.
     pub(crate) needs_no_flush: bool,
-    /// Flags without a meaning for the device.
+    /// Flags that have no meaning for the device.
     pub(crate) meaningless: IoFlags,
     #[cfg(feature = "compare")]
     pub(crate) modes: crate::EffectiveModes,
@@ -42,13 +42,13 @@ pub(crate) struct Hub<P> {
     pub(crate) shards: Box<[Shard]>,
     pub(crate) hctxs: Box<[Hctx]>,
     pub(crate) budget: Budget,
-    /// The state of latency goals, if groups have any.
+    /// The state of latency goals; `None` if no group has one.
     pub(crate) board: Option<Board>,
     /// Shards that wait for a budget.
     pub(crate) budget_wait: Pending,
-    /// Shards that wait for tags that other queues share.
+    /// Shards that wait for tags shared with other queues.
     pub(crate) tag_wait: Pending,
-    /// State that the policy's instances share, if they share any.
+    /// State that the policy's instances share; `None` if they share none.
     pub(crate) common: Option<Arc<Common>>,
     pub(crate) lasting: Arc<Lasting<P>>,
 }
@@ -59,7 +59,7 @@ impl<P> Hub<P> {
         if self.shards.len() == 1 { 0 } else { hw.0.into() }
     }
 
-    /// Returns whether each submitter has a lane of its own.
+    /// Returns whether each submitter has its own lane.
     #[inline]
     pub(crate) fn has_owners(&self) -> bool {
         self.lasting.pump_mode == PumpMode::Owner
@@ -70,13 +70,13 @@ impl<P> Hub<P> {
         &self.hctxs[usize::from(hw.0)]
     }
 
-    /// The number with which the pump thread of `hw` takes locks: behind those of all submitters.
+    /// The number with which the pump thread of `hw` takes locks: above those of all submitters.
     #[cfg(feature = "compare")]
     pub(crate) fn pump_thread(&self, hw: HwQueue) -> usize {
         self.lasting.senders.len() + usize::from(hw.0)
     }
 
-    /// The number with which a thread that changes the queue takes locks: behind those of the pump threads.
+    /// The number with which a thread that changes the queue takes locks: above those of the pump threads.
     pub(crate) fn changer(&self) -> usize {
         self.lasting.senders.len() + self.hctxs.len()
     }
@@ -87,7 +87,7 @@ impl<P> Hub<P> {
         self.changer() + 1
     }
 
-    /// Takes up to `want` budgets. If there are none, registers `shard` to be kicked, and looks once more.
+    /// Takes up to `want` budgets. If there are none, registers `shard` to be kicked, and tries once more.
     pub(crate) fn take_budget(&self, shard: &Shard, want: u32) -> u32 {
         match self.budget.take(want) {
             0 => {
@@ -98,7 +98,7 @@ impl<P> Hub<P> {
         }
     }
 
-    /// Gives back budgets. Elevators that wait for one are to be kicked.
+    /// Returns budgets, and notes that the elevators that wait for one must be kicked.
     #[inline(never)]
     pub(crate) fn put_budget(&self, budgets: u32, duties: &mut Duties) {
         self.budget.put(budgets);
@@ -108,7 +108,7 @@ impl<P> Hub<P> {
         }
     }
 
-    /// Gives back tokens of a pool. Elevators that wait for one are to be kicked.
+    /// Returns tokens of a pool, and notes that the elevators that wait for one must be kicked.
     pub(crate) fn put_tokens(&self, pool: usize, tokens: u32, duties: &mut Duties) {
         let common = self.common.as_ref().expect("a request has a token of its queue's policy");
         common.put(pool, tokens, |shard| {
@@ -119,7 +119,7 @@ impl<P> Hub<P> {
     }
 }
 
-/// Counters behind those of the pump threads: for a thread that changes the queue, and for a thread that keeps a run.
+/// Counters after those of the pump threads: for a thread that changes the queue, and for a thread that keeps a run.
 pub(crate) const OTHER_TALLIES: u16 = 2;
 
 pub(crate) struct Lasting<P> {
@@ -129,7 +129,7 @@ pub(crate) struct Lasting<P> {
     pub(crate) attendance: Box<[CachePadded<Attendance>]>,
     pub(crate) host: Box<dyn Host>,
     pub(crate) tallies: Box<[Arc<CachePadded<SubmitterCounters>>]>,
-    /// Counters of pump threads, by hardware queue; behind them those of a thread that changes the queue, and of a
+    /// Counters of pump threads, by hardware queue, followed by those of a thread that changes the queue and of a
     /// [`Run`](crate::Run).
     pub(crate) pump_tallies: Box<[CachePadded<SubmitterCounters>]>,
     pub(crate) control: Control,
@@ -142,22 +142,22 @@ pub(crate) struct Lasting<P> {
     pub(crate) seats: Seats,
     /// Held by a thread that ends the remaining I/Os of a poisoned queue (`dispatch/visit.rs`).
     pub(crate) salvage: Mutex<()>,
-    /// Its place among the queues with which it shares its tags, if it shares them.
+    /// The queue's place among the queues with which it shares its tags; `None` if it shares none.
     pub(crate) membership: Option<Membership>,
 }
 
 /// The words of one elevator.
 pub(crate) struct Shard {
-    /// Submitters that staged bios since their rings were last drained, and the leader: the submitter that has been
-    /// running the elevator lately.
+    /// Submitters that staged bios since their rings were last drained, and the leader: the submitter that has run the
+    /// elevator lately.
     pub(crate) pending: Pending<Lead>,
-    /// Submitters that asked for an I/O to be cancelled. Apart from `pending`, so that a pass which finds no ask has
-    /// only read a line that is not written.
+    /// Submitters with an ask to cancel an I/O. Separate from `pending`, so that a pass without an ask has only read a
+    /// line that is not written.
     pub(crate) asked: Pending,
-    /// Lanes with finished or requeued requests that no pass has taken back. Not kept for a single lane, which every pass
-    /// looks at.
+    /// Lanes with finished or requeued requests that no pass has taken back. Not used for a single lane, which every
+    /// pass checks.
     pub(crate) returned: Pending,
-    /// How many of the submitters sleep.
+    /// The number of submitters that sleep.
     pub(crate) sleepers: Sleepers,
     /// The words of the comparison modes.
     #[cfg(feature = "compare")]
@@ -165,21 +165,21 @@ pub(crate) struct Shard {
     pub(crate) submitters: Box<[SubmitterId]>,
     pub(crate) index: u16,
     pub(crate) first_hw: u16,
-    /// Lanes: as many as hardware queues, or as submitters where each has its own.
+    /// The number of lanes: one for each hardware queue, or for each submitter.
     pub(crate) lanes: u16,
     pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
-    /// The forecast for new I/Os, if there is one.
+    /// The forecast for new I/Os; `None` if there is none.
     pub(crate) prospect: Option<Arc<Prospect>>,
 }
 
 impl Shard {
-    /// The leader: the submitter that has been running the elevator lately.
+    /// The leader: the submitter that has run the elevator lately.
     #[inline]
     pub(crate) fn lead(&self) -> &Lead {
         self.pending.beside()
     }
 
-    /// The lanes that this elevator serves: those of its hardware queues, by their numbers, or those of its submitters.
+    /// The lanes that this elevator serves: those of its hardware queues, by number, or those of its submitters.
     pub(crate) fn hws(&self) -> std::ops::Range<u16> {
         self.first_hw..self.first_hw + self.lanes
     }

@@ -1,5 +1,5 @@
-//! Requests on their way: [`PluggedRequest`] from a plug to its elevator, and [`Inflight`], the proof that one has left
-//! the elevator and is owed an answer.
+//! Requests in transit: [`PluggedRequest`] from a plug to its elevator, and [`Inflight`], the proof that a request has
+//! left the elevator and is owed an answer.
 
 use crate::shared::slots::{Bio, Run};
 use crate::{BioRef, BioTable};
@@ -15,7 +15,7 @@ pub(crate) enum Way {
     Plain = 0,
     /// The data step of a sequence.
     Data = 1,
-    /// A flush, in the name of the first request that it serves.
+    /// A flush, issued on behalf of the first request that it serves.
     Flush = 2,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Way {
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub struct Inflight {
-    /// `None` only while the token is being taken apart.
+    /// `None` only while the token is being dismantled.
     head: Option<Bio>,
     pub(crate) sector: u64,
     pub(crate) issued: Instant,
@@ -48,22 +48,22 @@ pub struct Inflight {
     /// An index into `OPS` and not an [`Op`]: see below.
     op: u8,
     pub(crate) flags: IoFlags,
-    /// An index into `WAYS` in the lower two bits; above, one more than the pool from which it has a token, or 0; the
-    /// highest bit says that it has a budget.
+    /// An index into `WAYS` in the lower two bits. The bits above hold the pool of its token plus one, or 0 for no
+    /// token; the highest bit says that it has a budget.
     way: u8,
-    /// How often the request was tried again after an error.
+    /// The number of retries after an error.
     pub(crate) retries: u8,
     _not_sync: PhantomData<Cell<()>>,
 }
 
-// A token travels by value through the outbox and back: three aligned moves of 16 bytes. If a field had an unused
-// value (`Op` has many), the compiler would use it to mark `None` and leave out padding; the token would then be
-// copied in overlapping parts, and reading those back waits for the store buffer, some 5 ns each time.
+// A token is passed by value through the outbox and back: three aligned moves of 16 bytes. If a field had an unused
+// value (`Op` has many), the compiler would use it to mark `None` and leave out padding. The token would then be copied
+// in overlapping parts, and reading those back stalls on the store buffer.
 const _: () = assert!(size_of::<Inflight>() == 48 && size_of::<Option<Inflight>>() == 64);
 
-/// By discriminant.
+/// Indexed by discriminant.
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
-/// By discriminant.
+/// Indexed by discriminant.
 const WAYS: [Way; 3] = [Way::Plain, Way::Data, Way::Flush];
 
 /// The part of `Inflight::way` that is an index into `WAYS`.
@@ -72,21 +72,21 @@ const WAY_MASK: u8 = (1 << WAY_BITS) - 1;
 /// The part of `Inflight::way` that says whether it has a budget.
 const BUDGET: u8 = 1 << 7;
 
-/// The bios of a request, and the state that must survive when a token is taken apart and made anew.
+/// The bios of a request, and the state that must survive when its token is dismantled and made again.
 pub(crate) struct Chain {
     pub(crate) head: Bio,
     pub(crate) bios: u32,
-    /// How often the request was tried again after an error.
+    /// The number of retries after an error.
     pub(crate) retries: u8,
 }
 
-/// A request that goes back to its elevator in one piece, because it has not ended: the device wants it back later,
-/// it is to be tried again after an error, or it is a step of a flush sequence.
+/// A request that returns to its elevator whole, because it has not ended: the device wants it back later, it is to be
+/// retried after an error, or it is a step of a flush sequence.
 #[derive(Debug)]
 pub(crate) struct Handback {
     pub(crate) rq: Inflight,
     pub(crate) verdict: Verdict,
-    /// The time at which the pump found out.
+    /// The time at which the pump took it back.
     pub(crate) at: Instant,
 }
 
@@ -126,7 +126,7 @@ impl Inflight {
         self
     }
 
-    /// A flush of the device in this request's name: with its slot and tag, and without its data.
+    /// A flush of the device on behalf of this request: with its slot and tag, but without its data.
     pub(crate) fn into_flush(mut self) -> Self {
         self.set_way(Way::Flush);
         self.op = Op::Flush as u8;
@@ -145,37 +145,37 @@ impl Inflight {
         self.id
     }
 
-    /// Plain I/O, or its step of a flush sequence.
+    /// Whether the request is plain I/O or a step of a flush sequence.
     pub(crate) fn way(&self) -> Way {
         WAYS[usize::from(self.way & WAY_MASK)]
     }
 
-    /// With a budget, where `has` one.
+    /// Adds a budget, if `has`.
     #[inline]
     pub(crate) fn with_budget(mut self, has: bool) -> Self {
         self.way |= if has { BUDGET } else { 0 };
         self
     }
 
-    /// Returns whether the request has a token or a budget, which return with it.
+    /// Returns whether the request has a token or a budget, to be returned with it.
     #[inline]
     pub(crate) fn has_more_than_a_tag(&self) -> bool {
         self.way > WAY_MASK
     }
 
-    /// The token pool to which the request's token returns with it.
+    /// The pool of the request's token; `None` without a token.
     #[inline]
     pub(crate) fn pool(&self) -> Option<u8> {
         ((self.way & !BUDGET) >> WAY_BITS).checked_sub(1)
     }
 
-    /// Returns whether a budget returns with the request.
+    /// Returns whether the request has a budget.
     #[inline]
     pub(crate) fn has_budget(&self) -> bool {
         self.way & BUDGET != 0
     }
 
-    /// Returns whether the request goes back to its elevator when it is done, instead of its bios to their submitters.
+    /// Returns whether the request returns to its elevator when it is done, instead of its bios to their submitters.
     #[inline]
     pub(crate) fn is_step(&self) -> bool {
         self.way & WAY_MASK != Way::Plain as u8
@@ -187,7 +187,7 @@ impl Inflight {
         self.sector
     }
 
-    /// Length in sectors. Of a discard that took in ranges from elsewhere, their sum.
+    /// Length in sectors. For a discard of several ranges, their sum.
     #[must_use]
     pub fn sectors(&self) -> u32 {
         self.sectors
@@ -230,7 +230,7 @@ impl Inflight {
         self.bios
     }
 
-    /// How often the request was tried again after an error. Times that the device wanted it back later do not count.
+    /// The number of retries after an error, without requeues by the device.
     #[must_use]
     pub fn retries(&self) -> u8 {
         self.retries
@@ -242,7 +242,7 @@ impl Inflight {
         table: &'a BioTable<P>,
     ) -> impl Iterator<Item = BioRef<'a, P>> + 'a {
         let all = table.iter(self.head.as_ref().expect("an inflight request has its bios"));
-        // A flush is issued in the name of a request, but without that request's bios.
+        // A flush is issued on behalf of a request, but without that request's bios.
         all.take(self.bios as usize)
     }
 
@@ -251,7 +251,7 @@ impl Inflight {
         table.first_run(self.head.as_ref().expect("an inflight request has its bios"))
     }
 
-    /// Cuts the request down to its first run, which begins at `sector`; returns the bios behind that.
+    /// Cuts the request down to its first run, which begins at `sector`. Returns the bios behind it.
     pub(crate) fn cut<P>(
         mut self,
         table: &BioTable<P>,
@@ -300,9 +300,9 @@ impl Drop for Inflight {
 impl Inflight {
     #[cold]
     fn dropped(&self, head: Bio) {
-        // For a flush too: the request that the flush stands for has no other token.
+        // For a flush too: the request for which it was issued has no other token.
         head.orphan();
-        // While unwinding a second panic would abort and hide the first.
+        // During unwinding, a second panic would abort and hide the first.
         assert!(
             std::thread::panicking(),
             "request {:?} (tag {}) was dropped instead of being answered",
@@ -317,16 +317,16 @@ impl Inflight {
 pub enum Verdict {
     /// Finished, with success or an error.
     Done(IoResult),
-    /// The device wants the request back later: it loses its driver tag and goes to the head of the scheduler.
+    /// The device wants the request back later: the request loses its driver tag and goes to the head of the scheduler.
     Requeue,
-    /// The device wants this very request back later, unchanged: it keeps its tag, bypasses the scheduler, and waits
-    /// behind the requests that already wait in the hardware queue. It is offered again when anything else, such as a
-    /// completion, makes the pump look at the device, and after 3 ms at the latest.
+    /// The device wants the same request back later: the request keeps its tag, bypasses the scheduler, and waits
+    /// behind the requests that already wait in the hardware queue. It is offered again at the next turn of the pump,
+    /// for example after a completion, and after 3 ms at the latest.
     RequeueTail,
 }
 
 /// The content of a plug or a staging ring: a request without a slot, of one bio or several that merged in a plug. It
-/// has a cache line of its own, since staging moves it from one core to another.
+/// has its own cache line, because staging moves it from one core to another.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct PluggedRequest {

@@ -1,13 +1,14 @@
-//! How threads reach an elevator: the steps that were proposed for Linux one by one. Each exists as it was before, as
-//! it was proposed, and as this project does it.
+//! How threads reach an elevator: the steps that were proposed for Linux one by one. Each exists as in the kernel, as
+//! proposed, and as in this project.
 //!
-//! *Before* is the kernel's way: a lock for each merge attempt, each inserted plug and each dispatched request, and a
-//! wake-up for each kick. The proposals are those of `spec/history.md`, sections 1 to 3. [`Modes::settle`] says which
-//! choices go together. `dispatch/compare` implements the kernel's way and the proposals, `dispatch/drive.rs` the way of this project.
+//! In the kernel there is a lock for each merge attempt, each inserted plug and each dispatched request, and a wake-up
+//! for each kick. `spec/history.md`, sections 1 to 3, describes the proposals. [`Modes::settle`] says which choices can
+//! be combined. `dispatch/compare` implements the kernel's way and the proposals, `dispatch/drive.rs` the way of this
+//! project.
 
 use std::fmt;
 
-/// How threads get access to the elevator. It is an option, so that before and after run in the same binary.
+/// How threads enter the elevator. An option, so that all ways run in the same binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
     /// The thread that holds the run serves all submitters; the others stage their bios and continue (decision 0002).
@@ -16,21 +17,21 @@ pub enum Access {
     /// A fair queued spin lock, taken for each bio's merge attempt, once per inserted plug, and for dispatching, as
     /// in the kernel.
     Spin,
-    /// Like [`Spin`](Self::Spin), but with a lock that parks its waiters: the honest comparison where threads outnumber
+    /// Like [`Spin`](Self::Spin), but with a lock that parks its waiters: the fair comparison where threads outnumber
     /// cores.
     Mutex,
-    /// The spin lock, and beside it a bit that one dispatcher at a time sets. A thread that finds the bit set leaves;
-    /// the thread that set it continues to dispatch for all (`spec/history.md` section 2).
+    /// The spin lock, and a bit that is set by one dispatcher at a time. A thread that finds the bit set leaves; the
+    /// thread that set it continues to dispatch for all (`spec/history.md` section 2).
     Serialised,
 }
 
 /// How requests leave an elevator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DispatchMode {
-    /// One request for each hold of the lock, as in the kernel.
+    /// One request per hold of the lock, as in the kernel.
     One,
-    /// As many requests in one hold of the lock as there are tags and budgets for, if the elevator serves the whole
-    /// queue and the device is not busy (`spec/framework.md` section 15). The requests of one hold stay together.
+    /// As many requests per hold of the lock as there are tags and budgets, if the elevator serves the whole queue and
+    /// the device is not busy (`spec/framework.md` section 15). The requests of one hold stay together.
     Batch,
     /// In the order of the policy, whichever thread dispatches (decision 0003).
     TotalOrder,
@@ -41,7 +42,7 @@ pub enum DispatchMode {
 pub enum InsertMode {
     /// Under the lock.
     Direct,
-    /// Under the lock if it is free. If not, the requests are parked in one of several lists, which the next holder
+    /// Under the lock if it is free. Otherwise the requests are parked in one of several lists, which the next holder
     /// of the lock takes over. Parked requests merge with nothing.
     PercpuLists,
     /// Through staging, without slots, unless the elevator is free.
@@ -62,21 +63,22 @@ pub enum MergeMode {
 /// How kicks are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KickMode {
-    /// Each kick wakes a thread. While the elevator waits, each completed request kicks every hardware queue of it.
+    /// Each kick wakes a thread. While the elevator waits, each completed request kicks every hardware queue of the
+    /// elevator.
     Always,
-    /// Like [`Always`](Self::Always), but a flag drops the kicks between one that wakes and the beginning of its pass.
-    /// A pass that is postponed in between stays postponed (`spec/framework.md` section 9.1).
+    /// Like [`Always`](Self::Always), but a flag drops the kicks between one that wakes a thread and the beginning of
+    /// its pass. A pass that is postponed in between stays postponed (`spec/framework.md` section 9.1).
     Flag,
     /// A kick that finds a pass due already wakes no thread. The thread that reaps a completion serves the requests
     /// that wait for one.
     Coalesced,
 }
 
-/// A closed set of words, by which command lines and attributes name the members.
+/// An enum whose members have names in command lines and attributes.
 macro_rules! named {
     ($($mode:ident [$n:literal]: $($word:literal $member:ident),*;)*) => {$(
         impl $mode {
-            /// Every choice, with the name that command lines and attributes know it by.
+            /// Every choice, with its name in command lines and attributes.
             pub const ALL: [(&'static str, Self); $n] = [$(($word, Self::$member)),*];
 
             /// The choice with that name.
@@ -117,7 +119,7 @@ impl Access {
         self != Self::Combining
     }
 
-    /// The dispatch modes that go with this access, its default first.
+    /// The dispatch modes that are possible with this access, its default first.
     #[must_use]
     pub fn dispatch(self) -> &'static [DispatchMode] {
         match self {
@@ -128,7 +130,7 @@ impl Access {
         }
     }
 
-    /// The insert modes that go with this access, its default first.
+    /// The insert modes that are possible with this access, its default first.
     #[must_use]
     pub fn insert(self) -> &'static [InsertMode] {
         match self {
@@ -138,7 +140,7 @@ impl Access {
         }
     }
 
-    /// The merge modes that go with this access, its default first.
+    /// The merge modes that are possible with this access, its default first.
     #[must_use]
     pub fn merge(self) -> &'static [MergeMode] {
         match self {
@@ -149,7 +151,7 @@ impl Access {
     }
 }
 
-/// The choices made besides the [`Access`]. `None` stands for the default of that access.
+/// The choices besides the [`Access`]. `None` stands for the default of that access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Modes {
     /// How requests leave an elevator.
@@ -158,14 +160,14 @@ pub struct Modes {
     pub insert: Option<InsertMode>,
     /// When a bio is offered to merging.
     pub merge: Option<MergeMode>,
-    /// How kicks are kept; `None` means coalesced. Every choice goes with every access.
+    /// How kicks are kept; `None` means coalesced. Every choice is possible with every access.
     pub kick: Option<KickMode>,
 }
 
-/// All choices, settled.
+/// All choices, with the defaults filled in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EffectiveModes {
-    /// Access to the elevator.
+    /// How threads enter the elevator.
     pub access: Access,
     /// How requests leave the elevator.
     pub dispatch: DispatchMode,
@@ -184,7 +186,7 @@ impl EffectiveModes {
     }
 }
 
-/// The names of the modes that go with `access` for `option`, for messages.
+/// The names of the modes of `option` that are possible with `access`, for messages.
 pub(crate) fn accepted(access: Access, option: &str) -> Vec<&'static str> {
     match option {
         "dispatch" => access.dispatch().iter().map(|mode| mode.name()).collect(),

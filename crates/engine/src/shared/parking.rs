@@ -1,16 +1,15 @@
-//! Insertion as it was proposed in 2024: a thread that finds the lock taken parks its requests in a list, and the
-//! next holder of the lock takes them over (`spec/history.md` section 2).
+//! Insertion as proposed in 2024: a thread that finds the lock taken parks its requests in a list, and the next holder
+//! of the lock takes them over (`spec/history.md` section 2).
 //!
-//! As in that proposal, a parked request has its slot, and no bio merges with it, because merging does not look into
-//! the lists. A bio needs a slot of its own if its neighbour is parked, or if its merge attempt was skipped. If no
-//! slot is left the bio waits for one, and its merge attempt is not repeated during the wait. When a request is taken
-//! over, or gets a slot, it is tried against the held requests, as every inserted request is; by then its neighbour may
-//! have been issued. So the device is given more and smaller requests. On one disk the kernel's attempt lost 72.9 %
-//! of the throughput (decision 0002).
+//! As in that proposal, a parked request has its slot, and no bio merges with it, because merging does not search the
+//! lists. A bio needs its own slot if its neighbour is parked, or if its merge attempt was skipped. If no slot is left
+//! the bio waits for one, and its merge attempt is not repeated. When a request is taken over, or gets a slot, it is
+//! tried against the held requests like every inserted request; by then its neighbour may have been issued. So the
+//! device receives more and smaller requests (decision 0002).
 //!
-//! *Slots.* They are given out under the lock, so without it they can only be promised: as many as were free when the
-//! lock was last released, less those promised since ([`Promises`]). A parked request that is taken over goes ahead
-//! of everything else, so that its promise is kept, except for the few slots that the holder of the lock takes in the
+//! *Slots.* They are assigned under the lock, so without it they can only be promised: as many as were free when the
+//! lock was last released, less those promised since ([`Promises`]). A parked request that is taken over precedes
+//! everything else, which keeps its promise, except for the few slots that the holder of the lock takes in the
 //! meantime. A request that then lacks its slot waits ahead of everything else, in [`Parked::line`].
 
 use crate::shared::inflight::PluggedRequest;
@@ -19,7 +18,7 @@ use crate::{Access, EffectiveModes};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 
-/// Lists of one elevator, at most; submitters share them by their numbers.
+/// The most lists of an elevator; submitters share them by their numbers.
 const LISTS: u16 = 32;
 
 /// The part that all threads share.
@@ -28,8 +27,7 @@ pub(crate) struct Parking {
     pub(crate) promises: Box<[CachePadded<Promises>]>,
 }
 
-/// Slots of one hardware queue that may be promised: a hint, exact except for slots that the holder of the lock
-/// takes.
+/// Slots of one hardware queue that may be promised: a hint, exact except for slots that the holder of the lock takes.
 ///
 /// | word | `promise(n)` | `give_back(n)` | `renew(free)`, under the lock |
 /// |---|---|---|---|
@@ -39,7 +37,7 @@ pub(crate) struct Promises(AtomicU32);
 
 /// The part that belongs to the holder of the lock.
 pub(crate) struct Parked {
-    /// Requests taken over that lack the promised slot: ahead of everything else.
+    /// Requests that were taken over but lack the promised slot. They precede everything else.
     pub(crate) line: VecDeque<PluggedRequest>,
     pub(crate) lanes: Box<[Lane]>,
 }
@@ -48,7 +46,7 @@ pub(crate) struct Parked {
 pub(crate) struct Lane {
     /// The word after the last renewal.
     pub(crate) published: u32,
-    /// Slots promised by then and not taken over by now: below zero, wrapping, if more were taken over.
+    /// Slots promised at that time and not taken over since. Wraps below zero if more were taken over.
     pub(crate) promised: u32,
 }
 
@@ -65,7 +63,7 @@ impl Promises {
     }
 
     pub(crate) fn renew(&self, free: u32, lane: &mut Lane) {
-        // Returned promises no longer count; so there may be more left than were published.
+        // Returned promises do not count any more, so more may be left than were published.
         let promised = |left: u32| lane.promised.wrapping_add(lane.published.wrapping_sub(left));
         let next = |left: u32| free.saturating_sub(promised(left));
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(next(n)));
@@ -75,7 +73,7 @@ impl Promises {
 }
 
 impl Parking {
-    /// With `slots` slots for each of `lanes` hardware queues.
+    /// Lists for `slots` slots of each of `lanes` hardware queues.
     pub(crate) fn new(submitters: u16, lanes: u16, slots: u32) -> Self {
         let promises = |_| CachePadded::new(Promises(AtomicU32::new(slots)));
         Self {
@@ -86,7 +84,7 @@ impl Parking {
 }
 
 impl Parked {
-    /// As [`Parking::new`]; empty for good in the modes that do not park.
+    /// As [`Parking::new`]; always empty in the modes that do not park.
     pub(crate) fn new(modes: EffectiveModes, lanes: u16, slots: u32) -> Self {
         let lanes = if modes.parks() { lanes } else { 0 };
         let lane = Lane { published: slots, promised: 0 };
@@ -116,8 +114,8 @@ impl Parked {
 mod tests {
     use super::*;
 
-    /// A promise that is returned after it was counted already, because the queue was frozen in the meantime. The
-    /// subtraction overflowed; in a release build nothing showed it.
+    /// Regression test: a promise that was returned after the renewal had counted it, because the queue was frozen in
+    /// the meantime, made the subtraction overflow; in a release build nothing showed it.
     #[test]
     fn a_promise_given_back_late_counts_once() {
         let (promises, mut lane) =
@@ -128,7 +126,7 @@ mod tests {
         promises.give_back(5);
         promises.renew(8, &mut lane);
         assert_eq!((lane.promised, lane.published), (3, 5));
-        // The three are taken over and have their slots.
+        // The three requests are taken over with their slots.
         lane.promised = lane.promised.wrapping_sub(3);
         promises.renew(5, &mut lane);
         assert_eq!((lane.promised, lane.published, promises.promise(9)), (0, 5, 5));
@@ -145,7 +143,7 @@ pub(crate) struct ShardModes {
 }
 
 impl ShardModes {
-    /// With `slots` slots for each of `lanes` hardware queues.
+    /// The words for `slots` slots of each of `lanes` hardware queues.
     pub(crate) fn new(modes: EffectiveModes, submitters: u16, lanes: u16, slots: u32) -> Self {
         let serial = modes.access == Access::Serialised;
         Self {

@@ -1,5 +1,5 @@
-//! The parts of submitters: the ends of their rings, and their credit. A queue keeps those that are not
-//! registered: idle, or left behind with I/Os in flight.
+//! The parts of submitters: the ends of their rings, and their credit. A queue keeps the parts that no registered
+//! submitter has: idle ones, and those with I/Os still in flight.
 //!
 //! A submitter that is dropped with I/Os in flight leaves its parts here. Its completions still arrive in its ring;
 //! the parts become idle when their credit is complete, at the latest when the next submitter is registered.
@@ -26,7 +26,7 @@ impl Seats {
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
-        // Payloads are dropped elsewhere, so that no user code runs while the lock is held.
+        // Payloads are dropped elsewhere, so no user code runs while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -37,8 +37,8 @@ impl Seats {
         list.push(parts);
     }
 
-    /// Parts for a new submitter: idle ones, or those of a dropped submitter after its I/Os are done. O(dropped
-    /// submitters, and the completions they get back).
+    /// Parts for a new submitter: idle ones, or those of a dropped submitter whose I/Os are done. O(dropped submitters,
+    /// and their new completions).
     pub(crate) fn take<P>(&self, table: &BioTable<P>) -> Option<Parts> {
         let idle = self.lists().idle.pop();
         idle.or_else(|| {
@@ -47,14 +47,14 @@ impl Seats {
         })
     }
 
-    /// Returns whether there are parts with I/Os in flight that no submitter waits for. O(dropped submitters, and the
-    /// completions they get back).
+    /// Returns whether there are parts with I/Os in flight that no submitter waits for. O(dropped submitters, and their
+    /// new completions).
     pub(crate) fn has_departed<P>(&self, table: &BioTable<P>) -> bool {
         self.settle(table);
         !self.lists().departed.is_empty()
     }
 
-    /// Takes the completions of dropped submitters. Their parts are idle when all I/Os are done.
+    /// Takes the completions of dropped submitters. Parts whose I/Os are all done become idle.
     fn settle<P>(&self, table: &BioTable<P>) {
         let mut payloads = Vec::new();
         let mut lists = self.lists();
@@ -67,7 +67,7 @@ impl Seats {
         drop(payloads);
     }
 
-    /// All parts, when the queue ends.
+    /// Takes all parts, at the end of the queue.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Parts> {
         let Lists { idle, departed } = &mut *self.lists();
         std::mem::take(idle).into_iter().chain(std::mem::take(departed))
@@ -79,7 +79,7 @@ pub(crate) struct Parts {
     pub(crate) id: SubmitterId,
     /// The hardware queue to which the submitter maps.
     pub(crate) hw: HwQueue,
-    /// The lane that it pumps first: that of this hardware queue, or its own.
+    /// The lane that it pumps first: its own, or that of the hardware queue.
     pub(crate) lane: HwQueue,
     /// The lane leads to the device.
     pub(crate) has_lane: bool,
@@ -90,7 +90,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Returns whether all the credit is back.
+    /// Returns whether all of the credit has returned.
     pub(crate) fn is_whole(&self) -> bool {
         self.credit.left() == self.credit.depth()
     }
@@ -105,6 +105,6 @@ impl Parts {
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) cookie: u64,
-    /// The I/O is ahead of this place in its submitter's staging ring, or was there.
+    /// Only an I/O that was pushed before this mark in its submitter's staging ring is cancelled.
     pub(crate) before: Mark,
 }

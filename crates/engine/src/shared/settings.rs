@@ -1,4 +1,4 @@
-//! The settings that every room knows, and the bounds of numbers that users set.
+//! The settings that all parts of the engine use, and the bounds of numbers that users set.
 
 /// Which kinds of merging are allowed; sysfs `nomerges`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,13 +15,13 @@ pub enum NoMerges {
 /// Which threads pump requests from outboxes to the device and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PumpMode {
-    /// The threads that submit, poll or wait: no hand-over to another thread.
+    /// The threads that submit, poll or wait, without a hand-over to another thread.
     #[default]
     Inline,
     /// A thread per hardware queue, woken through [`Host::wake_pump`](crate::Host::wake_pump), that calls
     /// [`Queue::pump`](crate::Queue::pump).
     Thread,
-    /// Each submitter has a lane of its own to the only hardware queue of the device, and pumps it: a request leaves by the
+    /// Each submitter has its own lane to the only hardware queue of the device, and pumps it: a request leaves by the
     /// lane of the submitter of its first I/O, and its completion wakes that submitter
     /// ([`Config::own_lanes`](crate::Config::own_lanes)). All lanes share the driver tags.
     Owner,
@@ -39,15 +39,15 @@ impl PumpMode {
 /// (`spec/framework.md` section 12). The two values of sysfs `queue/write_cache`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WriteCache {
-    /// No cache, or a non-volatile one: a write is durable when it is done. The device gets no flushes;
-    /// bare flushes are answered immediately, and flags on data that ask for one mean nothing.
+    /// No cache, or a non-volatile one: a write is durable when it is done. The device gets no flushes; bare flushes
+    /// are answered immediately, and flags on data that ask for a flush are ignored.
     #[default]
     Through,
     /// A volatile cache: a write is durable once a flush is done that began after the write was done. Any hardware
-    /// queue may be given the flush, and the flush has to cover the writes through all of them.
+    /// queue may be given the flush, which must cover the writes through all of them.
     Back {
-        /// The device itself makes a write with `FUA` durable, and any other operation that carries the flag. If
-        /// false, a flush follows instead.
+        /// The device itself makes writes with `FUA` durable, and any other operation with the flag. If false, a flush
+        /// follows instead.
         fua: bool,
     },
 }
@@ -58,10 +58,9 @@ pub const MIN_NR_REQUESTS: u32 = 4;
 pub const MAX_NR_REQUESTS: u32 = 2048;
 /// The deepest hardware queue.
 pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
-/// The submitters that a queue is built for unless their number is set: a client for each thread of most programs, in half
-/// a megabyte.
+/// The default number of submitters of a queue: a client for each thread of most programs, in half a megabyte.
 pub const DEFAULT_SUBMITTERS: u16 = 16;
-/// The most submitters that have a lane of their own to a device.
+/// The most submitters with their own lanes to a device.
 pub const MAX_OWN_LANES: u16 = 256;
 /// The largest bound on the number of requests that a device holds.
 pub const MAX_DEVICE_DEPTH: u32 = 10240;

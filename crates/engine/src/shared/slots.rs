@@ -1,9 +1,9 @@
-//! Bio cells: where an I/O lives from submission to completion, and the tokens that give access to it.
+//! Bio cells, which hold I/Os from submission to completion, and the tokens that give access to them.
 //!
 //! Every submitter owns a range of cells. A free cell is an index in its owner's private list. A cell in use is named
 //! by exactly one [`Bio`] token, and the holder of the token holds the cell. Tokens move: from the submitter's plug
-//! through staging into the elevator, inside an [`Inflight`](crate::Inflight) to the device, and through the
-//! completion ring back. Nothing here is locked, because ownership is never shared.
+//! through staging into the elevator, inside an [`Inflight`](crate::Inflight) to the device, and through the completion
+//! ring back. No cell is locked, because ownership is never shared.
 //!
 //! A request is a chain of bios in ascending order: the head's token stands for all of them, since each cell owns the
 //! next one.
@@ -17,20 +17,20 @@
 //! holding the head means holding the chain. A token moves between threads only through rings; their release and
 //! acquire make the cell's contents visible with it.
 //!
-//! A free cell's index is in its submitter's [`Credit`], and nowhere else. Claiming takes it out and makes the
-//! token; a completion ring carries the index of a token that was given up, and taking it from there puts
-//! the index back. Both ends of those rings are wrapped here, so that no other number gets into them.
+//! The index of a free cell is in its submitter's [`Credit`], and nowhere else. Claiming the cell removes the index and
+//! makes the token. A completion ring carries the index of a token that was given up; taking the index from there
+//! returns it to the credit. Both ends of those rings are wrapped here, so that no other number gets into them.
 //!
-//! # Tokens that are lost
+//! # Lost tokens
 //!
-//! Devices are safe code, and own tokens. A device may forget a token, or keep it beyond the end of the queue, and
-//! the kernel may still write into its payload. So nothing here trusts a device to return tokens. An
+//! Devices are safe code, and own tokens. A device may forget a token, or keep it beyond the end of the queue, and the
+//! kernel may still write into its payload. So the table does not trust devices to return tokens. An
 //! [`Inflight`](crate::Inflight) that is dropped, by a device or by a stack that unwinds, leaves its bios with
-//! [`ORPHANS`]: its holder has no access to the payload any more, and a holder that shares the payload with the
-//! kernel does not drop the token before the kernel is done (`blkmq-uring` waits for that). Tokens that the engine
-//! itself gives up go there too. At the end of a queue [`BioTable::settle`] looks for every payload that is still in
-//! its cell. If its token was returned, or is among the orphans, the payload is dropped. Otherwise the token is
-//! unaccounted for, and the payload is leaked and counted.
+//! [`ORPHANS`]: its holder has no access to the payload any more, and a holder that shares the payload with the kernel
+//! does not drop the token before the kernel is done (`blkmq-uring` waits for that). Tokens that the engine itself
+//! gives up go there too. At the end of a queue [`BioTable::settle`] checks every payload that is still in its cell. If
+//! its token was returned, or is among the orphans, the payload is dropped. Otherwise the token is unaccounted for, and
+//! the payload is leaked and counted.
 
 use crate::sync::lines::Lines;
 use crate::sync::{
@@ -44,14 +44,14 @@ pub(crate) use finish::{Aside, BATCH, Few, Finish};
 
 /// No cell; the value below the bit [`PART`].
 const NIL: u32 = PART - 1;
-/// In a link: the cell holds a part of a divided I/O; its submitter knows of which I/O.
+/// In a link: the cell holds a part of a divided I/O. Its submitter knows the I/O.
 const PART: u32 = 1 << 31;
-/// In the place of a token that was taken: no cell has this number.
+/// Replaces the number of a token that was taken; no cell has this number.
 const TAKEN: u32 = u32::MAX;
-/// Shift of a number of cells that fills whole lines, if a cell is a multiple of 16 bytes.
+/// Log2 of a number of cells that fills whole cache lines, if a cell is a multiple of 16 bytes.
 const LINES: u32 = 2;
 
-/// Tokens that were given up without a result, of all tables.
+/// Tokens of all tables that were given up without a result.
 static ORPHANS: Orphans = Orphans::new();
 
 /// The right to one cell and, through it, to the bios chained behind.
@@ -62,10 +62,10 @@ pub(crate) struct Bio {
 }
 
 impl Bio {
-    /// Takes the token out of its place, which holds none from then on.
+    /// Moves the token out of its place, which is empty afterwards.
     ///
     /// # Panics
-    /// If it has been taken before.
+    /// If the place is empty.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         assert!(!self.is_taken(), "a token is taken once");
@@ -73,14 +73,14 @@ impl Bio {
         Self { index, table: self.table }
     }
 
-    /// Returns whether the token has been taken out of its place.
+    /// Returns whether the place is empty.
     #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.index == TAKEN
     }
 
-    /// Gives the token up without a result; the thread that ends the rest of the queue finds it. Not done by `Drop`,
-    /// because the hot path would then pay for the check whether there is a token to drop.
+    /// Gives the token up without a result, for the thread that ends the rest of the queue. Not done by `Drop`, which
+    /// would make the hot path check whether there is a token to drop.
     #[cold]
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value, reason = "the token is given up")]
@@ -104,16 +104,15 @@ struct Cell<P> {
     cookie: u64,
     sectors: u32,
     owner: Owner,
-    /// The next cell of the chain or [`NIL`], and [`PART`] beside it.
+    /// The next cell of the chain or [`NIL`], combined with [`PART`].
     link: u32,
     /// `None` in a free cell.
     held: Option<Held<P>>,
 }
 
-/// The fields of a cell in use. There are two, so that an unused value of one marks a free cell and no extra byte is
-/// needed.
+/// The fields of a cell in use. One of them has an unused value that marks a free cell, so no extra byte is needed.
 struct Held<P> {
-    /// One more than the number of the chain's last cell; kept up to date in a head only.
+    /// The number of the chain's last cell plus one; kept up to date only in a head.
     behind_tail: NonZeroU32,
     payload: P,
 }
@@ -151,18 +150,19 @@ impl<P> Cell<P> {
 
 /// All bio cells of a queue.
 ///
-/// A payload `P` lets a device find the bytes. The engine keeps it in place from submission until the bio's
+/// A device finds the bytes through the payload `P`. The engine keeps it in place from submission until the bio's
 /// completion is taken, and never looks inside.
 pub struct BioTable<P> {
     cells: Lines<UnsafeCell<Cell<P>>>,
-    /// Cells per submitter, as a shift, so that a token names its submitter without touching the cell. Whole lines,
-    /// so that two submitters share none.
+    /// Log2 of the cells per submitter, so that a token names its submitter without access to the cell. Whole cache
+    /// lines, so that two submitters share none.
     shift: u32,
     id: NonZeroU32,
     segments: CountSegments<P>,
 }
 
-/// [`Limits::segments_of`]. An address, because the code behind the push knows nothing else of payloads.
+/// [`Limits::segments_of`], as a function pointer, because the code behind the push is independent of the payload's
+/// type.
 type CountSegments<P> = fn(&Limits, Op, u32, &P) -> u64;
 
 // SAFETY: a cell is only reached through its unique token (module invariant), so sharing the table between threads
@@ -182,9 +182,9 @@ pub struct BioRef<'a, P> {
     pub submitter: SubmitterId,
     /// The owner, as given with the I/O.
     pub owner: Owner,
-    /// The submitter's name for the completion. All parts of a divided I/O have the same.
+    /// The cookie given with the I/O. All parts of a divided I/O have the same.
     pub cookie: u64,
-    /// The submitter's payload for the device, or the piece of it that belongs to this part.
+    /// The submitter's payload for the device, or the piece of it for this part.
     pub payload: &'a P,
 }
 
@@ -195,22 +195,22 @@ pub(crate) struct Run {
     pub(crate) sectors: u32,
 }
 
-/// A submitter's free cells: the bios that it may still submit.
+/// A submitter's free cells, which bound the bios that it may still submit.
 #[derive(Debug)]
 pub(crate) struct Credit {
-    /// The first `left` are free cells. Taken from the end: the last cell used is in the cache.
+    /// The first `left` are free cells. Taken from the end, because the cell used last is still in the cache.
     free: Lines<u32>,
     left: u32,
     depth: u32,
     table: NonZeroU32,
 }
 
-/// A finished bio, out of its cell.
+/// A finished bio, taken out of its cell.
 pub(crate) struct Popped<P> {
     pub(crate) cookie: u64,
     pub(crate) result: IoResult,
     pub(crate) payload: P,
-    /// Number of the cell.
+    /// The number of the cell.
     pub(crate) cell: u32,
     /// The bio is a part of a divided I/O, and its cell is at the [`place`](BioTable::place) that
     /// [`BioTable::mark_part`] named.
@@ -223,7 +223,7 @@ impl Credit {
         self.depth
     }
 
-    /// Bios that may still be submitted.
+    /// The number of bios that may still be submitted.
     pub(crate) fn left(&self) -> u32 {
         self.left
     }
@@ -241,7 +241,7 @@ impl Credit {
     }
 }
 
-/// The path of finished bios back to one submitter; shared by all threads that finish them.
+/// The path of finished bios back to one submitter, shared by all threads that finish bios.
 pub(crate) struct BioSender {
     ring: CompletionSender,
     table: NonZeroU32,
@@ -296,7 +296,7 @@ impl<P> BioTable<P> {
         self.cells.len()
     }
 
-    /// A ring for the finished bios of a submitter with this credit.
+    /// A ring for the finished bios of the submitter with this credit.
     pub(crate) fn finish_ring(&self, credit: &Credit) -> (BioSender, BioReceiver) {
         let (sender, receiver) = completion_ring(credit.depth);
         (BioSender { ring: sender, table: self.id }, BioReceiver { ring: receiver, table: self.id })
@@ -308,7 +308,7 @@ impl<P> BioTable<P> {
         SubmitterId((bio.index >> self.shift) as u16)
     }
 
-    /// Returns whether `bio`, or the first one of its chain, is a whole I/O with this cookie, and no part of one.
+    /// Returns whether `bio`, or the first of its chain, is a whole I/O with this cookie, and not a part of one.
     pub(crate) fn is_io(&self, bio: &Bio, cookie: u64) -> bool {
         self.check(bio);
         // SAFETY: `bio` is borrowed.
@@ -343,7 +343,7 @@ impl<P> BioTable<P> {
         self.cells.at(index as usize).with_mut(|cell| f(unsafe { &mut *cell }))
     }
 
-    /// Makes a bio of the submitter with this credit; returns the payload if no credit is left.
+    /// Makes a bio of the submitter with this credit. Returns the payload if no credit is left.
     #[inline]
     pub(crate) fn claim(&self, credit: &mut Credit, claim: Claim, payload: P) -> Result<Bio, P> {
         let Claim { sector, sectors, owner, cookie } = claim;
@@ -366,7 +366,7 @@ impl<P> BioTable<P> {
     }
 
     /// Marks a bio as part of a divided I/O. Returns the place of its cell among those of its submitter, below the
-    /// credit's depth; the finished bio names the same place.
+    /// credit's depth. The finished bio reports the same place.
     pub(crate) fn mark_part(&self, bio: &mut Bio) -> u32 {
         self.check(bio);
         // SAFETY: the caller holds the bio exclusively.
@@ -417,19 +417,20 @@ impl<P> BioTable<P> {
         (front, rest)
     }
 
-    /// Takes up the tokens of this table that were given up without a result. For a queue that ends or has failed.
+    /// Takes the orphans of this table: tokens that were given up without a result. For a queue that ends or has
+    /// failed.
     pub(crate) fn take_orphans(&self) -> Vec<Bio> {
         let bio = |index| Bio { index, table: self.id };
         ORPHANS.take(self.id).into_iter().map(bio).collect()
     }
 
-    /// For the end of a queue: leaks each payload with an unaccounted token, and returns their number. Every other
+    /// At the end of a queue, leaks each payload with an unaccounted token, and returns their number. Every other
     /// payload is dropped with the table. O(cells).
     pub(crate) fn settle(&mut self, receivers: impl Iterator<Item = BioReceiver>) -> u64 {
         let mut is_back = vec![false; self.cells.len()];
         for mut receiver in receivers {
             assert!(receiver.table == self.id, "a ring of another queue");
-            // Numbers in the ring belong to tokens that were given up.
+            // Indices in the ring belong to tokens that were given up.
             while let Some(entry) = receiver.ring.pop() {
                 is_back[entry as u32 as usize] = true;
             }
@@ -504,7 +505,7 @@ impl<P> BioTable<P> {
 const ERRNO_SHIFT: u32 = 32;
 
 impl Bio {
-    /// Gives the token up: its number travels on, through a ring of the table with this number.
+    /// Gives the token up: its index is sent on, through a ring of the table with this number.
     #[inline]
     fn into_payload(self, table: NonZeroU32, result: IoResult) -> u64 {
         assert!(self.table == table, "a bio token of another queue");
@@ -514,8 +515,8 @@ impl Bio {
 }
 
 impl BioSender {
-    /// Ends a bio that is not chained to others and sends it separately. True if the submitter is parked and the
-    /// caller has to wake it.
+    /// Ends a bio that is not chained to others and sends it separately. Returns whether the submitter is parked and
+    /// must be woken by the caller.
     pub(crate) fn send_one(&self, bio: Bio, result: IoResult) -> bool {
         self.ring.push(&[bio.into_payload(self.table, result)])
     }
@@ -527,7 +528,7 @@ impl BioSender {
 }
 
 impl BioReceiver {
-    /// The finished bios, whose cells become part of `credit` again.
+    /// Takes the finished bios. Their cells become part of `credit` again.
     #[inline]
     pub(crate) fn finished<'a, P>(
         &'a mut self,
@@ -538,7 +539,7 @@ impl BioReceiver {
         FinishedBios { ring: &mut self.ring, table, credit }
     }
 
-    /// The place of the oldest finished bio if there is one and it is part of a divided I/O.
+    /// The place of the oldest finished bio; `None` if there is none or it is not part of a divided I/O.
     pub(crate) fn peek_part<P>(&self, table: &BioTable<P>) -> Option<u32> {
         assert!(self.table == table.id, "a ring of another queue");
         let index = self.ring.peek()? as u32;
@@ -578,8 +579,8 @@ impl<P> Iterator for FinishedBios<'_, P> {
     fn next(&mut self) -> Option<Popped<P>> {
         let entry = self.ring.pop()?;
         let index = entry as u32;
-        // SAFETY: numbers in the ring come from `into_payload` alone, each for a token that was given up, so the cell
-        // has no other holder; the ring returns each number once.
+        // SAFETY: indices in the ring come from `into_payload` alone, each for a token that was given up, so the cell
+        // has no other holder; the ring returns each index once.
         let (cookie, part, payload) = unsafe {
             self.table.cell_mut(index, |cell| {
                 let Held { payload, .. } =

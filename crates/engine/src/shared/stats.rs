@@ -65,7 +65,7 @@ pub(crate) struct SubmitterCounters {
     pub(crate) locked: Counter,
     pub(crate) contended: Counter,
     pub(crate) waited: Counter,
-    /// The ticks at the end of the last wait that was measured.
+    /// The ticks at the end of the last measured wait.
     #[cfg(feature = "compare")]
     pub(crate) measured_at: Counter,
     pub(crate) merges_skipped: Counter,
@@ -83,49 +83,49 @@ pub struct MergeStats {
     pub back: u64,
     /// To the start of a held request.
     pub front: u64,
-    /// Two held requests that became neighbours.
+    /// Between two held requests that became adjacent.
     pub request: u64,
-    /// Discard ranges gathered.
+    /// Of discard ranges.
     pub discard: u64,
 }
 
-/// Flushes asked for and done.
+/// Flushes requested and done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlushStats {
-    /// Waits for a flush: bare flushes, flushes ahead of data, and flushes behind it. `asked / issued` is the number
-    /// of waits that shared a flush, on average.
+    /// Requests for a flush: bare flushes, flushes before data, and flushes after it. `asked / issued` is the average
+    /// number of requests that shared a flush.
     pub asked: u64,
     /// Flushes begun at the device.
     pub issued: u64,
-    /// Requests that ended at a flush with none of their data at the device: bare flushes, and data whose flush ahead
-    /// of it failed.
+    /// Requests that ended at a flush without any of their data at the device: bare flushes, and data whose preceding
+    /// flush failed.
     pub dataless: u64,
     /// Bare flushes answered immediately, because the device has no volatile cache.
     pub needless: u64,
 }
 
 impl FlushStats {
-    /// The requests at the device that exceed those of the submitters because of flushes; as a rule negative.
+    /// How many more requests reached the device, because of flushes, than submitters sent; usually negative.
     #[must_use]
     pub fn surplus(&self) -> i64 {
         self.issued as i64 - (self.dataless + self.needless) as i64
     }
 }
 
-/// I/Os given up because their submitters asked for it, by the place where they were. They count as submitted and
-/// completed, are merged with nothing, and never reach the device, or not again after the device wanted them later.
+/// I/Os cancelled by their submitters, by the place where they were. They count as submitted and completed, are merged
+/// with nothing, and never reach the device; after a requeue by the device, they do not reach it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CancelStats {
     /// In a submitter's plug, or held back by a limit of its group.
     pub plugged: u64,
     /// In staging.
     pub staged: u64,
-    /// In an elevator: inserted, but not dispatched (again).
+    /// In an elevator: inserted, and not dispatched, or requeued.
     pub held: u64,
 }
 
 impl CancelStats {
-    /// All of them.
+    /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.plugged + self.staged + self.held
@@ -137,24 +137,24 @@ impl CancelStats {
 pub struct LockStats {
     /// Times that a lock was taken.
     pub taken: u64,
-    /// Of those, times that the lock was taken and the thread waited for it.
+    /// How many of them made the thread wait.
     pub contended: u64,
-    /// Thread time spent waiting for it, from a sample. Zero if the host does not measure
+    /// Thread time spent waiting for locks, estimated from a sample. Zero if the host does not measure
     /// ([`Host::ticks`](crate::Host::ticks)).
     pub waited: Nanos,
-    /// Merge attempts left out because the lock was taken.
+    /// Merge attempts skipped because the lock was taken.
     pub merges_skipped: u64,
     /// Requests parked in insertion lists because the lock was taken.
     pub parked: u64,
-    /// Times that a thread left its dispatching to the thread that was dispatching already.
+    /// Times that a thread left its requests to the thread that was already dispatching.
     pub left: u64,
 }
 
-/// I/Os with deadlines: predictions and the truth. A prediction is judged that was made when the request got its slot. A
-/// request has the deadline of its first I/O, and is judged without the flushes that it asks for.
+/// I/Os with deadlines: predictions and outcomes. The prediction that counts is made when the request gets its slot. A
+/// request has the deadline of its first I/O, and is judged without its flushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeadlineStats {
-    /// I/Os that were refused because they were expected to be late.
+    /// I/Os refused because they were expected to be late.
     pub refused: u64,
     /// Requests that ended in time, as predicted.
     pub in_time: u64,
@@ -167,7 +167,7 @@ pub struct DeadlineStats {
 }
 
 impl DeadlineStats {
-    /// The part of the judged predictions that were wrong, from 0 to 1; 0 if there were none.
+    /// The share of predictions that were wrong, from 0 to 1; 0 if there were none.
     #[must_use]
     pub fn wrong(&self) -> f64 {
         let wrong = self.missed + self.false_alarms;
@@ -183,12 +183,11 @@ impl DeadlineStats {
 /// `dispatched == completed_requests + requeues`, and `issued == dispatched + tail_requeues + runs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
-    /// Bios taken from submitters: an I/O each, or a part of one that was divided. There were
-    /// `submitted - splits` I/Os.
+    /// Bios taken from submitters: an I/O each, or a part of a divided one. There were `submitted - splits` I/Os.
     pub submitted: u64,
-    /// Bios that their submitters have taken back.
+    /// Bios that their submitters have reaped.
     pub completed: u64,
-    /// Bios that a submitter had not taken back when it was dropped, wherever they were.
+    /// Bios that a submitter had not reaped when it was dropped, wherever they were.
     pub dropped: u64,
     /// Cuts in I/Os that were too long for the device.
     pub splits: u64,
@@ -198,7 +197,7 @@ pub struct QueueStats {
     pub merges: MergeStats,
     /// Flushes.
     pub flushes: FlushStats,
-    /// I/Os given up.
+    /// Cancelled I/Os.
     pub cancelled: CancelStats,
     /// I/Os with deadlines.
     pub deadlines: DeadlineStats,
@@ -212,19 +211,18 @@ pub struct QueueStats {
     pub issued: u64,
     /// Requests that the device finished.
     pub completed_requests: u64,
-    /// Requests that went back to their elevator, because the device wanted them later, or for a retry after an
-    /// error.
+    /// Requests that returned to their elevator, because the device wanted them later, or for a retry after an error.
     pub requeues: u64,
     /// Requests that the device wanted again later and that stayed with their hardware queue; they are issued again
     /// without being dispatched.
     pub tail_requeues: u64,
     /// Times that a device was asked about a request that it had kept for too long.
     pub timeouts: u64,
-    /// Retries after an error; they are among `requeues`.
+    /// Retries after an error; included in `requeues`.
     pub retries: u64,
     /// Failed requests of several owners that were repeated owner by owner.
     pub taken_apart: u64,
-    /// Requests issued for that, each with the I/Os of one owner.
+    /// Requests issued for this, each with the I/Os of one owner.
     pub runs: u64,
     /// Times that the device had no room (RESOURCE or DEV_RESOURCE).
     pub busy: u64,
@@ -255,7 +253,7 @@ impl MergeStats {
 }
 
 impl QueueStats {
-    /// Requests per batch, 0 if there was none.
+    /// The mean number of requests per batch; 0 without batches.
     #[must_use]
     pub fn batch_mean(&self) -> f64 {
         if self.batches == 0 { 0.0 } else { self.dispatched as f64 / self.batches as f64 }

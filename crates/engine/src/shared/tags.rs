@@ -1,9 +1,9 @@
-//! The driver tags of a hardware queue: its own, those of all hardware queues of its queue, or those of several
+//! The driver tags of a hardware queue: separate ones, a set for all hardware queues of its queue, or a set for several
 //! queues ([`SharedTags`]), as the disks behind one host adapter share its commands.
 //!
 //! An elevator that finds no tag registers, and is kicked when tags are returned. Where several queues share a set, the
-//! queue registers with the set, and its elevators register with the queue. A queue that returns tags may have to
-//! call another one; like every call out of the engine, it does so when it holds no run and no lock.
+//! queue registers with the set, and its elevators register with the queue. A queue that returns tags may have to kick
+//! another queue; like every call out of the engine, it does so while it holds no run and no lock.
 
 use crate::shared::duties::Duties;
 use crate::sync::{
@@ -15,33 +15,33 @@ use std::fmt;
 /// The most queues that can share a set of tags.
 pub const MAX_TAG_USERS: u16 = 256;
 
-/// A set of driver tags for several queues, each of which may have its fair share of it (`spec/framework.md` section
-/// 3.1): with five busy queues and 32 tags, seven each. Queues that have used no tag for a while are not counted.
-/// Clones are the same set.
+/// A set of driver tags for several queues, each of which may have its fair share (`spec/framework.md` section 3.1):
+/// with five busy queues and 32 tags, seven each. Queues that have used no tag for a while are not counted. Clones are
+/// the same set.
 ///
-/// To be given to each queue with [`Config::tags`](crate::Config::tags). All hardware queues of all these queues take
-/// their tags from this set, so no two requests at their devices have the same one.
+/// Pass it to each queue by [`Config::tags`](crate::Config::tags). All hardware queues of all these queues take their
+/// tags from this set, so no two requests at their devices have the same tag.
 #[derive(Clone)]
 pub struct SharedTags(Arc<Set>);
 
 struct Set {
     tags: Arc<TagSet>,
     seats: Mutex<Vec<Seat>>,
-    /// Queues that are to be called because tags were returned.
+    /// Queues that must be kicked because tags were returned.
     owed: Pending,
 }
 
 /// The place of one queue in the set.
 enum Seat {
     Free,
-    /// Kept for a queue that is being built.
+    /// Reserved for a queue that is being built.
     Reserved,
     Taken(Weak<dyn Member>),
 }
 
-/// A queue, as the other queues that share its tags see it.
+/// A queue as seen by the other queues that share its tags.
 pub(crate) trait Member: Send + Sync {
-    /// Tags for which the queue has registered were returned.
+    /// Notifies the queue that tags were returned for which it has registered.
     fn tags_came_back(&self);
 }
 
@@ -75,19 +75,19 @@ impl SharedTags {
         }))
     }
 
-    /// Tags in all.
+    /// The number of tags.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.0.tags.depth()
     }
 
-    /// Tags in use by all queues.
+    /// The number of tags in use by all queues.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.0.tags.in_use()
     }
 
-    /// The tags that each counted queue may have at present; `None` while no queue is counted.
+    /// The number of tags that each counted queue may have at present; `None` while no queue is counted.
     #[must_use]
     pub fn share(&self) -> Option<u32> {
         self.0.tags.fair_share().and_then(FairShare::limit)
@@ -97,7 +97,7 @@ impl SharedTags {
         self.0.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a place for a queue, if one is free.
+    /// Reserves a place for a queue; `None` if none is free.
     pub(crate) fn reserve(&self) -> Option<Membership> {
         let mut seats = self.seats();
         let user = seats.iter().position(|seat| matches!(seat, Seat::Free))?;
@@ -112,7 +112,7 @@ impl SharedTags {
         self.seats().iter().filter(|seat| matches!(seat, Seat::Free)).count()
     }
 
-    /// Calls the queues that are owed a call. The caller holds no run and no lock.
+    /// Kicks the queues that must be kicked. The caller holds no run and no lock.
     fn call(&self) {
         self.0.owed.take(|user| {
             let member = match &self.seats()[usize::from(user)] {
@@ -126,14 +126,14 @@ impl SharedTags {
     }
 }
 
-/// A queue's place in a shared set. The place is free again when this is dropped.
+/// A queue's place in a shared set, which becomes free when this is dropped.
 pub(crate) struct Membership {
     pub(crate) tags: SharedTags,
     pub(crate) user: u16,
 }
 
 impl Membership {
-    /// The queue has been built and may be called.
+    /// Connects the place to the queue, which has been built and may be kicked.
     pub(crate) fn take(&self, queue: Weak<dyn Member>) {
         self.tags.seats()[usize::from(self.user)] = Seat::Taken(queue);
     }
@@ -155,7 +155,7 @@ pub(crate) struct Tags {
     among: Among,
 }
 
-/// The others that take tags of the same set.
+/// The other users of the same set.
 #[derive(Clone)]
 enum Among {
     /// None.
@@ -167,7 +167,7 @@ enum Among {
 }
 
 impl Tags {
-    /// Tags of one hardware queue, or of all if they share them.
+    /// Tags of one hardware queue, or of all if they share one set.
     pub(crate) fn new(depth: u32, shards: u16, shared: bool) -> Self {
         let set = Arc::new(TagSet::new(&TagSetShape::new(depth, shards)));
         Self { set, among: if shared { Among::Hctxs } else { Among::Undivided } }
@@ -178,8 +178,8 @@ impl Tags {
         Self { set: Arc::clone(&tags.0.tags), among: Among::Queues { tags: tags.clone(), user } }
     }
 
-    /// Tags in use by this hardware queue and those that share its tags. Of a set for several queues, the tags that
-    /// this queue holds.
+    /// Tags in use by this hardware queue and the others that share its tags. For a set of several queues, the tags
+    /// that this queue holds.
     pub(crate) fn in_use(&self) -> u32 {
         match &self.among {
             Among::Undivided | Among::Hctxs => self.set.in_use(),
@@ -189,7 +189,7 @@ impl Tags {
         }
     }
 
-    /// Takes a tag. `hint` is where the last one was found.
+    /// Takes a tag. The search starts at `hint`, where the last tag was found.
     #[inline]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<Tag> {
         match &self.among {
@@ -198,7 +198,7 @@ impl Tags {
         }
     }
 
-    /// Takes up to `want` tags. `hint` is where the last ones were found.
+    /// Takes up to `want` tags. The search starts at `hint`, where the last tags were found.
     #[inline]
     pub(crate) fn get_batch(&self, hint: &mut u32, want: u32) -> Option<TagBatch> {
         match &self.among {
@@ -207,8 +207,8 @@ impl Tags {
         }
     }
 
-    /// Registers the elevator `shard` to be kicked when others return tags: in the set, or in `waiting` if other queues
-    /// use the set too. The caller tries once more afterwards.
+    /// Registers the elevator `shard` to be kicked when tags are returned: in the set, or in `waiting` if other queues
+    /// use the set too. The caller must try once more afterwards.
     #[cold]
     pub(crate) fn wait(&self, shard: u16, waiting: &Pending, now: Instant) {
         match &self.among {
@@ -217,13 +217,13 @@ impl Tags {
             Among::Queues { tags, user } => {
                 waiting.set(shard);
                 self.set.wait(*user);
-                // Perhaps only this queue's share is used up, and the shares of idle queues are unused.
+                // Perhaps only this queue's share is used up, while idle queues leave theirs unused.
                 self.set.deactivate_idle(now, &mut |user| tags.0.owed.set(user));
             }
         }
     }
 
-    /// Returns tags. `waiting` are the elevators of this queue that wait for tags which other queues share.
+    /// Returns tags. `waiting` has the elevators of this queue that wait for tags shared with other queues.
     #[inline]
     pub(crate) fn put(&self, back: &[Tag], waiting: &Pending, duties: &mut Duties) {
         match &self.among {
@@ -245,7 +245,7 @@ impl Tags {
         }
     }
 
-    /// Calls other queues, if any are owed a call.
+    /// Kicks other queues, if any must be kicked.
     #[inline]
     pub(crate) fn call_others(&self) {
         if let Among::Queues { tags, .. } = &self.among

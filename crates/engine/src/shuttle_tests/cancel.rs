@@ -1,5 +1,5 @@
-//! Cancelled I/Os: each ends once, done or cancelled. An I/O that ended cancelled had an ask, and never reaches the
-//! device; and no thread waits for a cancelled I/O, or sleeps through its completion.
+//! Cancelled I/Os: each ends once, done or cancelled. A cancelled I/O had an ask, and never reaches the device. No
+//! thread waits for a cancelled I/O, or sleeps through its completion.
 
 use super::device::{Says, Script, TestDevice};
 use super::durable;
@@ -91,8 +91,8 @@ fn shuttle_cookies_are_used_again() {
     Model { access: Access::Mutex, schedules: 1000, seed: 113, ..model }.check();
 }
 
-/// While one thread is in a pass, another cancels an I/O that the device has, takes it back done, and uses its cookie
-/// again, for an I/O that waits behind another. The ask does not apply to the new I/O.
+/// While one thread is in a pass, another cancels an I/O that the device has, reaps it, and reuses its cookie for an
+/// I/O that waits behind another. The ask must not apply to the new I/O.
 fn an_ask_comes_late(model: &Model) {
     planted::plant(model.planted);
     durable::begin(WriteCache::Through);

@@ -12,9 +12,9 @@ use blkmq_sched::{Scope, deadline, none};
 
 const CLIENTS: &[Client] = &[Client::new(4, 2, 1), Client::new(3, 1, 1)];
 
-/// The pause between two steps, so that time passes for devices that take some.
+/// The pause between two steps, so that time passes for devices that need it.
 const PAUSE: Nanos = Nanos(100);
-/// The most time of a model: the scheduler of threads may make any number of pauses.
+/// The most time of a model: shuttle may choose any number of pauses.
 const MOST_TIME: Nanos = Nanos::from_millis(1);
 
 fn pause(world: &World) {
@@ -42,7 +42,7 @@ fn other_access(queue: &Queue<u64>, world: &World) {
     change(queue, world, |plan| Plan { access: Access::Combining, ..plan });
 }
 
-/// Each mode of insertion, so that parked requests are in the way of the next change.
+/// Each mode of insertion, so that the next change has to deal with parked requests.
 fn other_modes(queue: &Queue<u64>, world: &World) {
     change(queue, world, |plan| plan.access(Access::Serialised));
     let direct = Modes { insert: Some(InsertMode::Direct), ..Modes::default() };

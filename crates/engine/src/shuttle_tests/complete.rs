@@ -12,7 +12,7 @@ const THREE: &[Client] = &[Client::new(4, 4, 2), Client::new(4, 2, 1), Client::n
 const MERGEABLE: &[Client] =
     &[Client { stride: 8, ..Client::new(6, 6, 3) }, Client { stride: 8, ..Client::new(6, 6, 1) }];
 
-/// Every fault, and every way of completing.
+/// Every fault, and every form of completion.
 const MOODY: Script = Script {
     room: 1,
     resource: 5,
@@ -40,7 +40,7 @@ fn shuttle_three_submitters_inline_mq_deadline() {
 
 #[test]
 fn shuttle_three_submitters_later() {
-    // One at a time: twelve times the service time, if no thread waits needlessly.
+    // One at a time: twelve times the service time, if no thread waits longer than needed.
     let most_time = Nanos(12 * Script::LATER.service.0);
     Model { device: Script::LATER, most_time, ..Model::new(3, THREE) }.check();
 }
@@ -70,7 +70,7 @@ fn shuttle_merging_while_slots_are_short() {
     Model { nr_requests: Some(4), scheduler: &deadline::FACTORY, ..model }.check();
 }
 
-/// A single I/O for each client: schedules are short, so that a larger part of them is tried.
+/// A single I/O for each client: schedules are short, so a larger part of them is explored.
 const TINY: Model = Model { schedules: 10_000, ..Model::new(8, &[Client::new(1, 1, 1); 2]) };
 
 /// The second client finds no slot while the slot of the first client is being returned.
@@ -82,7 +82,8 @@ fn shuttle_tiny_inline() {
 /// One client submits its second I/O while the other removes the refused request that blocked the way.
 #[test]
 fn shuttle_tiny_refused() {
-    // The first is taken for 10 us. The second is refused until then, and answered immediately when it comes again.
+    // The first request occupies the device for 10 us. Until then the second is refused; offered again, it is answered
+    // immediately.
     let device = Script { room: 2, dev_resource: 2, inline: 3, ..Script::LATER };
     const CLIENTS: &[Client] = &[Client::new(1, 1, 1), Client::new(2, 1, 1)];
     let model = Model { device, clients: CLIENTS, most_time: Nanos(60_000), seed: 9, ..TINY };

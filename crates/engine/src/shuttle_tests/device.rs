@@ -1,9 +1,8 @@
-//! A device that counts attempts and, at fixed intervals, shows every kind of behaviour.
+//! A device that counts attempts and shows every kind of behaviour at fixed intervals.
 //!
-//! *Fault model.* Every `n`th attempt it refuses with RESOURCE, or with DEV_RESOURCE, or takes the request and wants
-//! it back later, or loses it until it is asked about it; every `n`th it answers within the call. It refuses with
-//! DEV_RESOURCE also when it is full. It never answers twice, and keeps the promise of DEV_RESOURCE unless a bug is
-//! planted.
+//! *Fault model.* Every `n`th attempt it refuses with RESOURCE, or with DEV_RESOURCE, or takes the request and wants it
+//! back later, or loses it until it is asked about it; every `n`th it answers within the call. It also refuses with
+//! DEV_RESOURCE when it is full. It never answers twice, and keeps the promise of DEV_RESOURCE unless a bug is planted.
 
 use super::durable;
 use crate::sync::{Arc, Mutex};
@@ -11,7 +10,8 @@ use crate::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, V
 use blkmq_core::{HwQueue, Instant, IoError, Nanos, Tag};
 use std::collections::VecDeque;
 
-/// The behaviour of the device. Of every `n` attempts that find room, the last is treated in this way; 0 for never.
+/// The behaviour of the device. In each field, the last of every `n` attempts that find room is treated in this way; 0
+/// for never.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
     /// The maximum number of requests inside one hardware queue.
@@ -20,7 +20,7 @@ pub(super) struct Script {
     pub(super) dev_resource: u32,
     pub(super) requeue: u32,
     pub(super) requeue_tail: u32,
-    /// Lost requests are, in turns, given up when their time is up, or after one reset of their timer.
+    /// Lost requests are alternately given up when their time is up, or after one reset of their timer.
     pub(super) lose: u32,
     pub(super) inline: u32,
     /// The time that a request stays if it is not answered within the call.
@@ -28,14 +28,14 @@ pub(super) struct Script {
     pub(super) says: Says,
 }
 
-/// The answer to the question for the next event.
+/// How the device reports its next event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Says {
-    /// The time of the next event.
+    /// It returns the time of the next event.
     When,
-    /// The device cannot tell: then it is asked again and again, and has a completion at every second look.
+    /// It cannot tell, so it is polled, and has a completion at every second poll.
     Nothing,
-    /// Planted: no event is to come, even if the device holds requests.
+    /// Planted: it reports that no event will come, even if it holds requests.
     Never,
 }
 
@@ -70,15 +70,15 @@ pub(super) struct TestDevice {
     attempts: u32,
     looks: u32,
     held: VecDeque<Held>,
-    /// Lost requests, each with the number of times that its timer is still to be reset.
+    /// Lost requests, each with the number of resets of its timer that are still to come.
     lost: Vec<(Inflight, u32)>,
-    /// The time at which the last refused request may come again.
+    /// When the last refused request may be offered again.
     retry_at: Option<Instant>,
     now: Instant,
     arrivals: Option<Arrivals>,
 }
 
-/// If the device is empty, it has room again this long after a DEV_RESOURCE.
+/// An empty device has room again this long after a DEV_RESOURCE.
 const RETRY: Nanos = Nanos(10_000);
 
 impl TestDevice {
@@ -100,7 +100,7 @@ impl TestDevice {
         self.now = now;
     }
 
-    /// A request inside ends later, so a completion will make room.
+    /// Returns whether a request inside ends later, so that its completion will make room.
     fn is_busy(&self) -> bool {
         self.script.says == Says::Nothing && !self.held.is_empty()
             || self.held.back().is_some_and(|held| held.until > self.now)
@@ -154,7 +154,7 @@ impl<P> DeviceQueue<P> for TestDevice {
         } else {
             (Verdict::Done(Ok(())), self.script.service)
         };
-        // Requests behind end no earlier, so the front is next.
+        // Later requests end no earlier, so the front one is next.
         let until = (now + stay).max(self.held.back().map_or(now, |last| last.until));
         self.held.push_back(Held { until, rq, verdict });
         Enqueued::Accepted

@@ -6,7 +6,7 @@ use crate::{Access, KickMode, Modes, PumpMode, WriteCache};
 use blkmq_core::{IoFlags, Nanos, Rng};
 use blkmq_sched::{Scope, registry};
 
-/// Models per test; `BLKMQ_SHUTTLE_TIMES` multiplies it.
+/// Models per test; `BLKMQ_SHUTTLE_TIMES` multiplies the number.
 const MODELS: u64 = 100;
 /// Longer than any service.
 const TIMEOUT: Nanos = Nanos::from_millis(1);
@@ -59,7 +59,7 @@ fn device(rng: &mut Rng) -> Script {
     Script { room, resource, dev_resource, requeue, requeue_tail, lose, inline, service, says }
 }
 
-/// Draws modes that go with `access`.
+/// Draws modes that are possible with `access`.
 fn modes(rng: &mut Rng, access: Access) -> Modes {
     fn some<M: Copy>(rng: &mut Rng, all: &[M]) -> Option<M> {
         rng.chance(1, 2).then(|| all[rng.below(all.len() as u64) as usize])
@@ -98,7 +98,7 @@ fn model(seed: u64, access: Access) -> Model {
     Model { most_time: most_time(&model), ..model }
 }
 
-/// One request after the other, plus each refusal, loss and reading of a running clock.
+/// The time of one request after the other, plus each refusal, loss and reading of a running clock.
 fn most_time(model: &Model) -> Nanos {
     let all = |client: &Client| {
         let flushes = if client.flags == IoFlags::NONE { 0 } else { 2 };
@@ -115,7 +115,7 @@ fn most_time(model: &Model) -> Nanos {
     // A timer may be reset once.
     let timers = timers + if lose > 0 { attempts * 2 * TIMEOUT.0 } else { 0 };
     let retries = if dev_resource > 0 { attempts * 10_000 } else { 0 };
-    // A kick that is put off by the delay of a refusal waits for as long as that.
+    // A kick that is postponed by the delay of a refusal waits for that delay as well.
     let timers = if model.modes.kick.is_some() { 2 * timers } else { timers };
     let drift = if model.drift { 1_000_000 } else { 0 };
     Nanos(ios * service.0 + timers + retries + drift)

@@ -1,14 +1,15 @@
-//! The promises of flushes, checked against the device: an I/O with FUA ends after a flush that began when its data
-//! was done, and one with PREFLUSH begins after a flush that began when the I/O had been submitted.
+//! Checks the promises of flushes against the device: an I/O with FUA ends after a flush that began when its data was
+//! done, and an I/O with PREFLUSH begins after a flush that began when the I/O had been submitted.
 //!
-//! Sectors name I/Os: no two I/Os of a model have the same sector, and I/Os that ask for a flush are not merged.
+//! A sector identifies an I/O: no two I/Os of a model have the same sector, and I/Os that ask for a flush are not
+//! merged.
 
 use crate::{Inflight, WriteCache};
 use blkmq_core::{HwQueue, IoFlags, Op, Tag};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A count of events. Only their order matters.
+/// A count of events, of which only the order matters.
 type Moment = u64;
 
 #[derive(Default)]
@@ -17,13 +18,13 @@ struct Witness {
     now: Moment,
     /// By sector: the moment of submission, and the flags that matter on this device.
     pushed: BTreeMap<u64, (Moment, IoFlags)>,
-    /// By sector: the moment at which the data was done.
+    /// By sector: when the data was done.
     done: BTreeMap<u64, Moment>,
     /// Sectors of cancelled I/Os.
     gone: BTreeSet<u64>,
-    /// Flushes at the device, and the moments at which they began.
+    /// Flushes at the device, and when they began.
     under_way: BTreeMap<(HwQueue, Tag), Moment>,
-    /// The latest beginning of a finished flush.
+    /// The latest start of a finished flush.
     flushed: Moment,
 }
 
@@ -48,7 +49,7 @@ pub(super) fn begin(cache: WriteCache) {
 /// A client submits the I/O at `sector`.
 pub(super) fn pushed(sector: u64, flags: IoFlags) {
     with(|w, now| {
-        // Only the flags that take a flush on this device.
+        // Only the flags that require a flush on this device.
         let flags = match w.cache {
             WriteCache::Through => IoFlags::NONE,
             WriteCache::Back { fua: true } => flags.without(IoFlags::FUA),
@@ -84,7 +85,7 @@ pub(super) fn done(rq: &Inflight) {
     });
 }
 
-/// The client has the I/O at `sector` back, cancelled.
+/// The client has reaped the I/O at `sector`, cancelled.
 pub(super) fn gave_up(sector: u64) {
     with(|w, _| {
         assert!(!w.done.contains_key(&sector), "the I/O at {sector} was done and given up");
@@ -92,7 +93,7 @@ pub(super) fn gave_up(sector: u64) {
     });
 }
 
-/// The client has the I/O at `sector` back, done.
+/// The client has reaped the I/O at `sector`, done.
 pub(super) fn ended(sector: u64) {
     with(|w, _| {
         let (_, flags) = w.pushed[&sector];

@@ -1,5 +1,5 @@
-//! Writes with FUA and PREFLUSH on a device with a volatile cache: every step reaches a thread that takes the next
-//! one, and shared flushes keep the promise of each request that shares them (`durable.rs`).
+//! Writes with FUA and PREFLUSH on a device with a volatile cache: a thread carries out every next step, and shared
+//! flushes keep the promise of each request that shares them (`durable.rs`).
 
 use super::device::Script;
 use super::model::{Client, Model};
@@ -13,10 +13,10 @@ const DEEP: Client = Client { flags: IoFlags::FUA, ..Client::new(4, 3, 2) };
 const BOTH: Client = Client { flags: IoFlags::FUA.union(IoFlags::PREFLUSH), ..FUA };
 const PLAIN: Client = Client::new(3, 2, 1);
 
-/// Every second request is answered within the call, so that data is done while a flush is under way.
+/// Every second request is answered within the call, so that data is done while a flush is in flight.
 const DEVICE: Script = Script { room: 2, inline: 2, ..Script::LATER };
 
-/// Two threads, one write at a time each. Nothing waits for the 5 s after which a flush is not put off any more.
+/// Two threads with one write in flight each. No write waits for the 5 s after which a flush must not be deferred.
 const TWO: Model = Model {
     cache: WriteCache::Back { fua: false },
     device: DEVICE,
@@ -55,7 +55,7 @@ fn shuttle_fua_and_a_pump_thread() {
     Model { pump: PumpMode::Thread, seed: 76, ..TWO }.check();
 }
 
-/// Two hardware queues of one elevator: each has flushes of its own, and either may be given the other's.
+/// Two hardware queues of one elevator: each has separate flushes, and either may receive the other's.
 #[test]
 fn shuttle_fua_on_two_hardware_queues_and_requeues() {
     let device = Script { requeue: 5, ..DEVICE };

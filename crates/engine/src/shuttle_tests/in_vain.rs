@@ -1,8 +1,8 @@
 //! The comparison modes: a thread takes a tag for which the policy has no request. Another thread, which needs the tag
-//! at that moment, loses nothing by it.
+//! at that moment, must still finish its request.
 //!
-//! It takes four changes of thread at the right places, and random schedules find that once in 150,000. So here one
-//! thread does the steps of both in their order: the steps of the second run at a [`Stop`] of the first.
+//! The bug needs four thread switches at the right places, which random schedules find once in 150,000. So one thread
+//! does the steps of both in order: the steps of the second run at a [`Stop`] of the first.
 
 use super::device::{Script, TestDevice};
 use super::durable;
@@ -16,7 +16,7 @@ use blkmq_core::{HwQueue, Instant, IoFlags, Limits, Nanos, Op, RequestId, Submit
 use blkmq_sched::{At, Cx, Done, Factory, Pick, Scheduler, Scope};
 use std::rc::Rc;
 
-/// First in, first out, but it keeps writes for ever.
+/// First in, first out, but writes are never picked.
 struct KeepsWrites(Vec<RequestId>);
 
 impl Scheduler for KeepsWrites {
@@ -68,8 +68,8 @@ fn submit(submitter: &mut Submitter<()>, op: Op, sector: u64) {
     submitter.flush(T0);
 }
 
-/// One thread takes the only tag, for a write that the policy keeps. At `place` another one submits a read. It must be
-/// done before the first thread leaves: nothing happens after that.
+/// One thread takes the only tag, for a write that the policy keeps. At `place` another one submits a read. The read
+/// must be done before the first thread leaves, because nothing happens after that.
 fn check(insert: InsertMode, place: Stop, bug: Option<Planted>) {
     let once = move || {
         planted::plant(bug);

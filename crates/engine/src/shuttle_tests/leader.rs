@@ -1,4 +1,4 @@
-//! The leader of an elevator may stop and leave at any moment (`follow.rs`), and strands no I/O.
+//! The leader of an elevator may stop and leave at any moment (`follow.rs`) without stranding an I/O.
 
 use super::device::Script;
 use super::model::{Client, Leaves, Model};
@@ -6,7 +6,7 @@ use crate::Access;
 use crate::planted::Planted;
 use blkmq_core::Nanos;
 
-/// A client that submits steadily, in small plugs, so that the other follows it, and leaves in between.
+/// A client that submits steadily, in small plugs, so that the other one follows it, and that leaves in between.
 const LEADER: Client = Client::new(6, 2, 1);
 const FOLLOWER: Client = Client::new(2, 1, 1);
 const LED: &[Client] = &[LEADER, FOLLOWER, FOLLOWER];
@@ -14,7 +14,7 @@ const LED: &[Client] = &[LEADER, FOLLOWER, FOLLOWER];
 const MEDDLER: Client = Client { leaves: Leaves::AfterAPoll, ..Client::new(4, 2, 1) };
 const MEDDLED: &[Client] = &[MEDDLER, Client::new(3, 1, 1)];
 
-/// A device that refuses with RESOURCE; the leader may set the timer for others.
+/// A device that refuses with RESOURCE; the leader may set the timer for other clients.
 const REFUSING: Model = Model {
     device: Script { resource: 3, ..Script::INLINE },
     most_time: Nanos::from_millis(30),
@@ -44,8 +44,8 @@ fn shuttle_a_leader_goes_away_and_leaves_a_timer() {
     REFUSING.check();
 }
 
-/// A thread polled with nothing of its own in flight, gave another thread's request to the device, and left. The
-/// other thread slept without a deadline, because the device had had no request when it went to sleep.
+/// Regression test: a thread polled without I/Os in flight, gave another thread's request to the device, and left. The
+/// other thread slept without a deadline, because the device had no request when it went to sleep.
 #[test]
 fn shuttle_a_thread_polls_for_others_and_goes_away() {
     MEDDLING.check();
@@ -68,7 +68,7 @@ fn shuttle_planted_a_thread_that_polls_for_others_and_hands_nothing_on() {
     Model { planted: Some(Planted::ForgetsToWakeSuccessor), ..MEDDLING }.check();
 }
 
-/// Another thread has relied on the alarm of a sleeper that was awake, and gone.
+/// Another thread has relied on the alarm of a sleeper that had already woken and left.
 #[test]
 #[should_panic(expected = "nobody will ever be woken")]
 fn shuttle_planted_a_sleeper_that_keeps_its_alarm() {

@@ -1,4 +1,4 @@
-//! The comparison modes: an elevator under a lock. They are slower, but must not lose anything either.
+//! The comparison modes: an elevator under a lock. They are slower, but must not lose requests either.
 
 use super::device::Script;
 use super::model::{Client, Model};
@@ -148,7 +148,7 @@ fn shuttle_batches() {
 
 const ROOMY: Script = Script { room: 2, inline: 3, ..Script::LATER };
 
-/// No thread sleeps for ever in any kick mode; a kick that the flag puts off is late by the timer of a refusal.
+/// No thread sleeps for ever in any kick mode. A kick that the flag postpones is late by the timer of a refusal.
 #[test]
 fn shuttle_kicks_as_they_were_and_with_the_flag() {
     let device = Script { resource: 4, inline: 1, ..Script::INLINE };

@@ -1,13 +1,13 @@
-//! A thread that loses its CPU between two steps keeps no other thread's I/O (decision 0025).
+//! A thread that loses its CPU between two steps holds up no other thread's I/O (decision 0025).
 //!
-//! The first thread that comes to the place stays there until the other client has all its I/Os and has left. A thread
-//! that stops inside a pass or a turn is not in here: there, nothing can be taken over.
+//! The first thread that reaches the place stays there until the other client has all its I/Os and has left. Stops
+//! inside a pass or a turn are not modelled, because no other thread could take over there.
 
 use super::model::{Client, Model};
 use crate::planted::{Planted, Stop};
 use blkmq_sched::deadline;
 
-/// Each may leave its I/Os to the other, and the device takes one at a time, so that requests wait for its tag.
+/// Each client may leave its I/Os to the other. The device takes one at a time, so requests wait for its tag.
 const TWO: &[Client] = &[Client::new(6, 2, 1), Client::new(6, 2, 1)];
 
 const SENT: Model = Model { stop: Some(Stop::BeforePump), ..Model::new(61, TWO) };

@@ -2,13 +2,12 @@
 //! a virtual clock that moves only when all threads sleep.
 //!
 //! Loom proves the protocols of `sync/` one by one. These models look for faults *between* them: work that no thread
-//! returns for, a sleeper that no thread wakes, a request that two threads end. Shuttle treats every atomic access as
-//! sequentially consistent, so it says nothing about orderings; that is loom's part.
+//! comes back for, a sleeper that no thread wakes, a request that two threads end. Shuttle treats every atomic access
+//! as sequentially consistent, so it does not check orderings; loom does.
 //!
-//! A model is a [`Model`](model::Model): the configuration of the queue, the script of the device, the I/Os of the
-//! clients. Each schedule ends with every I/O completed and nothing in use, or panics. Each file is a family of
-//! models. It has twins with a bug planted in host, device or engine ([`planted`](crate::planted)), which the same
-//! models must find.
+//! A [`Model`](model::Model) has the configuration of the queue, the script of the device, and the I/Os of the clients.
+//! Each schedule ends with every I/O completed and nothing in use, or panics. Each file is a family of models. Its
+//! twins plant a bug in host, device or engine ([`planted`](crate::planted)), which the same models must find.
 //!
 //! Schedules come from a fixed seed. `SHUTTLE_RANDOM_SEED` sets another one, and `BLKMQ_SHUTTLE_TIMES` multiplies
 //! their number. A failure prints its schedule, which `shuttle::replay` replays.

@@ -18,15 +18,15 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 use std::rc::Rc;
 
-/// A schedule with more steps than this counts as a livelock. The longest real ones take a tenth.
+/// A schedule with more steps than this counts as a livelock. The longest correct ones take a tenth.
 const MOST_STEPS: usize = 200_000;
-/// Changes of priority in a schedule of [`PctScheduler`]: it finds bugs that need one less.
+/// Priority changes in a schedule of [`PctScheduler`], which finds bugs that need one fewer.
 const PCT_DEPTH: usize = 4;
 
-/// Looks of the only thread that has a CPU, before which it must have found something: a few times a follower's patience.
+/// Polls after which the only thread with a CPU must have found work: a few times a follower's patience.
 const IN_VAIN: u32 = 100;
 
-/// Changes that another thread makes to the queue while it is used.
+/// Changes that another thread makes to the queue while clients use it.
 pub(super) type Meddle = fn(&Queue<u64>, &World);
 
 /// A model. Its numbers are small, because a schedule has a point of choice at every atomic access: ten I/Os have
@@ -47,24 +47,24 @@ pub(super) struct Model {
     pub(super) budget: Option<u32>,
     pub(super) nr_requests: Option<u32>,
     pub(super) cache: WriteCache,
-    /// At most 3 ms, or for ever.
+    /// At most 3 ms, or no timeout.
     pub(super) timeout: Nanos,
     pub(super) retries: u8,
     pub(super) device: Script,
     /// A client per entry, each with a submitter of its own.
     pub(super) clients: &'static [Client],
-    /// The limits of a group that all I/Os are of, or nothing for the root.
+    /// The limits of a group to which all I/Os belong; empty for the root.
     pub(super) max: &'static str,
     pub(super) bell: Bell,
     pub(super) drift: bool,
-    /// The most virtual time that a schedule may take. A longer time reveals a thread that was woken only by a timer
-    /// with another purpose.
+    /// The most virtual time that a schedule may take. More time shows that a thread was woken only by an unrelated
+    /// timer.
     pub(super) most_time: Nanos,
     pub(super) planted: Option<Planted>,
-    /// The first thread at this place has no CPU until all others have left. No client sleeps then, and none may wait for
-    /// that thread.
+    /// The first thread at this place has no CPU until all others have left. No client sleeps then, and none may wait
+    /// for that thread.
     pub(super) stop: Option<Stop>,
-    /// Run by one more thread while the clients run.
+    /// Run by an additional thread while the clients run.
     pub(super) meddle: Option<Meddle>,
 }
 
@@ -74,27 +74,27 @@ pub(super) struct Client {
     pub(super) ios: u64,
     /// The maximum number of I/Os in flight.
     pub(super) depth: u64,
-    /// I/Os between two flushes.
+    /// I/Os from one flush of the plug to the next.
     pub(super) plug: u64,
     /// Sectors between the starts of two I/Os of 8 sectors: 8 makes them mergeable.
     pub(super) stride: u64,
     /// The flags of every I/O.
     pub(super) flags: IoFlags,
-    /// One of this many I/Os is cancelled, every other time immediately; 0 for none.
+    /// One in this many I/Os is cancelled, every other time immediately; 0 for none.
     pub(super) cancels: u64,
-    /// Cookies are used again as soon as they have been returned, as if they were numbers of buffers.
+    /// Cookies are reused as soon as they have been returned, like numbers of buffers.
     pub(super) reuses: bool,
     pub(super) leaves: Leaves,
-    /// After its first I/Os the thread has no time for the queue until all others have left. No client sleeps then.
+    /// After its first I/Os the thread does not call the queue until all others have left. No client sleeps then.
     pub(super) goes_away: bool,
 }
 
-/// The end of a client, after all its I/Os have completed.
+/// How a client ends after all its I/Os have completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leaves {
     /// It leaves immediately.
     AtOnce,
-    /// It polls once more, with nothing of its own in flight.
+    /// It polls once more, without I/Os in flight.
     AfterAPoll,
 }
 
@@ -114,7 +114,7 @@ impl Client {
     }
 }
 
-/// The factor by which to multiply the schedules that a test asks for: `BLKMQ_SHUTTLE_TIMES`, or 1.
+/// The factor for the number of schedules of a test: `BLKMQ_SHUTTLE_TIMES`, or 1.
 pub(super) fn times() -> usize {
     std::env::var("BLKMQ_SHUTTLE_TIMES")
         .map_or(1, |n| n.parse().expect("BLKMQ_SHUTTLE_TIMES is a number"))
@@ -273,7 +273,7 @@ impl Model {
     }
 }
 
-/// The limits that `text` says.
+/// The limits in `text`.
 pub(super) fn max(text: &str) -> IoMax {
     IoMax::default().set(text).expect("limits")
 }
@@ -309,7 +309,7 @@ impl Client {
                     cookies[pushed as usize] = free.pop().expect("as many as may be in flight");
                 }
                 let cookie = cookies[pushed as usize];
-                // One tenant: for each of several bfq would keep the device idle, longer than any timer of the engine.
+                // One owner: with several, bfq would keep the device idle for longer than any timer of the engine.
                 let io = Io::new(Op::Write, sector, 8, cookie, !name(pushed)).owner(Owner(1));
                 let io = Io { flags: self.flags, group, ..io };
                 durable::pushed(sector, io.flags);
@@ -323,7 +323,7 @@ impl Client {
                     asked.push(pushed - 1);
                 }
             }
-            // Between other completions the client polls, and does not say that it will.
+            // At every other completion the client polls without announcing it.
             if reaped.is_multiple_of(2) {
                 submitter.begin_wait();
             }
@@ -352,7 +352,7 @@ impl Client {
                         assert!(asked.contains(&io), "I/O {io} is gone, that nobody asked for");
                         durable::gave_up(sector);
                     }
-                    // The device said so.
+                    // The device has reported an error.
                     Err(_) => {}
                 }
             });

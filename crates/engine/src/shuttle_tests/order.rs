@@ -43,7 +43,7 @@ impl Observer for Recorded {
     }
 }
 
-/// The picks and the arrivals, in order, with hardware queues.
+/// The picks and the arrivals, each in order, with hardware queues.
 type Orders = (Vec<(HwQueue, u64)>, Vec<(HwQueue, u64)>);
 
 /// Runs one schedule.
@@ -104,8 +104,8 @@ fn shuttle_planted_one_at_a_time_dispatch_inverts_the_order() {
     Model { access: Access::Mutex, ..ORDERED }.explore(in_order);
 }
 
-/// As it was proposed: the requests of one hold of the lock stay together, but the batches of two threads may change
-/// places. Each pair is inserted in one hold, so that no batch takes only half of a pair.
+/// As proposed: the requests of one hold of the lock stay together, but the batches of two threads may change places.
+/// Each pair is inserted in one hold, so no batch has only half of a pair.
 #[test]
 fn shuttle_batch_dispatch_keeps_batches_together_and_may_exchange_them() {
     thread_local! {

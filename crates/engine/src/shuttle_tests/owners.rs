@@ -1,5 +1,5 @@
-//! A lane to the device for each submitter: its completions wake it, and requests that others pick for it are called to its
-//! attention.
+//! A lane to the device for each submitter: its completions wake it, and it is woken for requests that other submitters
+//! pick for it.
 
 use super::device::Script;
 use super::model::{Client, Model};
@@ -12,7 +12,7 @@ use blkmq_sched::{bfq, deadline, kyber};
 const SLEEPY: &[Client] = &[Client::new(4, 1, 1), Client::new(4, 1, 1), Client::new(4, 1, 1)];
 const TWO: &[Client] = &[Client::new(4, 2, 1), Client::new(4, 3, 3)];
 
-/// Fewer tags than I/Os: requests wait for the completions of others.
+/// Fewer tags than I/Os: requests wait for completions of other clients.
 const SHORT: Model = Model {
     pump: PumpMode::Owner,
     hw_queue_depth: 1,
@@ -41,7 +41,7 @@ fn shuttle_owners_are_called_for_requests_that_others_picked_bfq() {
     Model { scheduler: &bfq::FACTORY, seed: 214, ..SHORT }.check();
 }
 
-/// As many tags as I/Os: none waits for another.
+/// As many tags as I/Os, so none waits for another.
 #[test]
 fn shuttle_owners_are_woken_by_their_own_completions() {
     let most_time = Nanos(4 * Script::LATER.service.0);
@@ -76,10 +76,10 @@ fn shuttle_owners_that_cancel() {
     Model { clients: &[CANCELS, CANCELS], seed: 219, ..SHORT }.check();
 }
 
-/// Budgets, without which requests leave in other orders than they came.
+/// Budgets, which let requests leave in the order in which they came.
 const LEAVING: Model = Model { hw_queue_depth: 4, budget: Some(1), seed: 217, ..SHORT };
 
-/// A device that finishes a request at the second look and does not say so.
+/// A device that finishes a request at the second poll without signalling it.
 const AWAY: Model = Model {
     device: Script { says: super::device::Says::Nothing, ..Script::LATER },
     clients: &[Client { goes_away: true, ..Client::new(2, 1, 1) }, Client::new(4, 1, 1)],

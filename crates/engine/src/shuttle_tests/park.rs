@@ -1,5 +1,5 @@
-//! Sleepers: a parked submitter is woken for all work that is due to it, and in time; and so are clients that only
-//! submit and wait, beside a pump thread per hardware queue.
+//! Sleepers: a parked submitter is woken in time for all of its work; and so are clients that only submit and wait,
+//! beside a pump thread per hardware queue.
 
 use super::device::{Says, Script};
 use super::model::{Client, Model};
@@ -29,8 +29,7 @@ fn shuttle_sleepers_are_woken_when_there_is_room_again() {
     Model { hw_queue_depth: 4, seed: 12, ..LATER }.check();
 }
 
-/// A thread that is refused with RESOURCE sets a timer of 3 ms, and sleeps until then itself, unless another thread
-/// does.
+/// A thread that is refused with RESOURCE sets a timer of 3 ms, and sleeps until then unless another thread does.
 #[test]
 fn shuttle_a_sleeper_has_the_timer() {
     let device = Script { resource: 4, inline: 1, ..Script::INLINE };

@@ -1,4 +1,4 @@
-//! Elevators that share budgets, driver tags, or tokens of their policy: one waits for those that another returns.
+//! Elevators that share budgets, driver tags, or tokens of their policy: one waits for resources that another returns.
 
 use super::device::Script;
 use super::model::{Client, Model};
@@ -44,7 +44,7 @@ fn shuttle_shared_tags_and_budgets_and_an_inline_device() {
     Model { hw_queue_depth: 2, most_time: Nanos(2 * TWO_SHARDS.most_time.0), ..model }.check();
 }
 
-/// A single I/O for each of two elevators: schedules are short, so that a larger part of them is tried.
+/// A single I/O for each of two elevators: schedules are short, so a larger part of them is explored.
 const TINY: Model = Model {
     schedules: 10_000,
     clients: &[Client::new(1, 1, 1); 2],

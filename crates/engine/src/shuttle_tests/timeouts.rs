@@ -1,5 +1,5 @@
-//! Requests that a device loses, while other threads use the queue: each is answered once, and a thread comes for it
-//! in time.
+//! Requests that a device loses, while other threads use the queue: each is answered once, and a thread handles it in
+//! time.
 
 use super::device::Script;
 use super::model::{Client, Model};
@@ -10,7 +10,7 @@ use blkmq_sched::deadline;
 
 const TIMEOUT: Nanos = Nanos::from_millis(1);
 
-/// One of three attempts is lost. One of two lost requests is given up immediately, the other a timeout later.
+/// One in three attempts is lost. One of two lost requests is given up at its timeout, the other a timeout later.
 const LOSES: Script = Script { room: 2, lose: 3, ..Script::LATER };
 
 const ONE: &[Client] = &[Client::new(4, 2, 1)];

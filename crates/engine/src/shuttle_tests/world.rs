@@ -1,9 +1,8 @@
-//! Where threads sleep, and the clock.
+//! The sleeping places of threads, and the clock.
 //!
 //! Time stands still while any thread is awake. When the last awake thread goes to sleep or leaves, time jumps to the
-//! earliest deadline of a sleeper. So a model needs no timer thread, and a lost wake-up cannot hide: either no
-//! sleeper has a deadline, which panics here, or the time at the end shows that a thread waited for a timer that had
-//! another purpose.
+//! earliest deadline of a sleeper. So a model needs no timer thread, and a lost wake-up cannot hide: either no sleeper
+//! has a deadline, which panics here, or the time at the end shows that a thread waited for an unrelated timer.
 
 use crate::Host;
 use crate::sync::{Arc, Mutex, MutexGuard};
@@ -12,10 +11,10 @@ use shuttle::rand::Rng;
 use shuttle::sync::Condvar;
 use shuttle::thread::{self, ThreadId};
 
-/// How a host treats a wake-up for a thread that is still awake, because it has not gone to sleep yet.
+/// How a host treats a wake-up for a thread that has not gone to sleep yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bell {
-    /// As thread parking does: the next sleep ends immediately.
+    /// Like thread parking: the next sleep ends immediately.
     Remembers,
     /// Planted: the wake-up is lost.
     Forgets,
@@ -45,7 +44,7 @@ pub(super) struct World {
     bells: Vec<Condvar>,
     submitters: usize,
     bell: Bell,
-    /// Threads read slightly different times, as from a running clock.
+    /// Threads read slightly different times, as they would from a running clock.
     drift: bool,
     /// The longest timer that the engine may set.
     timer: Nanos,
@@ -99,7 +98,7 @@ impl World {
     }
 
     /// Sleeps until the bell rings or until `until`, which is at most 3 ms away: the engine sets no longer timer
-    /// (`spec/framework.md` section 16, line 8), except for flushes, of 5 s.
+    /// (`spec/framework.md` section 16, line 8), except one of 5 s for flushes.
     pub(super) fn sleep(&self, seat: usize, until: Option<Instant>) {
         let mut state = self.state();
         let until = until.filter(|at| *at < Instant::MAX);
@@ -116,12 +115,12 @@ impl World {
         state.seats[seat] = Seat::Awake;
     }
 
-    /// The calling thread is that of this submitter.
+    /// Assigns the seat of a submitter to the calling thread.
     pub(super) fn sit(&self, seat: usize) {
         self.state().threads[seat] = Some(thread::current().id());
     }
 
-    /// The calling submitter loses its CPU, and gets it back when all others have left.
+    /// Takes the CPU from the calling submitter until all others have left.
     pub(super) fn lose_cpu(&self) {
         let mut state = self.state();
         let me = Some(thread::current().id());
@@ -139,7 +138,7 @@ impl World {
         self.state().seats.contains(&Seat::Stopped)
     }
 
-    /// The thread with this seat will not return.
+    /// Removes the thread with this seat, which will not return.
     pub(super) fn leave(&self, seat: usize) {
         let mut state = self.state();
         state.seats[seat] = Seat::Gone;

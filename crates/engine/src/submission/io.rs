@@ -1,6 +1,6 @@
 //! The input and output of a [`Submitter`](crate::Submitter): I/Os, completions, refusals.
 //!
-//! Types only; `submitter.rs` and `split.rs` decide when an I/O is refused.
+//! Types only; `submitter.rs` and `split.rs` decide when to refuse an I/O.
 
 use blkmq_core::{
     Bytes, Deadline, GroupId, InSectors, IoError, IoFlags, IoPrio, IoResult, Nanos, Op, Owner,
@@ -23,24 +23,24 @@ pub struct Io<P> {
     pub flags: IoFlags,
     /// The priority.
     pub ioprio: IoPrio,
-    /// The owner that is charged; [`Owner::UNNAMED`] is the thread that submits.
+    /// The owner to which the I/O is charged; [`Owner::UNNAMED`] is the thread that submits.
     pub owner: Owner,
     /// The group of the owner.
     pub group: GroupId,
     /// Expected lifetime of the data written; 0 for unknown.
     pub write_hint: u8,
-    /// The time that it may take.
+    /// The time that the I/O may take.
     pub deadline: Deadline,
     /// Returned with the completion.
     pub cookie: u64,
-    /// The information that the device needs to find the bytes; returned with the completion.
+    /// Tells the device where the bytes are; returned with the completion.
     pub payload: P,
 }
 
 impl<P> Io<P> {
-    /// An I/O in sectors, with defaults for everything else: sync if it is a read, no priority, owner 0, in the root
-    /// group. For simulators, because their payloads carry no data; [`read`](Self::read), [`write`](Self::write) and
-    /// the like take the length from the payload.
+    /// An I/O in sectors, with defaults for all other fields: sync if it is a read, no priority, owner 0, in the root
+    /// group. For simulators, whose payloads carry no data; [`read`](Self::read), [`write`](Self::write) and similar
+    /// constructors take the length from the payload.
     pub fn new(op: Op, sector: u64, sectors: u32, cookie: u64, payload: P) -> Self {
         Self {
             op,
@@ -57,7 +57,7 @@ impl<P> Io<P> {
         }
     }
 
-    /// Returns the same I/O with the payload that `with` makes of its own.
+    /// Returns the same I/O with the payload that `with` makes of the old one.
     #[must_use]
     #[inline(always)]
     pub fn map<Q>(self, with: impl FnOnce(P) -> Q) -> Io<Q> {
@@ -77,16 +77,16 @@ impl<P> Io<P> {
     }
 }
 
-/// Reads and writes of all the bytes that a payload carries.
+/// Reads and writes of all the bytes in a payload.
 impl<P: Payload> Io<P> {
-    /// Reads from `at` on into `payload`, as many bytes as it carries.
+    /// Reads as many bytes as `payload` carries into it, from `at` on.
     ///
-    /// If the bytes are not whole sectors, or the payload carries none, every queue refuses the I/O as misaligned.
+    /// If the bytes are not whole sectors, or there are none, every queue refuses the I/O as misaligned.
     pub fn read(at: impl InSectors, payload: P) -> Self {
         Self::moving(Op::Read, at, payload)
     }
 
-    /// Writes the bytes of `payload` to where `at` begins. Durable after the next flush, or immediately with
+    /// Writes the bytes of `payload`, from `at` on. Durable after the next flush, or immediately with
     /// [`fua`](Self::fua).
     ///
     /// Refused as [`read`](Self::read) is.
@@ -103,22 +103,21 @@ impl<P: Payload> Io<P> {
 
 /// I/Os that move no data.
 impl<P: Default> Io<P> {
-    /// Makes durable every write with a completion that has been taken.
+    /// Makes every write durable whose completion has been reaped.
     #[must_use]
     pub fn flush() -> Self {
         Self::new(Op::Flush, 0, 0, 0, P::default())
     }
 
-    /// Tells the device that the data in `range` is not needed any more. The result of a later read is up to the
-    /// device.
+    /// Tells the device that the data in `range` is not needed any more. Later reads of it return arbitrary data.
     ///
-    /// Queues refuse a range that is empty, is not made of whole sectors, or has 2 TiB or more.
+    /// Queues refuse a range that is empty, does not consist of whole sectors, or has 2 TiB or more.
     #[must_use]
     pub fn discard(range: Range<impl InSectors>) -> Self {
         Self::over(Op::Discard, range)
     }
 
-    /// Makes `range` read as zeroes, without sending them.
+    /// Makes `range` read as zeroes, without transferring them.
     ///
     /// Refused as [`discard`](Self::discard) is.
     #[must_use]
@@ -134,8 +133,8 @@ impl<P: Default> Io<P> {
     }
 }
 
-/// The sector and length of an I/O. The length is 0, which every queue refuses, if either is not in whole sectors. If
-/// it is too long, it is the greatest value, which is no multiple of any block and ends beyond most devices.
+/// The sector and length of an I/O. If either is not in whole sectors, the length is 0, which every queue refuses. If
+/// the length is too large, it is the greatest value, which is not a multiple of any block and exceeds most devices.
 fn place(at: Option<u64>, len: Option<u64>) -> (u64, u32) {
     match (at, len) {
         (Some(at), Some(len)) => (at, u32::try_from(len).unwrap_or(u32::MAX)),
@@ -145,19 +144,19 @@ fn place(at: Option<u64>, len: Option<u64>) -> (u64, u32) {
 
 /// Optional attributes of an I/O.
 impl<P> Io<P> {
-    /// Returned with the completion. 0 by default.
+    /// The cookie to return with the completion. 0 by default.
     #[must_use]
     pub fn cookie(self, cookie: u64) -> Self {
         Self { cookie, ..self }
     }
 
-    /// The owner that is charged, instead of the thread that submits.
+    /// The owner to which the I/O is charged, instead of the thread that submits.
     #[must_use]
     pub fn owner(self, owner: Owner) -> Self {
         Self { owner, ..self }
     }
 
-    /// The group of the owner: its weight and limits apply. An id that the group has outlived is refused
+    /// The group of the owner, whose weight and limits apply. The id of a removed group is refused
     /// ([`Refusal::NoGroup`]).
     #[must_use]
     pub fn group(self, group: GroupId) -> Self {
@@ -170,20 +169,20 @@ impl<P> Io<P> {
         Self { ioprio, ..self }
     }
 
-    /// The time that the I/O may take, and its fate if the queue expects that it takes longer. Without a forecast
+    /// The time that the I/O may take, and what to do if the queue expects it to take longer. Without a forecast
     /// ([`Plan::forecast`](crate::Plan::forecast)) the I/O is refused.
     #[must_use]
     pub fn deadline(self, deadline: Deadline) -> Self {
         Self { deadline, ..self }
     }
 
-    /// A write that is durable when it completes (`FUA`).
+    /// Makes a write durable when it completes (`FUA`).
     #[must_use]
     pub fn fua(self) -> Self {
         self.with(IoFlags::FUA)
     }
 
-    /// A caller waits for it: schedulers treat it like a read.
+    /// Marks an I/O that a caller waits for: schedulers treat it like a read.
     #[must_use]
     pub fn sync(self) -> Self {
         self.with(IoFlags::SYNC)
@@ -199,11 +198,11 @@ impl<P> Io<P> {
 /// A finished I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion<P> {
-    /// As in its [`Io`].
+    /// The cookie of the [`Io`].
     pub cookie: u64,
     /// The result of the I/O.
     pub result: IoResult,
-    /// As in its [`Io`].
+    /// The payload of the [`Io`].
     pub payload: P,
 }
 
@@ -211,10 +210,9 @@ pub struct Completion<P> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is not enough credit left for it or, if it has to be divided, for all its parts. Reap, then try
-    /// again.
+    /// There is not enough credit left for the I/O or, if it must be divided, for all its parts. Reap, then try again.
     NoCredit {
-        /// The credit.
+        /// The whole credit.
         depth: u32,
     },
     /// Start or length is not a multiple of the logical block size, or the length is zero.
@@ -222,50 +220,50 @@ pub enum Refusal {
         /// The logical block size in bytes.
         block: u32,
     },
-    /// The I/O is longer than one request of the device may be, and cannot be divided: its payload does not allow it,
-    /// or it would have more parts than the submitter has credit in all.
+    /// The I/O is too long for one request of the device, and cannot be divided: its payload does not allow it, or it
+    /// would have more parts than the submitter's whole credit.
     TooLong {
-        /// The most sectors that would be taken at this place.
+        /// The most sectors that would be taken at this sector.
         most: u32,
     },
-    /// The I/O would have to be divided, and has [`IoFlags::NOWAIT`] (`EAGAIN`).
+    /// The I/O would have to be divided, but has [`IoFlags::NOWAIT`] (`EAGAIN`).
     NoWait {
-        /// The most sectors that are taken whole at this place.
+        /// The most sectors that are taken whole at this sector.
         most: u32,
     },
-    /// The payload is in several ranges of memory, of which a block is in more than the device takes in one request, or
-    /// in two that do not meet where its segments may. Copy it into fewer.
+    /// The payload is in several ranges of memory. One block has more ranges than the device takes in a request, or
+    /// ranges that its segments cannot join. Copy it into fewer ranges.
     Scattered {
         /// The most segments of a request.
         segments: u16,
-        /// Segments meet only at multiples of so many bytes; 1 if anywhere.
+        /// Segments may join only at multiples of this many bytes; 1 for anywhere.
         boundary: u64,
     },
-    /// The payload is in several ranges of memory, and one of them has not the alignment that the device asks for.
+    /// The payload is in several ranges of memory, one of which lacks the alignment that the device requires.
     RangeMisaligned {
-        /// Each range begins at a multiple of so many bytes.
+        /// Each range must begin at a multiple of this many bytes.
         start: u32,
-        /// Each range has a multiple of so many bytes: a logical block.
+        /// The length of each range must be a multiple of this many bytes: a logical block.
         len: u32,
     },
-    /// Beyond the end of the device.
+    /// The I/O reaches beyond the end of the device.
     OutOfRange {
         /// The device's size in sectors.
         capacity: u64,
     },
     /// The device does not have this operation.
     Unsupported(Op),
-    /// A read of a payload that cannot be read into ([`Payload::WRITE_ONLY`]).
+    /// A read with a payload that does not allow reads into it ([`Payload::WRITE_ONLY`]).
     WriteOnly,
     /// The I/O is expected to end after its deadline (`EBUSY`).
     Late {
-        /// How long it would take, as far as the queue can say.
+        /// The time that the I/O is expected to take.
         expected: Nanos,
     },
-    /// The I/O has a deadline, and the queue forecasts nothing.
+    /// The I/O has a deadline, but the queue makes no forecasts.
     NoForecast,
-    /// The id of its group is stale: the group was removed, and its index has been given to another one. Or it is of
-    /// another queue.
+    /// The id of its group is stale (the group was removed, and its index has been reused), or it belongs to another
+    /// queue.
     NoGroup,
     /// A policy or a device of the queue panicked: it takes no more I/Os.
     Poisoned,
@@ -320,10 +318,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Without the I/O, for errors that outlive it or cross threads; a buffer often may not do that.
+/// The reason does not contain the I/O, so it can outlive it and cross threads, which a buffer often cannot.
 impl std::error::Error for Refusal {}
 
-/// The error with which the I/O would have completed, for servers that owe their clients a number.
+/// The error with which the I/O would have completed, for servers that must report an errno to their clients.
 impl From<Refusal> for IoError {
     fn from(why: Refusal) -> Self {
         match why {
@@ -344,8 +342,8 @@ impl From<Refusal> for IoError {
 
 /// An I/O that is returned as it was submitted.
 ///
-/// It is `Sync` even if its payload is not, because the I/O is reached by value or exclusively only. So errors that
-/// carry one go into `Box<dyn Error + Send + Sync>`.
+/// `Sync` even if its payload is not, because the I/O is reached only by value or exclusively. So errors that carry one
+/// fit into `Box<dyn Error + Send + Sync>`.
 pub struct Unsubmitted<P>(SyncWrapper<Io<P>>);
 
 impl<P> Unsubmitted<P> {

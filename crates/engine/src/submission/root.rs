@@ -1,4 +1,4 @@
-//! The root of a queue: the engine as it is now, and the state of its changes.
+//! The root of a queue: its current engine, and the state of its changes.
 
 use crate::dispatch::engine::Engine;
 use crate::plan::Plan;
@@ -18,11 +18,11 @@ pub(crate) struct Root<P> {
 /// The state of reconfiguration: the plan, and the counters of replaced queues.
 pub(crate) struct ChangeState {
     pub(crate) plan: Plan,
-    /// The watchers of the queue besides.
+    /// The observers of the queue, in addition to the plan.
     pub(crate) watchers: Watchers,
-    /// The counters of the queues that have been replaced.
+    /// The counters of the replaced queues.
     pub(crate) past: QueueStats,
-    /// A change is under way.
+    /// A change is in progress.
     pub(crate) taken: bool,
 }
 
@@ -47,7 +47,7 @@ impl<P> Root<P> {
         Arc::clone(&self.current.lock().expect("no panic happens under this lock"))
     }
 
-    /// Puts `next` in the place of the current queue.
+    /// Replaces the current queue by `next`. Returns the old one.
     pub(crate) fn replace(&self, next: Engine<P>) -> Arc<Engine<P>> {
         let (version, next) = (next.hub.version, Arc::new(next));
         *self.current.lock().expect("no panic happens under this lock") = Arc::clone(&next);
@@ -56,7 +56,7 @@ impl<P> Root<P> {
     }
 
     pub(crate) fn change_state(&self) -> MutexGuard<'_, ChangeState> {
-        // The state is whole wherever a thread may panic, and a thread that drops its change while it unwinds must
+        // The state is consistent wherever a thread may panic, and a thread that drops its change during unwinding must
         // not panic again.
         self.change_state.lock().unwrap_or_else(PoisonError::into_inner)
     }

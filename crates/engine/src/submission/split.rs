@@ -1,9 +1,9 @@
-//! I/Os that the device does not take whole: divided into parts, tracked, and put together again (`spec/framework.md`
-//! section 13, Split).
+//! I/Os that the device does not take whole: divided into parts, tracked, and joined again (`spec/framework.md` section
+//! 13, Split).
 //!
 //! Private to one submitter, like its plug, and not on the path of an I/O that fits. [`Limits::parts`] computes where
-//! to cut; `submitter.rs` pushes the parts. Each part is a bio of its own, with a cell of its own, and the code
-//! behind the plug does not know that there are other parts.
+//! to cut; `submitter.rs` pushes the parts. Each part is a separate bio in its own cell, and the code behind the plug
+//! does not know that there are other parts.
 
 use crate::submission::io::{Io, Refusal, Refused};
 use blkmq_core::{
@@ -17,12 +17,12 @@ struct Place {
     part: u32,
 }
 
-/// A divided I/O that is not yet whole again.
+/// A divided I/O that has not been joined again.
 struct Open<P> {
     /// In ascending order; `None` for a part that is in flight.
     payloads: Vec<Option<P>>,
     in_flight: u32,
-    /// The first error in ascending order, and its part.
+    /// The error of the lowest failed part, with the number of the part.
     error: Option<(u32, IoError)>,
 }
 
@@ -37,12 +37,12 @@ struct Plan<P> {
     end_merges: bool,
 }
 
-/// The divided I/Os of one submitter. Allocates for the first one, and when more are open at a time than before.
+/// The divided I/Os of one submitter. Allocates for the first one, and when more are open at a time than ever before.
 pub(crate) struct Splits<P> {
     plan: Plan<P>,
     open: Vec<Open<P>>,
     free: Vec<u32>,
-    /// By the cell's place among those of the submitter.
+    /// By position of the cell among those of the submitter.
     places: Vec<Place>,
     /// Cells in flight beyond one for each open split.
     extra: u32,
@@ -50,11 +50,11 @@ pub(crate) struct Splits<P> {
 
 /// One part, to be pushed.
 pub(crate) struct Part<P> {
-    /// Counted from 0 at the first part.
+    /// The number of the part, from 0 on.
     pub(crate) number: u32,
     pub(crate) sector: u64,
     pub(crate) sectors: u32,
-    /// [`IoFlags::NOMERGE`] or nothing; to be added to the flags of the I/O.
+    /// [`IoFlags::NOMERGE`] or none; to be added to the flags of the I/O.
     pub(crate) flags: IoFlags,
     pub(crate) payload: P,
 }
@@ -69,7 +69,7 @@ pub(crate) fn is_data_list<P: Payload>(io: &Io<P>) -> bool {
     is_list(&io.payload) && matches!(io.op, Op::Read | Op::Write)
 }
 
-/// Adds a part of a list to `parts`, or says why there is none.
+/// Adds a part of a list to `parts`. Returns the reason if that is impossible.
 fn keep(
     part: Result<(u64, u32), TooScattered>,
     limits: &Limits,
@@ -87,8 +87,8 @@ fn keep(
     }
 }
 
-/// Splits off the payloads of all parts but the first, from the end, so that the rest is not moved again and again.
-/// False, with nothing changed, if the payload does not allow it.
+/// Splits off the payloads of all parts but the first, from the end, so that the rest is not moved repeatedly. Returns
+/// false, with nothing changed, if the payload does not allow it.
 fn split_payload<P: Payload>(io: &mut Io<P>, parts: &[(u64, u32)], payloads: &mut Vec<P>) -> bool {
     for (sector, _) in parts[1..].iter().rev() {
         let Some(rest) = io.payload.split_off(bytes(sector - io.sector)) else {
@@ -113,8 +113,7 @@ impl<P> Splits<P> {
         }
     }
 
-    /// Cells in flight beyond one for each open split: the number of bios that will not become completions of their
-    /// own.
+    /// Cells in flight beyond one for each open split: the number of bios that will not become separate completions.
     #[inline]
     pub(crate) fn extra(&self) -> u32 {
         self.extra
@@ -127,8 +126,8 @@ impl<P> Splits<P> {
 }
 
 impl<P: Payload> Splits<P> {
-    /// Divides `io`, which `limits` do not let through whole, for a submitter with a credit of `depth` and `left` of
-    /// it free. Returns the number of parts, which must then be taken out with [`next_part`](Self::next_part).
+    /// Divides `io`, which `limits` do not permit whole, for a submitter with a credit of `depth`, of which `left` is
+    /// free. Returns the number of parts, which must then be taken by [`next_part`](Self::next_part).
     ///
     /// # Errors
     /// Returns the I/O whole and unchanged, with the reason why it cannot be divided.
@@ -184,7 +183,7 @@ impl<P: Payload> Splits<P> {
         Ok(count)
     }
 
-    /// The next part of the I/O that was divided last, in ascending order.
+    /// The next part of the last divided I/O, in ascending order.
     pub(crate) fn next_part(&mut self) -> Option<Part<P>> {
         let payload = self.plan.payloads.pop()?;
         let behind = self.plan.payloads.len();
@@ -195,7 +194,7 @@ impl<P: Payload> Splits<P> {
         Some(Part { number: number as u32, sector, sectors, flags, payload })
     }
 
-    /// Records that this part of the I/O that was divided last is in the cell at `place`.
+    /// Records that this part of the last divided I/O is in the cell at `place`.
     pub(crate) fn placed(&mut self, part: u32, place: u32) {
         self.places[place as usize] = Place { split: self.plan.split, part };
     }

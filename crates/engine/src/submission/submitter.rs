@@ -1,12 +1,12 @@
-//! A submitter: one thread's way into a queue and back. It corresponds to the kernel's software queue (ctx).
+//! A submitter: the handle by which one thread uses a queue. It corresponds to the kernel's software queue (ctx).
 //!
-//! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping touch nothing that
-//! other threads write. Contention begins, if at all, at [`flush`](Submitter::flush).
+//! It owns its bio cells (its credit), its plug and its ends of two rings; pushing and reaping use no memory that other
+//! threads write. Contention begins, if at all, at [`flush`](Submitter::flush).
 //!
-//! A submitter that waits notices a runner that has lost its CPU (decision 0025). A pass takes microseconds. If an
-//! elevator is taken for longer, and no other pass has begun in the meantime, its runner is not running: the kernel
-//! has given the CPU to another thread, perhaps to the very one that looks. Nothing tells user space so; two looks at
-//! a counter do.
+//! A waiting submitter detects a runner that has lost its CPU (decision 0025). A pass takes microseconds. If an
+//! elevator is taken for longer, and no other pass has begun in the meantime, its runner is not running: the kernel has
+//! given the CPU to another thread, perhaps to the one that polls. User space gets no notice of that, but two readings
+//! of a counter show it.
 
 mod push;
 mod wait;
@@ -36,12 +36,12 @@ use wait::{Health, Rest};
 /// # Contract
 ///
 /// I/Os are taken in the order of [`push`](Self::push) and may complete in any order. An I/O that exceeds a limit of
-/// the device is divided, and completes when all its parts have (`spec/framework.md` section 13): it costs a credit
-/// for each part, and its payload must allow it ([`split_off`](blkmq_core::Payload::split_off)). A pushed I/O is sent
+/// the device is divided, and completes when all its parts have (`spec/framework.md` section 13): it takes a credit for
+/// each part, and its payload must allow division ([`split_off`](blkmq_core::Payload::split_off)). A pushed I/O is sent
 /// at the next [`flush`](Self::flush) at the latest. With [`PumpMode::Inline`](crate::PumpMode::Inline) I/Os make
 /// progress while any submitter of the queue submits, polls, or is parked as [`prepare_park`](Self::prepare_park)
-/// allows: a thread that leaves for a long computation with I/Os in flight should flush first and expect to find them
-/// unfinished when it returns.
+/// allows. A thread that begins a long computation with I/Os in flight should flush first, and expect to find them
+/// unfinished afterwards.
 ///
 /// Dropping a submitter cancels the I/Os that it has not flushed. With I/Os in flight, its number and its cells are
 /// reused when those I/Os are done; no memory is freed that a device may still write to.
@@ -58,7 +58,7 @@ pub struct Submitter<P> {
     follow: Follow,
     holdup: Holdup,
     /// By operation: the most sectors that are taken whole, as one segment. 0 for a flush, which has no sectors and
-    /// takes the rare path.
+    /// takes a rare path.
     plain: [u32; 5],
     /// The most sectors of a read or a write of a group whose requests are shortened for a latency goal.
     longest: u32,
@@ -102,19 +102,19 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Gives the submitter a lane to the device, made by [`DeviceQueue::another`](crate::DeviceQueue::another). A submitter of
-    /// a number that was registered before has it from then on.
+    /// Gives the submitter a lane to the device, made by [`DeviceQueue::another`](crate::DeviceQueue::another). If its
+    /// number was registered before, it already has one.
     ///
     /// # Panics
-    /// If it has one, as every submitter without lanes of their own ([`PumpMode::Owner`](crate::PumpMode)) has.
+    /// If it has a lane, as every submitter has in a queue without own lanes ([`PumpMode::Owner`](crate::PumpMode)).
     pub fn install_lane(&mut self, lane: Box<dyn DeviceQueue<P>>) {
         assert!(!self.parts().has_lane, "the submitter has a lane, perhaps with requests");
         self.parts().has_lane = true;
-        // Held because a pump is entered here under the number of the thread that changes the queue, and so that the queue
-        // is not replaced until the lane is in it.
+        // Held because this enters a pump under the number of the thread that changes the queue, and because the queue
+        // must not be replaced before it has the lane.
         let _state = self.root.change_state();
         let q = self.root.current();
-        // A thread that looks after all lanes leaves this one soon. Without an owner it has no requests.
+        // A thread that checks all lanes leaves this one soon: without an owner it has no requests.
         while !q.hub.lasting.control.is_poisoned() {
             if let Some(mut pump) = q.pump_gate(self.lane()).enter(q.hub.changer()) {
                 pump.install((lane, Instant::ZERO));
@@ -156,41 +156,41 @@ impl<P: Send> Submitter<P> {
         self.depth
     }
 
-    /// Credit in use: bios taken and not yet reaped, plugged ones included. Each part of a divided I/O counts until
-    /// it is reaped, so this can exceed [`outstanding`](Self::outstanding).
+    /// Credit in use: bios taken and not yet reaped, including plugged ones. Each part of a divided I/O counts until it
+    /// is reaped, so this can exceed [`outstanding`](Self::outstanding).
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.depth - self.parts.as_ref().map_or(0, |parts| parts.credit.left())
     }
 
-    /// I/Os taken and not yet reaped, plugged ones included: completions still to come.
+    /// I/Os taken and not yet reaped, including plugged ones: the number of completions still to come.
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         self.in_flight() - self.splits.extra()
     }
 
-    /// Requests in the plug, and I/Os that have merged in plugs of this submitter so far. For programs that show the
-    /// effect of each [`push`](Self::push).
+    /// The number of requests in the plug, and of I/Os that have merged in plugs of this submitter so far. For programs
+    /// that show the effect of each [`push`](Self::push).
     #[must_use]
     pub fn plugged(&self) -> (u32, u64) {
         (self.plug.len() as u32, self.tally.plug_merges.get())
     }
 }
 
-/// Where a submitter's next completion comes from: [`Submitter::awaits`].
+/// The source of a submitter's next completion: [`Submitter::awaits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaited {
-    /// The device, by a lane that all submitters look after.
+    /// The device, by a lane that all submitters serve.
     Shared,
     /// The device, by the submitter's own lane ([`PumpMode::Owner`](crate::PumpMode)), which has a request.
     OwnLane,
-    /// Other threads, which have its I/Os: its own lane has none at the device.
+    /// Other threads, which hold its I/Os: its own lane has none at the device.
     Others,
 }
 
 impl<P: Send> Submitter<P> {
-    /// Sends the plug: straight into the elevator if that is free, else into staging, where the runner finds it. Runs
-    /// elevator and pumps inline as far as work is due.
+    /// Sends the plug: straight into the elevator if that is free, otherwise into staging, where the runner finds it.
+    /// Runs elevator and pumps inline as far as work is due.
     pub fn flush(&mut self, now: Instant) {
         if self.plug.is_empty() {
             return;
@@ -211,14 +211,13 @@ impl<P: Send> Submitter<P> {
         let own = Own { id: parts.id, plug: &mut self.plug, staging: &mut parts.staging };
         let by = Caller { id: Some(own.id), now, home: parts.lane, tally: &self.tally };
         q.submit(shard, by, own, &mut self.follow);
-        // After the staged bios, if any, were marked, which is a full fence (`sync/control.rs`).
+        // After the mark of the staged bios, if any, which is a full fence (`sync/control.rs`).
         if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
             self.show_staged(now);
         }
     }
 
-    /// Does the work that is due by `now`: an owed pass over the elevator, turns of pumps that have requests to
-    /// finish.
+    /// Does the work that is due by `now`: an owed pass over the elevator, and turns of pumps with requests to finish.
     pub fn poll(&mut self, now: Instant) {
         if self.throttle.is_due(now, &self.q.hub.lasting.meters) {
             self.let_go(now);
@@ -234,14 +233,14 @@ impl<P: Send> Submitter<P> {
         let shard = &q.hub.shards[self.shard];
         let by = Caller { id: Some(id), now, home: lane, tally: &self.tally };
         if q.poll(shard, by, &mut self.follow) && self.in_flight() == 0 {
-            // As in `reap`: this thread may leave behind work that it ran for others.
+            // As in `reap`: this thread may leave work that it did for others.
             q.wake_successor(shard, lane);
         }
     }
 
-    /// Looks after the lanes of all submitters of its elevator, if each has its own
-    /// ([`PumpMode::Owner`](crate::PumpMode)): for one that waits for slots, tags or turns that others have, whose threads
-    /// may be busy with anything else. O(submitters).
+    /// Serves the lanes of all submitters of its elevator, if each has its own ([`PumpMode::Owner`](crate::PumpMode)):
+    /// for a submitter whose I/Os wait for slots, tags or turns that other submitters hold, whose threads may be busy
+    /// elsewhere. O(submitters).
     pub fn look_at_all(&mut self, now: Instant) {
         if self.is_poisoned() || !self.q.hub.has_owners() {
             return;
@@ -251,7 +250,7 @@ impl<P: Send> Submitter<P> {
         self.q.poll_all(self.shard(), by);
     }
 
-    /// Where the completion comes from that this submitter waits for, as far as it can tell. O(1).
+    /// The source of the completion that this submitter waits for, as far as it can tell. O(1).
     #[must_use]
     pub fn awaits(&self) -> Awaited {
         if !self.q.hub.has_owners() {
@@ -264,9 +263,9 @@ impl<P: Send> Submitter<P> {
     }
 
     /// Returns whether a thread that runs the elevator or a pump of this submitter has made no progress for so long
-    /// that it is taken to have no CPU. If true, the caller, which has just [polled](Self::poll) without success,
-    /// should sleep for a moment: that thread may be waiting for this very CPU. True once for each 50 us of a hold-up,
-    /// and never with nothing in flight.
+    /// that it presumably has no CPU. If true, the caller, which has just [polled](Self::poll) without success, should
+    /// sleep for a moment: that thread may be waiting for this very CPU. Returns true once for every 50 us without
+    /// progress, and never with nothing in flight.
     #[must_use]
     pub fn is_held_up(&mut self, now: Instant) -> bool {
         if self.in_flight() == 0 {
@@ -282,7 +281,7 @@ impl<P: Send> Submitter<P> {
         self.q.hub.version == self.q.hub.lasting.control.version()
     }
 
-    /// Takes up the current queue.
+    /// Switches to the current queue.
     #[inline]
     fn catch_up(&mut self) {
         if !self.is_current() {
@@ -290,7 +289,7 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Follows the length to which the requests of some groups are shortened for latency goals.
+    /// Adopts the length to which the requests of some groups are shortened for latency goals.
     #[inline]
     fn follow_length(&mut self) {
         if let Some(board) = &self.q.hub.board {
@@ -316,7 +315,7 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// The queue was rebuilt while this submitter used it: its staged bios and asks may not have been seen.
+    /// Handles a rebuild of the queue while this submitter used it: its staged bios and asks may not have been seen.
     #[cold]
     fn show_staged(&mut self, now: Instant) {
         self.take_up();
@@ -336,10 +335,10 @@ impl<P: Send> Submitter<P> {
 #[cfg(feature = "compare")]
 impl<P: Send> Submitter<P> {
     /// The first half of a [`flush`](Self::flush) that finds the elevator taken: leaves the plug in staging and kicks
-    /// no runner. [`finish_flush`](Self::finish_flush) must be the next call, however much later. False, without
-    /// effect, if the plug is empty or the queue is not accessed by combining.
+    /// no runner. [`finish_flush`](Self::finish_flush) must be the next call, however much later. Returns false,
+    /// without effect, if the plug is empty or access is not by combining.
     ///
-    /// For drivers in virtual time, where no thread is interrupted of its own accord; other programs do not need it.
+    /// For drivers in virtual time, where threads are not preempted; other programs do not need it.
     #[must_use]
     pub fn begin_flush(&mut self) -> bool {
         if self.plug.is_empty() {
@@ -357,13 +356,13 @@ impl<P: Send> Submitter<P> {
         true
     }
 
-    /// The second half: runs the elevator, or leaves a kick to its runner, in the queue as this thread knew it in the
+    /// The second half: runs the elevator, or leaves a kick to its runner, in the queue that this thread knew in the
     /// first half.
     pub fn finish_flush(&mut self, now: Instant) {
         let (id, home) = (self.id(), self.lane());
         let by = Caller { id: Some(id), now, home, tally: &self.tally };
         self.q.kick_and_drive(self.shard(), by);
-        // As in `flush`, after the staged bios were marked.
+        // As in `flush`, after the mark of the staged bios.
         if !self.is_current() && !planted::is(Planted::ForgetsVersion) {
             self.show_staged(now);
         }
@@ -371,18 +370,17 @@ impl<P: Send> Submitter<P> {
 }
 
 impl<P: Send> Submitter<P> {
-    /// Asks for the I/O with this cookie to be given up. If it still waits, in the plug, in staging or in an
-    /// elevator, and is a request of its own, it ends with [`IoError::CANCELLED`] without reaching the device.
-    /// Otherwise it continues and ends with its own result. That is the case when it has been merged with another
-    /// I/O, when its flush sequence has begun, when it has been issued to a device, which gives back none that it has begun
-    /// (decision 0045), and always when it was divided: its parts are sent one by one, and some would be done. Either
-    /// way it has one completion, which says how it ended. If no I/O in flight has the cookie, nothing happens.
+    /// Requests cancellation of the I/O with this cookie. If it still waits, in the plug, in staging or in an elevator,
+    /// and is a separate request, it ends with [`IoError::CANCELLED`] without reaching the device. Otherwise it
+    /// continues and ends with its own result: if it has been merged with another I/O, if its flush sequence has begun,
+    /// if it has been issued to a device, which does not return requests that it has begun (decision 0045), and always
+    /// if it was divided, because its parts are sent one by one and some would be done. Either way it has one
+    /// completion, which says how it ended. If no I/O in flight has the cookie, nothing happens.
     ///
-    /// Cookies of I/Os that may be cancelled should differ. If several waiting I/Os have this cookie, the oldest in
-    /// the plug is cancelled, and if there is none, the oldest beyond the plug, by the times that they were pushed
-    /// with.
+    /// Cookies of I/Os that may be cancelled should be unique. If several waiting I/Os have this cookie, the oldest in
+    /// the plug is cancelled; if the plug has none, the oldest elsewhere, by push time.
     ///
-    /// O(everything that waits for the same elevator): not for every I/O. Runs elevator and pumps inline, as
+    /// O(everything that waits for the same elevator): not for frequent use. Runs elevator and pumps inline, as
     /// [`flush`](Self::flush) does, but leaves the plug alone.
     pub fn cancel(&mut self, now: Instant, cookie: u64) {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
@@ -402,7 +400,7 @@ impl<P: Send> Submitter<P> {
             return;
         }
         let ask = Ask { cookie, before: parts.staging.mark() };
-        // The ring of asks is as large as the credit. If it is full, one of the asks is for this I/O, or the I/O
+        // The ring of asks is as large as the credit. If it is full, one of the asks is for this I/O, or this I/O
         // cannot be cancelled.
         if self.in_flight() == 0 || self.parts().asks.push(ask).is_err() {
             return;
@@ -420,8 +418,8 @@ impl<P: Send> Submitter<P> {
 }
 
 impl<P> Submitter<P> {
-    /// Ends the I/Os in the plug and those that the limits of groups hold back, with `result`. Their completions are
-    /// this submitter's own, so no thread has to be woken. Returns how many requests they were.
+    /// Ends the I/Os in the plug and the I/Os held back by limits of groups, with `result`. The completions are this
+    /// submitter's own, so no thread has to be woken. Returns the number of requests.
     fn end_private(&mut self, result: IoResult) -> u64 {
         let lasting = &self.q.hub.lasting;
         let Some(parts) = &self.parts else { return 0 };
@@ -446,7 +444,7 @@ impl<P> Drop for Submitter<P> {
         let Some(mut parts) = self.parts.take() else { return };
         self.tally.cancelled.add(cancelled);
         self.tally.dropped.add((self.depth - parts.credit.left()).into());
-        // A pass over its plug that was cut short has staged bios that runners do not see yet.
+        // An interrupted pass over its plug has staged bios that runners do not see yet.
         parts.staging.publish();
         // A thread that unwinds may have been waiting, or about to sleep.
         self.q.hub.lasting.attendance[usize::from(parts.id.0)].end();
@@ -459,26 +457,26 @@ impl<P> Drop for Submitter<P> {
         let (leaves_some, lane) = (!parts.is_whole(), parts.lane);
         lasting.seats.put(parts);
         if leaves_some {
-            // A sleeping thread may count on this one.
+            // A sleeping thread may rely on this one.
             self.q.wake_successor(&self.q.hub.shards[self.shard], lane);
         }
     }
 }
 
-/// A thread in an elevator or at a pump that has come no further for so long has no CPU. Several times the duration of
-/// a long pass, and a twentieth of the time that an I/O may lie (decision 0025).
+/// A thread that has made no progress in an elevator or at a pump for this long has no CPU. Several times the duration
+/// of a long pass, and a twentieth of the time for which an I/O may wait (decision 0025).
 const HELD_UP: Nanos = Nanos::from_micros(50);
 
 /// One submitter's view of the threads that run its elevator and the pumps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Holdup {
-    /// How far they had come, and since when they had come no further.
+    /// The progress last seen, and since when there has been none.
     seen: Option<(u64, Instant)>,
 }
 
 impl Holdup {
-    /// `progress` is how far these threads have come by `now`; `None` if there are none. True if they are held up; then
-    /// not again for as long.
+    /// Compares `progress` at `now` with the last one; `None` if no thread is running. Returns true if the threads are
+    /// held up, and then not again for as long.
     #[inline]
     pub(crate) fn look(&mut self, progress: Option<u64>, now: Instant) -> bool {
         let Some(progress) = progress else {

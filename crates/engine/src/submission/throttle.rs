@@ -1,12 +1,12 @@
 //! I/Os that a submitter holds back because their group has used its share: the limits of `io.max`.
 //!
-//! A throttle is above every scheduler and private to its thread: no other thread has to know which I/Os wait here, and
-//! neither groups nor the two directions of one group wait behind each other. Only the oldest I/O of each line has a time;
-//! the next one gets its time when the oldest has gone.
+//! A throttle precedes every scheduler and is private to its thread: no other thread has to know which I/Os wait here,
+//! and neither groups nor the two directions of one group wait behind each other. Only the oldest I/O of each line has
+//! a time; the next one gets its time when the oldest has left.
 //!
-//! A change of the limits wakes the threads that sleep (`reconfiguration/change.rs`). They find that the limit for which
-//! an I/O waits has another price than the one that its time was made by, and give it the time that it has now. A thread
-//! that is about to sleep looks once more after it has said so (`submitter/wait.rs`): either it sees the new price, or the
+//! A change of the limits wakes the threads that sleep (`reconfiguration/change.rs`). They find that the limit for
+//! which an I/O waits has changed its price since its time was set, and compute the time again. A thread that is about
+//! to sleep checks once more after it has announced that (`submitter/wait.rs`): either it sees the new price, or the
 //! thread that has made the change sees that it sleeps. Both have a full fence in between.
 
 use crate::BioTable;
@@ -16,7 +16,7 @@ use crate::shared::slots::Bio;
 use blkmq_core::{GroupIndex, Instant, IoMeta, Op};
 use std::collections::VecDeque;
 
-/// The reads of a group, or all else of it.
+/// The reads of a group, or all of its other I/Os.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Kind {
     group: GroupIndex,
@@ -33,12 +33,12 @@ impl Kind {
 struct Line {
     kind: Kind,
     waiting: VecDeque<PluggedRequest>,
-    /// The limit for which the first I/O waits; `None` if it may go.
+    /// The limit for which the first I/O waits; `None` if it may proceed.
     stand: Option<Stand>,
 }
 
 impl Line {
-    /// When the first I/O may go, or meets the next limit.
+    /// When the first I/O may proceed, or reaches the next limit.
     fn at(&self) -> Instant {
         self.stand.map_or(Instant::ZERO, |stand| stand.at())
     }
@@ -48,7 +48,7 @@ impl Line {
     }
 }
 
-/// Lines of I/Os that may not go yet. Empty lines are dropped.
+/// Lines of I/Os that may not proceed yet. Empty lines are dropped.
 #[derive(Default)]
 pub(crate) struct Throttle(Vec<Line>);
 
@@ -57,17 +57,17 @@ impl Throttle {
         self.0.is_empty()
     }
 
-    /// How many I/Os wait. O(lines).
+    /// The number of waiting I/Os. O(lines).
     pub(crate) fn len(&self) -> u32 {
         self.0.iter().map(|line| line.waiting.len() as u32).sum()
     }
 
-    /// Returns whether an I/O waits behind which one of this group and operation would wait.
+    /// Returns whether another I/O of this group and operation would wait behind one that waits.
     pub(crate) fn waits(&self, group: GroupIndex, op: Op) -> bool {
         self.0.iter().any(|line| line.kind == Kind::of(group, op))
     }
 
-    /// Returns whether an I/O may go, or has another time since a limit was changed.
+    /// Returns whether an I/O may proceed, or needs another time because a limit has changed.
     #[inline]
     pub(crate) fn is_due(&self, now: Instant, meters: &Meters) -> bool {
         !self.is_empty() && (self.0.iter().any(|line| line.at() <= now) || self.has_changed(meters))
@@ -80,7 +80,7 @@ impl Throttle {
         self.0.iter().any(changed)
     }
 
-    /// Gives the I/Os that wait the times that they have by the limits of today.
+    /// Computes the times of the waiting I/Os again, by the current limits.
     pub(crate) fn revise(&mut self, now: Instant, meters: &Meters) {
         for line in &mut self.0 {
             if let Some(mut stand) = line.stand
@@ -92,7 +92,7 @@ impl Throttle {
         }
     }
 
-    /// Takes a limited I/O, or gives it back if it may go now and none waits before it. O(lines).
+    /// Takes a limited I/O, or returns it if it may proceed now and none waits before it. O(lines).
     pub(crate) fn hold(
         &mut self,
         now: Instant,
@@ -109,7 +109,7 @@ impl Throttle {
         None
     }
 
-    /// Takes an I/O that may go by now; the other I/Os of its line continue to wait. O(lines).
+    /// Takes out an I/O that may proceed now; the other I/Os of its line continue to wait. O(lines).
     pub(crate) fn next_due(&mut self, now: Instant, meters: &Meters) -> Option<PluggedRequest> {
         loop {
             let at = self.0.iter().position(|line| line.at() <= now)?;
@@ -138,15 +138,15 @@ impl Throttle {
         self.0.drain(..).flat_map(|line| line.waiting)
     }
 
-    /// When the next I/O may go.
+    /// When the next I/O may proceed; `None` if none waits.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.0.iter().map(Line::at).min()
     }
 
     /// Takes out the oldest I/O with this cookie. O(waiting I/Os).
     ///
-    /// If the I/O was the first of its line, it counts where it has arrived. The next I/O does not inherit its time but
-    /// gets its own, because it may cost more.
+    /// If the I/O was the first of its line, the meters that it has passed still count it. The next I/O does not
+    /// inherit its time but gets its own, because it may cost more.
     pub(crate) fn remove<P>(
         &mut self,
         now: Instant,

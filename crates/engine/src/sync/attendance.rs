@@ -1,7 +1,7 @@
-//! Which thread pumps the lane of a submitter when another thread has put a request into its outbox: the owner, as long as it
-//! waits for completions, since it polls its lane until it leaves; otherwise the other thread.
+//! Decides which thread pumps the lane of a submitter after another thread has put a request into its outbox: the owner
+//! if it waits for completions, because it polls its lane until the wait ends; otherwise the other thread.
 //!
-//! | word | `begin` | `end`, then a look at the lane | `kick` of the lane, then `is_waiting` |
+//! | word | `begin` | `end`, then a check of the lane | `kick` of the lane, then `is_waiting` |
 //! |---|---|---|---|
 //! | away | waiting | - | false: *you* pump the lane |
 //! | waiting | waiting | away; *you* pump the lane if it is kicked | true: the owner pumps it |
@@ -10,10 +10,10 @@
 //!
 //! # Why the orderings are enough
 //!
-//! The owner leaves by write the word, full fence, look at the lane; the other thread comes by kick the lane, full
-//! fence, look at the word. One of the two fences is first, and the reader behind the other one sees the write ahead of
-//! it. The word orders nothing else, so relaxed accesses do. `begin` needs no fence: an owner that is taken to be away has
-//! its lane pumped for it, under the lane's run.
+//! The owner leaves by write the word, full fence, check the lane; the other thread comes by kick the lane, full fence,
+//! check the word. One of the two fences is first, and the reader behind the other one sees the write ahead of it. The
+//! word orders nothing else, so relaxed accesses do. `begin` needs no fence: if an owner is taken to be away, another
+//! thread pumps its lane, under the lane's run.
 
 use super::{AtomicBool, Ordering, fence};
 
@@ -22,20 +22,20 @@ use super::{AtomicBool, Ordering, fence};
 pub(crate) struct Attendance(AtomicBool);
 
 impl Attendance {
-    /// The owner polls its lane from now on, until [`end`](Self::end). One store.
+    /// The owner begins to poll its lane, until [`end`](Self::end). One store.
     #[inline]
     pub(crate) fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The owner turns to something else; it looks at its lane once more after this. A store and a full fence.
+    /// The owner stops waiting; it must check its lane once more after this. A store and a full fence.
     #[inline]
     pub(crate) fn end(&self) {
         self.0.store(false, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Returns whether the owner will look at its lane without being woken. For a caller that has kicked the lane, and
+    /// Returns whether the owner will check its lane without being woken. For a caller that has kicked the lane, and
     /// has had a full fence since. One load.
     #[inline]
     #[must_use]

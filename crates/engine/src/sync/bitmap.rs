@@ -1,8 +1,8 @@
 //! Numbers that many threads allocate and return: Linux's sbitmap.
 //!
-//! The numbers are spread over words, each on a line of its own, so that threads that stay with a word do not meet. A
-//! returned number does not go to the word from which others are allocating but to a second one beside it, on another
-//! line, which is folded back when the first looks empty: one write to the busy line for up to 64 numbers.
+//! The numbers are spread over words, each on a separate cache line, so that threads that stay with a word do not
+//! contend. A returned number does not go to the word from which others are allocating but to a second one beside it,
+//! on another line, which is folded back when the first looks empty: one write to the busy line for up to 64 numbers.
 //!
 //! # States
 //!
@@ -38,7 +38,7 @@ use crossbeam_utils::CachePadded;
 pub(crate) struct Bitmap {
     words: Box<[Word]>,
     depth: u32,
-    /// Numbers per word, as a power of two.
+    /// Numbers per word, as log2.
     shift: u32,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct BitBatch {
 }
 
 impl BitBatch {
-    /// Takes the lowest number out.
+    /// Takes out the lowest number.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<u32> {
         if self.bits == 0 {
@@ -82,14 +82,14 @@ impl BitBatch {
         std::iter::from_fn(move || copy.pop())
     }
 
-    /// Takes all of them out.
+    /// Takes out all numbers.
     #[inline]
     #[cfg(test)]
     pub(crate) fn take(&mut self) -> Self {
         Self { base: self.base, bits: std::mem::take(&mut self.bits) }
     }
 
-    /// Numbers left.
+    /// The number of numbers left.
     #[inline]
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
@@ -105,10 +105,10 @@ impl BitBatch {
 }
 
 impl Bitmap {
-    /// All of `0..depth` free.
+    /// A bitmap with all of `0..depth` free.
     ///
-    /// Words hold 64 numbers, halved while four of them would exceed the depth, so that even a small bitmap has about
-    /// four words (`spec/framework.md` section 3.2).
+    /// Words hold 64 numbers. That is halved while four words would exceed the depth, so that even a small bitmap has
+    /// about four words (`spec/framework.md` section 3.2).
     ///
     /// # Panics
     /// If `depth` is 0.
@@ -122,15 +122,15 @@ impl Bitmap {
         Self { words: (0..depth).step_by(1 << shift).map(word).collect(), depth, shift }
     }
 
-    /// The numbers in all.
+    /// The depth: the number of all numbers.
     #[inline]
     #[must_use]
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// How many are in use: a snapshot, exact while no other thread acts. Never too high on account of numbers that
-    /// are being folded.
+    /// The number of numbers in use: a snapshot, exact while no other thread acts. Numbers that are being folded never
+    /// make it too high.
     #[must_use]
     pub(crate) fn in_use(&self) -> u32 {
         self.words.iter().enumerate().map(|(at, word)| self.used_in(at, word)).sum()
@@ -149,11 +149,11 @@ impl Bitmap {
         word.vacant().map_or(0, |vacant| self.word_depth(at as u32) - vacant.count_ones())
     }
 
-    /// Takes a number. `hint` is the caller's: where to begin, and afterwards where the number was found, so that
-    /// callers stay with the word in which they succeed.
+    /// Takes a number. The search begins at `hint`, which is set to the place of the number, so that callers stay with
+    /// the word in which they succeed.
     #[inline]
     pub(crate) fn get(&self, hint: &mut u32) -> Option<u32> {
-        // As a rule it lies in the word of the hint, which has a free one.
+        // Usually the word of the hint has a free number.
         let (at, offset) = (*hint >> self.shift, *hint & ((1 << self.shift) - 1));
         let taken =
             self.words.get(at as usize).map_or(0, |word| word.get_free(offset, 1, u64::MAX));
@@ -164,7 +164,7 @@ impl Bitmap {
         Some(*hint)
     }
 
-    /// Like [`get`](Self::get), but for a number that is not in the word of the hint.
+    /// Like [`get`](Self::get), for a number outside of the word of the hint.
     #[inline(never)]
     fn get_elsewhere(&self, hint: &mut u32) -> Option<u32> {
         self.search(hint, 1, |_| u64::MAX)?.pop()
@@ -212,7 +212,7 @@ impl Bitmap {
     #[inline]
     pub(crate) fn put_many(&self, mut numbers: impl Iterator<Item = u32> + Clone) {
         let Some(first) = numbers.clone().next() else { return };
-        // Nearly always all are of one word. They are no number of another word, and all below the depth.
+        // Nearly always all are of one word, and all are below the depth.
         let (word, mut bits, mut highest, mut elsewhere) = (first >> self.shift, 0, 0, 0);
         for number in numbers.clone() {
             bits |= 1 << (number & ((1 << self.shift) - 1));
@@ -264,7 +264,7 @@ impl Bitmap {
         None
     }
 
-    /// The numbers in word `word`: all words are full but the last.
+    /// The size of word `word`: all words are full except the last.
     #[inline]
     fn word_depth(&self, word: u32) -> u32 {
         (self.depth - (word << self.shift)).min(1 << self.shift)
@@ -339,13 +339,13 @@ impl Word {
             if before & chosen != 0 {
                 return before & chosen;
             }
-            // Other threads were quicker, so the system made progress.
+            // Other threads were faster, so the system made progress.
             free = before & allowed;
         }
         0
     }
 
-    /// As [`get`](Self::get), for a word that looks empty.
+    /// Like [`get`](Self::get), for a word that looks empty.
     #[inline(never)]
     fn get_cleared(&self, offset: u32, want: u32, allowed: u64) -> u64 {
         let mut backoff = Backoff::new();
@@ -382,7 +382,7 @@ impl Word {
 
     /// The unused numbers; `None` while some are being folded.
     ///
-    /// A number that has been unused since before the call, and still is, is in the answer.
+    /// The answer contains every number that has been unused since before the call and still is.
     fn vacant(&self) -> Option<u64> {
         let cleared = self.cleared.bits.load(Ordering::Acquire);
         if self.cleared.folds.load(Ordering::Acquire) != 0 && looks_again() {

@@ -1,19 +1,18 @@
-//! How many requests may be outside the elevators at a time, over all hardware queues (`spec/framework.md` section
-//! 8.3). The limit may be moved while permissions are out ([`Lever`]).
+//! Limits how many requests may be outside the elevators at a time, over all hardware queues (`spec/framework.md`
+//! section 8.3). The limit may be moved while permissions are out ([`Lever`]).
 //!
 //! | in use | `take(want)` | `put(n)` |
 //! |---|---|---|
-//! | limit | 0: *you* register (`Pending`) and try again | in use - n: *you* call those registered |
+//! | limit | 0: *you* register (`Pending`) and try again | in use - n: *you* kick the registered elevators |
 //! | below | `want` or the rest, if less: *yours* | likewise |
 //! | above: the limit was lowered | 0, as at the limit | likewise |
 //!
 //! Invariant: no take brings the number in use above the limit that it reads, and the number is the sum of the
 //! permissions taken and not put back.
 //!
-//! Taking is a compare-and-exchange and not an optimistic addition. An addition that overshoots and is taken back
-//! makes other callers fail, in the meantime, to take free permissions, and no thread would call them. Put releases
-//! and take acquires, so a taker sees the writes of the permission's last holder. Without a limit there is no shared
-//! word at all.
+//! Taking is a compare-and-exchange and not an optimistic addition. An addition that overshoots and is undone makes
+//! other callers fail in the meantime, although permissions are free, and no thread would kick them. Put releases and
+//! take acquires, so a taker sees the writes of the permission's last holder. Without a limit there is no shared word.
 
 use super::{Arc, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
@@ -22,24 +21,24 @@ use crossbeam_utils::CachePadded;
 pub(crate) struct Budget(Option<Limited>);
 
 struct Limited {
-    /// Relaxed throughout: it guards nothing, and each taker reads one value or another.
+    /// Relaxed throughout: it guards nothing, and a taker may read either value.
     limit: Arc<AtomicU32>,
     in_use: CachePadded<AtomicU32>,
 }
 
-/// Moves the limit of a budget. A lowered limit lets nothing out until enough permissions have been returned. A raised
-/// limit wakes no elevator: the caller continues to take, or kicks the elevators itself.
+/// Moves the limit of a budget. After the limit is lowered, nothing is taken until enough permissions have been
+/// returned. Raising it wakes no elevator: the caller continues to take, or kicks the elevators itself.
 pub(crate) struct Lever(Arc<AtomicU32>);
 
 impl Lever {
-    /// Moves the limit. At least 1, so that the return of a permission calls the waiting elevators.
+    /// Moves the limit. At least 1, so that the return of a permission kicks the waiting elevators.
     pub(crate) fn set(&self, limit: u32) {
         self.0.store(limit.max(1), Ordering::Relaxed);
     }
 }
 
 impl Budget {
-    /// `limit` permissions, or without a limit any number.
+    /// `limit` permissions; any number if `None`.
     pub(crate) fn new(limit: Option<u32>) -> Self {
         let in_use = || CachePadded::new(AtomicU32::new(0));
         Self(
@@ -87,7 +86,7 @@ impl Budget {
         self.0.as_ref().map(|limited| limited.limit.load(Ordering::Relaxed))
     }
 
-    /// The lever of the limit, if there is one.
+    /// The lever of the limit; `None` without a limit.
     pub(crate) fn lever(&self) -> Option<Lever> {
         self.0.as_ref().map(|limited| Lever(Arc::clone(&limited.limit)))
     }
@@ -100,7 +99,7 @@ impl Budget {
         self.0.is_some()
     }
 
-    /// How many are taken; 0 without a limit, because they are not counted then.
+    /// The number taken; 0 without a limit, because they are not counted then.
     #[must_use]
     pub(crate) fn in_use(&self) -> u32 {
         self.0.as_ref().map_or(0, |limited| limited.in_use.load(Ordering::Relaxed))
@@ -226,7 +225,7 @@ mod model {
         });
     }
 
-    /// One permission is put back and wanted again, while another caller wants both.
+    /// One permission is put back and taken again, while another caller wants both.
     fn what_is_there_is_not_refused(take: Take) {
         loom::model(move || {
             let budget = Arc::new(Budget::new(Some(2)));

@@ -1,13 +1,13 @@
 //! Completions on their way to their submitter: any number of senders, and one receiver that may park.
 //!
 //! It cannot overflow, by construction: the receiver has a credit of I/Os, each completes once, and the ring has an
-//! entry for each. So there is no "full", and a sender never waits.
+//! entry for each. So there is no full state, and a sender never waits.
 //!
 //! # States
 //!
-//! `tail` counts the entries reserved so far, in its upper 63 bits; the lowest bit is `PARKED`. An entry holds the
-//! lap in which it was written (16 bits) over 48 bits of payload. Laps begin at 1, so a new entry, 0, is unwritten;
-//! later, an entry of the lap before is. The receiver's position is its own.
+//! `tail` counts the entries reserved so far, in its upper 63 bits; the lowest bit is `PARKED`. An entry holds the lap
+//! in which it was written (16 bits) over 48 bits of payload. Laps begin at 1, so a new entry, 0, is unwritten; later,
+//! an entry of the preceding lap is unwritten. The receiver's position is private.
 //!
 //! | `tail` | `push` | `prepare_park` | `cancel_park` | `take_parked` |
 //! |---|---|---|---|---|
@@ -28,11 +28,11 @@
 //! it; so the old payload has been read.
 //!
 //! `take_parked` is for a thread that has other work for the receiver. That thread makes the work due, has a full
-//! fence, and looks for `PARKED`; the receiver parks, has a full fence, and looks for due work. The fences are
-//! theirs, because only they know which work is due.
+//! fence, and checks for `PARKED`; the receiver parks, has a full fence, and checks for due work. The fences are in the
+//! callers, because only they know which work is due.
 //!
-//! A woken receiver may find its next entry reserved and not yet written, by a sender that was interrupted between
-//! the two. It looks again; `prepare_park` refuses until then.
+//! A woken receiver may find its next entry reserved and not yet written, by a sender that was interrupted in between.
+//! It must check again; `prepare_park` refuses until then.
 //!
 //! Read-modify-writes: one per batch pushed, one more to wake; none to pop.
 
@@ -104,8 +104,8 @@ impl Shared {
 }
 
 impl CompletionSender {
-    /// Sends payloads, of 48 bits each, in order and together. True if the receiver is parked and this
-    /// caller has to wake it.
+    /// Sends payloads, of 48 bits each, in order and together. Returns whether the receiver is parked and must be woken
+    /// by this caller.
     #[inline]
     #[must_use = "if it says true, nobody else wakes the receiver"]
     pub(crate) fn push(&self, payloads: &[u64]) -> bool {
@@ -123,7 +123,7 @@ impl CompletionSender {
     fn publish(&self, first: u64, payloads: &[u64]) {
         #[cfg(debug_assertions)]
         {
-            // Not too low: the credit for this was returned after the store, by a path that orders the two.
+            // Not too low: the credit for this entry was returned after the store, by a path that orders the two.
             let held = first + payloads.len() as u64 - self.shared.taken.load(Ordering::Relaxed);
             assert!(held <= self.shared.capacity, "a receiver exceeded its credit");
         }
@@ -134,15 +134,15 @@ impl CompletionSender {
         }
     }
 
-    /// For waking the receiver for another reason than a payload. True if it is parked; then this caller has to wake
-    /// it. One load if it is not.
+    /// For waking the receiver for another reason than a payload. Returns whether it is parked and must be woken by
+    /// this caller. One load if it is not.
     #[inline]
     #[must_use = "if it says true, nobody else wakes the receiver"]
     pub(crate) fn take_parked(&self) -> bool {
         self.shared.tail.load(Ordering::Relaxed) & PARKED != 0 && self.unpark()
     }
 
-    /// Clears `PARKED`: true for the caller that did.
+    /// Clears `PARKED`. Returns true for the caller that cleared it.
     #[cold]
     fn unpark(&self) -> bool {
         self.shared.tail.fetch_and(!PARKED, Ordering::Relaxed) & PARKED != 0 || !looks_again()
@@ -172,7 +172,7 @@ impl CompletionReceiver {
     }
 
     /// Returns whether the `n`th entry from here is written. The entries before it may still be missing, because each
-    /// sender fills its reservation independently; a hint when to look. One load.
+    /// sender fills its reservation independently, so this is a hint. One load.
     #[inline]
     #[must_use]
     pub(crate) fn reaches(&self, n: u32) -> bool {
@@ -190,7 +190,7 @@ impl CompletionReceiver {
     }
 
     /// Announces that the receiver is about to sleep. True: the next push wakes it. False: an entry has been reserved
-    /// in the meantime; its payload is there or will be immediately, so look again. One read-modify-write if no entry
+    /// in the meantime, and its payload has arrived or is about to, so check again. One read-modify-write if no entry
     /// is reserved, none otherwise.
     #[inline]
     #[must_use = "false means do not sleep"]
@@ -207,8 +207,8 @@ impl CompletionReceiver {
         }
     }
 
-    /// Withdraws the announcement, after waking up or deciding to stay awake. True if a sender has been quicker: its
-    /// wake-up is on the way, or has arrived.
+    /// Withdraws the announcement, after waking up or deciding to stay awake. Returns true if a sender was faster: its
+    /// wake-up is on its way, or has arrived.
     pub(crate) fn cancel_park(&mut self) -> bool {
         self.shared.tail.fetch_and(!PARKED, Ordering::Relaxed) & PARKED == 0
     }

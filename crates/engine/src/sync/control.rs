@@ -1,5 +1,5 @@
-//! The announcements of a thread that changes a queue to all others: admit nothing, issue nothing, look at the queue
-//! anew.
+//! Announcements by a thread that changes a queue, to all other threads: admit nothing, issue nothing, switch to
+//! another queue.
 //!
 //! | word | 0 | n > 0 |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | `version` | |
 //! |---|---|
 //! | equal to that of the queue that a submitter knows | that queue is current |
-//! | another | the queue was rebuilt: the submitter takes up the new one, and marks its staged bios in it |
+//! | another | the queue was rebuilt: the submitter switches to the new one, and marks its staged bios in it |
 //! | with `POISONED` | a policy or a device panicked: equal to none, and stays so; every I/O ends |
 //!
 //! Invariant: once the thread that froze the queue has had a run after [`freeze`](Control::freeze), no run admits
@@ -20,10 +20,10 @@
 //!
 //! `frozen` and `quiesced` are read inside a run and a pump's turn. Runs exclude each other, and each begins with an
 //! acquire of the release of the run before. The thread that freezes the queue takes every run once, and every later
-//! runner has seen the word. Before that it does not matter. The thread that thaws kicks afterwards, and the pass
-//! that is then due sees the word (`run_state`, R1). So relaxed accesses do on both sides, except for a submitter
-//! that admits outside of a run ([`is_open`](Control::is_open)): a thaw releases the writes made under the freeze,
-//! and the submitter acquires them.
+//! runner sees the word. Earlier runs do not matter. The thread that thaws kicks afterwards, and the pass that is then
+//! due sees the word (`run_state`, R1). So relaxed accesses do on both sides, except for a submitter that admits
+//! outside of a run ([`is_open`](Control::is_open)): a thaw releases the writes made under the freeze, and the
+//! submitter acquires them.
 //!
 //! `version`: a submitter stages, marks its bit in the set of the queue that it knows, and then loads the version,
 //! with a full fence in between. The thread that rebuilds publishes the new version, and then, behind a full fence,
@@ -31,13 +31,13 @@
 //! in the order of fences, that visit sees its staged bios. If not, it sees the new version, and marks itself in the
 //! new set.
 //!
-//! `POISONED` is set by a read-modify-write and kept by another one, so that no rebuild clears it. It is published as
-//! a version is, and for the same reasons.
+//! `POISONED` is set by a read-modify-write and preserved by another one, so that no rebuild clears it. It is published
+//! as a version is, for the same reasons.
 
 use super::{AtomicU32, Ordering, fence};
 use crossbeam_utils::CachePadded;
 
-/// In `version`: a policy or a device of the queue panicked. Versions have the bits below.
+/// In `version`: a policy or a device of the queue panicked. Versions use the lower bits.
 const POISONED: u32 = 1 << 31;
 
 struct Words {
@@ -60,14 +60,14 @@ impl Control {
         assert!(before < u32::MAX, "a queue is frozen more often than can be counted");
     }
 
-    /// True if that was the last hold.
+    /// Returns whether that was the last hold.
     pub(crate) fn thaw(&self) -> bool {
         let before = self.0.frozen.fetch_sub(1, Ordering::Release);
         assert!(before > 0, "a queue is thawed that is not frozen");
         before == 1
     }
 
-    /// For runners, in their run.
+    /// Returns whether the queue is frozen. For runners, in their run.
     #[inline]
     pub(crate) fn is_frozen(&self) -> bool {
         self.0.frozen.load(Ordering::Relaxed) > 0
@@ -78,14 +78,14 @@ impl Control {
         assert!(before < u32::MAX, "a queue is quiesced more often than can be counted");
     }
 
-    /// True if that was the last hold.
+    /// Returns whether that was the last hold.
     pub(crate) fn unquiesce(&self) -> bool {
         let before = self.0.quiesced.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "a queue is unquiesced that is not quiesced");
         before == 1
     }
 
-    /// For pumps, in their turn.
+    /// Returns whether the queue is quiesced. For pumps, in their turn.
     #[inline]
     pub(crate) fn is_quiesced(&self) -> bool {
         self.0.quiesced.load(Ordering::Relaxed) > 0
@@ -105,7 +105,7 @@ impl Control {
         self.0.frozen.load(Ordering::Acquire) == 0 && self.version() == version
     }
 
-    /// The version behind `version`.
+    /// The version after `version`.
     pub(crate) fn next_version(version: u32) -> u32 {
         version.wrapping_add(1) & !POISONED
     }
@@ -120,8 +120,8 @@ impl Control {
         fence(Ordering::SeqCst);
     }
 
-    /// Every submitter finds the queue poisoned at its next look. A full fence: if a submitter goes to sleep without
-    /// seeing it, the caller's later steps wake it.
+    /// Makes every submitter find the queue poisoned at its next check. A full fence: if a submitter goes to sleep
+    /// without seeing it, the caller's later steps wake it.
     pub(crate) fn poison(&self) {
         self.0.version.fetch_or(POISONED, Ordering::Release);
         fence(Ordering::SeqCst);

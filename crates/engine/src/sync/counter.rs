@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Counter`] | load, then store: one writer at a time | an earlier value or the current one |
 //!
-//! Relaxed throughout: a statistic orders no other access. One writer's values never run backwards for a reader
+//! Relaxed throughout: a statistic orders no other access. A reader never sees one writer's values run backwards
 //! (coherence).
 
 use super::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ impl Counter {
     }
 }
 
-/// A counter that any number of threads add to concurrently: the twin that loses nothing, for the model below.
+/// A counter that any number of threads may add to concurrently: the correct twin, for the model below.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct SharedCounter(AtomicU64);

@@ -1,8 +1,8 @@
-//! Kicks as the kernel has them: a work item with a due time, which every call sets anew, and the flag that was
-//! proposed to spare such calls (`spec/framework.md` section 9.1).
+//! Kicks as in the kernel: a work item with a due time, which every call sets anew, and the flag that was proposed to
+//! avoid such calls (`spec/framework.md` section 9.1).
 //!
-//! It is for comparison; this project uses `run_state` instead. Beside a `RunState`, it only says whether a thread
-//! has to come; the `RunState` decides which thread runs.
+//! For comparison; this project uses `run_state` instead. Beside a `RunState`, it only says whether a thread must come;
+//! the `RunState` decides which thread runs.
 //!
 //! # States
 //!
@@ -14,17 +14,17 @@
 //!
 //! # Missing guarantees
 //!
-//! R1 and R2 of `spec/framework.md` section 9.1. The latest call decides, so `run_later` puts off a pass that was due
-//! now. Without the flag the next `run_now` mends that. With it, `run_now` is dropped because an earlier one has set
-//! the flag, although that one has been put off in the meantime: of *now, later, now* only *later* is left. The pass is
-//! not lost; it is late.
+//! R1 and R2 of `spec/framework.md` section 9.1. The latest call decides, so `run_later` postpones a pass that was due
+//! now. Without the flag the next `run_now` corrects that. With the flag, `run_now` is dropped because an earlier one
+//! has set the flag, although that one has been postponed in the meantime: of *now, later, now* only *later* is left.
+//! The pass is not lost, but late.
 //!
 //! # Orderings
 //!
 //! Every call but the hints is a read-modify-write, so all of them lie in one order and in one release sequence. The
-//! calls for a pass release and `begin` acquires: a `run_now` that is dropped reads a flag that no `begin` has
-//! cleared yet, and the next `begin` sees everything that was published before that call. The memory ordering is not at
-//! fault here.
+//! calls for a pass release and `begin` acquires: a `run_now` that is dropped reads a flag that no `begin` has cleared
+//! yet, and the next `begin` sees everything that was published before that call. So the fault is not in the memory
+//! ordering.
 
 use super::{AtomicU64, Kick, Ordering};
 use blkmq_core::Instant;
@@ -41,7 +41,7 @@ pub(crate) struct DelayedWork {
 }
 
 impl DelayedWork {
-    /// Nothing is due. Every `run_now` makes its caller wake a thread.
+    /// A work item with nothing due. Every `run_now` makes its caller wake a thread.
     pub(crate) fn always() -> Self {
         Self { word: AtomicU64::new(0), has_flag: false }
     }
@@ -71,12 +71,12 @@ impl DelayedWork {
         set.expect("there is always a next word");
     }
 
-    /// A pass begins. One read-modify-write.
+    /// Begins a pass. One read-modify-write.
     pub(crate) fn begin(&self) {
         self.word.swap(0, Ordering::Acquire);
     }
 
-    /// When a pass is due, if one is. A hint, by one plain load.
+    /// When a pass is due; `None` if none is. A hint, by one plain load.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.word.load(Ordering::Relaxed) >> TIME_SHIFT {
             0 => None,
@@ -106,8 +106,8 @@ mod tests {
     }
     use Call::{Later, Now};
 
-    /// How many callers had to wake the worker, and whether a pass is due immediately, after these calls, if the worker
-    /// does not come.
+    /// After these calls, if the worker does not come: how many callers had to wake it, and whether a pass is due
+    /// immediately.
     fn delayed(work: &DelayedWork, calls: [Call; 3]) -> (usize, bool) {
         let mut wakes = 0;
         for call in calls {
@@ -150,7 +150,7 @@ mod tests {
     fn s16_09_three_calls_in_every_order_and_mode() {
         for (calls, always, flag) in [
             ([Now, Later, Now], (2, true), (1, false)),
-            // As the kernel has it: R2 is stricter.
+            // As in the kernel: R2 is stricter.
             ([Now, Now, Later], (2, false), (1, false)),
             // The case that Damien Le Moal asked about is not a fault.
             ([Later, Now, Now], (2, true), (1, true)),
@@ -184,7 +184,7 @@ mod model {
         new: fn() -> S,
         now: fn(&S) -> Kick,
         later: fn(&S),
-        /// A pass, if it begins. Returns the published value that it sees.
+        /// A pass, if it begins. Returns whether it sees the published value.
         pass: fn(&S, &AtomicBool) -> bool,
         is_due: fn(&S) -> bool,
     }
@@ -218,8 +218,8 @@ mod model {
 
     const NOBODY: fn(&DelayedWork) = |_| {};
 
-    /// One thread calls for a pass now, publishes a value, and calls again; another one calls for a pass later, and
-    /// perhaps a worker comes. In every order the worker has seen the value, or a pass is due now.
+    /// One thread requests a pass now, publishes a value, and requests again; another requests a later pass, and a
+    /// worker may come. In every order the worker has seen the value, or a pass is due now.
     fn a_pass_is_due_after_now<S: Send + Sync + 'static>(way: Way<S>, worker: bool) {
         let Way { new, now, later, pass, is_due } = way;
         loom::model(move || {
@@ -254,7 +254,7 @@ mod model {
         a_pass_is_due_after_now(FLAGGED, false);
     }
 
-    /// Without calls for later the flag drops none too many: its memory ordering is right.
+    /// Without later passes the flag drops no call that it should keep: its memory ordering is right.
     #[test]
     fn loom_the_flag_alone_loses_nothing() {
         a_pass_is_due_after_now(Way { later: NOBODY, ..FLAGGED }, true);

@@ -1,5 +1,5 @@
-//! Admits one dispatcher beside a lock: the bit that the kernel series of 2024 sets, so that dispatchers do not queue
-//! up for the lock (`spec/history.md` section 2).
+//! Admits one dispatcher beside a lock: the bit of the kernel series of 2024, which keeps dispatchers from queueing for
+//! the lock (`spec/history.md` section 2).
 //!
 //! In that series a thread that finds the bit set leaves, and relies on the next completion to dispatch its requests.
 //! Here it leaves a mark, and the dispatcher continues on its behalf: with a device that completes within the call
@@ -11,16 +11,16 @@
 //! | `BUSY` | `ASKED`: leave, the dispatcher continues for you | `FREE`, false: done |
 //! | `ASKED` | same: leave, likewise | `FREE`, true: *you* enter again |
 //!
-//! Invariant: in `BUSY` and `ASKED` there is one dispatcher. The writes of a caller before it was sent away are seen
-//! by a dispatcher that enters, or enters again, afterwards. A dispatcher sees the writes of its predecessor.
+//! Invariant: in `BUSY` and `ASKED` there is one dispatcher. A dispatcher that enters, or enters again, sees the writes
+//! of every caller that was turned away before. A dispatcher sees the writes of its predecessor.
 //!
 //! # Why the orderings are enough
 //!
 //! Every call is a read-modify-write, so all of them lie in one order and in one release sequence. A caller that is
-//! sent away writes `ASKED` with release. The next `leave` reads that value or a later one, and its dispatcher enters
-//! again: entering acquires, and so sees the writes of every caller that was sent away before. If the dispatcher
-//! left first, the call reads `FREE` and is not sent away. `leave` itself has nothing to acquire, and releases the
-//! dispatcher's writes. The first of the two writes of a call has nothing to release: if the caller is sent away, the
+//! turned away writes `ASKED` with release. The next `leave` reads that value or a later one, and its dispatcher enters
+//! again: entering acquires, and so sees the writes of every caller that was turned away before. If the dispatcher left
+//! first, the call reads `FREE` and is not turned away. `leave` itself has nothing to acquire, and releases the
+//! dispatcher's writes. The first of the two writes of a call has nothing to release: if the caller is turned away, the
 //! second one does.
 
 use super::{AtomicU8, Ordering, looks_again};
@@ -34,7 +34,7 @@ const ASKED: u8 = BUSY | 2;
 pub(crate) struct DispatchGate(AtomicU8);
 
 impl DispatchGate {
-    /// No dispatcher.
+    /// A gate without a dispatcher.
     pub(crate) fn new() -> Self {
         Self(AtomicU8::new(FREE))
     }
@@ -45,12 +45,12 @@ impl DispatchGate {
     #[must_use = "whoever entered has to leave"]
     pub(crate) fn try_enter(&self) -> bool {
         self.0.fetch_or(BUSY, Ordering::Acquire) == FREE
-            // The dispatcher may leave in between: then the caller has entered, and will enter once more for nothing.
+            // The dispatcher may leave in between: then the caller has entered, and will enter once more without need.
             || looks_again() && self.0.fetch_or(ASKED, Ordering::AcqRel) == FREE
     }
 
-    /// For the dispatcher. True if a caller was sent away in the meantime: the dispatcher has to enter again for it.
-    /// One read-modify-write.
+    /// Leaves, for the dispatcher. Returns true if a caller was turned away in the meantime: the dispatcher must enter
+    /// again for it. One read-modify-write.
     #[inline]
     #[must_use = "whoever was sent away relies on it"]
     pub(crate) fn leave(&self) -> bool {
@@ -94,8 +94,8 @@ mod model {
 
     type Call = fn(&DispatchGate) -> bool;
 
-    /// Each thread publishes work, and dispatches for all until no caller is sent away any more. The loads of the
-    /// work are relaxed on purpose: only the gate's own ordering may make them right.
+    /// Each thread publishes work, and dispatches for all until no caller is turned away. The loads of the work are
+    /// deliberately relaxed, so that only the gate's own ordering can make them right.
     fn whoever_is_sent_away_is_served(threads: usize, times: u32, enter: Call, leave: Call) {
         loom::model(move || {
             let zeros = || (0..threads).map(|_| AtomicU32::new(0)).collect::<Box<[_]>>();
@@ -136,7 +136,7 @@ mod model {
         whoever_is_sent_away_is_served(3, 1, DispatchGate::try_enter, DispatchGate::leave);
     }
 
-    /// As it was proposed: a thread that finds the bit set leaves without a mark.
+    /// As proposed: a thread that finds the bit set leaves without a mark.
     #[test]
     #[should_panic(expected = "left behind")]
     fn loom_planted_enter_that_leaves_no_word() {

@@ -1,7 +1,7 @@
-//! The fair share of a set of tags that several users divide (`spec/framework.md` section 3.1).
+//! The fair share of a set of tags that several users share (`spec/framework.md` section 3.1).
 //!
-//! A user is a hardware queue or a queue. While it is active, it may hold its part of the tags, rounded up, but at
-//! least 4. The parts of the other active users are kept for them even while they do not use them.
+//! A user is a hardware queue or a queue. While it is active, it may hold its share of the tags, rounded up, but at
+//! least 4. The shares of the other active users are reserved for them even while they do not use them.
 //!
 //! | user | `activate` | `deactivate` | `admit(want)` | `release(n)` |
 //! |---|---|---|---|---|
@@ -12,11 +12,10 @@
 //! Invariant: `users` is the number of active users once no thread is changing it; `held` is the number of tags
 //! admitted and not released.
 //!
-//! A user that wants more than its part looks for idle users (`deactivate_idle`), for there is no timer.
+//! A user that wants more than its share looks for idle users (`deactivate_idle`), because there is no timer.
 //!
-//! Every access is relaxed: this counts tags and gives no access to them. The bitmap orders the uses of a tag,
-//! and the barriers of `TagSet` make a release visible to a waiter. A limit that is a moment old admits a tag too
-//! many or too few.
+//! Every access is relaxed: this counts tags and gives no access to them. The bitmap orders the uses of a tag, and the
+//! barriers of `TagSet` make a release visible to a waiter. A slightly outdated limit admits a tag too many or too few.
 //!
 //! Read-modify-writes: `admit` one, `release` one, on a line that only the user and its completions touch.
 
@@ -26,7 +25,7 @@ use crossbeam_utils::CachePadded;
 
 /// The lower bound of every user's limit.
 const MIN_LIMIT: u32 = 4;
-/// A user that takes no tag for this long, and holds none, is idle. (Linux finds out when its timer for timeouts
+/// A user that holds no tag and has taken none for this long is idle. (Linux finds out when its timer for timeouts
 /// expires, within 5 s.)
 pub(crate) const IDLE: Nanos = Nanos::from_millis(100);
 
@@ -47,7 +46,7 @@ struct User {
 }
 
 impl FairShare {
-    /// `depth` tags for users numbered `0..users`, all idle.
+    /// The shares of `depth` tags for users numbered `0..users`, all idle.
     pub(crate) fn new(depth: u32, users: u16) -> Self {
         let user = |_| {
             CachePadded::new(User {
@@ -64,8 +63,8 @@ impl FairShare {
         }
     }
 
-    /// Counts the user as active; to be called with its first tag. True if it was idle. A plain load if it is active
-    /// already.
+    /// Counts the user as active; called with its first tag. Returns whether it was idle. A plain load if it is already
+    /// active.
     #[inline]
     pub(crate) fn activate(&self, who: u16) -> bool {
         let User { active, seen, .. } = &*self.each[usize::from(who)];
@@ -80,8 +79,8 @@ impl FairShare {
         new
     }
 
-    /// Counts the user as idle: it has had no I/O pending for a while. True if it was active; then the limits of the
-    /// others may rise.
+    /// Counts the user as idle: it has had no I/O pending for a while. Returns whether it was active; then the limits
+    /// of the others may rise.
     pub(crate) fn deactivate(&self, who: u16) -> bool {
         let old = self.each[usize::from(who)].active.swap(false, Ordering::Relaxed);
         if old {
@@ -90,8 +89,8 @@ impl FairShare {
         old
     }
 
-    /// Counts as idle every user that holds no tag and has taken none since the last search, if that was [`IDLE`]
-    /// ago. True if there was such a user. O(users), once in that time.
+    /// Counts as idle every user that holds no tag and has taken none since the last search, if that was [`IDLE`] ago.
+    /// Returns whether there was such a user. O(users), once in that time.
     pub(crate) fn deactivate_idle(&self, now: Instant) -> bool {
         let (now, looked) = (now.as_nanos(), self.looked.load(Ordering::Relaxed));
         let due = now.saturating_sub(looked) >= IDLE.0;
@@ -105,7 +104,7 @@ impl FairShare {
         }
         let mut any = false;
         for (who, user) in (0..).zip(&self.each) {
-            // A user that takes its first tag at this very moment is counted again with its next tag.
+            // A user that takes its first tag at this moment is counted again with its next tag.
             let idle = !user.seen.swap(false, Ordering::Relaxed)
                 && user.held.load(Ordering::Relaxed) == 0
                 && user.active.load(Ordering::Relaxed);
@@ -114,14 +113,14 @@ impl FairShare {
         any
     }
 
-    /// Active users.
+    /// The number of active users.
     #[inline]
     #[must_use]
     pub(crate) fn users(&self) -> u32 {
         self.users.load(Ordering::Relaxed)
     }
 
-    /// How many tags an active user may hold; `None` if there is nothing to divide: no active user, or one tag.
+    /// The most tags that an active user may hold; `None` if there is nothing to share: no active user, or one tag.
     #[inline]
     #[must_use]
     pub(crate) fn limit(&self) -> Option<u32> {
@@ -166,7 +165,7 @@ impl FairShare {
         }
     }
 
-    /// Tags that the user holds.
+    /// The number of tags that the user holds.
     #[must_use]
     pub(crate) fn held(&self, who: u16) -> u32 {
         self.each[usize::from(who)].held.load(Ordering::Relaxed)

@@ -1,5 +1,5 @@
-//! Lists beside a lock, in which a submitter that finds the lock taken leaves the requests it wants to insert: the
-//! insertion lists of the kernel series of 2024 (`spec/history.md` section 2).
+//! Lists beside a lock, in which a submitter that finds the lock taken leaves its requests: the insertion lists of the
+//! kernel series of 2024 (`spec/history.md` section 2).
 //!
 //! | list | `park` | `take`, under the lock |
 //! |---|---|---|
@@ -14,13 +14,14 @@
 //!
 //! # Why the orderings are enough
 //!
-//! A list is a vector under a mutex of its own, held for as long as it takes to move a plug. The mark is a bit in a
-//! [`Pending`], set behind the push: a taker that clears it takes the list afterwards, and finds the values pushed
-//! before. A mark set ahead of the push could be cleared in between. `set` ends in a full fence, so a parker that
-//! then finds, by a read-modify-write, another thread at work knows that this thread will look (`dispatch_gate`).
+//! A list is a vector under its own mutex, which is held only while a plug is moved. The mark is a bit in a
+//! [`Pending`], set after the push: a taker that clears it takes the list afterwards, and finds the values pushed
+//! before. A mark set before the push could be cleared in between. `set` ends in a full fence, so a parker that then
+//! finds, by a read-modify-write, that another thread is dispatching knows that this thread will check
+//! (`dispatch_gate`).
 //!
-//! *Closing.* `is_empty` takes each list's mutex behind the write that closes it. A `park` that has the list later
-//! sees that write; one that had it earlier has left its values in it.
+//! *Closing.* `is_empty` takes each list's mutex after the write that closes it. A `park` that has the list later sees
+//! that write; an earlier one has left its values in the list.
 
 use super::{Mutex, MutexGuard, Pending, PoisonError, looks_again};
 use crossbeam_utils::CachePadded;
@@ -32,7 +33,7 @@ pub(crate) struct InsertLists<T> {
 }
 
 impl<T> InsertLists<T> {
-    /// `lists` empty ones; at least one.
+    /// `lists` empty lists, at least one.
     pub(crate) fn new(lists: u16) -> Self {
         let list = |_| CachePadded::new(Mutex::new(Vec::new()));
         Self { lists: (0..lists.max(1)).map(list).collect(), filled: Pending::new(lists.max(1)) }
@@ -43,7 +44,8 @@ impl<T> InsertLists<T> {
         self.lists[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `fill` add to the caller's list, unless `is_open` says that the list is closed. False if it is.
+    /// Lets `fill` add to the caller's list. Returns false, without doing so, if `is_open` says that the list is
+    /// closed.
     pub(crate) fn park(
         &self,
         who: usize,
@@ -57,7 +59,7 @@ impl<T> InsertLists<T> {
         }
         fill(&mut list);
         drop(list);
-        // As many lists as there are marks.
+        // There are as many lists as marks.
         self.filled.set(at as u16);
         true
     }
@@ -122,7 +124,7 @@ mod model {
         assert!(lists.park(0, || true, |list| list.push(value)));
     }
 
-    /// Threads park and then dispatch, or are sent away; the dispatcher looks only at marked lists.
+    /// Threads park and then dispatch, or are turned away; the dispatcher checks only marked lists.
     fn nothing_parked_is_left_behind(threads: u32, park: Park) {
         loom::model(move || {
             let shared = Arc::new((InsertLists::new(1), DispatchGate::new(), AtomicU32::new(0)));

@@ -2,12 +2,12 @@
 //!
 //! It is for values that one thread writes all the time. The allocator may put another thread's data beside a small
 //! array, and then the two threads take the line from each other at every step. This array is plain memory with room
-//! before and behind the values, so that access is that of a slice with one more addition.
+//! before and after the values, so access is that of a slice with one more addition.
 
 /// Two cache lines, which many machines fetch together.
 const PAIR: usize = 128;
 
-/// An array of values; the first value begins a pair of lines, if any value can.
+/// An array of values. The first value begins a pair of lines, if any value can.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
     /// It never grows, because growing would move the values.
@@ -20,14 +20,15 @@ impl<T> Lines<T> {
     /// `len` values.
     pub(crate) fn new(len: usize, make: impl Fn(usize) -> T) -> Self {
         let size = size_of::<T>().max(1);
-        // Behind: a pair of lines. Ahead: as many values as it takes until their alignment to pairs repeats.
+        // After the values: a pair of lines. Before them: as many values as it takes until their alignment to pairs
+        // repeats.
         let room = PAIR.div_ceil(size);
         let ahead = room.max(PAIR >> size.trailing_zeros().min(PAIR.trailing_zeros()));
         let all = ahead + len + room;
         let mut values = Vec::<T>::with_capacity(all);
         let begins = |at: &usize| (values.as_ptr().addr() + at * size).is_multiple_of(PAIR);
         let first = (1..=ahead).find(begins).unwrap_or(ahead);
-        // The values in the room are never used.
+        // Values in the room are never used.
         values.extend((0..all).map(|at| make(at.saturating_sub(first).min(len.saturating_sub(1)))));
         Self { values, first, len }
     }

@@ -1,4 +1,4 @@
-//! A value under a lock: the *before* that `RunCell` is compared with.
+//! A value under a lock: the kernel's way, with which `RunCell` is compared.
 //!
 //! *Invariant: a [`LockGuard`] exists only while its lock is held, and the value is reached only through guards.*
 //! Acquiring and releasing orders successive holders, as in any lock.
@@ -9,9 +9,9 @@
 //! | held | waits: spinning in line, or parked | refused | the next in line, or a parked caller, holds |
 //!
 //! A guard of the spinning kind can be kept for a while without borrowing the cell ([`LockCell::detach`]); the lock is
-//! held during that time.
+//! then held.
 //!
-//! The lock has lines of its own, so that waiters do not disturb the holder at work.
+//! The lock has separate cache lines, so that waiters do not disturb the holder.
 
 use super::poison::{AlarmRef, Poison, Unwinding};
 use super::{Mutex, MutexGuard, PoisonError, QueuedLock, TryLockError, UnsafeCell};
@@ -22,7 +22,7 @@ use std::ops::{Deref, DerefMut};
 /// How a caller waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LockKind {
-    /// In line, spinning, as in the kernel.
+    /// Spinning in a queue, as in the kernel.
     Spin,
     /// Parked.
     Mutex,
@@ -52,7 +52,7 @@ unsafe impl<T: Send> Sync for LockCell<T> {}
 pub(crate) struct LockGuard<'a, T> {
     held: &'a Held<T>,
     unwinding: Unwinding,
-    /// Dropped after `drop` has run, that is, after the poison is noted.
+    /// Dropped after `drop` has run, that is, after the poison has been noted.
     _release: Release<'a>,
     /// As `&mut T`: the guard is `Sync` only if `T` is.
     _value: PhantomData<&'a mut T>,
@@ -76,20 +76,20 @@ impl Drop for Release<'_> {
 /// A held lock that is kept for a while without borrowing its cell. Its owner returns it with [`LockCell::attach`].
 #[must_use = "nobody else can enter until it is given back"]
 pub(crate) struct DetachedLock {
-    /// The address of the cell, as its name; never followed.
+    /// The address of the cell, to identify it; never dereferenced.
     cell: usize,
     who: usize,
     unwinding: Unwinding,
 }
 
 impl<T> LockCell<T> {
-    /// Free, for callers numbered `0..waiters`.
+    /// A free lock, for callers numbered `0..waiters`.
     #[cfg(test)]
     pub(crate) fn new(kind: LockKind, waiters: usize, value: T) -> Self {
         Self::with_alarm(kind, waiters, value, None)
     }
 
-    /// Free, for callers numbered `0..waiters`; `alarm` is raised when a holder panics.
+    /// A free lock, for callers numbered `0..waiters`. `alarm` is raised when a holder panics.
     pub(crate) fn with_alarm(kind: LockKind, waiters: usize, value: T, alarm: AlarmRef) -> Self {
         let lock = match kind {
             LockKind::Spin => Lock::Spin(QueuedLock::new(waiters)),
@@ -99,7 +99,8 @@ impl<T> LockCell<T> {
         Self { lock, held: CachePadded::new(held) }
     }
 
-    /// Waits for the lock. `who` is the caller's number, in use once at a time. `None` if an earlier holder panicked.
+    /// Waits for the lock. `who` is the caller's number, which must not be in use twice at a time. `None` if an earlier
+    /// holder panicked.
     ///
     /// # Panics
     /// If the number is out of range.
@@ -118,7 +119,7 @@ impl<T> LockCell<T> {
         self.guard(release)
     }
 
-    /// Takes the lock, if it is free and no earlier holder panicked. The number is as for [`enter`](Self::enter).
+    /// Takes the lock, if it is free and no earlier holder panicked. `who` as for [`enter`](Self::enter).
     ///
     /// # Panics
     /// As [`enter`](Self::enter).
@@ -147,7 +148,7 @@ impl<T> LockCell<T> {
         Some(release)
     }
 
-    /// To be called with the lock just taken.
+    /// Must be called right after the lock was taken.
     #[inline]
     fn guard<'a>(&'a self, release: Release<'a>) -> Option<LockGuard<'a, T>> {
         let unwinding = self.held.poison.check().ok()?;
@@ -191,13 +192,13 @@ impl<T> LockCell<T> {
 }
 
 impl<T> LockGuard<'_, T> {
-    /// Returns whether an earlier holder has panicked. Can be true only for the guard of a [seized](LockCell::seize)
-    /// lock.
+    /// Returns whether an earlier holder has panicked. True is possible only for the guard of a
+    /// [seized](LockCell::seize) lock.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.held.poison.is_poisoned()
     }
 
-    /// Closes the cell: from now on the lock can only be [seized](LockCell::seize).
+    /// Closes the cell: afterwards the lock can only be [seized](LockCell::seize).
     pub(crate) fn close(&self) {
         self.held.poison.close();
     }
@@ -361,7 +362,7 @@ mod model {
         holders_exclude_each_other(LockKind::Mutex, enter);
     }
 
-    /// Each thread takes a lock of its own, which the other does not know.
+    /// Each thread takes its own lock, which the other does not know.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_planted_lock_of_ones_own() {

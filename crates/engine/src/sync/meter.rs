@@ -1,59 +1,59 @@
-//! A rate that several threads keep to together: each I/O is given the time at which it may go.
+//! A rate that several threads share: each I/O is assigned the time at which it may proceed.
 //!
-//! The word `free_at` is the time at which the next I/O may go, in nanoseconds, and even; its lowest bit, the *era*, says
-//! which of two prices holds. A word in the unit of [`Instant`] holds every time that there is, so that no uptime is too
-//! long for it.
+//! The word `free_at` is the time at which the next I/O may proceed, in nanoseconds, and even; its lowest bit, the
+//! *era*, says which of two prices applies. A word in the unit of [`Instant`] holds every possible time, so no uptime
+//! is too long for it.
 //!
 //! | `free_at` | `reserve(now, cost)` | `set_rate(now)`, which flips the era |
 //! |---|---|---|
-//! | earlier than `now` less the slack | `free_at` = `now` less the slack, plus the cost; *you* go immediately | the time stays, but for 2 ns |
-//! | in between | `free_at` + cost; *you* go immediately | likewise |
-//! | later than `now` | `free_at` + cost; *you* go at the old `free_at` | `now` + the rest, times the new price over the old one |
-//! | any, without a limit before or after | unchanged; *you* go immediately | the time is 0 |
+//! | earlier than `now` less the slack | `free_at` = `now` less the slack, plus the cost; *you* proceed immediately | the time stays, within 2 ns |
+//! | in between | `free_at` + cost; *you* proceed immediately | likewise |
+//! | later than `now` | `free_at` + cost; *you* proceed at the old `free_at` | `now` + the rest, times the new price over the old one |
+//! | any, without a limit before or after | unchanged; *you* proceed immediately | the time is 0 |
 //!
-//! The cost of an I/O beyond whole steps of 2 ns is added up in a second word, the carry: an I/O costs a step more if its
-//! fraction makes the carry overflow. So fast rates are kept to as exactly as slow ones. The carry is a plain sum, and it
+//! The cost of an I/O beyond whole steps of 2 ns is added up in a second word, the carry: an I/O costs a step more if
+//! its fraction makes the carry overflow. So fast rates are as exact as slow ones. The carry is a plain sum, and it
 //! does not matter which of two threads pays a step.
 //!
-//! Invariant: over any stretch of time without a change of the rate, the I/Os let go cost no more than the stretch, the
-//! slack, one I/O and a step.
+//! Invariant: over any time without a change of the rate, the I/Os that proceed cost no more than that time, the slack,
+//! one I/O and a step.
 //!
-//! Up to the slack, unused time is not lost: that makes up for threads that come late, and a long slack is the credit of a
+//! Up to the slack, unused time is not lost. That makes up for threads that come late; a long slack is the credit of a
 //! burst.
 //!
 //! # A change of the rate
 //!
-//! `set_rate` writes the price that is not in use, and then scales the time and flips the era in one exchange. A thread that
-//! reserves takes the price of the era that it has seen, and its exchange fails if the era is another by then. So no I/O adds
-//! a cost by one price to a debt by the other: after 1000 bytes in a second were corrected to a thousand million, that would
-//! be an hour. The exchange that flips the era releases the price, and a thread that loads `free_at` acquires it, also by way
-//! of later exchanges, which continue the release sequence. A word that was seen two changes ago does not recur,
-//! because a change leaves another time than it found, unless costs and a scaled debt add up to the same time.
+//! `set_rate` writes the price that is not in use, and then scales the time and flips the era in one exchange. A thread
+//! that reserves uses the price of the era that it has seen, and its exchange fails if the era has changed since. So no
+//! I/O adds a cost by one price to a debt by the other: after a correction from 1000 bytes per second to 10^9, that
+//! would be an hour. The exchange that flips the era releases the price, and a thread that loads `free_at` acquires it,
+//! also by way of later exchanges, which continue the release sequence. A word that was seen two changes ago does not
+//! recur, because a change always moves the time, unless costs and a scaled debt add up to the same time.
 //!
-//! A [`Booking`] knows the price that it was made by. Its holder compares that with the price of today, and has the
-//! rest of its time scaled in the same way. It notices late by as long as it has slept, and a thread that changes rates
-//! wakes those that sleep (`submission/throttle.rs`).
+//! A [`Booking`] stores the price by which it was made. Its holder compares that with the current price, and has the
+//! rest of its time scaled in the same way. It may notice a change late by as long as it has slept, so a thread that
+//! changes rates wakes the sleepers (`submission/throttle.rs`).
 //!
-//! The other orderings are relaxed: the words hand nothing over, and each reservation is one compare-and-exchange, so that
-//! no two get the same time. The slack is a setting of its own; a thread that sees the new one with the old price reserves a
-//! time that is right for one of the two settings or between them.
+//! The other orderings are relaxed: the words hand nothing over, and each reservation is one compare-and-exchange, so
+//! no two get the same time. The slack is stored separately; a thread that sees the new slack with the old price
+//! reserves a time that is right for one of the two settings or between them.
 
 use super::{AtomicU64, Ordering};
 use blkmq_core::{Instant, Nanos};
 
-/// A nanosecond in the unit of prices, as a power of two: as fine as a word can hold the highest price, which is a
-/// second for a unit (below 2^30 ns).
+/// A nanosecond in the unit of prices, as log2: the finest unit in which a word can hold the highest price, one second
+/// per unit of the rate (below 2^30 ns).
 const FRACTION: u32 = 34;
-/// The bit of `free_at` that says which price holds.
+/// The bit of `free_at` that selects the price.
 const ERA: u64 = 1;
-/// A step of 2 ns in the unit of prices, as a power of two.
+/// A step of 2 ns in the unit of prices, as log2.
 const STEP: u32 = FRACTION + 1;
-/// Unused time that later I/Os may make up for, at a rate without bursts.
+/// Unused time that later I/Os may make up for, for a rate without bursts.
 pub(crate) const SLACK: Nanos = Nanos::from_millis(10);
 
-/// A rate in units per second; without a limit at first.
+/// A rate in units per second, initially unlimited.
 pub(crate) struct Meter {
-    /// By era: the price of a unit, in 2^-34 ns; 0 without a limit.
+    /// By era: the price of a unit, in 2^-34 ns; 0 for no limit.
     prices: [AtomicU64; 2],
     /// A time in nanoseconds, and the era.
     free_at: AtomicU64,
@@ -63,10 +63,10 @@ pub(crate) struct Meter {
     slack: AtomicU64,
 }
 
-/// A reservation: when an I/O may go, by the price of a unit at the time.
+/// A reservation: when an I/O may proceed, and the price by which that was computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Booking {
-    /// [`Instant::MAX`] is never.
+    /// [`Instant::MAX`] means never.
     pub(crate) at: Instant,
     price: u64,
 }
@@ -86,8 +86,8 @@ impl Meter {
         self.price(self.free_at.load(Ordering::Acquire))
     }
 
-    /// From now on up to `rate` units go in a second; `None` for any number. Of the time that has been reserved, the part
-    /// that lies ahead is scaled. Up to `slack` of unused time is not lost. One thread at a time.
+    /// Sets the rate to `rate` units per second; `None` for no limit. Scales the part of the reserved time that lies
+    /// ahead. Up to `slack` of unused time is not lost. Called by one thread at a time.
     pub(crate) fn set_rate(&self, now: Instant, rate: Option<u64>, slack: Nanos) {
         let second = Nanos::from_secs(1).0 << FRACTION;
         // Rounded up, so that a rate is never exceeded.
@@ -118,7 +118,7 @@ impl Meter {
         self.price_of_today() != 0
     }
 
-    /// Reserves `units`, which may go from the returned time on: `now` or later.
+    /// Reserves `units`, which may proceed from the returned time on: `now` or later.
     pub(crate) fn reserve(&self, now: Instant, units: u64) -> Booking {
         let mut seen = self.free_at.load(Ordering::Acquire);
         let (mut price, mut cost) = (0, 0);
@@ -146,18 +146,18 @@ impl Meter {
         self.price_of_today() != booking.price
     }
 
-    /// The reservation by the price of today: the rest of its time is scaled by that price over the old one.
+    /// The reservation at the current price: the rest of its time is scaled by that price over the old one.
     pub(crate) fn revised(&self, now: Instant, booking: Booking) -> Booking {
         let price = self.price_of_today();
         Booking { at: scaled(now, booking.at, booking.price, price), price }
     }
 
-    /// The nanoseconds of a cost in whole steps, and a step more when the carry overflows; the rest goes to the carry.
+    /// The nanoseconds of a cost in whole steps, plus a step if the carry overflows; the fraction goes to the carry.
     fn whole(&self, cost: u128) -> u64 {
         let steps = u64::try_from(cost >> STEP).unwrap_or(u64::MAX);
         // The bits below the point, moved to the top of the word.
         let rest = (cost as u64) << (u64::BITS - STEP);
-        // Whole costs, which are those of slow rates, leave the carry alone.
+        // Whole costs, as slow rates have them, leave the carry alone.
         let more = rest != 0 && {
             let before = self.carry.fetch_add(rest, Ordering::Relaxed);
             before.checked_add(rest).is_none()
@@ -166,12 +166,12 @@ impl Meter {
     }
 }
 
-/// The time in a word of `free_at`. The last one is never.
+/// The time in a word of `free_at`. The highest word means never.
 fn time(word: u64) -> Instant {
     if word | ERA == u64::MAX { Instant::MAX } else { Instant::from_nanos(word & !ERA) }
 }
 
-/// `at` as far from `now` as it is at the price `new` instead of `old`; a time that has come stays.
+/// Scales the distance of `at` from `now` from the price `old` to `new`; a time in the past stays.
 fn scaled(now: Instant, at: Instant, old: u64, new: u64) -> Instant {
     if at <= now || old == 0 {
         return at.min(now);
@@ -200,10 +200,10 @@ mod tests {
         }
     }
 
-    /// After a second of silence, so that the slack is full; the times are relative to that.
+    /// After a second without I/O, so that the slack is full; the times are relative to that.
     const SILENCE: u64 = 1_000_000_000;
-    /// Uptimes: none, near those at which a count of nanoseconds with a fraction beside it would overflow, and the
-    /// last day of the time scale.
+    /// Uptimes: zero, near those at which a count of nanoseconds with a fraction would overflow, and the last day of
+    /// the time scale.
     const BEGINS: [u64; 7] = [
         SILENCE,
         (1 << 54) - SILENCE / 10,
@@ -228,7 +228,7 @@ mod tests {
             meter.set_rate(Instant::ZERO, Some(1_000), SLACK);
             let times: Vec<u64> =
                 (0..40).map(|_| meter.time_of(at(begin), 1).as_nanos() - begin).collect();
-            // Ten milliseconds are ten I/Os ahead of time, and the first one waits for nothing.
+            // Ten milliseconds are ten I/Os ahead of time, and the first one does not wait.
             assert!(times[..11].iter().all(|time| *time == 0), "{begin}: {times:?}");
             for (n, time) in (1..).zip(&times[11..]) {
                 assert!(time.abs_diff(n * 1_000_000) <= 1, "{begin}: {n}: {time}");
@@ -263,14 +263,14 @@ mod tests {
         );
     }
 
-    /// The time was once kept as ticks, `now << 10`. From an uptime of 208.5 days on its high bits were lost, each
-    /// reservation was long past, and every limit was off.
+    /// Regression test: the time was kept as ticks, `now << 10`. From an uptime of 208.5 days on, its high bits were
+    /// lost, each reservation was long past, and every limit was wrong.
     #[test]
     fn a_limit_holds_whatever_the_uptime_and_the_silence_before() {
         for begin in BEGINS {
             let meter = Meter::new();
             meter.set_rate(Instant::ZERO, Some(100), SLACK);
-            // Like a queue that has been used since its creation.
+            // As in a queue that has been used since its creation.
             meter.time_of(Instant::ZERO, 1);
             let went = (0..1000).filter(|_| meter.time_of(at(begin), 1) == at(begin)).count();
             assert_eq!(went, 2, "at {begin}");
@@ -322,11 +322,11 @@ mod tests {
             let meter = Meter::new();
             meter.set_rate(Instant::ZERO, Some(1000), Nanos::from_millis(500));
             let at_once = |now| (0..5000).filter(|_| meter.time_of(now, 1) == now).count();
-            // The credit, and one I/O that waits for nothing.
+            // The credit, and one I/O that does not wait.
             assert_eq!(at_once(at(begin)), 501, "{begin}");
             meter.reset();
             meter.time_of(at(begin), 501);
-            // A tenth of a second later there is that much credit.
+            // A tenth of a second later that much credit is available.
             assert_eq!(at_once(at(begin + 100_000_000)), 100, "{begin}");
         }
     }
@@ -338,7 +338,7 @@ mod tests {
         let meter = Meter::new();
         meter.set_rate(Instant::ZERO, Some(3_000_000_000), SLACK);
         let begin = at(SILENCE);
-        // The slack, and from there a third of a nanosecond each.
+        // The slack, and after it a third of a nanosecond each.
         meter.time_of(begin, 30_000_000);
         let first = meter.time_of(begin, 1);
         for _ in 0..UNITS {
@@ -350,7 +350,7 @@ mod tests {
 
     const KIB: u64 = 1024;
 
-    /// The mistake of F2: `wbps=1000`, meant as `1000m`. A ceiling that was corrected once left the debt as it was.
+    /// Regression test: after `wbps=1000`, meant as `1000m`, was corrected, the debt stayed as it was.
     #[test]
     fn what_was_reserved_is_scaled_by_the_new_price_over_the_old_one() {
         for begin in BEGINS {
@@ -368,7 +368,7 @@ mod tests {
             assert!(!meter.has_changed(held));
             let behind = meter.time_of(now, 4 * KIB);
             assert!((behind - now).0.abs_diff(64_526 + 4 * KIB) <= 2, "{begin}: {behind:?}");
-            // Back again, and it waits as long as it would have.
+            // With the old rate again, it waits as long as it would have.
             meter.set_rate(now, Some(1000), SLACK);
             assert!((meter.revised(now, held).at - now).0.abs_diff(64_526_000_000) <= 1_000_000);
             meter.set_rate(now, None, SLACK);
@@ -464,7 +464,7 @@ mod model {
         });
     }
 
-    /// As [`Meter::reserve`], and the era is not checked when the cost is added.
+    /// Like [`Meter::reserve`], without checking the era when the cost is added.
     #[test]
     #[should_panic(expected = "two units")]
     fn loom_planted_reserve_that_does_not_look_at_the_era() {
@@ -477,7 +477,7 @@ mod model {
         });
     }
 
-    /// As [`Meter::set_rate`], and the time is scaled after the price has changed.
+    /// Like [`Meter::set_rate`], but the time is scaled after the price has changed.
     #[test]
     #[should_panic(expected = "two units")]
     fn loom_planted_change_in_two_steps() {

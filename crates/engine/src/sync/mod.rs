@@ -1,26 +1,25 @@
-//! All the protocols between the engine's threads, and no knowledge of requests.
+//! All the protocols between the engine's threads, independent of requests.
 //!
-//! One mechanism per file. Each file opens with a table over its atomic words: a row per state, a column per call,
-//! and in the cells the effect and the thread that acts next (*you* is the caller). Under the tables is the argument
-//! that each ordering is enough. The rest of the engine holds no atomics of its own but flags and hints, and no
-//! `unsafe` outside `slots.rs`.
+//! One mechanism per file. Each file opens with a table over its atomic words: a row per state, a column per call, and
+//! in the cells the effect and the thread that acts next (*you* is the caller). The argument that each ordering is
+//! enough follows. The rest of the engine has no atomics but flags and hints, and no `unsafe` outside `slots.rs`.
 //!
 //! | file | mechanism | read-modify-writes on the hot path |
 //! |---|---|---|
 //! | [`run_state`] | whether a runner is active, and whether another pass is owed | begin 1, finish 1, kick 1 or 0 |
 //! | [`run_cell`] | a value that only the runner touches | as above |
-//! | [`queued_lock`], [`lock_cell`] | the *before* of the comparison: a lock around the same value | lock 1, unlock 1 |
-//! | [`dispatch_gate`], [`insert_lists`], [`delayed_work`] | proposed relief for that lock | as it was proposed |
+//! | [`queued_lock`], [`lock_cell`] | the kernel's way, for comparison: a lock around the same value | lock 1, unlock 1 |
+//! | [`dispatch_gate`], [`insert_lists`], [`delayed_work`] | proposed relief for that lock | as proposed |
 //! | [`mod@ring`] | staging: one producer, one consumer | 0 |
 //! | [`mod@completion_ring`] | many producers, one consumer, sized so that it cannot overflow | 1 per batch |
 //! | [`pending`] | which submitters have staged work | set 1, take 1 per non-empty word |
 //! | [`bitmap`] | tags without a lock | get 1 per batch, put 1 per word |
 //! | [`tag_set`], [`fair_share`] | tags with waiters, divided among users | as `bitmap` while no elevator waits |
-//! | [`restart`] | a mark: call this elevator when the next tag is free | mark 1, take 0 or 1 |
+//! | [`restart`] | a mark: kick this elevator when the next tag is free | mark 1, take 0 or 1 |
 //! | [`attendance`] | which thread pumps the lane of a submitter | 0 |
 //! | [`sleepers`] | which submitters sleep and may be woken | 0 while none sleeps |
 //! | [`budget`] | how many requests may have left the elevators | take 1, put 1, none if unlimited |
-//! | [`meter`] | a rate that several threads keep to | reserve 1 |
+//! | [`meter`] | a rate that several threads share | reserve 1 |
 //! | [`tokens`] | a budget with a limit that changes and with waiters | take 1, put 1 |
 //! | [`mod@orphans`] | tokens that were dropped; off the path of an I/O | 0 |
 //! | [`control`] | freeze, quiesce, version of the queue | 0 |
@@ -28,8 +27,8 @@
 //!
 //! # The facade
 //!
-//! This file is also the only one that names `std::sync`: the same code compiles against loom, which
-//! checks memory orderings exhaustively, and shuttle, which runs whole queues under random schedules.
+//! Only this file names `std::sync`: the same code compiles against loom, which checks memory orderings exhaustively,
+//! and shuttle, which runs whole queues under random schedules.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p blkmq-engine --lib --release loom_
@@ -38,11 +37,11 @@
 //!
 //! The first takes a few seconds with three preemptions; use four after a change in this folder. Every model has a
 //! sibling, marked `should_panic`, in which one step is replaced by a subtly wrong one; it proves that the model can
-//! see the bug it exists for. And `cargo xtask orderings` weakens every ordering here and leaves out every fence and
-//! every second look in turn; a model has to fail, or `orderings.md` says why none does.
+//! detect that bug. `cargo xtask orderings` weakens every ordering here and leaves out every fence and every second
+//! look in turn; a model must fail, or `orderings.md` says why none does.
 //!
-//! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but takes a `SeqCst` load or
-//! store for a weaker one. Nothing here relies on those: where a total order is needed, there is a fence.
+//! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but treats a `SeqCst` load or store as
+//! weaker. The protocols do not use those: where a total order is needed, there is a fence.
 
 pub(crate) mod attendance;
 pub(crate) mod bitmap;
@@ -134,9 +133,9 @@ pub(crate) use std::{
 
 pub(crate) use atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-// The model checkers use the standard ones as well.
+// The model checkers use the standard types as well.
 pub(crate) use std::sync::{OnceLock, PoisonError, TryLockError, Weak};
-// Loom's pointers do not point to trait objects. No protocol is about what this one points to.
+// Loom's pointers do not support trait objects. No protocol depends on the object behind this one.
 pub(crate) use std::sync::Arc as ArcDyn;
 
 /// `std::cell::UnsafeCell` in loom's shape, so that loom sees every access begin and end.
@@ -167,10 +166,10 @@ impl<T> UnsafeCell<T> {
 
 /// A full fence that directly follows an atomic read-modify-write (Linux: `smp_mb__after_atomic`).
 ///
-/// On x86-64 every read-modify-write is `lock`-prefixed and orders everything before it against everything
-/// after it, loads included, so only the compiler has to be held back; that saves a second locked
-/// instruction (2.2 ns of 4.4 on an EPYC) in each pass. Elsewhere, under the model checkers, and under Miri, which runs
-/// the C++ model and not the processor's, it is the fence that the arguments in this folder are made with.
+/// On x86-64 every read-modify-write is `lock`-prefixed and orders everything before it against everything after it,
+/// loads included, so only the compiler has to be held back. That saves a second locked instruction in each pass.
+/// Elsewhere, under the model checkers, and under Miri, which runs the C++ model and not the processor's, it is the
+/// fence on which the arguments in this folder rely.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn fence_after_rmw() {
@@ -180,19 +179,19 @@ pub(crate) fn fence_after_rmw() {
     fence(Ordering::SeqCst);
 }
 
-/// True. Stands where a protocol looks a second time, or checks whether another claim came first, so that `cargo
-/// xtask orderings` can leave that out and see whether a model notices.
+/// Always true. Marks where a protocol looks a second time, or checks whether another claim came first, so that `cargo
+/// xtask orderings` can leave that out and see whether a model fails.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) const fn looks_again() -> bool {
     true
 }
 
-/// Begins to fetch a line that is about to be read. A hint: without effect where the target has none.
+/// Begins to fetch a line that is about to be read. A hint: without effect where the target has no prefetch.
 #[inline(always)]
 pub(crate) fn prefetch<T>(line: *const T) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
-    // SAFETY: a prefetch accesses nothing; any address will do.
+    // SAFETY: a prefetch accesses nothing, so any address is valid.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(line.cast());
@@ -203,8 +202,8 @@ pub(crate) fn prefetch<T>(line: *const T) {
 
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
-/// A count that outlives every queue, or a source of numbers that no two objects of a process share. Plain `std` under the
-/// model checkers too, because their atomics cannot be in a static; it orders nothing.
+/// A count that outlives every queue, or a source of numbers that are unique in the process. A `std` atomic under the
+/// model checkers too, because theirs cannot be in a static; it orders nothing.
 pub(crate) struct GlobalCount(StdAtomicU64);
 
 impl GlobalCount {
@@ -216,7 +215,7 @@ impl GlobalCount {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The count so far, which no other call takes.
+    /// Returns the count so far, which no other call returns, and increments it.
     pub(crate) fn take_one(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
@@ -226,8 +225,8 @@ impl GlobalCount {
     }
 }
 
-/// How a spinning waiter passes the time: it spins on its own line, and when that has gone on for longer than any
-/// hold ought to last, it yields the CPU, because the thread it waits for may need it.
+/// How a spinning waiter waits: it spins on its own line. After longer than any hold should last, it yields the CPU,
+/// because the thread that it waits for may need it.
 pub(crate) struct Backoff(u32);
 
 impl Backoff {

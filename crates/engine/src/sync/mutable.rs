@@ -1,15 +1,15 @@
 //! Loom's atomics with orderings that can be weakened one at a time, for `cargo xtask orderings`.
 //!
-//! That chore checks the purpose of each ordering in this folder: it runs the models with the ordering
-//! weakened, and one of them has to fail. A build for each question would take hours, so the question is an
-//! environment variable, and each call checks whether it is the one to be weakened. Only compiled under loom.
+//! The chore checks that each ordering in this folder is needed: it runs the models with the ordering weakened, and one
+//! of them must fail. A build for each ordering would take hours, so an environment variable names the call to be
+//! weakened, and each call checks whether it is the one. Only compiled under loom.
 //!
 //! | variable | |
 //! |---|---|
 //! | `BLKMQ_MUTANT` | `FILE:LINE:COLUMN:ARGUMENT:ORDERING`: at this call, the ordering argument with this number, counted from 0, is replaced by that ordering. `Dropped`: the fence, or the second look, is left out |
 //! | `BLKMQ_SITES` | a file, to which each calling place is added, as `FILE:LINE:COLUMN` |
 //!
-//! With a mutant, the first panic ends the process: there is nothing more to learn.
+//! With a mutant, the first panic ends the process, because more panics would prove no more.
 
 use loom::sync::atomic as model;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub(crate) use std::sync::atomic::Ordering;
 /// The exit status of a process that ended at the first panic.
 const CAUGHT: i32 = 101;
 
-/// The request of the environment.
+/// The request in the environment.
 #[derive(Default)]
 struct Plan {
     mutant: Option<Mutant>,
@@ -35,7 +35,7 @@ struct Mutant {
     line: u32,
     column: u32,
     argument: u8,
-    /// `None`: it is dropped.
+    /// `None` if the call is to be dropped.
     instead: Option<Ordering>,
 }
 
@@ -61,7 +61,7 @@ impl Plan {
     }
 }
 
-/// Ends the process with the panic that was caught. Loom ends its threads by a panic too, which carries no message.
+/// Ends the process with the panic that was caught. Loom also ends its threads by a panic, which carries no message.
 fn end(panic: &PanicHookInfo<'_>) {
     let payload = panic.payload();
     if payload.is::<&str>() || payload.is::<String>() {
@@ -105,7 +105,7 @@ impl Sites {
     }
 }
 
-/// The ordering for a call from here that asks for `asked`; `None` if it is to be dropped.
+/// The ordering for a call from here that specifies `asked`; `None` if the call is to be dropped.
 #[track_caller]
 fn chosen(asked: Ordering, argument: u8) -> Option<Ordering> {
     static PLAN: OnceLock<Plan> = OnceLock::new();
@@ -132,13 +132,13 @@ pub(crate) fn fence(order: Ordering) {
     }
 }
 
-/// As in the facade.
+/// See the facade.
 #[track_caller]
 pub(crate) fn fence_after_rmw() {
     fence(Ordering::SeqCst);
 }
 
-/// As in the facade.
+/// See the facade.
 #[track_caller]
 pub(crate) fn looks_again() -> bool {
     chosen(Ordering::Relaxed, 0).is_some()
@@ -146,7 +146,7 @@ pub(crate) fn looks_again() -> bool {
 
 macro_rules! atomic {
     ($name:ident, $value:ty, $($modify:ident)*) => {
-        /// Loom's, with orderings that can be weakened.
+        /// Loom's atomic, with orderings that can be weakened.
         #[derive(Debug, Default)]
         pub(crate) struct $name(model::$name);
 

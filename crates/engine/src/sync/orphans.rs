@@ -1,10 +1,10 @@
-//! Numbers of tokens that were dropped instead of being used up, by the table to which they belong.
+//! Indices of tokens that were dropped instead of being consumed, by the table to which they belong.
 //!
 //! Not on the path of an I/O: a stack that unwinds leaves tokens here, and so does a device that drops one. A queue
-//! takes up its own when it has failed, and when it ends. The remains of tables that are gone are a few bytes each.
+//! takes its own when it has failed, and when it ends. The remains of dropped tables are a few bytes each.
 
 use std::num::NonZeroU32;
-// Plain `std` under the model checkers too: their mutexes cannot be in a static, and this one orders only the list.
+// `std` types under the model checkers too: their mutexes cannot be in a static, and this one orders only the list.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Pairs of a table's number and an index.
@@ -16,7 +16,7 @@ impl Orphans {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<(NonZeroU32, u32)>> {
-        // A push or a removal that ran out of memory has ended the process.
+        // A push or a removal cannot panic: running out of memory ends the process.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,7 @@
-//! Which submitters have staged work that a runner should look at.
+//! Which submitters have staged work that a runner should admit.
 //!
-//! A submitter stages into its own ring and then sets its bit; a runner takes all bits and drains those rings. The
-//! bits say where to look, so that a pass does not touch the rings of idle submitters.
+//! A submitter stages into its own ring and then sets its bit; a runner takes all bits and drains those rings. So a
+//! pass does not touch the rings of idle submitters.
 //!
 //! | bit | `set(id)` | `take` |
 //! |---|---|---|
@@ -14,20 +14,19 @@
 //! # Why the orderings are enough
 //!
 //! `set` is a read-modify-write that releases; `take` swaps with acquire, and whichever read-modify-write it reads
-//! from, all sets of the word so far are in that release sequence. The plain look at a word before the swap may be
-//! late; the run state ensures that the pass after a kick sees a `set` before that kick (`run_state`, R1), because
+//! from, all sets of the word so far are in that release sequence. The plain load of a word before the swap may be
+//! outdated; the run state ensures that the pass after a kick sees a `set` before that kick (`run_state`, R1), because
 //! begin and kick put a full fence or a read-modify-write between.
 //!
-//! `set` writes even where the bit looks set already. That look may be older than the swap of a runner that drains
-//! the ring just before the new bio gets there, and then no pass would visit the ring again.
+//! `set` writes even where the bit looks set already. That load may be older than the swap of a runner that drains the
+//! ring just before the new bio gets there, and then no pass would visit the ring again.
 
 use super::{AtomicU32, AtomicU64, Ordering, fence_after_rmw};
 use crossbeam_utils::CachePadded;
 
 const WORD_BITS: u32 = u64::BITS;
 
-/// A set of submitter numbers, with a value beside it that takers write and setters read: both have that cache line
-/// anyway.
+/// A set of submitter numbers, with a value that takers write and setters read: both have that cache line anyway.
 pub(crate) struct Pending<B = ()> {
     words: Box<[CachePadded<Word<B>>]>,
     /// Where the next `take` begins. Written by runners only, one at a time.
@@ -42,7 +41,7 @@ struct Word<B> {
 }
 
 impl<B: Default> Pending<B> {
-    /// Empty, for ids below `submitters`.
+    /// An empty set, for ids below `submitters`.
     pub(crate) fn new(submitters: u16) -> Self {
         let words = u32::from(submitters).div_ceil(WORD_BITS).max(1);
         Self {
@@ -52,7 +51,7 @@ impl<B: Default> Pending<B> {
     }
 
     /// Has `id` visited by the next [`take`](Self::take). One read-modify-write and a full fence, so that the caller
-    /// may look again at the condition that made it set the bit: the caller finds the condition changed, or it is
+    /// may check again the condition that made it set the bit. Either the caller finds the condition changed, or it is
     /// visited by the thread that changes it, has a full fence, and then takes.
     ///
     /// # Panics
@@ -64,7 +63,7 @@ impl<B: Default> Pending<B> {
         fence_after_rmw();
     }
 
-    /// The value beside the set.
+    /// The value stored with the set.
     #[inline]
     pub(crate) fn beside(&self) -> &B {
         &self.words[0].beside
@@ -88,15 +87,14 @@ impl<B: Default> Pending<B> {
         self.words.iter().any(|word| word.bits.load(Ordering::Relaxed) != 0)
     }
 
-    /// Empties the set and visits every number that was in it, in ascending order from a start that moves behind the
-    /// first one visited, so that each is first in turn. For the runner: one caller at a time. One read-modify-write
-    /// per word that is not empty.
+    /// Empties the set and visits every number that was in it, in ascending order from a rotating start, so that each
+    /// number is first in turn. For the runner: one caller at a time. One read-modify-write per non-empty word.
     #[inline]
     pub(crate) fn take(&self, mut f: impl FnMut(u16)) {
         self.take_ahead(|id, _| f(id));
     }
 
-    /// Like [`take`](Self::take), but with each number comes the one after it in the same word.
+    /// Like [`take`](Self::take), but passes each number together with the next one in the same word.
     #[inline]
     pub(crate) fn take_ahead(&self, mut f: impl FnMut(u16, Option<u16>)) {
         let start = self.start.load(Ordering::Relaxed);
@@ -104,7 +102,7 @@ impl<B: Default> Pending<B> {
         let wrapped = self.swap(first);
         let mut visited = None;
         let mut visit = |word: usize, mut bits: u64| {
-            // There are at most 2^16 bits, for ids are 16 bits wide.
+            // There are at most 2^16 bits, because ids are 16 bits wide.
             let lowest = |bits: u64| (word as u32 * WORD_BITS + bits.trailing_zeros()) as u16;
             while bits != 0 {
                 let id = lowest(bits);
@@ -250,7 +248,7 @@ mod model {
         });
     }
 
-    /// A caller that finds no budget sets its bit and looks again, while the budget is put back.
+    /// A caller that finds no budget sets its bit and checks again, while the budget is put back.
     fn a_refused_one_is_told(set: fn(&Pending, u16)) {
         loom::model(move || {
             let shared = Arc::new((Pending::new(1), Budget::new(Some(1))));

@@ -2,8 +2,7 @@
 //! alarm, so that no thread continues to wait for it.
 
 use super::{AtomicBool, Ordering};
-// Plain `std` under the model checkers too: theirs cannot hold a trait object, and the reference count orders
-// nothing.
+// `std` types under the model checkers too: theirs cannot hold a trait object, and the reference count orders nothing.
 use std::sync::Arc;
 
 /// A shared alarm; `None` for a value without one.
@@ -11,7 +10,7 @@ pub(crate) type AlarmRef = Option<Arc<dyn Alarm>>;
 
 /// The reaction to a poisoned value.
 pub(crate) trait Alarm: Send + Sync {
-    /// The value has been released, or is about to be, on a thread that unwinds. Must not panic.
+    /// Called when the value has been released, or is about to be, on a thread that unwinds. Must not panic.
     fn raise(&self);
 }
 
@@ -20,14 +19,14 @@ pub(crate) trait Alarm: Send + Sync {
 /// | clean | poisoned, true: *you* raise the alarm | clean | continues |
 /// | poisoned | poisoned | poisoned | refuses |
 ///
-/// Relaxed throughout: the word lies beside the value and is only used while holding it, so the same path that orders
-/// the accesses to the value orders these.
+/// Relaxed throughout: the word lies beside the value and is only used by the holder of the value, so the path that
+/// orders accesses to the value also orders these.
 pub(crate) struct Poison {
     here: AtomicBool,
     alarm: AlarmRef,
 }
 
-/// Whether the thread was unwinding already when it took the value. If true, this value is not the cause.
+/// Whether the thread was already unwinding when it took the value. If true, this value is not the cause.
 #[derive(Clone, Copy)]
 pub(crate) struct Unwinding(bool);
 
@@ -36,10 +35,10 @@ impl Poison {
         Self { here: AtomicBool::new(false), alarm }
     }
 
-    /// To be called when the value is taken; the answer goes to [`note`](Self::note).
+    /// Must be called when the value is taken; the result goes to [`note`](Self::note).
     ///
     /// # Errors
-    /// A thread panicked while it held the value.
+    /// If a thread panicked while it held the value.
     #[inline]
     pub(crate) fn check(&self) -> Result<Unwinding, Poisoned> {
         if self.here.load(Ordering::Relaxed) {
@@ -48,7 +47,7 @@ impl Poison {
         Ok(self.ignore())
     }
 
-    /// Like [`check`](Self::check), but for a thread that takes the value whatever its state.
+    /// Like [`check`](Self::check), for a thread that takes the value whatever its state.
     #[inline]
     pub(crate) fn ignore(&self) -> Unwinding {
         Unwinding(std::thread::panicking())
@@ -59,7 +58,7 @@ impl Poison {
         self.here.load(Ordering::Relaxed)
     }
 
-    /// To be called before the value is released. True if the caller has to [`raise`](Self::raise) the alarm.
+    /// Must be called before the value is released. Returns whether the caller has to [`raise`](Self::raise) the alarm.
     #[inline]
     #[must_use = "if it says true, no other thread raises the alarm"]
     pub(crate) fn note(&self, before: Unwinding) -> bool {
@@ -70,7 +69,7 @@ impl Poison {
         panics
     }
 
-    /// Keeps every other thread out from now on, without an alarm. For the holder of the value.
+    /// Keeps every other thread out, without an alarm. For the holder of the value.
     pub(crate) fn close(&self) {
         self.here.store(true, Ordering::Relaxed);
     }

@@ -1,14 +1,14 @@
-//! A fair spin lock as the kernel uses it: waiters queue up, and each spins on a line of its own.
+//! A fair spin lock like the kernel's: waiters queue up, and each spins on its own cache line.
 //!
 //! The algorithm is that of Mellor-Crummey and Scott, with numbered nodes in place of pointers: every possible waiter
-//! has a node, named by the number `who` with which it calls. The engine uses the lock for the *before* of its
+//! has a node, named by the number `who` with which it calls. The engine uses the lock for the kernel's way in
 //! comparisons, so it is meant to be a good spin lock. No spin lock is good where threads outnumber CPUs; this one at
 //! least yields after a while.
 //!
 //! # States
 //!
-//! `tail` holds the number of the last waiter in line, plus one; `next` holds the number of the waiter behind, plus
-//! one; 0 means none. `waiting` is set until the node's turn has come.
+//! `tail` holds the number of the last waiter in line, plus one; `next` holds the number of the next waiter, plus one;
+//! 0 means none. `waiting` is set until it is the node's turn.
 //!
 //! | `tail` | own `next` | `lock(who)` | `try_lock(who)` | `unlock(who)` by the holder |
 //! |---|---|---|---|---|
@@ -33,7 +33,7 @@ use crossbeam_utils::CachePadded;
 
 const NOBODY: u32 = 0;
 
-/// The lock. It protects no data of its own; `LockCell` puts a value under it.
+/// The lock. It protects no data itself; `LockCell` puts a value under it.
 pub(crate) struct QueuedLock {
     tail: CachePadded<AtomicU32>,
     nodes: Box<[CachePadded<Node>]>,
@@ -46,7 +46,7 @@ struct Node {
     used: AtomicBool,
 }
 
-/// Catches a number that two callers use at the same time, in debug builds.
+/// In debug builds, detects a number that two callers use at the same time.
 impl Node {
     #[inline]
     fn begin_use(&self, who: usize) {
@@ -64,7 +64,7 @@ impl Node {
 }
 
 impl QueuedLock {
-    /// Free, for callers numbered `0..waiters`.
+    /// A free lock, for callers numbered `0..waiters`.
     pub(crate) fn new(waiters: usize) -> Self {
         assert!(waiters < u32::MAX as usize, "{waiters} waiters do not fit into 32 bits");
         let node = |_| {
@@ -100,8 +100,7 @@ impl QueuedLock {
         }
     }
 
-    /// Takes the lock, if no caller holds it or waits for it. One read-modify-write, none if the lock is seen to be
-    /// taken.
+    /// Takes the lock, if no caller holds it or waits for it. One read-modify-write, none if the lock looks taken.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
@@ -113,7 +112,7 @@ impl QueuedLock {
         }
         let node = &self.nodes[who];
         node.begin_use(who);
-        // A caller that lines up behind finds the node reset.
+        // A caller that queues behind finds the node reset.
         node.next.store(NOBODY, Ordering::Relaxed);
         let me = who as u32 + 1;
         let taken =
@@ -130,7 +129,7 @@ impl QueuedLock {
     #[inline]
     pub(crate) fn unlock(&self, who: usize) {
         let node = &self.nodes[who];
-        // Before the lock is released: afterwards, the caller's number may be in use again.
+        // Before the lock is released, because the caller's number may be reused afterwards.
         node.end_use(who);
         let next = self.next_of(node, who as u32 + 1);
         if next != NOBODY {
@@ -138,7 +137,7 @@ impl QueuedLock {
         }
     }
 
-    /// The waiter behind `me`; if there is none, the lock has become free.
+    /// The waiter behind `me`; `None` if there is none, and then the lock has become free.
     #[inline]
     fn next_of(&self, node: &Node, me: u32) -> u32 {
         let next = node.next.load(Ordering::Acquire);
@@ -258,7 +257,7 @@ mod model {
         holders_exclude_each_other(2, QueuedLock::lock, QueuedLock::unlock);
     }
 
-    /// One caller tries until it succeeds, beside one that waits.
+    /// One caller tries until it succeeds, while another waits.
     #[test]
     fn loom_who_tries_excludes_who_waits() {
         let lock: Call = |lock, who| match who {
@@ -272,7 +271,7 @@ mod model {
         holders_exclude_each_other(1, lock, QueuedLock::unlock);
     }
 
-    /// `try_lock` without acquire: the caller does not see the value that the holder before wrote.
+    /// `try_lock` without acquire: the caller does not see the value written by the last holder.
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_planted_try_without_acquire() {

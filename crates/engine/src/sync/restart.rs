@@ -1,4 +1,4 @@
-//! A request to be called when a tag has been freed: Linux's `SCHED_RESTART`, one bit per hardware queue
+//! A request to be kicked when a tag has been freed: Linux's `SCHED_RESTART`, one bit per hardware queue
 //! (`spec/framework.md` section 8.4).
 //!
 //! A dispatcher that found no driver tag marks the bit and *tries once more*; only then does it leave. A thread that
@@ -26,12 +26,12 @@ use crate::planted::{self, Planted};
 pub(crate) struct Restart(AtomicBool);
 
 impl Restart {
-    /// Clear.
+    /// A clear bit.
     pub(crate) fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Asks for a call. The caller tries again before it relies on that. One read-modify-write.
+    /// Requests a kick. The caller must try again before it relies on that. One read-modify-write.
     #[inline]
     pub(crate) fn mark(&self) {
         if planted::is(Planted::ForgetsRestart) {
@@ -41,8 +41,8 @@ impl Restart {
         fence_after_rmw();
     }
 
-    /// To be called after freeing. True if a dispatcher asked for a call; then the caller has to run the queue. A
-    /// fence and a load, and one read-modify-write if the bit is set.
+    /// Must be called after freeing. Returns whether a dispatcher requested a kick; then the caller has to run the
+    /// queue. A fence and a load, and one read-modify-write if the bit is set.
     #[inline]
     #[must_use = "whoever marked the bit relies on it"]
     pub(crate) fn take(&self) -> bool {
@@ -50,7 +50,7 @@ impl Restart {
         self.take_fenced()
     }
 
-    /// Like [`take`](Self::take), but for a caller whose last write to a word of others was a read-modify-write.
+    /// Like [`take`](Self::take), for a caller whose last write to a shared word was a read-modify-write.
     #[inline]
     #[must_use = "whoever marked the bit relies on it"]
     pub(crate) fn take_after_rmw(&self) -> bool {
@@ -159,7 +159,7 @@ mod model {
         });
     }
 
-    /// Two completers, and one dispatcher that asked: one completer runs the queue.
+    /// Two completers, and one dispatcher that requested a kick: one completer runs the queue.
     fn one_is_told(take: fn(&Restart) -> bool) {
         loom::model(move || {
             let restart = Arc::new(Restart::new());

@@ -13,13 +13,13 @@
 //!
 //! Invariant: each entry is touched by one side only; the counters hand it over.
 //!
-//! A consumer that takes all published entries returns them together. It may look at several before it takes them.
+//! A consumer that takes all published entries returns them together. It may read several before it takes them.
 //!
-//! The consumer may also take a published entry out of order ([`remove_before`](Consumer::remove_before)): it moves
-//! the entries ahead, which are its own, up by one, and then returns the first one as a `pop` does.
+//! The consumer may also take a published entry out of order ([`remove_before`](Consumer::remove_before)): it moves the
+//! preceding entries, which it owns, up by one, and then returns the first one as a `pop` does.
 //!
-//! A [`Level`] tells any other thread whether published entries wait. It is a hint by two plain loads, and no entry changes
-//! hands by it.
+//! A [`Level`] tells any other thread whether published entries wait. It is a hint by two plain loads, and hands over
+//! no entry.
 //!
 //! # Why the orderings are enough
 //!
@@ -34,14 +34,14 @@ use super::{Arc, AtomicU32, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::mem::MaybeUninit;
 
-/// A position in a ring: behind everything that was published when the mark was made, and ahead of everything else.
+/// A position in a ring: after everything that was published when the mark was made, and before everything else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark(u32);
 
 /// The writing end.
 pub(crate) struct Producer<T> {
     shared: Arc<Shared<T>>,
-    /// Staged entries included.
+    /// Includes staged entries.
     tail: u32,
     published: u32,
     /// The consumer's counter as last seen.
@@ -56,7 +56,7 @@ pub(crate) struct Consumer<T> {
     tail: u32,
 }
 
-/// Tells whether published values wait in a ring, to threads that have neither end.
+/// Tells threads that have neither end whether published values wait in a ring.
 pub(crate) struct Level<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
@@ -109,7 +109,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// The values that are being taken. Those that have been seen are taken even if a panic ends this early.
+/// The values that are being taken. The ones already seen are taken even if a panic ends the iteration early.
 pub(crate) struct TakeAll<'a, T: Copy>(&'a mut Consumer<T>);
 
 impl<T: Copy> Iterator for TakeAll<'_, T> {
@@ -144,7 +144,7 @@ impl<T: Copy> Drop for TakeAll<'_, T> {
 }
 
 impl<T> Producer<T> {
-    /// Adds a value, and publishes it and every staged value.
+    /// Adds a value, and publishes all staged values.
     ///
     /// # Errors
     /// Returns the value if the ring is full.
@@ -177,7 +177,7 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// As [`stage`](Self::stage), for a ring that cannot overflow.
+    /// Like [`stage`](Self::stage), for a ring that cannot overflow.
     ///
     /// # Panics
     /// If the ring is full.
@@ -186,12 +186,12 @@ impl<T> Producer<T> {
         self.put_with(|| value);
     }
 
-    /// Like [`put`](Self::put), but with a value that is made in its place: it is never returned, so it need not be
-    /// made elsewhere first.
+    /// Like [`put`](Self::put), but constructs the value in the ring: it is never returned, so it need not be
+    /// constructed elsewhere first.
     ///
     /// # Panics
     /// If the ring is full.
-    // By force: as a call, the value is made elsewhere after all.
+    // Always inlined: as a call, it would construct the value elsewhere after all.
     #[inline(always)]
     pub(crate) fn put_with(&mut self, make: impl FnOnce() -> T) {
         let capacity = self.shared.capacity();
@@ -206,7 +206,7 @@ impl<T> Producer<T> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the consumer every staged value. One store, none if no value is staged.
+    /// Publishes every staged value to the consumer. One store, none if no value is staged.
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.published != self.tail {
@@ -215,18 +215,18 @@ impl<T> Producer<T> {
         }
     }
 
-    /// For threads that have neither end.
+    /// The fill level, for threads that have neither end.
     pub(crate) fn level(&self) -> Level<T> {
         Level(Arc::clone(&self.shared))
     }
 
-    /// The place behind everything published so far.
+    /// The position after everything published so far.
     #[must_use]
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.published)
     }
 
-    /// Values in the ring, staged ones included. The consumer may have taken some in the meantime.
+    /// The number of values in the ring, staged ones included. The consumer may have taken some in the meantime.
     #[inline]
     #[must_use]
     #[cfg(feature = "compare")]
@@ -244,7 +244,7 @@ impl<T> Producer<T> {
 }
 
 impl<T> Drop for Producer<T> {
-    /// Publishes the staged values: they are not lost with their producer.
+    /// Publishes the staged values, so that they are not lost with their producer.
     fn drop(&mut self) {
         self.publish();
     }
@@ -289,7 +289,7 @@ impl<T> Consumer<T> {
         if self.is_empty() { None } else { Some(TakeAll(self)) }
     }
 
-    /// The oldest value.
+    /// The oldest value, without taking it.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<&T> {
         if self.is_empty() {
@@ -299,7 +299,7 @@ impl<T> Consumer<T> {
         Some(self.shared.entry(self.head).with(|entry| unsafe { (*entry).assume_init_ref() }))
     }
 
-    /// How many values can be taken, up to `most`. Reloads the producer's counter if fewer have been seen.
+    /// How many values can be taken, up to `most`. Reloads the producer's counter if fewer are known.
     #[inline]
     pub(crate) fn available(&mut self, most: u32) -> u32 {
         if self.tail.wrapping_sub(self.head) < most {
@@ -322,15 +322,15 @@ impl<T> Consumer<T> {
         })
     }
 
-    /// Returns whether a value behind `mark` has been taken.
+    /// Returns whether a value published after `mark` has been taken.
     #[must_use]
     pub(crate) fn has_passed(&self, mark: Mark) -> bool {
         // Counters wrap around, and a mark is never further away than half their range.
         mark.0.wrapping_sub(self.head).cast_signed() < 0
     }
 
-    /// Takes the oldest value ahead of `mark` that `is` accepts; the others keep their order. The caller has the mark
-    /// from the producer, by a path that acquires. O(values ahead of the mark).
+    /// Takes the oldest value before `mark` that `is` accepts; the others keep their order. The caller must have the
+    /// mark from the producer, by a path that acquires. O(values before the mark).
     pub(crate) fn remove_before(
         &mut self,
         mark: Mark,
@@ -365,8 +365,8 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Begins to fetch the oldest `n` published values from the core that produced them. Each has a line of its own,
-    /// and the fetches overlap, so asking for all of them first costs hardly more than one.
+    /// Begins to fetch the oldest `n` published values from the core that produced them. Each has its own cache line,
+    /// and the fetches overlap, so requesting all of them first costs little more than one.
     #[inline]
     pub(crate) fn prefetch(&mut self, n: u32) {
         if !self.is_empty() {
@@ -375,7 +375,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// The number of published values that are left, or a few fewer. No value is touched.
+    /// The number of published values that are left, or a few fewer. Accesses no value.
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
         self.shared.tail.load(Ordering::Relaxed).wrapping_sub(self.head)
@@ -394,12 +394,13 @@ impl<T> Consumer<T> {
 }
 
 impl<T> Level<T> {
-    /// Returns whether published values wait that the consumer has not taken. A hint; a thread that lost its CPU behind
-    /// its publication has published by the time at which another thread has that CPU.
+    /// Returns whether published values wait for the consumer. A hint; if a thread lost its CPU after its publication,
+    /// another thread that gets this CPU sees the publication.
     #[inline]
     #[must_use]
     pub(crate) fn waits(&self) -> bool {
-        // Both may be late. The counters are equal whenever the consumer has taken everything, as seen from here.
+        // Both loads may be outdated. The counters are equal whenever the consumer has taken everything that is visible
+        // here.
         let tail = self.0.tail.load(Ordering::Relaxed);
         tail != self.0.head.load(Ordering::Relaxed)
     }

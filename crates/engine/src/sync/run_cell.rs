@@ -1,14 +1,14 @@
 //! A value that only the runner touches: [`RunState`] beside the value that it protects.
 //!
-//! Entering never waits. A caller that finds a runner leaves its work where the runner will look, marks that a pass is
-//! owed, and continues.
+//! Entering never waits. A caller that finds a runner leaves its work where the runner will find it, marks that a pass
+//! is owed, and continues.
 //!
 //! *Invariant: while the state is `RUNNING` or `RERUN` there is exactly one [`RunGuard`] or [`Detached`], and the
 //! value is reached only through the former.* A guard comes from a successful `begin`, which does not succeed a
 //! second time before the guard's `finish` or `hand_over`; both consume the guard. `finish` and `hand_over` release,
 //! `begin` acquires, so successive guards see each other's changes.
 //!
-//! Kickers write the state all the time, so it has a line for itself; the value begins another one.
+//! Threads that kick write the state all the time, so it has a separate cache line; the value begins another one.
 
 use super::poison::{AlarmRef, Poison, Unwinding};
 use super::{Kick, RunState, UnsafeCell};
@@ -41,23 +41,23 @@ pub(crate) struct RunGuard<'a, T> {
     _value: PhantomData<&'a mut T>,
 }
 
-/// A run that is kept for a while without borrowing its cell. Its owner returns it with [`RunCell::attach`].
+/// A run that is kept for a while without borrowing its cell. Its owner returns it by [`RunCell::attach`].
 #[must_use = "nobody else can run until it is given back"]
 #[cfg(feature = "compare")]
 pub(crate) struct Detached {
-    /// The address of the cell, as its name; never followed.
+    /// The address of the cell, to identify it; never dereferenced.
     cell: usize,
     unwinding: Unwinding,
 }
 
 impl<T> RunCell<T> {
-    /// Without a runner.
+    /// A cell without a runner.
     #[cfg(test)]
     pub(crate) fn new(value: T) -> Self {
         Self::with_alarm(value, None)
     }
 
-    /// Without a runner; `alarm` is raised when a runner panics.
+    /// A cell without a runner. `alarm` is raised when a runner panics.
     pub(crate) fn with_alarm(value: T, alarm: AlarmRef) -> Self {
         let held = Held { poison: Poison::new(alarm), value: UnsafeCell::new(value) };
         Self { state: CachePadded::new(RunState::new()), held: CachePadded::new(held) }
@@ -100,33 +100,33 @@ impl<T> RunCell<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// As [`RunState::kick`].
+    /// See [`RunState::kick`].
     #[inline]
     pub(crate) fn kick(&self) -> Kick {
         self.state.kick()
     }
 
-    /// As [`RunState::arm`].
+    /// See [`RunState::arm`].
     #[inline]
     pub(crate) fn arm(&self, at: Instant) -> bool {
         self.state.arm(at)
     }
 
-    /// As [`RunState::due`].
+    /// See [`RunState::due`].
     #[inline]
     #[must_use]
     pub(crate) fn due(&self, now: Instant) -> bool {
         self.state.due(now)
     }
 
-    /// As [`RunState::deadline`].
+    /// See [`RunState::deadline`].
     #[inline]
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.state.deadline()
     }
 
-    /// As [`RunState::is_running`].
+    /// See [`RunState::is_running`].
     #[inline]
     #[must_use]
     pub(crate) fn is_running(&self) -> bool {
@@ -139,7 +139,7 @@ impl<T> RunCell<T> {
         self.held.value.with_mut(|value| unsafe { &mut *value })
     }
 
-    /// To be called once after each successful begin.
+    /// Must be called once after each successful begin.
     #[inline]
     fn guard(&self) -> Option<RunGuard<'_, T>> {
         match self.held.poison.check() {
@@ -153,18 +153,18 @@ impl<T> RunCell<T> {
 }
 
 impl<T> RunGuard<'_, T> {
-    /// Returns whether an earlier runner has panicked. Can be true only for the guard of a [seized](RunCell::seize)
-    /// run.
+    /// Returns whether an earlier runner has panicked. True is possible only for the guard of a
+    /// [seized](RunCell::seize) run.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.cell.held.poison.is_poisoned()
     }
 
-    /// Closes the cell: from now on the run can only be [seized](RunCell::seize).
+    /// Closes the cell: afterwards the run can only be [seized](RunCell::seize).
     pub(crate) fn close(&self) {
         self.cell.held.poison.close();
     }
 
-    /// Ends the pass. `None`: done. Otherwise another pass is owed and has begun.
+    /// Ends the pass. `None` if that is all; otherwise another pass is owed and has begun.
     #[inline]
     #[must_use = "if another pass is owed, it has to take place"]
     pub(crate) fn finish(self) -> Option<Self> {
@@ -184,8 +184,8 @@ impl<T> RunGuard<'_, T> {
         detached
     }
 
-    /// Leaves although more work may be pending: a pass is due now, and the caller must see to it that a thread
-    /// begins it.
+    /// Leaves although more work may be pending: a pass is then due, and the caller must make sure that a thread begins
+    /// it.
     #[inline]
     pub(crate) fn hand_over(self) {
         drop(self);

@@ -1,13 +1,13 @@
 //! The combining protocol, in one word: whether a runner is active, whether another pass is owed, and when the next
 //! pass is due. It guards an elevator or a pump, which at most one thread may run at a time.
 //!
-//! A *pass* is one look at all pending work. This file does not know whether it guards an elevator or a pump. It
-//! holds no work and wakes no thread: it says which thread has to.
+//! A *pass* is one check of all pending work. This file is independent of the guarded value. It holds no work and wakes
+//! no thread: it says which thread must.
 //!
 //! # States
 //!
-//! Two bits of state, 62 bits of deadline in nanoseconds (0: none). `QUEUED` and `RERUN` have no deadline,
-//! because a pass is due immediately, and it satisfies every deadline.
+//! Two bits of state, 62 bits of deadline in nanoseconds (0: none). `QUEUED` and `RERUN` have no deadline, because a
+//! pass is due immediately, which satisfies every deadline.
 //!
 //! | from \ call | `try_begin` | `begin_or_owe` | `kick` | `arm(d)` | `finish` | `hand_over` |
 //! |---|---|---|---|---|---|---|
@@ -26,8 +26,8 @@
 //!
 //! * R1: after `kick` returns, a pass that starts afterwards sees everything published before the call.
 //! * R2: after `arm(d)` returns, such a pass is due no later than d; an earlier deadline stays.
-//! * R3: a kick is dropped only in `QUEUED` and `RERUN`, when a pass is due immediately and has not begun.
-//!   `begin` and `finish` publish that it has begun before the pass looks.
+//! * R3: a kick is dropped only in `QUEUED` and `RERUN`, when a pass is due immediately and has not begun. `begin` and
+//!   `finish` publish that it has begun before the pass looks.
 //!
 //! # Why the orderings are enough
 //!
@@ -47,7 +47,7 @@ use blkmq_core::Instant;
 
 const STATE_BITS: u32 = 2;
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
-/// From this time on deadlines are kept in units of 8 ns, in the upper half of the values.
+/// From this time on, deadlines are stored in units of 8 ns, in the upper half of the values.
 const COARSE: u64 = 1 << (u64::BITS - STATE_BITS - 1);
 const COARSE_SHIFT: u32 = 3;
 
@@ -58,9 +58,9 @@ pub(crate) struct RunState(AtomicU64);
 #[must_use = "a queued kick is lost unless somebody begins a pass"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kick {
-    /// A pass is due now, and the caller must see to it that a thread begins it.
+    /// A pass is due now, and the caller must make sure that a thread begins it.
     Queued,
-    /// A pass that has not begun yet, and that another thread already sees to, will do.
+    /// A pass that has not begun yet serves the kick, and another thread already makes sure that it begins.
     Coalesced,
 }
 
@@ -99,9 +99,9 @@ impl Word {
         }
     }
 
-    /// The same state, due at `at`. Never too early, because a policy that is asked before the time that it named
-    /// names it again, and the pass would not end. 62 bits hold nanoseconds up to 2^61, which is 73 years; a later
-    /// time becomes due up to 7 ns late. So does the end of time. The epoch itself, 0, is a nanosecond late.
+    /// The same state, due at `at`. Never too early, because a policy that is asked before the time that it named would
+    /// name it again, and the pass would not end. 62 bits hold nanoseconds up to 2^61, which is 73 years. A later time
+    /// becomes due up to 7 ns late, and so does the end of time. The epoch itself, 0, is a nanosecond late.
     fn due_at(self, at: Instant) -> Self {
         let time = match at.as_nanos() {
             ns if ns < COARSE => ns.max(1),
@@ -116,7 +116,7 @@ impl Word {
 }
 
 impl RunState {
-    /// No runner, and no pass owed.
+    /// A word without a runner and without an owed pass.
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(Word::IDLE.0))
     }
@@ -139,8 +139,8 @@ impl RunState {
         false
     }
 
-    /// Becomes the runner if there is none; otherwise makes the runner begin another pass. One read-modify-write,
-    /// none if that pass is owed already.
+    /// Becomes the runner if there is none; otherwise makes the runner owe another pass. One read-modify-write, none if
+    /// that pass is already owed.
     #[inline]
     #[must_use]
     pub(crate) fn begin_or_owe(&self) -> bool {
@@ -170,8 +170,8 @@ impl RunState {
         }
     }
 
-    /// Makes a pass due at `at`, unless one is due earlier. True if the earliest deadline has changed, so that a thread
-    /// that sleeps until the old one has to be notified. One read-modify-write if so, none otherwise.
+    /// Makes a pass due at `at`, unless one is due earlier. Returns true if the earliest deadline has changed, so that
+    /// a thread that sleeps until the old one must be notified. One read-modify-write in that case, none otherwise.
     #[inline]
     pub(crate) fn arm(&self, at: Instant) -> bool {
         let changed = self.update(|word| match word.state() {
@@ -186,8 +186,8 @@ impl RunState {
         changed.is_some()
     }
 
-    /// For the runner, at the end of a pass: true if it may leave. False if another pass is owed; that one
-    /// has then begun. One read-modify-write; a second one if there is a pass owed, or a deadline.
+    /// For the runner, at the end of a pass. Returns whether it may leave. If false, another pass is owed and has
+    /// begun. One read-modify-write; a second one if there is a pass owed, or a deadline.
     #[inline]
     #[must_use]
     pub(crate) fn finish(&self) -> bool {
@@ -209,11 +209,11 @@ impl RunState {
         }
     }
 
-    /// For the runner: leaves although more work may be pending. A pass is due now, and the caller must see to it
-    /// that a thread begins it. One read-modify-write.
+    /// For the runner: leaves although more work may be pending. A pass is then due, and the caller must make sure that
+    /// a thread begins it. One read-modify-write.
     #[inline]
     pub(crate) fn hand_over(&self) {
-        // A swap would do, but it would detect a misuse too late.
+        // A swap would do, but would detect a misuse too late.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
             debug_assert!(seen.is_running(), "handed over by somebody who does not run");
@@ -225,7 +225,7 @@ impl RunState {
     }
 
     /// Returns whether a thread should begin a pass at `now`. A hint, by one plain load: a thread that goes to sleep on
-    /// false announces that first, with a full fence in between, as for any flag.
+    /// false must announce that first, with a full fence in between, as for any flag.
     #[inline]
     #[must_use]
     pub(crate) fn due(&self, now: Instant) -> bool {
@@ -259,7 +259,7 @@ impl RunState {
             .map_err(Word)
     }
 
-    /// Writes the word that `step` returns, and returns the word before. `None` if `step` found nothing to write, on
+    /// Writes the word that `step` returns, and returns the preceding word. `None` if `step` found nothing to write, on
     /// a load that follows a full fence.
     #[inline]
     fn update(&self, step: impl Fn(Word) -> Option<Word>) -> Option<Word> {

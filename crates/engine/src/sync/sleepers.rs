@@ -1,39 +1,39 @@
-//! The sleepers of a shard: how many submitters are asleep or about to sleep, and when one of them looks for work by
-//! itself.
+//! The sleepers of a shard: how many submitters are asleep or about to sleep, and when one of them will check for work
+//! without being woken.
 //!
-//! Which submitters sleep is recorded elsewhere, one line each ([`completion_ring`](super::completion_ring)). This is
-//! one line for all of them. A thread that goes to sleep writes it; a thread that has work for a sleeper reads it.
-//! While no thread sleeps, it is not written, so that it stays in every reader's cache.
+//! Which submitters sleep is recorded elsewhere, one cache line each ([`completion_ring`](super::completion_ring)).
+//! This is one line for all of them. A thread that goes to sleep writes it; a thread that has work for a sleeper reads
+//! it. While no thread sleeps it is not written, so it stays in every reader's cache.
 //!
 //! | asleep | `lie_down` | `get_up` | `any` |
 //! |---|---|---|---|
-//! | 0 | 1: look for work once more, then sleep | a bug | false: none is asleep, one that is about to will look |
+//! | 0 | 1: check for work once more, then sleep | a bug | false: none is asleep; one that is about to sleep will check |
 //! | n > 0 | n + 1: likewise | n - 1 | true: *you* find out which, and wake one |
 //!
 //! | alarm | `set_alarm(at)` | `get_up(its own alarm)` | `look_by(due)` |
 //! |---|---|---|---|
 //! | none | `at`: *you* sleep no longer than that | none | false: *you* wake a sleeper for work that is due then |
-//! | `a` | the earlier of both | none if it was `a`, else `a` | true if `a <= due`: the sleeper that set it looks in time |
+//! | `a` | the earlier of both | none if it was `a`, else `a` | true if `a <= due`: the sleeper that set it checks in time |
 //!
-//! Invariants: a sleeper is counted from before its last look for work until after it has woken up. A counted thread
-//! need not be asleep. While the alarm is `a`, a sleeper that set `a` has not got up. The reverse need not hold: a sleeper
-//! with a later alarm, or with the same, is forgotten when another one gets up, and is then woken more often than it need
-//! be.
+//! Invariants: a sleeper is counted from before its last check for work until after it has woken up. A counted thread
+//! need not be asleep. While the alarm is `a`, a sleeper that set `a` has not got up. The converse need not hold: a
+//! sleeper with a later alarm, or with the same one, is forgotten when another one gets up, and is then woken more
+//! often than necessary.
 //!
 //! # Why the orderings are enough
 //!
-//! Going to sleep is count, full fence, look; having work is make it visible, full fence, `any`. One of the two
-//! fences is first, and the reader behind the other one sees the write ahead of it. Getting up is the same: take the
-//! alarm back, full fence, look (the sleeper parks again, or leaves and looks for a successor); a timer is set it, full
-//! fence, `look_by`. So a thread that relies on an alarm is relying on a sleeper that looks at the timer later. The
-//! fences are the callers', which know the writes that are made visible. The words order nothing else, so relaxed
-//! accesses do.
+//! Going to sleep is count, full fence, check for work; having work is make it visible, full fence, `any`. One of the
+//! two fences is first, and the reader behind the other one sees the write ahead of it. Getting up is the same: clear
+//! the alarm, full fence, check (the sleeper parks again, or leaves and looks for a successor); a timer is set it, full
+//! fence, `look_by`. So a thread that relies on an alarm relies on a sleeper that checks the timer later. The fences
+//! are in the callers, which know the writes that are made visible. The words order nothing else, so relaxed accesses
+//! do.
 
 use super::{AtomicU32, AtomicU64, Ordering};
 use blkmq_core::Instant;
 use crossbeam_utils::CachePadded;
 
-/// Both words, with a line of their own.
+/// Both words, with a separate cache line.
 #[derive(Default)]
 pub(crate) struct Sleepers(CachePadded<Words>);
 
@@ -52,33 +52,34 @@ impl Default for Words {
 }
 
 impl Sleepers {
-    /// The caller is about to sleep. It has a full fence and looks once more before it does. One read-modify-write.
+    /// The caller is about to sleep. It must have a full fence and check for work once more before it does. One
+    /// read-modify-write.
     #[inline]
     pub(crate) fn lie_down(&self) {
         self.0.asleep.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The caller, which has lain down, looks for work at `at` at the latest. One read-modify-write.
+    /// The caller, which has lain down, will check for work at `at` at the latest. One read-modify-write.
     #[inline]
     pub(crate) fn set_alarm(&self, at: Instant) {
         self.0.alarm.fetch_min(at.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The caller has woken up, or stays awake; `alarm` is the alarm that it has set. It has a full fence before it
-    /// looks for work. One read-modify-write, or two with an alarm.
+    /// The caller has woken up, or stays awake; `alarm` is the alarm that it has set, if any. It must have a full fence
+    /// before it checks for work. One read-modify-write, or two with an alarm.
     #[inline]
     pub(crate) fn get_up(&self, alarm: Option<Instant>) {
         if let Some(at) = alarm {
             let (mine, none) = (at.as_nanos(), NO_ALARM);
-            // Another sleeper may have set an earlier one.
+            // Another sleeper may have set an earlier alarm.
             let _ = self.0.alarm.compare_exchange(mine, none, Ordering::Relaxed, Ordering::Relaxed);
         }
         let before = self.0.asleep.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "a thread gets up that has not lain down");
     }
 
-    /// Returns whether a sleeper looks for work by `due` without being woken. For a caller that has work for a sleeper,
-    /// and has had a full fence since. One load.
+    /// Returns whether a sleeper will check for work by `due` without being woken. For a caller that has work for a
+    /// sleeper, and has had a full fence since. One load.
     #[inline]
     #[must_use]
     pub(crate) fn look_by(&self, due: Instant) -> bool {
@@ -148,7 +149,7 @@ mod model {
         something: AtomicBool,
     }
 
-    /// One thread goes to sleep unless there is work, while another one makes work visible and looks for sleepers.
+    /// One thread goes to sleep unless there is work, while another one makes work visible and checks for sleepers.
     fn nobody_sleeps_through_it(sleep: fn(&Bed) -> bool, wake: fn(&Bed) -> bool) {
         loom::model(move || {
             let bed =
@@ -204,7 +205,7 @@ mod model {
         nobody_sleeps_through_it(sleep, wake);
     }
 
-    /// A thread with an alarm gets up, and looks at the timers; another one sets a timer, and relies on the alarm.
+    /// A thread with an alarm gets up, and checks the timers; another one sets a timer, and relies on the alarm.
     fn no_timer_is_left_alone(get_up: fn(&Bed) -> bool, set: fn(&Bed) -> bool) {
         loom::model(move || {
             let bed =

@@ -17,8 +17,8 @@
 //!
 //! # When waiters are woken
 //!
-//! When `freed` reaches the wake batch, as many waiters are woken, in rotation. When a `put` leaves less than a wake
-//! batch of tags in use, all waiters are woken, because the batch might not fill again.
+//! When `freed` reaches the wake batch, that number of waiters is woken, in rotation. When a `put` leaves fewer tags in
+//! use than a wake batch, all waiters are woken, because the batch might not fill again.
 //!
 //! So no waiter is stranded when frees stop. Of all puts, take the put with the last fence in the order of full
 //! fences. It sees every put, so it finds no tag in use, and wakes every waiter that has the fence of its `wait`
@@ -27,11 +27,11 @@
 //!
 //! # Why the orderings are enough
 //!
-//! `wait` sets the bit, has a full fence, and the caller looks at the bitmap. `put` changes the bitmap, has a full
-//! fence, and looks at the bits. So the caller finds the tag, or `put` finds the waiter. A bit is taken by a
-//! read-modify-write, so a waiter is woken once per registration. `wait` releases and the taking acquires: the thread
-//! that has to wake a waiter sees everything that this waiter wrote before it registered, also if it registered
-//! twice. `freed` and the turn are only counts.
+//! `wait` sets the bit, has a full fence, and the caller checks the bitmap. `put` changes the bitmap, has a full fence,
+//! and checks the bits. So the caller finds the tag, or `put` finds the waiter. A bit is taken by a read-modify-write,
+//! so a waiter is woken once per registration. `wait` releases and the taking acquires: the thread that has to wake a
+//! waiter sees everything that this waiter wrote before it registered, even if it registered twice. `freed` and the
+//! turn are only counts.
 //!
 //! Read-modify-writes: those of the bitmap while no waiter is registered; then two more per `put`, and one per word
 //! from which waiters are woken.
@@ -49,14 +49,14 @@ const MAX_WAKE_BATCH: u32 = 8;
 /// The dimensions of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TagSetShape {
-    /// Tags.
+    /// The number of tags.
     pub(crate) depth: u32,
-    /// The smallest share to which a caller of [`TagSet::get_shallow`] is confined; `depth` if there is no such
-    /// caller. If it is not announced, a confined caller waits for a batch that only the frees of others could fill.
+    /// The smallest share to which a caller of [`TagSet::get_shallow`] is confined; `depth` if there is no such caller.
+    /// Without it, a confined caller could wait for a batch that only other callers' frees can fill.
     pub(crate) min_shallow: u32,
-    /// Waiters are numbered below this.
+    /// The number of waiters, which are numbered from 0.
     pub(crate) waiters: u16,
-    /// The users that divide the tags are numbered below this; 0 if the tags are not divided.
+    /// The number of users among which the tags are divided; 0 if they are not.
     pub(crate) users: u16,
 }
 
@@ -90,19 +90,19 @@ struct Shares {
     holders: Box<[AtomicU16]>,
 }
 
-/// Tags taken together. The unused ones go to [`TagSet::put_rest`], or through `put`.
+/// Tags taken together. Unused ones must go back by [`TagSet::put_rest`] or `put`.
 #[must_use = "tags that are not put back are lost"]
 #[derive(Debug)]
 pub(crate) struct TagBatch(BitBatch);
 
 impl TagBatch {
-    /// Takes one out.
+    /// Takes out one tag.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Tag> {
         self.0.pop().map(Tag)
     }
 
-    /// How many are left.
+    /// The number of tags left.
     #[inline]
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
@@ -125,7 +125,7 @@ impl Drop for TagBatch {
 }
 
 impl TagSet {
-    /// All tags free, no waiter registered, all users idle.
+    /// A set with all tags free, no waiter registered, and all users idle.
     ///
     /// # Panics
     /// If the depth is 0.
@@ -144,13 +144,13 @@ impl TagSet {
         }
     }
 
-    /// Tags in all.
+    /// The number of tags.
     #[must_use]
     pub(crate) fn depth(&self) -> u32 {
         self.bitmap.depth()
     }
 
-    /// Tags in use; as [`Bitmap::in_use`].
+    /// The number of tags in use; see [`Bitmap::in_use`].
     #[must_use]
     pub(crate) fn in_use(&self) -> u32 {
         self.bitmap.in_use()
@@ -170,8 +170,8 @@ impl TagSet {
         self.bitmap.get_batch(hint, want).map(TagBatch)
     }
 
-    /// Takes up to `want` tags for `user`, which becomes active, within its fair share. As
-    /// [`get_batch`](Self::get_batch) if the tags are not divided. One thread at a time per user: the one with the
+    /// Takes up to `want` tags for `user`, which becomes active, within its fair share. Like
+    /// [`get_batch`](Self::get_batch) if the tags are not divided. One thread at a time per user: the holder of the
     /// user's run.
     #[inline]
     pub(crate) fn get_batch_for(&self, user: u16, hint: &mut u32, want: u32) -> Option<TagBatch> {
@@ -191,13 +191,13 @@ impl TagSet {
         Some(TagBatch(batch))
     }
 
-    /// How the tags are divided, if they are.
+    /// How the tags are divided; `None` if they are not.
     #[must_use]
     pub(crate) fn fair_share(&self) -> Option<&FairShare> {
         self.shares.as_ref().map(|shares| &shares.fair)
     }
 
-    /// Counts `user` as idle. The limits of the other users may rise, so all waiters are to be woken.
+    /// Counts `user` as idle. The limits of the other users may rise, so all waiters are woken.
     pub(crate) fn deactivate(&self, user: u16, woken: &mut dyn FnMut(u16)) {
         if self.fair_share().is_some_and(|fair| fair.deactivate(user)) {
             fence_after_rmw();
@@ -205,8 +205,7 @@ impl TagSet {
         }
     }
 
-    /// Counts users that have become idle, now and then ([`FairShare::deactivate_idle`]), and names the waiters to
-    /// wake.
+    /// Occasionally counts users that have become idle ([`FairShare::deactivate_idle`]), and names the waiters to wake.
     pub(crate) fn deactivate_idle(&self, now: Instant, woken: &mut dyn FnMut(u16)) {
         if self.fair_share().is_some_and(|fair| fair.deactivate_idle(now)) {
             fence_after_rmw();
@@ -238,7 +237,7 @@ impl TagSet {
         self.bitmap.put_many(tags.iter().map(|tag| tag.0));
     }
 
-    /// Returns the unused tags of a batch, and names the waiters to wake: they may have tried in the meantime.
+    /// Returns the unused tags of a batch, and names the waiters to wake: a waiter may have tried in the meantime.
     #[inline]
     #[cfg(test)]
     pub(crate) fn put_rest(&self, mut batch: TagBatch, woken: &mut dyn FnMut(u16)) {
@@ -253,7 +252,7 @@ impl TagSet {
         self.after_put(n, woken);
     }
 
-    /// Registers a waiter for one wake-up. The caller tries again before it relies on that.
+    /// Registers a waiter for one wake-up. The caller must try again before it relies on that.
     ///
     /// # Panics
     /// If the number is beyond the words of the set.
@@ -263,15 +262,15 @@ impl TagSet {
         fence_after_rmw();
     }
 
-    /// Withdraws a registration. False if a `put` has used it up: the wake-up is on its way.
+    /// Withdraws a registration. Returns false if a `put` has consumed it: the wake-up is on its way.
     #[cfg(test)]
     pub(crate) fn cancel(&self, who: u16) -> bool {
         let (word, bit) = self.waiter(who);
         word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// How many tags must be returned before waiters are woken. Small enough that a user confined to a share of the
-    /// tags fills a batch with its own.
+    /// How many tags must be returned before waiters are woken: few enough that a user confined to a share of the tags
+    /// fills a batch alone.
     #[must_use]
     pub(crate) fn wake_batch(&self) -> u32 {
         let users = self.fair_share().map_or(1, |fair| fair.users().max(1));
@@ -304,7 +303,7 @@ impl TagSet {
         }
     }
 
-    /// Called after the full fence that follows a change of the bitmap.
+    /// Must be called after the full fence that follows a change of the bitmap.
     #[inline]
     fn after_put(&self, n: u32, woken: &mut dyn FnMut(u16)) {
         if self.waiting.iter().any(|word| word.load(Ordering::Relaxed) != 0) {

@@ -4,20 +4,20 @@
 //!
 //! | state | `take(want)` | `put(n)` | `set_limit(to)` |
 //! |---|---|---|---|
-//! | out >= limit | 0: *you* wait | out - n; *you* call the waiters, if out < limit now | limit = to; *you* call them |
-//! | out < limit | `want` or the rest, if less: *yours* | out - n; *you* call the waiters | as above |
+//! | out >= limit | 0: *you* wait | out - n; *you* kick the waiters, if out < limit now | limit = to; *you* kick them |
+//! | out < limit | `want` or the rest, if less: *yours* | out - n; *you* kick the waiters | as above |
 //!
-//! Invariant: the tokens out are those taken and not put back. They exceed the limit only after it was lowered; then
-//! no token is given until enough are back. An elevator that [`take_or_wait`](TokenPool::take_or_wait) refused is
-//! called after the next moment at which there may be a token.
+//! Invariant: the tokens out are those taken and not put back. They exceed the limit only after it was lowered; then no
+//! token is given until enough are back. An elevator that [`take_or_wait`](TokenPool::take_or_wait) refused is kicked
+//! after the next moment at which a token may be available.
 //!
 //! # Why the orderings are enough
 //!
-//! A refused elevator sets its bit and looks again. A thread that returns tokens, or raises the limit, changes the
-//! word and then looks at the bits. Between the two, on both sides, is a full fence ([`Pending::set`] has one, and
-//! `fence_after_rmw`). So at least one of them sees the other: the elevator sees the token, or the thread sees the
-//! bit. Put releases and take acquires, as in `budget`; a changed limit orders nothing else. An elevator that is
-//! called takes again and may be refused again; then its bit is set anew.
+//! A refused elevator sets its bit and tries again. A thread that returns tokens, or raises the limit, changes the word
+//! and then checks the bits. Between the two, on both sides, is a full fence ([`Pending::set`] has one, and
+//! `fence_after_rmw`). So at least one of them sees the other: the elevator sees the token, or the thread sees the bit.
+//! Put releases and take acquires, as in `budget`; a changed limit orders nothing else. A kicked elevator takes again
+//! and may be refused again; then its bit is set anew.
 
 use super::{AtomicU64, Ordering, Pending, fence_after_rmw, looks_again};
 use crossbeam_utils::CachePadded;
@@ -63,7 +63,7 @@ impl TokenPool {
         }
     }
 
-    /// Like [`take`](Self::take), but if there is no token, `id` is called when there may be one.
+    /// Like [`take`](Self::take), but if there is no token, `id` is kicked when one may be available.
     #[inline]
     #[must_use = "what was taken has to be put back"]
     pub(crate) fn take_or_wait(&self, want: u32, id: u16) -> u32 {
@@ -76,7 +76,7 @@ impl TokenPool {
         }
     }
 
-    /// Puts `n` back, and calls the waiters. One read-modify-write.
+    /// Puts `n` back, and passes the waiters to `tell`. One read-modify-write.
     #[inline]
     pub(crate) fn put(&self, n: u32, tell: impl FnMut(u16)) {
         // The low half cannot borrow from the high half: no more is put back than was taken.
@@ -88,7 +88,7 @@ impl TokenPool {
         }
     }
 
-    /// Sets the number of tokens to `limit`, and calls the waiters.
+    /// Sets the number of tokens to `limit`, and passes the waiters to `tell`.
     pub(crate) fn set_limit(&self, limit: u32, tell: impl FnMut(u16)) {
         let mut seen = self.word.load(Ordering::Relaxed);
         loop {
@@ -111,13 +111,13 @@ impl TokenPool {
         }
     }
 
-    /// Tokens that are out.
+    /// The number of tokens that are out.
     #[must_use]
     pub(crate) fn out(&self) -> u32 {
         split(self.word.load(Ordering::Relaxed)).0
     }
 
-    /// Tokens that may be out.
+    /// The number of tokens that may be out.
     #[must_use]
     pub(crate) fn limit(&self) -> u32 {
         split(self.word.load(Ordering::Relaxed)).1
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(pool.take(2), 2);
         assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
         pool.set_limit(1, |_| {});
-        // They were called for the change, and came again.
+        // They were kicked for the change, and tried again.
         assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
         assert_eq!(told(|tell| pool.put(1, tell)), [], "there is none yet");
         assert_eq!(told(|tell| pool.put(1, tell)), [2, 0]);
@@ -186,15 +186,15 @@ mod model {
 
     type TakeOrWait = fn(&TokenPool, u32, u16) -> u32;
 
-    /// One token, and elevators that each hold one request which needs it.
+    /// One token, and elevators with one request each that needs it.
     struct World {
         pool: TokenPool,
         /// For each elevator, whether its request is still held.
         elevators: Vec<RunCell<bool>>,
     }
 
-    /// Runs an elevator as the engine does, or leaves the pass to its runner: takes a token for the request that the
-    /// elevator holds. The request is served immediately, which returns the token and calls other elevators.
+    /// Runs an elevator as the engine does, or leaves the pass to its runner: takes a token for the elevator's request.
+    /// The request is served immediately, which returns the token and kicks other elevators.
     fn call(world: &World, id: u16, take: TakeOrWait) {
         let Some(mut guard) = world.elevators[usize::from(id)].enter_or_owe() else { return };
         let mut served = 0;
@@ -213,11 +213,11 @@ mod model {
         }
     }
 
-    /// Every elevator is called once, and later only if another thread calls it (`spec/kyber.md` section 8, point 2).
+    /// Every elevator is kicked once, and later only by other threads (`spec/kyber.md` section 8, point 2).
     fn nobody_is_left_with_a_request(elevators: u16, take: TakeOrWait) {
         let mut model = loom::model::Builder::new();
         if elevators > 3 {
-            // A third preemption of four threads takes a minute.
+            // With a third preemption, four threads take a minute.
             model.preemption_bound = model.preemption_bound.map(|bound| bound.min(2));
         }
         model.check(move || {
@@ -257,7 +257,7 @@ mod model {
         nobody_is_left_with_a_request(4, TokenPool::take_or_wait);
     }
 
-    /// The bug that the second look is there for.
+    /// The bug that the second check prevents.
     #[test]
     #[should_panic(expected = "nobody comes")]
     fn loom_planted_wait_without_a_second_look() {

@@ -1,5 +1,5 @@
-//! A device with a script: the fate of each attempt, its time, and the answer to `timed_out`. The device checks when
-//! the engine asks.
+//! A scripted device: the fate of each attempt, its time, and the answer to `timed_out`. The device records when the
+//! engine asks.
 
 use blkmq_core::{HwQueue, Instant, IoError, IoResult, Nanos, Tag};
 use blkmq_engine::{
@@ -46,7 +46,7 @@ pub fn ok(after: Nanos) -> Attempt {
     Attempt::Take(Fate::after(after, Verdict::Done(Ok(()))))
 }
 
-/// The device's answer when asked for its next event.
+/// The device's answer to the query for its next event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Says {
     /// The true time.
@@ -64,9 +64,9 @@ pub enum Outcome {
     Reaped,
     /// The device returned the request in the very turn in which its deadline passed.
     Tie,
-    /// The request was timed out.
+    /// The request timed out.
     TimedOut,
-    /// The request had finished, which the device noticed when it was asked.
+    /// The request had finished, as the device noticed when it was asked.
     Found,
     /// The device wanted the request again later.
     Requeued,
@@ -110,7 +110,7 @@ impl Oracle {
         self.book().events.iter().filter_map(of).collect()
     }
 
-    /// The requests that were taken, and when.
+    /// The requests that the device took, and when.
     pub fn taken(&self) -> Vec<(u64, Instant)> {
         let of = |event: &Event| match event {
             Event::Taken { sector, at } => Some((*sector, *at)),
@@ -220,7 +220,7 @@ impl<P> DeviceQueue<P> for Fated {
         Expiry::Done(held.rq, result)
     }
 
-    /// The engine asks this at the end of each turn.
+    /// The engine calls this at the end of each turn.
     fn next_event(&self) -> Option<Instant> {
         let in_time = self.held.iter().all(|held| held.deadline > self.now);
         assert!(in_time, "the turn is over, a deadline has passed, and nobody asked");
@@ -255,7 +255,7 @@ pub fn fated(
     (Config::new(shape, queues), oracle)
 }
 
-/// The same with a list of attempts; after the last of them, every attempt is answered within the call.
+/// Like [`fated`], with a list of attempts; after the last of them, every attempt is answered within the call.
 pub fn scripted(
     shape: DeviceShape,
     script: impl IntoIterator<Item = Attempt>,

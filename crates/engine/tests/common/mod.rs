@@ -30,10 +30,10 @@ pub struct Arrival {
     pub at: Instant,
 }
 
-/// The device's behaviour from now on.
+/// The behaviour of the device, which a test may change at any time.
 #[derive(Default)]
 pub struct Control {
-    /// Answers to the next requests: `None` accepts. Past the end everything is accepted.
+    /// Answers to the next requests: `None` accepts. After the last one, every request is accepted.
     pub script: VecDeque<Option<Busy>>,
     /// Finish within the call.
     pub inline: bool,
@@ -41,30 +41,30 @@ pub struct Control {
     pub finish: usize,
     /// Finish the newest first.
     pub newest_first: bool,
-    /// Send this many requests back at the next reap instead.
+    /// Requeue this many requests at the next reap instead.
     pub requeue: usize,
     /// Hold at most this many requests; 0 for no limit.
     pub room: usize,
-    /// Finish each request this long after it arrived, without being told to, and say when that will be.
+    /// Finish each request this long after it arrived, without further instruction, and announce the time.
     pub service: Option<Nanos>,
-    /// Never name a time: the device would interrupt.
+    /// Never name a time, as a device with interrupts.
     pub interrupts: bool,
     /// Give random answers.
     pub moods: Option<Moods>,
     pub result: Option<IoResult>,
     pub arrivals: Vec<Arrival>,
-    /// Requests at the device, over all hardware queues.
+    /// The number of requests at the device, over all hardware queues.
     pub inside: usize,
     pub most_inside: usize,
 }
 
-/// Probabilities, in percent, of the answers of a device that answers at random.
+/// Probabilities, in percent, of the answers of a random device.
 pub struct Moods {
     pub rng: Rng,
     pub resource: u64,
     /// Only while the device holds a request; otherwise it could not keep the promise.
     pub dev_resource: u64,
-    /// Instead of finishing.
+    /// Instead of finishing the request.
     pub requeue: u64,
 }
 
@@ -103,7 +103,7 @@ struct TestQueue {
     /// The descriptor to watch while the device holds requests. The engine only asks whether there is one.
     #[cfg(target_os = "linux")]
     event_fd: Option<std::fs::File>,
-    /// The requests, with the times at which they end by themselves.
+    /// The requests, each with the time at which it ends without further instruction.
     inside: VecDeque<(Instant, Inflight)>,
 }
 
@@ -206,7 +206,7 @@ pub fn config(shape: DeviceShape) -> (Config<u32>, Handle) {
     })
 }
 
-/// The same with a device that has a descriptor to watch.
+/// Like [`config`], with a device that has a descriptor to watch.
 #[cfg(target_os = "linux")]
 pub fn watched_config(shape: DeviceShape) -> (Config<u32>, Handle) {
     config_of(shape, |control| TestQueue {
@@ -285,7 +285,7 @@ impl Calls {
         self.0.lock().expect("no test panics while holding it").push(call);
     }
 
-    /// The calls since the last time that this was asked.
+    /// The calls since the last time.
     pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().expect("no test panics while holding it"))
     }
@@ -309,7 +309,7 @@ pub fn read(sector: u64, sectors: u32) -> Io<u32> {
     Io::new(Op::Read, sector, sectors, sector, sector as u32)
 }
 
-/// Submits each I/O with a flush of its own.
+/// Submits each I/O separately, with a flush after it.
 pub fn submit_each(
     submitter: &mut Submitter<u32>,
     now: Instant,
@@ -321,7 +321,7 @@ pub fn submit_each(
     }
 }
 
-/// Polls and reaps until nothing is in flight, stepping time to the next deadline; the cookies in order of
+/// Polls and reaps until nothing is in flight, advancing time to the next deadline. Returns the cookies in order of
 /// completion. Panics if that takes more than `steps` steps.
 pub fn drain(submitter: &mut Submitter<u32>, now: &mut Instant, steps: u32) -> Vec<u64> {
     let mut done = Vec::new();
@@ -339,7 +339,7 @@ pub fn drain(submitter: &mut Submitter<u32>, now: &mut Instant, steps: u32) -> V
     panic!("{} I/Os still in flight after {steps} steps", submitter.in_flight());
 }
 
-/// Checks that nothing is left anywhere, and that the counters agree.
+/// Checks that nothing is in use, and that the counters agree.
 pub fn assert_at_rest<P: Send + 'static>(queue: &Queue<P>, hw_queues: u16) {
     let stats = queue.stats();
     assert_eq!(stats.submitted, stats.completed + stats.dropped, "{stats:?}");
@@ -353,7 +353,7 @@ pub fn assert_at_rest<P: Send + 'static>(queue: &Queue<P>, hw_queues: u16) {
     assert!(queue.tokens().iter().all(|(out, _)| *out == 0));
 }
 
-/// Makes the queue change to `to`.
+/// Changes the queue to `to`.
 pub fn replan<P: Send + 'static>(queue: &Queue<P>, to: Plan) -> Result<Change<P>, ChangeError> {
     let edited = queue.edit(|plan| {
         *plan = to;
@@ -376,13 +376,13 @@ pub fn two_groups() -> &'static GroupTree {
     })
 }
 
-/// The id of `a`, for 1, or `b`, for 2.
+/// The id of `a` for 1, of `b` for 2.
 pub fn group(index: u16) -> GroupId {
     two_groups().at(GroupIndex(index)).expect("one of two").id
 }
 
-/// A queue that counts times, with the groups `a` and `b` and two submitters, whose device takes `service` for each of at
-/// most `depth` requests.
+/// A queue that counts times, with the groups `a` and `b` and two submitters. Its device takes `service` per request,
+/// and at most `depth` requests.
 pub fn grouped(
     service: Nanos,
     scheduler: &str,

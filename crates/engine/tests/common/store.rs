@@ -1,4 +1,4 @@
-//! A device that stores the data of writes, so that tests see where bytes went.
+//! A device that stores the data of writes, so that tests can check where bytes went.
 
 use blkmq_core::{Instant, IoError, IoFlags, IoResult, Op, Payload};
 use blkmq_engine::{

@@ -1,25 +1,25 @@
-//! Calls for a pass in quick succession, and the passes that answer them: how each [`KickMode`] meets R1 to R3 of
+//! Kicks in quick succession, and the passes that serve them: how each [`KickMode`] meets R1 to R3 of
 //! `spec/framework.md` section 9.1, step by step and without a clock.
 //!
-//! The calls use the same words as a queue's kicks. Only the worker is simulated: it sleeps until it is woken or a
-//! timer expires, and comes some time later.
+//! The kicks use the same words as a queue's. Only the worker is simulated: it sleeps until it is woken or a timer
+//! expires, and arrives some time later.
 
 use super::gate::{Gate, GateShape};
 use crate::shared::modes::{Access, KickMode, Modes};
 use crate::sync::Kick;
 use blkmq_core::{Instant, Nanos};
 
-/// A call for a pass.
+/// A request for a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// The time of the call.
+    /// The time of the request.
     pub at: Instant,
-    /// How much later the pass may be; zero means now.
+    /// How much later the pass may begin; zero means immediately.
     pub delay: Nanos,
 }
 
-/// The times at which the passes begin that answer `calls`, which are in the order of time, if a woken worker comes
-/// `lag` later. O(calls).
+/// The times at which the passes that serve `calls` begin, if a woken worker arrives `lag` later. `calls` is sorted by
+/// time. O(calls).
 #[must_use]
 pub fn passes(kick: KickMode, calls: &[Call], lag: Nanos) -> Vec<Instant> {
     let modes = Modes { kick: Some(kick), ..Modes::default() }.settle(Access::Combining);
@@ -28,10 +28,10 @@ pub fn passes(kick: KickMode, calls: &[Call], lag: Nanos) -> Vec<Instant> {
     let mut calls = calls.iter().peekable();
     let mut passes = Vec::new();
     let mut now = Instant::ZERO;
-    // The time at which a woken worker comes.
+    // The arrival time of a woken worker.
     let mut comes: Option<Instant> = None;
     loop {
-        // A timer wakes the worker as a call does. A pass that is due immediately has woken it already.
+        // A timer wakes the worker as a kick does. A pass that is due immediately has woken it already.
         let timer = gate.deadline().filter(|at| *at > now).map(|at| at + lag);
         let worker = comes.into_iter().chain(timer).min();
         match (calls.peek(), worker) {

@@ -1,10 +1,10 @@
-//! Dispatch under a lock: one request for each hold, as in the kernel, or many for each hold, as it was proposed in 2025
+//! Dispatch under a lock: one request per hold, as in the kernel, or many per hold, as proposed in 2025
 //! (`spec/framework.md` section 15).
 //!
 //! *The requests of one hold stay together and in order; the batches of two threads may still change places*, because
 //! they are issued after the lock is released. Budgets are taken first, so that no more requests leave the elevator
-//! than the device takes, and unused budgets are returned after the lock. Each request has its driver tag before it
-//! is picked; the kernel picks first and keeps a request for which there is no tag.
+//! than the device takes; unused budgets are returned after the lock is released. Each request has its driver tag
+//! before it is picked. The kernel picks first, and keeps a request for which there is no tag.
 
 use super::locked::{List, Locked};
 use crate::dispatch::engine::By;
@@ -14,7 +14,7 @@ use crate::shared::hub::Shard;
 use crate::sync::{LockGuard, Ordering, fence};
 use blkmq_core::{HwQueue, Tag};
 
-/// Budgets taken for one hold.
+/// The most budgets taken for one hold.
 const BUDGETS: u32 = 8;
 
 impl<P: Send> Locked<'_, P> {
@@ -60,7 +60,7 @@ impl<P: Send> Locked<'_, P> {
         taken > 0 || parked
     }
 
-    /// The requests that one hold may take: `nr_requests`, or as many as there are budgets.
+    /// The number of requests that one hold may take: `nr_requests`, or as many as there are budgets.
     fn budgets_for_batch(&self, shard: &Shard) -> u32 {
         if !self.hub.budget.is_limited() {
             return self.hub.nr_requests;
@@ -76,8 +76,8 @@ impl<P: Send> Locked<'_, P> {
 }
 
 impl<P: Send> Locked<'_, P> {
-    /// Takes a budget, then a driver tag, then adds a request for them to `list`, if there is one. Returns whether
-    /// another call may add one.
+    /// Takes a budget, then a driver tag, then adds a request for them to `list`, if the policy has one. Returns
+    /// whether another call may add one.
     pub(crate) fn collect_one(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) -> bool {
         let budget = !self.hub.budget.is_limited() || self.hub.budget.take(1) == 1 || {
             self.hub.budget_wait.set(shard.index);
@@ -107,10 +107,10 @@ impl<P: Send> Locked<'_, P> {
         parked
     }
 
-    /// Returns a tag for which the policy had no request, then releases the lock: a thread that inserts a request later
-    /// finds the tag. Were it returned behind the lock, that thread could find none, and leave its request to a
-    /// completion that never comes. Returns whether a request was parked in the meantime, without the lock; its thread
-    /// may have found no tag.
+    /// Returns a tag for which the policy had no request, and then releases the lock: a thread that inserts a request
+    /// later finds the tag. If the tag were returned after the lock was released, that thread could find none, and
+    /// leave its request to a completion that never comes. Returns whether a request was parked without the lock in the
+    /// meantime: its thread may have found no tag.
     fn leave_unserved(
         &self,
         shard: &Shard,

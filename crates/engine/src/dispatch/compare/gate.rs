@@ -1,5 +1,5 @@
-//! Gates: how a thread enters an elevator or a pump, by combining or by a lock as the kernel does it, and how kicks
-//! are kept. A build without comparison modes has `dispatch/gate.rs` instead.
+//! Gates: how a thread enters an elevator or a pump, by combining or by a lock as in the kernel, and how kicks are
+//! kept. A build without comparison modes has `dispatch/gate.rs` instead.
 
 use crate::shared::modes::{Access, EffectiveModes, KickMode};
 use crate::sync::{
@@ -18,25 +18,25 @@ pub(crate) struct GateShape {
     pub(crate) alarm: AlarmRef,
 }
 
-/// A value behind one of the ways to enter it, with a word that says whether a pass is due.
+/// A value behind one kind of entrance, with a word that says whether a pass is due.
 pub(crate) enum Gate<T> {
     Run(RunCell<T>),
-    /// Kicks go to a work item like the kernel's; the word of the run keeps the run itself and the timers.
+    /// Kicks go to a work item like the kernel's; the word of the run still keeps the run and the timers.
     RunWork(RunCell<T>, DelayedWork),
-    /// A lock has no word for kicks and timers, so one stands beside it.
+    /// A lock has no word for kicks and timers, so the gate keeps a separate one.
     Lock(LockCell<T>, RunState),
     /// A lock, with a work item like the kernel's.
     LockWork(LockCell<T>, RunState, DelayedWork),
 }
 
-/// The right to the value behind a gate, for either way of entering it.
+/// The right to the value behind a gate, by either kind of entrance.
 pub(crate) enum Entered<'a, T> {
     /// Dropping the guard hands the run over: a pass is then due, and another thread has to begin it.
     Run(RunGuard<'a, T>),
     Lock(LockGuard<'a, T>),
 }
 
-/// Like [`Entered`], but kept for a while without borrowing the gate.
+/// A right like [`Entered`], but kept for a while without borrowing the gate.
 pub(crate) enum Kept {
     Run(Detached),
     Lock(DetachedLock),
@@ -61,7 +61,7 @@ impl<T> Entered<'_, T> {
         }
     }
 
-    /// After this the gate can only be [seized](Gate::seize).
+    /// Closes the gate. Afterwards it can only be [seized](Gate::seize).
     pub(crate) fn close(&self) {
         match self {
             Self::Run(guard) => guard.close(),
@@ -69,7 +69,7 @@ impl<T> Entered<'_, T> {
         }
     }
 
-    /// Lets go with nothing left to do. A pass that became owed in the meantime is handed over.
+    /// Releases the right without work left. Hands over a pass that became owed in the meantime.
     pub(crate) fn finish(self) {
         if let Self::Run(guard) = self
             && let Some(owed) = guard.finish()
@@ -133,7 +133,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Takes the run of a gate with a work item, and clears the item: its kicks asked for the pass that begins here.
+    /// Takes the run of a gate with a work item, and clears the item: the pass that begins here serves its kicks.
     #[cold]
     fn begun<'a>(
         &'a self,
@@ -156,19 +156,19 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Enters by the lock. `None` if an earlier holder panicked.
+    /// Enters by the lock, waiting for it. `None` if an earlier holder panicked.
     #[inline]
     pub(crate) fn lock(&self, who: usize) -> Option<LockGuard<'_, T>> {
         self.cell().enter(who)
     }
 
-    /// Enters by the lock, unless it is taken.
+    /// Enters by the lock; `None` if it is taken.
     #[inline]
     pub(crate) fn try_lock(&self, who: usize) -> Option<LockGuard<'_, T>> {
         self.cell().try_enter(who)
     }
 
-    /// Enters either way, for a caller that does no pass. `None` if the run is taken; waits for a lock.
+    /// Enters by either kind, for a caller that makes no pass. Waits for a lock; `None` if a run is taken.
     pub(crate) fn enter(&self, who: usize) -> Option<Entered<'_, T>> {
         match self {
             Self::Run(cell) | Self::RunWork(cell, _) => cell.try_enter().map(Entered::Run),
@@ -176,7 +176,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Enters either way, even if an earlier holder panicked or closed the gate. `None` if the gate is taken.
+    /// Enters by either kind, even if an earlier holder panicked or closed the gate. `None` if the gate is taken.
     pub(crate) fn seize(&self, who: usize) -> Option<Entered<'_, T>> {
         match self {
             Self::Run(cell) | Self::RunWork(cell, _) => cell.seize().map(Entered::Run),
@@ -184,7 +184,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Keeps the right without the borrow. `None` if it cannot be kept; then it is released.
+    /// Keeps the right without the borrow. If it cannot be kept, releases it and returns `None`.
     pub(crate) fn keep(&self, entered: Entered<'_, T>) -> Option<Kept> {
         match entered {
             Entered::Run(guard) => Some(Kept::Run(guard.detach())),
@@ -210,7 +210,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// The work item like the kernel's, if kicks go to one.
+    /// The work item like the kernel's; `None` if kicks do not go to one.
     #[inline]
     fn work(&self) -> Option<&DelayedWork> {
         match self {
@@ -219,7 +219,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Asks for a pass. On `Queued` the caller makes sure that a thread begins it.
+    /// Requests a pass. After `Queued` the caller must make sure that a thread begins it.
     pub(crate) fn kick(&self) -> Kick {
         match self {
             Self::Run(cell) => cell.kick(),
@@ -228,16 +228,16 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Makes a pass due that the caller is about to begin, or the runner makes: another thread begins it if the caller
-    /// loses its CPU before. A work item like the kernel's has no such mark: there
-    /// it would count as a kick.
+    /// Marks a pass as due that the caller is about to begin, or that the runner makes. If the caller loses its CPU
+    /// before, another thread begins it. A work item like the kernel's has no such mark, because it would count as a
+    /// kick there.
     pub(crate) fn owe(&self) {
         if let Self::Run(cell) = self {
             let _ = cell.kick();
         }
     }
 
-    /// Asks for a pass no later than `at`.
+    /// Requests a pass no later than `at`.
     pub(crate) fn arm(&self, at: Instant) {
         match self {
             Self::Run(cell) | Self::RunWork(cell, _) => cell.arm(at),
@@ -245,7 +245,7 @@ impl<T> Gate<T> {
         };
     }
 
-    /// Asks for a pass at `at`, as the kernel asks for a delayed run of a hardware queue. With a work item like the
+    /// Requests a pass at `at`, as the kernel requests a delayed run of a hardware queue. With a work item like the
     /// kernel's, this postpones a pass that is due earlier.
     pub(crate) fn run_later(&self, at: Instant) {
         match self.work() {
@@ -269,7 +269,7 @@ impl<T> Gate<T> {
             Self::Run(cell) => cell.due(now),
             Self::Lock(_, due) => due.due(now),
             Self::RunWork(cell, work) => {
-                // A runner looks here after it has finished, and a thread that finds a runner active looks here after
+                // A runner checks this after it has finished, and a thread that finds a runner active checks it after
                 // its kick. With a fence in between on both sides, one of the two sees the other.
                 fence(Ordering::SeqCst);
                 cell.due(now) || work.due(now) && !cell.is_running()
@@ -289,7 +289,8 @@ impl<T> Gate<T> {
     }
 
     /// Makes an active runner owe another pass if a timer has expired; that pass serves the timer. A thread that is
-    /// about to sleep calls this: it would otherwise receive a time in the past for as long as the runner takes.
+    /// about to sleep calls this, because its wake-up time would otherwise be in the past as long as the runner is
+    /// active.
     pub(crate) fn owe_expired(&self, now: Instant) {
         let (Self::Run(cell) | Self::RunWork(cell, _)) = self else { return };
         if cell.is_running() && cell.deadline().is_some_and(|at| at <= now) {
@@ -298,20 +299,20 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Returns whether a thread was called for a pass that has since been postponed. True only with a work item like
-    /// the kernel's.
+    /// Returns whether a pass was postponed after a thread had been woken for it. True only with a work item like the
+    /// kernel's.
     pub(crate) fn is_put_off(&self, now: Instant) -> bool {
         self.work().is_some() && !self.due(now)
     }
 
-    /// When a pass is due without a further kick; time zero if one has been asked for.
+    /// When a pass is due without a further kick; time zero if one was requested. `None` if no pass is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.due(Instant::ZERO) {
             return Some(Instant::ZERO);
         }
         let (timer, work) = match self {
             Self::Run(cell) => (cell.deadline(), None),
-            // The active runner serves the work that is left.
+            // The active runner serves the remaining work.
             Self::RunWork(cell, _) if cell.is_running() => (cell.deadline(), None),
             Self::RunWork(cell, work) => (cell.deadline(), work.deadline()),
             Self::Lock(_, due) => (due.deadline(), None),
@@ -320,12 +321,12 @@ impl<T> Gate<T> {
         timer.into_iter().chain(work).min()
     }
 
-    /// For the locked ways: clears the kicks and timers that are due, because the caller is about to serve them.
+    /// For gates with a lock: clears the kicks and timers that are due, which the caller is about to serve.
     pub(crate) fn take_due(&self) {
         if let Some(due) = self.state()
             && due.try_begin()
         {
-            // A kick that came in between is served by this caller too.
+            // The caller also serves a kick that came in the meantime.
             while !due.finish() {}
         }
         if let Some(work) = self.work() {

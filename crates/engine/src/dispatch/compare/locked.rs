@@ -1,4 +1,4 @@
-//! The way of an I/O where the elevator is behind a lock: merge attempts, insertion, dispatch, and the work of threads
+//! The path of an I/O where the elevator is behind a lock: merge attempts, insertion, dispatch, and the work of threads
 //! that wait.
 
 use crate::dispatch::engine::{By, Caller, Engine};
@@ -20,15 +20,15 @@ use blkmq_sched::Pick;
 use std::collections::VecDeque;
 
 /// Rounds of collecting and issuing that one call makes before it lets other threads continue. Few in models, which
-/// would never get there.
+/// would never reach a larger number.
 const ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
-/// One of this many contended waits for a lock is measured, and counts for all of them. Reading a clock takes a good
-/// part of the time for which the lock is held, and the second reading delays the threads that wait behind.
+/// One in this many contended waits for a lock is measured, and counts for all. Reading a clock takes a good part of
+/// the time for which the lock is held, and the second reading delays the threads that wait behind.
 const MEASURED: u64 = 16;
 
-/// The time of the waits that one of `wait` stands for, at `now`, if the last one was measured at `before`. They cannot be
-/// longer than the time since then: a thread that lost its CPU in the one that is measured did not lose it in all of them.
-/// The first one stands for itself.
+/// The estimated time of all waits for which the measured one, `wait`, stands, at `now`, if the last measurement was at
+/// `before`. The estimate is limited to the time since then: a thread that lost its CPU during the measured wait did
+/// not lose it in all of them. The first measured wait stands only for itself.
 fn estimate(wait: u64, now: u64, before: u64) -> u64 {
     if before == 0 { wait } else { (MEASURED * wait).min(now.saturating_sub(before)) }
 }
@@ -48,24 +48,24 @@ impl Drop for Asked {
 pub(crate) type List = VecDeque<Inflight>;
 
 impl Shard {
-    /// Returns whether a thread that must be the only dispatcher is dispatching. A hint.
+    /// Returns whether a thread is dispatching where only one thread at a time may. A hint.
     pub(crate) fn is_dispatching(&self) -> bool {
         self.modes.serial.as_ref().is_some_and(|gate| gate.is_busy())
     }
 
-    /// Returns whether the caller may dispatch. If false, the thread that dispatches continues in the caller's place.
+    /// Returns whether the caller may dispatch. If false, the dispatching thread continues in the caller's place.
     pub(crate) fn may_dispatch(&self) -> bool {
         self.modes.serial.as_ref().is_none_or(|gate| gate.try_enter())
     }
 
-    /// The caller has dispatched. True if another thread was sent away in the meantime, so that the caller has to
-    /// dispatch again.
+    /// Ends the caller's dispatch. Returns true if another thread was turned away in the meantime, so that the caller
+    /// has to dispatch again.
     pub(crate) fn has_dispatched(&self) -> bool {
         let asked = self.modes.serial.as_ref().is_some_and(|gate| gate.leave());
         asked && !planted::is(Planted::ForgetsSentAway)
     }
 
-    /// Returns whether a request waits to be dispatched. Read before the lock is taken.
+    /// Returns whether a request waits for dispatch. Read before the lock is taken.
     fn has_work(&self) -> bool {
         self.modes.held.load(Ordering::Acquire) > 0
             || self.modes.parking.as_ref().is_some_and(|parking| parking.lists.any())
@@ -93,7 +93,7 @@ impl<P: Send> Locked<'_, P> {
         }
     }
 
-    /// Takes the elevator's lock, and waits for it. `None` if an earlier holder panicked.
+    /// Takes the elevator's lock, waiting for it. `None` if an earlier holder panicked.
     pub(crate) fn enter<'a>(&'a self, shard: &'a Shard, by: By) -> Option<LockGuard<'a, Runner>> {
         if let Some(runner) = self.try_enter(shard, by) {
             return Some(runner);
@@ -114,7 +114,7 @@ impl<P: Send> Locked<'_, P> {
         Some(runner)
     }
 
-    /// Takes the elevator's lock if it is free.
+    /// Takes the elevator's lock; `None` if it is taken.
     fn try_enter<'a>(&'a self, shard: &'a Shard, by: By) -> Option<LockGuard<'a, Runner>> {
         let mut runner = self.gate(shard).try_lock(by.who)?;
         self.tally(by.who).locked.add(1);
@@ -143,7 +143,7 @@ impl<P: Send> Locked<'_, P> {
         }
     }
 
-    /// Has the asks to cancel answered.
+    /// Serves the asks to cancel.
     pub(crate) fn locked_ask(&self, shard: &Shard, by: Caller<'_>) {
         let _ = self.gate(shard).kick();
         self.locked_poll(shard, by.locker(), by.home);
@@ -194,7 +194,7 @@ impl<P: Send> Locked<'_, P> {
         self.locked_run(shard, by, home, false);
     }
 
-    /// Takes in finished requests, parked requests and the caller's plug, and releases the lock.
+    /// Takes in finished requests, parked requests and the caller's plug, and then releases the lock.
     fn take_in(
         &self,
         shard: &Shard,
@@ -206,19 +206,19 @@ impl<P: Send> Locked<'_, P> {
         self.leave(shard, runner);
     }
 
-    /// Does the work that is due: timers, finished requests, submitters that waited for a slot. True if there was
-    /// any.
+    /// Does the work that is due: timers, finished requests, submitters that waited for a slot. Returns whether there
+    /// was any.
     pub(crate) fn locked_poll(&self, shard: &Shard, by: By, home: HwQueue) -> bool {
         let By { who, now } = by;
         let mut due = self.gate(shard).due(now);
         let mut ran = due;
         if due {
-            // Only then: otherwise a deadline yet to come, or a kick of this moment, would be lost.
+            // Cleared only if work is due: otherwise a later deadline, or a kick of this moment, would be lost.
             self.gate(shard).take_due();
         }
         let inline = self.hub.lasting.pump_mode.is_inline();
         for hw in shard.hws().map(HwQueue) {
-            // A pump thread is here because it was woken: its device may have interrupted.
+            // A pump thread comes here because it was woken: its device may have raised an interrupt.
             let called = who == self.hub.pump_thread(hw) && self.pump_may_run(hw, now);
             if called || inline && self.pump_due(hw, now, Look::All) {
                 self.pump_gate(hw).take_due();
@@ -239,9 +239,9 @@ impl<P: Send> Locked<'_, P> {
         }
     }
 
-    /// Takes in finished requests, and then the submitters that waited for slots. `None` if another thread dispatches
-    /// and does so in the caller's place; true if a thread was sent away in the meantime, so that the caller has to
-    /// dispatch again.
+    /// Takes in finished requests, and then the submitters that waited for slots. Returns `None` if another thread
+    /// dispatches in the caller's place, and `Some(true)` if a thread was turned away in the meantime, so that the
+    /// caller has to dispatch again.
     fn refresh(&self, shard: &Shard, by: By) -> Option<bool> {
         if !self.may_dispatch(shard, by) {
             return None;
@@ -261,8 +261,8 @@ impl<P: Send> Locked<'_, P> {
         may
     }
 
-    /// Collects and issues until no work is left, and takes in finished requests and waiting submitters between
-    /// rounds. With `again`, a thread was sent away, and the caller makes another round in any case.
+    /// Collects and issues until no work is left, and takes in finished requests and waiting submitters between rounds.
+    /// With `again`, a thread was turned away, and the caller makes another round in any case.
     fn locked_run(&self, shard: &Shard, by: By, home: HwQueue, mut again: bool) {
         let mut list = List::new();
         let lanes = u32::from(shard.hws().end - shard.hws().start);
@@ -275,8 +275,7 @@ impl<P: Send> Locked<'_, P> {
                     again |= self.issue(hw, by, &mut list);
                 }
             }
-            // A kick that arrived in the meantime, even from this thread, is for this thread to serve: the thread may
-            // not return.
+            // This thread must serve a kick that arrived in the meantime, even its own, because it may not return.
             let due = self.gate(shard).due(by.now);
             if !again && !due {
                 return;
@@ -293,7 +292,8 @@ impl<P: Send> Locked<'_, P> {
         }
     }
 
-    /// Fills `list` for `hw`. True if a thread was sent away in the meantime, so that the caller has to dispatch again.
+    /// Fills `list` for `hw`. Returns true if a thread was turned away in the meantime, so that the caller has to
+    /// dispatch again.
     fn collect(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) -> bool {
         let hctx = self.hub.hctx(hw);
         if hctx.is_stuck() {
@@ -303,7 +303,7 @@ impl<P: Send> Locked<'_, P> {
             }
         }
         let busy = hctx.busy().get() > 0;
-        // A batch pays only where the queue has a single elevator, and only while the device is not busy.
+        // A batch pays off only with a single elevator, and only while the device is not busy.
         let batch =
             self.hub.modes.dispatch == DispatchMode::Batch && self.hub.shards.len() == 1 && !busy;
         let (quota, mut again) = (if busy { 1 } else { usize::MAX }, false);
@@ -327,7 +327,7 @@ impl<P: Send> Locked<'_, P> {
         again
     }
 
-    /// Takes a driver tag. If none is free, registers `shard`, to be kicked when one is.
+    /// Takes a driver tag. If none is free, registers `shard` to be kicked when one is returned.
     pub(crate) fn tag(&self, shard: &Shard, by: By, hw: HwQueue) -> Option<Tag> {
         let hctx = self.hub.hctx(hw);
         let mut hint = by.who as u32;
@@ -339,7 +339,7 @@ impl<P: Send> Locked<'_, P> {
         })
     }
 
-    /// The request that the policy wants issued next on `hw`, if there is one now.
+    /// The request that the policy wants issued next on `hw`; `None` if it has none at present.
     pub(crate) fn pick(
         &self,
         shard: &Shard,
@@ -374,8 +374,8 @@ impl<P: Send> Locked<'_, P> {
         self.wake(&wakes);
     }
 
-    /// Hands `list` to the device under the hardware queue's lock. True if a resource for which the elevator waited was
-    /// released.
+    /// Hands `list` to the device under the hardware queue's lock. Returns whether a resource for which the elevator
+    /// waited was released.
     fn issue(&self, hw: HwQueue, by: By, list: &mut List) -> bool {
         let hctx = self.hub.hctx(hw);
         let mut wakes = Vec::new();
@@ -399,7 +399,7 @@ impl<P: Send> Locked<'_, P> {
         restart
     }
 
-    /// Returns whether a thread can be held up inside the elevator without another thread having to wait for it.
+    /// Returns whether a thread can be delayed inside the elevator without making other threads wait.
     pub(crate) fn can_be_kept(&self) -> bool {
         let modes = &self.hub.modes;
         match modes.access {
@@ -452,8 +452,8 @@ impl<P: Send> Locked<'_, P> {
     /// Parks as much of the caller's plug as there are slots for; the rest waits for slots in staging.
     pub(crate) fn park(&self, shard: &Shard, home: HwQueue, own: Own<'_>) {
         let parking = shard.modes.parking.as_ref().expect("this way of inserting has lists");
-        // The plug must not pass I/Os that wait in staging, nor an unanswered ask to cancel, which could be taken to
-        // mean one of its I/Os.
+        // The plug must not overtake I/Os in staging, nor an unanswered ask to cancel, which could then match an I/O of
+        // the plug.
         let may_pass = own.staging.len() == 0 && !shard.asked.has(own.id.0);
         let wanted = if may_pass { own.plug.len() } else { 0 };
         let lane = usize::from(home.0 - shard.first_hw);
@@ -471,14 +471,14 @@ impl<P: Send> Locked<'_, P> {
         }
         if !own.plug.is_empty() {
             stage(shard, own);
-            // No other thread need come by: this one takes the staged I/Os in when it has the lock.
+            // No other thread has to come: this one takes in the staged I/Os when it has the lock.
             let _ = self.gate(shard).kick();
         }
     }
 }
 
 impl<P: Send> Locked<'_, P> {
-    /// Called by the holder of the pump of `hw` after each turn, where kicks are the kernel's: while the elevator
+    /// The holder of the pump of `hw` calls this after each turn, where kicks are the kernel's: while the elevator
     /// waits, each request that has completed since the last turn kicks every hardware queue of the elevator, as SCSI
     /// did when the flag was proposed.
     #[inline]
@@ -506,9 +506,9 @@ impl<P: Send> Locked<'_, P> {
         }
     }
 
-    /// Returns whether the pump thread of `hw` issues requests. Where kicks are the kernel's, the pass for which the thread was
-    /// called may have been put off since. The thread then only takes back the requests that the device has finished,
-    /// and issues if there were any.
+    /// Returns whether the pump thread of `hw` issues requests. Where kicks are the kernel's, the pass for which the
+    /// thread was woken may have been postponed since. The thread then only reaps finished requests, and issues if
+    /// there were any.
     pub(crate) fn pump_may_run(&self, hw: HwQueue, now: Instant) -> bool {
         let gate = self.pump_gate(hw);
         if !gate.is_put_off(now) || self.pump_due(hw, now, Look::All) {
@@ -528,8 +528,8 @@ impl<P: Send> Locked<'_, P> {
 mod tests {
     use super::*;
 
-    /// Regression test: a wait in which the thread had lost its CPU counted sixteen times, and threads waited for up to five
-    /// times as long as they ran.
+    /// Regression test: a wait during which the thread had lost its CPU counted sixteen times, so that reported waits
+    /// were up to five times the run time.
     #[test]
     fn waits_are_no_longer_than_the_time_since_the_last_one() {
         assert_eq!(estimate(10, 1_000, 500), 160);

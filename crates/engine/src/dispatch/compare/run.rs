@@ -1,4 +1,4 @@
-//! [`Run`]: a run of an elevator that its thread keeps, for drivers in virtual time.
+//! [`Run`]: a run of an elevator that a thread keeps, for drivers in virtual time.
 
 use super::locked::Locked;
 use crate::dispatch::engine::{By, Caller, Engine};
@@ -11,12 +11,12 @@ use blkmq_core::{HwQueue, Instant};
 
 /// The run of an elevator, taken and kept: a thread interrupted in the middle of its work.
 ///
-/// While it exists, every submission to the same elevator is staged or parked. For drivers in virtual time, where a
-/// single thread would never find the elevator busy; programs have no use for it. Dropping it hands over.
+/// While it exists, every submission to the same elevator is staged or parked. For drivers in virtual time, whose
+/// single thread would never find the elevator busy; of no use to programs. Dropping it hands the run over.
 pub struct Run<P> {
     q: Arc<Engine<P>>,
     shard: usize,
-    /// `None` only while the run is being used or given back.
+    /// `None` only while the run is being used or released.
     run: Option<Kept>,
     home: HwQueue,
     ready: Ready,
@@ -37,7 +37,7 @@ impl<P> Drop for Run<P> {
                 Entered::Lock(mut guard) => {
                     guard.publish(shard);
                     drop(guard);
-                    // The next thread that comes dispatches for those that were sent away.
+                    // The next thread dispatches for the threads that were turned away.
                     let _ = shard.has_dispatched();
                     let _ = self.q.gate(shard).kick();
                 }
@@ -47,7 +47,7 @@ impl<P> Drop for Run<P> {
 }
 
 impl<P: Send> Run<P> {
-    /// Takes the run of the elevator that serves `hw`, where it can be kept.
+    /// Takes the run of the elevator that serves `hw`; `None` if it is taken or cannot be kept.
     pub(crate) fn begin(q: Arc<Engine<P>>, hw: HwQueue) -> Option<Self> {
         let shard = q.hub.shard_of(hw);
         let run = Locked(&q).keep_run(&q.hub.shards[shard])?;
@@ -60,8 +60,8 @@ impl<P: Send> Run<P> {
         (&self.q, shard, self.q.gate(shard).resume(run))
     }
 
-    /// Makes one pass over the elevator: admits staged I/Os and fills the outboxes. The pumps are not run. Under a
-    /// lock, parked requests are taken over too, and nothing is dispatched.
+    /// Makes one pass over the elevator: admits staged I/Os and fills the outboxes. The pumps do not run. Under a lock,
+    /// parked requests are taken in too, and nothing is dispatched.
     pub fn step(&mut self, now: Instant) {
         let home = self.home;
         let (q, shard, mut entered) = self.resume();
@@ -84,7 +84,7 @@ impl<P: Send> Run<P> {
         self.ready.merge(ready);
     }
 
-    /// Releases the run as any runner does: first makes the passes that are owed, then runs the pumps.
+    /// Releases the run as any runner does: first makes the owed passes, then runs the pumps.
     pub fn finish(mut self, now: Instant) {
         self.let_go(now);
     }
@@ -110,7 +110,7 @@ impl<P: Send> Run<P> {
         }
     }
 
-    /// Like [`finish`](Self::finish), but for a thread that has no I/Os of its own in flight and may not return.
+    /// Like [`finish`](Self::finish), for a thread that has no I/Os in flight and may not return.
     pub fn leave(mut self, now: Instant) {
         self.let_go(now);
         self.q.wake_successor(&self.q.hub.shards[self.shard], self.home);

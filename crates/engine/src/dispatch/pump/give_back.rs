@@ -1,16 +1,15 @@
-//! The way back from the device: finished, requeued, failed and expired requests, and the tags, budgets and tokens
-//! that they had.
+//! The way back from the device: finished, requeued, failed and expired requests, with their tags, budgets and tokens.
 //!
-//! A failed request that several owners share is taken apart: each owner's part is repeated separately, so that a bad
-//! sector of one tenant fails no neighbour's I/O (decision 0011).
+//! A failed request of several owners is divided: the part of each owner is repeated separately, so that a bad sector
+//! of one tenant fails no neighbour's I/O (decision 0011).
 //!
 //! Elevators merge adjacent I/Os of any owners, so the error of a merged request says little about each of its bios.
 //! Such a request keeps its slot and its driver tag, and goes to the device again as a series of *runs*: leading bios
 //! that have one owner. The bios of a run end with its result, and the request ends with its last run. A run is tried
-//! once; before that, the whole request was retried as often as the queue allows.
+//! once; before the first run, the whole request was retried as often as the queue allows.
 //!
-//! A request that timed out is not repeated: its runs would take as long again, one by one. Nor is one that ended
-//! without the device, or a step of a flush sequence.
+//! A request that timed out is not repeated, because its runs would each take as long again. Nor is a request that
+//! ended without the device, or a step of a flush sequence.
 
 use super::{Last, Pump};
 use crate::dispatch::device::{Expiry, Finished};
@@ -43,7 +42,7 @@ impl<P: Send> Pump<P> {
                     self.give_back(hub, &rq);
                     self.hand_back(Handback { rq, verdict, at: now });
                 }
-                // A run stays here: the elevator knows only the whole request.
+                // A run stays here, because the elevator knows only the whole request.
                 Verdict::Requeue | Verdict::RequeueTail => {
                     hctx.counters.tail_requeues.add(1);
                     self.later.push_back(rq);
@@ -94,7 +93,7 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// Ends a request that is over, or hands it back for the next step of its flush sequence.
+    /// Ends a finished request, or hands it back for the next step of its flush sequence.
     #[inline(always)]
     fn end(&mut self, hub: &Hub<P>, now: Instant, rq: Inflight, result: IoResult) {
         self.give_back(hub, &rq);
@@ -114,8 +113,8 @@ impl<P: Send> Pump<P> {
         }
     }
 
-    /// Handles a request that failed, or any request while some are being repeated by owner. Returns the request if
-    /// it is over.
+    /// Handles a request that failed, or any request while some are being repeated by owner. Returns the request if it
+    /// is over.
     fn look_apart(
         &mut self,
         hub: &Hub<P>,
@@ -205,7 +204,7 @@ impl<P: Send> Pump<P> {
     }
 }
 
-/// A request that is being repeated, without the run in progress.
+/// A request that is being repeated, except for the run in flight.
 struct Series {
     tag: Tag,
     /// The bios behind that run, and their number; `None` if it is the last run.
@@ -216,7 +215,7 @@ struct Series {
 #[derive(Default)]
 pub(crate) struct Apart {
     series: Vec<Series>,
-    /// A run has begun to wait for the device.
+    /// A run has begun to wait for the device since the last check.
     is_ready: bool,
 }
 
@@ -290,7 +289,7 @@ fn is_worth_repeating<P>(table: &BioTable<P>, rq: &Inflight, result: IoResult) -
     is_partial && !rq.is_step() && rq.bios > 1 && rq.first_run(table).bios < rq.bios
 }
 
-/// The first run of `rq`, as a request of its own, and the bios behind it.
+/// The first run of `rq`, as a separate request, and the bios behind it.
 fn cut<P>(table: &BioTable<P>, limits: &Limits, rq: Inflight) -> (Inflight, Option<(Bio, u32)>) {
     let Run { bios, sectors } = rq.first_run(table);
     let op = rq.op();

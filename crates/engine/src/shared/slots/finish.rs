@@ -1,10 +1,10 @@
-//! Finished bios that are sent to their submitter together: the tokens are given up, and only numbers are left.
+//! Finished bios that are sent to their submitter together: the tokens are given up, and only indices remain.
 
 use super::{Bio, BioSender, BioTable};
 use blkmq_core::IoResult;
 use std::num::NonZeroU32;
 
-/// Completions gathered for one submitter at a time, and tags that go back at a time.
+/// The most completions gathered for one submitter, and the most tags returned together.
 pub(crate) const BATCH: usize = 32;
 
 /// Up to `N` values in order; `N` is a power of two.
@@ -15,17 +15,17 @@ pub(crate) struct Few<T, const N: usize> {
 }
 
 impl<T: Copy, const N: usize> Few<T, N> {
-    /// An empty list; `filler` is in the places that are not used.
+    /// An empty list; `filler` fills unused places.
     pub(crate) fn new(filler: T) -> Self {
         const { assert!(N.is_power_of_two()) };
         Self { list: [filler; N], len: 0 }
     }
 
-    /// Adds a value. The caller has seen that the list [is not full](Self::is_full).
+    /// Adds a value. The caller must have checked that the list [is not full](Self::is_full).
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
         debug_assert!(!self.is_full(), "a list that is full takes nothing");
-        // The remainder spares a check of the bounds.
+        // The remainder avoids a bounds check.
         self.list[self.len % N] = value;
         self.len += 1;
     }
@@ -74,13 +74,13 @@ pub(crate) struct Finish {
     table: NonZeroU32,
 }
 
-/// Fewer finished bios of one submitter than this, put aside.
+/// A few finished bios of one submitter, put aside.
 pub(crate) struct Aside {
     payloads: Few<u64, ASIDE>,
     table: NonZeroU32,
 }
 
-/// Finished bios that are worth a send by themselves.
+/// The number of finished bios that makes a send worthwhile.
 const ASIDE: usize = 4;
 
 impl<P> BioTable<P> {
@@ -106,7 +106,7 @@ impl Finish {
         self.payloads.is_empty()
     }
 
-    /// Returns whether the batch fits into an [`Aside`]. A larger one is worth a send.
+    /// Returns whether the batch fits into an [`Aside`]. A larger batch is worth a send.
     #[inline]
     pub(crate) fn is_small(&self) -> bool {
         self.payloads.values().len() < ASIDE
@@ -119,7 +119,7 @@ impl Finish {
         self.payloads.clear();
     }
 
-    /// Takes the bios in `aside` up again, into an empty batch.
+    /// Moves the bios in `aside` back into an empty batch.
     pub(crate) fn take_up(&mut self, aside: &mut Aside) {
         assert!(aside.table == self.table && self.payloads.is_empty(), "a batch of another one");
         aside.payloads.values().iter().for_each(|bio| self.payloads.push(*bio));
@@ -132,7 +132,7 @@ impl Finish {
         self.payloads.push(bio.into_payload(self.table, result));
     }
 
-    /// Sends the batch. True if the submitter is parked and the caller has to wake it.
+    /// Sends the batch. Returns whether the submitter is parked and must be woken by the caller.
     #[inline]
     pub(crate) fn send(&mut self, to: &BioSender) -> bool {
         assert!(to.table == self.table, "a ring of another queue");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A payload with a number of its own.
+/// A payload with its own number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Of<T>(T);
 

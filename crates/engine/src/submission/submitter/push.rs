@@ -13,8 +13,8 @@ use blkmq_core::{
     Owner, Payload, SECTOR_SIZE,
 };
 
-/// The most sectors of each operation that need no further check, wherever they are, if reads and writes of some groups
-/// may have no more than `longest`.
+/// For each operation, the most sectors that need no further check, wherever they are. Reads and writes of some groups
+/// may have at most `longest`.
 pub(super) fn plain_sizes(limits: &Limits, longest: u32) -> [u32; 5] {
     let segment = limits.max_segment_size / SECTOR_SIZE;
     let mut plain = [0; 5];
@@ -27,20 +27,20 @@ pub(super) fn plain_sizes(limits: &Limits, longest: u32) -> [u32; 5] {
 }
 
 impl<P: Payload> Submitter<P> {
-    /// Takes an I/O into the plug, merging it with the newest one there if they fit. Flushes the plug first when it
-    /// is full. An I/O that the device does not take whole goes in as several bios, each under the same rules, of
-    /// which only the last may merge. A bare flush that the device does not need is not plugged but completed.
+    /// Takes an I/O into the plug, and merges it with the newest one there if they fit. Flushes the plug first when it
+    /// is full. An I/O that the device does not take whole goes in as several bios, each under the same rules, of which
+    /// only the last may merge. A bare flush that the device does not need is completed without being plugged.
     ///
     /// # Errors
-    /// Returns the I/O, and has taken nothing of it, if there is no credit for it, the device could not take it, it is
-    /// expected to end after its [deadline](Io::deadline), or the id of its group is stale.
-    // By force: as a call it takes 40 instructions more, since the I/O then travels through memory.
+    /// Returns the I/O, and has taken no part of it, if there is no credit for it, if the device could not take it, if
+    /// it is expected to end after its [deadline](Io::deadline), or if the id of its group is stale.
+    // Always inlined: a call would take 40 instructions more, because the I/O would travel through memory.
     #[inline(always)]
     pub fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
         if P::WRITE_ONLY && io.op == Op::Read {
             return Err(Refused::new(io, Refusal::WriteOnly));
         }
-        // The root's id is that of every queue, and the most common one.
+        // The id of the root is the same in every queue, and the most common one.
         if io.group != GroupId::ROOT && !self.q.hub.lasting.meters.knows(io.group) {
             return Err(Refused::new(apart(io), Refusal::NoGroup));
         }
@@ -98,8 +98,9 @@ impl<P: Payload> Submitter<P> {
         Ok(())
     }
 
-    /// Pushes flushes and large I/Os, which have several segments or are not taken whole; refuses invalid ones. Only the
-    /// settings in force refuse an I/O, answer a flush, or take a flag away: this submitter may not have seen them yet.
+    /// Pushes flushes and large I/Os, which have several segments or are not taken whole; refuses invalid ones. Only
+    /// the current settings may refuse an I/O, answer a flush, or remove a flag, so the submitter checks first whether
+    /// it knows them.
     #[cold]
     #[inline(never)]
     fn push_large(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>> {
@@ -123,8 +124,8 @@ impl<P: Payload> Submitter<P> {
             self.take_up();
             return self.push_large(now, io);
         }
-        // All parts are cut by one set of limits, even if the plug is flushed between two of them and the queue has
-        // other limits by then.
+        // All parts are cut by one set of limits, even if the plug is flushed between two of them and the queue gets
+        // other limits in the meantime.
         let limits = self.q.hub.limits;
         let in_list = is_data_list(&io);
         if in_list && !limits.takes_ranges(io.payload.ranges()) {
@@ -134,7 +135,7 @@ impl<P: Payload> Submitter<P> {
         let Err(io) = self.push_short(now, &limits, io) else { return Ok(()) };
         if is_whole(&limits, &io) {
             let segments = segments(&limits, &io.payload, (io.op, io.sectors));
-            // The merge rules do not know where its last range ends.
+            // The merge rules do not know where the last range ends.
             let bars_merging = in_list && limits.virt_boundary_mask != 0;
             let flags = if bars_merging { IoFlags::NOMERGE } else { IoFlags::NONE };
             return self.push_whole(now, io, Whole { segments, flags });
@@ -146,9 +147,9 @@ impl<P: Payload> Submitter<P> {
         Ok(())
     }
 
-    /// Pushes an I/O of a group whose requests are shortened, in parts of that length. They take no more than three
-    /// quarters of the credit, so that a submitter has some for further I/Os. Gives the I/O back if it is short enough, or
-    /// cannot be divided so.
+    /// Pushes an I/O of a group whose requests are shortened, in parts of that length. They take at most three quarters
+    /// of the credit, so that some is left for further I/Os. Returns the I/O if it is short enough, or cannot be
+    /// divided in this way.
     fn push_short(&mut self, now: Instant, limits: &Limits, io: Io<P>) -> Result<(), Io<P>> {
         // Each part of such a write would have its own flush.
         let is_data = matches!(io.op, Op::Read | Op::Write)
@@ -168,7 +169,7 @@ impl<P: Payload> Submitter<P> {
         Ok(())
     }
 
-    /// Pushes the parts of the I/O that was divided last.
+    /// Pushes the parts of the last divided I/O.
     fn push_parts(&mut self, now: Instant, limits: &Limits, (header, count): (&Header, u32)) {
         let Header { op, flags, owner, group, ioprio, write_hint, deadline, cookie } = *header;
         self.tally.splits.add(u64::from(count - 1));
@@ -192,8 +193,8 @@ impl<P: Payload> Submitter<P> {
                 hw: parts.hw,
                 ioprio,
                 op,
-                // FUA and PREFLUSH apply to every part. Each part is written separately, so each must be durable
-                // before the I/O completes, and each must wait for the flush, which it would otherwise overtake.
+                // FUA and PREFLUSH apply to every part. Each part is written separately, so each must be durable before
+                // the I/O completes, and each must wait for the flush, which it could otherwise overtake.
                 flags: flags.without(q.hub.meaningless) | part.flags,
                 write_hint,
                 deadline,
@@ -203,20 +204,20 @@ impl<P: Payload> Submitter<P> {
     }
 }
 
-/// How an I/O that is taken whole goes in.
+/// How an I/O that is taken whole is plugged.
 #[derive(Clone, Copy)]
 struct Whole {
     segments: u16,
-    /// To be added to its own.
+    /// Flags to be added to those of the I/O.
     flags: IoFlags,
 }
 
 impl Whole {
-    /// In one segment.
+    /// An I/O in one segment.
     const PLAIN: Self = Self { segments: 1, flags: IoFlags::NONE };
 }
 
-/// The fields of an I/O that all of its parts have.
+/// The fields that all parts of an I/O share.
 struct Header {
     op: Op,
     flags: IoFlags,
@@ -250,7 +251,7 @@ impl<P: Send> Submitter<P> {
             && sector.checked_add(sectors.into()).is_some_and(|end| end <= limits.capacity)
     }
 
-    /// Checks that the I/O is valid, whole or in parts.
+    /// Checks that the I/O is valid, whole or divided.
     fn check(&self, op: Op, sector: u64, sectors: u32) -> Result<(), Refusal> {
         let limits = &self.q.hub.limits;
         let mask = u64::from(limits.logical_block_size / SECTOR_SIZE - 1);
@@ -266,8 +267,8 @@ impl<P: Send> Submitter<P> {
         Ok(())
     }
 
-    /// Puts a bio into the plug. Inlined by force: it is most of a push, and the calls from the rare paths must not
-    /// make it a function call there.
+    /// Puts a bio into the plug. Always inlined: it is most of a push, and the calls from rare paths must not turn it
+    /// into a function call there.
     #[inline(always)]
     fn enqueue(&mut self, now: Instant, meta: IoMeta, bio: Bio) {
         self.tally.submitted.add(1);
@@ -296,7 +297,8 @@ impl<P: Send> Submitter<P> {
         self.plug.append(proto);
     }
 
-    /// Returns whether the newest request of the plug would be longer with `io` than the requests of its group may be.
+    /// Returns whether merging `io` into the newest request of the plug would make it longer than the requests of its
+    /// group may be.
     #[inline]
     fn would_be_long(&self, io: &IoMeta) -> bool {
         let newest = self.plug.newest().map_or(0, |newest| newest.meta.sectors);
@@ -309,7 +311,7 @@ impl<P: Send> Submitter<P> {
         self.q.hub.board.as_ref().is_some_and(|board| board.shortens(group))
     }
 
-    /// A bare flush for a device that needs none.
+    /// Completes a bare flush for a device that needs none.
     #[cold]
     fn answer_flush(&mut self, io: Io<P>) -> Result<(), Refused<P>> {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
@@ -339,14 +341,14 @@ impl<P: Send> Submitter<P> {
     }
 }
 
-/// Moves the I/O to a place of its own. A function that takes an I/O for a rare case needs it in memory; the common
-/// case then keeps it in registers.
+/// Moves the I/O to another place. A function that takes an I/O for a rare case needs it in memory; with the copy, the
+/// common case keeps it in registers.
 #[inline(always)]
 fn apart<P>(io: Io<P>) -> Io<P> {
     io.map(|payload| payload)
 }
 
-/// Segments of a bio that the device takes whole.
+/// The number of segments of a bio that the device takes whole.
 fn segments<P: Payload>(limits: &Limits, payload: &P, (op, sectors): (Op, u32)) -> u16 {
     let segments = limits.segments_of(op, sectors, payload);
     u16::try_from(segments).expect("no more than the limit, which fits")
@@ -363,9 +365,9 @@ fn is_whole<P: Payload>(limits: &Limits, io: &Io<P>) -> bool {
 }
 
 impl<P: Send> Submitter<P> {
-    /// How long `io` takes if it is pushed now, from its arrival to its end, as far as the queue can say: the work at the
-    /// device, the work that the scheduler holds and serves before it, this submitter's plug, and the I/O itself. Zero
-    /// while nothing is known; `None` without a forecast ([`Plan::forecast`](crate::Plan::forecast)). O(tags).
+    /// How long `io` is expected to take if it is pushed now, from its arrival to its end: the work at the device, the
+    /// work that the scheduler holds and serves before it, this submitter's plug, and the I/O itself. Zero while
+    /// nothing is known; `None` without a forecast ([`Plan::forecast`](crate::Plan::forecast)). O(tags).
     #[must_use]
     pub fn expects(&self, now: Instant, io: &Io<P>) -> Option<Nanos> {
         let prospect = self.shard().prospect.as_ref()?;
@@ -378,7 +380,7 @@ impl<P: Send> Submitter<P> {
         Some(Nanos(expected.0.saturating_add(own.0.saturating_mul(self.plug.len() as u64))))
     }
 
-    /// Returns whether the deadline of `io` lets it be taken.
+    /// Checks that `io` is expected to meet its deadline, if it must.
     pub(super) fn check_deadline(&mut self, now: Instant, io: &Io<P>) -> Result<(), Refusal> {
         self.catch_up();
         let Some(expected) = self.expects(now, io) else { return Err(Refusal::NoForecast) };
@@ -389,7 +391,7 @@ impl<P: Send> Submitter<P> {
         Ok(())
     }
 
-    /// Plugs or holds back a bio while a group has limits, or while an I/O waits because a group had.
+    /// Plugs or holds back a bio while a group has limits, or while an I/O still waits because of one.
     #[cold]
     pub(super) fn enqueue_metered(&mut self, now: Instant, proto: PluggedRequest) {
         let meters = &self.q.hub.lasting.meters;
@@ -402,7 +404,7 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Plugs the I/Os that the limits of their groups, as they are by now, allow.
+    /// Plugs the I/Os that the current limits of their groups allow.
     #[cold]
     pub(super) fn let_go(&mut self, now: Instant) {
         self.throttle.revise(now, &self.q.hub.lasting.meters);

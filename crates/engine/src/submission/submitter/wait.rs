@@ -1,5 +1,5 @@
-//! The end of a wait: completions are reaped, also of a queue that has failed, and an idle thread may sleep once it has
-//! announced that and looked for work again.
+//! The end of a wait: completions are reaped, also from a queue that has failed, and an idle thread may sleep once it
+//! has announced that and has checked for work again.
 //!
 //! The host decides how a thread sleeps and how it is woken; `dispatch/engine.rs` decides which thread to wake.
 
@@ -12,15 +12,15 @@ use crate::submission::io::Completion;
 use crate::sync::{Ordering, fence};
 use blkmq_core::{GroupId, Instant, IoError, IoResult, Op, Payload};
 
-/// A submitter's standing among its shard's sleepers.
+/// A submitter's state among its shard's sleepers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Rest {
-    /// It is not among them.
+    /// Not a sleeper.
     #[default]
     Awake,
-    /// It is counted.
+    /// Counted as a sleeper.
     Counted,
-    /// It is counted, and has set an alarm.
+    /// Counted as a sleeper, with an alarm at this time.
     Until(Instant),
 }
 
@@ -37,14 +37,14 @@ impl<P> Submitter<P> {
 }
 
 impl<P: Send> Submitter<P> {
-    /// The thread waits for completions from now on, and [polls](Self::poll) until [`end_wait`](Self::end_wait), except
-    /// while it parks. So other threads leave its lane to it, if it has one of its own.
+    /// Begins a wait for completions: the thread [polls](Self::poll) until [`end_wait`](Self::end_wait), except while
+    /// it parks. So other threads leave its lane to it, if it has its own.
     #[inline]
     pub fn begin_wait(&mut self) {
         self.q.hub.lasting.attendance[usize::from(self.id().0)].begin();
     }
 
-    /// The thread turns to something else. Does the work that other threads have left to it.
+    /// Ends a wait, and does the work that other threads have left to this one.
     #[inline]
     pub fn end_wait(&mut self, now: Instant) {
         if self.q.hub.has_owners() {
@@ -80,9 +80,9 @@ impl<P: Send> Submitter<P> {
         self.rest = Rest::Counted;
         let mut until = None;
         if self.parts().receiver.prepare_park() {
-            // Pairs with `find_parked`. This thread sets the marks and then looks for due work; the other thread does
-            // it the other way round, so one of them sees the other. The same holds for a thread that rebuilds the
-            // queue, or changes a limit.
+            // Pairs with `find_parked`. This thread sets the marks and then checks for due work; the other thread does
+            // the reverse, so one of them sees the other. The same holds for a thread that rebuilds the queue, or
+            // changes a limit.
             fence(Ordering::SeqCst);
             let is_settled = self.is_current()
                 && (planted::is(Planted::ForgetsLimits)
@@ -101,10 +101,10 @@ impl<P: Send> Submitter<P> {
         self.throttle.deadline().map_or(at, |limit| limit.min(at))
     }
 
-    /// For a thread that [may park](Self::prepare_park): it will poll at `at` at the latest, even if nothing wakes it. So a
-    /// thread that leaves work for a later time behind need not wake this one for it. Optional; O(1).
+    /// For a thread that [may park](Self::prepare_park): announces that it will poll at `at` at the latest, even if it
+    /// is not woken. A thread that leaves behind work for a later time then need not wake this one. Optional; O(1).
     ///
-    /// To be called once at most between [`prepare_park`](Self::prepare_park), which has allowed it, and
+    /// Must be called at most once between [`prepare_park`](Self::prepare_park), which has returned true, and
     /// [`unpark`](Self::unpark).
     pub fn set_alarm(&mut self, at: Instant) {
         debug_assert_eq!(
@@ -118,13 +118,13 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// To be called after parking, however it ended.
+    /// Must be called after parking, however it ended.
     pub fn unpark(&mut self) {
         self.parts().receiver.cancel_park();
         self.rise();
     }
 
-    /// The next time at which this submitter has work due without a wake-up, and should poll.
+    /// When this submitter has work due without a wake-up, and should poll. `None` for never.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let at = self.throttle_or(self.q.deadline(self.shard(), self.lane()));
@@ -133,9 +133,9 @@ impl<P: Send> Submitter<P> {
 }
 
 impl<P: Payload> Submitter<P> {
-    /// Hands up to `most` completions to `take`, oldest first. Returns how many. A part of a divided I/O is not a
-    /// completion, unless it is the last missing one: then the I/O completes, with the first error in ascending order
-    /// of sectors if there was one.
+    /// Passes up to `most` completions to `take`, oldest first. Returns how many. A part of a divided I/O is not a
+    /// completion, unless it is the last missing one: then the I/O completes, with the error of the lowest failed part,
+    /// if any.
     pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
         let q = &*self.q;
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
@@ -162,17 +162,17 @@ impl<P: Payload> Submitter<P> {
         let bios = counted.bios;
         drop(counted);
         if bios > 0 && parts.credit.left() == self.depth {
-            // With no I/O in flight this thread may never return, and a parked submitter may count on it.
+            // With no I/O in flight this thread may never return, and a parked submitter may rely on it.
             self.catch_up();
             self.q.wake_successor(self.shard(), self.lane());
         }
         reaped
     }
 
-    /// Returns whether there are probably `n` completions to reap. Looks at one entry of the ring only, so that a
-    /// thread that spins on this does not take a line that is being filled. With `n` of 1 the answer is exact.
+    /// Returns whether there are probably `n` completions to reap. Reads only one entry of the ring, so that a thread
+    /// that spins on this does not take a line that is being filled. With `n` of 1 the answer is exact.
     ///
-    /// Takes in finished parts of divided I/Os, if they are the oldest entries and do not complete their I/O.
+    /// Takes in finished parts of divided I/Os if they are the oldest entries and do not complete their I/O.
     #[must_use]
     pub fn has_completions(&mut self, n: u32) -> bool {
         if self.splits.extra() > 0 {
@@ -181,7 +181,7 @@ impl<P: Payload> Submitter<P> {
         self.parts().receiver.reaches(n)
     }
 
-    /// Takes in parts until the front of the ring is a completion, or the ring is empty.
+    /// Takes in parts until the oldest entry of the ring is a completion, or the ring is empty.
     #[cold]
     fn take_parts_in(&mut self) {
         let q = &*self.q;
@@ -198,7 +198,7 @@ impl<P: Payload> Submitter<P> {
     }
 }
 
-/// Bios being reaped. They are counted when the call ends, also if the closure that takes them panics.
+/// Bios being reaped. They are counted when the call ends, even if the closure that takes them panics.
 pub(super) struct Reaped<'a> {
     pub(super) bios: u64,
     pub(super) tally: &'a SubmitterCounters,
@@ -212,21 +212,22 @@ impl Drop for Reaped<'_> {
 }
 
 impl<P> Submitter<P> {
-    /// I/Os that wait for the limits of their groups, and the earliest time at which one may go. O(groups that wait).
+    /// The number of I/Os that wait for the limits of their groups, and the earliest time at which one may proceed.
+    /// O(groups with waiting I/Os).
     #[must_use]
     pub fn throttled(&self) -> (u32, Option<Instant>) {
         (self.throttle.len(), self.throttle.deadline())
     }
 
-    /// Returns whether I/Os of `group`, in the direction of `op`, wait for a limit here, behind which another one would wait.
-    /// Reads are one direction, all else is the other. O(groups that wait).
+    /// Returns whether another I/O of `group`, in the direction of `op`, would wait for a limit behind I/Os that wait
+    /// here. Reads are one direction, all other operations the other. O(groups with waiting I/Os).
     #[must_use]
     #[inline]
     pub fn is_throttled(&self, group: GroupId, op: Op) -> bool {
         !self.throttle.is_empty() && self.throttle.waits(group.index(), op)
     }
 
-    /// I/Os, and parts of divided ones, that submitters of this number have reaped so far.
+    /// The number of I/Os, and parts of divided ones, that submitters of this number have reaped.
     #[must_use]
     pub fn taken_back(&self) -> u64 {
         self.tally.completed.get()
@@ -235,13 +236,13 @@ impl<P> Submitter<P> {
 
 const POISONED: IoResult = Err(IoError::POISONED);
 
-/// The facts about its queue that a submitter knows.
+/// What a submitter knows about the health of its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Health {
     Sound,
-    /// A policy or a device has panicked. The I/Os that can be reached are returned.
+    /// A policy or a device has panicked. The I/Os within reach are being returned.
     Poisoned,
-    /// A policy or a device has panicked. Every I/O that can be reached was returned, or is ready to be reaped.
+    /// A policy or a device has panicked. Every I/O within reach was returned, or is ready to be reaped.
     Over,
 }
 
@@ -254,7 +255,7 @@ impl<P> Submitter<P> {
         self.health != Health::Sound
     }
 
-    /// The queue has failed: from now on every push takes the rare path, which refuses it.
+    /// Notes that the queue has failed: every further push takes the rare path, which refuses it.
     pub(super) fn notice_poison(&mut self) {
         if self.health == Health::Sound {
             self.health = Health::Poisoned;
@@ -265,7 +266,7 @@ impl<P> Submitter<P> {
 
 impl<P: Send> Submitter<P> {
     /// The number of I/Os that will not be returned, with their payloads: the device that panicked has not returned
-    /// them, and may still write to them. Known when every other I/O of this submitter has been reaped; `None` before
+    /// them, and may still write to them. Known when every other I/O of this submitter has been reaped. `None` before
     /// that, and until the submitter has found the queue [poisoned](Self::is_poisoned).
     #[must_use]
     pub fn lost(&self) -> Option<u32> {
@@ -273,18 +274,18 @@ impl<P: Send> Submitter<P> {
         let outstanding = self.outstanding();
         let all_reaped = match self.health {
             Health::Sound => false,
-            // Requests of other submitters may still be on their way.
+            // Requests of other submitters may still be in flight.
             Health::Poisoned => outstanding == 0,
             Health::Over => !parts.receiver.reaches(1),
         };
         all_reaped.then_some(outstanding)
     }
 
-    /// Ends the I/Os in the plug, those that the limits of groups hold back, and every other I/O that can be reached.
+    /// Ends the I/Os in the plug, the I/Os held back by limits of groups, and every other I/O within reach.
     #[cold]
     pub(super) fn end_all(&mut self, now: Instant) {
         self.end_private(POISONED);
-        // A pass over this submitter's plug that was cut short has staged bios that runners do not see yet.
+        // An interrupted pass over this submitter's plug has staged bios that runners do not see yet.
         self.parts().staging.publish();
         if self.health == Health::Poisoned && self.q.salvage(now) {
             self.health = Health::Over;

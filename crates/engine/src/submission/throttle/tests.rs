@@ -1,18 +1,18 @@
-//! Which I/Os go when, which are cancelled, and how a cancellation changes the times of the I/Os behind.
+//! Which I/Os proceed when, which are cancelled, and how a cancellation changes the times of later I/Os.
 
 use super::*;
 use crate::groups::{GroupSpec, GroupTree, IoMax};
 use crate::shared::slots::{Claim, Credit};
 use blkmq_core::{IoMeta, Nanos, Op};
 
-/// After a second of silence, so that the slack of 10 ms is full.
+/// In ms. After a second without I/O, so that the slack of 10 ms is full.
 const BEGIN: u64 = 1_000;
 
 fn ms(ms: u64) -> Instant {
     Instant::ZERO + Nanos::from_millis(ms)
 }
 
-/// Three groups: `fast` has 10 reads a second, `slow` 2, and `by_size` 10 blocks of 4 KiB.
+/// Three groups: `fast` may do 10 reads a second, `slow` 2, and `by_size` 10 blocks of 4 KiB.
 struct Bench {
     table: BioTable<()>,
     credit: Credit,
@@ -44,7 +44,7 @@ impl Bench {
         Self { table, credit, meters, groups, throttle: Throttle::default() }
     }
 
-    /// Hands in a read that was pushed at `at` ms; true if it may go immediately.
+    /// Passes in a read that was pushed at `at` ms. Returns whether it may proceed immediately.
     fn push(&mut self, at: u64, group: usize, cookie: u64, sectors: u32) -> bool {
         let claim = Claim { sector: 0, sectors, owner: blkmq_core::Owner(0), cookie };
         let bio = self.table.claim(&mut self.credit, claim, ()).expect("credit");
@@ -66,14 +66,14 @@ impl Bench {
         self.throttle.is_due(now, &self.meters)
     }
 
-    /// The cookie of an I/O that may go by now.
+    /// The cookie of an I/O that may proceed now.
     fn next_due(&mut self, now: u64) -> Option<u64> {
         assert_eq!(self.is_due(ms(now)), self.throttle.deadline() <= Some(ms(now)));
         let proto = self.throttle.next_due(ms(now), &self.meters)?;
         Some(self.cookie(&proto.bio))
     }
 
-    /// Cancels an I/O. Its length in sectors tells apart several with one cookie.
+    /// Cancels an I/O. Returns its length in sectors, which distinguishes I/Os with the same cookie.
     fn remove(&mut self, now: u64, cookie: u64) -> Option<u32> {
         let bio = self.throttle.remove(ms(now), &self.meters, &self.table, cookie)?;
         let first = self.table.iter(&bio).next().expect("a bio");
@@ -93,7 +93,7 @@ fn the_deadline_is_that_of_the_group_whose_turn_comes_first() {
     assert!(!b.throttle.is_empty() && b.waits(SLOW));
     assert_eq!(b.throttle.len(), 3, "of two groups");
     assert!(!b.waits(BY_SIZE));
-    // A tenth of a second after the first one, less the slack; and half a second.
+    // A tenth of a second after the first one, less the slack.
     assert_eq!(b.throttle.deadline(), Some(ms(BEGIN + 90)));
     assert!(!b.is_due(ms(BEGIN + 89)));
     assert_eq!(b.next_due(BEGIN + 89), None);
@@ -114,7 +114,7 @@ fn an_io_goes_at_its_time_and_not_ahead_of_its_own_group() {
     assert!(b.push(BEGIN, FAST, 0, 8));
     assert!(b.push(BEGIN + 90, FAST, 1, 8), "its time is now");
     assert!(!b.push(BEGIN + 90, FAST, 2, 8));
-    // The time of the first waiting I/O has come, but it is still there.
+    // The time of the first waiting I/O has come, but it has not been taken out.
     assert!(!b.push(BEGIN + 1000, FAST, 3, 8));
     assert_eq!(b.next_due(BEGIN + 1000), Some(2));
     assert_eq!(b.next_due(BEGIN + 1000), Some(3));
@@ -134,7 +134,7 @@ fn an_io_given_up_in_the_middle_costs_its_group_nothing() {
     assert_eq!((b.next_due(BEGIN + 190), b.throttle.is_empty()), (Some(2), true));
 }
 
-/// An I/O that is cancelled at the head counts as gone: the next one, which may be larger, gets its own time.
+/// A cancelled first I/O counts as sent: the next one, which may be larger, gets its own time.
 #[test]
 fn an_io_given_up_at_the_head_counts_as_gone() {
     let mut b = Bench::new();
@@ -154,7 +154,7 @@ fn an_io_given_up_at_the_head_counts_as_gone() {
 fn of_several_with_one_cookie_the_oldest_is_given_up() {
     let mut b = Bench::new();
     assert!(b.push(BEGIN, SLOW, 0, 8) && b.push(BEGIN, FAST, 0, 8));
-    // Their lengths tell them apart. The younger lines come first and last, the oldest I/O in between.
+    // Their lengths distinguish them. The younger lines come first and last, the oldest I/O in between.
     assert!(!b.push(BEGIN + 3, SLOW, 7, 3));
     assert!(!b.push(BEGIN + 1, FAST, 9, 8) && !b.push(BEGIN + 2, FAST, 7, 2));
     assert!(!b.push(BEGIN + 4, FAST, 7, 4));

@@ -1,4 +1,4 @@
-//! A number has one owner at a time, which sees the writes of the owner before; and every unused number is found.
+//! A number has one owner at a time, which sees the writes of its predecessor; and every unused number is found.
 
 use super::*;
 use crate::sync::{Arc, UnsafeCell};
@@ -66,8 +66,8 @@ fn loom_planted_fold_that_adds_before_it_removes() {
     );
 }
 
-/// Two numbers have been returned, and two threads want one each, of which one will fold: both succeed. (In the
-/// kernel, a fold that others did not see made waiters hang.)
+/// Two numbers have been returned, and two threads want one each. One of them folds, and both must succeed. (In the
+/// kernel, a fold that other threads did not see made waiters hang.)
 fn what_is_being_folded_is_not_overlooked(get: Get) {
     loom::model(move || {
         let word = Arc::new(Word::new(0));
@@ -87,7 +87,7 @@ fn loom_what_is_being_folded_is_not_overlooked() {
     what_is_being_folded_is_not_overlooked(get);
 }
 
-/// Two numbers, returned together behind a change of both cells, and two threads that take one each, or none: one of
+/// Two numbers are returned together after a change of both cells, while two threads take one each, or none: one of
 /// them folds, and the other finds the number that the folder left.
 fn who_gets_a_number_sees_what_was_done_with_it(get: Get) {
     loom::model(move || {

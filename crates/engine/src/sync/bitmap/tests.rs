@@ -165,7 +165,7 @@ fn threads_never_hold_the_same_number() {
             scope.spawn(move || {
                 let (mut rng, mut hint) = (Rng::new(thread), thread as u32);
                 for _ in 0..if cfg!(miri) { 10 } else { 30_000 } {
-                    // All four together never want more than there are, so no thread may be refused.
+                    // All four together never want more numbers than exist, so no thread may be refused.
                     let want = 1 + rng.below(6) as u32;
                     let batch =
                         bitmap.get_batch(&mut hint, want).expect("24 numbers for four threads");

@@ -11,8 +11,8 @@ fn push(tx: &CompletionSender, payload: u64) -> bool {
     tx.push(&[payload])
 }
 
-/// Two senders, and a receiver that sleeps as soon as it may. The wake-up itself is left out: the check is whether a
-/// sender has to wake the sleeping receiver.
+/// Two senders, and a receiver that sleeps as soon as it may. The wake-up itself is left out: the model checks whether
+/// a sender was told to wake the sleeping receiver.
 fn a_sleeper_is_woken(push: Push, park: Park) {
     loom::model(move || {
         let (tx, mut rx) = completion_ring(2);
@@ -121,8 +121,8 @@ fn loom_planted_publish_without_release() {
     });
 }
 
-/// Like [`a_completion_carries_its_cell`], but for a receiver that sees the entry written and does not take it, as when
-/// it decides whether to reap.
+/// Like [`a_completion_carries_its_cell`], for a receiver that sees the entry written without taking it, as when it
+/// decides whether to reap.
 fn what_is_reached_carries_its_cell(reaches: fn(&CompletionReceiver, u32) -> bool) {
     loom::model(move || {
         let (tx, rx) = completion_ring(2);
@@ -149,7 +149,7 @@ fn loom_what_is_reached_carries_its_cell() {
     what_is_reached_carries_its_cell(CompletionReceiver::reaches);
 }
 
-/// Takes a reserved entry for a written one.
+/// Treats a reserved entry as written.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_planted_reach_of_what_is_reserved() {
@@ -194,7 +194,7 @@ fn loom_an_entry_is_reused() {
     an_entry_is_reused(CompletionReceiver::pop);
 }
 
-/// Takes every entry that is not 0 for a written one.
+/// Treats every non-zero entry as written.
 #[test]
 #[should_panic(expected = "an old payload")]
 fn loom_planted_pop_that_ignores_the_lap() {
@@ -208,7 +208,7 @@ fn loom_planted_pop_that_ignores_the_lap() {
     });
 }
 
-/// A sender has other work for the receiver while a payload arrives: a receiver that sleeps is woken, once.
+/// A sender has other work for the receiver while a payload arrives: a sleeping receiver is woken, once.
 fn a_sleeper_hears_of_other_work(fence: fn()) {
     loom::model(move || {
         let (tx, mut rx) = completion_ring(1);

@@ -8,7 +8,7 @@ use loom::thread;
 const OLD: u32 = 0;
 const NEW: u32 = 1;
 
-/// A queue that is replaced: the old and the new queue have a set each of submitters with staged bios.
+/// A queue that is replaced: the old and the new queue each have a set of submitters with staged bios.
 struct World {
     control: Control,
     staged: AtomicBool,
@@ -57,7 +57,7 @@ fn loom_what_is_staged_is_visited() {
     what_is_staged_is_visited(stage, replace);
 }
 
-/// With nothing but the fence of `publish` between the version and the visit.
+/// Has only the fence of `publish` between the version and the visit.
 #[test]
 fn loom_what_is_staged_is_visited_at_once() {
     what_is_staged_is_visited(stage, |world| {
@@ -100,8 +100,7 @@ fn loom_planted_publish_behind_the_visit() {
     });
 }
 
-/// A receiver goes to sleep, unless it sees that the queue is another one, while the queue is replaced and its
-/// sleepers are looked for.
+/// A receiver goes to sleep, unless it sees another version, while the queue is replaced and its sleepers are searched.
 fn nobody_sleeps_in_the_old_queue(publish: fn(&Control)) {
     loom::model(move || {
         let (sender, mut receiver) = completion_ring(1);
@@ -144,7 +143,7 @@ fn a_version_carries_its_queue(publish: fn(&Control)) {
                 publish(&shared.0);
             })
         };
-        // Not just once: loom does not run a load and an exchange of one thread between this load and the code below.
+        // A loop, because loom does not run a load and an exchange of one thread between this load and the code below.
         while shared.0.version() == OLD {
             thread::yield_now();
         }
@@ -165,7 +164,8 @@ fn loom_planted_publish_without_release() {
     a_version_carries_its_queue(|control| control.0.version.store(NEW, Ordering::Relaxed));
 }
 
-/// A write is made under a freeze. A submitter that then admits outside of a run, because the queue is open, sees it.
+/// A write is made under a freeze. A submitter that then admits outside of a run, because the queue is open, must see
+/// it.
 fn who_finds_it_open_sees_what_was_done(thaw: fn(&Control)) {
     loom::model(move || {
         let shared = Arc::new((Control::new(), UnsafeCell::new(0)));
@@ -200,7 +200,7 @@ fn loom_planted_thaw_without_release() {
     });
 }
 
-/// Frozen and quiesced are the same to a model.
+/// A model treats frozen and quiesced alike.
 #[derive(Clone, Copy)]
 struct Hold {
     take: fn(&Control),
@@ -213,13 +213,13 @@ const HOLDS: [Hold; 2] = [
     Hold { take: Control::quiesce, let_go: Control::unquiesce, is_held: Control::is_quiesced },
 ];
 
-/// Passes, each of which admits one more unless that is held.
+/// Passes, each of which admits one more unless the queue is held.
 struct Passes {
     control: Control,
     admitted: RunCell<u32>,
 }
 
-/// One pass, or several if they are owed. True if the caller began it.
+/// One pass, or several if they are owed. Returns true if the caller began it.
 fn pass(passes: &Passes, is_held: fn(&Control) -> bool) -> bool {
     let mut run = passes.admitted.enter_or_owe();
     let begun = run.is_some();
@@ -248,7 +248,7 @@ fn nothing_is_let_in_while_held(hold: Hold, settle: fn(&Passes) -> u32) {
     });
 }
 
-/// Has a run, and returns how many were admitted by then.
+/// Takes the run, and returns how many were admitted by then.
 fn settle(passes: &Passes) -> u32 {
     loop {
         if let Some(run) = passes.admitted.try_enter() {
@@ -267,7 +267,7 @@ fn loom_nothing_is_let_in_while_held() {
     }
 }
 
-/// Relies on the hold alone, without a run: a pass that has looked already continues.
+/// Relies on the hold alone, without a run: a pass that has already checked continues.
 #[test]
 #[should_panic(expected = "let in that is held")]
 fn loom_planted_a_holder_that_has_no_run() {
@@ -323,7 +323,7 @@ fn loom_planted_a_kick_ahead_of_the_thaw() {
     });
 }
 
-/// A queue fails while it is replaced: it has the new version, and it has failed.
+/// A queue fails while it is replaced: afterwards it has the new version, and has failed.
 fn a_failure_outlives_a_change(publish: fn(&Control)) {
     loom::model(move || {
         let control = Arc::new(Control::new());

@@ -1,4 +1,4 @@
-//! Entries change hands without being touched by both sides: loom watches the `UnsafeCell`s.
+//! Entries are handed over without accesses by both sides: loom watches the `UnsafeCell`s.
 
 use super::*;
 use loom::thread;
@@ -87,7 +87,7 @@ fn loom_planted_all_given_back_before_they_are_read() {
     });
 }
 
-/// Looks at up to two values, and takes them.
+/// Reads up to two values, and takes them.
 fn take_portion(rx: &mut Consumer<u32>, available: u32, expected: &mut u32) {
     let seen: Vec<u32> = rx.front(available).copied().collect();
     for n in seen {
@@ -207,7 +207,7 @@ fn loom_planted_entry_given_back_before_it_is_moved() {
     });
 }
 
-/// Values made in their place, and taken after a look at them: the variants of the hot path.
+/// Values constructed in the ring, and taken after they are read: the variants of the hot path.
 fn what_is_put_is_taken(put: fn(&mut Producer<u32>, u32), take: Pop) {
     loom::model(move || {
         let (mut tx, mut rx) = ring(2);
@@ -271,7 +271,7 @@ fn loom_planted_take_without_release() {
     what_is_put_is_taken(put, take);
 }
 
-/// A value is taken out ahead of a mark while another one is published behind it, which is then taken as well.
+/// A value before a mark is taken out while another one is published behind the mark, which is then taken as well.
 fn what_came_meanwhile_is_whole(remove: Remove) {
     loom::model(move || {
         let (mut tx, mut rx) = ring(2);
@@ -303,7 +303,7 @@ fn loom_planted_remove_that_remembers_a_relaxed_look() {
 type Waits = fn(&Level<u32>) -> bool;
 type Show = fn(&mut Producer<u32>, &AtomicU32);
 
-/// A producer publishes and then has done so, while the consumer takes: a third thread.
+/// A producer publishes and announces it, while the consumer takes and a third thread checks the level.
 fn what_waits_is_seen(show: Show, waits: Waits) {
     loom::model(move || {
         let (mut tx, mut rx) = ring(2);
@@ -344,7 +344,7 @@ fn loom_planted_published_after_the_announcement() {
     what_waits_is_seen(show, Level::waits);
 }
 
-/// A length counts published values only, and none that it has counted is lost.
+/// A length counts only published values, and every value that it counts can be taken.
 #[test]
 fn loom_a_length_is_what_was_published_or_a_few_fewer() {
     loom::model(|| {

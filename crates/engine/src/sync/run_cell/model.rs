@@ -42,7 +42,7 @@ fn loom_planted_refusal_without_a_mark() {
     runs_do_not_overlap(RunCell::try_enter);
 }
 
-/// Looks first and begins afterwards.
+/// Checks first and begins afterwards.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_planted_entry_without_a_compare() {

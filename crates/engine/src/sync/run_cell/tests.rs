@@ -65,7 +65,7 @@ fn after_a_panic_in_a_pass_the_alarm_is_raised_and_the_run_can_only_be_seized() 
     assert_eq!(raised.0.load(crate::sync::Ordering::Relaxed), 1);
 }
 
-/// Real threads, more than CPUs here: no staged work is lost, and no two passes overlap.
+/// Real threads, more than CPUs: no staged work is lost, and no two passes overlap.
 #[test]
 fn threads_combine_without_losing_anything() {
     const THREADS: u64 = 4;

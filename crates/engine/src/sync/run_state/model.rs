@@ -1,5 +1,5 @@
-//! R1 to R3 under every schedule and every outcome that the memory model allows. The loads of a pass are relaxed on
-//! purpose: only the word's own ordering may make them right.
+//! R1 to R3 under every schedule and every outcome that the memory model allows. The loads of a pass are deliberately
+//! relaxed, so that only the word's own ordering can make them right.
 
 use super::super::{Arc, AtomicBool, AtomicU32};
 use super::*;
@@ -22,8 +22,8 @@ fn serve(state: &RunState, staged: &[AtomicU32], drained: &AtomicU32, finish: Bo
     }
 }
 
-/// `threads` submitters leave work, each `times` times, and continue when another thread runs; in the end no work is
-/// left.
+/// Each of `threads` submitters leaves work `times` times, and continues when another thread runs; at the end no work
+/// is left.
 fn nothing_is_left_behind(threads: usize, times: u32, finish: Bool) {
     loom::model(move || {
         let staged: Box<[_]> = (0..threads).map(|_| AtomicU32::new(0)).collect();
@@ -71,7 +71,7 @@ fn loom_planted_finish_that_stores() {
     });
 }
 
-/// A runner that hands over after each pass; the thread that has to begin the next one does. All the calls of the table
+/// A runner hands over after each pass, and the thread responsible for the next pass begins it. All calls of the table
 /// together.
 #[test]
 fn loom_a_pump_and_two_kickers() {
@@ -109,8 +109,8 @@ fn loom_a_pump_and_two_kickers() {
     });
 }
 
-/// A word that another thread has queued, and one worker that begins. A thread that publishes and then kicks is
-/// either seen by that pass, or a pass is due afterwards.
+/// A word that another thread has queued, and one worker that begins. If a thread publishes and then kicks, that pass
+/// sees the value, or a pass is due afterwards.
 fn a_kick_is_never_dropped_too_late(
     kick: fn(&RunState) -> Kick,
     begin: Bool,
@@ -192,7 +192,7 @@ fn loom_planted_rerun_without_a_fence() {
     a_kick_is_never_dropped_too_late(RunState::kick, RunState::try_begin, finish, 2);
 }
 
-/// R2: a value is published and a pass asked for no later than 20, while another pass, armed for 10, takes place.
+/// R2: a value is published and a pass requested no later than 20, while another pass, armed for 10, takes place.
 fn an_armed_pass_comes_no_later(arm: fn(&RunState, Instant) -> bool, finish: Bool) {
     const EARLY: Instant = Instant::from_nanos(10);
     const LATE: Instant = Instant::from_nanos(20);
@@ -277,7 +277,7 @@ fn loom_a_hand_over_is_taken_up() {
 #[should_panic(expected = "nobody is told")]
 fn loom_planted_hand_over_that_forgets_who_came_meanwhile() {
     a_hand_over_is_taken_up(|state| {
-        // Means to write QUEUED only if no kick came in the meantime, and forgets that RERUN is also running.
+        // Intends to write QUEUED only if no kick came in the meantime, but forgets that RERUN is also running.
         let _ = state.exchange(Word::RUNNING, Word::QUEUED);
     });
 }

@@ -5,7 +5,7 @@ const NOW: Instant = Instant::from_nanos(1_000);
 const SOON: Instant = Instant::from_nanos(2_000);
 const LATE: Instant = Instant::from_nanos(1_000_001_000);
 
-/// A fresh word in every state of the table.
+/// A new word in every state of the table.
 fn idle() -> RunState {
     RunState::new()
 }
@@ -111,8 +111,8 @@ fn deadlines_at_both_ends_of_time() {
     assert!(state.due(Instant::from_nanos(1)));
 }
 
-/// Deadlines from 2^62 ns on became 2^62 - 1, which had passed: each pass was due again immediately, and asked the
-/// policy again, for ever.
+/// Regression test: deadlines from 2^62 ns on became 2^62 - 1, which had passed. Each pass was due again immediately,
+/// and asked the policy again, for ever.
 #[test]
 fn no_deadline_is_too_early_at_any_uptime() {
     for exponent in [10, 32, 54, 60, 61, 62, 63] {
@@ -125,7 +125,7 @@ fn no_deadline_is_too_early_at_any_uptime() {
             let late = kept.since(at).0;
             assert!(kept >= at && late <= if exponent < 61 { 0 } else { 7 }, "{at:?}: {kept:?}");
             assert!(!state.due(Instant::from_nanos(at.as_nanos() - 1)) && state.due(kept));
-            // The earlier of two counts, across the change of units too.
+            // The earlier of two counts is kept, across the change of units too.
             assert!(!state.arm(at + Nanos(16)) || state.deadline() == Some(kept));
         }
     }
@@ -160,7 +160,7 @@ fn make(state: &RunState, calls: &[Call]) -> usize {
 #[test]
 fn s16_09_three_calls_in_any_order_while_the_worker_is_stalled() {
     for order in orders() {
-        // The worker has been notified, or has nothing to do, and does not come.
+        // The worker has been notified, or has no work, and does not come.
         let state = idle();
         assert_eq!(make(&state, &order), 1, "exactly one caller wakes somebody");
         assert!(state.due(NOW), "a pass must begin at once");

@@ -1,4 +1,4 @@
-//! A waiter finds a tag or is woken; and when the last tags are returned, every waiter is.
+//! A waiter finds a tag or is woken; and when the last tags are returned, every waiter is woken.
 
 use super::*;
 use crate::sync::fair_share::IDLE;
@@ -57,7 +57,7 @@ fn loom_planted_put_without_a_fence() {
     a_waiter_finds_a_tag_or_is_woken(TagSet::wait, put_without_a_fence);
 }
 
-/// Like [`loom_a_waiter_finds_a_tag_or_is_woken`], but for a thread that returns the unused tags of a batch.
+/// Like [`loom_a_waiter_finds_a_tag_or_is_woken`], for a thread that returns the unused tags of a batch.
 #[test]
 fn loom_a_waiter_finds_the_rest_of_a_batch_or_is_woken() {
     loom::model(|| {
@@ -195,8 +195,8 @@ fn loom_planted_a_user_that_leaves_without_a_fence() {
     });
 }
 
-/// Two holders return the last tags, of different words, while three wait, and each free wakes only one: the last
-/// holder must notice that it is the last.
+/// Two holders return the last tags, of different words, while three elevators wait, and each free wakes only one: the
+/// last holder must notice that it is the last.
 fn everybody_is_woken_in_the_end(put: Put) {
     loom::model(move || {
         let set = Arc::new(TagSet::new(&TagSetShape::new(4, 3)));
@@ -236,7 +236,7 @@ fn loom_planted_put_that_counts_before_it_frees() {
 }
 
 /// A folder that may take no number (its share is used up) holds the last free tag while the last put counts: the put
-/// must not count that tag as used.
+/// must not count that tag as in use.
 fn a_fold_does_not_hide_the_last_free_tag(in_use: fn(&TagSet) -> bool) {
     loom::model(move || {
         let set = Arc::new(TagSet::new(&TagSetShape::new(2, 1)));
@@ -245,7 +245,7 @@ fn a_fold_does_not_hide_the_last_free_tag(in_use: fn(&TagSet) -> bool) {
         set.bitmap.put(tags[1].0);
         let folder = {
             let set = Arc::clone(&set);
-            // The steps of `get` after another thread has taken the numbers that it is allowed to take.
+            // The steps of `get` after another thread has taken the numbers that it may take.
             thread::spawn(move || set.bitmap.fold_nothing())
         };
         set.bitmap.put(tags[0].0);

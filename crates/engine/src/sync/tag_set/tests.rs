@@ -73,7 +73,7 @@ fn nobody_is_stranded_when_frees_stop() {
     let last = tags.split_off(57);
     let mut woken = put(&set, &tags[..1]);
     for tag in &tags[1..] {
-        // A woken waiter finds that others were quicker, and waits again.
+        // A woken waiter finds that others were faster, and waits again.
         (0..20).for_each(|who| set.wait(who));
         woken.extend(put(&set, &[*tag]));
     }
@@ -211,7 +211,7 @@ fn conservation_against_a_naive_set() {
     }
 }
 
-/// Depth 2, four threads: a thread that gets no tag sleeps until it is woken. If a wake-up were lost, this hangs.
+/// Depth 2, four threads: a thread that gets no tag sleeps until it is woken. A lost wake-up would hang this test.
 #[test]
 fn s16_08_no_lost_wake_up_between_threads() {
     const THREADS: u16 = 4;
