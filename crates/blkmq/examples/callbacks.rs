@@ -1,4 +1,4 @@
-//! Callbacks: copies a region of a disk with a fixed number of buffers and without a thread of its own.
+//! Callbacks: copies a region of a disk with a fixed number of buffers and without an additional thread.
 //!
 //! Each buffer is a small state machine: it reads a block, writes that block elsewhere, and takes the next block until
 //! none is left. The callback of each I/O submits the next one, on the reactor's thread, so no thread waits, and the

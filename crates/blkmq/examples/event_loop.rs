@@ -75,7 +75,7 @@ impl Server {
     /// Sleeps until a socket or a disk has an event; does not sleep if a disk already has work.
     fn wait(&mut self) -> Result<Vec<u64>, Failure> {
         let disks = [&mut self.from, &mut self.to];
-        // `prepare_wait` also flushes the plug. Each client has a clock of its own.
+        // `prepare_wait` also flushes the plug. Each client has its own clock.
         let left = disks.map(|disk| match disk.prepare_wait() {
             Sleep::No => Some(Nanos::ZERO),
             Sleep::Until(at) => at.map(|at| at - disk.clock().now()),

@@ -2,7 +2,7 @@
 //! device, without the lock that limits the kernel's schedulers.
 //!
 //! [`open`] opens a device, and [`Device::start`] starts a [`Service`] for it: a queue with a scheduler. Each thread
-//! takes a client of its own: a [`Client`], which pushes I/Os ([`Io`]) and reaps completions by cookie, or a
+//! takes its own client: a [`Client`], which pushes I/Os ([`Io`]) and reaps completions by cookie, or a
 //! [`Blocking`] client, which does one I/O at a time. A completion returns the buffer ([`AlignedBuf`]) of its I/O.
 //!
 //! ```
@@ -26,7 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Many threads, or the tasks of an executor, share a [`Reactor`]: a client with a thread of its own. Its [`Handle`]s
+//! Many threads, or the tasks of an executor, share a [`Reactor`]: a client with its own thread. Its [`Handle`]s
 //! take I/Os from any thread and answer with a callback or a future. A future may be dropped at any time: its I/O keeps
 //! the buffer until the device is done with it. On tokio, and with the feature of that name, `Service::reactor_on` makes a
 //! reactor of tasks of the runtime, so that an I/O need not change threads.
@@ -137,14 +137,14 @@
 //!
 //! `rbd`: images of Ceph clusters as devices (`RbdDevice`), on Linux, where the machine has librbd.
 //!
-//! `layers`: devices made of others, `stripe`, `concat`, `crypt` and `checksum`, and the interface for layers of your own.
+//! `layers`: devices made of others, `stripe`, `concat`, `crypt` and `checksum`, and the interface for your own layers.
 //!
 //! `models`: devices without storage, `null`, `memory`, and models of hardware, `disk`, `flash` and `cloud`; and `faults` around
 //! any device.
 //!
 //! `kyber`, `bfq`: the schedulers of these names. `none`, `mq-deadline` and `mclock` are always there.
 //!
-//! `testkit`: the conformance suites of the built-in devices and schedulers, for devices and schedulers of your own. It
+//! `testkit`: the conformance suites of the built-in devices and schedulers, for your own devices and schedulers. It
 //! is meant for `[dev-dependencies]`.
 //!
 //! `tokio`: reactors whose turns are tasks of a tokio runtime (`Service::reactor_on`), on Linux.

@@ -1,4 +1,4 @@
-//! The conformance suites of the built-in devices and schedulers, for devices and schedulers of your own.
+//! The conformance suites of the built-in devices and schedulers, for your own devices and schedulers.
 //!
 //! The module needs the feature `testkit`, which is for tests only: the suites are not fast, and a suite panics with a
 //! sentence when it finds a fault.

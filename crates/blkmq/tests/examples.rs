@@ -72,7 +72,7 @@ fn tokio_runs() {
 const PAGES: u64 = 96;
 const PAGE: usize = 4096;
 
-/// Requests every third page, all at once, and waits for the answers.
+/// Requests every third page, without waiting in between, and waits for the answers.
 fn copy_a_third(socket: &Path, first: u64) {
     let mut stream = UnixStream::connect(socket).expect("the server listens");
     let lines: String = (first..PAGES).step_by(3).map(|page| format!("copy {page}\n")).collect();

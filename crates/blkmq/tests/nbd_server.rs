@@ -293,7 +293,7 @@ fn a_client_that_does_not_read_stalls_itself_only() {
     });
 }
 
-/// Each connection has a group of its own, and removes it when it closes.
+/// Each connection has its own group, and removes it when it closes.
 #[test]
 fn clients_come_and_go() {
     with_server(DEVICE, None, |path| {

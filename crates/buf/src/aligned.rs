@@ -79,7 +79,7 @@ pub struct AlignedBuf {
 unsafe impl Send for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A buffer of `len` zeroes, in whole pages of its own. Allocates, unless `len` is 0. A buffer of up to a page takes a
+    /// A buffer of `len` zeroes, in separate whole pages. Allocates, unless `len` is 0. A buffer of up to a page takes a
     /// page and less than 200 bytes; for a longer one, an allocator may spend another page on the alignment, as glibc's does.
     /// Buffers in a [`BufferPool`](crate::BufferPool) cost no allocation each.
     ///
@@ -100,7 +100,7 @@ impl AlignedBuf {
         Self { start: NonNull::dangling(), len: 0, owner: Owner::Empty }
     }
 
-    /// A copy of `bytes` in memory of its own.
+    /// A copy of `bytes` in new memory.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> Self {
         let mut buf = Self::new(bytes.len());
@@ -210,8 +210,8 @@ impl Payload for AlignedBuf {
         let from = self.place(at, memory.len());
         // SAFETY: `place` has checked the range. `memory` is borrowed exclusively, and no buffer lends its bytes
         // while it is borrowed shared, so they do not overlap. Nothing else writes here during the copy: a writer needs
-        // either this very buffer, which is not `Sync`, or is the kernel. The kernel has let go of the buffer when
-        // the I/O's token is back, and until then the buffer is in a cell that only the token opens.
+        // either this very buffer, which is not `Sync`, or is the kernel. The kernel has finished with the
+        // buffer when the I/O's token is back, and until then the buffer is in a cell that only the token opens.
         unsafe { ptr::copy_nonoverlapping(from, memory.as_mut_ptr(), memory.len()) };
         Ok(())
     }

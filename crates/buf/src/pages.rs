@@ -1,5 +1,5 @@
 //! Single pages for short buffers, cut from blocks of many: an allocator that keeps its records beside the memory, as glibc's
-//! does, spends two pages on an aligned one. Longer buffers are allocations of their own.
+//! does, spends two pages on an aligned one. Longer buffers are separate allocations.
 
 use crate::allocation::{Allocation, PAGE};
 use std::collections::{BTreeMap, BTreeSet};

@@ -40,7 +40,7 @@ pub trait Payload: Send + Sized + 'static {
     /// Copies its bytes from `at` on into `memory`, for a write. Called only within its length.
     ///
     /// # Errors
-    /// [`IoError::INVALID`] if it has none to give.
+    /// [`IoError::INVALID`] if it carries no bytes.
     fn write_to(&self, at: usize, memory: &mut [u8]) -> IoResult {
         _ = (at, memory);
         Err(IoError::INVALID)

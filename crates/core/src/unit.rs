@@ -31,7 +31,7 @@ impl Unit {
     pub const NS: Self = Self::Nanos(1);
 
     /// The number of these units in `text`, which is a whole number with a unit of fio's. `None` if it is of another
-    /// form, does not fit, or is no whole number of these units.
+    /// form, does not fit, or is not a whole number of these units.
     fn count(self, text: &str) -> Option<u64> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let number: u64 = text[..digits].parse().ok()?;
@@ -100,7 +100,7 @@ impl Given<'_> {
     /// A size or a time within `range`, counted in `unit`: a whole number, or a number with a unit of fio's.
     ///
     /// # Errors
-    /// If it is neither, no whole number of `unit`, or out of range.
+    /// If it is neither, not a whole number of `unit`, or out of range.
     pub fn measure<N>(&self, unit: Unit, range: RangeInclusive<N>) -> Result<N, PairError>
     where
         N: Copy + PartialOrd + fmt::Display + FromStr + TryFrom<u64>,

@@ -127,7 +127,7 @@ impl Plan {
     }
 }
 
-/// A device in front of others.
+/// A device in front of its legs, which are other devices.
 ///
 /// A request is done when all of its pieces are. It ends with the error of the failed piece that has the lowest `from`.
 ///

@@ -40,7 +40,7 @@ struct LayerQueue {
     released: Vec<usize>,
     /// The last call left work that is due.
     has_more: bool,
-    /// A call is under way, or has panicked.
+    /// A call is in progress, or has panicked.
     is_inside: bool,
     /// The time of the last call.
     now: Instant,
@@ -55,7 +55,7 @@ impl std::fmt::Debug for LayerQueue {
 /// Makes layers that share no state.
 pub(crate) type Layers = Arc<dyn Fn() -> Box<dyn Layer> + Send + Sync>;
 
-/// A request whose pieces are under way.
+/// A request whose pieces are in flight.
 struct Open {
     lent: Lent,
     request: Request,

@@ -68,7 +68,7 @@ fn node(rng: &mut Rng, depth: u32, faults: &str) -> Node {
         Ok(stack) => Node::Stack(Box::new(stack)),
         // Checksums need legs with sectors of 512 bytes, and layers below may have larger blocks.
         Err(StackError::Block { .. }) => node(rng, 0, faults),
-        // Fresh memory is no device of checksums once it is decrypted, so a mirror cannot look for an earlier record.
+        // New memory, decrypted, has wrong checksums, so a mirror cannot look for an earlier record.
         Err(StackError::Mirror(MirrorError::Record { error: IoError::PROTECTION, .. })) => {
             node(rng, 0, faults)
         }
@@ -268,7 +268,7 @@ fn fill(rig: &mut Rig, capacity: u64, byte: u8) {
     }
 }
 
-/// The bytes of a sector of this device, and a write of others.
+/// Reads a sector of the device.
 fn sector(device: &Device, at: u64) -> Vec<u8> {
     let mut rig = Rig::new(device);
     rig.push(Io::new(Op::Read, at, 1, 0, BufList::from(AlignedBuf::new(SECTOR))));

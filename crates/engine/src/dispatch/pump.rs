@@ -101,11 +101,11 @@ pub(crate) struct PumpLimits {
     pub(crate) retries: u8,
 }
 
-/// How the last word of a turn was written, before a word that a runner may be about to check again.
+/// The kind of a turn's last write to the words that a runner may be about to check again.
 #[derive(Clone, Copy)]
 enum Last {
     Store,
-    /// Orders all earlier stores before it.
+    /// All stores precede it.
     ReadModifyWrite,
 }
 

@@ -236,7 +236,7 @@ pub enum Join {
 
 /// A device, described and ready to be used by a queue, for payloads of type `P`.
 ///
-/// A device of your own implements [`shape`](Self::shape) and [`queues`](Self::queues); the hardware queues do the
+/// To define a device, implement [`shape`](Self::shape) and [`queues`](Self::queues); the hardware queues do the
 /// I/O ([`DeviceQueue`]).
 pub trait BlockDevice<P> {
     /// The properties that the engine must know.

@@ -141,7 +141,7 @@ fn modes(plan: &Plan) -> crate::EffectiveModes {
     plan.effective_modes().expect("a plan is checked before it is built")
 }
 
-/// Returns whether an I/O is offered to merging before it has a slot; if so, it is not offered again when it gets one.
+/// Returns whether an I/O without a slot must not merge, because merging was tried before insertion.
 fn slots_first(plan: &Plan) -> bool {
     #[cfg(feature = "compare")]
     return modes(plan).parks();

@@ -51,7 +51,7 @@ pub(super) struct Model {
     pub(super) timeout: Nanos,
     pub(super) retries: u8,
     pub(super) device: Script,
-    /// A client per entry, each with a submitter of its own.
+    /// A client per entry, each with its own submitter.
     pub(super) clients: &'static [Client],
     /// The limits of a group to which all I/Os belong; empty for the root.
     pub(super) max: &'static str,

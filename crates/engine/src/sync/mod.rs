@@ -41,7 +41,7 @@
 //! look in turn; a model must fail, or `orderings.md` says why none does.
 //!
 //! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but treats a `SeqCst` load or store as
-//! weaker. The protocols do not use those: where a total order is needed, there is a fence.
+//! weaker. The protocols use neither: where a total order is needed, there is a fence.
 
 pub(crate) mod attendance;
 pub(crate) mod bitmap;

@@ -124,7 +124,7 @@ fn weakened(asked: Ordering, argument: u8) -> Ordering {
     chosen(asked, argument).expect("only a fence can be dropped")
 }
 
-/// As [`model::fence`].
+/// See [`model::fence`].
 #[track_caller]
 pub(crate) fn fence(order: Ordering) {
     if let Some(order) = chosen(order, 0) {

@@ -139,7 +139,7 @@ impl Handshake {
         }
     }
 
-    /// The answer to EXPORT_NAME is no reply to an option.
+    /// Handles the answer to EXPORT_NAME, which has no header of a reply.
     fn export_name(&mut self, rest: &mut &[u8]) -> Flow {
         let mut fields = Fields::new(rest);
         let zeroes = if self.has_zeroes { EXPORT_NAME_ZEROES as u32 } else { 0 };

@@ -169,7 +169,7 @@ impl<P> Inbox<P> {
         self.has_place() && self.queue.len() + self.kept + self.over < self.most as usize
     }
 
-    /// Treats the I/O as one whose permit has been spent.
+    /// Returns whether there is a place for an I/O whose permit was spent, which does not wait for I/Os in rows.
     fn has_place(&self) -> bool {
         self.queue.len() + self.kept < self.most as usize
     }

@@ -31,7 +31,7 @@ pub(super) struct Shared<P> {
 }
 
 impl<P> Shared<P> {
-    /// For a reactor with a thread of its own, which waits as this submitter.
+    /// For a reactor with its own thread, which waits as this submitter.
     pub(super) fn of_thread(depth: u32, threads: Arc<Threads>, reactor: SubmitterId) -> Arc<Self> {
         Self::new(depth, Sleeper::Thread(threads, reactor))
     }

@@ -184,7 +184,7 @@ fn a_caller_cancels(model: &Model) {
     stage.end_at_rest();
 }
 
-/// As [`a_caller_cancels`], for a blocking call.
+/// Like [`a_caller_cancels`], for a blocking call.
 fn a_canceller_cancels(model: &Model) {
     let (stage, mut away) = without_tags(model);
     let mut blocking = stage.service.blocking().expect("the other of two");

@@ -143,7 +143,7 @@ impl Finish {
 }
 
 impl Aside {
-    /// As [`Finish::send`].
+    /// See [`Finish::send`].
     pub(crate) fn send(&mut self, to: &BioSender) -> bool {
         assert!(to.table == self.table, "a ring of another queue");
         let wake = to.ring.push(self.payloads.values());

@@ -304,7 +304,7 @@ impl World {
         self.sent.insert(cookie, sent);
     }
 
-    /// Runs a step. Returns whether I/Os are under way.
+    /// Runs a step. Returns whether I/Os are in flight.
     pub(super) fn step(&mut self) -> Result<bool, String> {
         let rig = self.rig.as_mut().expect("it is open");
         let mut ended = Vec::new();
