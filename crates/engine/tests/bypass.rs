@@ -249,8 +249,8 @@ fn the_times_of_requests_that_pass_are_counted() {
     assert_at_rest(&queue, 1);
 }
 
-/// Regression test: the elevator counts that a tag is missing even after the only I/O that waited for one was
-/// cancelled, until a request takes a tag, by either path.
+/// The elevator counts that a tag is missing even after the only I/O that waited for one was cancelled, until a request
+/// takes a tag, by either path.
 #[test]
 fn a_request_that_comes_alone_waits_for_no_tag_that_an_earlier_one_missed() {
     KEPT_UNTIL.set(Some(T0));

@@ -231,7 +231,7 @@ impl Account {
     /// The group that has the numbers of `group`.
     fn heir(&self, group: GroupIndex) -> GroupIndex {
         let mut group = group;
-        // The parent of a removed group is an older one, so this ends.
+        // Each heir is an ancestor, so this ends.
         for _ in 0..=self.heirs.len() {
             match self.heirs.get(usize::from(group.0)) {
                 Some(Some(heir)) => group = *heir,
@@ -319,7 +319,7 @@ impl Account {
     }
 }
 
-/// The whole floor, in the unit of `amount`.
+/// The whole floor, in millionths.
 const WHOLE: u64 = 1_000_000;
 
 /// A part of a floor, given in millionths, in the unit of the floor; in percent if the floor has several units.
