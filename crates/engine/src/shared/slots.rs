@@ -5,8 +5,7 @@
 //! through staging into the elevator, inside an [`Inflight`](crate::Inflight) to the device, and through the completion
 //! ring back. No cell is locked, because ownership is never shared.
 //!
-//! A request is a chain of bios in ascending order: the head's token stands for all of them, since each cell owns the
-//! next one.
+//! A request is a chain of bios in ascending order. Each cell owns the next one, so the head's token stands for all.
 //!
 //! # Why this is sound
 //!
@@ -161,8 +160,7 @@ pub struct BioTable<P> {
     segments: CountSegments<P>,
 }
 
-/// [`Limits::segments_of`], as a function pointer, because the code behind the push is independent of the payload's
-/// type.
+/// [`Limits::segments_of`], as a pointer, because the code behind the push is independent of the payload's type.
 type CountSegments<P> = fn(&Limits, Op, u32, &P) -> u64;
 
 // SAFETY: a cell is only reached through its unique token (module invariant), so sharing the table between threads
